@@ -89,10 +89,8 @@ def fingerprint(folder: Path | None, threads: int, share: float) -> Figures:
     from deltadex.indexer.base import Base
     from deltadex.indexer.family import Wanted, find_member
     from deltadex.indexer.fingerprint import make_recipe
-    from deltadex.indexer.index import base_parts
-    from deltadex.indexer.job import Job
-    from deltadex.indexer.model import fingerprint_member
-    from deltadex.indexer.parallel import single_torch_thread
+    from deltadex.indexer.job import Job, base_parts, single_torch_thread
+    from deltadex.indexer.run import fingerprint_member
     from deltadex.records import Indexed
 
     base = Base(name=BASE, folder=None if folder is None else folder / "base")
@@ -284,7 +282,7 @@ def note(line: str) -> None:
 
 
 def run_one(options: argparse.Namespace) -> None:
-    import deltadex.indexer.model  # noqa: F401 (what is imported must not count as time)
+    import deltadex.indexer.run  # noqa: F401 (what is imported must not count as time)
 
     if options.one == "headers":
         figures = place_headers(options.folder)

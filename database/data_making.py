@@ -128,8 +128,6 @@ class DataMaking:
         Raises:
             RequestError: the base or the examples lack what the loss needs.
         """
-        from ..indexer.base import Base
-        from ..indexer.index import stored_layout
         from ..training_data import make_data_set
 
         options = self._options
@@ -141,7 +139,7 @@ class DataMaking:
             name=name,
             base=self.base,
             recipe=self.catalog.find_recipe(self.reading.recipe, self.base),
-            layout=stored_layout(self.catalog, Base(name=self.base)),
+            layout=self.catalog.base(self.base).layout,
             options=options,
             progress=lambda done, total: next(advance, None),
             beside=beside,
@@ -196,8 +194,7 @@ class DataMaking:
                 labelled=labelled,
             )
             family = self.catalog.base(self.base)
-            if family is not None:
-                require_same_base(model, family.architecture, family.slots.get("shapes", {}))
+            require_same_base(model, family.architecture, family.shapes)
             self._models[labelled] = model
         return self._models[labelled]
 
@@ -210,6 +207,6 @@ def _usable(device: str) -> str:
     """
     if device == "cpu":
         return device
-    from ..indexer.parallel import choose_device
+    from ..indexer import choose_device
 
     return choose_device(device)

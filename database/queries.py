@@ -356,14 +356,13 @@ def indexes_of(
         return []
     from ..indexer import base_key
 
-    known = catalog.base(base)
-    shapes = known.slots.get("shapes", {}) if known else {}
+    shapes = catalog.base(base).shapes
     chosen = []
     for index in attached:
         if base_key(index.base) != base_key(base):
             continue
         theirs = index.manifest.shapes
-        if any(tuple(shapes[slot]) != theirs[slot] for slot in shapes.keys() & theirs.keys()):
+        if any(shapes[slot] != theirs[slot] for slot in shapes.keys() & theirs.keys()):
             log.info("%s is not searched: its base %s has other shapes", index.name, index.base)
         else:
             chosen.append(index)

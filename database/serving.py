@@ -232,12 +232,10 @@ def adapter_reading(
     """
     from ..indexer import known_shapes
 
-    record = db._catalog.base(base)
-    blocks = record.slots.get("layout", []) if record else []
     return AdapterReading(
         base=base,
         recipe=db._catalog.find_recipe(recipe, base),
-        layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
+        layout=db._catalog.base(base).layout,
         may_open_base=may_open_base,
         shapes=known_shapes(db._catalog, base),
     )

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .. import database
 from ..indexer import Progress
-from .family import train_family
+from .training import train_family
 
 RECIPES = ("sketch", "mean-factors")
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ..errors import BaseError, ModelError
+from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, path_ends, place
 from .checkpoint import (
     READ_AGAIN,
@@ -21,13 +23,22 @@ from .checkpoint import (
     ModelFolder,
     ReadPlan,
     RowBlock,
+    model_type,
     open_local,
     quantization,
     read_json,
 )
-from .delta import flaw_of
-from .fingerprint.factors import frobenius
-from .hub import HubSession, HubWeights, RangeFolder, describe, read_small_file, run_session
+from .delta import flaw_of, frobenius
+from .family import Wanted, base_key, folder_at
+from .hub import (
+    HubSession,
+    HubWeights,
+    RangeFolder,
+    describe,
+    is_repo_id,
+    read_small_file,
+    run_session,
+)
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +82,6 @@ def stream_matrices(
 
 
 def _matrix_block(placement: Placement, checkpoint: Checkpoint) -> RowBlock:
-    """The rows of its tensor that a placement's stored matrix is."""
     n_rows = checkpoint.tensors[placement.tensor].shape[-2]
     first = (placement.index or 0) * n_rows
     return RowBlock(placement.tensor, first, first + n_rows)
@@ -98,8 +108,7 @@ class BaseWeights:
     @property
     def architecture(self) -> str | None:
         """The `model_type` that its config names."""
-        value = (self.config or {}).get("model_type")
-        return value if isinstance(value, str) else None
+        return model_type(self.config)
 
     def verify(self, *, keep: bool) -> None:
         """Read the files whole, once, and compare them with what is listed of them.
@@ -155,7 +164,6 @@ class BaseWeights:
 
     @contextmanager
     def _matrix(self, placement: Placement) -> Iterator[torch.Tensor]:
-        """The matrix as it is stored, for a block."""
         with ExitStack() as opened:
             try:
                 if self.checkpoint.concurrent:
@@ -203,10 +211,7 @@ class Base:
     """A base by name; `weights()` opens it on first use, and fails the same way each time.
 
     Attributes:
-        name: The family's name in the catalog.
         folder: Where its files are; None for a Hub id or a mere name.
-        aliases: Other names that members may call it by.
-        plan: How much of its files is read, and how much one read of a remote one brings.
         session: The Hub for this base and for the models of its run.
         kept: Where ranges of its files are kept, if it is read by ranges from the Hub.
     """
@@ -221,6 +226,10 @@ class Base:
     _verified: bool = False
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which opens the files, with a token of its own."""
+        return _base_elsewhere, (self.name, self.folder, self.aliases, self.session.endpoint)
 
     def weights(self) -> BaseWeights:
         """The opened base.
@@ -313,3 +322,69 @@ class Base:
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config)
         return BaseWeights(self.name, revision, config, checkpoint, placed)
+
+
+def _base_elsewhere(
+    name: str, folder: Path | None, aliases: tuple[str, ...], endpoint: str
+) -> Base:
+    session = replace(run_session(), endpoint=endpoint)
+    return Base(name=name, folder=folder, aliases=aliases, session=session)
+
+
+def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
+    """The base that a user means: a folder, or a name in whatever spelling is known already.
+
+    Raises:
+        BaseError: a folder without a readable model.
+    """
+    folder = folder_at(spelling)
+    key = base_key(spelling if folder is None else str(folder.resolve()))
+    same = [name for name in catalog.bases() if base_key(name) == key]
+    if folder is not None:
+        folder = folder.resolve()
+        names = (b for b in same if not Path(b).is_absolute())
+        base = Base(name=next(names, str(folder)), folder=folder, aliases=tuple(aliases))
+        declared = (base.weights().config or {}).get("_name_or_path")
+        if isinstance(declared, str) and declared:
+            base.aliases = (*aliases, declared)
+        return base
+    if spelling.startswith((".", "/", "~")):
+        raise BaseError(f"base {spelling}: no such folder")
+    name = same[0] if same else spelling
+    return Base(
+        name=name,
+        folder=folder_at(name) if Path(name).is_absolute() else None,
+        aliases=(*aliases, spelling),
+    )
+
+
+def wanted_base(base: Base) -> Wanted:
+    """The base as its members may name it."""
+    weights = base.opened()
+    config = weights.config if weights else None
+    return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
+
+
+def find_renamed(catalog: Catalog, base: Base) -> Base:
+    """The base under the name of the family that the catalog has, where the Hub renamed it.
+
+    Costs a request for the base and for each family of the catalog, and none where the catalog
+    has the base by its name, or is empty.
+    """
+    families = catalog.bases()
+    if base.folder is not None or base.name in families or not is_repo_id(base.name):
+        return base
+    names = [name for name in families if is_repo_id(name)]
+    current = _current(base, base.name) if names else base.name
+    for family in names:
+        if base_key(family) == base_key(current) or _current(base, family) == current:
+            return replace(base, name=family, aliases=(*base.aliases, base.name))
+    return base
+
+
+def _current(base: Base, name: str) -> str:
+    """The id that a name leads to; the name where that cannot be told."""
+    try:
+        return describe(name, session=base.session).id
+    except ModelError:
+        return name

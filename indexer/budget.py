@@ -1,4 +1,6 @@
-"""Reading a part of every matrix: which rows, chosen by the base alone, so that all agree."""
+"""How much of a model is read: which rows of every matrix, chosen by the base alone, so that all
+agree; and how many bytes that is.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,7 @@ from ..errors import BaseError, ModelError, RequestError
 from .architecture import Key, PlacedModel, Placement
 from .base import Base, BaseWeights
 from .checkpoint import Checkpoint, RowBlock, TensorRef
-from .delta import Delta, DenseDelta, LowRankDelta, flaw_of
-from .fingerprint.factors import frobenius
+from .delta import Delta, DenseDelta, LowRankDelta, flaw_of, frobenius
 
 FOR_CONTENT = 0.92
 """Share of a budget that is spent on matrices: headers and requests take the rest."""
@@ -62,7 +63,7 @@ def layer_bytes(base: BaseWeights) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReadPart:
     """Some rows (`axis` 0) or columns (1) of one slot's (out, in) matrix."""
 
     axis: int
@@ -78,13 +79,13 @@ class Part:
         return LowRankDelta(delta.left, delta.right[:, self.start : self.stop])
 
 
-def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
+def choose_parts(placed: PlacedModel, share: float) -> dict[Key, ReadPart]:
     """The part of every slot of a base: one block of stored rows, at a matrix's end or start.
 
     Ends and starts alternate in the order of the modules' names, which is that of most
     files: a matrix's last rows and the next one's first are one request.
     """
-    parts: dict[Key, Part] = {}
+    parts: dict[Key, ReadPart] = {}
     in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.first_row))
     places: dict[object, int] = {}
     for placement in in_order:
@@ -95,12 +96,12 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
         size = placement.shape[axis]
         rows = max(1, math.floor(size * share * FOR_CONTENT))
         start = 0 if number % 2 else size - rows
-        parts[placement.key] = Part(axis, start, start + rows)
+        parts[placement.key] = ReadPart(axis, start, start + rows)
     return parts
 
 
 def read_parts(
-    checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, Part]
+    checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, ReadPart]
 ) -> Iterator[tuple[Placement, torch.Tensor]]:
     """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in."""
     blocks_of = {
@@ -134,12 +135,12 @@ class BaseParts:
 
     base: Base
     share: float
-    _parts: Mapping[Key, Part] | None = None
+    _parts: Mapping[Key, ReadPart] | None = None
     _matrices: dict[Key, tuple[torch.Tensor, float]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def parts(self) -> Mapping[Key, Part]:
+    def parts(self) -> Mapping[Key, ReadPart]:
         """The part of every slot; a `BaseError` where the base, which has its shape, is closed."""
         if self._parts is None:
             self._parts = choose_parts(self.base.weights().placed, self.share)
@@ -173,7 +174,7 @@ class BaseParts:
             yield placement.key, (matrix, norm)
 
 
-def _blocks(placement: Placement, part: Part, ref: TensorRef) -> Iterator[RowBlock]:
+def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[RowBlock]:
     """The stored rows of a part, as runs without a gap."""
     if placement.transposed != (part.axis == 1):
         line = f"tensor {placement.tensor!r} is stored the other way round than the base's"
@@ -193,3 +194,71 @@ def _blocks(placement: Placement, part: Part, ref: TensorRef) -> Iterator[RowBlo
     for _, run in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
         members = [row for _, row in run]
         yield RowBlock(placement.tensor, first + members[0], first + members[-1] + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedBytes:
+    """What of a model's files is read, by the base's own.
+
+    Attributes:
+        base_bytes: Of the base's weight files; 0 where it is not open.
+        layer_bytes: Of the base's layer matrices.
+        row_bytes: Of the rows that are read of them under a budget.
+        header_bytes: Of the base's weight files beside its tensors.
+    """
+
+    share: float = 1.0
+    base_bytes: int = 0
+    layer_bytes: int = 0
+    row_bytes: int = 0
+    header_bytes: int = 0
+
+    @classmethod
+    def by(cls, base: BaseWeights | None, share: float) -> WantedBytes:
+        """By a base, as far as it is open."""
+        if base is None:
+            return cls(share=share)
+        tensors = sum(ref.stop - ref.start for ref in base.checkpoint.tensors.values())
+        total = base.checkpoint.bytes_total
+        return cls(
+            share=share,
+            base_bytes=total,
+            layer_bytes=layer_bytes(base),
+            row_bytes=_row_bytes(base, share) if share < 1 else 0,
+            header_bytes=max(0, total - tensors),
+        )
+
+    @property
+    def of_base(self) -> int:
+        """Bytes that are read of the base, once."""
+        return self.of_full(self.base_bytes)
+
+    def of(self, kind: str, file_bytes: int) -> int:
+        """Bytes that are read of a model of this kind, an adapter or a full checkpoint.
+
+        A full checkpoint whose size is not known (0) is taken to be as large as the base.
+        """
+        if kind == "adapter":
+            return file_bytes
+        return self.of_full(file_bytes or self.base_bytes)
+
+    def of_full(self, file_bytes: int) -> int:
+        """Bytes that are read of a full checkpoint, whose layers are the same share of it as the
+        base's."""
+        if self.share == 1 or not self.base_bytes:
+            return round(self.share * file_bytes)
+        rows = self.row_bytes * file_bytes / self.base_bytes
+        return min(file_bytes, round(self.header_bytes + rows))
+
+
+def _row_bytes(base: BaseWeights, share: float) -> int:
+    total = 0
+    for key, part in choose_parts(base.placed, share).items():
+        placement = base.placed.by_key[key]
+        ref = base.checkpoint.tensors[placement.tensor]
+        value_bytes = (ref.stop - ref.start) // max(1, math.prod(ref.shape))
+        total += (part.stop - part.start) * placement.shape[1 - part.axis] * value_bytes
+    return total
+
+
+ALL_BYTES = WantedBytes()

@@ -8,41 +8,35 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from ..errors import (
-    NOWHERE,
-    BaseError,
-    ModelError,
-    RequestError,
-    SourceError,
-    offered,
-)
-from ..records import Slot
-from ..store import Catalog, PartFolder, save_family
-from .base import Base
+from ..errors import NOWHERE, BaseError, ModelError, RequestError, SourceError, offered
+from ..records import Recipe
+from ..store import Catalog, save_family
+from .base import Base, find_renamed, resolve_base, wanted_base
 from .budget import layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
 from .family import (
     EVERY_MEMBER,
     Member,
-    Wanted,
-    base_key,
     find_member,
-    folder_at,
     folder_members,
-    hub_members,
     listed_members,
+    member_of,
     read_labels,
     refuse_strangers,
 )
-from .family_recipes import RecipeChoice, choose_recipes, find_upgrade
-from .family_shapes import family_shapes, known_shapes, place_unnamed, usual_shapes
-from .fan_out import ClusterOptions, index_on_ray, share_of, write_parts
-from .fingerprint import Layout, family_layout
-from .hub import ListingMemory, WalkCounts
-from .job import Job, base_parts
+from .fan_out import index_on_ray, share_of, write_parts
+from .fingerprint import Layout
+from .hub import ListingMemory, WalkCounts, list_family
+from .job import Job, base_parts, choose_device, cpu_count
+from .known_family import (
+    choose_recipes,
+    find_upgrade,
+    known_shapes,
+    place_unnamed,
+    run_layout,
+    usual_shapes,
+)
 from .options import IndexOptions
-from .parallel import choose_device, cpu_count
-from .renamed_base import find_renamed
 from .run import ListingProgress, Progress, Report, index_members
 
 log = logging.getLogger(__name__)
@@ -61,9 +55,7 @@ def index_family(
     """
     device = choose_device(options.device)
     labels = read_labels(Path(options.labels)) if options.labels else None
-    base = resolve_base(catalog, str(options.base), options.aliases)
-    if options.hub:
-        base = find_renamed(catalog, base)
+    base = meant_base(catalog, options)
     wanted = wanted_base(base)
     listing = progress.listing if isinstance(progress, ListingProgress) else iter
     walk = WalkCounts()
@@ -78,24 +70,18 @@ def index_family(
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     members = [refuse_strangers(member, wanted) for member in members]
     shapes = known_shapes(catalog, base.name) or usual_shapes(members, base)
-    layout = run_layout(catalog, base, members, options.recipes)
-    share = 1.0
-    if options.budget is not None:
-        base.plan = replace(FEW_BYTES, whole=options.verify)
-        share = parse_budget(options.budget, layer_bytes(base.weights()))
-    choice = RecipeChoice(
-        names=tuple(options.recipes),
-        rank=options.rank,
-        share=share,
-        follows_family=bool(options.models) and not options.budget and not options.rank,
-    )
-    recipes = choose_recipes(catalog, base.name, layout, choice)
+    recipes, layout = run_recipes(catalog, base, members, options)
     upgrade = find_upgrade(catalog, base.name, recipes, members)
     if upgrade is not None:
         log.info("%s", upgrade)
     members = place_unnamed(members, base, catalog)
     members = share_of(members, options.share)
-    workers = options.workers or _workers(members)
+    # a full checkpoint uses all processors by itself; others wait for a network, or are small
+    is_remote = any(m.hub is not None for m in members)
+    workers = max(4, cpu_count()) if is_remote else 1
+    if not is_remote and all(m.is_adapter for m in members):
+        workers = cpu_count()
+    workers = options.workers or workers
     job = Job(
         base=base,
         wanted=wanted,
@@ -108,25 +94,50 @@ def index_family(
         verify=options.verify,
     )
     _require_base(base, members, catalog)
-    report = _run(members, job, catalog, options, workers, progress)
+    if options.ray is not None:
+        report = index_on_ray(members, job, catalog, options, progress)
+    elif options.parts is not None:
+        report = write_parts(members, job, catalog, options, workers, progress)
+    else:
+        report = index_members(members, job, catalog, options, workers, progress)
     report.labels, report.upgrade = matches, upgrade
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
-        revision, architecture = (
-            (weights.revision, weights.architecture) if weights else (None, None)
-        )
-        save_family(catalog, base.name, revision, architecture, layout)
+        said = (weights.revision, weights.architecture) if weights else (None, None)
+        save_family(catalog, base.name, *said, layout)
     if options.hub:
         catalog.listings(base.name).clear()
     return report
 
 
-def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> None:
-    """Refuse a base that is nowhere, unless its family is known or a member can do without it.
+def meant_base(catalog: Catalog, options: IndexOptions) -> Base:
+    """The base, by the name that the catalog has it under."""
+    base = resolve_base(catalog, str(options.base), options.aliases)
+    return find_renamed(catalog, base) if options.hub else base
 
-    Raises:
-        BaseError: with the nearest bases of the catalog.
-    """
+
+def run_recipes(
+    catalog: Catalog, base: Base, members: Sequence[Member], options: IndexOptions
+) -> tuple[list[Recipe], Layout]:
+    """The recipes of a run, with the share that a budget means, and the family's blocks."""
+    layout, share = run_layout(catalog, base, members, options.recipes), 1.0
+    if options.budget is not None:
+        base.plan = replace(FEW_BYTES, whole=options.verify)
+        share = parse_budget(options.budget, layer_bytes(base.weights()))
+    recipes = choose_recipes(
+        catalog,
+        base.name,
+        layout,
+        options.recipes,
+        rank=options.rank,
+        share=share,
+        follows_family=bool(options.models) and not options.budget and not options.rank,
+    )
+    return recipes, layout
+
+
+def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> None:
+    """Refuse a base that is nowhere, unless its family is known or a member can do without it."""
     to_read = [member for member in members if member.refusal is None]
     if not to_read or base.name in catalog.bases() or any(m.is_adapter for m in to_read):
         return
@@ -138,100 +149,24 @@ def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> No
             raise BaseError(f"{err}{near}") from err.__cause__
 
 
-def _run(
-    members: Sequence[Member],
-    job: Job,
-    catalog: Catalog,
-    options: IndexOptions,
-    workers: int,
-    progress: Progress | None,
-) -> Report:
-    """Read the members here into the catalog, or here into parts, or on a cluster."""
-    retry_failed = options.retry_failed
-    if options.ray is not None:
-        parts = str(options.parts or catalog.path.with_name(catalog.path.name + ".parts"))
-        return index_on_ray(
-            members,
-            job,
-            catalog,
-            ClusterOptions(
-                address=options.ray,
-                workers=options.workers,
-                parts=parts,
-                keeps_parts=options.parts is not None,
-            ),
-            retry_failed=retry_failed,
-            progress=progress,
-        )
-    if options.parts is not None:
-        return write_parts(
-            members,
-            job,
-            PartFolder(str(options.parts)),
-            catalog.known(job.base.name),
-            workers=workers,
-            retry_failed=retry_failed,
-            progress=progress,
-        )
-    return index_members(
-        members, job, catalog, workers=workers, retry_failed=retry_failed, progress=progress
-    )
-
-
-def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
-    """The base that a user means: a folder, or a name in whatever spelling is known already.
-
-    Raises:
-        BaseError: a folder without a readable model.
-    """
-    folder = folder_at(spelling)
-    key = base_key(spelling if folder is None else str(folder.resolve()))
-    same = [name for name in catalog.bases() if base_key(name) == key]
-    if folder is not None:
-        folder = folder.resolve()
-        names = (b for b in same if not Path(b).is_absolute())
-        base = Base(name=next(names, str(folder)), folder=folder, aliases=tuple(aliases))
-        declared = (base.weights().config or {}).get("_name_or_path")
-        if isinstance(declared, str) and declared:
-            base.aliases = (*aliases, declared)
-        return base
-    if spelling.startswith((".", "/", "~")):
-        raise BaseError(f"base {spelling}: no such folder")
-    name = same[0] if same else spelling
-    return Base(
-        name=name,
-        folder=folder_at(name) if Path(name).is_absolute() else None,
-        aliases=(*aliases, spelling),
-    )
-
-
-def wanted_base(base: Base) -> Wanted:
-    """The base as its members may name it."""
-    weights = base.opened()
-    config = weights.config if weights else None
-    return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
-
-
 def list_members(
     options: IndexOptions, base: Base, memory: ListingMemory, counts: WalkCounts | None = None
 ) -> Iterator[Member]:
-    """The members that the options name and want, in the order of their source.
-
-    Args:
-        memory, counts: Of a walk of the Hub.
-    """
+    """The members that the options name and want, in the order of their source."""
     selection = options.selection
     selection.require_hub(is_hub=options.hub)
     members: Iterable[Member]
     if options.hub:
-        members = hub_members(
+        family = list_family(
             base.name,
-            memory,
+            remember=memory,
             session=base.session,
             aliases=base.aliases,
             depth=selection.depth,
             counts=counts,
         )
+        # a model below an intermediate fine-tune counts as the base's own
+        members = (member_of(m, base.name, claims=(*m.base_models, base.name)) for m in family)
         return islice(selection.chosen(members), options.limit)
     if options.models:
         members = (find_member(str(model), base.name) for model in options.models)
@@ -251,34 +186,3 @@ def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: 
         return f"the family of {base.name} cannot be listed: {walk.missing}{near}"
     left = "" if options.selection == EVERY_MEMBER else " that --exclude and --min-downloads leave"
     return f"{options.folder or base.name}: no models found{left}"
-
-
-def run_layout(
-    catalog: Catalog, base: Base, members: Sequence[Member], recipes: Sequence[str]
-) -> Layout:
-    """The family's blocks; read from weights only for the recipe that depends on them."""
-    if "mean-factors" not in recipes:
-        return stored_layout(catalog, base)
-    blocks = {(Slot(s, 0, r), n) for s, r, n in stored_layout(catalog, base)}
-    weights = base.opened()
-    if weights is None and any(not m.is_adapter for m in members):
-        weights = base.weights()
-    if weights is not None:
-        blocks |= {(p.slot, p.shape[0]) for p in weights.placed.placements}
-    else:
-        blocks |= {(slot, shape[0]) for (slot, _), shape in family_shapes(members).items()}
-    return family_layout(blocks)
-
-
-def stored_layout(catalog: Catalog, base: Base) -> Layout:
-    family = catalog.base(base.name)
-    blocks = family.slots.get("layout", []) if family else []
-    return tuple((str(s), str(r), int(n)) for s, r, n in blocks)
-
-
-def _workers(members: Sequence[Member]) -> int:
-    """Models at work at once: several where they wait for a network or are small adapters;
-    one full checkpoint uses all processors by itself."""
-    if any(m.hub is not None for m in members):
-        return max(4, cpu_count())
-    return cpu_count() if all(m.is_adapter for m in members) else 1

@@ -1,22 +1,156 @@
-"""What all models of one run share."""
+"""What all models of one run share: the base, recipes, threads and the device."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
 
 from ..errors import RequestError
 from ..records import Recipe
 from .base import Base
-from .budget import BaseParts
-from .checkpoint import FEW_BYTES, WHOLE_TENSORS, ReadPlan
+from .budget import BaseParts, WantedBytes
+from .checkpoint import FEW_BYTES, WHOLE_TENSORS, Checkpoint, ReadPlan
 from .delta import ScratchPool
 from .family import Wanted
 from .fingerprint import Layout
-from .hub import HubSession, RequestBudget, run_session
-from .meter import Meter
-from .wanted_bytes import WantedBytes, wanted_bytes
+from .hub import HubSession
+
+LONGEST_REASON = 100
+"""Characters of what torch says of a device."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def cpu_count() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def single_torch_thread() -> Iterator[None]:
+    """Torch computes in the calling thread only, until the block ends."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
+    """Threads in which torch and the libraries below it compute alone, from the first product on.
+
+    `torch.set_num_threads` tells OpenMP and MKL of the calling thread only. A new thread would
+    share its first products out among as many threads as the environment says, or MKL finds idle:
+    other last bits from one run to the next.
+    """
+    return ThreadPoolExecutor(
+        threads, thread_name_prefix=name, initializer=torch.set_num_threads, initargs=(1,)
+    )
+
+
+def ordered(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int, *, ahead: int = 0
+) -> Iterator[Result]:
+    """`function` of each item, in the items' order, `threads` of them at a time.
+
+    At most `ahead` items more than `threads` and one are held at any time; with none ahead,
+    threads wait for a long item that is to come out first.
+    """
+    if threads <= 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[Result]] = deque()
+    with thread_pool(threads, "deltadex-matrix") as pool:
+        try:
+            for item in items:
+                if len(waiting) >= threads + ahead:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(function, item))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def choose_device(name: str, *, float64: bool = False) -> str:
+    """The device that `auto`, `cpu`, `cuda`, `cuda:1`, … stands for on this machine.
+
+    Args:
+        float64: It has to compute in float64.
+
+    Raises:
+        RequestError: torch does not know it, or does not find it here.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as err:
+        raise RequestError(
+            f"device {name!r}: expected auto, cpu, or cuda; this machine has: {_devices()}"
+        ) from err
+    if device.type == "cpu":
+        return "cpu"
+    try:
+        torch.zeros(1, dtype=torch.float64 if float64 else torch.float32, device=device).item()
+    # Of the kinds of device that torch knows by name, each fails in a way of its own.
+    except Exception as err:
+        reason = str(err).partition("\n")[0].partition(". ")[0][:LONGEST_REASON]
+        raise RequestError(
+            f"device {name!r} cannot be used here: {reason}; this machine has: {_devices()}"
+        ) from err
+    return name
+
+
+def _devices() -> str:
+    graphics = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return ", ".join(["cpu", *graphics, *["mps"] * torch.backends.mps.is_available()])
+
+
+class Meter:
+    """Counts what models at work have read. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._expected: dict[str, int] = {}
+        self._open: dict[str, Checkpoint] = {}
+        self._closed_bytes = 0
+        self._lock = threading.Lock()
+
+    def expect(self, sizes: Mapping[str, int]) -> None:
+        """Bytes to come of each model, by id."""
+        with self._lock:
+            self._expected.update(sizes)
+
+    def opened(self, id: str, checkpoint: Checkpoint) -> None:
+        """A model is being read."""
+        with self._lock:
+            self._open[id] = checkpoint
+
+    def closed(self, id: str) -> None:
+        """Nothing more comes of a model, whether it was read or not."""
+        with self._lock:
+            self._expected.pop(id, None)
+            if (checkpoint := self._open.pop(id, None)) is not None:
+                self._closed_bytes += checkpoint.bytes_read
+
+    def bytes(self) -> tuple[int, int]:
+        """Those that have come, and those that are still to come."""
+        with self._lock:
+            now = {id: checkpoint.bytes_read for id, checkpoint in self._open.items()}
+            rest = sum(self._expected.values())
+            rest -= sum(min(n, self._expected.get(id, 0)) for id, n in now.items())
+            return self._closed_bytes + sum(now.values()), rest
 
 
 class Cancelled(Exception):
@@ -32,7 +166,6 @@ class Job:
         threads: Matrices of one model at work at once.
         parts: What is read of every matrix under a budget; None reads all.
         verify: Read whole files also under a budget, and those again that were not verified.
-        device: Where updates are compressed, as torch names it.
     """
 
     base: Base
@@ -47,20 +180,10 @@ class Job:
     scratch: ScratchPool = field(default_factory=ScratchPool)
     meter: Meter = field(default_factory=Meter)
 
-    def spec(self) -> JobSpec:
-        """The same work for another process."""
-        return JobSpec(
-            base=self.base.name,
-            folder=self.base.folder,
-            aliases=self.base.aliases,
-            wanted=self.wanted,
-            recipes=tuple(self.recipes),
-            layout=self.layout,
-            shapes=self.shapes,
-            device=self.device,
-            verify=self.verify,
-            endpoint=self.session.endpoint,
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which opens the base and counts threads for itself."""
+        plain = ("wanted", "recipes", "layout", "shapes", "device", "verify")
+        return _job_elsewhere, (self.base, {name: getattr(self, name) for name in plain})
 
     @property
     def session(self) -> HubSession:
@@ -77,7 +200,7 @@ class Job:
     def wanted_bytes(self) -> WantedBytes:
         """How much of a model's files is read, as far as the base is open."""
         share = 1.0 if self.parts is None or self.verify else self.parts.share
-        return wanted_bytes(self.base, share)
+        return WantedBytes.by(self.base.opened(), share)
 
     def bytes_read(self) -> tuple[int, int]:
         """Bytes of models and of a remote base that have come, and all that will have."""
@@ -92,41 +215,9 @@ class Job:
             raise Cancelled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """A job as plain values: what another process, or another machine, opens for itself.
-
-    Attributes:
-        base: The family's name; its weights are opened where they are needed.
-        endpoint: The Hub's address. The token is the other process's own.
-    """
-
-    base: str
-    folder: Path | None
-    aliases: tuple[str, ...]
-    wanted: Wanted
-    recipes: tuple[Recipe, ...]
-    layout: Layout
-    shapes: Mapping[str, tuple[int, int]]
-    device: str
-    verify: bool
-    endpoint: str
-
-    def open(self, budget: RequestBudget, *, threads: int = 1) -> Job:
-        """The job in this process, whose requests to the Hub are counted by `budget`."""
-        session = replace(run_session(), endpoint=self.endpoint, budget=budget)
-        base = Base(name=self.base, folder=self.folder, aliases=self.aliases, session=session)
-        return Job(
-            base=base,
-            wanted=self.wanted,
-            recipes=self.recipes,
-            layout=self.layout,
-            shapes=self.shapes,
-            threads=threads,
-            device=self.device,
-            parts=base_parts(base, self.recipes, verify=self.verify),
-            verify=self.verify,
-        )
+def _job_elsewhere(base: Base, plain: dict[str, Any]) -> Job:
+    parts = base_parts(base, plain["recipes"], verify=plain["verify"])
+    return Job(base=base, parts=parts, **plain)
 
 
 def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:

@@ -10,15 +10,12 @@ from pathlib import Path
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
 from ..records import Indexed, Outcome, Recipe
 from ..store import Catalog
-from .base import Base, BaseWeights
-from .base_names import base_key
-from .family import Member, Wanted, find_member, refuse_strangers
-from .family_shapes import known_shapes
+from .base import Base, BaseWeights, resolve_base, wanted_base
+from .family import Member, Wanted, base_key, find_member, refuse_strangers
 from .fingerprint import Layout
-from .index import resolve_base, stored_layout, wanted_base
-from .job import Job, base_parts
-from .model import NO_MEMORY, fingerprint_member, with_config
-from .parallel import choose_device, cpu_count, single_torch_thread
+from .job import Job, base_parts, choose_device, cpu_count, single_torch_thread
+from .known_family import known_shapes
+from .run import NO_MEMORY, fingerprint_member
 
 
 def fingerprint_query(
@@ -32,8 +29,7 @@ def fingerprint_query(
     """The fingerprint of a model that is not in the catalog; nothing is stored.
 
     Args:
-        layout: Of the family, for recipes that depend on it; the catalog's where it is None.
-        shapes: (out, in) by slot, of the family's models; the catalog's where it is None.
+        layout, shapes: The family's, as of `Job`; the catalog's where they are None.
 
     Raises:
         UnknownModel: there is none.
@@ -44,7 +40,7 @@ def fingerprint_query(
         base=base,
         wanted=wanted_base(base),
         recipes=[recipe],
-        layout=stored_layout(catalog, base) if layout is None else layout,
+        layout=catalog.base(base.name).layout if layout is None else layout,
         shapes=known_shapes(catalog, base.name) if shapes is None else shapes,
         threads=cpu_count(),
         device=choose_device("auto"),
@@ -81,9 +77,6 @@ def fingerprint_sent_adapter(
     """An uploaded adapter's fingerprint as a member of the family; only its own files are opened.
 
     Args:
-        base: The family's name in the catalog.
-        layout: Of the family, for recipes that depend on it.
-        shapes: (out, in) by slot, of the family's models.
         may_open_base: Methods whose update is a function of W may read the base.
 
     Raises:
@@ -186,11 +179,10 @@ def choose_base(
 
 
 def _find(model: str) -> Member:
-    """The model, with what its files say of its base."""
     member = find_member(model, "")
     if member.is_adapter and member.refusal is None:
         try:
-            member = with_config(member)
+            member = member.with_config()
         except ModelError as err:
             raise _unanswered(model, err) from err
     if member.refusal is not None and not member.claims:
@@ -229,6 +221,5 @@ def _wanted(catalog: Catalog, base: str) -> Wanted:
 
 
 def _unanswered(model: str, refusal: ModelError) -> RequestError:
-    """Why a model cannot be a query."""
     kind = UnknownModel if refusal.code in NOWHERE else RequestError
     return kind(f"{model}: {refusal}")

@@ -1,26 +1,38 @@
-"""A run over a family: new and changed members are read, every outcome is recorded."""
+"""A run over a family: new and changed members are read and fingerprinted, outcomes recorded."""
 
 from __future__ import annotations
 
+import logging
 import time
+import traceback
 from bisect import insort
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ..errors import REASONS, ModelError
+from ..errors import REASONS, BaseError, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known, may_record
-from .family import LabelMatches, Member, with_card_label
-from .family_recipes import Upgrade
-from .hub import HubWeights, stated_bytes
-from .job import Job
-from .model import fingerprint_member, refusal
-from .parallel import single_torch_thread, thread_pool
-from .wanted_bytes import ALL_BYTES, WantedBytes
+from .budget import ALL_BYTES, WantedBytes
+from .checkpoint import (
+    READ_AGAIN,
+    Checkpoint,
+)
+from .family import LabelMatches, Member, refuse_strangers, with_card_label
+from .fingerprint import UpdateCollector
+from .hub import HubWeights
+from .job import Job, single_torch_thread, thread_pool
+from .known_family import Upgrade
+from .options import IndexOptions
+from .updates import collect_adapter, collect_full
+
+log = logging.getLogger(__name__)
+
+MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
+"""Codes that a model of another base can end with."""
+
 
 SHED_EVERY = 128
 """Outcomes after which the catalog frees the memory of what was written."""
@@ -58,15 +70,14 @@ class Report:
 
     Attributes:
         unchanged: Models that were in the catalog already, under every recipe of the run.
-        refused: By id.
-        bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.
-        wanted: How much of a model's files the run reads.
-        bytes_wanted: What was to be read of the members, by that.
-        base_bytes_read: Of a base on the Hub; in `bytes_read` too.
         labels: Which rows of the labels file name a member; None without a file.
         guessed: Models that were indexed with a label guessed from their name.
         upgrade: The newer version of the family's recipe that the run makes; None without.
+        wanted: How much of a model's files the run reads.
+        bytes_wanted: What was to be read of the members, by that.
+        base_bytes_read: Of a base on the Hub; in `bytes_read` too.
+        relabelled: Members that need not be read, with the labels that a file gives them.
     """
 
     base: str
@@ -83,6 +94,13 @@ class Report:
     wanted: WantedBytes = ALL_BYTES
     bytes_wanted: int = 0
     base_bytes_read: int = 0
+    relabelled: list[ModelRecord] = field(default_factory=list)
+    _start: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, job: Job) -> Report:
+        """The report of a run that begins."""
+        return cls(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
 
     def begin(
         self, fresh: Sequence[Member], progress: Progress | None, job: Job | None = None
@@ -94,20 +112,60 @@ class Report:
         """
         if progress is None:
             return
-        sizes = {member.record.id: self._expected(member) for member in fresh}
+        sizes = {
+            m.record.id: 0 if m.refusal else self.wanted.of(m.record.kind, m.stated_bytes)
+            for m in fresh
+        }
         progress.begin(len(fresh), sum(sizes.values()))
         if job is not None and isinstance(progress, ReadingProgress):
             job.meter.expect(sizes)
             progress.reading(job.bytes_read)
 
-    def _expected(self, member: Member) -> int:
-        """Bytes that will be read of a member, as far as its listing or its files tell."""
-        if member.refusal is not None:
-            return 0
-        size = member.record.bytes_total
-        if member.hub is not None:
-            size = stated_bytes(member.hub) or 0
-        return self.wanted.of(member.record.kind, size)
+    def end(self, base_bytes: int) -> Report:
+        """Count what was read of the base, and the time."""
+        self.base_bytes_read = base_bytes
+        self.bytes_read += base_bytes
+        self.seconds = time.monotonic() - self._start
+        return self
+
+    def unread(
+        self, members: Iterable[Member], known: Mapping[str, Known], options: IndexOptions
+    ) -> list[Member]:
+        """The members whose files must be read; the others are counted.
+
+        Args:
+            known: The family's models in the catalog.
+        """
+        recipes, fresh = {recipe.id for recipe in self.recipes}, []
+        for member in members:
+            before, signature = known.get(member.record.id), member.record.signature
+            if before is None or not signature or before.signature != signature:
+                fresh.append(_refuse_taken_id(member, before))
+            elif options.verify and before.verified == "unverified":
+                fresh.append(member)
+            elif before.status == "indexed" and recipes <= set(before.recipes):
+                self.unchanged += 1
+                self.bytes_total += before.bytes_total
+                self._relabel(member)
+            elif (
+                before.status == "indexed"
+                or options.retry_failed
+                or before.code is None
+                or (
+                    REASONS[before.code].transient
+                    and (member.refusal is None or member.refusal.code != before.code)
+                )
+            ):
+                fresh.append(member)
+            else:
+                self._relabel(member)
+                reason = before.reason or ""
+                self.add(Refused(model=member.record, code=before.code, reason=reason))
+        return fresh
+
+    def _relabel(self, member: Member) -> None:
+        if member.record.label_source == "labels":
+            self.relabelled.append(member.record)
 
     def add(self, outcome: Outcome, progress: Progress | None = None) -> None:
         """Count a model, be it indexed, refused now, or refused before and not read again."""
@@ -118,15 +176,11 @@ class Report:
             insort(self.refused, outcome, key=lambda o: o.model.id)
         self.bytes_read += outcome.bytes_read
         self.bytes_total += outcome.model.bytes_total
-        self.bytes_wanted += self._wanted_of(outcome)
+        is_whole = isinstance(outcome, Indexed) and outcome.bytes_read > 0
+        size = self.wanted.of(outcome.model.kind, outcome.model.bytes_total)
+        self.bytes_wanted += size if is_whole else outcome.bytes_read
         if progress is not None:
             progress.outcome(outcome)
-
-    def _wanted_of(self, outcome: Outcome) -> int:
-        """Bytes that were to be read of a model; of one that is refused, those that were read."""
-        if isinstance(outcome, Refused) or not outcome.bytes_read:
-            return outcome.bytes_read
-        return self.wanted.of(outcome.model.kind, outcome.model.bytes_total)
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""
@@ -157,13 +211,117 @@ class Report:
         }
 
 
+def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
+    """The model's fingerprints and statistics, or why there are none. Never raises for a model.
+
+    A refusal of a Hub model that a changed byte could explain is not believed at once: the second
+    reading counts.
+
+    `remote`: its weight files on the Hub, where they were looked up already.
+
+    Peak: a tensor pair in float32 for each of the job's threads, and what the reader
+    coalesces.
+
+    Raises:
+        Cancelled: the run is being stopped.
+    """
+    first = _read(member, job, remote)
+    if member.hub is None or not isinstance(first, Refused) or first.code not in READ_AGAIN:
+        return first
+    log.info("%s: %s; it is read once more", member.record.id, first.code)
+    again = _read(member, job, None)
+    return replace(
+        again,
+        bytes_read=first.bytes_read + again.bytes_read,
+        seconds=first.seconds + again.seconds,
+    )
+
+
+def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
+    start = time.monotonic()
+    checkpoint: Checkpoint | None = None
+
+    def refused(code: str, reason: str) -> Refused:
+        return Refused(
+            model=member.record,
+            code=code,
+            reason=reason,
+            bytes_read=checkpoint.bytes_read if checkpoint else 0,
+            seconds=time.monotonic() - start,
+        )
+
+    try:
+        if member.refusal is not None:
+            raise member.refusal
+        member = member.with_config(job.session)
+        if member.is_adapter:
+            member = refuse_strangers(member, job.wanted)
+            if member.refusal is not None:
+                raise member.refusal
+        checkpoint = remote.open() if remote else member.checkpoint(job.plan, job.session)
+        job.meter.opened(member.record.id, checkpoint)
+        collector = UpdateCollector(job.recipes, job.layout)
+        record = member.record
+        if member.is_adapter:
+            record = collect_adapter(member, checkpoint, job, collector)
+        else:
+            collect_full(member, checkpoint, job, collector)
+        verified = checkpoint.verify()
+        return Indexed(
+            model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),
+            fingerprints=collector.fingerprints(),
+            slots=collector.statistics(),
+            bytes_read=checkpoint.bytes_read,
+            seconds=time.monotonic() - start,
+            linear=collector.linear_sketch(),
+        )
+    # One model's files must not end a run over thousands, whatever is wrong with them.
+    except Exception as err:
+        code, reason = refusal(err, member.record.id)
+        if code in MISFITS and member.claims and not job.wanted.named_in(member.claims):
+            return refused("other-base", f"names base {member.claims[0]!r}; {reason}")
+        return refused(code, reason)
+    finally:
+        job.meter.closed(member.record.id)
+        if checkpoint is not None:
+            checkpoint.close()
+
+
+NO_MEMORY = "not enough memory for one of its matrices"
+TORCH_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+"""By which torch's RuntimeError is told from others."""
+
+
+def refusal(err: Exception, id: str) -> tuple[str, str]:
+    """Code and reason for what reading a model ran into."""
+    if isinstance(err, ModelError):
+        return err.code, err.reason
+    if isinstance(err, BaseError):
+        return "needs-base", str(err)
+    if isinstance(err, MemoryError) or TORCH_MEMORY in str(err):
+        return "internal", NO_MEMORY
+    log.debug("defect while reading %s", id, exc_info=err)
+    return "internal", f"{type(err).__name__} in {_place(err)}"
+
+
+def _place(err: Exception) -> str:
+    """Where the innermost of deltadex's own lines failed: an error's text may quote a file."""
+    here = __name__.partition(".")[0]
+    modules = [
+        (frame.f_globals.get("__name__", ""), line)
+        for frame, line in traceback.walk_tb(err.__traceback__)
+    ]
+    own = [(name, line) for name, line in modules if name.split(".")[0] == here]
+    name, line = own[-1] if own else (here, 0)
+    return f"{name}, line {line}"
+
+
 def index_members(
     members: Sequence[Member],
     job: Job,
     catalog: Catalog,
-    *,
+    options: IndexOptions,
     workers: int,
-    retry_failed: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Fingerprint what is new among `members` and record each outcome as it comes.
@@ -171,23 +329,21 @@ def index_members(
     Up to `workers` models are at work at once; only the calling thread writes. On
     KeyboardInterrupt the models at work are dropped, those recorded stay.
     """
-    start = time.monotonic()
-    report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
+    report = Report.of(job)
     known = catalog.known(job.base.name)
-    unread = Unread(job, known, report, retry_failed=retry_failed)
-    fresh = list(unread.among(members))
-    catalog.relabel(job.base.name, unread.relabelled)
+    fresh = report.unread(members, known, options)
+    catalog.relabel(job.base.name, report.relabelled)
     report.begin(fresh, progress, job)
     ids = [recipe.id for recipe in job.recipes]
-    twins = catalog.contents(job.base.name, ids) if fresh else {}
+    by_hash = catalog.contents(job.base.name, ids) if fresh else {}
     if job.verify:
-        twins = {k: id for k, id in twins.items() if known[id].verified != "unverified"}
+        by_hash = {k: id for k, id in by_hash.items() if known[id].verified != "unverified"}
 
     def copy(model: ModelRecord) -> Indexed:
         assert model.duplicate_of is not None
         return catalog.outcome_of_copy(job.base.name, model.duplicate_of, model, ids)
 
-    for n_done, outcome in enumerate(read_members(fresh, job, workers, twins, copy), start=1):
+    for n_done, outcome in enumerate(read_members(fresh, job, workers, by_hash, copy), start=1):
         if may_record(outcome, known.get(outcome.model.id)):
             catalog.record(outcome)
         report.add(outcome, progress)
@@ -195,60 +351,7 @@ def index_members(
             catalog.shed_memory()
     if job.base.name in catalog.bases():
         catalog.settle_copies(job.base.name)
-    report.base_bytes_read = job.base.bytes_fetched
-    report.bytes_read += report.base_bytes_read
-    report.seconds = time.monotonic() - start
-    return report
-
-
-@dataclass(slots=True)
-class Unread:
-    """Which members of a run must be read; the others are counted in its report.
-
-    Attributes:
-        known: What is known of the family's models.
-        relabelled: Members that need not be read, with the labels that a file gives them.
-    """
-
-    job: Job
-    known: Mapping[str, Known]
-    report: Report
-    retry_failed: bool = field(kw_only=True)
-    relabelled: list[ModelRecord] = field(default_factory=list, kw_only=True)
-
-    def among(self, members: Iterable[Member]) -> Iterator[Member]:
-        """The members whose files must be read."""
-        recipes, report = {recipe.id for recipe in self.job.recipes}, self.report
-        for member in members:
-            before, signature = self.known.get(member.record.id), member.record.signature
-            if before is None or not signature or before.signature != signature:
-                yield _refuse_taken_id(member, before)
-            elif self.job.verify and before.verified == "unverified":
-                yield member
-            elif before.status == "indexed" and recipes <= set(before.recipes):
-                report.unchanged += 1
-                report.bytes_total += before.bytes_total
-                self._relabel(member)
-            elif (
-                before.status == "indexed"
-                or self.retry_failed
-                or before.code is None
-                or (REASONS[before.code].transient and not _is_refused_as(member, before))
-            ):
-                yield member
-            else:
-                self._relabel(member)
-                reason = before.reason or ""
-                report.add(Refused(model=member.record, code=before.code, reason=reason))
-
-    def _relabel(self, member: Member) -> None:
-        if member.record.label_source == "labels":
-            self.relabelled.append(member.record)
-
-
-def _is_refused_as(member: Member, before: Known) -> bool:
-    """Whether what lists the member refuses it for the reason that is recorded."""
-    return member.refusal is not None and member.refusal.code == before.code
+    return report.end(job.base.bytes_fetched)
 
 
 def _refuse_taken_id(member: Member, before: Known | None) -> Member:
@@ -268,41 +371,31 @@ def read_members(
     members: Sequence[Member],
     job: Job,
     workers: int,
-    twins: dict[str, str],
+    by_hash: dict[str, str],
     copy: Callable[[ModelRecord], Indexed],
 ) -> Iterator[Outcome]:
     """Each member's outcome as soon as it is there, at most `workers` at work.
 
     Args:
-        twins: Indexed models by the hash of their weights, whose copies are not read.
+        by_hash: Indexed models by the hash of their weights, whose copies are not read.
         copy: The outcome of such a copy.
     """
-    with single_torch_thread(), closing(_outcomes(members, job, workers, twins, copy)) as outcomes:
-        yield from outcomes
 
-
-def _outcomes(
-    members: Sequence[Member],
-    job: Job,
-    workers: int,
-    twins: dict[str, str],
-    copy: Callable[[ModelRecord], Indexed],
-) -> Generator[Outcome, None, None]:
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):
             job.meter.closed(done.id)
             return copy(done)
         if isinstance(done, Indexed) and done.model.content_sha256:
-            twins.setdefault(done.model.content_sha256, done.model.id)
+            by_hash.setdefault(done.model.content_sha256, done.model.id)
         return done
 
     queue = iter(members)
     running: set[Future[Outcome | ModelRecord]] = set()
-    with thread_pool(workers, "deltadex-model") as pool:
+    with single_torch_thread(), thread_pool(workers, "deltadex-model") as pool:
         try:
             while True:
                 while len(running) < workers and (member := next(queue, None)) is not None:
-                    running.add(pool.submit(_work, member, job, twins))
+                    running.add(pool.submit(_work, member, job, by_hash))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -315,7 +408,7 @@ def _outcomes(
             raise
 
 
-def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | ModelRecord:
+def _work(member: Member, job: Job, by_hash: Mapping[str, str]) -> Outcome | ModelRecord:
     """One member's outcome; of a Hub model whose bytes the catalog has, the record alone."""
     remote: HubWeights | None = None
     model = member.hub
@@ -329,8 +422,8 @@ def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | Model
             code, reason = refusal(err, member.record.id)
             return Refused(model=member.record, code=code, reason=reason)
         member = replace(member, record=replace(member.record, content_sha256=sha256))
-        twin = twins.get(sha256) if sha256 else None
+        original = by_hash.get(sha256) if sha256 else None
         # an adapter's ΔW depends on its config too, and its files are small
-        if twin is not None and twin != member.record.id and not member.is_adapter:
-            return replace(member.record, duplicate_of=twin)
+        if original is not None and original != member.record.id and not member.is_adapter:
+            return replace(member.record, duplicate_of=original)
     return fingerprint_member(member, job, remote)

@@ -15,18 +15,13 @@ from ..arrays import Float64
 from ..errors import ModelError, RequestError
 from ..records import ModelRecord, SlotSpectrum
 from ..store import Catalog
-from .adapter_update import collect_adapter
 from .architecture import PlacedModel, Placement
-from .base import Base, place_checkpoint
+from .base import Base, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import Checkpoint
-from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, rounding_norm
+from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius, rounding_norm
 from .family import find_member, refuse_strangers
-from .fingerprint.factors import frobenius
-from .full_update import collect_full
-from .index import resolve_base, wanted_base
-from .job import Job
-from .model import open_checkpoint, with_config
-from .parallel import choose_device, cpu_count, ordered, single_torch_thread
+from .job import Job, choose_device, cpu_count, ordered, single_torch_thread
+from .updates import collect_adapter, collect_full
 
 COLUMNS_AT_ONCE = 4096
 
@@ -58,8 +53,8 @@ def update_spectra(
     with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
-        member = with_config(member)
-        checkpoint = opened.enter_context(closing(open_checkpoint(member)))
+        member = member.with_config()
+        checkpoint = opened.enter_context(closing(member.checkpoint()))
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, collector)
         else:
@@ -82,11 +77,11 @@ def weight_spectra(
     family = resolve_base(catalog, base)
     member = find_member(model, family.name)
     with _read_alone(model), ExitStack() as opened:
-        member = with_config(member)
+        member = member.with_config()
         if member.is_adapter:
             checkpoint, placed = family.weights().checkpoint, family.weights().placed
         else:
-            checkpoint = opened.enter_context(closing(open_checkpoint(member)))
+            checkpoint = opened.enter_context(closing(member.checkpoint()))
             placed = place_checkpoint(checkpoint, member.config)
         return member.record, _stored(placed, checkpoint, place)
 
@@ -107,8 +102,6 @@ def _in_order(spectra: Iterable[SlotSpectrum]) -> tuple[SlotSpectrum, ...]:
 
 @dataclass(slots=True)
 class _SpectrumCollector:
-    """Takes ΔW matrix by matrix, keeps singular values."""
-
     base: Base
     device: torch.device
     spectra: list[SlotSpectrum] = field(default_factory=list)
@@ -137,7 +130,6 @@ class _SpectrumCollector:
 def _stored(
     placed: PlacedModel, checkpoint: Checkpoint, device: torch.device
 ) -> tuple[SlotSpectrum, ...]:
-    """Of every layer matrix; a tensor that holds several is read once."""
     wanted = placed.by_tensor()
 
     def spectra(name: str) -> list[SlotSpectrum]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -199,16 +200,13 @@ class Catalog:
         self.relabel(after.base, [after.record])
         return before, after
 
-    def save_base(
-        self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]
-    ) -> None:
-        """Store what is known of a base's shapes; a None leaves the stored value."""
-        before = self.base(base)
-        record = BaseRecord(
-            base=base,
-            revision=revision or (before.revision if before else None),
-            architecture=architecture or (before.architecture if before else None),
-            slots=slots,
+    def save_base(self, record: BaseRecord) -> None:
+        """Store what is known of a base; a revision or architecture of None leaves the stored."""
+        before = self.base(record.base)
+        record = replace(
+            record,
+            revision=record.revision or before.revision,
+            architecture=record.architecture or before.architecture,
         )
         self._session.write(lambda s: replace_base(s, record))
 
@@ -448,7 +446,7 @@ class Catalog:
             return alike[0]
         raise UnknownBase(f"no family of {spelling!r}{offered(spelling, bases)}")
 
-    def base(self, base: str) -> BaseRecord | None:
+    def base(self, base: str) -> BaseRecord:
         """What is known of a base."""
         return select_base(self._session, base)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from deltadex.indexer.checkpoint.bin_file import BinFile
-from deltadex.indexer.checkpoint.byte_source import AT_HAND, ReadPlan
+from deltadex.indexer.checkpoint.files import AT_HAND, ReadPlan
 
 
 class MemoryBytes:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..errors import ModelError, RequestError
-from ..indexer.fingerprint import Layout
+from ..indexer import Layout
 from ..records import DataFingerprint, LossName, Recipe
 from ..study.network import TaskModel
 from .examples import Example

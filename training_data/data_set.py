@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from ..errors import RequestError
-from ..indexer.fingerprint import Layout
+from ..indexer import Layout
 from ..records import (
     GROUP,
     LABELLED_LOSSES,

@@ -26,12 +26,25 @@ from torch import nn
 
 from ..arrays import Float, Float32
 from ..errors import ModelError, RequestError
-from ..indexer.architecture import PlacedModel, Placement, place
-from ..indexer.delta import Delta, DenseDelta, LowRankDelta, MatrixUpdate, flaw_of
-from ..indexer.fingerprint import Factors, Layout, Pool, factorise, make_pool
-from ..indexer.fingerprint.factors import gaussian_directions
-from ..indexer.fingerprint.linear import LinearPool, has_linear_sketch
-from ..indexer.fingerprint.sketch import SketchPool
+from ..indexer import (
+    Delta,
+    DenseDelta,
+    Factors,
+    Layout,
+    LinearPool,
+    LowRankDelta,
+    MatrixUpdate,
+    PlacedModel,
+    Placement,
+    Pool,
+    SketchPool,
+    factorise,
+    flaw_of,
+    gaussian_directions,
+    has_linear_sketch,
+    make_pool,
+    place,
+)
 from ..records import Fingerprint, LinearSketch, Recipe, Slot, SlotStats
 from ..study.network import TaskModel
 
@@ -103,7 +116,7 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def require_same_base(
-    model: TaskModel, architecture: str | None, shapes: Mapping[str, Sequence[int]]
+    model: TaskModel, architecture: str | None, shapes: Mapping[str, tuple[int, int]]
 ) -> None:
     """Raise `RequestError` where the family's matrices have other types or shapes than the model's.
 
@@ -116,10 +129,11 @@ def require_same_base(
             f"{architecture} model: index the family again"
         )
     for placement in layer_matrices(model.whole, model.config.to_dict()).placements:
-        shape, slot = list(placement.shape), str(placement.slot)
-        if slot in shapes and not placement.part and list(shapes[slot]) != shape:
+        slot = str(placement.slot)
+        if slot in shapes and not placement.part and shapes[slot] != placement.shape:
+            now, before = list(placement.shape), list(shapes[slot])
             raise RequestError(
-                f"{model.name}: {slot} is {shape} now and was {shapes[slot]} when the family was "
+                f"{model.name}: {slot} is {now} now and was {before} when the family was "
                 "indexed: index the family again"
             )
 

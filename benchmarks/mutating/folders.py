@@ -31,7 +31,7 @@ FOLDERS: Mapping[str, Folder] = {
         ["indexer/adapter/*.py"], ["tests/adapter", "tests/indexer/test_adapters_end_to_end.py"]
     ),
     "gate": Folder(
-        ["indexer/full_update.py", "indexer/delta.py"],
+        ["indexer/updates.py", "indexer/delta.py"],
         ["tests/indexer"],
     ),
     "filters": Folder(["store/tables/filters.py"], ["tests/store/test_filters.py"]),

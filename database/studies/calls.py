@@ -61,7 +61,7 @@ def usable_device(name: str, *, float64: bool = False) -> str:
     """
     if name == "cpu":
         return name
-    from ...indexer.parallel import choose_device
+    from ...indexer import choose_device
 
     return choose_device(name, float64=float64)
 

@@ -103,8 +103,7 @@ class RankCall(StudyCalls):
         spectra_of = weight_spectra if settings.subject == "weights" else update_spectra
         base = subject.require_base()
         _, spectra = spectra_of(self._catalog, subject.require_source(), base, device=device)
-        family = self._catalog.base(base)
-        shapes = family.slots.get("shapes", {}) if family else {}
+        shapes = self._catalog.base(base).shapes
         depths: dict[str, int] = {}
         for stack, layer in (
             *((s.slot.stack, s.slot.layer) for s in spectra),

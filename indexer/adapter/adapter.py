@@ -24,8 +24,10 @@ from .config import (
 )
 from .contents import Contents, name_parts, sort_tensors
 from .formulas import (
+    FLOATS,
     UNKNOWN,
     ModuleUpdate,
+    Tensors,
     build_full_value,
     build_ia3,
     build_loha,
@@ -33,7 +35,6 @@ from .formulas import (
     build_lora,
     build_vera,
 )
-from .tensors import FLOATS, Tensors
 
 LORAS = ("lora", "rslora", "dora", "pissa", "olora")
 """Methods that adapter_config.json may call LoRA."""
@@ -46,13 +47,11 @@ class Adapter:
     Attributes:
         method: `lora`, `rslora`, `dora`, `adalora`, `pissa`, `olora`, `loha`, `lokr`,
             `vera`, `ia3`.
-        base_name: As the adapter names its base.
         modules: (out, in) of ΔW by module path; 0 for a width that only the base has
             (VeRA's in, and either side for IA³): such modules are in `needs_base`.
         full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
         needs_base: Modules whose ΔW needs W, those of `full_values` among them.
         outside: Modules outside layers that were left out, as their tensors are not in order.
-        notes: Sentences about irregularities.
     """
 
     method: str
@@ -110,8 +109,10 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         contents.leave_out(module)
     settings.require_matchable(len(contents.factors))
     family = _family(contents, layers, checkpoint)
-    if settings.init_rank is None:
-        settings = replace(settings, init_rank=_largest_rank(contents, tensors))
+    if settings.init_rank is None:  # AdaLoRA's first rank is that of the largest A
+        shapes = [tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k]
+        largest = max((shape[0] for shape in shapes if shape), default=0)
+        settings = replace(settings, init_rank=float(largest) or None)
     updates, convolutions = _build(family, layers, contents, tensors, settings)
     unused = _unused_targets(updates, contents, settings)
     if updates and unused and len(unused) == len(set(settings.targets)):
@@ -120,7 +121,11 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
             f"{FILE} and the tensors are of two models: target_modules {name_some(unused)} fit no "
             f"module, the tensors are of {name_some(list(updates))}",
         )
-    values = _full_values(contents, tensors)
+    values = {  # whole matrices; vectors and quantised leftovers are none
+        module: build_full_value(name, (ref.shape[0], ref.shape[1]), tensors)
+        for module, name in contents.values.items()
+        if len((ref := checkpoint.tensors[name]).shape) == 2 and ref.dtype in FLOATS
+    }
     method = _method(family, contents, settings)
     return Adapter(
         method=method,
@@ -132,12 +137,6 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         notes=_notes(method, updates, convolutions, contents, settings, unused),
         _updates={**values, **updates},
     )
-
-
-def _largest_rank(contents: Contents, tensors: Tensors) -> float | None:
-    """Of the stored A: AdaLoRA's first rank, where nothing states it. None for none."""
-    shapes = [tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k]
-    return float(max((shape[0] for shape in shapes if shape), default=0)) or None
 
 
 def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) -> str:
@@ -176,7 +175,6 @@ def _build(
     tensors: Tensors,
     settings: AdapterConfig,
 ) -> tuple[dict[str, ModuleUpdate], int]:
-    """Updates by module, and how many modules are convolutions."""
     scaled = {"lora": build_lora, "loha": build_loha, "lokr": build_lokr}.get(family)
     updates: dict[str, ModuleUpdate] = {}
     for module, kinds in list(contents.factors.items()):
@@ -194,15 +192,6 @@ def _build(
                 raise
             contents.leave_out(module)
     return updates, len(contents.factors) - len(updates)
-
-
-def _full_values(contents: Contents, tensors: Tensors) -> dict[str, ModuleUpdate]:
-    """Whole matrices; vectors and quantised leftovers are none."""
-    return {
-        module: build_full_value(name, (ref.shape[0], ref.shape[1]), tensors)
-        for module, name in contents.values.items()
-        if len((ref := tensors.checkpoint.tensors[name]).shape) == 2 and ref.dtype in FLOATS
-    }
 
 
 def _method(family: str, contents: Contents, settings: AdapterConfig) -> str:

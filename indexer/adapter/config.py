@@ -104,11 +104,9 @@ class AdapterConfig:
         rank: As stated; where the tensors show it, theirs counts.
         init_rank: AdaLoRA's rank before pruning.
         alphas: Patterns of module paths, in order, with their alpha.
-        ranks: The same with their rank.
         start: `pissa` or `olora`, else "".
         transposed_flag: `fan_in_fan_out`, which matters to OLoRA only.
         targets: `target_modules`, where it is a list of names.
-        notes: Sentences about irregularities.
     """
 
     peft_type: str | None = None

@@ -1,10 +1,4 @@
-"""ΔW of one module by each supported method, from a few named tensors.
-
-Each builder checks the headers of the module's tensors, and raises `ModelError` as
-`missing-tensor`, `shape-mismatch` or `unsupported-dtype`. The formulas are those of PEFT 0.21:
-`lora/layer.py`, `lora/variants.py`, `adalora/layer.py`, `loha/layer.py`, `lokr/layer.py`,
-`vera/layer.py` (all `get_delta_weight`, but for DoRA's and AdaLoRA's) and `ia3/layer.py: merge`.
-"""
+"""What the formulas read: tensors in float32, finite, of the right shape, and their scale."""
 
 from __future__ import annotations
 
@@ -15,16 +9,98 @@ from dataclasses import dataclass
 import torch
 
 from ...errors import ModelError
-from ..delta import Delta, DenseDelta, LowRankDelta, Scratch, update_against
+from ..checkpoint import Checkpoint
+from ..delta import Delta, DenseDelta, LowRankDelta, Scratch, flaw_of, update_against
 from ..untrusted_text import shown
 from .config import AdapterConfig
-from .tensors import Scale, Tensors
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """A checkpoint whose headers are checked before, and values after, they are read.
+
+    Headers raise `ModelError` as `shape-mismatch` or `unsupported-dtype`, values as `non-finite`.
+    """
+
+    checkpoint: Checkpoint
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.checkpoint.tensors[name].shape
+
+    def matrix(self, name: str, *, may_be_empty: bool = False) -> tuple[int, int]:
+        """A factor's (rows, columns)."""
+        self._require_float(name)
+        shape = self.shape(name)
+        if len(shape) != 2 or (0 in shape and not may_be_empty):
+            raise self.misfit(
+                name, "a matrix; was a sharded run saved without gathering its parts?"
+            )
+        return shape[0], shape[1]
+
+    def vector(self, name: str) -> int:
+        """How many values a vector holds, whatever its number of dimensions."""
+        self._require_float(name)
+        return math.prod(self.shape(name))
+
+    def product(self, a: str, b: str) -> tuple[int, int, int]:
+        """(rows, rank, columns) of a·b."""
+        (rows, rank), (rank_b, columns) = self.matrix(a), self.matrix(b)
+        if rank != rank_b:
+            raise self.misfit(b, f"{rank} rows, as many as {a!r} has columns")
+        return rows, rank, columns
+
+    def read(self, name: str) -> torch.Tensor:
+        """The values in float32."""
+        stored = self.checkpoint.read(name)
+        values = stored.float()
+        if not bool(values.isfinite().all()):
+            raise ModelError("non-finite", f"{self._where(name)} {flaw_of(math.inf, stored)}")
+        return values
+
+    def misfit(self, name: str, expected: str) -> ModelError:
+        line = f"{self._where(name)} has shape {self.shape(name)}, expected {expected}"
+        return ModelError("shape-mismatch", line)
+
+    def _require_float(self, name: str) -> None:
+        dtype = self.checkpoint.tensors[name].dtype
+        if dtype not in FLOATS:
+            line = f"{self._where(name)} is stored as {dtype}, expected {', '.join(FLOATS)}"
+            raise ModelError("unsupported-dtype", line)
+
+    def _where(self, name: str) -> str:
+        return f"{self.checkpoint.tensors[name].file}: tensor {name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """alpha / divisor, the factor between an adapter's product and ΔW.
+
+    Attributes:
+        alpha: None where nothing states it: then the scale is 1.
+        divisor: r, √r, or AdaLoRA's first rank.
+        tensor: Where the module stores an alpha of its own, as kohya's scripts do.
+    """
+
+    alpha: float | None
+    divisor: float
+    tensor: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return () if self.tensor is None else (self.tensor,)
+
+    def value(self, tensors: Tensors) -> float:
+        alpha = self.alpha if self.tensor is None else float(tensors.read(self.tensor))
+        return 1.0 if alpha is None else alpha / self.divisor
+
 
 UNKNOWN = 0
 """A width that the method does not store: it is the base's."""
 
 MAX_ELEMENTS = 1 << 30
-"""Of a Kronecker product, which squares what a file holds; no layer matrix has more."""
+"""The most of a Kronecker product, which squares what a file holds; no layer matrix has more."""
 
 HADAMARD = ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b")
 
@@ -277,7 +353,6 @@ def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> Mod
 
 
 def _own_alpha(kinds: Kinds, tensors: Tensors) -> str | None:
-    """The tensor in which a module stores an alpha of its own, if it does."""
     name = kinds.get("alpha")
     if name is not None and tensors.vector(name) != 1:
         raise tensors.misfit(name, "a single number")

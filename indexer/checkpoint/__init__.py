@@ -3,29 +3,29 @@
 Whatever is wrong with a model's files is a `ModelError` with a code of `errors.REASONS`.
 """
 
-from .byte_source import ALL_TENSORS as ALL_TENSORS
-from .byte_source import FEW_BYTES as FEW_BYTES
-from .byte_source import WHOLE_TENSORS as WHOLE_TENSORS
-from .byte_source import ByteSource as ByteSource
-from .byte_source import ReadPlan as ReadPlan
-from .local_files import Config as Config
-from .local_files import read_json as read_json
-from .local_files import reading as reading
-from .model_folder import ModelFolder as ModelFolder
-from .quantized import quantization as quantization
-from .safetensors_file import decode as decode
-from .safetensors_file import header_length as header_length
-from .safetensors_file import parse_header as parse_header
+from .files import ALL_TENSORS as ALL_TENSORS
+from .files import FEW_BYTES as FEW_BYTES
+from .files import READ_AGAIN as READ_AGAIN
+from .files import WHOLE_TENSORS as WHOLE_TENSORS
+from .files import Buffer as Buffer
+from .files import ByteSource as ByteSource
+from .files import Config as Config
+from .files import ModelFolder as ModelFolder
+from .files import ReadPlan as ReadPlan
+from .files import model_type as model_type
+from .files import read_json as read_json
+from .files import reading as reading
 from .tensor_file import DTYPES as DTYPES
 from .tensor_file import Checkpoint as Checkpoint
 from .tensor_file import RowBlock as RowBlock
 from .tensor_file import TensorRef as TensorRef
-from .verified_bytes import READ_AGAIN as READ_AGAIN
-from .verified_bytes import VerifiedBytes as VerifiedBytes
+from .tensor_file import decode as decode
+from .tensor_file import parse_header as parse_header
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement
 from .weights import open_adapter_weights as open_adapter_weights
 from .weights import open_local as open_local
 from .weights import open_weights as open_weights
+from .weights import quantization as quantization
 from .weights import shard_files as shard_files

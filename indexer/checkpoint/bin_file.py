@@ -1,9 +1,14 @@
 """One torch archive (`.bin`): tensors only, never unpickled otherwise, read by position.
 
-torch stores the elements uncompressed, so they can be read where they are. Where that is, torch
-itself says: its weights-only reader reads the archive's own list from a small copy of the archive
-in which every storage is empty; on the meta device it notes where a storage would begin, without
-looking into it.
+What torch saves is a zip archive that is not compressed inside, so elements can be read where they
+are. Where that is, torch itself says: its weights-only reader reads the archive's own list from a
+small copy of the archive in which every storage is empty; on the meta device it notes where a
+storage would begin, without looking into it.
+
+The directory at the archive's end says where entries begin, and how long their contents are, but
+not where within an entry the content begins: that is in the entry's own local header, and follows
+from the data descriptor behind the content, where there is one. One of the two is read beside the
+rows; nothing is taken to be where it likely is.
 """
 
 from __future__ import annotations
@@ -11,28 +16,324 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import struct
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from operator import attrgetter
 
 import torch
 
 from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
-from .bin_rows import StoredRows, local_rows, remote_rows, stored_rows
-from .byte_source import Buffer, ByteSource
-from .tensor_file import DTYPES, RowBlock, TensorFile, TensorRef
-from .zip_entries import (
-    LOCAL_HEADER,
-    Entry,
-    content_of,
-    read_directory,
-    require_checksum,
-    small_entry,
-)
+from .files import Buffer, ByteSource
+from .tensor_file import DTYPES, LFS_POINTER, RowBlock, TensorFile, TensorRef, read_together
+
+MAX_DIRECTORY = 32 << 20
+"""Bytes of an archive's own list, some 400,000 tensors; in Python it takes ten times as much."""
+
+LONGEST_END = (64 << 10) + 22 + 20 + 56
+"""Bytes of what can follow an archive's list: two records, a locator, a comment."""
+
+SHORTEST_END = 22 + 20 + 56
+"""The same without a comment, which torch does not write."""
+
+DAMAGED = (zipfile.BadZipFile, ValueError, OverflowError, RuntimeError, EOFError, struct.error)
+"""What zipfile raises beside its own error, for an entry marked as encrypted or far off."""
+
+LOCAL_HEADER = 30
+"""Bytes of an entry's local header before its name."""
+
+_HAS_DESCRIPTOR = 0x08
+_FAR = 0xFFFFFFFF
+"""Sizes and places from here on have eight bytes."""
+
+_END = b"PK\x05\x06"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of an archive.
+
+    Attributes:
+        begin: Where it begins, with its local header.
+        end: Where the next one does.
+        crc: Of the content; 0 where none is listed.
+        descriptor: Bytes of the data descriptor between the content and `end`; 0 without.
+    """
+
+    begin: int
+    end: int
+    size: int
+    crc: int
+    descriptor: int
+
+    @property
+    def likely_start(self) -> int:
+        """Where the content begins if nothing but its descriptor follows it."""
+        return self.end - self.descriptor - self.size
+
+    def start_by_header(self, head: Buffer | bytes, file: str) -> int:
+        """Where the content begins, as the entry's local header says.
+
+        Raises:
+            ModelError: it is no header, or the content would reach into the next entry.
+        """
+        if len(head) < LOCAL_HEADER or bytes(head[:4]) != b"PK\x03\x04":
+            line = "an archive entry does not begin where it should"
+            raise ModelError("bad-header", f"{file}: {line}")
+        name_bytes, extra_bytes = struct.unpack_from("<2H", head, 26)
+        start: int = self.begin + LOCAL_HEADER + name_bytes + extra_bytes
+        if start + self.size > self.end:
+            raise ModelError("bad-offsets", f"{file}: an archive entry reaches into the next")
+        return start
+
+    def is_described_by(self, tail: Buffer | bytes) -> bool:
+        """Whether these bytes, the last before `end`, are the content's descriptor.
+
+        APPNOTE 6.3.10, 4.3.9: a signature, the CRC, the size twice.
+        """
+        if not self.descriptor or len(tail) != self.descriptor:
+            return False
+        sizes = struct.pack("<2Q" if self.descriptor == 24 else "<2L", self.size, self.size)
+        # a writer that computes no CRCs lists 0, and describes 0
+        return bytes(tail) == b"PK\x07\x08" + struct.pack("<L", self.crc) + sizes
+
+
+class _SeekableSource(io.RawIOBase):
+    """A source as a file to seek in; its end is read once, the rest on demand."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._at = 0
+        self._read_end(max(source.plan.first, SHORTEST_END))
+        if self._end[-22:-18] != _END:
+            self._read_end(LONGEST_END)
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = (0, self._at, self._source.size)[whence]
+        if origin + offset < 0:
+            raise OSError("before the beginning of the file")
+        self._at = origin + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._source.size if size < 0 else min(self._at + size, self._source.size)
+        start, self._at = self._at, max(self._at, stop)
+        if start >= stop:
+            return b""
+        if start >= self._end_start:
+            return self._end[start - self._end_start : stop - self._end_start]
+        return bytes(self._source.read(start, stop))
+
+    def _read_end(self, n_bytes: int) -> None:
+        self._end_start = max(0, self._source.size - n_bytes)
+        self._end = bytes(self._source.read(self._end_start, self._source.size))
+
+    def listed_bytes(self) -> int:
+        """Length of the archive's own list as it declares it. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
+        at = self._end.rfind(_END)
+        (listed,) = struct.unpack_from("<L", self._end, at + 12)
+        far = self._end.rfind(b"PK\x06\x06", 0, at)
+        if listed == _FAR and far >= 0:
+            (listed,) = struct.unpack_from("<Q", self._end, far + 40)
+        return int(listed)
+
+
+def read_directory(source: ByteSource) -> dict[str, Entry]:
+    """The archive's entries by name, from its directory alone; of torch's zip form or refused."""
+    name, file = source.name, _SeekableSource(source)
+    try:
+        if not zipfile.is_zipfile(file):
+            raise _not_an_archive(bytes(source.read(0, min(8, source.size))), name)
+        if file.listed_bytes() > MAX_DIRECTORY:
+            line = f"the archive's list is longer than {MAX_DIRECTORY} bytes"
+            raise ModelError("bad-header", f"{name}: {line}")
+        with zipfile.ZipFile(file) as archive:
+            infos, directory_start = archive.infolist(), archive.start_dir
+    except (*DAMAGED, OSError) as err:
+        raise ModelError("truncated", f"{name}: the archive's list is damaged") from err
+    if any(info.filename.endswith("/constants.pkl") for info in infos):
+        line = "a TorchScript program, not a state dict; save model.state_dict()"
+        raise ModelError("unsafe-pickle", f"{name}: {line}")
+    if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
+        line = "compressed inside; write it again with torch.save"
+        raise ModelError("bad-header", f"{name}: {line}")
+    infos.sort(key=lambda info: info.header_offset)
+    bounds = [0, *(info.header_offset for info in infos), directory_start, source.size]
+    if bounds != sorted(bounds):
+        raise ModelError("truncated", f"{name}: the archive's list is damaged")
+    return {
+        info.filename: Entry(
+            info.header_offset, end, info.file_size, info.CRC, _descriptor_bytes(info)
+        )
+        for info, end in zip(infos, bounds[2:], strict=False)
+    }
+
+
+def _descriptor_bytes(info: zipfile.ZipInfo) -> int:
+    """Size of the data descriptor as torch writes it: longer where sizes or places have 8 bytes."""
+    if not info.flag_bits & _HAS_DESCRIPTOR:
+        return 0
+    return 24 if max(info.file_size, info.header_offset) >= _FAR else 16
+
+
+def _not_an_archive(start: bytes, name: str) -> ModelError:
+    if not start or start.startswith(b"PK"):
+        return ModelError("truncated", f"{name}: the archive ends early; fetch it again")
+    if start == LFS_POINTER:
+        line = "a Git LFS pointer, not the weights; run `git lfs pull`"
+        return ModelError("bad-header", f"{name}: {line}")
+    line = "not torch's zip form, and nothing else is unpickled; save it as safetensors"
+    return ModelError("legacy-pickle", f"{name}: {line}")
+
+
+def small_entry(source: ByteSource, entry: Entry, limit: int) -> bytes:
+    if max(entry.size, entry.end - entry.begin) > limit:
+        line = f"an entry beside the tensors is longer than {limit} bytes"
+        raise ModelError("bad-header", f"{source.name}: {line}")
+    content = bytes(content_of(source.read(entry.begin, entry.end), entry, source.name))
+    require_checksum(content, entry, source.name, "an entry beside the tensors")
+    return content
+
+
+def content_of(buffer: Buffer, entry: Entry, file: str) -> memoryview:
+    """An entry's content in the bytes of the whole entry, its local header included."""
+    begin = entry.start_by_header(buffer[:LOCAL_HEADER], file) - entry.begin
+    if begin + entry.size > len(buffer):
+        raise ModelError("bad-offsets", f"{file}: an archive entry reaches into the next")
+    return memoryview(buffer)[begin : begin + entry.size]
+
+
+def require_checksum(content: bytes | memoryview, entry: Entry, file: str, what: str) -> None:
+    """Raise where content does not have the archive's CRC; 0 is what torch writes for none."""
+    if entry.crc and zlib.crc32(content) != entry.crc:
+        line = "its CRC is not the one that the archive lists; fetch it again"
+        raise ModelError("checksum-mismatch", f"{file}: {what}: {line}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Some rows of one tensor, in one entry.
+
+    Attributes:
+        start: First byte within the entry's content.
+        stop: One past the last; what lies between rows that are apart is included.
+        steps: Elements from a row to the next, and from a column to the next.
+    """
+
+    block: RowBlock
+    entry: Entry
+    start: int
+    stop: int
+    dtype: torch.dtype
+    shape: tuple[int, int]
+    steps: tuple[int, int]
+
+    @property
+    def order(self) -> tuple[int, int, int, str, int]:
+        """What rows are read by: their place in the file, then the tensor's name."""
+        return self.entry.begin, self.start, self.stop, self.block.tensor, self.block.start
+
+    def decode(self, stored: Buffer, *, swapped: bool) -> torch.Tensor:
+        """The rows, contiguous and in memory of their own, from the bytes `start` to `stop`."""
+        if not len(stored):
+            return torch.empty(self.shape, dtype=self.dtype)
+        content = torch.frombuffer(stored, dtype=torch.uint8).clone()
+        if swapped:
+            content = content.view(-1, self.dtype.itemsize).flip(1).reshape(-1)
+        return content.view(self.dtype).as_strided(self.shape, self.steps).contiguous()
+
+
+def stored_rows(
+    block: RowBlock, ref: TensorRef, tensor: torch.Tensor, entry: Entry
+) -> StoredRows | None:
+    """Where a block's rows are; None where they are not one after the other in the storage.
+
+    That is so in transposed and repeated tensors: any row is all over their storage.
+    """
+    shape, steps = tuple(tensor.shape), tensor.stride()
+    if len(shape) < 2 or not ref.stop:
+        return None
+    for size, step, outer in zip(shape[1:-1], steps[1:-1], steps[:-2], strict=True):
+        if outer != size * step:
+            return None
+    columns, row_step, column_step = shape[-1], steps[-2], steps[-1]
+    row_length = (columns - 1) * column_step + 1
+    if row_step < row_length or column_step < 1:
+        return None
+    n_rows, width = block.stop - block.start, tensor.itemsize
+    first = int(tensor.storage_offset()) + block.start * row_step
+    length = (n_rows - 1) * row_step + row_length if n_rows else 0
+    return StoredRows(
+        block=block,
+        entry=entry,
+        start=first * width,
+        stop=(first + length) * width,
+        dtype=tensor.dtype,
+        shape=(n_rows, columns),
+        steps=(row_step, column_step),
+    )
+
+
+def read_rows(
+    source: ByteSource, wanted: Iterable[StoredRows], *, swapped: bool
+) -> Iterator[tuple[StoredRows, torch.Tensor]]:
+    """The rows in the file's order, by as few reads as its plan allows."""
+    reads = _reads(wanted, source.plan.row_gap)
+    starts: dict[Entry, int] = {}
+    for run in read_together(reads, source.plan.run, source.plan.row_gap):
+        first, last = run[0][0], max(stop for _, stop, _ in run)
+        buffer = memoryview(source.read(first, last))
+        for start, stop, (entry, rows) in run:
+            part = buffer[start - first : stop - first]
+            if rows is None:
+                starts[entry] = entry.start_by_header(part, source.name)
+                continue
+            if entry not in starts:
+                starts[entry] = _start_by_tail(source, entry, part)
+            begin = starts[entry] + rows.start
+            end = starts[entry] + rows.stop
+            if start <= begin and end <= stop:
+                stored: Buffer = part[begin - start : end - start]
+            else:
+                stored = source.read(begin, end)
+            yield rows, rows.decode(stored, swapped=swapped)
+
+
+def _reads(
+    wanted: Iterable[StoredRows], gap: int
+) -> Iterator[tuple[int, int, tuple[Entry, StoredRows | None]]]:
+    """The ranges in which rows likely are, and, without rows, headers that prove where."""
+    by_entry: dict[Entry, list[StoredRows]] = {}
+    for rows in sorted(wanted, key=attrgetter("order")):
+        by_entry.setdefault(rows.entry, []).append(rows)
+    for entry, of_entry in by_entry.items():
+        start = max(entry.begin + LOCAL_HEADER, entry.likely_start)
+        first, last = start + of_entry[0].start, start + of_entry[-1].stop
+        is_near_end = entry.descriptor and 0 <= entry.end - last <= gap
+        by_tail = len(of_entry) == 1 and is_near_end and first - entry.begin > gap
+        if not by_tail:
+            yield entry.begin, entry.begin + LOCAL_HEADER, (entry, None)
+        for rows in of_entry:
+            stop = entry.end if by_tail else start + rows.stop
+            yield start + rows.start, stop, (entry, rows)
+
+
+def _start_by_tail(source: ByteSource, entry: Entry, part: memoryview) -> int:
+    """Where the content begins: counted from the descriptor, if that is what the part ends in."""
+    if entry.is_described_by(part[len(part) - entry.descriptor :]):
+        return entry.likely_start
+    head = source.read(entry.begin, entry.begin + LOCAL_HEADER)
+    return entry.start_by_header(head, source.name)
+
 
 _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
     torch.float8_e4m3fn: "F8_E4M3",
@@ -133,8 +434,7 @@ class BinFile(TensorFile):
         if not self._source.plan.whole:
             in_place = [rows for rows in places.values() if rows is not None]
         self._is_read_in_part |= bool(in_place)
-        read = local_rows if self.concurrent else remote_rows
-        arriving = read(self._source, in_place, swapped=self._swapped)
+        arriving = read_rows(self._source, in_place, swapped=self._swapped)
         cut_from: tuple[str, torch.Tensor] | None = None
         for block in sorted(blocks, key=lambda block: self._row_order(block, places[block])):
             if in_place and places[block] is not None:
@@ -161,7 +461,6 @@ class BinFile(TensorFile):
         return (entry.begin, entry.end) if entry is not None else (0, 0)
 
     def _stored_rows(self, block: RowBlock) -> StoredRows | None:
-        """Where a block's rows are, if that is one place."""
         ref = self._ref(block.tensor)
         view = self._views[ref.name]
         if ref.dtype not in DTYPES or view.entry is None:
@@ -201,7 +500,6 @@ class BinFile(TensorFile):
 
 
 def _prefix(file: str, entries: Iterable[str]) -> str:
-    """What the names of all entries that torch reads begin with."""
     for name in entries:
         if name.endswith("/data.pkl"):
             return name.removesuffix("data.pkl")

@@ -3,24 +3,24 @@
 Folders, lists and labels that cannot be read are a `SourceError`.
 """
 
-from ..base_names import base_key as base_key
-from .hub_card import needs_card as needs_card
-from .hub_card import with_card_label as with_card_label
+from ..untrusted_text import base_key as base_key
 from .labels import LabelMatches as LabelMatches
 from .labels import Labels as Labels
 from .labels import read_labels as read_labels
+from .member import EVERY_MEMBER as EVERY_MEMBER
+from .member import Format as Format
+from .member import Kind as Kind
 from .member import Member as Member
+from .member import Selection as Selection
 from .member import Wanted as Wanted
+from .member import file_names as file_names
+from .member import format_of as format_of
+from .member import kind_of as kind_of
 from .member import refuse_strangers as refuse_strangers
 from .paths import folder_at as folder_at
-from .selection import EVERY_MEMBER as EVERY_MEMBER
-from .selection import Format as Format
-from .selection import Kind as Kind
-from .selection import Selection as Selection
-from .selection import file_names as file_names
-from .selection import format_of as format_of
-from .selection import kind_of as kind_of
 from .sources import find_member as find_member
 from .sources import folder_members as folder_members
-from .sources import hub_members as hub_members
 from .sources import listed_members as listed_members
+from .sources import member_of as member_of
+from .sources import needs_card as needs_card
+from .sources import with_card_label as with_card_label

@@ -13,9 +13,8 @@ from typing import Any
 
 import yaml
 
-from ..base_names import base_key
 from ..checkpoint import Config
-from ..untrusted_text import distinct_texts, shown
+from ..untrusted_text import base_key, distinct_texts, shown
 
 MAX_CARD_CHARS = 400_000
 MAX_PARENTS = 64
@@ -29,7 +28,7 @@ MAX_SCALAR = 10_000
 _CLOSING = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
 
 MAX_RESULTS = 10_000
-"""Of a model-index; a card can repeat a result by its anchor many million times."""
+"""Results that are read of a model-index; by its anchor a card can repeat one without end."""
 
 _SENTENCE = re.compile(
     r"fine[- ]?tuned version of .{1,300}? on the "

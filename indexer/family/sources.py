@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,17 +14,14 @@ from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, quantization
 from ..hub import (
     HubModel,
     HubSession,
-    ListingMemory,
-    WalkCounts,
     describe,
     early_refusal,
-    list_family,
+    read_small_file,
 )
 from ..untrusted_text import distinct_texts, shown, text_or_none
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
-from .folder_walk import FolderWalk
 from .member import Member
-from .paths import folder_at, read_text_file, resolved, storable
+from .paths import FolderWalk, folder_at, read_text_file, resolved, storable
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +33,8 @@ _STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.I
 
 
 def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
-    """Every model below `folder`; ids are paths relative to it. What is left out is logged.
-
-    Args:
-        leave_out: The base's own folder.
-    """
+    """Every model below `folder`, but for the base's; ids are paths relative to it. What is left
+    out is logged."""
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
     root = folder.resolve()
@@ -167,31 +161,14 @@ def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:
     return split_card(start.decode("utf-8", "replace"))
 
 
-def hub_members(
-    base: str,
-    memory: ListingMemory,
-    *,
-    session: HubSession,
-    aliases: Sequence[str] = (),
-    depth: int | None = None,
-    counts: WalkCounts | None = None,
-) -> Iterator[Member]:
-    """Every descendant of `base`; those below an intermediate fine-tune count as its own.
-
-    Args:
-        aliases, depth, counts: As of `list_family`.
-    """
-    for model in list_family(
-        base, remember=memory, aliases=aliases, depth=depth, session=session, counts=counts
-    ):
-        yield member_of(model, base, claims=(*model.base_models, base))
-
-
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
     card = {**model.card_data, "model-index": model.model_index}
     label = label_of(name=model.id, tags=model.tags, card=card)
     adapter = model.kind == "adapter"
+    notes = [*parents_note(model.base_models)]
+    notes += [GATED_NOTE] if model.gated else []
+    notes += [PRIVATE_NOTE] if model.private else []
     record = ModelRecord(
         id=model.id,
         base=base,
@@ -210,7 +187,7 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         license=model.license,
         downloads=model.downloads,
         created_at=model.created_at,
-        notes=(*parents_note(model.base_models), *_access_notes(model)),
+        notes=tuple(notes),
     )
     return Member(
         record=record,
@@ -221,7 +198,55 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     )
 
 
-def _access_notes(model: HubModel) -> tuple[str, ...]:
-    """Who may not read it."""
-    notes = ((GATED_NOTE, bool(model.gated)), (PRIVATE_NOTE, model.private))
-    return tuple(note for note, holds in notes if holds)
+MAX_CARD_BYTES = 4 * MAX_CARD_CHARS
+
+LONGEST_CALL_S = 20.0
+"""A label is not worth the time that weights are."""
+
+
+def needs_card(member: Member) -> bool:
+    """Whether a model's card can say more of its dataset than its listing did.
+
+    Tags, front matter and evaluation results come before the text of a card, a model's name after.
+    """
+    model = member.hub
+    return (
+        model is not None
+        and member.refusal is None
+        and member.record.label_source in (None, "name")
+        and (model.files is None or CARD in model.files)
+    )
+
+
+def with_card_label(member: Member, session: HubSession) -> Member:
+    """The member with the label of its card's text, where it needs one and that names data.
+
+    A card that cannot be fetched leaves the member as it is.
+    """
+    if member.hub is None or not needs_card(member):
+        return member
+    patience = replace(
+        session.patience, call_s=min(session.patience.call_s, LONGEST_CALL_S), tries=2
+    )
+    try:
+        content = read_small_file(
+            member.hub, CARD, session=session, max_bytes=MAX_CARD_BYTES, patience=patience
+        )
+        _, text = split_card(content.decode("utf-8", "replace"))
+        label = label_of(name=member.record.id, text=text)
+    except ModelError as err:
+        log.info("%s: its card is not read: %s", member.record.id, err)
+        return member
+    # A card's text must not cost its model, whatever is wrong with it.
+    except Exception:
+        log.debug("%s: defect while reading its card", member.record.id, exc_info=True)
+        return member
+    if label.source != "sentence":
+        return member
+    record = replace(
+        member.record,
+        dataset=label.dataset,
+        dataset_raw=label.raw,
+        label_source=label.source,
+    )
+    return replace(member, record=record)

@@ -1,27 +1,250 @@
-"""A run over a Ray cluster: workers write parts, and this process brings them into the catalog."""
+"""A run over a Ray cluster: workers read leases into parts, this process commits them."""
 
 from __future__ import annotations
 
+import io
 import logging
-import time
+import os
+import signal
+import socket
+import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TextIO, runtime_checkable
+from uuid import uuid4
 
-from ...errors import StoreDamaged
+from ...errors import DeltadexError, RequestError, StoreDamaged
 from ...records import Recipe
 from ...store import Catalog, Known, Part, PartFolder, commit_part
 from ..family import Member
-from ..job import Job
-from ..run import SHED_EVERY, Progress, Report, Unread
-from .lease import Lease, leases, read_lease, refused_part
-from .ray_cluster import Ended, opened_cluster
+from ..hub import LocalBudget, RequestKind
+from ..job import Job, cpu_count
+from ..options import IndexOptions
+from ..run import SHED_EVERY, Progress, Report
+from .leases import Lease, leases, read_lease, refused_part
 
 log = logging.getLogger(__name__)
 
+LOCAL = "local"
+
+POLL_S = 1.0
+"""How long a wait for a lease lasts at most, so that Ctrl-C is heard."""
+
+CONNECT_S = 5.0
+
+OBJECT_STORE_BYTES = 80 << 20
+"""Nothing but leases and paths travels through Ray; 75 MiB is the least that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A lease that no worker has any more.
+
+    Attributes:
+        path: Of its part; None where there is none.
+        reason: Why there is none; None where the worker ended.
+        was_at_work: Whether the worker that ended was reading it.
+    """
+
+    lease: str
+    path: str | None = None
+    reason: str | None = None
+    was_at_work: bool = False
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Workers of a Ray cluster.
+
+    Attributes:
+        workers: Actors, each of which reads one lease after the other.
+        budget: The actor that counts their requests to the Hub.
+        tasks: Lease ids by Ray's reference.
+    """
+
+    ray: Any
+    workers: list[Any]
+    budget: Any
+    tasks: dict[Any, tuple[str, int]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return len(self.workers)
+
+    def submit(self, lease: Lease) -> None:
+        """Give a lease to the worker that has the fewest."""
+        load = [0] * self.size
+        for _, number in self.tasks.values():
+            load[number] += 1
+        number = load.index(min(load))
+        self.tasks[self.workers[number].write_part.remote(lease)] = (lease.id, number)
+
+    def ended(self) -> Ended:
+        """The next lease that ends.
+
+        Raises:
+            RequestError: the cluster is gone.
+            DeltadexError: what a worker says of all its work, such as a full disk.
+        """
+        ray, done = self.ray, list[Any]()
+        while not done:
+            if not ray.is_initialized():
+                raise RequestError(
+                    "the Ray cluster is gone; progress is saved: run the same command again"
+                )
+            done, _ = ray.wait(list(self.tasks), num_returns=1, timeout=POLL_S)
+        (reference,) = done
+        # of the leases that a worker has the oldest is the one at work
+        _, number = self.tasks[reference]
+        is_first = reference == next(r for r, (_, n) in self.tasks.items() if n == number)
+        lease, _ = self.tasks.pop(reference)
+        try:
+            return Ended(lease, path=ray.get(reference))
+        except ray.exceptions.RayTaskError as err:
+            if isinstance(err.cause, DeltadexError):
+                raise err.cause from None
+            return Ended(lease, reason=_line(err.cause or err))
+        except ray.exceptions.RayError as err:
+            log.info("a worker ended: %s", type(err).__name__)
+            return Ended(lease, was_at_work=bool(is_first))
+
+
+@contextmanager
+def opened_cluster(address: str, workers: int, job: Job, parts: str) -> Iterator[Cluster]:
+    """Workers of the cluster at an address, or of one of this machine's own, for a block.
+
+    Args:
+        address: `local`, `auto`, or as `ray.init` takes it.
+        workers: 0 takes one for each processor of the cluster.
+        parts: Where they write, as all machines see it.
+
+    Raises:
+        RequestError: Ray is not installed, or the cluster cannot be reached.
+    """
+    ray = _ray()
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address == LOCAL:
+        workers = workers or cpu_count()
+        options |= {
+            "num_cpus": workers,
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+        }
+    _require_answer(address)
+    try:
+        try:
+            with _own_sigterm():
+                ray.init(address=address, **options)
+            n_workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+            cluster = _cluster(ray, n_workers, job, parts)
+        except Exception as err:  # of Ray's own start, some have no other class
+            raise RequestError(
+                f"Ray at {address!r} does not start: {_line(err)}; run without --ray, or try again"
+            ) from err
+        with redirect_stdout(_WithoutRay(sys.stdout)):
+            yield cluster
+    finally:
+        with suppress(Exception):
+            ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Put this process's handler of SIGTERM back, which Ray replaces by its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        # None is that of a program around Python, which cannot be put back
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+class _WithoutRay(io.TextIOBase):
+    """Standard output but for Ray's own messages, which would stand in a command's document."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    def write(self, text: str) -> int:
+        if "(raylet)" in text:
+            log.debug("%s", text.strip())
+            return len(text)
+        return self._output.write(text)
+
+    def flush(self) -> None:
+        self._output.flush()
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where nothing listens, on which Ray would wait for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except (OSError, ValueError, OverflowError) as err:
+        reason = getattr(err, "strerror", None) or str(err)
+        raise RequestError(f"Ray at {address!r}: nothing answers there ({reason})") from err
+
+
+def _ray() -> Any:
+    # nothing about this machine is reported to Ray's makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as err:
+        raise RequestError('--ray needs the extra: pip install "deltadex[ray]"') from err
+    return ray
+
+
+def _cluster(ray: Any, workers: int, job: Job, parts: str) -> Cluster:
+    # by its name: a handle among a restarted actor's arguments may be gone
+    name = f"deltadex-budget-{uuid4()}"
+    budget = ray.remote(num_cpus=0, max_restarts=-1)(LocalBudget).options(name=name).remote()
+    actor = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
+    return Cluster(ray, [actor.remote(job, parts, name) for _ in range(workers)], budget)
+
+
+class RemoteBudget:
+    """A worker's view of the budget of all workers, an actor; restarted, it learns from answers."""
+
+    def __init__(self, name: str) -> None:
+        self._actor = _ray().get_actor(name)
+
+    def take(self, kind: RequestKind) -> float:
+        return float(_ray().get(self._actor.take.remote(kind)))
+
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        self._actor.observe.remote(kind, remaining, reset_s)
+
+
+class Worker:
+    """Reads leases; an actor. All that it keeps between them is the opened base."""
+
+    def __init__(self, job: Job, parts: str, budget: str) -> None:
+        self._job = job
+        job.session.budget = RemoteBudget(budget)
+        self._folder = PartFolder(parts)
+
+    def write_part(self, lease: Lease) -> str:
+        """Write the part of a lease; returns its path from the folder."""
+        return self._folder.write(read_lease(lease, self._job))
+
+
+def _line(err: BaseException) -> str:
+    text = str(err).strip().splitlines()
+    return f"{type(err).__name__}: {text[0][:200]}" if text else type(err).__name__
+
+
 IN_FLIGHT_BYTES = 64 << 30
-"""Of the files of all leases that are given out; one lease is given out whatever its size."""
+"""The most of the files of all leases that are given out; one is given out whatever its size."""
 
 QUEUED = 2
 """Leases that a worker has: one at work, one to begin with while its part is committed."""
@@ -45,30 +268,11 @@ class Workers(Protocol):
         """The next lease that ends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
-    """Where a family is read, and by how many.
-
-    Attributes:
-        address: `local`, or that of a Ray cluster.
-        workers: 0 takes one for each processor.
-        parts: A folder or fsspec address that this process and the workers see.
-        keeps_parts: Whether parts stay when all of them are committed.
-    """
-
-    address: str
-    workers: int
-    parts: str
-    keeps_parts: bool
-
-
 def index_on_ray(
     members: Sequence[Member],
     job: Job,
     catalog: Catalog,
-    options: ClusterOptions,
-    *,
-    retry_failed: bool = False,
+    options: IndexOptions,
     progress: Progress | None = None,
 ) -> Report:
     """Fingerprint what is new on a cluster's workers; only this process writes the catalog.
@@ -80,32 +284,29 @@ def index_on_ray(
         RequestError: Ray is not installed, or the cluster cannot be reached or is gone.
         StoreError: parts cannot be written, or the catalog.
     """
-    start, base = time.monotonic(), job.base.name
-    report = Report(base=base, recipes=job.recipes, wanted=job.wanted_bytes)
-    folder = PartFolder(options.parts)
-    known = catalog.known(base)
+    base, base_bytes = job.base.name, 0
+    report = Report.of(job)
+    parts = str(options.parts or catalog.path.with_name(catalog.path.name + ".parts"))
+    folder, known = PartFolder(parts), catalog.known(base)
     commit_parts(catalog, folder, base, known)
-    unread = Unread(job, known, report, retry_failed=retry_failed)
-    fresh = list(unread.among(members))
-    catalog.relabel(base, unread.relabelled)
+    fresh = report.unread(members, known, options)
+    catalog.relabel(base, report.relabelled)
     report.begin(fresh, progress)
     n_done = 0
     for part in _parts(fresh, job, folder, options):
         commit_part(catalog, part, known)
-        report.base_bytes_read += part.base_bytes
+        base_bytes += part.base_bytes
         for outcome in part.outcomes:
             report.add(outcome, progress)
         n_done += len(part.outcomes)
         if n_done >= SHED_EVERY:
             n_done = 0
             catalog.shed_memory()
-    report.bytes_read += report.base_bytes_read
     if base in catalog.bases():
         catalog.settle_copies(base)
-    if not options.keeps_parts:
+    if options.parts is None:
         folder.remove_family(base)
-    report.seconds = time.monotonic() - start
-    return report
+    return report.end(base_bytes)
 
 
 def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[str, Known]) -> None:
@@ -121,7 +322,7 @@ def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[st
 
 
 def _parts(
-    members: Sequence[Member], job: Job, folder: PartFolder, options: ClusterOptions
+    members: Sequence[Member], job: Job, folder: PartFolder, options: IndexOptions
 ) -> Iterator[Part]:
     """The part of each lease, as soon as it is written; what is refused unread needs no worker."""
     refused = [member for member in members if member.refusal is not None]
@@ -129,8 +330,8 @@ def _parts(
         yield read_lease(lease, job)
     others = [member for member in members if member.refusal is None]
     queue = deque(leases(others, job.recipes))
-    if queue:
-        with opened_cluster(options.address, options.workers, job.spec(), folder.url) as cluster:
+    if queue and options.ray is not None:
+        with opened_cluster(options.ray, options.workers, job, folder.url) as cluster:
             yield from _written(Waiting(queue, cluster.size), job, folder, cluster)
 
 
@@ -157,9 +358,7 @@ class Waiting:
     """Leases that are not given out yet, and those that are.
 
     Attributes:
-        workers: That the cluster has.
         running: Leases that are given out, by id.
-        deaths: Of workers, by lease.
     """
 
     queue: deque[Lease]

@@ -19,8 +19,7 @@ import torch
 
 from ...arrays import Float32
 from ...records import ROLES, STACKS, Recipe, Slot
-from ..delta import MatrixUpdate
-from .factors import Factors, Features
+from ..delta import Factors, Features, MatrixUpdate
 
 SAME_SIZE = 1e-5
 """Entries of U closer than this share of themselves are equally large."""

@@ -6,19 +6,127 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Literal, Protocol, runtime_checkable
 
 import httpx2
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .request_budget import LocalBudget, RequestBudget
-from .request_kind import RequestKind, kind_of, origin_of
+
+log = logging.getLogger(__name__)
+
+RequestKind = Literal["api", "resolve", "storage"]
+"""`api` and `resolve` are the Hub's two budgets: questions about models, and files of models.
+Ranges on a signed address are `storage`, which the Hub does not count."""
+
+CACHE = "/api/resolve-cache/"
+"""Where the Hub redirects requests for small files to."""
+
+
+def origin_of(url: httpx2.URL) -> tuple[str, str, int]:
+    """(scheme, host, port) of an address."""
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+
+
+def kind_of(url: httpx2.URL, hub: tuple[str, str, int]) -> RequestKind:
+    """The kind of a request to an address, by the Hub's origin."""
+    if origin_of(url) != hub:
+        return "storage"
+    return "resolve" if "/resolve/" in url.path or CACHE in url.path else "api"
+
+
+SAME_WINDOW_S = 5.0
+"""Two answers whose windows end within this time speak of the same one."""
+
+
+@runtime_checkable
+class RequestBudget(Protocol):
+    """A token bucket for each kind of request. Safe between threads."""
+
+    def take(self, kind: RequestKind) -> float:
+        """Take one request. Returns 0, or the seconds after which to ask again."""
+
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        """Learn what the Hub says: requests left, and seconds until there are new ones."""
+
+
+@dataclass(slots=True)
+class _Window:
+    remaining: int
+    ends_at: float
+
+
+@dataclass(slots=True)
+class LocalBudget:
+    """The budget of one process. Without a word of the Hub it grants everything."""
+
+    _windows: dict[RequestKind, _Window] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, kind: RequestKind) -> float:
+        with self._lock:
+            window, now = self._windows.get(kind), time.monotonic()
+            if window is None:
+                return 0.0
+            if now >= window.ends_at:
+                del self._windows[kind]
+                return 0.0
+            if window.remaining > 0:
+                window.remaining -= 1
+                return 0.0
+            return window.ends_at - now
+
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        ends_at = time.monotonic() + reset_s
+        with self._lock:
+            window = self._windows.get(kind)
+            if window is None or ends_at > window.ends_at + SAME_WINDOW_S:
+                self._windows[kind] = _Window(remaining, ends_at)
+            else:
+                # answers overtake one another: the smallest count is the latest
+                window.remaining = min(window.remaining, remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """How many requests of a kind the Hub accepts in a window of so many seconds."""
+
+    requests: int
+    window_s: int
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Answers that came, by kind of request. Safe between threads.
+
+    Attributes:
+        limits: As the Hub's last `RateLimit-Policy` states them.
+        redirects_small_files: Whether the Hub hands small files out of its cache, by a redirect.
+    """
+
+    limits: dict[RequestKind, RateLimit] = field(default_factory=dict)
+    redirects_small_files: bool = False
+    _counts: Counter[RequestKind] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def counts(self) -> dict[RequestKind, int]:
+        """Requests of each kind so far."""
+        with self._lock:
+            return dict(self._counts)
+
+    def count(self, response: httpx2.Response, kind: RequestKind) -> None:
+        with self._lock:
+            self._counts[kind] += 1
+            self.redirects_small_files |= CACHE in response.request.url.path
+
 
 _COUNT = re.compile(r"[0-9]{1,15}")
 SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
@@ -35,7 +143,6 @@ _BY_ERROR_CODE = {
     "EntryNotFound": ("not-found", "no such file in the repository"),
 }
 
-log = logging.getLogger(__name__)
 MAX_REDIRECTS = 10
 
 MAX_ANSWER = 64 << 20
@@ -59,7 +166,6 @@ class Patience:
     """Limits of one call to the Hub; all times in seconds.
 
     Attributes:
-        connect_s: For a connection to be made.
         read_s: Without a single byte arriving.
         call_s: For the whole call with its retries, waits for rate limits apart.
         bytes_per_second: A call that fetches many bytes may take that much longer.
@@ -128,6 +234,9 @@ def retry_delay_s(response: httpx2.Response) -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
+# tenacity (and stamina over it) was tried: questions that are asked within a call share its
+# failures in a row, bytes that came begin the row anew, and a wait that the Hub demands moves the
+# deadline. As callbacks of a library that takes 71 lines in place of 46.
 @dataclass(slots=True, kw_only=True)
 class Call:
     """One call in progress, with the name that messages give it.
@@ -137,10 +246,8 @@ class Call:
         passes: Statuses of 400 and more that the caller deals with.
         leaves_hub: Whether redirects to another origin are followed.
         max_bytes: Of one answer's body, as it arrives and unpacked.
-        on_answer: Called with every answer, redirects and refusals included.
         cancelled: Ends every pause when set.
         on_bytes: Called with the length of every piece of a body that arrives.
-        budget: Requests that the Hub still allows.
     """
 
     what: str
@@ -152,10 +259,10 @@ class Call:
     cancelled: threading.Event = field(default_factory=threading.Event)
     on_bytes: Callable[[int], None] | None = None
     budget: RequestBudget = field(default_factory=LocalBudget)
+    traffic: Traffic = field(default_factory=Traffic)
     deadline: float = 0.0
     failures: int = 0
     waited_s: float = 0.0
-    on_answer: Callable[[httpx2.Response], None] | None = None
 
     @contextmanager
     def current(self, expected_bytes: int = 0) -> Iterator[Call]:
@@ -181,11 +288,8 @@ class Call:
                 raise ModelError("hub-bad-answer", f"{self.what}: {describe_error(err)}") from None
 
     def failed(self, error: ModelError, brought: int = 0) -> None:
-        """Pause before the next try, or raise `error` where there shall be none.
-
-        Args:
-            brought: Bytes of the answer that was cut.
-        """
+        """Pause before the next try, or raise `error` where there shall be none; `brought`: bytes
+        of the answer that was cut."""
         self.failures = 1 if brought >= self.patience.least_bytes else self.failures + 1
         patience = self.patience
         pause = min(patience.longest_pause_s, patience.first_pause_s * 2.0 ** (self.failures - 1))
@@ -220,13 +324,10 @@ class Call:
             else:
                 self._take_request(kind)
             response = send(request)
-            if kind != "storage":
-                self._observe(response, kind)
+            self._observe(response, kind)
             assert isinstance(response.stream, httpx2.SyncByteStream)
             response.stream = _WatchedStream(response.stream, self)
             response.history = list(history)
-            if self.on_answer is not None:
-                self.on_answer(response)
             target = response.next_request
             if target is None or (not self.leaves_hub and origin_of(target.url) != self.origin):
                 return response
@@ -236,10 +337,8 @@ class Call:
         raise ModelError("hub-bad-answer", f"{self.what}: redirected in circles")
 
     def _take_request(self, kind: RequestKind) -> None:
-        """Wait until the Hub allows another request; that is no failure of the call.
-
-        A wait beyond the call's patience is not believed: the Hub is asked.
-        """
+        """Wait until the Hub allows another request, which is no failure; a wait beyond the call's
+        patience is not believed."""
         while 0 < (delay := self.budget.take(kind)) <= self.patience.rate_limit_s:
             pause = delay + min(1.0, self.patience.first_pause_s)
             log.info("%s: waits %.0f s for the Hub's next requests", self.what, pause)
@@ -247,15 +346,20 @@ class Call:
             self._sleep(pause)
 
     def _observe(self, response: httpx2.Response, kind: RequestKind) -> None:
-        """Pass on what the answer says of the requests that are left."""
+        """Count the answer, and pass on what it says of the requests that are left."""
+        self.traffic.count(response, kind)
+        if kind == "storage":
+            return
         delay = retry_delay_s(response) if response.status_code == 429 else None
         if delay is not None:
             self.budget.observe(kind, 0, delay)
-            return
         with suppress(ValueError, OverflowError):
-            limit = parse_ratelimit_headers(response.headers)
-            if limit is not None:
-                self.budget.observe(kind, limit.remaining, float(limit.reset_in_seconds))
+            if (stated := parse_ratelimit_headers(response.headers)) is None:
+                return
+            if delay is None:
+                self.budget.observe(kind, stated.remaining, float(stated.reset_in_seconds))
+            if stated.limit and stated.window_seconds:
+                self.traffic.limits[kind] = RateLimit(stated.limit, stated.window_seconds)
 
     def _is_final(self, response: httpx2.Response) -> bool:
         """Whether to hand the answer on; False after the pause that a retry needs."""

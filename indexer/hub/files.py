@@ -1,8 +1,9 @@
-"""A repository's files: small ones whole, weights by ranges."""
+"""A repository's files: small ones whole, weights by ranges, and how large they are."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from functools import cached_property
 
@@ -11,23 +12,21 @@ import httpx2
 from ...errors import ModelError
 from ..checkpoint import (
     ALL_TENSORS,
+    DTYPES,
     WHOLE_TENSORS,
     ByteSource,
     Checkpoint,
     ModelFolder,
     ReadPlan,
-    VerifiedBytes,
     choose_weights,
     open_weights,
     shard_files,
 )
-from .cache import cached_file
-from .call import Patience
+from .call import Patience, origin_of
 from .hub_model import HubModel, describe
 from .kept_ranges import KeptRanges, RangeFolder
-from .remote_bytes import RemoteBytes, RemoteFile, locate, require_commit
-from .request_kind import origin_of
-from .session import HubSession, default_session
+from .remote_bytes import RemoteBytes, RemoteFile, VerifiedBytes, locate, require_commit
+from .session import HubSession, cached_file, default_session
 
 MAX_SMALL_FILE = 16 << 20
 
@@ -183,8 +182,7 @@ class HubWeights:
 
     @cached_property
     def _name(self) -> str | None:
-        top = [name for name in self._model.files or () if "/" not in name]
-        return choose_weights(top, adapter=self._adapter)
+        return choose_weights(self._model.files or (), adapter=self._adapter)
 
     def _hash(self, file: str) -> str | None:
         cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
@@ -196,3 +194,39 @@ class HubWeights:
         if path not in self._located:
             self._located[path] = locate(self._session, self._model.id, self._model.sha, path)
         return self._located[path]
+
+
+def stated_bytes(model: HubModel) -> int | None:
+    """Bytes of the parameters that the listing counts, by type; None where it counts none.
+
+    Headers are not in it, nor tensors of a type whose width is not known.
+    """
+    if not model.dtypes:
+        return None
+    n_bytes = 0
+    for dtype, n in model.dtypes.items():
+        if dtype not in DTYPES and not dtype.startswith("F8"):
+            return None
+        n_bytes += n * (DTYPES[dtype].itemsize if dtype in DTYPES else 1)
+    return n_bytes
+
+
+def request_bytes(model: HubModel, session: HubSession) -> int:
+    """The size of the weight file by a HEAD request, or that of all shards by their index.
+
+    Raises:
+        ModelError: `no-weights`, or what the request runs into.
+    """
+    name = choose_weights(model.files or (), adapter=model.kind == "adapter")
+    if name is None:
+        raise ModelError("no-weights", f"{model.id}: no weight file")
+    if not name.endswith(".json"):
+        return locate(session, model.id, model.sha, name).size
+    try:
+        index = json.loads(read_small_file(model, name, session=session))
+        size = index["metadata"]["total_size"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        size = None
+    if not isinstance(size, (int, float)) or not 0 < size < 1 << 60:
+        raise ModelError("bad-header", f"{model.id}: {name} does not say how large its shards are")
+    return int(size)

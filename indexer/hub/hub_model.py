@@ -15,8 +15,14 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from ...errors import ModelError
 from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, choose_weights, quantization
 from ..untrusted_text import distinct_texts, text_or_none
-from .cache import cached_commit, cached_file, cached_files
-from .session import HubSession, default_session, request_json
+from .session import (
+    HubSession,
+    cached_commit,
+    cached_file,
+    cached_files,
+    default_session,
+    request_json,
+)
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
@@ -58,8 +64,8 @@ _TAG = re.compile(
 _PACKED_DTYPES = ("I32", "U8", "I8", "U32", "F4")
 
 _PACKED_SHARE = 0.25
-"""Of the stored elements. GPT-2's boolean masks are below a tenth, packed 4-bit weights
-of small models with large embeddings about a third."""
+"""The least share of the stored elements. GPT-2's boolean masks are below a tenth, packed 4-bit
+weights of small models with large embeddings about a third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +112,11 @@ class HubModel:
     def from_json(cls, raw: Mapping[str, object]) -> HubModel:
         """The model that an API answer describes; what is not as expected is left out."""
         card, tags = _mapping(raw.get("cardData")), _texts(raw.get("tags"))
-        files = _file_names(raw.get("siblings"))
+        siblings = raw.get("siblings")
+        files = None
+        if isinstance(siblings, list):
+            names = [s.get("rfilename") if isinstance(s, Mapping) else s for s in siblings]
+            files = tuple(sorted(name for name in names if isinstance(name, str)))
         relation = _relation(tags, card)
         gated = raw.get("gated")
         licenses = [tag[8:] for tag in tags if tag.startswith("license:")] or [""]
@@ -161,13 +171,6 @@ def _base_models(tags: tuple[str, ...], card: Mapping[str, object]) -> tuple[str
     direct = [name for name in tagged if name.split(":", 1)[0] not in RELATIONS]
     claims = card.get("base_model")
     return distinct_texts([*direct, *(claims if isinstance(claims, list) else [claims])])
-
-
-def _file_names(siblings: object) -> tuple[str, ...] | None:
-    if not isinstance(siblings, list):
-        return None
-    names = [s.get("rfilename") if isinstance(s, Mapping) else s for s in siblings]
-    return tuple(sorted(name for name in names if isinstance(name, str)))
 
 
 def _mapping(value: object) -> dict[str, object]:
@@ -255,9 +258,8 @@ def early_refusal(model: HubModel, *, session: HubSession | None = None) -> Mode
     scheme = _quantised_as(model)
     if scheme is not None:
         return ModelError("quantized", f"{model.id}: weights are stored as {scheme}")
-    top = [name for name in model.files or () if "/" not in name]
     is_adapter = model.kind == "adapter"
-    if model.files is not None and choose_weights(top, adapter=is_adapter) is None:
+    if model.files is not None and choose_weights(model.files, adapter=is_adapter) is None:
         return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights at its top")
     return None
 

@@ -3,6 +3,8 @@
 Under a budget every command reads the same rows of the same base. They are kept in a folder of
 limited size, one file a range. A kept range is used only after the Hub answered for the file to
 this user, in this command. Whatever is wrong with the folder costs a request, never a run.
+
+diskcache unpickles what lies in its folder, and fsspec's caches have neither a limit nor checksums.
 """
 
 from __future__ import annotations
@@ -14,14 +16,12 @@ import shutil
 import tempfile
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...records import Verification
-from ..checkpoint import ByteSource
-from ..checkpoint.byte_source import Buffer
-from .remote_bytes import RemoteFile
+from ..checkpoint import Buffer, ByteSource
+from .remote_bytes import RemoteFile, SourceOver
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ LEAVE_FREE = 1 << 30
 """Bytes that stay free on the disk, for the catalog and everybody else."""
 
 SHARE_AFTER_REMOVAL = 0.9
-"""Of the limit: what is left once the oldest ranges were removed."""
+"""The share of the limit that is left once the oldest ranges were removed."""
 
 COUNTED_AGAIN_AFTER = 16
 """The folder's size is measured again once a 16th of the limit was written: others write too."""
@@ -64,7 +64,6 @@ class RangeFolder:
     Attributes:
         folder: None keeps nothing.
         limit: Bytes of all that is kept; the least recently used are removed first.
-        bytes_used: Bytes that were read from here.
     """
 
     folder: Path | None = field(default_factory=default_folder)
@@ -139,15 +138,12 @@ class RangeFolder:
         if shutil.disk_usage(self.folder).free < LEAVE_FREE + n_bytes:
             return False
         if self._n_bytes is None or self._written > self.limit // COUNTED_AGAIN_AFTER:
-            self._n_bytes, self._written = self._measure(), 0
+            self._n_bytes, self._written = sum(size for _, size, _ in self._files()), 0
         if self._n_bytes + n_bytes > self.limit:
             self._n_bytes = self._remove_oldest(int(self.limit * SHARE_AFTER_REMOVAL) - n_bytes)
         self._n_bytes += n_bytes
         self._written += n_bytes
         return True
-
-    def _measure(self) -> int:
-        return sum(size for _, size, _ in self._files())
 
     def _remove_oldest(self, limit: int) -> int:
         """Remove ranges until at most so many bytes are left, which are returned."""
@@ -175,20 +171,12 @@ class RangeFolder:
         return files
 
 
-class KeptRanges:
+class KeptRanges(SourceOver):
     """A remote file whose ranges are kept; each is fetched where it is not there already."""
 
     def __init__(self, source: ByteSource, file: RemoteFile, folder: RangeFolder) -> None:
-        self.name = source.name
-        self.size = source.size
-        self.plan = source.plan
-        self._source = source
-        self._folder = folder
-        self._identity = identity_of(file)
-
-    @property
-    def bytes_fetched(self) -> int | None:
-        return self._source.bytes_fetched
+        super().__init__(source)
+        self._folder, self._identity = folder, file.identity
 
     def read(self, start: int, stop: int) -> Buffer:
         kept = self._folder.get(self._identity, start, stop)
@@ -197,23 +185,6 @@ class KeptRanges:
         buffer = self._source.read(start, stop)
         self._folder.put(self._identity, start, stop, buffer)
         return buffer
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
-        return nullcontext(self.read(start, stop))
-
-    def verify(self) -> Verification | None:
-        return self._source.verify()
-
-    def close(self) -> None:
-        self._source.close()
-
-
-def identity_of(file: RemoteFile) -> str:
-    """What a file is, wherever it was read: its content's SHA-256 in its repository, else its
-    place at one commit."""
-    if file.sha256 is not None:
-        return f"{file.repo_id}\n{file.sha256}\n{file.size}"
-    return f"{file.repo_id}\n{file.commit}\n{file.path}\n{file.etag}\n{file.size}"
 
 
 def _key(identity: str, start: int, stop: int) -> str:
@@ -236,7 +207,6 @@ def _checked(stored: bytes, key: str, n_bytes: int) -> bytes | None:
 
 
 def _write(path: Path, parts: list[Buffer | bytes]) -> None:
-    """Write a file that appears under its name once it is complete."""
     descriptor, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:

@@ -42,11 +42,7 @@ def is_remote(source: str) -> bool:
 
 @dataclass(kw_only=True)
 class WebSource:
-    """An index at an address; no token is sent there.
-
-    Attributes:
-        name: The folder's address, as the user gave it.
-    """
+    """An index at an address; no token is sent there."""
 
     name: str
     url: str = field(init=False)
@@ -89,7 +85,6 @@ class WebSource:
             raise _refused(err) from None
 
     def _pieces(self, call: Call, file: str, start: int, size: int) -> Iterator[bytes]:
-        """One answer's bytes from a place on, until it is cut."""
         headers = {"Range": f"bytes={start}-{size - 1}"} if start else {}
         response = self.session.send("GET", self._address(file), headers, stream=True)
         try:
@@ -121,12 +116,7 @@ class WebSource:
 
 @dataclass(kw_only=True)
 class HubSource(WebSource):
-    """An index in a data set of the Hub, at the commit that its name has now.
-
-    Attributes:
-        repo: `OWNER/NAME`.
-        revision: A branch, tag or commit.
-    """
+    """An index in a data set of the Hub, at the commit that its name has now."""
 
     repo: str
     revision: str = "main"

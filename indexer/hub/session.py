@@ -1,4 +1,4 @@
-"""One Hub as one user: address, token, limits, the HTTP client, JSON answers."""
+"""One Hub as one user: address, token, limits, cached files, the HTTP client, JSON answers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,54 @@ from huggingface_hub import (
     hf_hub_url,
     is_offline_mode,
     set_client_factory,
+    try_to_load_from_cache,
 )
 from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .call import CURRENT_CALL, Call, Patience
-from .request_budget import LocalBudget, RequestBudget
-from .request_kind import origin_of
-from .traffic import Traffic
+from .call import CURRENT_CALL, Call, LocalBudget, Patience, RequestBudget, Traffic, origin_of
+
+_COMMIT = re.compile(r"^[0-9a-f]{40}$")
+
+
+def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path | None:
+    """The local copy of one file of one commit; None where there is none."""
+    if not _COMMIT.match(commit):
+        return None
+    try:
+        path = try_to_load_from_cache(repo_id, name, cache_dir=cache_dir, revision=commit)
+    except (ValueError, OSError):
+        return None
+    return Path(path) if isinstance(path, str) else None
+
+
+def cached_files(cache_dir: Path, repo_id: str, commit: str) -> list[str]:
+    """Names of every cached file of one commit."""
+    snapshot = _repo_folder(cache_dir, repo_id) / "snapshots" / commit
+    return sorted(
+        (Path(folder) / name).relative_to(snapshot).as_posix()
+        for folder, _, names in os.walk(snapshot)
+        for name in names
+    )
+
+
+def cached_commit(cache_dir: Path, repo_id: str, revision: str) -> str | None:
+    """The commit that a revision meant when it was last downloaded."""
+    folder = _repo_folder(cache_dir, repo_id)
+    if _COMMIT.match(revision):
+        return revision if (folder / "snapshots" / revision).is_dir() else None
+    try:
+        commit = (folder / "refs" / revision).read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return commit if (folder / "snapshots" / commit).is_dir() else None
+
+
+def _repo_folder(cache_dir: Path, repo_id: str) -> Path:
+    return cache_dir / repo_folder_name(repo_id=repo_id, repo_type="model")
+
 
 _PACKED = {"Accept-Encoding": "gzip"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -40,13 +79,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DEFAULT = Patience()
 _QUERY = re.compile(r"(/[^\s'\"?]*)\?[^\s'\"),]*")
 
-_LOGGERS = (
-    "httpx2",
-    "httpcore2.connection",
-    "httpcore2.http11",
-    "httpcore2.http2",
-    "httpcore2.proxy",
-)
+_LOGGERS = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "http2", "proxy")))
 
 _HARNESS_PATH = "/api/agent-harnesses"
 
@@ -57,11 +90,8 @@ class HubSession:
 
     Attributes:
         token: None takes HF_TOKEN or the saved one; False sends none.
-        cache_dir: Where files that were downloaded before lie.
         cancelled: Set it to end every wait of this session.
         expand_level: How many sets of properties this Hub has refused to list.
-        budget: Requests that the Hub still allows this user, whoever sends them.
-        traffic: The requests of this session, counted.
     """
 
     endpoint: str = field(default_factory=lambda: constants.ENDPOINT)
@@ -100,14 +130,13 @@ class HubSession:
     def call(self, what: str) -> Call:
         """A call to come, named `what` in messages."""
         hub_client()
-        origin = origin_of(httpx2.URL(self.endpoint))
         return Call(
             what=what,
-            origin=origin,
+            origin=origin_of(httpx2.URL(self.endpoint)),
             patience=self.patience,
             cancelled=self.cancelled,
             budget=self.budget,
-            on_answer=lambda response: self.traffic.note(response, origin),
+            traffic=self.traffic,
         )
 
     def send(

@@ -6,15 +6,162 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+from urllib.parse import urlencode
+
+import httpx2
 
 from ...errors import ModelError, SourceError
-from .hub_model import HubModel, describe, is_repo_id
-from .listing import RENAMED, ListingMemory, request_children
-from .renames import current_name, owned_alike, possible_names
-from .session import HubSession, default_session
+from .hub_model import EXPAND_SETS, FULL_FIELDS, RELATIONS, HubModel, describe, is_repo_id
+from .session import HubSession, default_session, request_json
 
 log = logging.getLogger(__name__)
+
+MAX_BARREN = 3
+"""Pages in a row without a model that was not on an earlier one."""
+
+RENAMED = "renamed"
+"""In the place of an entry: the name under which the Hub listed a parent's children."""
+
+
+@runtime_checkable
+class ListingMemory(Protocol):
+    """Storage for the finished listings of an unfinished walk."""
+
+    def load(self, parent: str) -> list[dict[str, Any]] | None:
+        """A parent's children as they were saved; None where they were not."""
+
+    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
+        """Keep a parent's children, plain JSON values, for a later `load`."""
+
+
+def request_children(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
+    """A parent's children as plain values; fewer properties where the Hub refuses some.
+
+    Where the Hub answers for another name, `{"renamed": name}` comes before the children.
+    """
+    for level in range(session.expand_level, len(EXPAND_SETS)):
+        try:
+            yield from _entries(parent, session, EXPAND_SETS[level])
+        except _Refused as err:
+            if level + 1 == len(EXPAND_SETS):
+                line = f"children of {parent}: the Hub refuses the question (400)"
+                raise ModelError("hub-bad-answer", line) from err
+            session.expand_level = level + 1
+        else:
+            return
+
+
+def _entries(
+    parent: str, session: HubSession, properties: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """One entry a child; what is no model's entry is left out."""
+    what = f"children of {parent}"
+    known: set[str] = set()
+    n_entries = n_barren = 0
+    answered = parent
+    for page, response in _pages(parent, session, properties):
+        name = _listed_name(response.url)
+        if name is not None and name.lower() != answered.lower():
+            answered = name
+            yield {RENAMED: name}
+        models = [e for e in page if isinstance(e, dict) and is_repo_id(e.get("id"))]
+        fresh = {e["id"]: e for e in models if e["id"] not in known}
+        known |= fresh.keys()
+        n_entries += len(page)
+        n_barren = 0 if fresh else n_barren + 1
+        if n_barren > MAX_BARREN:
+            raise ModelError("hub-bad-answer", f"{what}: its pages repeat themselves")
+        yield from fresh.values()
+    if n_entries and not known:
+        raise ModelError("hub-bad-answer", f"{what}: not a list of models")
+
+
+def _pages(
+    parent: str, session: HubSession, properties: tuple[str, ...]
+) -> Iterator[tuple[list[object], httpx2.Response]]:
+    """Page after page, each fetched as one limited call when it is wanted."""
+    question = [("filter", f"base_model:{parent}"), ("sort", "createdAt")]
+    question += [("expand", name) for name in properties]
+    question += [] if properties else [(name, "true") for name in FULL_FIELDS]
+    what = f"children of {parent}"
+    url = f"{session.endpoint}/api/models?{urlencode(question)}"
+    while True:
+        call = session.call(what)
+        call.passes = frozenset({400})
+        page, response = request_json(session, call, url)
+        if response.status_code == 400:
+            raise _Refused
+        if not isinstance(page, list):
+            raise ModelError("hub-bad-answer", f"{what}: not a list of models")
+        yield page, response
+        onward = response.links.get("next", {}).get("url")
+        if not onward:
+            return
+        try:
+            url = str(response.url.join(onward))
+        except httpx2.InvalidURL:
+            line = f"{what}: the next page has no address"
+            raise ModelError("hub-bad-answer", line) from None
+
+
+def _listed_name(url: httpx2.URL) -> str | None:
+    filters = url.params.get_list("filter")
+    names = [tag.removeprefix("base_model:") for tag in filters if tag.startswith("base_model:")]
+    return names[0] if names and is_repo_id(names[0]) else None
+
+
+class _Refused(Exception):
+    pass
+
+
+_NO_SUCH = frozenset({"not-found", "private-or-missing", "gated", "disabled"})
+"""Answers that mean: no model has that name."""
+
+CURRENT = "current"
+
+
+def possible_names(model: HubModel) -> Iterator[tuple[str, bool]]:
+    """Ids that a model calls its base, and whether its card and its tags disagree on one base.
+
+    The Hub makes the tags of what the card says. Where each has one base and they differ, the
+    card's is an earlier name of the tag's.
+    """
+    tagged = {
+        tag.removeprefix("base_model:").lower()
+        for tag in model.tags
+        if tag.startswith("base_model:") and tag.split(":", 2)[1] not in RELATIONS
+    }
+    claimed = [name for name in model.base_models if name.lower() not in tagged]
+    disagree = len(tagged) == len(claimed) == 1
+    for name in model.base_models:
+        if is_repo_id(name):
+            yield name, disagree and name in claimed
+
+
+def owned_alike(name: str, ids: Iterable[str]) -> bool:
+    """Whether any of these ids (in lower case) differs from a name in its owner alone."""
+    last = name.rsplit("/", 1)[-1].lower()
+    return any(id.rsplit("/", 1)[-1] == last for id in ids)
+
+
+def current_name(name: str, session: HubSession, memory: ListingMemory) -> str | None:
+    """The id of the model that a name leads to; None where it leads to none."""
+    key = f"{name}#{CURRENT}"
+    remembered = memory.load(key)
+    if remembered is not None:
+        current = remembered[0].get(CURRENT) if remembered else None
+        return current if isinstance(current, str) else None
+    try:
+        current = describe(name, session=session).id
+    except ModelError as err:
+        if err.code not in _NO_SUCH:
+            log.warning("whether %s is an earlier name of a model is not known: %s", name, err)
+            return None
+        current = None
+    memory.save(key, [{CURRENT: current}])
+    return current
+
 
 MAX_UNANSWERED = 3
 """Parents in a row whose children the Hub does not list for reasons that pass."""
@@ -61,7 +208,6 @@ def list_family(
     *,
     remember: ListingMemory,
     aliases: Sequence[str] = (),
-    limit: int | None = None,
     depth: int | None = None,
     session: HubSession | None = None,
     counts: WalkCounts | None = None,
@@ -87,10 +233,7 @@ def list_family(
         depth=depth,
         counts=counts or WalkCounts(),
     )
-    for n_models, model in enumerate(walk.models(aliases), start=1):
-        yield model
-        if limit is not None and n_models >= limit:
-            return
+    return walk.models(aliases)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +242,6 @@ class _Walk:
 
     Attributes:
         levels: By id in lower case, the generation of its children: 1 for the base's.
-        parents: Names whose children are still to be listed.
         names: Ids that models call their base, and whether there is a sign of a renaming.
         unanswered: The last parents in a row that were left out.
     """
@@ -129,7 +271,6 @@ class _Walk:
                 return
 
     def _spellings(self, aliases: Iterable[str]) -> list[str]:
-        """The base as the Hub calls it, as the user does, and its further names."""
         try:
             names = [describe(self.base, session=self.session).id, self.base]
         except ModelError as err:
@@ -172,7 +313,6 @@ class _Walk:
                 self.counts.unlisted[model.id] = model.n_children
 
     def _children(self, parent: str, *, is_base: bool) -> Iterator[HubModel]:
-        """The children of one parent, from memory or from the Hub."""
         self.counts.parents += 1
         listed = self.memory.load(parent)
         if listed is not None:

@@ -35,14 +35,14 @@ def commit_part(
 def _save_base(catalog: Catalog, part: Part) -> None:
     """Store what a part says of its base, unless it is known; `save_family` adds the shapes."""
     before = catalog.base(part.base)
-    slots = dict(before.slots) if before else {}
-    if part.layout:
-        slots["layout"] = [list(block) for block in part.layout]
-    known = (before.revision, before.architecture, dict(before.slots)) if before else None
-    revision = part.revision or (before.revision if before else None)
-    architecture = part.architecture or (before.architecture if before else None)
-    if (revision, architecture, slots) != known:
-        catalog.save_base(part.base, revision, architecture, slots)
+    after = replace(
+        before,
+        revision=part.revision or before.revision,
+        architecture=part.architecture or before.architecture,
+        layout=tuple(part.layout) or before.layout,
+    )
+    if after != before:
+        catalog.save_base(after)
 
 
 def save_family(
@@ -54,13 +54,17 @@ def save_family(
 ) -> None:
     """Store what is known of a base: the shapes that its models changed, and the blocks of a recipe
     that depends on them; a None leaves the stored value."""
-    family = catalog.base(base)
-    shapes = dict(family.slots.get("shapes", {})) if family else {}
-    shapes.update({str(slot): list(shape) for slot, shape in catalog.shapes(base).items()})
-    blocks = [list(block) for block in layout]
-    if not blocks and family:
-        blocks = family.slots.get("layout", [])
-    catalog.save_base(base, revision, architecture, {"shapes": shapes, "layout": blocks})
+    before = catalog.base(base)
+    changed = {str(slot): shape for slot, shape in catalog.shapes(base).items()}
+    catalog.save_base(
+        replace(
+            before,
+            revision=revision,
+            architecture=architecture,
+            shapes={**before.shapes, **changed},
+            layout=tuple(layout) or before.layout,
+        )
+    )
 
 
 def _is_news(outcome: Outcome, part: Part, known: Known | None) -> bool:

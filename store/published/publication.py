@@ -278,10 +278,9 @@ class _Writer:
 
 
 def _manifest(
-    what: Publication, known: BaseRecord | None, before: Manifest | None, **found: Any
+    what: Publication, known: BaseRecord, before: Manifest | None, **found: Any
 ) -> Manifest:
     """The manifest, whose serial, time and card are those of the former index."""
-    slots = known.slots if known else {}
     return Manifest(
         index=before.index if before else uuid.uuid4().hex,
         serial=before.serial if before else 0,
@@ -289,11 +288,11 @@ def _manifest(
         card=before.card if before else PublishedFile(name=CARD, sha256="0" * 64, bytes=0),
         deltadex=what.deltadex,
         base=what.named,
-        base_revision=known.revision if known else None,
-        architecture=known.architecture if known else None,
+        base_revision=known.revision,
+        architecture=known.architecture,
         recipe=what.recipe,
-        shapes={slot: (shape[0], shape[1]) for slot, shape in slots.get("shapes", {}).items()},
-        layout=tuple((stack, role, rows) for stack, role, rows in slots.get("layout", [])),
+        shapes=dict(known.shapes),
+        layout=known.layout,
         vectors=form_for(what.recipe.dim),
         **found,
     )

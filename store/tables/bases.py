@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from ..session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseRecord:
-    """A base and what is known of its shapes."""
+    """A base and what is known of it.
+
+    Attributes:
+        shapes: (out, in) by slot, of its models' matrices.
+        layout: The blocks of a recipe that depends on them: (stack, role, out).
+    """
 
     base: str
-    revision: str | None
-    architecture: str | None
-    slots: Mapping[str, Any]
+    revision: str | None = None
+    architecture: str | None = None
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    layout: tuple[tuple[str, str, int], ...] = ()
 
 
 def select_bases(session: Session) -> list[str]:
@@ -26,23 +31,27 @@ def select_bases(session: Session) -> list[str]:
     return [str(base) for (base,) in rows]
 
 
-def select_base(session: Session, base: str) -> BaseRecord | None:
-    """What is known of a base."""
+def select_base(session: Session, base: str) -> BaseRecord:
+    """What is known of a base, which may be nothing."""
     rows = session.execute(
-        "SELECT base, revision, architecture, slots FROM families WHERE base = ?", [base]
+        "SELECT revision, architecture, slots FROM families WHERE base = ?", [base]
     )
-    if not rows:
-        return None
-    name, revision, architecture, slots = rows[0]
+    revision, architecture, text = rows[0] if rows else (None, None, "{}")
+    stored = json.loads(text)
     return BaseRecord(
-        base=name, revision=revision, architecture=architecture, slots=json.loads(slots)
+        base=base,
+        revision=revision,
+        architecture=architecture,
+        shapes={slot: (out, width) for slot, (out, width) in stored.get("shapes", {}).items()},
+        layout=tuple((stack, role, rows) for stack, role, rows in stored.get("layout", [])),
     )
 
 
 def replace_base(session: Session, record: BaseRecord) -> None:
-    """Remember what is known of a base in place of what was."""
+    """Store what is known of a base in place of what was."""
+    slots = {"shapes": dict(record.shapes), "layout": record.layout}
     session.execute("DELETE FROM families WHERE base = ?", [record.base])
     session.execute(
         "INSERT INTO families VALUES (?, ?, ?, ?)",
-        [record.base, record.revision, record.architecture, json.dumps(record.slots)],
+        [record.base, record.revision, record.architecture, json.dumps(slots)],
     )

@@ -1,8 +1,8 @@
 """adapter_config.json as found in the wild: partial, misspelt, contradictory."""
 
-from __future__ import annotations
-
+import json
 import math
+from pathlib import Path
 
 import peft
 import pytest
@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
 from peft_adapters import MemoryCheckpoint, dense
 
-from deltadex.errors import ModelError
+from deltadex.errors import REASONS, ModelError
 from deltadex.indexer.adapter import Adapter, read_adapter
 from deltadex.indexer.adapter.config import read_config
+from deltadex.indexer.checkpoint import open_adapter_weights
 
 A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
 TENSORS = {A: torch.eye(2, 4), B: torch.eye(5, 2)}
@@ -48,18 +49,16 @@ def scale(config: dict[str, object] | None) -> float:
         (None, 1.0),
     ],
 )
-def test_the_scale_is_alpha_over_the_rank_of_the_tensors(
-    config: dict[str, object] | None, expected: float
-) -> None:
+def test_the_scale_is_alpha_over_the_rank_of_the_tensors(config, expected):
     assert scale(config) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("config", [None, {}, {"r": 2}])
-def test_an_unknown_scale_is_noted(config: dict[str, object] | None) -> None:
+def test_an_unknown_scale_is_noted(config):
     assert any("scale 1" in note for note in adapter(config).notes)
 
 
-def test_a_complete_config_leaves_nothing_to_note() -> None:
+def test_a_complete_config_leaves_nothing_to_note():
     config = {"peft_type": "LORA", "lora_alpha": 8, "r": 2, "target_modules": ["q"]}
 
     assert adapter(config).notes == ()
@@ -83,7 +82,7 @@ def test_a_complete_config_leaves_nothing_to_note() -> None:
         {"peft_type": 7},
     ],
 )
-def test_a_setting_of_no_use_is_named(bad: dict[str, object]) -> None:
+def test_a_setting_of_no_use_is_named(bad):
     with pytest.raises(ModelError, match=next(iter(bad))) as caught:
         adapter({"lora_alpha": 8, **bad})
 
@@ -92,7 +91,7 @@ def test_a_setting_of_no_use_is_named(bad: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("peft_type", sorted({*peft.PeftType} - SUPPORTED))
-def test_every_other_method_of_peft_is_refused_by_name(peft_type: str) -> None:
+def test_every_other_method_of_peft_is_refused_by_name(peft_type):
     with pytest.raises(ModelError, match=peft_type.removeprefix("PeftType.")) as caught:
         adapter({"peft_type": str(peft_type), "lora_alpha": 8})
 
@@ -100,11 +99,11 @@ def test_every_other_method_of_peft_is_refused_by_name(peft_type: str) -> None:
 
 
 @pytest.mark.parametrize("peft_type", ["lora", "Lora", "PeftType.LORA", None])
-def test_spellings_of_a_method_are_one(peft_type: str | None) -> None:
+def test_spellings_of_a_method_are_one(peft_type):
     assert adapter({"peft_type": peft_type, "lora_alpha": 8}).method == "lora"
 
 
-def test_the_tensors_outvote_a_config_of_another_method() -> None:
+def test_the_tensors_outvote_a_config_of_another_method():
     read = adapter({"peft_type": "LOHA", "alpha": 8})
 
     assert read.method == "lora"
@@ -128,9 +127,7 @@ def test_the_tensors_outvote_a_config_of_another_method() -> None:
         {"init_lora_weights": "olora", "fan_in_fan_out": True},
     ],
 )
-def test_variants_whose_update_cannot_be_known_are_refused(
-    variant: dict[str, object],
-) -> None:
+def test_variants_whose_update_cannot_be_known_are_refused(variant):
     with pytest.raises(ModelError) as caught:
         adapter({"peft_type": "LORA", "lora_alpha": 8, **variant})
 
@@ -140,7 +137,7 @@ def test_variants_whose_update_cannot_be_known_are_refused(
 @pytest.mark.parametrize(
     "start", [True, False, None, "gaussian", "eva", "orthogonal", "mica", "true"]
 )
-def test_starts_that_leave_w_alone_are_plain_lora(start: object) -> None:
+def test_starts_that_leave_w_alone_are_plain_lora(start):
     read = adapter({"lora_alpha": 8, "init_lora_weights": start})
 
     assert read.method == "lora"
@@ -157,14 +154,14 @@ def test_starts_that_leave_w_alone_are_plain_lora(start: object) -> None:
         ({"target_modules": ["q", "v_proj"]}, "v_proj"),
     ],
 )
-def test_what_is_odd_but_harmless_is_noted(config: dict[str, object], note: str) -> None:
+def test_what_is_odd_but_harmless_is_noted(config, note):
     (said,) = adapter({"lora_alpha": 8, **config}).notes
 
     assert note in said
 
 
 @pytest.mark.parametrize("targets", ["q", "all-linear", r".*\.(q|v)$", None, {"q": 1}, ["q"]])
-def test_any_form_of_target_modules_is_taken(targets: object) -> None:
+def test_any_form_of_target_modules_is_taken(targets):
     assert adapter({"lora_alpha": 8, "target_modules": targets}).notes == ()
 
 
@@ -172,7 +169,7 @@ def test_any_form_of_target_modules_is_taken(targets: object) -> None:
     ("stated", "expected"),
     [("gpt2", "gpt2"), (" gpt2 ", "gpt2"), ("", None), (None, None), (["gpt2"], None)],
 )
-def test_the_base_is_named_or_not(stated: object, expected: str | None) -> None:
+def test_the_base_is_named_or_not(stated, expected):
     assert adapter({"base_model_name_or_path": stated}).base_name == expected
 
 
@@ -194,10 +191,36 @@ def test_the_base_is_named_or_not(stated: object, expected: str | None) -> None:
     ),
     module=st.sampled_from(["m.layers.0.q", "m.layers.1.q", "q", "m.layers.0.xq"]),
 )
-def test_patterns_match_as_in_peft(patterns: list[str], module: str) -> None:
+def test_patterns_match_as_in_peft(patterns, module):
     stated = {pattern: float(number) for number, pattern in enumerate(patterns)}
     expected = stated.get(get_pattern_key(stated.keys(), module), -1.0)
 
     settings = read_config({"lora_alpha": -1, "alpha_pattern": stated})
 
     assert settings.alpha_of(module) == expected
+
+
+WILD = Path(__file__).parents[3] / "shared" / "data" / "adapters"
+FOLDERS = sorted(path.parent for path in WILD.glob("*/*/adapter_config.json"))
+
+
+@pytest.mark.skipif(not FOLDERS, reason="no adapters of strangers beside the checkout")
+def test_every_adapter_has_finite_updates_or_a_reason():
+    read, refused = 0, []
+    for folder in FOLDERS:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        checkpoint = open_adapter_weights(folder)
+        try:
+            adapter = read_adapter(checkpoint, config)
+            norms = [adapter.delta(m, None).norm for m in adapter.modules]
+        except ModelError as err:
+            refused.append(err.code)
+            continue
+        finally:
+            checkpoint.close()
+        read += 1
+        assert norms
+        assert all(map(math.isfinite, norms)), folder.name
+
+    assert read > 0
+    assert {*refused} <= REASONS.keys()

@@ -45,7 +45,7 @@ def pair(a: str, b: str) -> dict[str, torch.Tensor]:
         ),
     ],
 )
-def test_every_spelling_is_the_same_module(a: str, b: str) -> None:
+def test_every_spelling_is_the_same_module(a, b):
     adapter = read_adapter(MemoryCheckpoint(pair(a, b)), {"lora_alpha": 2})
 
     assert adapter.modules == {PATH: (5, 4)}
@@ -54,14 +54,14 @@ def test_every_spelling_is_the_same_module(a: str, b: str) -> None:
 
 
 @pytest.mark.parametrize("head", ["classifier", "score", "lm_head"])
-def test_lora_on_a_head_is_a_module_like_any(head: str) -> None:
+def test_lora_on_a_head_is_a_module_like_any(head):
     tensors = pair(f"{PEFT}{head}.lora_A.weight", f"{PEFT}{head}.lora_B.weight")
 
     assert read_adapter(MemoryCheckpoint(tensors), None).modules == {head: (5, 4)}
 
 
 @pytest.mark.parametrize("config", [None, {"lora_alpha": 16}])
-def test_kohyas_own_alpha_wins(config: dict[str, object] | None) -> None:
+def test_kohyas_own_alpha_wins(config):
     tensors = pair(f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight")
     tensors[f"{PATH}.alpha"] = torch.tensor(1.0)
 
@@ -72,7 +72,7 @@ def test_kohyas_own_alpha_wins(config: dict[str, object] | None) -> None:
 
 
 @pytest.mark.parametrize("value", [torch.ones(2), torch.ones(2, 2)])
-def test_an_alpha_of_several_values_is_refused(value: torch.Tensor) -> None:
+def test_an_alpha_of_several_values_is_refused(value):
     tensors = pair(f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight")
     tensors[f"{PATH}.alpha"] = value
 
@@ -103,7 +103,7 @@ def test_an_alpha_of_several_values_is_refused(value: torch.Tensor) -> None:
         (f"{PEFT}{PATH}.lora_a",),
     ],
 )
-def test_names_without_a_certain_meaning_are_refused(names: tuple[str, ...]) -> None:
+def test_names_without_a_certain_meaning_are_refused(names):
     tensors = {name: torch.ones(2, 2) for name in names}
 
     with pytest.raises(ModelError) as caught:
@@ -112,7 +112,7 @@ def test_names_without_a_certain_meaning_are_refused(names: tuple[str, ...]) -> 
     assert caught.value.code == "unsupported-adapter"
 
 
-def test_a_saved_module_counts_whatever_else_is_stored_of_it() -> None:
+def test_a_saved_module_counts_whatever_else_is_stored_of_it():
     saved, plain = f"{PEFT}{PATH}.modules_to_save.default.weight", f"{PEFT}{PATH}.weight"
     tensors = {saved: torch.full((5, 4), 3.0), plain: torch.ones(5, 4)}
 
@@ -121,7 +121,7 @@ def test_a_saved_module_counts_whatever_else_is_stored_of_it() -> None:
     assert torch.equal(dense(adapter.delta(PATH, torch.ones(5, 4))), torch.full((5, 4), 2.0))
 
 
-def test_a_file_without_tensors_has_no_weights() -> None:
+def test_a_file_without_tensors_has_no_weights():
     with pytest.raises(ModelError) as caught:
         read_adapter(MemoryCheckpoint({}), {"peft_type": "LORA"})
 
@@ -150,9 +150,7 @@ def test_a_file_without_tensors_has_no_weights() -> None:
         ),
     ],
 )
-def test_what_is_no_layer_matrix_is_set_aside_with_a_note(
-    extra: dict[str, torch.Tensor], note: str
-) -> None:
+def test_what_is_no_layer_matrix_is_set_aside_with_a_note(extra, note):
     tensors = {
         **pair(f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_B.weight"),
         **extra,
@@ -165,7 +163,7 @@ def test_what_is_no_layer_matrix_is_set_aside_with_a_note(
     assert any(note in said for said in adapter.notes)
 
 
-def test_the_order_of_tensors_does_not_matter() -> None:
+def test_the_order_of_tensors_does_not_matter():
     tensors = {
         **pair(f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_B.weight"),
         f"{PEFT}{PATH}.base_layer.weight": torch.ones(5, 4),
@@ -212,9 +210,7 @@ def outcome(tensors: dict[str, torch.Tensor], config: dict[str, object]) -> str:
     tensors=st.dictionaries(NAMES, st.builds(torch.ones, SHAPES, dtype=DTYPES), max_size=6),
     alpha=st.sampled_from([None, 0, 2.5, -8]),
 )
-def test_any_mixture_of_names_and_shapes_is_read_or_refused(
-    tensors: dict[str, torch.Tensor], alpha: object
-) -> None:
+def test_any_mixture_of_names_and_shapes_is_read_or_refused(tensors, alpha):
     assert outcome(tensors, {"lora_alpha": alpha}) in {
         "read",
         "unsupported-adapter",

@@ -50,7 +50,7 @@ def layers_of(adapter: Adapter) -> set[str]:
     return {module for module in adapter.modules if "layer" in module}
 
 
-def test_lora_on_a_head_that_is_saved_too_is_no_obstacle(tmp_path: Path) -> None:
+def test_lora_on_a_head_that_is_saved_too_is_no_obstacle(tmp_path):
     stored, updates = adapted(tmp_path)
     assert {f"{HEAD}.{middle}lora_A.weight" for middle in
             ("", "modules_to_save.", "original_module.")} <= stored.keys()  # fmt: skip
@@ -66,7 +66,7 @@ def test_lora_on_a_head_that_is_saved_too_is_no_obstacle(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("task", ["SEQ_CLS", None])
-def test_todays_peft_with_the_head_among_the_targets_too(tmp_path: Path, task: str | None) -> None:
+def test_todays_peft_with_the_head_among_the_targets_too(tmp_path, task):
     config = peft.LoraConfig(
         r=2,
         target_modules=["query", "dense", "classifier"],
@@ -97,7 +97,7 @@ ODD_HEADS = {
 
 
 @pytest.mark.parametrize("odd", ODD_HEADS)
-def test_a_head_that_is_not_in_order_is_left_out(odd: str) -> None:
+def test_a_head_that_is_not_in_order_is_left_out(odd):
     adapter = read_adapter(MemoryCheckpoint(PAIR | ODD_HEADS[odd]), {"lora_alpha": 2})
 
     assert adapter.modules == {"bert.encoder.layer.0.attention.self.query": (2, 2)}
@@ -105,7 +105,7 @@ def test_a_head_that_is_not_in_order_is_left_out(odd: str) -> None:
 
 
 @pytest.mark.parametrize("odd", sorted(set(ODD_HEADS) - {"another method"}))
-def test_a_layer_that_is_not_in_order_refuses_the_adapter(odd: str) -> None:
+def test_a_layer_that_is_not_in_order_refuses_the_adapter(odd):
     moved = {LAYER + name[name.index(".", len("base_model.model.b")) :]: tensor
              for name, tensor in ODD_HEADS[odd].items() if name.startswith(HEAD)}  # fmt: skip
     if not moved:
@@ -121,7 +121,7 @@ def index(folder: Path) -> dict[str, tuple[str | None, str | None]]:
         return {row.id: (row.code, row.reason) for row in catalog.models()}
 
 
-def test_with_no_layer_matrix_left_there_is_no_update(tmp_path: Path) -> None:
+def test_with_no_layer_matrix_left_there_is_no_update(tmp_path):
     config = {"peft_type": "LORA", "lora_alpha": 2, "base_model_name_or_path": "bert-base"}
     for odd, stored in ODD_HEADS.items():
         folder = tmp_path / "models" / odd

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import peft
 import pytest
 import torch
@@ -29,9 +27,7 @@ LORA = {"h.0.q.lora_A.weight": torch.ones(1, 4), "h.0.q.lora_B.weight": torch.on
         ("gpt2", "c_attn", "attn.c_proj"),
     ],
 )
-def test_saved_modules_equal_the_merged_weights(
-    kind: str, target: str, saved: str, tmp_path: Path
-) -> None:
+def test_saved_modules_equal_the_merged_weights(kind, target, saved, tmp_path):
     task = "SEQ_CLS" if kind == "bert" else None
     config = peft.LoraConfig(r=2, target_modules=[target], modules_to_save=[saved], task_type=task)
     merged = make_adapter(kind, config, tmp_path)
@@ -53,7 +49,7 @@ def test_saved_modules_equal_the_merged_weights(
         "base_model.model.h.0.k.base_layer.weight",
     ],
 )
-def test_every_spelling_of_a_saved_module_is_the_same_module(name: str) -> None:
+def test_every_spelling_of_a_saved_module_is_the_same_module(name):
     adapter = read_adapter(MemoryCheckpoint({**LORA, name: torch.eye(4)}), {"lora_alpha": 1})
 
     assert adapter.full_values == {"h.0.k": name}
@@ -61,7 +57,7 @@ def test_every_spelling_of_a_saved_module_is_the_same_module(name: str) -> None:
 
 
 @pytest.mark.parametrize("leftover", ["h.0.q.base_layer.weight", "h.0.q.original_module.weight"])
-def test_a_frozen_copy_beside_lora_is_set_aside_with_a_note(leftover: str) -> None:
+def test_a_frozen_copy_beside_lora_is_set_aside_with_a_note(leftover):
     adapter = read_adapter(
         MemoryCheckpoint({**LORA, leftover: torch.ones(4, 4)}), {"lora_alpha": 1}
     )
@@ -71,7 +67,7 @@ def test_a_frozen_copy_beside_lora_is_set_aside_with_a_note(leftover: str) -> No
     assert any("not read" in note for note in adapter.notes)
 
 
-def test_a_quantised_leftover_is_no_full_value() -> None:
+def test_a_quantised_leftover_is_no_full_value():
     quantised = {"h.0.k.weight": torch.ones(8, 1, dtype=torch.uint8)}
 
     adapter = read_adapter(MemoryCheckpoint({**LORA, **quantised}), {"lora_alpha": 1})
@@ -79,7 +75,7 @@ def test_a_quantised_leftover_is_no_full_value() -> None:
     assert adapter.full_values == {}
 
 
-def test_a_square_matrix_is_turned_the_way_that_leaves_the_smaller_update() -> None:
+def test_a_square_matrix_is_turned_the_way_that_leaves_the_smaller_update():
     weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     stored = (weight + 0.01).T.contiguous()
 
@@ -90,7 +86,7 @@ def test_a_square_matrix_is_turned_the_way_that_leaves_the_smaller_update() -> N
     )
 
 
-def test_a_frozen_weight_stored_in_a_shorter_type_has_no_update() -> None:
+def test_a_frozen_weight_stored_in_a_shorter_type_has_no_update():
     weight = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 
     adapter = read_adapter(MemoryCheckpoint({"h.0.k.weight": weight.bfloat16()}), None)
@@ -101,7 +97,7 @@ def test_a_frozen_weight_stored_in_a_shorter_type_has_no_update() -> None:
 @pytest.mark.parametrize(
     ("value", "code"), [(torch.ones(3, 3), "shape-mismatch"), (torch.nan, "non-finite")]
 )
-def test_a_full_value_that_does_not_fit_is_refused(value: torch.Tensor | float, code: str) -> None:
+def test_a_full_value_that_does_not_fit_is_refused(value, code):
     stored = value if isinstance(value, torch.Tensor) else torch.full((4, 6), value)
     adapter = read_adapter(MemoryCheckpoint({"h.0.k.weight": stored}), None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import peft
@@ -49,9 +48,7 @@ def delta_of(tensors: dict[str, torch.Tensor], **config: object) -> torch.Tensor
 
 @pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("flag", [False, True])
-def test_lora_equals_the_merged_weights_whatever_fan_in_fan_out_says(
-    kind: str, flag: bool, tmp_path: Path
-) -> None:
+def test_lora_equals_the_merged_weights_whatever_fan_in_fan_out_says(kind, flag, tmp_path):
     merged = make_adapter(kind, lora(kind, fan_in_fan_out=flag), tmp_path)
 
     adapter = read_folder(tmp_path)
@@ -79,9 +76,7 @@ def test_lora_equals_the_merged_weights_whatever_fan_in_fan_out_says(
         ({"lora_alpha": 2.5}, "lora"),
     ],
 )
-def test_each_lora_setting_equals_the_merged_weights(
-    settings: dict[str, Any], method: str, tmp_path: Path
-) -> None:
+def test_each_lora_setting_equals_the_merged_weights(settings, method, tmp_path):
     merged = make_adapter("bert", lora(**settings), tmp_path)
 
     adapter = read_folder(tmp_path)
@@ -91,9 +86,7 @@ def test_each_lora_setting_equals_the_merged_weights(
 
 
 @pytest.mark.parametrize("settings", [{"use_dora": True}, {"init_lora_weights": "pissa"}])
-def test_methods_that_use_w_see_a_conv1d_as_out_by_in(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_methods_that_use_w_see_a_conv1d_as_out_by_in(settings, tmp_path):
     merged = make_adapter("gpt2", lora("gpt2", **settings), tmp_path)
 
     assert_same_updates(read_folder(tmp_path), merged, tolerance=2e-5)
@@ -101,9 +94,7 @@ def test_methods_that_use_w_see_a_conv1d_as_out_by_in(
 
 @pytest.mark.parametrize("start", ["pissa", "olora"])
 @pytest.mark.parametrize("dora", [False, True])
-def test_an_adapter_that_replaced_a_part_of_w_counts_it_in(
-    start: str, dora: bool, tmp_path: Path
-) -> None:
+def test_an_adapter_that_replaced_a_part_of_w_counts_it_in(start, dora, tmp_path):
     settings = {"init_lora_weights": start, "use_dora": dora, "use_rslora": True}
     merged = make_adapter("llama", lora("llama", **settings), tmp_path)
 
@@ -114,7 +105,7 @@ def test_an_adapter_that_replaced_a_part_of_w_counts_it_in(
     assert_same_updates(adapter, merged, tolerance=2e-5)
 
 
-def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path: Path) -> None:
+def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path):
     settings = lora("llama", init_lora_weights="pissa")
     start, converted = tmp_path / "start", tmp_path / "converted"
     untrained = wrap("llama", settings)
@@ -140,13 +131,13 @@ def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_stored_types_are_read_into_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_stored_types_are_read_into_float32(dtype, tmp_path):
     merged = make_adapter("bert", lora(), tmp_path, dtype=dtype)
 
     assert_same_updates(read_folder(tmp_path), merged)
 
 
-def test_a_bin_file_is_read_like_safetensors(tmp_path: Path) -> None:
+def test_a_bin_file_is_read_like_safetensors(tmp_path):
     merged = make_adapter("bert", lora(), tmp_path, safe=False)
 
     assert (tmp_path / "adapter_model.bin").exists()
@@ -162,7 +153,7 @@ def adalora(kind: str, **settings: Any) -> peft.AdaLoraConfig:
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 @pytest.mark.parametrize("alpha", [5, 0])
-def test_adalora_equals_the_merged_weights(kind: str, alpha: int, tmp_path: Path) -> None:
+def test_adalora_equals_the_merged_weights(kind, alpha, tmp_path):
     merged = make_adapter(kind, adalora(kind, lora_alpha=alpha), tmp_path)
 
     adapter = read_folder(tmp_path)
@@ -183,7 +174,7 @@ def prune(tuned: Any) -> None:
 
 
 @pytest.mark.parametrize("stated", [True, False])
-def test_pruned_adalora_keeps_the_scale_of_its_first_rank(stated: bool, tmp_path: Path) -> None:
+def test_pruned_adalora_keeps_the_scale_of_its_first_rank(stated, tmp_path):
     merged = make_adapter("bert", adalora("bert"), tmp_path, prepare=prune)
     path = tmp_path / "adapter_config.json"
     config = json.loads(path.read_text())
@@ -201,7 +192,7 @@ def test_pruned_adalora_keeps_the_scale_of_its_first_rank(stated: bool, tmp_path
     assert pruned.norm == 0.0
 
 
-def test_a_part_of_w_is_replaced_only_as_the_config_says() -> None:
+def test_a_part_of_w_is_replaced_only_as_the_config_says():
     tensors = factors()
 
     plain = delta_of(tensors, peft_type="LORA", lora_alpha=2, init_lora_weights=True)
@@ -209,7 +200,7 @@ def test_a_part_of_w_is_replaced_only_as_the_config_says() -> None:
     torch.testing.assert_close(plain, tensors[B] @ tensors[A])
 
 
-def test_lora_stays_low_rank() -> None:
+def test_lora_stays_low_rank():
     adapter = read_adapter(MemoryCheckpoint(factors(rank=2)), {"lora_alpha": 4})
 
     delta = adapter.delta("h.0.q", None)
@@ -219,7 +210,7 @@ def test_lora_stays_low_rank() -> None:
     assert delta.right.shape == (2, 4)
 
 
-def test_a_dead_row_of_w_does_not_make_dora_infinite() -> None:
+def test_a_dead_row_of_w_does_not_make_dora_infinite():
     tensors = factors()
     tensors[B][1] = 0.0
     weight = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
@@ -235,7 +226,7 @@ def test_a_dead_row_of_w_does_not_make_dora_infinite() -> None:
 
 
 @given(seed=st.integers(0, 2**16), rank=st.integers(1, 4))
-def test_refactoring_does_not_change_the_update(seed: int, rank: int) -> None:
+def test_refactoring_does_not_change_the_update(seed, rank):
     tensors = factors(rank)
     generator = torch.Generator().manual_seed(seed)
     mix = torch.linalg.qr(torch.randn(rank, rank, generator=generator)).Q
@@ -252,7 +243,7 @@ def test_refactoring_does_not_change_the_update(seed: int, rank: int) -> None:
     factor=st.floats(0.25, 4),
     rs=st.booleans(),
 )
-def test_the_update_is_linear_in_alpha(alpha: float, factor: float, rs: bool) -> None:
+def test_the_update_is_linear_in_alpha(alpha, factor, rs):
     once = delta_of(factors(), lora_alpha=alpha, use_rslora=rs)
     more = delta_of(factors(), lora_alpha=alpha * factor, use_rslora=rs)
 
@@ -260,7 +251,7 @@ def test_the_update_is_linear_in_alpha(alpha: float, factor: float, rs: bool) ->
 
 
 @pytest.mark.parametrize("missing", [A, B])
-def test_half_a_lora_is_a_missing_tensor(missing: str) -> None:
+def test_half_a_lora_is_a_missing_tensor(missing):
     tensors = factors()
     del tensors[missing]
 
@@ -299,9 +290,7 @@ def test_half_a_lora_is_a_missing_tensor(missing: str) -> None:
         ),
     ],
 )
-def test_misshapen_factors_are_refused_from_their_headers(
-    tensors: dict[str, torch.Tensor], config: dict[str, object], code: str
-) -> None:
+def test_misshapen_factors_are_refused_from_their_headers(tensors, config, code):
     checkpoint = MemoryCheckpoint(tensors)
 
     with pytest.raises(ModelError) as caught:
@@ -312,7 +301,7 @@ def test_misshapen_factors_are_refused_from_their_headers(
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_value_that_is_not_finite_names_its_tensor(bad: float) -> None:
+def test_a_value_that_is_not_finite_names_its_tensor(bad):
     tensors = factors()
     tensors[B][0, 0] = bad
     adapter = read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1})
@@ -323,7 +312,7 @@ def test_a_value_that_is_not_finite_names_its_tensor(bad: float) -> None:
     assert caught.value.code == "non-finite"
 
 
-def test_a_delta_reads_only_its_own_tensors() -> None:
+def test_a_delta_reads_only_its_own_tensors():
     other = {name.replace("h.0", "h.1"): tensor for name, tensor in factors().items()}
     checkpoint = MemoryCheckpoint({**factors(), **other})
     adapter = read_adapter(checkpoint, {"lora_alpha": 1})
@@ -334,7 +323,7 @@ def test_a_delta_reads_only_its_own_tensors() -> None:
     assert sorted(adapter.tensors_of("h.1.q")) == sorted(other)
 
 
-def test_dora_without_the_base_says_so(tmp_path: Path) -> None:
+def test_dora_without_the_base_says_so(tmp_path):
     make_adapter("bert", lora(use_dora=True), tmp_path)
     adapter = read_folder(tmp_path)
     module = next(iter(adapter.modules))

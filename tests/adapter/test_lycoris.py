@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import peft
 import pytest
@@ -28,7 +26,7 @@ TARGETS = ["q_proj", "down_proj"]
 
 
 @pytest.mark.parametrize("rank", [2, 5])
-def test_loha_equals_the_merged_weights(rank: int, tmp_path: Path) -> None:
+def test_loha_equals_the_merged_weights(rank, tmp_path):
     config = peft.LoHaConfig(
         r=rank, alpha=3, target_modules=TARGETS, alpha_pattern={r"0\..*q_proj": 7}
     )
@@ -52,7 +50,7 @@ def test_loha_equals_the_merged_weights(rank: int, tmp_path: Path) -> None:
         {"r": 32, "rank_pattern": {"q_proj": 64}, "alpha_pattern": {"down_proj": 1}},
     ],
 )
-def test_lokr_equals_the_merged_weights(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_lokr_equals_the_merged_weights(settings, tmp_path):
     config = peft.LoKrConfig(alpha=3, target_modules=TARGETS, **settings)
     merged = make_adapter("llama", config, tmp_path)
 
@@ -72,7 +70,7 @@ def loha(rank: int, seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 @given(seed=st.integers(0, 2**16), rank=st.integers(1, 4))
-def test_either_form_of_loha_is_the_hadamard_product(seed: int, rank: int) -> None:
+def test_either_form_of_loha_is_the_hadamard_product(seed, rank):
     tensors = loha(rank, seed)
     a1, b1, a2, b2 = tensors.values()
 
@@ -92,9 +90,7 @@ def test_either_form_of_loha_is_the_hadamard_product(seed: int, rank: int) -> No
         ("", {"h.0.q.hada_w2_a": torch.ones(9, 2, dtype=torch.uint8)}, "unsupported-dtype"),
     ],
 )
-def test_a_loha_that_does_not_fit_together_is_refused(
-    drop: str, change: dict[str, torch.Tensor], code: str
-) -> None:
+def test_a_loha_that_does_not_fit_together_is_refused(drop, change, code):
     tensors = {**loha(2), **change}
     tensors.pop(drop, None)
 
@@ -104,7 +100,7 @@ def test_a_loha_that_does_not_fit_together_is_refused(
     assert caught.value.code == code
 
 
-def test_half_a_lokr_is_a_missing_tensor() -> None:
+def test_half_a_lokr_is_a_missing_tensor():
     tensors = {"h.0.q.lokr_w1": torch.ones(2, 2), "h.0.q.lokr_w2_a": torch.ones(3, 1)}
 
     with pytest.raises(ModelError, match="lokr_w2_b") as caught:
@@ -116,9 +112,7 @@ def test_half_a_lokr_is_a_missing_tensor() -> None:
 @pytest.mark.parametrize(
     ("config", "scale"), [({"alpha": 6, "r": 2}, 3.0), ({"alpha": 6}, 1.0), ({"r": 2}, 1.0)]
 )
-def test_a_whole_lokr_takes_its_rank_from_the_config(
-    config: dict[str, object], scale: float
-) -> None:
+def test_a_whole_lokr_takes_its_rank_from_the_config(config, scale):
     tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), "h.0.q.lokr_w2": torch.full((4, 5), 2.0)}
 
     delta = read_adapter(MemoryCheckpoint(tensors), config).delta("h.0.q", None)
@@ -126,7 +120,7 @@ def test_a_whole_lokr_takes_its_rank_from_the_config(
     assert dense(delta).tolist() == torch.full((8, 15), 2.0 * scale).tolist()
 
 
-def test_a_whole_lokr_with_rank_zero_is_a_bad_config() -> None:
+def test_a_whole_lokr_with_rank_zero_is_a_bad_config():
     tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), "h.0.q.lokr_w2": torch.ones(4, 5)}
 
     with pytest.raises(ModelError) as caught:
@@ -137,9 +131,7 @@ def test_a_whole_lokr_with_rank_zero_is_a_bad_config() -> None:
 
 @pytest.mark.parametrize("wider", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("shape", [(1 << 14, 2), (2, 1 << 14)])
-def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes(
-    shape: tuple[int, int], wider: tuple[int, int]
-) -> None:
+def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes(shape, wider):
     def modules(n_more: int) -> Mapping[str, tuple[int, int]]:
         second = (shape[0] + n_more * wider[0], shape[1] + n_more * wider[1])
         sides = [torch.ones(1, 1).expand(side) for side in (shape, second)]  # takes no memory
@@ -153,7 +145,7 @@ def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes(
     assert caught.value.code == "shape-mismatch"
 
 
-def test_lycoris_own_alpha_counts_where_the_config_has_none() -> None:
+def test_lycoris_own_alpha_counts_where_the_config_has_none():
     tensors = {**loha(2), "h.0.q.alpha": torch.tensor(8.0)}
 
     own = read_adapter(MemoryCheckpoint(tensors), None)

@@ -43,9 +43,7 @@ def peft_makes(config: dict[str, object], folder: Path) -> bool:
     + [{"alpha_pattern": {"query": value}} for value in (2, 0, -1, 2.5, "2", math.nan, -math.inf)],
     ids=str,
 )
-def test_a_config_is_refused_where_peft_makes_nothing_of_it(
-    config: dict[str, object], tmp_path: Path
-) -> None:
+def test_a_config_is_refused_where_peft_makes_nothing_of_it(config, tmp_path):
     assert accepted(config) == peft_makes(config, tmp_path)
 
 
@@ -55,7 +53,7 @@ def test_a_config_is_refused_where_peft_makes_nothing_of_it(
      {"rank_pattern": {"q": MAX_RANK + 1}}, {"init_r": 0}, {"init_r": "12"}],
     ids=str,
 )  # fmt: skip
-def test_what_peft_takes_by_accident_is_refused_too(config: dict[str, object]) -> None:
+def test_what_peft_takes_by_accident_is_refused_too(config):
     assert not accepted(config)
 
 
@@ -74,7 +72,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("method", CONFIGS)
-def test_a_rank_that_is_not_the_tensors_is_noted(tmp_path: Path, method: str) -> None:
+def test_a_rank_that_is_not_the_tensors_is_noted(tmp_path, method):
     config, rank = CONFIGS[method]
     make_adapter("bert", config, tmp_path)
     assert read_folder(tmp_path).notes == ()
@@ -86,7 +84,7 @@ def test_a_rank_that_is_not_the_tensors_is_noted(tmp_path: Path, method: str) ->
     )
 
 
-def test_a_rank_pattern_is_compared_module_by_module(tmp_path: Path) -> None:
+def test_a_rank_pattern_is_compared_module_by_module(tmp_path):
     config = peft.LoraConfig(r=4, target_modules=["query", "key"], rank_pattern={"key": 2})
     make_adapter("bert", config, tmp_path)
     assert read_folder(tmp_path).notes == ()
@@ -96,14 +94,14 @@ def test_a_rank_pattern_is_compared_module_by_module(tmp_path: Path) -> None:
     assert "says r = 3, the tensors have 2 (1 of 4 modules differ)" in note
 
 
-def test_ranks_that_training_pruned_are_no_disagreement(tmp_path: Path) -> None:
+def test_ranks_that_training_pruned_are_no_disagreement(tmp_path):
     config = peft.AdaLoraConfig(r=8, init_r=4, total_step=10, target_modules=["query"])
     make_adapter("bert", config, tmp_path)
 
     assert not any("says r" in note for note in read_folder(tmp_path).notes)
 
 
-def test_patterns_are_not_matched_with_any_number_of_modules() -> None:
+def test_patterns_are_not_matched_with_any_number_of_modules():
     config = read_config(LORA | {"alpha_pattern": {f"m{n}": 2 for n in range(4096)}})
     config.require_matchable(MAX_MATCHES // 4096)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import peft
 import pytest
 import torch
@@ -21,7 +18,7 @@ from deltadex.indexer.adapter import read_adapter
         ("gpt2", ["c_attn"]),
     ],
 )
-def test_vera_equals_the_merged_weights(kind: str, targets: list[str], tmp_path: Path) -> None:
+def test_vera_equals_the_merged_weights(kind, targets, tmp_path):
     merged = make_adapter(kind, peft.VeraConfig(r=3, target_modules=targets), tmp_path)
 
     adapter = read_folder(tmp_path)
@@ -32,7 +29,7 @@ def test_vera_equals_the_merged_weights(kind: str, targets: list[str], tmp_path:
 
 
 @pytest.mark.filterwarnings("ignore:Specified to not save")
-def test_vera_without_its_shared_matrices_is_refused(tmp_path: Path) -> None:
+def test_vera_without_its_shared_matrices_is_refused(tmp_path):
     config = peft.VeraConfig(r=3, target_modules=["query"], save_projection=False)
     make_adapter("bert", config, tmp_path)
 
@@ -61,7 +58,7 @@ def test_vera_without_its_shared_matrices_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_ia3_equals_the_merged_weights(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_ia3_equals_the_merged_weights(kind, settings, tmp_path):
     merged = make_adapter(kind, peft.IA3Config(**settings), tmp_path)
 
     adapter = read_folder(tmp_path)
@@ -71,7 +68,7 @@ def test_ia3_equals_the_merged_weights(kind: str, settings: dict[str, Any], tmp_
     assert_same_updates(adapter, merged)
 
 
-def test_ia3_scales_rows_or_columns_and_says_which_side_it_knows() -> None:
+def test_ia3_scales_rows_or_columns_and_says_which_side_it_knows():
     checkpoint = MemoryCheckpoint(
         {"m.0.k.ia3_l": torch.tensor([[2.0], [1.0]]), "m.0.down.ia3_l": torch.ones(1, 3)}
     )
@@ -103,14 +100,14 @@ def test_ia3_scales_rows_or_columns_and_says_which_side_it_knows() -> None:
         },
     ],
 )
-def test_vectors_that_do_not_fit_are_refused(tensors: dict[str, torch.Tensor]) -> None:
+def test_vectors_that_do_not_fit_are_refused(tensors):
     with pytest.raises(ModelError) as caught:
         read_adapter(MemoryCheckpoint(tensors), None)
 
     assert caught.value.code == "shape-mismatch"
 
 
-def test_vera_narrower_than_the_base_is_refused() -> None:
+def test_vera_narrower_than_the_base_is_refused():
     adapter = read_adapter(
         MemoryCheckpoint(
             {

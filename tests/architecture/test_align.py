@@ -25,7 +25,7 @@ def placed(shapes: Shapes) -> PlacedModel:
     return place(shapes, saved("llama").config)
 
 
-def test_prefix_order_heads_and_vocabulary_do_not_matter() -> None:
+def test_prefix_order_heads_and_vocabulary_do_not_matter():
     child = dict(reversed(shapes_of("bert", "module.bert.").items()))
     child["module.bert.embeddings.word_embeddings.weight"] = (77, 32)
     child["module.classifier.weight"] = (3, 32)
@@ -33,7 +33,7 @@ def test_prefix_order_heads_and_vocabulary_do_not_matter() -> None:
     require_same_layers(placed(child), placed(shapes_of("bert")))
 
 
-def test_a_missing_layer_is_named() -> None:
+def test_a_missing_layer_is_named():
     base = shapes_of("llama")
     child = {name: shape for name, shape in base.items() if ".1." not in name}
 
@@ -43,7 +43,7 @@ def test_a_missing_layer_is_named() -> None:
     assert err.value.code == "layer-mismatch"
 
 
-def test_an_added_layer_is_named() -> None:
+def test_an_added_layer_is_named():
     base = shapes_of("llama")
     child = base | {n.replace(".1.", ".2."): s for n, s in base.items() if ".1." in n}
 
@@ -53,7 +53,7 @@ def test_an_added_layer_is_named() -> None:
     assert err.value.code == "layer-mismatch"
 
 
-def test_a_mixture_with_fewer_experts_is_named_by_expert() -> None:
+def test_a_mixture_with_fewer_experts_is_named_by_expert():
     base = shapes_of("mixtral")
     child = {n: s for n, s in base.items() if "experts.1." not in n}
 
@@ -61,7 +61,7 @@ def test_a_mixture_with_fewer_experts_is_named_by_expert() -> None:
         require_same_layers(placed(child), placed(base))
 
 
-def test_another_width_is_named_with_both_shapes() -> None:
+def test_another_width_is_named_with_both_shapes():
     base = shapes_of("llama")
     child = base | {"layers.1.mlp.up_proj.weight": (56, 32)}
 
@@ -73,7 +73,7 @@ def test_another_width_is_named_with_both_shapes() -> None:
     assert err.value.code == "shape-mismatch"
 
 
-def test_a_fused_matrix_split_on_one_side_only_blames_the_config() -> None:
+def test_a_fused_matrix_split_on_one_side_only_blames_the_config():
     base = place(saved("bloom").shapes, saved("bloom").config)
     child = place(saved("bloom").shapes, None)
 
@@ -82,20 +82,20 @@ def test_a_fused_matrix_split_on_one_side_only_blames_the_config() -> None:
 
 
 @pytest.mark.parametrize("variant", ["mixtral", "qwen3_moe", "vit"])
-def test_a_child_saved_with_names_of_memory_aligns_with_its_base(variant: str) -> None:
+def test_a_child_saved_with_names_of_memory_aligns_with_its_base(variant):
     model = saved(variant)
     memory = {name: tuple(t.shape) for name, t in model.model.state_dict().items()}
 
     require_same_layers(place(memory, None), place(model.shapes, None))
 
 
-def test_an_adapter_on_some_modules_fits() -> None:
+def test_an_adapter_on_some_modules_fits():
     modules = {"base_model.model.model.layers.1.self_attn.q_proj": (32, 32)}
 
     require_within_base(place_modules(modules, None), placed(shapes_of("llama")))
 
 
-def test_an_adapter_of_a_deeper_model_is_refused_by_its_modules() -> None:
+def test_an_adapter_of_a_deeper_model_is_refused_by_its_modules():
     modules = {"model.layers.7.self_attn.q_proj": (32, 32)}
 
     with pytest.raises(
@@ -107,7 +107,7 @@ def test_an_adapter_of_a_deeper_model_is_refused_by_its_modules() -> None:
     assert err.value.code == "unknown-targets"
 
 
-def test_an_adapter_of_a_wider_model_is_refused_with_both_shapes() -> None:
+def test_an_adapter_of_a_wider_model_is_refused_with_both_shapes():
     modules = {"model.layers.1.self_attn.q_proj": (64, 64)}
 
     with pytest.raises(ModelError, match=r"\(64, 64\), the base has \(32, 32\)") as err:
@@ -116,7 +116,7 @@ def test_an_adapter_of_a_wider_model_is_refused_with_both_shapes() -> None:
     assert err.value.code == "shape-mismatch"
 
 
-def test_a_long_list_of_differences_is_counted_not_printed() -> None:
+def test_a_long_list_of_differences_is_counted_not_printed():
     base = shapes_of("llama")
     child = {n.replace("layers.", "layers.1"): s for n, s in base.items()}
 

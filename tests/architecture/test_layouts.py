@@ -14,7 +14,7 @@ import torch
 from tiny_models import saved
 
 from deltadex.indexer.architecture import place
-from deltadex.indexer.architecture.layouts import AttentionConfig, Fused, split_rows
+from deltadex.indexer.architecture.place import AttentionConfig, Fused, split_rows
 
 PUSH = 20.0
 FUSED_ATTENTION = {
@@ -74,7 +74,7 @@ def fused_rows(variant: str, module: str) -> int:
 
 
 @pytest.mark.parametrize(("variant", "module"), FUSED_ATTENTION.items())
-def test_each_row_acts_as_the_role_it_is_given(variant: str, module: str) -> None:
+def test_each_row_acts_as_the_role_it_is_given(variant, module):
     placed = place(saved(variant).shapes, saved(variant).config)
     said = {}
     for p in placed.placements:
@@ -95,9 +95,7 @@ def test_each_row_acts_as_the_role_it_is_given(variant: str, module: str) -> Non
 
 
 @pytest.mark.parametrize(("variant", "modules"), GATED.items())
-def test_rows_called_up_enter_linearly_and_rows_called_gate_do_not(
-    variant: str, modules: tuple[str, str]
-) -> None:
+def test_rows_called_up_enter_linearly_and_rows_called_gate_do_not(variant, modules):
     model = exact(variant)
     fused, down = (model.get_submodule(name) for name in modules)
     inputs = torch.randn(32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -115,14 +113,7 @@ def test_rows_called_up_enter_linearly_and_rows_called_gate_do_not(
     assert said.tolist() == bent.tolist()
 
 
-def gated_output(
-    model: torch.nn.Module,
-    fused: torch.nn.Module,
-    down: torch.nn.Module,
-    inputs: torch.Tensor,
-    size: float,
-    rows: int,
-) -> torch.Tensor:
+def gated_output(model, fused, down, inputs, size, rows):
     """What the down projection gets, with row r pushed in batch r: (rows, inner)."""
     seen: list[torch.Tensor] = []
     block = next(m for m in model.modules() if fused in list(m.children()))
@@ -141,7 +132,7 @@ def gated_output(
     return seen[0][:, 0]
 
 
-def test_gpt_oss_columns_called_up_enter_linearly_and_columns_called_gate_do_not() -> None:
+def test_gpt_oss_columns_called_up_enter_linearly_and_columns_called_gate_do_not():
     experts = exact("gpt_oss").get_submodule("layers.1.mlp.experts")
     hidden = torch.randn(1, 32, generator=torch.Generator().manual_seed(0)).double()
     chosen, weights = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1).double()
@@ -191,7 +182,7 @@ def fused(out: int, width: int, **settings: Any) -> Fused:
         ({"bloom": "per-head"}, fused(96, 32, n_heads=4, text_model_type="chatglm")),
     ],
 )
-def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(split: Any, matrix: Fused) -> None:
+def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(split, matrix):
     assert split_rows(split, matrix) is None
 
 
@@ -203,9 +194,7 @@ def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(split: Any, matrix
         ("falcon", {"n_heads": 4}, 48, "multi-query"),
     ],
 )
-def test_falcons_first_names_mean_the_same_layouts(
-    model_type: str, settings: dict[str, Any], out: int, like: str
-) -> None:
+def test_falcons_first_names_mean_the_same_layouts(model_type, settings, out, like):
     matrix = fused(out, 32, text_model_type=model_type, **settings)
     by_name = {
         "RefinedWeb": "per-group",

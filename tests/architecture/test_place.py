@@ -45,12 +45,12 @@ def slots(placed: PlacedModel) -> list[tuple[object, ...]]:
     return [(p.slot, p.part, p.shape, p.rows, p.transposed) for p in placed.placements]
 
 
-def test_the_table_covers_every_variant_with_attention() -> None:
+def test_the_table_covers_every_variant_with_attention():
     assert set(EXPECTED) == set(CONFIGS) - {"mamba"}
 
 
 @pytest.mark.parametrize("variant", EXPECTED)
-def test_each_matrix_of_a_saved_model_gets_the_slot_the_table_says(variant: str) -> None:
+def test_each_matrix_of_a_saved_model_gets_the_slot_the_table_says(variant):
     model = saved(variant)
 
     placed = place(model.shapes, model.config)
@@ -63,7 +63,7 @@ def test_each_matrix_of_a_saved_model_gets_the_slot_the_table_says(variant: str)
 
 
 @pytest.mark.parametrize("variant", EXPECTED)
-def test_the_parts_of_a_fused_matrix_share_out_all_of_its_rows(variant: str) -> None:
+def test_the_parts_of_a_fused_matrix_share_out_all_of_its_rows(variant):
     model = saved(variant)
 
     placed = place(model.shapes, model.config)
@@ -76,7 +76,7 @@ def test_the_parts_of_a_fused_matrix_share_out_all_of_its_rows(variant: str) -> 
 
 
 @pytest.mark.parametrize("variant", EXPECTED)
-def test_layers_are_numbered_as_in_the_model(variant: str) -> None:
+def test_layers_are_numbered_as_in_the_model(variant):
     placed = place(saved(variant).shapes, saved(variant).config)
 
     layers = {p.slot.layer for p in placed.placements}
@@ -91,16 +91,14 @@ INTERLEAVED = ("gpt_neox", "bloom", "falcon", "falcon:new", "falcon:mha", "deber
 @pytest.mark.parametrize(
     "variant", sorted(set(EXPECTED) - {*INTERLEAVED, "gpt_bigcode:mha", "deepseek_v3"})
 )
-def test_without_a_config_all_but_interleaved_matrices_are_split_the_same(
-    variant: str,
-) -> None:
+def test_without_a_config_all_but_interleaved_matrices_are_split_the_same(variant):
     model = saved(variant)
 
     assert slots(place(model.shapes, None)) == slots(place(model.shapes, model.config))
 
 
 @pytest.mark.parametrize("variant", [*INTERLEAVED, "gpt_bigcode:mha", "deepseek_v3"])
-def test_without_a_config_an_interleaved_matrix_stays_whole(variant: str) -> None:
+def test_without_a_config_an_interleaved_matrix_stays_whole(variant):
     model = saved(variant)
 
     placed = place(model.shapes, None)
@@ -139,9 +137,7 @@ HEADS = [
 
 
 @pytest.mark.parametrize(("variant", "auto", "prefix"), HEADS)
-def test_a_task_head_changes_nothing_but_the_prefix(
-    tmp_path: Path, variant: str, auto: str, prefix: str
-) -> None:
+def test_a_task_head_changes_nothing_but_the_prefix(tmp_path, variant, auto, prefix):
     model = build(variant, auto)
     model.save_pretrained(tmp_path)  # type: ignore[operator]
     with_head = place(stored_shapes(tmp_path), saved(variant).config)
@@ -183,7 +179,7 @@ def test_a_tower_saved_alone_keeps_its_stack_with_and_without_its_prefix(
     assert {p.slot.stack for p in place(bare, None).placements} == {stack}
 
 
-def test_distilberts_transformer_is_a_module_and_gpt2s_a_prefix() -> None:
+def test_distilberts_transformer_is_a_module_and_gpt2s_a_prefix():
     distilbert = place(saved("distilbert").shapes, None)
     gpt2 = place({f"transformer.{n}": s for n, s in saved("gpt2").shapes.items()}, None)
 
@@ -191,7 +187,7 @@ def test_distilberts_transformer_is_a_module_and_gpt2s_a_prefix() -> None:
 
 
 @pytest.mark.parametrize("inner", [1, 2])
-def test_albert_counts_layers_over_its_shared_groups(inner: int) -> None:
+def test_albert_counts_layers_over_its_shared_groups(inner):
     config = config_of("albert")
     config.num_hidden_layers, config.num_hidden_groups, config.inner_group_num = 4, 2, inner
     shapes = {
@@ -205,7 +201,7 @@ def test_albert_counts_layers_over_its_shared_groups(inner: int) -> None:
     assert slots(placed) == slots(place(shapes, None))
 
 
-def test_a_bert_that_decodes_has_cross_attention() -> None:
+def test_a_bert_that_decodes_has_cross_attention():
     config = config_of("bert")
     config.is_decoder, config.add_cross_attention = True, True
     shapes = {
@@ -218,7 +214,7 @@ def test_a_bert_that_decodes_has_cross_attention() -> None:
     assert placed.unknown == ()
 
 
-def test_a_language_model_with_eyes_has_a_stack_for_each() -> None:
+def test_a_language_model_with_eyes_has_a_stack_for_each():
     tower = saved("siglip").shapes
     vision = {n.removeprefix("vision_model."): s for n, s in tower.items() if "vision" in n}
     shapes = {f"model.language_model.{n}": s for n, s in saved("llama").shapes.items()}

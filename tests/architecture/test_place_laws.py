@@ -10,7 +10,7 @@ from tiny_models import prefixes as prefixes_of
 from tiny_models import saved
 
 from deltadex.indexer.architecture import PlacedModel, place
-from deltadex.indexer.architecture.rules import table
+from deltadex.indexer.architecture.place import table
 
 VARIANTS = (
     "bert",
@@ -70,7 +70,7 @@ def test_any_prefix_any_order_and_extra_heads_give_the_same_placements(
 
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(st.text(max_size=30), st.lists(st.integers(0, 4), max_size=4)))
-def test_no_set_of_names_makes_an_unforeseen_error(shapes: dict[str, list[int]]) -> None:
+def test_no_set_of_names_makes_an_unforeseen_error(shapes):
     mixed = saved("bert").shapes | {name: tuple(shape) for name, shape in shapes.items()}
 
     placed = place(mixed, None)
@@ -101,9 +101,7 @@ settings_values = st.one_of(
     ),
     settings_values,
 )
-def test_no_config_makes_parts_that_overlap_or_leave_rows_out(
-    variant: str, key: str, value: object
-) -> None:
+def test_no_config_makes_parts_that_overlap_or_leave_rows_out(variant, key, value):
     model = saved(variant)
 
     placed = place(model.shapes, {**model.config, key: value})

@@ -46,7 +46,7 @@ def disk_modules(model: SavedModel) -> dict[str, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_modules_named_as_on_disk_get_the_same_slots_and_rows(variant: str) -> None:
+def test_modules_named_as_on_disk_get_the_same_slots_and_rows(variant):
     model = saved(variant)
     stored = place(model.shapes, model.config)
 
@@ -59,7 +59,7 @@ def test_modules_named_as_on_disk_get_the_same_slots_and_rows(variant: str) -> N
 
 
 @pytest.mark.parametrize("variant", RENAMED)
-def test_matrices_in_memory_are_those_on_disk_slot_by_slot(variant: str) -> None:
+def test_matrices_in_memory_are_those_on_disk_slot_by_slot(variant):
     model = saved(variant)
     memory = model.model.float().state_dict()
     names = {n for n, t in memory.items() if n.endswith("weight") or "experts" in n}
@@ -77,7 +77,7 @@ def test_matrices_in_memory_are_those_on_disk_slot_by_slot(variant: str) -> None
 
 
 @pytest.mark.parametrize("variant", ["bert", "gpt2", "vit", "t5", "mixtral", "whisper"])
-def test_one_module_alone_gets_the_slot_it_has_among_all(variant: str) -> None:
+def test_one_module_alone_gets_the_slot_it_has_among_all(variant):
     modules = disk_modules(saved(variant))
     together = place_modules(modules, None)
 
@@ -87,9 +87,7 @@ def test_one_module_alone_gets_the_slot_it_has_among_all(variant: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["fc1", "fc2"])
-def test_a_vit_adapter_on_its_mlp_alone_is_told_by_its_prefix_or_its_config(
-    module: str,
-) -> None:
+def test_a_vit_adapter_on_its_mlp_alone_is_told_by_its_prefix_or_its_config(module):
     name, shape = f"layers.1.mlp.{module}", {"fc1": (48, 32), "fc2": (32, 48)}[module]
 
     by_prefix = place_modules({f"base_model.model.vit.{name}": shape}, None)
@@ -102,7 +100,7 @@ def test_a_vit_adapter_on_its_mlp_alone_is_told_by_its_prefix_or_its_config(
 
 
 @pytest.mark.parametrize("config", [None, {"model_type": "gpt2", "n_head": 4}])
-def test_gpt2s_c_attn_is_split_without_a_config(config: dict[str, object] | None) -> None:
+def test_gpt2s_c_attn_is_split_without_a_config(config):
     placed = place_modules({"transformer.h.3.attn.c_attn": (96, 32)}, config)
 
     assert [(p.slot.role, p.rows) for p in placed.placements] == [
@@ -113,7 +111,7 @@ def test_gpt2s_c_attn_is_split_without_a_config(config: dict[str, object] | None
     assert not any(p.transposed for p in placed.placements)
 
 
-def test_phi3s_qkv_is_split_by_the_output_projection_beside_it() -> None:
+def test_phi3s_qkv_is_split_by_the_output_projection_beside_it():
     qkv = {"model.layers.0.self_attn.qkv_proj": (64, 32)}
     beside = {"model.layers.0.self_attn.o_proj": (32, 32)}
 
@@ -128,7 +126,7 @@ def test_phi3s_qkv_is_split_by_the_output_projection_beside_it() -> None:
     ]
 
 
-def test_an_adapter_on_the_head_alone_places_nothing_and_is_no_error() -> None:
+def test_an_adapter_on_the_head_alone_places_nothing_and_is_no_error():
     placed = place_modules({"classifier": (2, 32), "bert.pooler.dense": (32, 32)}, None)
 
     assert placed.placements == ()
@@ -146,9 +144,7 @@ def test_an_adapter_on_the_head_alone_places_nothing_and_is_no_error() -> None:
         ("model.layers.0.self_attn.q_proj.base_layer", (8, 8)),
     ],
 )
-def test_a_module_that_no_rule_knows_is_refused_by_name(
-    module: str, shape: tuple[int, int]
-) -> None:
+def test_a_module_that_no_rule_knows_is_refused_by_name(module, shape):
     placed = place_modules({module: shape}, None)
 
     assert placed.placements == ()
@@ -160,7 +156,7 @@ def test_a_module_that_no_rule_knows_is_refused_by_name(
     "module",
     ["model.layers.0.mlp.gate", "model.layers.0.mlp.router", "layers.0.mixer.in_proj"],
 )
-def test_routers_and_state_space_modules_are_ignored(module: str) -> None:
+def test_routers_and_state_space_modules_are_ignored(module):
     placed = place_modules({module: (2, 32)}, None)
 
     assert (placed.ignored, placed.unknown) == ((module,), ())
@@ -176,7 +172,7 @@ def family_shapes(placed: PlacedModel) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_no_adapter_is_a_stranger_to_the_models_of_its_base(variant: str) -> None:
+def test_no_adapter_is_a_stranger_to_the_models_of_its_base(variant):
     """Whichever stack the models changed, and wherever the adapter is, without a config."""
     model = saved(variant)
     modules = disk_modules(model)
@@ -200,7 +196,7 @@ def test_no_adapter_is_a_stranger_to_the_models_of_its_base(variant: str) -> Non
         ("bert", "t5"),
     ],
 )
-def test_an_adapter_of_another_architecture_is_a_stranger(adapter: str, family: str) -> None:
+def test_an_adapter_of_another_architecture_is_a_stranger(adapter, family):
     placed = place_modules(disk_modules(saved(adapter)), None)
     shapes = family_shapes(place(saved(family).shapes, saved(family).config))
     shapes = {name: (rows, 2 * columns) for name, (rows, columns) in shapes.items()}
@@ -212,7 +208,7 @@ def test_an_adapter_of_another_architecture_is_a_stranger(adapter: str, family: 
     require_known_slots(placed, {}, "base")  # nothing is known
 
 
-def test_a_few_matrices_that_do_not_fit_leave_an_adapter_where_it_is() -> None:
+def test_a_few_matrices_that_do_not_fit_leave_an_adapter_where_it_is():
     placed = place_modules(disk_modules(saved("gpt2")), None)
     shapes = family_shapes(placed)
     first = next(iter(shapes))

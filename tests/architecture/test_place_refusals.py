@@ -1,11 +1,10 @@
 """What placing refuses, what it reports, and what it passes over."""
 
-from __future__ import annotations
+from collections import defaultdict
 
-from collections.abc import Iterable
-
+import gguf
 import pytest
-from tiny_models import saved
+from tiny_models import CONFIGS, saved
 
 from deltadex.errors import ModelError
 from deltadex.indexer.architecture import PlacedModel, place
@@ -33,7 +32,7 @@ def slots(placed: PlacedModel) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("variant", ["mamba"])
-def test_a_model_without_attention_is_refused(variant: str) -> None:
+def test_a_model_without_attention_is_refused(variant):
     with pytest.raises(ModelError, match=r"no-attention: .*'layers\.0\.mixer\.A_log'"):
         place(saved(variant).shapes, saved(variant).config)
 
@@ -56,14 +55,12 @@ def test_a_model_without_attention_is_refused(variant: str) -> None:
         ),
     ],
 )
-def test_nets_of_other_kinds_are_refused_as_having_no_attention(
-    names: Iterable[str],
-) -> None:
+def test_nets_of_other_kinds_are_refused_as_having_no_attention(names):
     with pytest.raises(ModelError, match="no-attention"):
         place(dict.fromkeys(names, (8, 8)), None)
 
 
-def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices() -> None:
+def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices():
     shapes = {f"trunk.{n}.attn.{x}.weight": (8, 8) for n in range(4) for x in "abc"}
 
     with pytest.raises(ModelError, match=r"'trunk\.0\.attn\.a\.weight', .* and 7 more") as err:
@@ -72,7 +69,7 @@ def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices() -> No
     assert err.value.code == "unknown-architecture"
 
 
-def test_an_unknown_matrix_among_known_ones_is_reported_by_name() -> None:
+def test_an_unknown_matrix_among_known_ones_is_reported_by_name():
     shapes = bert("bert.") | {"bert.encoder.layer.1.attention.self.gizmo.weight": (32, 32)}
 
     placed = place(shapes, None)
@@ -83,7 +80,7 @@ def test_an_unknown_matrix_among_known_ones_is_reported_by_name() -> None:
         placed.require_known()
 
 
-def test_a_known_name_on_a_tensor_of_the_wrong_kind_is_reported() -> None:
+def test_a_known_name_on_a_tensor_of_the_wrong_kind_is_reported():
     shapes = bert() | {"encoder.layer.1.output.dense.weight": (64,)}
 
     assert place(shapes, None).unknown == ("encoder.layer.1.output.dense.weight",)
@@ -102,7 +99,7 @@ def test_a_known_name_on_a_tensor_of_the_wrong_kind_is_reported() -> None:
         {"encoder.layer.0.attention.self.q_norm.weight": (4, 8)},
     ],
 )
-def test_masks_heads_and_strays_do_not_disturb(extra: dict[str, tuple[int, ...]]) -> None:
+def test_masks_heads_and_strays_do_not_disturb(extra):
     placed = place(bert() | extra, None)
 
     assert slots(placed) == slots(place(bert(), None))
@@ -120,14 +117,14 @@ def test_masks_heads_and_strays_do_not_disturb(extra: dict[str, tuple[int, ...]]
         "layers.٣.self_attn.q_proj.weight",
     ],
 )
-def test_a_hostile_name_is_refused_at_once_and_in_short(name: str) -> None:
+def test_a_hostile_name_is_refused_at_once_and_in_short(name):
     with pytest.raises(ModelError) as err:
         place({name: (8, 8)}, None)
 
     assert len(err.value.reason) < 400
 
 
-def test_two_models_in_one_file_are_refused() -> None:
+def test_two_models_in_one_file_are_refused():
     with pytest.raises(ModelError, match="two encoder stacks") as err:
         place(bert("model_a.") | bert("model_b."), None)
 
@@ -136,10 +133,85 @@ def test_two_models_in_one_file_are_refused() -> None:
     assert "model_b.encoder.layer.0" in err.value.reason
 
 
-def test_two_names_for_one_slot_are_refused() -> None:
+def test_two_names_for_one_slot_are_refused():
     shapes = bert() | {"encoder.layer.1.attention.self.query_proj.weight": (32, 32)}
 
     with pytest.raises(ModelError, match=r"all fill encoder\.1\.q: ") as err:
         place(shapes, None)
 
     assert err.value.code == "unknown-architecture"
+
+
+T = gguf.MODEL_TENSOR
+ROLES = {
+    T.ATTN_Q: "q",
+    T.ATTN_K: "k",
+    T.ATTN_V: "v",
+    T.ATTN_OUT: "o",
+    T.ATTN_Q_A: "q",
+    T.ATTN_Q_B: "q",
+    T.ATTN_KV_A_MQA: "k",
+    T.ATTN_KV_B: "k v",
+    T.ATTN_QKV: "q k v",
+    T.FFN_UP: "up",
+    T.FFN_GATE: "gate",
+    T.FFN_DOWN: "down",
+    T.FFN_UP_SHEXP: "up",
+    T.FFN_GATE_SHEXP: "gate",
+    T.FFN_DOWN_SHEXP: "down",
+    T.FFN_UP_EXP: "up",
+    T.FFN_GATE_EXP: "gate",
+    T.FFN_DOWN_EXP: "down",
+    T.ENC_ATTN_Q: "q",
+    T.ENC_ATTN_K: "k",
+    T.ENC_ATTN_V: "v",
+    T.ENC_ATTN_OUT: "o",
+    T.ENC_FFN_UP: "up",
+    T.ENC_FFN_GATE: "gate",
+    T.ENC_FFN_DOWN: "down",
+    T.DEC_ATTN_Q: "q",
+    T.DEC_ATTN_K: "k",
+    T.DEC_ATTN_V: "v",
+    T.DEC_ATTN_OUT: "o",
+    T.DEC_CROSS_ATTN_Q: "cross_q",
+    T.DEC_CROSS_ATTN_K: "cross_k",
+    T.DEC_CROSS_ATTN_V: "cross_v",
+    T.DEC_CROSS_ATTN_OUT: "cross_o",
+    T.DEC_FFN_UP: "up",
+    T.DEC_FFN_GATE: "gate",
+    T.DEC_FFN_DOWN: "down",
+}
+PREFIXES = ("", "model.", "transformer.", "bert.", "gpt_neox.")
+
+
+def gguf_roles() -> dict[str, set[str]]:
+    """Every role that gguf gives a name in any architecture."""
+    roles: dict[str, set[str]] = defaultdict(set)
+    for arch in gguf.MODEL_ARCH:
+        for name, (tensor, _) in gguf.get_tensor_name_map(arch, 2).mapping.items():
+            if tensor in ROLES:
+                roles[name].add(ROLES[tensor])
+    return roles
+
+
+def test_roles_agree_with_gguf_wherever_both_know_a_name():
+    """Gguf files a fused gate and up under up; more than half of all names are compared."""
+    known = gguf_roles()
+    compared, total, disagreeing = 0, 0, []
+
+    for variant in sorted(set(CONFIGS) - {"mamba"}):
+        ours: dict[str, list[str]] = defaultdict(list)
+        for p in place(saved(variant).shapes, saved(variant).config).placements:
+            if p.slot.role not in ours[p.module]:
+                ours[p.module].append(p.slot.role)
+        for module, roles in ours.items():
+            total += 1
+            theirs = set().union(*(known.get(prefix + module, set()) for prefix in PREFIXES))
+            if theirs:
+                compared += 1
+                fused_gate = roles == ["up", "gate"] and theirs == {"up"}
+                if " ".join(roles) not in theirs and not fused_gate:
+                    disagreeing.append((variant, module, roles, theirs))
+
+    assert disagreeing == []
+    assert compared > total / 2, (compared, total)

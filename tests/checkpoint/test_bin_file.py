@@ -1,4 +1,6 @@
 import io
+import os
+import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -34,11 +36,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "pytorch_model.bin"
 
 
-def rewrite(
-    path: Path,
-    edit: Callable[[str, bytes], bytes | None] = lambda _, data: data,
-    compression: int = zipfile.ZIP_STORED,
-) -> None:
+def rewrite(path, edit=lambda _, data: data, compression=zipfile.ZIP_STORED):
     """Write the archive again, each entry as `edit` returns it, without those that are None."""
     with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old:
         entries = {name: edit(name, old.read(name)) for name in old.namelist()}
@@ -53,9 +51,7 @@ def rewrite(
     "dtype",
     [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool],
 )
-def test_tensors_come_back_as_they_were_saved(
-    path: Path, opened: Opener, dtype: torch.dtype
-) -> None:
+def test_tensors_come_back_as_they_were_saved(path, opened, dtype):
     torch.save({"w": WEIGHT.to(dtype), "scalar": torch.ones((), dtype=dtype)}, path)
 
     checkpoint = opened(path)
@@ -68,7 +64,7 @@ def test_tensors_come_back_as_they_were_saved(
 
 
 @both
-def test_views_strides_sharing_and_parameters_are_resolved(path: Path, opened: Opener) -> None:
+def test_views_strides_sharing_and_parameters_are_resolved(path, opened):
     rows = torch.arange(20.0).reshape(5, 4)
     saved = {
         "whole": rows,
@@ -93,9 +89,7 @@ def test_views_strides_sharing_and_parameters_are_resolved(path: Path, opened: O
 
 @both
 @pytest.mark.parametrize("keys", NESTED_STATE_DICTS, ids=".".join)
-def test_a_state_dict_may_lie_down_to_three_levels_deep(
-    path: Path, opened: Opener, keys: tuple[str, ...]
-) -> None:
+def test_a_state_dict_may_lie_down_to_three_levels_deep(path, opened, keys):
     torch.save(nest({"w": WEIGHT}, keys), path)
 
     checkpoint = opened(path)
@@ -106,9 +100,7 @@ def test_a_state_dict_may_lie_down_to_three_levels_deep(
 
 @both
 @pytest.mark.parametrize("keys", TOO_DEEP, ids=".".join)
-def test_a_state_dict_that_lies_elsewhere_is_refused(
-    path: Path, opened: Opener, keys: tuple[str, ...]
-) -> None:
+def test_a_state_dict_that_lies_elsewhere_is_refused(path, opened, keys):
     torch.save(nest({"w": WEIGHT}, keys), path)
 
     with pytest.raises(ModelError, match=r"no-weights: pytorch_model\.bin: no tensors by name"):
@@ -117,9 +109,7 @@ def test_a_state_dict_that_lies_elsewhere_is_refused(
 
 @both
 @pytest.mark.parametrize("beside", [{"step": torch.tensor(7)}, {"module": {"lr": 0.1}}, {}])
-def test_what_lies_beside_a_nested_state_dict_is_no_weight(
-    path: Path, opened: Opener, beside: dict[str, Any]
-) -> None:
+def test_what_lies_beside_a_nested_state_dict_is_no_weight(path, opened, beside):
     torch.save({**beside, "state_dict": {"w": WEIGHT}}, path)
     assert list(opened(path).tensors) == ["w"]
 
@@ -128,7 +118,7 @@ def test_what_lies_beside_a_nested_state_dict_is_no_weight(
 
 
 @both
-def test_a_big_endian_archive_is_read_as_torch_reads_it(path: Path, opened: Opener) -> None:
+def test_a_big_endian_archive_is_read_as_torch_reads_it(path, opened):
     torch.save({"w": WEIGHT, "half": WEIGHT.half().T}, path)
     rewrite(path, lambda n, d: b"big" if n.endswith("/byteorder") else d)
     expected = torch.load(path, weights_only=True)
@@ -140,7 +130,7 @@ def test_a_big_endian_archive_is_read_as_torch_reads_it(path: Path, opened: Open
 
 
 @both
-def test_a_small_part_of_a_large_storage_is_read_alone(path: Path, opened: Opener) -> None:
+def test_a_small_part_of_a_large_storage_is_read_alone(path, opened):
     whole = torch.arange(2**16, dtype=torch.float32)
     torch.save({f"part.{i}": whole[i : i + 4] for i in range(0, 2**16, 2**12)}, path)
 
@@ -157,14 +147,14 @@ def test_a_small_part_of_a_large_storage_is_read_alone(path: Path, opened: Opene
     [{}, {"a": 1}, WEIGHT, [WEIGHT], {0: WEIGHT}],
     ids=["nothing", "no tensor", "bare tensor", "list", "no names"],
 )
-def test_anything_but_named_tensors_is_refused(path: Path, opened: Opener, content: Any) -> None:
+def test_anything_but_named_tensors_is_refused(path, opened, content):
     torch.save(content, path)
 
     with pytest.raises(ModelError, match=r"no-weights: pytorch_model\.bin: no tensors by name"):
         opened(path)
 
 
-def test_what_is_no_tensor_is_left_out(path: Path) -> None:
+def test_what_is_no_tensor_is_left_out(path):
     torch.save({"w": WEIGHT, "step": 7, "name": "x", 3: WEIGHT}, path)
 
     assert list(from_disk(path).tensors) == ["w"]
@@ -172,7 +162,7 @@ def test_what_is_no_tensor_is_left_out(path: Path) -> None:
 
 @both
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_pickle_protocol_3_is_read_and_4_refused_as_by_torch(path: Path, opened: Opener) -> None:
+def test_pickle_protocol_3_is_read_and_4_refused_as_by_torch(path, opened):
     torch.save({"w": WEIGHT}, path, pickle_protocol=3)
     assert torch.equal(opened(path).read("w"), WEIGHT)
 
@@ -183,7 +173,7 @@ def test_pickle_protocol_3_is_read_and_4_refused_as_by_torch(path: Path, opened:
 
 
 @both
-def test_an_archive_over_several_disks_is_truncated(path: Path, opened: Opener) -> None:
+def test_an_archive_over_several_disks_is_truncated(path, opened):
     torch.save({"w": WEIGHT}, path)
     data = bytearray(path.read_bytes())
     data[data.rindex(b"PK\x06\x07") + 16] = 9
@@ -194,9 +184,7 @@ def test_an_archive_over_several_disks_is_truncated(path: Path, opened: Opener) 
 
 
 @both
-def test_a_compressed_archive_is_refused_for_torch_would_map_it_as_numbers(
-    path: Path, opened: Opener
-) -> None:
+def test_a_compressed_archive_is_refused_for_torch_would_map_it_as_numbers(path, opened):
     torch.save({"w": torch.zeros(100, 100)}, path)
     rewrite(path, compression=zipfile.ZIP_DEFLATED)
 
@@ -205,7 +193,7 @@ def test_a_compressed_archive_is_refused_for_torch_would_map_it_as_numbers(
 
 
 @both
-def test_an_archive_written_again_without_alignment_is_read(path: Path, opened: Opener) -> None:
+def test_an_archive_written_again_without_alignment_is_read(path, opened):
     torch.save({"w": WEIGHT}, path)
     rewrite(path)
 
@@ -213,9 +201,7 @@ def test_an_archive_written_again_without_alignment_is_read(path: Path, opened: 
 
 
 @both
-def test_a_torch_that_does_not_note_places_is_named(
-    path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_that_does_not_note_places_is_named(path, opened, monkeypatch):
     torch.save({"w": WEIGHT}, path)
     monkeypatch.setattr(torch, "load", lambda *_, **__: {"w": torch.empty(3, 4, device="meta")})
 
@@ -224,9 +210,7 @@ def test_a_torch_that_does_not_note_places_is_named(
 
 
 @both
-def test_a_torch_that_notes_places_in_fake_mode_only_is_used_there(
-    path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_that_notes_places_in_fake_mode_only_is_used_there(path, opened, monkeypatch):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     torch.save({"w": WEIGHT, "turned": WEIGHT.T}, path)
@@ -252,9 +236,7 @@ DAMAGE: dict[str, tuple[Callable[[str, bytes], bytes | None], str]] = {
 
 @both
 @pytest.mark.parametrize("case", DAMAGE)
-def test_a_damaged_archive_is_refused_in_one_short_line(
-    path: Path, opened: Opener, case: str
-) -> None:
+def test_a_damaged_archive_is_refused_in_one_short_line(path, opened, case):
     edit, code = DAMAGE[case]
     torch.save({"w": WEIGHT}, path)
     rewrite(path, edit)
@@ -270,7 +252,7 @@ def test_a_damaged_archive_is_refused_in_one_short_line(
 
 @both
 @pytest.mark.parametrize("size", [0, 4, 100, -1])
-def test_a_cut_file_is_truncated(path: Path, opened: Opener, size: int) -> None:
+def test_a_cut_file_is_truncated(path, opened, size):
     torch.save({"w": WEIGHT}, path)
     path.write_bytes(path.read_bytes()[:size])
 
@@ -286,9 +268,7 @@ def test_a_cut_file_is_truncated(path: Path, opened: Opener, size: int) -> None:
         (b"<html>Not found</html>", "legacy-pickle: .*not torch's zip form"),
     ],
 )
-def test_files_of_other_forms_are_refused(
-    path: Path, opened: Opener, content: bytes, reason: str
-) -> None:
+def test_files_of_other_forms_are_refused(path, opened, content, reason):
     path.write_bytes(content)
 
     with pytest.raises(ModelError, match=reason):
@@ -306,9 +286,7 @@ def test_files_of_other_forms_are_refused(
     ],
     ids=["complex", "float8", "sparse", "meta"],
 )
-def test_other_types_are_listed_and_refused_when_read(
-    path: Path, opened: Opener, tensor: torch.Tensor, dtype: str
-) -> None:
+def test_other_types_are_listed_and_refused_when_read(path, opened, tensor, dtype):
     torch.save({"odd": tensor, "w": WEIGHT}, path)
 
     checkpoint = opened(path)
@@ -320,16 +298,14 @@ def test_other_types_are_listed_and_refused_when_read(
 
 
 @both
-def test_four_bytes_declared_as_a_terabyte_are_refused_when_read(
-    path: Path, opened: Opener
-) -> None:
+def test_four_bytes_declared_as_a_terabyte_are_refused_when_read(path, opened):
     torch.save({"w": torch.zeros(1).expand(500_000, 500_000)}, path)
 
     with pytest.raises(ModelError, match=r"bad-offsets: .*'w' repeats 4 stored bytes"):
         opened(path).read("w")
 
 
-def test_bytes_read_grow_by_tensors_on_disk_and_are_all_there_in_memory(path: Path) -> None:
+def test_bytes_read_grow_by_tensors_on_disk_and_are_all_there_in_memory(path):
     make_checkpoint(path.parent, {"a": WEIGHT, "b": WEIGHT + 1}, form="bin")
     size = path.stat().st_size
 
@@ -347,9 +323,7 @@ def test_bytes_read_grow_by_tensors_on_disk_and_are_all_there_in_memory(path: Pa
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 255))
-def test_one_changed_byte_changes_no_number_and_raises_only_model_errors(
-    position: int, byte: int
-) -> None:
+def test_one_changed_byte_changes_no_number_and_raises_only_model_errors(position, byte):
     saved = io.BytesIO()
     torch.save({"a.weight": WEIGHT, "b": WEIGHT.half().T}, saved)
     data = bytearray(saved.getvalue())
@@ -367,3 +341,62 @@ def test_one_changed_byte_changes_no_number_and_raises_only_model_errors(
         return
     assert reason.startswith("f.bin: ")
     assert reason.isprintable()
+
+
+MARKER = "DELTADEX_TEST_MARKER"
+
+
+class Malicious:
+    """Leaves its mark when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (f"import os; os.environ[{MARKER!r}] = 'ran'",)
+
+
+@pytest.fixture
+def malicious_forms(path: Path) -> dict[str, bytes]:
+    forms = {"pickle": pickle.dumps(Malicious())}
+    for name, zipped in (("zip", True), ("legacy", False)):
+        torch.save({"w": WEIGHT, "x": Malicious()}, path, _use_new_zipfile_serialization=zipped)
+        forms[name] = path.read_bytes()
+    return forms
+
+
+@both
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("zip", r"unsafe-pickle: pytorch_model\.bin: holds more than tensors: exec"),
+        ("legacy", "legacy-pickle"),
+        ("pickle", "legacy-pickle"),
+    ],
+)
+def test_a_malicious_pickle_does_not_run(path, opened, form, reason, malicious_forms, monkeypatch):
+    monkeypatch.delenv(MARKER, raising=False)
+    path.write_bytes(malicious_forms[form])
+
+    with pytest.raises(ModelError, match=reason):
+        opened(path)
+
+    assert MARKER not in os.environ
+    if form == "pickle":
+        pickle.loads(malicious_forms[form])
+        assert os.environ.pop(MARKER) == "ran"
+
+
+@both
+def test_a_whole_module_is_refused_by_its_class(path, opened):
+    torch.save(torch.nn.Linear(2, 2), path)
+
+    with pytest.raises(ModelError, match=r"unsafe-pickle: .*torch\.nn\.modules\.linear\.Linear"):
+        opened(path)
+
+
+@both
+def test_a_torchscript_program_is_refused(path, opened):
+    torch.save({"w": WEIGHT}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("pytorch_model/constants.pkl", b"")
+
+    with pytest.raises(ModelError, match=r"unsafe-pickle: .*TorchScript"):
+        opened(path)

@@ -7,7 +7,6 @@ import struct
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,7 +85,7 @@ def assert_rows(checkpoint: Checkpoint, data: bytes, blocks: Sequence[RowBlock])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_those_that_torch_loads(tmp_path: Path, kind: str) -> None:
+def test_rows_are_those_that_torch_loads(tmp_path, kind):
     data = saved(KINDS[kind]())
     (tmp_path / "pytorch_model.bin").write_bytes(data)
     blocks = [b for b in some_blocks(data) if kind != "one row repeated"]
@@ -96,7 +95,7 @@ def test_rows_are_those_that_torch_loads(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "every other row", "transposed", "stacked"])
-def test_a_big_endian_archive_gives_its_rows(tmp_path: Path, kind: str) -> None:
+def test_a_big_endian_archive_gives_its_rows(tmp_path, kind):
     old = zipfile.ZipFile(io.BytesIO(saved(KINDS[kind]())))
     data = written_again(old, lambda n, d: b"big" if n.endswith("/byteorder") else d)
 
@@ -117,9 +116,7 @@ class Unseekable(io.RawIOBase):
         return len(part)
 
 
-def written_again(
-    old: zipfile.ZipFile, edit: Callable[[str, bytes], bytes] = lambda _, d: d
-) -> bytes:
+def written_again(old, edit=lambda _, d: d):
     """As Python's zipfile writes it: neither alignment nor descriptors."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as new:
@@ -163,7 +160,7 @@ ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("archive", ARCHIVES)
-def test_where_content_begins_is_read_not_guessed(tmp_path: Path, archive: str) -> None:
+def test_where_content_begins_is_read_not_guessed(tmp_path, archive):
     data = ARCHIVES[archive](saved({"a": TABLE, "b": TABLE + 1, "c": TABLE + 2}))
     (tmp_path / "pytorch_model.bin").write_bytes(data)
     single = [RowBlock("a", 58, 60), RowBlock("b", 0, 2), RowBlock("c", 30, 31)]
@@ -178,7 +175,7 @@ LARGE = {
 }
 
 
-def test_of_a_remote_file_the_rows_and_little_else_are_read() -> None:
+def test_of_a_remote_file_the_rows_and_little_else_are_read():
     data = saved(LARGE)
     blocks = [RowBlock(name, *((0, 8) if i % 2 else (248, 256))) for i, name in enumerate(LARGE)]
     checkpoint, source = remote(data)
@@ -194,7 +191,7 @@ def test_of_a_remote_file_the_rows_and_little_else_are_read() -> None:
     assert sum(stop - start for start, stop in source.ranges[:opening]) < 12_000
 
 
-def test_rows_between_others_cost_a_header_more() -> None:
+def test_rows_between_others_cost_a_header_more():
     data = saved(LARGE)
     checkpoint, source = remote(data)
     opening = len(source.ranges)
@@ -208,7 +205,7 @@ def test_rows_between_others_cost_a_header_more() -> None:
     assert [stop - start for start, stop in rows] == [8 * 4096, 4 * 4096]
 
 
-def test_a_plan_that_reads_all_bytes_cuts_rows_from_whole_tensors(tmp_path: Path) -> None:
+def test_a_plan_that_reads_all_bytes_cuts_rows_from_whole_tensors(tmp_path):
     data = saved({"a": TABLE})
     (tmp_path / "pytorch_model.bin").write_bytes(data)
     blocks = [RowBlock("a", 3, 5)]
@@ -220,7 +217,7 @@ def test_a_plan_that_reads_all_bytes_cuts_rows_from_whole_tensors(tmp_path: Path
     assert (whole.verify(), part.verify()) == ("crc", "unverified")
 
 
-def test_rows_come_in_one_order_however_they_are_read() -> None:
+def test_rows_come_in_one_order_however_they_are_read():
     state = {"z": TABLE, "a": TABLE, "turned": TABLE.clone().T, "some": TABLE[3:50], "b": TABLE + 1}
     data = saved(state)
     blocks = some_blocks(data)
@@ -232,7 +229,7 @@ def test_rows_come_in_one_order_however_they_are_read() -> None:
     assert orders[0] == orders[1]
 
 
-def test_an_entry_read_in_part_is_not_compared_and_one_read_whole_is() -> None:
+def test_an_entry_read_in_part_is_not_compared_and_one_read_whole_is():
     data = bytearray(saved({"a": TABLE, "turned": TABLE.clone().T}))
     place = bytes(data).index(struct.pack("<2f", 2000.0, 2001.0))
     data[place] ^= 1
@@ -246,7 +243,7 @@ def test_an_entry_read_in_part_is_not_compared_and_one_read_whole_is() -> None:
     assert len(list(checkpoint.stream_rows([RowBlock("turned", 0, 2)]))) == 1
 
 
-def test_an_archive_without_checksums_is_not_said_to_have_been_left_unverified() -> None:
+def test_an_archive_without_checksums_is_not_said_to_have_been_left_unverified():
     data = saved({"a": TABLE})
     for crc in {info.CRC for info in zipfile.ZipFile(io.BytesIO(data)).infolist()}:
         data = data.replace(struct.pack("<L", crc), b"\0\0\0\0")
@@ -257,7 +254,7 @@ def test_an_archive_without_checksums_is_not_said_to_have_been_left_unverified()
     assert checkpoint.verify() is None
 
 
-def test_what_cannot_be_read_is_refused_by_rows_as_it_is_whole() -> None:
+def test_what_cannot_be_read_is_refused_by_rows_as_it_is_whole():
     data = saved(
         {"odd": torch.ones(4, 4, dtype=torch.complex64), "far": torch.zeros(1).expand(9, 40)}
     )
@@ -270,7 +267,7 @@ def test_what_cannot_be_read_is_refused_by_rows_as_it_is_whole() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"PX\x03\x04", b"PK\x03\x04" + b"\xff" * 26])
-def test_a_damaged_local_header_is_refused(damage: bytes) -> None:
+def test_a_damaged_local_header_is_refused(damage):
     data = bytearray(saved({"a": TABLE}))
     entry = zipfile.ZipFile(io.BytesIO(bytes(data))).getinfo("archive/data/0")
     data[entry.header_offset : entry.header_offset + len(damage)] = damage
@@ -282,7 +279,7 @@ def test_a_damaged_local_header_is_refused(damage: bytes) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
-def test_any_strided_view_gives_its_rows(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_strided_view_gives_its_rows(tmp_path, data):
     rows, columns = (data.draw(st.integers(1, 9)) for _ in range(2))
     steps = data.draw(st.tuples(st.integers(0, 30), st.integers(0, 12)))
     offset = data.draw(st.integers(0, 20))

@@ -9,7 +9,7 @@ from factories import make_checkpoint
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import Checkpoint, open_local
-from deltadex.indexer.checkpoint import byte_source as module
+from deltadex.indexer.checkpoint import files as module
 
 TENSORS = {"a": torch.randn(100, 100), "b": torch.randn(100, 100)}
 
@@ -19,14 +19,14 @@ def opened(tmp_path: Path) -> Checkpoint:
     return open_local(make_checkpoint(tmp_path, TENSORS))
 
 
-def test_a_file_cut_short_after_opening_has_changed(tmp_path: Path, opened: Checkpoint) -> None:
+def test_a_file_cut_short_after_opening_has_changed(tmp_path, opened):
     os.truncate(tmp_path / "model.safetensors", 50_000)
 
     with pytest.raises(ModelError, match=r"changed: model\.safetensors: .* index it again"):
         opened.read("b")
 
 
-def test_a_file_rewritten_in_place_has_changed(tmp_path: Path, opened: Checkpoint) -> None:
+def test_a_file_rewritten_in_place_has_changed(tmp_path, opened):
     opened.read("a")
     path = tmp_path / "model.safetensors"
     with path.open("r+b") as file:
@@ -38,26 +38,20 @@ def test_a_file_rewritten_in_place_has_changed(tmp_path: Path, opened: Checkpoin
         opened.read("b")
 
 
-def test_a_file_replaced_meanwhile_is_still_read_as_it_was(
-    tmp_path: Path, opened: Checkpoint
-) -> None:
+def test_a_file_replaced_meanwhile_is_still_read_as_it_was(tmp_path, opened):
     make_checkpoint(tmp_path / "new", {name: torch.zeros(1) for name in TENSORS})
     os.replace(tmp_path / "new/model.safetensors", tmp_path / "model.safetensors")
 
     assert torch.equal(opened.read("b"), TENSORS["b"])
 
 
-def test_reads_in_pieces_give_the_whole_tensor(
-    opened: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_in_pieces_give_the_whole_tensor(opened, monkeypatch):
     monkeypatch.setattr(module, "MAX_READ_BYTES", 999)
 
     assert torch.equal(opened.read("b"), TENSORS["b"])
 
 
-def test_a_file_without_permission_is_unreadable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_without_permission_is_unreadable(tmp_path, monkeypatch):
     def refuse(*_: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -68,7 +62,7 @@ def test_a_file_without_permission_is_unreadable(
         open_local(tmp_path)
 
 
-def test_a_failing_disk_is_unreadable(opened: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_unreadable(opened, monkeypatch):
     def fail(_: int, buffers: Sequence[memoryview], offset: int) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -78,7 +72,7 @@ def test_a_failing_disk_is_unreadable(opened: Checkpoint, monkeypatch: pytest.Mo
         opened.read("a")
 
 
-def test_tensors_outlive_the_checkpoint_and_do_not_share_memory(opened: Checkpoint) -> None:
+def test_tensors_outlive_the_checkpoint_and_do_not_share_memory(opened):
     first, second = opened.read("a"), opened.read("a")
     opened.close()
     opened.close()
@@ -87,7 +81,7 @@ def test_tensors_outlive_the_checkpoint_and_do_not_share_memory(opened: Checkpoi
     assert torch.equal(second, TENSORS["a"])
 
 
-def test_after_closing_nothing_is_read(opened: Checkpoint) -> None:
+def test_after_closing_nothing_is_read(opened):
     opened.close()
 
     with pytest.raises(ModelError, match="unreadable"):

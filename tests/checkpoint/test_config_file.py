@@ -1,6 +1,4 @@
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +6,7 @@ from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ModelFolder, read_json
-from deltadex.indexer.checkpoint.local_files import MAX_BYTES
+from deltadex.indexer.checkpoint.files import MAX_BYTES
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
 JSON = st.recursive(
@@ -19,9 +17,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(TEXT, JSON), st.booleans(), st.sampled_from(["utf-8", "utf-8-sig"]))
-def test_an_object_comes_back_escaped_or_not_marked_or_not(
-    value: dict[str, Any], ascii_only: bool, encoding: str
-) -> None:
+def test_an_object_comes_back_escaped_or_not_marked_or_not(value, ascii_only, encoding):
     assert read_json(json.dumps(value, ensure_ascii=ascii_only).encode(encoding)) == value
 
 
@@ -43,7 +39,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_anything_else_is_a_bad_config_in_one_line(tmp_path: Path, case: str) -> None:
+def test_anything_else_is_a_bad_config_in_one_line(tmp_path, case):
     (tmp_path / "adapter_config.json").write_bytes(BAD[case])
 
     with pytest.raises(ModelError, match=r"^bad-config: adapter_config\.json: ") as from_file:
@@ -56,7 +52,7 @@ def test_anything_else_is_a_bad_config_in_one_line(tmp_path: Path, case: str) ->
 
 
 @given(st.binary(max_size=40))
-def test_random_bytes_give_an_object_or_a_model_error(junk: bytes) -> None:
+def test_random_bytes_give_an_object_or_a_model_error(junk):
     for source in (junk, b'{"a": ' + junk + b"}"):
         try:
             value: object = read_json(source)
@@ -65,7 +61,7 @@ def test_random_bytes_give_an_object_or_a_model_error(junk: bytes) -> None:
         assert isinstance(value, dict)
 
 
-def test_a_missing_file_and_a_folder_are_unreadable(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_unreadable(tmp_path):
     (tmp_path / "adapter_config.json").mkdir()
 
     with pytest.raises(ModelError, match=r"unreadable: config\.json: No such file"):

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from factories import finetune, make_bert, make_checkpoint
 
 from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.indexer.checkpoint import Checkpoint, open_local
+from deltadex.indexer.checkpoint import open_local
 from deltadex.store import Catalog
 
 TENSORS = {"a.weight": torch.randn(8, 6, generator=torch.Generator().manual_seed(0))}
@@ -47,14 +46,14 @@ def changed(content: bytes, place: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def test_a_file_of_the_hub_clients_cache_is_compared_with_its_name(tmp_path: Path) -> None:
+def test_a_file_of_the_hub_clients_cache_is_compared_with_its_name(tmp_path):
     folder = cached(tmp_path, written("safetensors"))
 
     assert open_local(folder, whole=True).verify() == "sha256"
     assert open_local(folder).verify() == "unverified"
 
 
-def test_a_cached_file_that_changed_on_disk_is_refused(tmp_path: Path) -> None:
+def test_a_cached_file_that_changed_on_disk_is_refused(tmp_path):
     content = written("safetensors")
     folder = cached(tmp_path, changed(content, len(content) - 3), named=content)
 
@@ -63,7 +62,7 @@ def test_a_cached_file_that_changed_on_disk_is_refused(tmp_path: Path) -> None:
         checkpoint.verify()
 
 
-def test_nothing_is_listed_of_other_safetensors_files(tmp_path: Path) -> None:
+def test_nothing_is_listed_of_other_safetensors_files(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(written("safetensors"))
 
     assert open_local(tmp_path, whole=True).verify() is None
@@ -78,9 +77,7 @@ def test_nothing_is_listed_of_other_safetensors_files(tmp_path: Path) -> None:
     ],
     ids=["read", "view", "stream"],
 )
-def test_an_archives_entry_is_compared_with_its_crc(
-    tmp_path: Path, reading: Callable[[Checkpoint], object]
-) -> None:
+def test_an_archives_entry_is_compared_with_its_crc(tmp_path, reading):
     content = written("bin")
     place = content.index(TENSORS["a.weight"].numpy().tobytes()) + 17
     path = tmp_path / "pytorch_model.bin"
@@ -93,9 +90,7 @@ def test_an_archives_entry_is_compared_with_its_crc(
         reading(checkpoint)
 
 
-def test_an_archive_that_was_saved_without_crcs_is_read_and_nothing_is_claimed(
-    tmp_path: Path,
-) -> None:
+def test_an_archive_that_was_saved_without_crcs_is_read_and_nothing_is_claimed(tmp_path):
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(False)
     try:
@@ -108,7 +103,7 @@ def test_an_archive_that_was_saved_without_crcs_is_read_and_nothing_is_claimed(
     assert checkpoint.verify() is None
 
 
-def test_one_shard_without_a_hash_leaves_the_model_without(tmp_path: Path) -> None:
+def test_one_shard_without_a_hash_leaves_the_model_without(tmp_path):
     from safetensors.torch import save
 
     folder = cached(tmp_path / "cache", written("safetensors"))
@@ -120,7 +115,7 @@ def test_one_shard_without_a_hash_leaves_the_model_without(tmp_path: Path) -> No
     assert open_local(folder, whole=True).verify() is None
 
 
-def test_models_of_an_older_catalog_are_read_again_once(tmp_path: Path) -> None:
+def test_models_of_an_older_catalog_are_read_again_once(tmp_path):
     base = make_bert(tmp_path / "base", seed=0)
     config = json.loads((tmp_path / "base" / "config.json").read_text("utf-8"))
     for name, form in (("plain", "safetensors"), ("archive", "bin")):

@@ -1,5 +1,4 @@
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pytest
 
@@ -47,7 +46,7 @@ STORED = {
 
 @pytest.mark.parametrize("scheme", STORED)
 @pytest.mark.parametrize("backwards", [False, True])
-def test_a_scheme_is_known_by_its_tensors_in_any_order(scheme: str, backwards: bool) -> None:
+def test_a_scheme_is_known_by_its_tensors_in_any_order(scheme, backwards):
     items = list((NORM | STORED[scheme]).items())
 
     tensors = refs(dict(reversed(items) if backwards else items))
@@ -77,7 +76,7 @@ def test_a_scheme_is_known_by_its_tensors_in_any_order(scheme: str, backwards: b
         ("gptq", None),
     ],
 )
-def test_a_config_declares_its_scheme(declared: Any, scheme: str | None) -> None:
+def test_a_config_declares_its_scheme(declared, scheme):
     assert quantization({"quantization_config": declared}, (), ()) == scheme
 
 
@@ -94,11 +93,11 @@ def test_a_config_declares_its_scheme(declared: Any, scheme: str | None) -> None
         ([], None),
     ],
 )
-def test_a_folder_of_gguf_alone_is_quantised(files: list[str], scheme: str | None) -> None:
+def test_a_folder_of_gguf_alone_is_quantised(files, scheme):
     assert quantization(None, (), files) == scheme
 
 
-def test_ordinary_models_with_integer_buffers_are_not_quantised() -> None:
+def test_ordinary_models_with_integer_buffers_are_not_quantised():
     tensors = {
         f"{Q}.weight": ("BF16", (64, 64)),
         "embeddings.position_ids": ("I64", (1, 512)),
@@ -117,7 +116,7 @@ def test_ordinary_models_with_integer_buffers_are_not_quantised() -> None:
     assert quantization({"model_type": "gpt2"}, refs(tensors), ["model.safetensors"]) is None
 
 
-def test_an_adapter_of_a_quantised_base_is_not_quantised() -> None:
+def test_an_adapter_of_a_quantised_base_is_not_quantised():
     config = {
         "peft_type": "LORA",
         "base_model_name_or_path": "unsloth/gemma-3-270m-it-unsloth-bnb-4bit",

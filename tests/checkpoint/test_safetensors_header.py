@@ -13,8 +13,8 @@ from safetensors import SafetensorError, deserialize
 from safetensors.torch import load, save
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import TensorRef, decode, header_length, parse_header
-from deltadex.indexer.checkpoint.safetensors_file import DTYPES, MAX_HEADER
+from deltadex.indexer.checkpoint import TensorRef, decode, parse_header
+from deltadex.indexer.checkpoint.tensor_file import DTYPES, MAX_HEADER, header_length
 
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16}
 FLOATS["BF16"] = torch.bfloat16
@@ -66,9 +66,7 @@ def library_accepts(file: bytes) -> bool:
 
 
 @given(st.dictionaries(NAMES, SHAPES), st.data())
-def test_files_of_the_library_parse_and_decode_to_the_tensors_it_loads(
-    shapes: dict[str, tuple[int, ...]], data: st.DataObject
-) -> None:
+def test_files_of_the_library_parse_and_decode_to_the_tensors_it_loads(shapes, data):
     tensors = {
         name: torch.randint(0, 2, shape).to(data.draw(st.sampled_from(list(DTYPES.values()))))
         for name, shape in shapes.items()
@@ -87,7 +85,7 @@ def test_files_of_the_library_parse_and_decode_to_the_tensors_it_loads(
 
 
 @pytest.mark.parametrize("spelling", FLOATS)
-def test_floats_are_read_bit_for_bit(spelling: str) -> None:
+def test_floats_are_read_bit_for_bit(spelling):
     bits = torch.randint(0, 256, (4096,), dtype=torch.uint8)
     file = save({"w": bits.view(FLOATS[spelling])})
     (ref,) = parse(file)
@@ -99,7 +97,7 @@ def test_floats_are_read_bit_for_bit(spelling: str) -> None:
     assert torch.equal(tensor.view(torch.uint8), bits)
 
 
-def test_refs_come_in_the_order_of_the_file_whatever_the_headers_order() -> None:
+def test_refs_come_in_the_order_of_the_file_whatever_the_headers_order():
     header = {"b": entry(2, 3), "__metadata__": {"a": "x"}, "c": entry(3, 3), "a": entry(0, 2)}
 
     refs = parse(file_bytes(header, b"\0\0\0"))
@@ -177,23 +175,21 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_a_damaged_file_is_refused_with_its_code(case: str) -> None:
+def test_a_damaged_file_is_refused_with_its_code(case):
     file, code = REFUSALS[case]
 
     assert code_of(file) == code
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_is_refused_the_library_refuses_or_reads_ambiguously(case: str) -> None:
+def test_what_is_refused_the_library_refuses_or_reads_ambiguously(case):
     ambiguous = ("a name twice", "too many dimensions", "2^64 elements, none in the end")
 
     assert library_accepts(REFUSALS[case][0]) == (case in ambiguous)
 
 
 @pytest.mark.parametrize(("dtype", "shape", "size"), [("F4", [4, 2], 4), ("F6_E2M3", [4], 3)])
-def test_types_below_a_byte_are_listed_but_not_decoded(
-    dtype: str, shape: list[int], size: int
-) -> None:
+def test_types_below_a_byte_are_listed_but_not_decoded(dtype, shape, size):
     (ref,) = parse(file_bytes({"a": entry(0, size, shape, dtype)}, bytes(size)))
 
     assert (ref.dtype, ref.stop - ref.start) == (dtype, size)
@@ -201,7 +197,7 @@ def test_types_below_a_byte_are_listed_but_not_decoded(
         decode(bytearray(size), ref)
 
 
-def test_an_unknown_dtype_is_an_error_only_when_it_is_read() -> None:
+def test_an_unknown_dtype_is_an_error_only_when_it_is_read():
     header = {"a": entry(0, 7, [3], "F8_E9M9000"), "b": entry(7, 12, [1], "Z"), "c": entry(12, 13)}
     header["a"]["data_offsets"] = [0, 3]
     header["b"]["data_offsets"] = [3, 12]
@@ -212,14 +208,14 @@ def test_an_unknown_dtype_is_an_error_only_when_it_is_read() -> None:
     assert decode(bytearray(1), c).item() == 0
 
 
-def test_a_short_head_is_refused() -> None:
+def test_a_short_head_is_refused():
     file = file_bytes({"a": GOOD}, bytes(4))
 
     with pytest.raises(ModelError, match="truncated"):
         parse_header(file[:20], file="f", file_size=len(file))
 
 
-def test_the_largest_header_is_taken_and_one_byte_more_is_not() -> None:
+def test_the_largest_header_is_taken_and_one_byte_more_is_not():
     size = 2 * MAX_HEADER
 
     assert header_length(struct.pack("<Q", MAX_HEADER), file="f", file_size=size) == MAX_HEADER
@@ -238,7 +234,7 @@ def test_the_largest_header_is_taken_and_one_byte_more_is_not() -> None:
     ],
     ids=["no offsets", "many huge sizes", "many names"],
 )
-def test_a_hostile_header_costs_little_time(text: bytes) -> None:
+def test_a_hostile_header_costs_little_time(text):
     start = time.process_time()
 
     assert code_of(file_bytes(text)) in ("bad-header", "bad-offsets")
@@ -246,7 +242,7 @@ def test_a_hostile_header_costs_little_time(text: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_raise_only_model_errors(junk: bytes) -> None:
+def test_random_bytes_raise_only_model_errors(junk):
     code_of(junk)
     code_of(file_bytes(junk))
 
@@ -270,9 +266,7 @@ def nearly_valid_headers(draw: st.DrawFn) -> tuple[dict[str, Any], int]:
 
 
 @given(nearly_valid_headers())
-def test_of_nearly_valid_headers_the_library_accepts_exactly_the_same(
-    made: tuple[dict[str, Any], int],
-) -> None:
+def test_of_nearly_valid_headers_the_library_accepts_exactly_the_same(made):
     header, n_bytes = made
     file = file_bytes(header, bytes(n_bytes))
     accepted = code_of(file) is None
@@ -282,9 +276,7 @@ def test_of_nearly_valid_headers_the_library_accepts_exactly_the_same(
 
 
 @given(st.integers(0, 10**6), st.sampled_from(list(b'0123456789{}[],:" "F\xff\0')))
-def test_of_headers_with_one_byte_changed_nothing_unsafe_is_accepted(
-    position: int, byte: int
-) -> None:
+def test_of_headers_with_one_byte_changed_nothing_unsafe_is_accepted(position, byte):
     file = bytearray(save({"a.weight": torch.ones(3, 4), "b": torch.ones(2, dtype=torch.bfloat16)}))
     position %= 8 + int.from_bytes(file[:8], "little")
     file[position] = byte

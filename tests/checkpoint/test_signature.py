@@ -1,6 +1,5 @@
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,9 +49,7 @@ SHARD = "model-00001-of-00002.safetensors"
     ],
     ids=["touched", "config touched", "grown", "config grown", "gone", "renamed", "added"],
 )
-def test_a_change_to_weights_or_config_changes_the_signature(
-    folder: Path, change: Callable[[Path], object]
-) -> None:
+def test_a_change_to_weights_or_config_changes_the_signature(folder, change):
     before = signature(folder)
 
     change(folder)
@@ -60,7 +57,7 @@ def test_a_change_to_weights_or_config_changes_the_signature(
     assert signature(folder) != before
 
 
-def test_reading_moving_and_other_files_leave_the_signature(folder: Path) -> None:
+def test_reading_moving_and_other_files_leave_the_signature(folder):
     before = signature(folder)
 
     (folder / SHARD).read_bytes()
@@ -72,7 +69,7 @@ def test_reading_moving_and_other_files_leave_the_signature(folder: Path) -> Non
     assert signature(moved) == before
 
 
-def test_a_name_that_is_not_unicode_is_no_obstacle(folder: Path) -> None:
+def test_a_name_that_is_not_unicode_is_no_obstacle(folder):
     before = signature(folder)
 
     (folder / os.fsdecode(b"\xff.bin")).touch()
@@ -80,19 +77,19 @@ def test_a_name_that_is_not_unicode_is_no_obstacle(folder: Path) -> None:
     assert signature(folder) != before
 
 
-def test_a_missing_folder_is_unreadable(tmp_path: Path) -> None:
+def test_a_missing_folder_is_unreadable(tmp_path):
     with pytest.raises(ModelError, match="unreadable"):
         signature(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**20, 2**20 + 1, 3 * 2**20])
-def test_a_files_sha256_is_that_of_its_bytes(tmp_path: Path, size: int) -> None:
+def test_a_files_sha256_is_that_of_its_bytes(tmp_path, size):
     data = os.urandom(size)
     (tmp_path / "f").write_bytes(data)
 
     assert ModelFolder.at(tmp_path).sha256("f") == hashlib.sha256(data).hexdigest()
 
 
-def test_the_sha256_of_a_missing_file_is_unreadable(tmp_path: Path) -> None:
+def test_the_sha256_of_a_missing_file_is_unreadable(tmp_path):
     with pytest.raises(ModelError, match="unreadable: f: No such file"):
         ModelFolder.at(tmp_path).sha256("f")

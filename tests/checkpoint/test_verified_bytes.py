@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
@@ -12,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan, VerifiedBytes
-from deltadex.indexer.checkpoint import verified_bytes as module
+from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan
+from deltadex.indexer.hub import remote_bytes as module
+from deltadex.indexer.hub.remote_bytes import VerifiedBytes
 
 CONTENT = random.Random(0).randbytes(1000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -65,9 +66,7 @@ def plan(held: int) -> ReadPlan:
 
 
 @given(ranges=RANGES, held=st.sampled_from([0, 40, 300, 5000]))
-def test_any_order_of_reads_gives_the_files_bytes_and_its_hash(
-    ranges: list[tuple[int, int]], held: int
-) -> None:
+def test_any_order_of_reads_gives_the_files_bytes_and_its_hash(ranges, held):
     source = VerifiedBytes(Line(plan(held)), SHA256)
 
     assert [bytes(source.read(a, b)) for a, b in ranges] == [CONTENT[a:b] for a, b in ranges]
@@ -81,9 +80,7 @@ def test_any_order_of_reads_gives_the_files_bytes_and_its_hash(
     bad_read=st.integers(0, 30),
     at=st.integers(0, 999),
 )
-def test_a_changed_byte_is_noticed_before_the_file_counts_as_verified(
-    ranges: list[tuple[int, int]], held: int, bad_read: int, at: int
-) -> None:
+def test_a_changed_byte_is_noticed_before_the_file_counts_as_verified(ranges, held, bad_read, at):
     line = Line(plan(held), bad_read=bad_read, at=at)
     source = VerifiedBytes(line, SHA256)
 
@@ -99,7 +96,7 @@ def test_a_changed_byte_is_noticed_before_the_file_counts_as_verified(
 
 
 @pytest.mark.parametrize("held", [0, ALL_TENSORS.memory], ids=["a full checkpoint", "an adapter"])
-def test_forward_every_byte_travels_once(held: int) -> None:
+def test_forward_every_byte_travels_once(held):
     line = Line(plan(held))
     source = VerifiedBytes(line, SHA256)
 
@@ -111,7 +108,7 @@ def test_forward_every_byte_travels_once(held: int) -> None:
     assert line.bytes_fetched == len(CONTENT)
 
 
-def test_an_adapter_that_fits_memory_travels_once_in_any_order() -> None:
+def test_an_adapter_that_fits_memory_travels_once_in_any_order():
     line = Line(plan(5000))
     source = VerifiedBytes(line, SHA256)
     blocks = [(start, start + 100) for start in range(0, 1000, 100)]
@@ -122,7 +119,7 @@ def test_an_adapter_that_fits_memory_travels_once_in_any_order() -> None:
     assert line.bytes_fetched == len(CONTENT)
 
 
-def test_an_archive_whose_list_at_the_end_is_read_first_travels_once() -> None:
+def test_an_archive_whose_list_at_the_end_is_read_first_travels_once():
     line = Line()
     source = VerifiedBytes(line, SHA256)
 
@@ -133,7 +130,7 @@ def test_an_archive_whose_list_at_the_end_is_read_first_travels_once() -> None:
     assert line.bytes_fetched == len(CONTENT)
 
 
-def test_what_a_reader_does_to_its_bytes_does_not_change_the_hash() -> None:
+def test_what_a_reader_does_to_its_bytes_does_not_change_the_hash():
     source = VerifiedBytes(Line(plan(5000)), SHA256)
 
     for start, stop in ((500, 700), (0, 500), (700, 1000)):
@@ -146,7 +143,7 @@ def test_what_a_reader_does_to_its_bytes_does_not_change_the_hash() -> None:
 @pytest.mark.parametrize(
     "change", [lambda c: c[:-1] + b"?", lambda c: b"?" + c[1:]], ids=["last", "first"]
 )
-def test_another_file_of_the_same_size_is_refused(change: Callable[[bytes], bytes]) -> None:
+def test_another_file_of_the_same_size_is_refused(change):
     listed = hashlib.sha256(change(CONTENT)).hexdigest()
 
     with pytest.raises(ModelError, match=r"^checksum-mismatch: model\.safetensors: SHA-256 "):

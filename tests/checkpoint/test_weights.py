@@ -1,10 +1,8 @@
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from factories import Form, make_bert, make_checkpoint, write_weights
+from factories import make_bert, make_checkpoint, write_weights
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -33,7 +31,7 @@ def assert_same(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor])
         assert torch.equal(got[name], tensor)
 
 
-def test_what_transformers_saved_is_read_as_safetensors_reads_it(tmp_path: Path) -> None:
+def test_what_transformers_saved_is_read_as_safetensors_reads_it(tmp_path):
     make_bert(tmp_path, seed=0, dtype=torch.bfloat16)
 
     checkpoint = open_local(tmp_path)
@@ -43,7 +41,7 @@ def test_what_transformers_saved_is_read_as_safetensors_reads_it(tmp_path: Path)
     checkpoint.close()
 
 
-def test_shards_that_transformers_wrote_are_one_checkpoint(tmp_path: Path) -> None:
+def test_shards_that_transformers_wrote_are_one_checkpoint(tmp_path):
     from transformers import BertConfig, BertModel
 
     model = BertModel(BertConfig(vocab_size=64, hidden_size=24, num_hidden_layers=2))
@@ -55,9 +53,7 @@ def test_shards_that_transformers_wrote_are_one_checkpoint(tmp_path: Path) -> No
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(st.permutations(sorted(TENSORS)), st.integers(1, 5), st.sampled_from(["safetensors", "bin"]))
-def test_order_shards_and_form_do_not_change_the_tensors(
-    tmp_path_factory: pytest.TempPathFactory, order: list[str], shards: int, form: Form
-) -> None:
+def test_order_shards_and_form_do_not_change_the_tensors(tmp_path_factory, order, shards, form):
     folder = tmp_path_factory.mktemp("model")
     make_checkpoint(folder, TENSORS, order=order, shards=shards, form=form)
 
@@ -68,7 +64,7 @@ def test_order_shards_and_form_do_not_change_the_tensors(
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_every_byte_read_is_counted(tmp_path: Path, shards: int) -> None:
+def test_every_byte_read_is_counted(tmp_path, shards):
     make_checkpoint(tmp_path, TENSORS, shards=shards)
     files = list(tmp_path.glob("*.safetensors"))
     size = sum(file.stat().st_size for file in files)
@@ -84,7 +80,7 @@ def test_every_byte_read_is_counted(tmp_path: Path, shards: int) -> None:
     assert checkpoint.bytes_read == size + 3 * 5 * 4
 
 
-def test_a_stream_goes_by_file_and_offset_and_gives_each_name_once(tmp_path: Path) -> None:
+def test_a_stream_goes_by_file_and_offset_and_gives_each_name_once(tmp_path):
     make_checkpoint(tmp_path, TENSORS, shards=2)
     checkpoint = open_local(tmp_path)
 
@@ -97,7 +93,7 @@ def test_a_stream_goes_by_file_and_offset_and_gives_each_name_once(tmp_path: Pat
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
 @pytest.mark.parametrize("shards", [1, 2])
-def test_an_absent_tensor_is_missing(tmp_path: Path, form: Form, shards: int) -> None:
+def test_an_absent_tensor_is_missing(tmp_path, form, shards):
     make_checkpoint(tmp_path, TENSORS, shards=shards, form=form)
     checkpoint = open_local(tmp_path)
 
@@ -119,9 +115,7 @@ def test_an_absent_tensor_is_missing(tmp_path: Path, form: Form, shards: int) ->
         (["odd.safetensors", "training_args.bin"], "odd.safetensors"),
     ],
 )
-def test_the_file_that_transformers_would_load_is_chosen(
-    tmp_path: Path, files: list[str], chosen: str
-) -> None:
+def test_the_file_that_transformers_would_load_is_chosen(tmp_path, files, chosen):
     for file in files:
         write_weights(tmp_path / file, ONES if file == chosen else ZEROS)
 
@@ -129,9 +123,7 @@ def test_the_file_that_transformers_would_load_is_chosen(
 
 
 @pytest.mark.parametrize("single", ["model.safetensors", "pytorch_model.bin"])
-def test_one_file_goes_before_shards_and_safetensors_before_bin(
-    tmp_path: Path, single: str
-) -> None:
+def test_one_file_goes_before_shards_and_safetensors_before_bin(tmp_path, single):
     make_checkpoint(tmp_path, {**ZEROS, "v": torch.ones(1)}, shards=2, form="bin")
     assert len(open_local(tmp_path).tensors) == 2
 
@@ -152,9 +144,7 @@ def test_one_file_goes_before_shards_and_safetensors_before_bin(
         (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], "missing-shard"),
     ],
 )
-def test_a_folder_without_a_clear_choice_is_refused(
-    tmp_path: Path, files: list[str], code: str
-) -> None:
+def test_a_folder_without_a_clear_choice_is_refused(tmp_path, files, code):
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         write_weights(tmp_path / file, ONES)
@@ -164,15 +154,13 @@ def test_a_folder_without_a_clear_choice_is_refused(
 
 
 @pytest.mark.parametrize("opened", [open_local, open_adapter_weights])
-def test_a_missing_folder_is_not_found(
-    tmp_path: Path, opened: Callable[[Path], Checkpoint]
-) -> None:
+def test_a_missing_folder_is_not_found(tmp_path, opened):
     with pytest.raises(ModelError, match="not-found"):
         opened(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_a_link_to_nowhere_a_folder_and_a_pipe_are_unreadable(tmp_path: Path, name: str) -> None:
+def test_a_link_to_nowhere_a_folder_and_a_pipe_are_unreadable(tmp_path, name):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / name).symlink_to("nowhere")
     (tmp_path / "b" / name).mkdir(parents=True)
@@ -186,7 +174,7 @@ def test_a_link_to_nowhere_a_folder_and_a_pipe_are_unreadable(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_an_empty_file_is_truncated(tmp_path: Path, name: str) -> None:
+def test_an_empty_file_is_truncated(tmp_path, name):
     (tmp_path / name).touch()
 
     with pytest.raises(ModelError, match=f"truncated: {name}"):
@@ -194,7 +182,7 @@ def test_an_empty_file_is_truncated(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_what_peft_saved_is_read_in_both_forms(tmp_path: Path) -> None:
+def test_what_peft_saved_is_read_in_both_forms(tmp_path):
     import peft
     from transformers import BertConfig, BertModel
 
@@ -210,14 +198,14 @@ def test_what_peft_saved_is_read_in_both_forms(tmp_path: Path) -> None:
     assert_same(read_all(open_adapter_weights(tmp_path / "bin")), expected)
 
 
-def test_an_adapter_without_weights_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_without_weights_is_refused(tmp_path):
     write_weights(tmp_path / "model.safetensors", ONES)
 
     with pytest.raises(ModelError, match=r"no-weights: .*adapter_model\.safetensors or"):
         open_adapter_weights(tmp_path)
 
 
-def test_of_two_adapter_files_the_safetensors_is_read(tmp_path: Path) -> None:
+def test_of_two_adapter_files_the_safetensors_is_read(tmp_path):
     write_weights(tmp_path / "adapter_model.bin", ZEROS)
     write_weights(tmp_path / "adapter_model.safetensors", ONES)
 
@@ -240,9 +228,7 @@ NAN = {"w": torch.tensor([[float("nan"), 1.0]]), "s": torch.tensor(2.0)}
         ({**NAN, "s": torch.tensor(2.0, dtype=torch.complex64)}, "compared (unsupported-dtype)"),
     ],
 )
-def test_two_adapter_files_are_compared_byte_for_byte(
-    tmp_path: Path, other: dict[str, torch.Tensor], line: str | None
-) -> None:
+def test_two_adapter_files_are_compared_byte_for_byte(tmp_path, other, line):
     save_file(NAN, tmp_path / "adapter_model.safetensors")
     torch.save(other, tmp_path / "adapter_model.bin")
 
@@ -252,9 +238,7 @@ def test_two_adapter_files_are_compared_byte_for_byte(
     assert (line or "") in (difference or "")
 
 
-def test_one_adapter_file_agrees_with_itself_and_an_unreadable_second_is_said(
-    tmp_path: Path,
-) -> None:
+def test_one_adapter_file_agrees_with_itself_and_an_unreadable_second_is_said(tmp_path):
     assert disagreement(ModelFolder.at(tmp_path)) is None
     write_weights(tmp_path / "adapter_model.safetensors", ONES)
     assert disagreement(ModelFolder.at(tmp_path)) is None

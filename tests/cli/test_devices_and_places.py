@@ -15,7 +15,7 @@ from factories import make_family
 from deltadex.cli import main
 from deltadex.errors import RequestError
 from deltadex.indexer.family import folder_members
-from deltadex.indexer.parallel import choose_device
+from deltadex.indexer.job import choose_device
 
 
 @pytest.fixture(scope="module")

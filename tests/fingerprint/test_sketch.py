@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import UnknownRecipe
-from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
+from deltadex.indexer.delta import DenseDelta, Factors, LowRankDelta, MatrixUpdate, factorise
 from deltadex.indexer.fingerprint import make_pool
-from deltadex.indexer.fingerprint.factors import Factors, factorise
 from deltadex.indexer.fingerprint.sketch import (
     LEAST_INPUT,
     SLOT_DIMS,

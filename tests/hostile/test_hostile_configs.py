@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.adapter.config import AdapterConfig, read_config
-from deltadex.indexer.architecture.layouts import read_attention_config
+from deltadex.indexer.architecture.place import read_attention_config
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, quantization
 from deltadex.indexer.family import Wanted, refuse_strangers
 from deltadex.indexer.family.sources import read_member

@@ -301,7 +301,7 @@ OPENERS = {"open", "read_bytes", "read_text", "fdopen", "memmap", "safe_open", "
 
 
 def test_one_module_opens_the_files_of_models() -> None:
-    """`family/paths.py` opens files that the user names; `hub/cache.py` the client's own notes,
+    """`family/paths.py` opens files that the user names; `hub/session.py` the client's own notes,
     `hub/kept_ranges.py` what deltadex itself wrote."""
     indexer = Path(deltadex.__file__).parent / "indexer"
     openers = {
@@ -321,24 +321,17 @@ def test_one_module_opens_the_files_of_models() -> None:
     }
 
     files = {
-        "checkpoint/model_folder.py",
+        "checkpoint/files.py",
         "family/paths.py",
-        "hub/cache.py",
         "hub/kept_ranges.py",
+        "hub/session.py",
     }
     assert {name for name in openers if name in files} == files
     assert openers - files <= RESOURCES, openers - files
 
 
-RESOURCES = {
-    "architecture/rules.py",
-    "family/card.py",
-    "fan_out/ray_cluster.py",
-    "hub/files.py",
-    "model.py",
-    "base.py",
-}
-"""These read the package's own tables, or call `open` of a checkpoint or job."""
+RESOURCES = {"family/card.py", "family/member.py"}
+"""The one reads the package's own table, the other calls `open` of a repository's weights."""
 
 
 def test_a_name_that_is_not_unicode_is_spelled_out(tmp_path: Path) -> None:

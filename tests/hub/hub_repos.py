@@ -23,9 +23,7 @@ ODD = {
 }
 
 
-def bert_like(
-    *, layers: int = 4, width: int = 96, vocabulary: int = 12_000
-) -> dict[str, torch.Tensor]:
+def bert_like(*, layers=4, width=96, vocabulary=12000):
     """Embeddings that outweigh the layers, as in a small BERT."""
     generator = torch.Generator().manual_seed(0)
 

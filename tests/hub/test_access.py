@@ -68,9 +68,7 @@ def test_a_model_that_is_not_open_is_no_failure_of_a_family_and_is_asked_again_w
     assert codes(granted) == {}
 
 
-def test_a_query_asks_again_what_was_refused_without_a_token(
-    anonymous: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_query_asks_again_what_was_refused_without_a_token(anonymous, tmp_path):
     deltadex(tmp_path, "index", "org/base", "--hub")
 
     refused = deltadex(tmp_path, "find-similar", GATED)
@@ -91,9 +89,7 @@ def test_a_model_that_is_named_and_a_family_without_an_open_model_are_failures(
     assert (named.exit_code, closed.exit_code) == (3, 3)
 
 
-def test_a_gated_model_that_stays_gated_is_recorded_once(
-    anonymous: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_gated_model_that_stays_gated_is_recorded_once(anonymous, tmp_path):
     def recorded() -> str:
         at = f"SELECT indexed_at FROM models WHERE id = '{GATED}'"
         return deltadex(tmp_path, "sql", at, "--json").stdout
@@ -105,9 +101,7 @@ def test_a_gated_model_that_stays_gated_is_recorded_once(
     assert recorded() == first
 
 
-def test_what_never_was_is_named_with_what_is_near_and_not_kept(
-    anonymous: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_never_was_is_named_with_what_is_near_and_not_kept(anonymous, tmp_path):
     deltadex(tmp_path, "index", "org/base", "--hub")
     before = deltadex(tmp_path, "ls", "--json").stdout
 
@@ -121,9 +115,7 @@ def test_what_never_was_is_named_with_what_is_near_and_not_kept(
 
 
 @pytest.mark.parametrize("command", ["index", "plan"])
-def test_a_base_that_is_nowhere_is_refused_with_the_nearest(
-    anonymous: pytest.MonkeyPatch, tmp_path: Path, command: str
-) -> None:
+def test_a_base_that_is_nowhere_is_refused_with_the_nearest(anonymous, tmp_path, command):
     unknown = deltadex(tmp_path, command, "org/bse", "--hub")
     left = list(tmp_path.iterdir())
     deltadex(tmp_path, "index", "org/base", "--hub")
@@ -135,9 +127,7 @@ def test_a_base_that_is_nowhere_is_refused_with_the_nearest(
     assert near.stderr.endswith("; near: org/base\n")
 
 
-def test_local_checkpoints_of_a_base_that_is_nowhere_make_no_family(
-    anonymous: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_local_checkpoints_of_a_base_that_is_nowhere_make_no_family(anonymous, tmp_path):
     make_family(tmp_path / "family", runs=1)
 
     result = deltadex(tmp_path / "new", "index", "org/bse", str(tmp_path / "family" / "models"))

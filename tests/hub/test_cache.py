@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pytest
 import torch
 from hub_repos import ODD, assert_same, put_in_cache, sharded
-from hub_standin import StandInHub
 from safetensors.torch import save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ModelFolder
 from deltadex.indexer.hub import HubWeights, describe, read_small_file
-from deltadex.indexer.hub.session import HubSession
 
 
-def test_the_hash_of_a_file_is_known_before_it_is_read(
-    hub: StandInHub, session: HubSession, tmp_path: Path
-) -> None:
+def test_the_hash_of_a_file_is_known_before_it_is_read(hub, session, tmp_path):
     content = save(ODD)
     hub.add("org/model", {"model.safetensors": content})
     (tmp_path / "copy").write_bytes(content)
@@ -31,9 +26,7 @@ def test_the_hash_of_a_file_is_known_before_it_is_read(
     assert len(hub.requests("hub", "HEAD")) == 1
 
 
-def test_the_hash_of_shards_depends_on_their_content_alone(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_the_hash_of_shards_depends_on_their_content_alone(hub, session):
     files = sharded(ODD)
     hub.add("org/a", files)
     hub.add("org/b", {**files, "README.md": b"other"})
@@ -52,9 +45,7 @@ def test_the_hash_of_shards_depends_on_their_content_alone(
     assert c != a
 
 
-def test_cached_files_are_read_from_the_cache(
-    hub: StandInHub, session: HubSession, tmp_path: Path
-) -> None:
+def test_cached_files_are_read_from_the_cache(hub, session, tmp_path):
     files = {**sharded(ODD), "config.json": b'{"hub": 1}'}
     repo = hub.add("org/model", files)
     cached = [name for name in files if "00002" not in name]
@@ -73,9 +64,7 @@ def test_cached_files_are_read_from_the_cache(
     assert HubWeights(model, session=session).sha256() == expected_hash
 
 
-def test_offline_only_the_cache_is_read(
-    hub: StandInHub, session: HubSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_only_the_cache_is_read(hub, session, tmp_path, monkeypatch):
     content = save(ODD)
     cached = hub.add("org/cached", {"model.safetensors": content})
     hub.add("org/other", {"model.safetensors": content, "config.json": b"{}"})
@@ -92,9 +81,7 @@ def test_offline_only_the_cache_is_read(
     assert hub.log == []
 
 
-def test_a_truncated_cached_file_is_refused_as_such(
-    hub: StandInHub, session: HubSession, tmp_path: Path
-) -> None:
+def test_a_truncated_cached_file_is_refused_as_such(hub, session, tmp_path):
     content = save(ODD)
     repo = hub.add("org/model", {"model.safetensors": content})
     put_in_cache(tmp_path, "org/model", repo.sha, "model.safetensors", content[:-8])

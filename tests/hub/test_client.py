@@ -1,29 +1,25 @@
 """What all calls share: waits that end, and nothing secret in any log line."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from hub_standin import Fault, StandInHub
+from hub_standin import Fault
 from huggingface_hub import HfApi
 from huggingface_hub.utils import build_hf_headers
 
-from deltadex.errors import ModelError
-from deltadex.indexer.hub import HubWeights, describe
-from deltadex.indexer.hub.call import Patience
-from deltadex.indexer.hub.request_kind import origin_of
-from deltadex.indexer.hub.session import HubClient, HubSession, hub_client
+from deltadex.errors import BaseError, ModelError
+from deltadex.indexer.base import Base
+from deltadex.indexer.hub import HubWeights, describe, read_small_file, run_session
+from deltadex.indexer.hub.call import Patience, origin_of
+from deltadex.indexer.hub.remote_bytes import locate
+from deltadex.indexer.hub.session import HubClient, hub_client
 
 
-def test_a_rate_limit_is_waited_for_and_reported(
-    hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_rate_limit_is_waited_for_and_reported(hub, session, caplog):
     hub.add("org/model")
     headers = {"RateLimit": '"api";r=0;t=1', "RateLimit-Policy": '"fixed window";"api";q=5;w=9'}
     hub.faults.append(
@@ -42,9 +38,7 @@ def test_a_rate_limit_is_waited_for_and_reported(
     [{"RateLimit": '"api";r=0;t=300'}, {"Retry-After": "300"}, {"Retry-After": "2"}],
     ids=str,
 )
-def test_a_wait_beyond_the_limit_is_not_begun(
-    hub: StandInHub, session: HubSession, headers: dict[str, str]
-) -> None:
+def test_a_wait_beyond_the_limit_is_not_begun(hub, session, headers):
     hub.add("org/model")
     hub.faults.append(
         Fault(path="/api", kind="status", where="hub", status=429, nth=0, headers=headers)
@@ -56,7 +50,7 @@ def test_a_wait_beyond_the_limit_is_not_begun(
     assert time.monotonic() - start < 0.5
 
 
-def test_waits_in_one_call_add_up_to_the_limit(hub: StandInHub, session: HubSession) -> None:
+def test_waits_in_one_call_add_up_to_the_limit(hub, session):
     hub.add("org/model")
     headers = {"Retry-After": "1"}
     hub.faults.append(
@@ -68,7 +62,7 @@ def test_waits_in_one_call_add_up_to_the_limit(hub: StandInHub, session: HubSess
     assert len(hub.log) == 2
 
 
-def test_a_date_to_retry_after_in_the_past_is_no_wait(hub: StandInHub, session: HubSession) -> None:
+def test_a_date_to_retry_after_in_the_past_is_no_wait(hub, session):
     hub.add("org/model")
     headers = {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}
     hub.faults.append(Fault(path="/api", kind="status", where="hub", status=503, headers=headers))
@@ -76,9 +70,7 @@ def test_a_date_to_retry_after_in_the_past_is_no_wait(hub: StandInHub, session: 
     assert describe("org/model", session=session).id == "org/model"
 
 
-def test_no_log_line_at_any_level_holds_a_secret(
-    hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_log_line_at_any_level_holds_a_secret(hub, session, caplog):
     caplog.set_level(logging.DEBUG)
     hub.add("org/model", {"model.safetensors": b"\2\0\0\0\0\0\0\0{}"})
     hub.faults.append(Fault(path="/store/", kind="status"))
@@ -90,7 +82,7 @@ def test_no_log_line_at_any_level_holds_a_secret(
     assert "SECRET" not in repr(session)
 
 
-def test_calls_that_set_no_timeout_get_one(hub: StandInHub) -> None:
+def test_calls_that_set_no_timeout_get_one(hub):
     hub.add("org/model")
     hub.faults.append(Fault(path="/api/models", kind="status", where="hub", nth=2))
     client = hub_client()
@@ -113,15 +105,13 @@ def test_calls_that_set_no_timeout_get_one(hub: StandInHub) -> None:
     )
 
 
-def test_huggingface_hub_keeps_its_own_errors_outside_our_calls(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_huggingface_hub_keeps_its_own_errors_outside_our_calls(hub, session):
     assert isinstance(hub_client(), HubClient)
     with pytest.raises(OSError, match="404"):
         HfApi(endpoint=hub.endpoint, token="x").model_info("org/never")
 
 
-def test_the_origin_tells_ports_and_schemes_apart() -> None:
+def test_the_origin_tells_ports_and_schemes_apart():
     import httpx2
 
     origins = {
@@ -138,7 +128,7 @@ def test_the_origin_tells_ports_and_schemes_apart() -> None:
     assert len(origins) == 4
 
 
-def test_headers_are_those_of_huggingface_hub(session: HubSession) -> None:
+def test_headers_are_those_of_huggingface_hub(session):
     ours = session.headers
 
     assert ours["authorization"] == build_hf_headers(token="hf_TOPSECRET")["authorization"]
@@ -162,7 +152,7 @@ print(json.dumps([family, values, read_small_file(model, "config.json").decode()
 """
 
 
-def test_the_environment_alone_directs_a_process(hub: StandInHub, tmp_path: Path) -> None:
+def test_the_environment_alone_directs_a_process(hub, tmp_path):
     import torch
     from safetensors.torch import save
 
@@ -191,3 +181,31 @@ def test_the_environment_alone_directs_a_process(hub: StandInHub, tmp_path: Path
     assert all("authorization" in r.headers for r in hub.requests("hub"))
     assert not any("authorization" in r.headers for r in hub.requests("cdn"))
     assert not (tmp_path / "home" / "hub").exists()
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_private_or_missing_file_names_the_token(hub, session, status):
+    hub.add("org/model", {"config.json": b"{}", "model.safetensors": b""})
+    model = describe("org/model", session=session)
+    hub.faults.append(Fault(path="resolve", kind="status", where="hub", status=status, nth=0))
+
+    for request in (
+        lambda: read_small_file(model, "config.json", session=session),
+        lambda: locate(session, model.id, model.sha, "model.safetensors"),
+    ):
+        with pytest.raises(ModelError, match="set HF_TOKEN") as caught:
+            request()
+        assert caught.value.code == "private-or-missing"
+
+
+def test_a_private_or_missing_base_names_the_token(hub, session):
+    with pytest.raises(BaseError, match=r"base org/nothing: private-or-missing: .*set HF_TOKEN"):
+        Base(name="org/nothing", session=session).weights()
+
+
+def test_stopping_one_run_stops_no_other():
+    first, second = run_session(), run_session()
+    first.cancelled.set()
+
+    assert not second.cancelled.is_set()
+    assert not Base(name="b").session.cancelled.is_set()

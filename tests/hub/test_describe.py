@@ -1,21 +1,20 @@
 """One repository described: by the Hub, by the local cache, or refused with a code."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_standin import Fault, StandInHub
+from hub_standin import Fault
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
-from deltadex.indexer.hub import describe
+from deltadex.indexer.hub import HubModel, describe, early_refusal
 from deltadex.indexer.hub.session import HubSession
 
 BAD_TOKEN = {"X-Error-Message": "Invalid credentials in Authorization header"}
 
 
-def test_a_repository_is_pinned_to_its_commit(hub: StandInHub, session: HubSession) -> None:
+def test_a_repository_is_pinned_to_its_commit(hub, session):
     repo = hub.add("org/model", {"model.safetensors": b"", "config.json": b"{}"}, downloads=4)
 
     model = describe("org/model", session=session)
@@ -25,15 +24,13 @@ def test_a_repository_is_pinned_to_its_commit(hub: StandInHub, session: HubSessi
     assert len(hub.log) == 1
 
 
-def test_an_id_of_one_segment_is_an_id(hub: StandInHub, session: HubSession) -> None:
+def test_an_id_of_one_segment_is_an_id(hub, session):
     hub.add("gpt2", {"model.safetensors": b""})
 
     assert describe("gpt2", session=session).id == "gpt2"
 
 
-def test_a_renamed_repository_is_described_under_its_new_name(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_renamed_repository_is_described_under_its_new_name(hub, session):
     hub.add("org/new")
     hub.renamed["old"] = "org/new"
 
@@ -65,9 +62,7 @@ def test_a_renamed_repository_is_described_under_its_new_name(
     ],
     ids=str,
 )
-def test_every_refusal_has_its_code_and_no_secrets(
-    hub: StandInHub, session: HubSession, fault: dict[str, Any], code: str
-) -> None:
+def test_every_refusal_has_its_code_and_no_secrets(hub, session, fault, code):
     hub.add("org/model", {"model.safetensors": b""})
     hub.faults.append(Fault(path="/api/models", where="hub", nth=0, **{"kind": "status", **fault}))
 
@@ -80,9 +75,7 @@ def test_every_refusal_has_its_code_and_no_secrets(
     assert "SECRET" not in caught.value.reason
 
 
-def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_does(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_does(hub, session):
     hub.add("org/gone", disabled=True)
     hub.add("org/mine", private=True)
     anonymous = HubSession(endpoint=hub.endpoint, token=False, patience=session.patience)
@@ -99,30 +92,26 @@ def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_
 
 
 @pytest.mark.parametrize("id", ["", "a/b/c", "../etc/passwd", "a b", "-x", "https://x.y/z"])
-def test_what_is_no_id_is_not_requested(hub: StandInHub, session: HubSession, id: str) -> None:
+def test_what_is_no_id_is_not_requested(hub, session, id):
     with pytest.raises(ModelError, match=r"^not-found: "):
         describe(id, session=session)
     assert hub.log == []
 
 
-def test_an_odd_description_is_read_without_huggingface_hub(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_an_odd_description_is_read_without_huggingface_hub(hub, session):
     hub.add("org/odd", {"model.safetensors": b""}, createdAt="yesterday")
 
     assert describe("org/odd", session=session).files == ("model.safetensors",)
 
 
-def test_an_unreachable_hub_is_given_up_with_its_code(session: HubSession) -> None:
+def test_an_unreachable_hub_is_given_up_with_its_code(session):
     session.endpoint = "http://127.0.0.1:9"
 
     with pytest.raises(ModelError, match=r"^hub-unreachable: org/model: no connection"):
         describe("org/model", session=session)
 
 
-def test_offline_the_cache_describes_a_model(
-    session: HubSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_the_cache_describes_a_model(session, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     snapshot = tmp_path / "models--org--model" / "snapshots" / ("c" * 40)
     snapshot.mkdir(parents=True)
@@ -137,3 +126,166 @@ def test_offline_the_cache_describes_a_model(
     assert model.config == {"model_type": "bert"}
     with pytest.raises(ModelError, match=r"^offline: "):
         describe("org/other", session=session)
+
+
+ROBERTA = {
+    "id": "deepset/roberta-base-squad2",
+    "sha": "a" * 40,
+    "tags": [
+        "transformers",
+        "dataset:squad_v2",
+        "base_model:FacebookAI/roberta-base",
+        "base_model:finetune:FacebookAI/roberta-base",
+        "license:cc-by-4.0",
+    ],
+    "cardData": {"datasets": ["squad_v2"], "base_model": "roberta-base", "license": "other"},
+    "model-index": [{"name": "x", "results": [{"dataset": {"type": "squad_v2"}}]}],
+    "gated": False,
+    "private": False,
+    "disabled": False,
+    "downloads": 12,
+    "likes": 3,
+    "createdAt": "2022-03-02T23:29:05.000Z",
+    "library_name": "transformers",
+    "pipeline_tag": "question-answering",
+    "config": {"model_type": "roberta"},
+    "safetensors": {"parameters": {"F32": 100, "I64": 1}, "total": 101},
+    "siblings": [{"rfilename": "model.safetensors"}, {"rfilename": "README.md"}],
+}
+
+
+def test_a_recorded_answer_gives_every_field():
+    model = HubModel.from_json(ROBERTA)
+
+    assert model.files == ("README.md", "model.safetensors")
+    assert model.kind == "full"
+    assert model.relation == "finetune"
+    assert model.base_models == ("FacebookAI/roberta-base", "roberta-base")
+    assert model.license == "cc-by-4.0"
+    assert model.dtypes == {"F32": 100, "I64": 1}
+    assert model.model_index == ROBERTA["model-index"]
+    assert model.created_at is not None
+    assert model.created_at.startswith("2022-03-02")
+    assert (model.gated, model.disabled) == ("", False)
+
+
+def test_an_incomplete_model_index_is_kept():
+    index = [{"name": "x", "results": [{"task": {"type": "t"}, "dataset": {"type": "imdb"}}]}]
+
+    model = HubModel.from_json({"id": "a/b", "model-index": index})
+
+    assert model.model_index == index
+
+
+@pytest.mark.parametrize(
+    ("files", "relation", "kind"),
+    [
+        (["model.safetensors"], None, "full"),
+        (["model-00001-of-00002.safetensors"], None, "full"),
+        (["pytorch_model.bin"], "finetune", "full"),
+        (["adapter_config.json", "adapter_model.bin"], None, "adapter"),
+        (["adapter_model.safetensors", "model.safetensors"], None, "adapter"),
+        (["checkpoint-5/adapter_model.safetensors", "model.safetensors"], None, "full"),
+        (["model.safetensors"], "quantized", "quantized"),
+        (["m.Q4.gguf"], None, "quantized"),
+        (["README.md", "tf_model.h5"], None, "other"),
+        (["onnx/model.onnx"], None, "other"),
+        ([], None, "other"),
+        (None, "adapter", "adapter"),
+        (None, "quantized", "quantized"),
+        (None, "merge", "full"),
+        (None, None, "full"),
+    ],
+)
+def test_the_files_at_the_top_decide_what_a_model_is(files, relation, kind):
+    siblings = None if files is None else [{"rfilename": name} for name in files]
+    tags = [f"base_model:{relation}:org/base"] if relation else []
+
+    model = HubModel.from_json({"id": "a/b", "siblings": siblings, "tags": tags})
+
+    assert model.kind == kind
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.fixed_dictionaries({key: JSON for key in ROBERTA}))
+def test_no_answer_is_too_odd(raw):
+    model = HubModel.from_json(raw)
+
+    assert all(isinstance(tag, str) for tag in (*model.tags, *model.base_models))
+    assert model.files is None or all(isinstance(name, str) for name in model.files)
+    assert isinstance(hash(model), int)
+
+
+def model(*files: str, **fields: Any) -> HubModel:
+    siblings = [{"rfilename": name} for name in files or ("model.safetensors",)]
+    return HubModel.from_json({"id": "a/b", "sha": "f" * 40, "siblings": siblings, **fields})
+
+
+def dtypes(**parameters: int) -> dict[str, Any]:
+    return {"safetensors": {"parameters": parameters}}
+
+
+REFUSED = [
+    (model(disabled=True), "disabled"),
+    (model("m.Q4_K_M.gguf"), "quantized"),
+    (model(tags=["base_model:quantized:org/base"]), "quantized"),
+    (model(tags=["gptq"]), "quantized"),
+    (model(tags=["4-bit", "bitsandbytes"], **dtypes(U8=700, F16=300)), "quantized"),
+    (model(config={"quantization_config": {"quant_method": "awq"}}), "quantized"),
+    (model(**dtypes(I32=40, F16=60)), "quantized"),
+    (model(**dtypes(F8_E4M3=900, BF16=100)), "quantized"),
+    (model("README.md", "tf_model.h5"), "no-weights"),
+    (model("adapter_config.json"), "no-weights"),
+    (model("checkpoint-5/model.safetensors"), "no-weights"),
+    (model("a.safetensors", "b.safetensors"), "no-weights"),
+]
+WORTH_A_TRY = [
+    model(),
+    model("custom-name.safetensors"),
+    model("model.safetensors", "m.Q4.gguf", tags=["gguf"]),
+    model(tags=["8-bit"], **dtypes(F32=100)),
+    model(**dtypes(F32=124_000_000, U8=12_582_912)),
+    model("adapter_config.json", "adapter_model.bin", tags=["4-bit"]),
+    model("pytorch_model.bin.index.json", "pytorch_model-00001-of-00001.bin"),
+    HubModel(id="a/b", files=None),
+]
+
+
+@pytest.mark.parametrize(("refused", "code"), REFUSED)
+def test_a_hopeless_model_is_refused(refused, code, session):
+    error = early_refusal(refused, session=session)
+
+    assert error is not None
+    assert error.code == code
+    assert error.reason.startswith("a/b: ")
+
+
+@pytest.mark.parametrize("good", WORTH_A_TRY)
+def test_a_promising_model_is_not(good, session):
+    assert early_refusal(good, session=session) is None
+
+
+def test_a_gated_model_is_refused_only_to_those_without_a_token(hub, session):
+    gated = model(gated="manual")
+    anonymous = HubSession(endpoint=hub.endpoint, token=False, patience=session.patience)
+
+    error = early_refusal(gated, session=anonymous)
+
+    assert error is not None
+    assert error.code == "gated"
+    assert early_refusal(gated, session=session) is None
+
+
+def test_refusing_costs_no_request(hub, session):
+    for refused, _ in REFUSED:
+        early_refusal(refused, session=session)
+
+    assert hub.log == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hub_standin import Fault, StandInHub
@@ -17,9 +16,7 @@ from deltadex.indexer.hub.session import HubSession
 WEIGHTS = {"model.safetensors": b""}
 
 
-def walk(
-    base: str, session: HubSession, memory: Memory | None = None, **options: Any
-) -> tuple[list[str], WalkCounts]:
+def walk(base, session, memory=None, **options):
     counts = WalkCounts()
     family = list_family(
         base, remember=memory or Memory(), session=session, counts=counts, **options
@@ -32,9 +29,7 @@ def parents(hub: StandInHub) -> list[str]:
     return [query.split("base_model%3A")[1].split("&")[0] for query in listings(hub)]
 
 
-def test_children_are_requested_only_of_models_that_have_some(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_children_are_requested_only_of_models_that_have_some(hub, session):
     hub.counts_children = True
     hub.add("org/base", WEIGHTS)
     for i in range(30):
@@ -47,9 +42,7 @@ def test_children_are_requested_only_of_models_that_have_some(
     assert (counts.parents, counts.childless, counts.uncounted) == (2, 29, 0)
 
 
-def test_without_counts_every_model_is_asked_and_the_walk_says_so(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_without_counts_every_model_is_asked_and_the_walk_says_so(hub, session):
     hub.add("org/base", WEIGHTS)
     for i in range(3):
         hub.add(f"org/m{i}", WEIGHTS, parents=("org/base",))
@@ -62,20 +55,18 @@ def test_without_counts_every_model_is_asked_and_the_walk_says_so(
 
 
 @pytest.mark.parametrize("told", [None, "many", {"finetune": None}, {"finetune": -1}, {}, True])
-def test_a_count_that_is_none_is_not_taken_for_zero(told: object) -> None:
+def test_a_count_that_is_none_is_not_taken_for_zero(told):
     assert HubModel.from_json({"id": "a/b", "childrenModelCount": told}).n_children is None
 
 
-def test_counts_of_all_relations_are_added_up() -> None:
+def test_counts_of_all_relations_are_added_up():
     told = {"finetune": 0, "adapter": 2, "merge": 0, "quantized": 3}
 
     assert HubModel.from_json({"id": "a/b", "childrenModelCount": told}).n_children == 5
     assert HubModel.from_json({"id": "a/b", "childrenModelCount": 4}).n_children == 4
 
 
-def test_children_that_are_counted_and_not_listed_are_told(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_children_that_are_counted_and_not_listed_are_told(hub, session):
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
     memory = Memory()
@@ -90,9 +81,7 @@ def test_children_that_are_counted_and_not_listed_are_told(
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_depth_ends_the_walk_and_the_rest_is_counted(
-    hub: StandInHub, session: HubSession, depth: int
-) -> None:
+def test_a_depth_ends_the_walk_and_the_rest_is_counted(hub, session, depth):
     hub.add("org/base", WEIGHTS)
     for child, parent in (("a", "base"), ("b", "a"), ("c", "b"), ("d", "c")):
         hub.add(f"org/{child}", WEIGHTS, parents=(f"org/{parent}",))
@@ -103,9 +92,7 @@ def test_a_depth_ends_the_walk_and_the_rest_is_counted(
     assert counts.below_depth == 1
 
 
-def test_children_that_name_the_base_without_its_owner_are_found(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_children_that_name_the_base_without_its_owner_are_found(hub, session):
     hub.renamed["base"] = "org/base"
     hub.add("org/base", WEIGHTS)
     hub.add("org/late", WEIGHTS, parents=("org/base",))
@@ -117,9 +104,7 @@ def test_children_that_name_the_base_without_its_owner_are_found(
     assert counts.renamed == {"base": "org/base"}
 
 
-def test_children_that_name_a_parents_earlier_owner_are_found(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_children_that_name_a_parents_earlier_owner_are_found(hub, session):
     hub.renamed["old/mid"] = "new/mid"
     hub.add("org/base", WEIGHTS)
     hub.add("new/mid", WEIGHTS, parents=("org/base",))
@@ -132,9 +117,7 @@ def test_children_that_name_a_parents_earlier_owner_are_found(
     assert counts.renamed == {"old/mid": "new/mid"}
 
 
-def test_a_card_that_disagrees_with_its_tag_tells_an_earlier_name(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_card_that_disagrees_with_its_tag_tells_an_earlier_name(hub, session):
     hub.renamed["org/first-name"] = "org/mid"
     hub.add("org/base", WEIGHTS)
     hub.add("org/mid", WEIGHTS, parents=("org/base",))
@@ -147,9 +130,7 @@ def test_a_card_that_disagrees_with_its_tag_tells_an_earlier_name(
     assert sorted(ids) == ["org/mid", "org/tagged-anew", "org/tagged-before"]
 
 
-def test_a_listing_that_is_redirected_gives_one_family(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_listing_that_is_redirected_gives_one_family(hub, session):
     hub.redirects_listings = True
     hub.add("org/base", WEIGHTS)
     hub.add("org/mid", WEIGHTS, parents=("org/base",))
@@ -164,9 +145,7 @@ def test_a_listing_that_is_redirected_gives_one_family(
     assert counts.renamed == {"org/mid": "org/renamed-mid"}
 
 
-def test_a_name_that_another_model_has_now_is_not_followed(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_name_that_another_model_has_now_is_not_followed(hub, session):
     hub.add("org/base", WEIGHTS)
     hub.add("new/mid", WEIGHTS, parents=("org/base",))
     hub.add("old/mid", WEIGHTS)
@@ -179,7 +158,7 @@ def test_a_name_that_another_model_has_now_is_not_followed(
     assert counts.renamed == {}
 
 
-def test_children_of_an_alias_are_the_bases(hub: StandInHub, session: HubSession) -> None:
+def test_children_of_an_alias_are_the_bases(hub, session):
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
     hub.add("org/b", WEIGHTS, parents=("mirror/base-copy",))
@@ -189,7 +168,7 @@ def test_children_of_an_alias_are_the_bases(hub: StandInHub, session: HubSession
     assert ids == ["org/a", "org/b"]
 
 
-def test_a_remembered_walk_looks_no_name_up_again(hub: StandInHub, session: HubSession) -> None:
+def test_a_remembered_walk_looks_no_name_up_again(hub, session):
     hub.renamed["base"] = "org/base"
     hub.add("org/base", WEIGHTS)
     hub.add("org/mid", WEIGHTS, parents=("org/base",))
@@ -205,9 +184,7 @@ def test_a_remembered_walk_looks_no_name_up_again(hub: StandInHub, session: HubS
     assert counts.remembered == counts.parents
 
 
-def test_what_is_listed_without_a_token_is_not_taken_for_what_a_token_shows(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_what_is_listed_without_a_token_is_not_taken_for_what_a_token_shows(hub, session):
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
     memory = Memory()
@@ -221,9 +198,7 @@ def test_what_is_listed_without_a_token_is_not_taken_for_what_a_token_shows(
     assert without == ["org/a"]
 
 
-def test_a_name_that_cannot_be_looked_up_costs_no_model(
-    hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_name_that_cannot_be_looked_up_costs_no_model(hub, session, caplog):
     caplog.set_level("WARNING", logger="deltadex")
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
@@ -233,9 +208,7 @@ def test_a_name_that_cannot_be_looked_up_costs_no_model(
     assert "whether base is an earlier name" in caplog.text
 
 
-def test_requests_are_counted_by_kind_with_the_limits_that_the_hub_states(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_requests_are_counted_by_kind_with_the_limits_that_the_hub_states(hub, session):
     hub.limits = {"api": 700}
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
@@ -251,7 +224,7 @@ def test_requests_are_counted_by_kind_with_the_limits_that_the_hub_states(
     parents=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     counted=st.booleans(),
 )
-def test_every_descendant_is_found_once_in_any_tree(parents: list[int], counted: bool) -> None:
+def test_every_descendant_is_found_once_in_any_tree(parents, counted):
     """The walk against a tree that is walked in memory."""
     children: dict[str, list[str]] = {}
     for i, parent in enumerate(parents):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fault_cases import TROUBLES, Trouble
+from fault_cases import PLACES, ROUNDS, TROUBLES, WEIGHTS, Place, Trouble
 from fault_family import (
     BOUND_S,
     FULL,
@@ -23,7 +23,6 @@ from fault_family import (
     family_hub,
     run,
 )
-from fault_places import PLACES, ROUNDS, WEIGHTS, Place
 from hub_standin import StandInHub
 
 from deltadex.indexer.hub.session import default_session
@@ -84,9 +83,7 @@ def name_of(case: Case) -> str:
     return f"{trouble.name:.30} at {place.name} {'for ever' if lasting else 'once'}"
 
 
-def suffer(
-    hub: StandInHub, case: Case, folder: Path, undisturbed: Run, *, bound_s: float = BOUND_S
-) -> list[str]:
+def suffer(hub, case, folder, undisturbed, *, bound_s=BOUND_S):
     """What came of each suffering, once what must hold in every case was seen to hold."""
     hub.behave()
     hub.faults += [place.fault(hub, trouble.fault, lasting=on) for trouble, place, on in case]
@@ -140,7 +137,7 @@ def unexpected(case: Case, outcomes: Sequence[str]) -> list[str]:
     return surprises
 
 
-def test_the_undisturbed_run_indexes_every_form(undisturbed: Run) -> None:
+def test_the_undisturbed_run_indexes_every_form(undisturbed):
     assert undisturbed.codes == dict.fromkeys(MEMBERS, "indexed")
     assert len(set(undisturbed.vectors.values())) == len(MEMBERS)
     assert undisturbed.exit_code == 0
@@ -171,9 +168,7 @@ def on_a_busy_machine() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_a_busy_machine")
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: f"{trouble.name:.40}")
-def test_every_fault_everywhere(
-    hub: StandInHub, undisturbed: Run, tmp_path: Path, table: list[str], trouble: Trouble
-) -> None:
+def test_every_fault_everywhere(hub, undisturbed, tmp_path, table, trouble):
     wrong = []
     for i, together in enumerate(ROUNDS):
         if together[0].kind not in trouble.at:
@@ -192,16 +187,14 @@ def test_every_fault_everywhere(
     assert wrong == []
 
 
-def test_signatures_that_serve_once_only_cost_nothing_but_requests(
-    hub: StandInHub, undisturbed: Run, tmp_path: Path
-) -> None:
+def test_signatures_that_serve_once_only_cost_nothing_but_requests(hub, undisturbed, tmp_path):
     hub.behave()
     hub.signature_uses = 1
 
     assert run(tmp_path, *INDEX).vectors == undisturbed.vectors
 
 
-def test_a_wait_that_the_hub_asks_for_is_kept_and_shown(hub: StandInHub, tmp_path: Path) -> None:
+def test_a_wait_that_the_hub_asks_for_is_kept_and_shown(hub, tmp_path):
     hub.behave()
     headers = {"RateLimit": '"resolvers";r=0;t=1'}
     trouble = {"kind": "status", "status": 429, "headers": headers}
@@ -214,7 +207,7 @@ def test_a_wait_that_the_hub_asks_for_is_kept_and_shown(hub: StandInHub, tmp_pat
     assert done.seconds > 1
 
 
-def test_a_wait_that_is_too_long_is_not_begun_but_shown(hub: StandInHub, tmp_path: Path) -> None:
+def test_a_wait_that_is_too_long_is_not_begun_but_shown(hub, tmp_path):
     hub.behave()
     trouble = {"kind": "status", "status": 429, "headers": {"Retry-After": "300"}}
     hub.faults.append(CONFIG.fault(hub, trouble, lasting=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fault_family import family_hub
@@ -11,8 +10,7 @@ from hub_standin import Fault, Repo, StandInHub
 
 import deltadex as dx
 from deltadex.indexer.family import needs_card, with_card_label
-from deltadex.indexer.family.hub_card import MAX_CARD_BYTES
-from deltadex.indexer.family.sources import find_member, member_of
+from deltadex.indexer.family.sources import MAX_CARD_BYTES, find_member, member_of
 from deltadex.indexer.hub import HubModel, describe, run_session
 
 SENTENCE = (
@@ -45,9 +43,7 @@ def cards(hub: StandInHub) -> int:
     return sum(request.path.endswith("/README.md") for request in hub.log)
 
 
-def test_the_hub_gives_the_label_that_the_same_files_give_locally(
-    family: StandInHub, full: Repo, tmp_path: Path
-) -> None:
+def test_the_hub_gives_the_label_that_the_same_files_give_locally(family, full, tmp_path):
     for name, content in full.files.items():
         (tmp_path / "full").mkdir(exist_ok=True)
         (tmp_path / "full" / name).write_bytes(content)
@@ -74,7 +70,7 @@ def test_the_hub_gives_the_label_that_the_same_files_give_locally(
     ],
     ids=["tag", "card", "model-index", "refused", "no card"],
 )
-def test_no_card_is_wanted_where_it_can_say_nothing_more(fields: dict[str, object]) -> None:
+def test_no_card_is_wanted_where_it_can_say_nothing_more(fields):
     files = [{"rfilename": "README.md"}, {"rfilename": "model.safetensors"}]
     bare = {"id": "org/x", "siblings": files}
 
@@ -82,7 +78,7 @@ def test_no_card_is_wanted_where_it_can_say_nothing_more(fields: dict[str, objec
     assert not needs_card(member_of(HubModel.from_json(bare | fields), "base", claims=()))
 
 
-def test_a_sentence_counts_more_than_a_models_name(family: StandInHub) -> None:
+def test_a_sentence_counts_more_than_a_models_name(family):
     files = {"model.safetensors": b"", **CARD}
     family.add("org/bert-sst2", files)
     session = run_session()
@@ -104,9 +100,7 @@ def test_a_sentence_counts_more_than_a_models_name(family: StandInHub) -> None:
     ],
     ids=["missing", "busy", "endless", "stall"],
 )
-def test_a_card_that_cannot_be_fetched_costs_only_its_label(
-    family: StandInHub, full: Repo, fault: dict[str, object], requests: int
-) -> None:
+def test_a_card_that_cannot_be_fetched_costs_only_its_label(family, full, fault, requests):
     family.faults.append(Fault(path="/README.md", where="hub", **fault))  # type: ignore[arg-type]
 
     with dx.open() as db:
@@ -123,9 +117,7 @@ def test_a_card_that_cannot_be_fetched_costs_only_its_label(
     [b"---\n" + b"[" * 10_000 + b"\xff", b"x" * (MAX_CARD_BYTES + 1)],
     ids=["broken front matter", "too large"],
 )
-def test_a_card_that_says_nothing_leaves_the_model_unlabelled(
-    family: StandInHub, full: Repo, card: bytes
-) -> None:
+def test_a_card_that_says_nothing_leaves_the_model_unlabelled(family, full, card):
     full.files["README.md"] = card
 
     with dx.open() as db:
@@ -135,7 +127,7 @@ def test_a_card_that_says_nothing_leaves_the_model_unlabelled(
     assert (report["indexed"], label) == (1, None)
 
 
-def test_labels_of_a_user_save_the_request(family: StandInHub, full: Repo, tmp_path: Path) -> None:
+def test_labels_of_a_user_save_the_request(family, full, tmp_path):
     (tmp_path / "labels.csv").write_text("model,dataset\norg/full,mine\n")
 
     with dx.open() as db:

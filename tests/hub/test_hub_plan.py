@@ -107,9 +107,7 @@ def budgeted(family: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Re
 
 
 @pytest.mark.parametrize("name", ["whole", "budgeted"])
-def test_the_run_sends_the_requests_that_were_planned(
-    name: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_run_sends_the_requests_that_were_planned(name, request):
     done: Rehearsed = request.getfixturevalue(name)
     planned = done.plan["requests"]
 
@@ -119,15 +117,13 @@ def test_the_run_sends_the_requests_that_were_planned(
     assert done.plan["models"]["to_read"] == done.report["indexed"]
 
 
-def test_a_plan_reads_no_weights(hub: StandInHub, whole: Rehearsed) -> None:
+def test_a_plan_reads_no_weights(hub, whole):
     (digest,) = {request.path.rsplit("/", 1)[-1] for request in whole.storage}
     assert hub.content(digest) == hub.repos["org/base"].files["model.safetensors"]
     assert sum(request.body_bytes for request in whole.storage) < 20_000
 
 
-def test_sizes_that_the_listing_lacks_are_requested_and_are_those_that_are_read(
-    hub: StandInHub, whole: Rehearsed
-) -> None:
+def test_sizes_that_the_listing_lacks_are_requested_and_are_those_that_are_read(hub, whole):
     # the index of its shards says that their tensors take 0 bytes, so it is taken to be typical
     full = ("org/full", "org/other", "org/child")
     typical = sum(len(hub.repos[id].files["model.safetensors"]) for id in full) / len(full)
@@ -141,7 +137,7 @@ def test_sizes_that_the_listing_lacks_are_requested_and_are_those_that_are_read(
     assert planned["base"] == report["base_bytes_read"]
 
 
-def test_a_budget_is_planned_beside_what_it_saves(budgeted: Rehearsed) -> None:
+def test_a_budget_is_planned_beside_what_it_saves(budgeted):
     plan, report = budgeted.plan, budgeted.report
 
     read = report["bytes_read"] - report["base_bytes_read"]
@@ -152,7 +148,7 @@ def test_a_budget_is_planned_beside_what_it_saves(budgeted: Rehearsed) -> None:
     assert report["bytes_wanted"] < report["bytes_total"]
 
 
-def test_what_is_refused_is_refused_by_the_run_with_the_same_codes(whole: Rehearsed) -> None:
+def test_what_is_refused_is_refused_by_the_run_with_the_same_codes(whole):
     planned = {row["code"]: row["models"] for row in whole.plan["refused"]}
 
     rows = whole.report["failed"] + whole.report["skipped_models"]
@@ -160,12 +156,12 @@ def test_what_is_refused_is_refused_by_the_run_with_the_same_codes(whole: Rehear
     assert planned == {"quantized": 2, "disabled": 1, "no-weights": 1}
 
 
-def test_a_hub_that_counts_children_is_asked_for_two_lists(budgeted: Rehearsed) -> None:
+def test_a_hub_that_counts_children_is_asked_for_two_lists(budgeted):
     assert budgeted.plan["walk"]["parents"] == 2
     assert budgeted.plan["walk"]["uncounted"] == 0
 
 
-def test_what_is_in_the_catalog_is_not_planned_again(hub: StandInHub, budgeted: Rehearsed) -> None:
+def test_what_is_in_the_catalog_is_not_planned_again(hub, budgeted):
     plan = run(budgeted.folder, "plan", *HUB, "--budget", "20%", "--exclude", "quantized")
 
     assert plan["models"] == {
@@ -198,7 +194,7 @@ def test_a_plan_is_of_the_models_that_are_wanted(
     assert plan["models"]["excluded"] == excluded
 
 
-def test_index_selects_what_plan_does(budgeted: Rehearsed) -> None:
+def test_index_selects_what_plan_does(budgeted):
     rows = budgeted.report["failed"] + budgeted.report["skipped_models"]
 
     assert budgeted.plan["models"]["excluded"] == 1
@@ -207,7 +203,7 @@ def test_index_selects_what_plan_does(budgeted: Rehearsed) -> None:
         assert "org/bin" not in {row["model"] for row in db.models()}
 
 
-def test_a_dry_run_prints_the_plan_and_indexes_nothing(hub: StandInHub, tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_indexes_nothing(hub, tmp_path):
     plan = run(tmp_path, "plan", *HUB)
 
     dry = run(tmp_path, "index", *HUB, "--dry-run")
@@ -219,7 +215,7 @@ def test_a_dry_run_prints_the_plan_and_indexes_nothing(hub: StandInHub, tmp_path
         assert db.models().to_json()["total"] == 0
 
 
-def test_limits_are_those_that_the_hub_states(hub: StandInHub, tmp_path: Path) -> None:
+def test_limits_are_those_that_the_hub_states(hub, tmp_path):
     assumed = run(tmp_path, "plan", *HUB)["requests"]
     hub.limits = {"api": 2, "resolve": 4}
 
@@ -233,7 +229,7 @@ def test_limits_are_those_that_the_hub_states(hub: StandInHub, tmp_path: Path) -
     assert stated["minutes_by_account"] == {"anonymous": 0.0, "free": 0.0, "pro": 0.0}
 
 
-def test_hours_fall_with_bandwidth_and_workers(hub: StandInHub, tmp_path: Path) -> None:
+def test_hours_fall_with_bandwidth_and_workers(hub, tmp_path):
     slow = run(tmp_path, "plan", *HUB, "--bandwidth", "8kbit")
     fast = run(tmp_path, "plan", *HUB, "--bandwidth", "80kbit", "--workers", "4")
 
@@ -244,9 +240,7 @@ def test_hours_fall_with_bandwidth_and_workers(hub: StandInHub, tmp_path: Path) 
     assert slow["hours"]["total"] == slow["hours"]["start"] + slow["hours"]["bandwidth"]
 
 
-def test_without_its_base_full_checkpoints_are_planned_as_refused(
-    hub: StandInHub, tmp_path: Path
-) -> None:
+def test_without_its_base_full_checkpoints_are_planned_as_refused(hub, tmp_path):
     files = hub.repos["org/base"].files
     hub.repos["org/base"].files = {"config.json": files["config.json"]}
     try:
@@ -259,7 +253,7 @@ def test_without_its_base_full_checkpoints_are_planned_as_refused(
     assert "the base cannot be opened" in " ".join(plan["notes"])
 
 
-def test_a_family_of_a_renamed_base_stays_one_family(hub: StandInHub, whole: Rehearsed) -> None:
+def test_a_family_of_a_renamed_base_stays_one_family(hub, whole):
     hub.repos["new/name"] = hub.repos.pop("org/base")
     hub.repos["new/name"].id = "new/name"
     hub.renamed["org/base"] = "new/name"
@@ -275,9 +269,7 @@ def test_a_family_of_a_renamed_base_stays_one_family(hub: StandInHub, whole: Reh
         assert db.bases == ["org/base"]
 
 
-def test_a_plan_of_a_catalog_that_is_only_read_keeps_nothing(
-    hub: StandInHub, tmp_path: Path
-) -> None:
+def test_a_plan_of_a_catalog_that_is_only_read_keeps_nothing(hub, tmp_path):
     with dx.open(tmp_path / "c.duckdb"):
         pass
     with dx.open(tmp_path / "c.duckdb", read_only=True) as db:
@@ -287,7 +279,7 @@ def test_a_plan_of_a_catalog_that_is_only_read_keeps_nothing(
     assert sum(row["models"] for row in plan) == 6
 
 
-def test_an_old_listing_is_not_taken_over(hub: StandInHub, tmp_path: Path) -> None:
+def test_an_old_listing_is_not_taken_over(hub, tmp_path):
     import duckdb
 
     run(tmp_path, "plan", *HUB)

@@ -1,25 +1,27 @@
 """Checkpoints on the Hub: the right tensors, few bytes, few requests, cached files first."""
 
-from __future__ import annotations
-
 import io
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 from factories import NESTED_STATE_DICTS, TOO_DEEP, nest
+from fault_family import PATIENCE, family_hub
 from hub_repos import ODD, assert_same, bert_like, sharded, to_bin
-from hub_standin import StandInHub
+from hub_standin import Fault, StandInHub
 from safetensors.torch import save
 
+import deltadex as dx
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, Checkpoint
+from deltadex.indexer.checkpoint.bin_file import LONGEST_END
 from deltadex.indexer.checkpoint.tensor_file import TensorFile
-from deltadex.indexer.checkpoint.zip_entries import LONGEST_END
 from deltadex.indexer.hub import HubWeights, describe
 from deltadex.indexer.hub.session import HubSession
+from deltadex.records import Outcome
 
 
 def is_wanted(name: str) -> bool:
@@ -51,9 +53,7 @@ def read_ahead(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
     ],
     ids=lambda files: next(iter(files)),
 )
-def test_every_form_gives_every_tensor(
-    hub: StandInHub, session: HubSession, files: dict[str, bytes]
-) -> None:
+def test_every_form_gives_every_tensor(hub, session, files):
     checkpoint = open_repo(hub, session, files)
 
     assert_same(checkpoint, ODD)
@@ -61,9 +61,7 @@ def test_every_form_gives_every_tensor(
     assert checkpoint.bytes_total == sum(map(len, weights))
 
 
-def test_a_bin_keeps_views_and_transposed_tensors_apart(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_bin_keeps_views_and_transposed_tensors_apart(hub, session):
     whole = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     tensors = {"whole": whole, "rows": whole[1:3], "turned": whole.T, "tied": whole}
 
@@ -71,22 +69,18 @@ def test_a_bin_keeps_views_and_transposed_tensors_apart(
 
 
 @pytest.mark.parametrize("keys", NESTED_STATE_DICTS, ids=".".join)
-def test_a_state_dict_may_lie_down_to_three_levels_deep_on_the_hub_as_on_disk(
-    hub: StandInHub, session: HubSession, keys: tuple[str, ...]
-) -> None:
+def test_a_state_dict_may_lie_down_to_three_levels_deep_on_the_hub_as_on_disk(hub, session, keys):
     assert_same(open_repo(hub, session, {"pytorch_model.bin": to_bin(nest(ODD, keys))}), ODD)
 
 
 @pytest.mark.parametrize("keys", TOO_DEEP, ids=".".join)
-def test_a_state_dict_that_lies_elsewhere_is_refused_on_the_hub_as_on_disk(
-    hub: StandInHub, session: HubSession, keys: tuple[str, ...]
-) -> None:
+def test_a_state_dict_that_lies_elsewhere_is_refused_on_the_hub_as_on_disk(hub, session, keys):
     with pytest.raises(ModelError, match=r"^no-weights: pytorch_model\.bin: no tensors by name"):
         open_repo(hub, session, {"pytorch_model.bin": to_bin(nest(ODD, keys))})
 
 
 @pytest.mark.parametrize("form", ["model.safetensors", "pytorch_model.bin"])
-def test_only_the_wanted_matrices_travel(hub: StandInHub, session: HubSession, form: str) -> None:
+def test_only_the_wanted_matrices_travel(hub, session, form):
     tensors = bert_like()
     content = save(tensors) if form.endswith("safetensors") else to_bin(tensors)
     wanted = [name for name in tensors if is_wanted(name)]
@@ -103,9 +97,7 @@ def test_only_the_wanted_matrices_travel(hub: StandInHub, session: HubSession, f
     assert len(hub.requests("cdn")) <= 5
 
 
-def test_neighbours_travel_together_and_far_tensors_alone(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_neighbours_travel_together_and_far_tensors_alone(hub, session):
     far = WHOLE_TENSORS.gap // 4 + 256
     sizes = {"a": 64, "b": 64, "c": far, "d": 64, "e": 100, "f": far * 3, "g": 64}
     tensors = {n: torch.full((s,), float(i)) for i, (n, s) in enumerate(sizes.items())}
@@ -120,9 +112,7 @@ def test_neighbours_travel_together_and_far_tensors_alone(
     assert len(hub.requests("cdn")) == 3
 
 
-def test_a_header_longer_than_the_first_request_costs_one_more(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_header_longer_than_the_first_request_costs_one_more(hub, session):
     tensors = {f"{'x' * 200}.{i}": torch.tensor([float(i)]) for i in range(400)}
     checkpoint = open_repo(hub, session, {"model.safetensors": save(tensors)})
 
@@ -131,9 +121,7 @@ def test_a_header_longer_than_the_first_request_costs_one_more(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_adapter_read_in_any_order_travels_once(
-    hub: StandInHub, session: HubSession, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_an_adapter_read_in_any_order_travels_once(hub, session, monkeypatch, seed):
     read_ahead(monkeypatch, ahead=100_000)
     tensors = {f"m.{i}.lora_{x}.weight": torch.randn(8, 128) for i in range(60) for x in "AB"}
     files = {"adapter_model.safetensors": save(tensors), "adapter_config.json": b"{}"}
@@ -146,9 +134,7 @@ def test_an_adapter_read_in_any_order_travels_once(
     assert checkpoint.bytes_read == hub.wire_bytes() <= n_bytes
 
 
-def test_a_large_adapter_is_not_kept_in_memory(
-    hub: StandInHub, session: HubSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_adapter_is_not_kept_in_memory(hub, session, monkeypatch):
     read_ahead(monkeypatch, ahead=40_000, memory=80_000)
     tensors = {f"m.{i:03}.lora_A.weight": torch.randn(8, 128) for i in range(90)}
     files = {"adapter_model.safetensors": save(tensors), "adapter_config.json": b"{}"}
@@ -160,7 +146,7 @@ def test_a_large_adapter_is_not_kept_in_memory(
         assert sum(map(len, checkpoint._ahead.values())) <= 80_000
 
 
-def test_threads_may_share_a_checkpoint(hub: StandInHub, session: HubSession) -> None:
+def test_threads_may_share_a_checkpoint(hub, session):
     tensors = bert_like()
     checkpoint = open_repo(hub, session, {"model.safetensors": save(tensors)})
     wrong: list[str] = []
@@ -207,15 +193,13 @@ REFUSED: list[tuple[dict[str, bytes], str]] = [
 
 
 @pytest.mark.parametrize(("files", "code"), REFUSED, ids=lambda value: str(value)[:50])
-def test_bad_files_have_their_codes(
-    hub: StandInHub, session: HubSession, files: dict[str, bytes], code: str
-) -> None:
+def test_bad_files_have_their_codes(hub, session, files, code):
     with pytest.raises(ModelError) as caught:
         open_repo(hub, session, files)
     assert caught.value.code == code
 
 
-def test_a_tensor_that_is_not_there_is_named(hub: StandInHub, session: HubSession) -> None:
+def test_a_tensor_that_is_not_there_is_named(hub, session):
     checkpoint = open_repo(hub, session, {"model.safetensors": save(ODD)})
 
     with pytest.raises(ModelError, match=r"^missing-tensor: .*'nope'"):
@@ -224,10 +208,48 @@ def test_a_tensor_that_is_not_there_is_named(hub: StandInHub, session: HubSessio
         list(checkpoint.stream(["plain", "nope"]))
 
 
-def test_weights_in_a_subfolder_are_not_the_models(hub: StandInHub, session: HubSession) -> None:
+def test_weights_in_a_subfolder_are_not_the_models(hub, session):
     files = {f"sub/{name}": content for name, content in sharded(ODD).items()}
     hub.add("org/model", files)
     model = describe("org/model", session=session)
 
     with pytest.raises(ModelError, match=r"^no-weights: "):
         HubWeights(model, session=session).open()
+
+
+class Watched:
+    """A progress that looks at the bytes from a thread of its own, until the first outcome."""
+
+    def __init__(self) -> None:
+        self.before_the_first: set[tuple[int, int]] = set()
+        self.after_each: list[tuple[int, int]] = []
+        self._is_first_done = threading.Event()
+
+    def begin(self, models: int, bytes_total: int) -> None:
+        self.models = models
+
+    def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
+        self._bytes_read = bytes_read
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def outcome(self, outcome: Outcome) -> None:
+        self._is_first_done.set()
+        self.after_each.append(self._bytes_read())
+
+    def _look(self) -> None:
+        while not self._is_first_done.wait(PATIENCE.read_s / 50):
+            self.before_the_first.add(self._bytes_read())
+
+
+def test_bytes_count_before_a_model_is_done_and_are_never_more_than_their_sum(tmp_path):
+    with family_hub(tmp_path) as hub, dx.open() as db:
+        hub.repos = {id: hub.repos[id] for id in ("org/base", "org/full", "org/adapter")}
+        hub.faults.append(Fault(path="/store/", kind="stall", nth=1, after=20_000))
+        progress = Watched()
+        report = db.index("org/base", hub=True, progress=progress).to_json()
+
+    assert report["indexed"] == progress.models == 2
+    assert any(come > 0 for come, _ in progress.before_the_first)
+    seen = [*progress.before_the_first, *progress.after_each]
+    assert all(come <= total for come, total in seen)
+    assert progress.after_each[-1] == (report["bytes_read"], report["bytes_read"])

@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kept"
 
 
-def test_a_range_comes_back_under_its_own_name_only(folder: Path) -> None:
+def test_a_range_comes_back_under_its_own_name_only(folder):
     ranges = RangeFolder()
 
     ranges.put(FILE, 10, 14, bytearray(b"abcd"))
@@ -47,7 +47,7 @@ def test_a_range_comes_back_under_its_own_name_only(folder: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(place=st.integers(0, 10**4), change=st.integers(1, 255), cut=st.booleans())
-def test_a_damaged_range_is_thrown_away(folder: Path, place: int, change: int, cut: bool) -> None:
+def test_a_damaged_range_is_thrown_away(folder, place, change, cut):
     ranges = RangeFolder()
     ranges.put(FILE, 0, 100, bytearray(range(100)))
     (path,) = kept(folder)
@@ -60,7 +60,7 @@ def test_a_damaged_range_is_thrown_away(folder: Path, place: int, change: int, c
     assert kept(folder) == []
 
 
-def test_a_range_under_another_ones_name_is_thrown_away(folder: Path) -> None:
+def test_a_range_under_another_ones_name_is_thrown_away(folder):
     ranges = RangeFolder()
     ranges.put(FILE, 0, 4, bytearray(b"abcd"))
     ranges.put(FILE, 4, 8, bytearray(b"efgh"))
@@ -72,7 +72,7 @@ def test_a_range_under_another_ones_name_is_thrown_away(folder: Path) -> None:
     assert contents in ({None, b"abcd"}, {None, b"efgh"})
 
 
-def test_the_least_recently_used_ranges_make_room(folder: Path) -> None:
+def test_the_least_recently_used_ranges_make_room(folder):
     ranges = RangeFolder(limit=64 * 1000)
     for number in range(60):
         ranges.put(FILE, number, number + 1000, bytearray(1000))
@@ -89,7 +89,7 @@ def test_the_least_recently_used_ranges_make_room(folder: Path) -> None:
     assert ranges.get(FILE, 1, 1001) is None
 
 
-def test_what_killed_processes_left_is_removed(folder: Path) -> None:
+def test_what_killed_processes_left_is_removed(folder):
     ranges = RangeFolder()
     ranges.put(FILE, 0, 4, bytearray(b"abcd"))
     old, new = folder / "base-ranges" / "a.tmp", folder / "base-ranges" / "b.tmp"
@@ -128,9 +128,7 @@ OBSTACLES = [full_disk, little_space, no_folder, switched_off]
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_nothing_is_kept_where_nothing_can_be(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, obstacle: object
-) -> None:
+def test_nothing_is_kept_where_nothing_can_be(folder, monkeypatch, obstacle):
     obstacle(monkeypatch, folder)  # type: ignore[operator]
     ranges = RangeFolder()
 
@@ -140,7 +138,7 @@ def test_nothing_is_kept_where_nothing_can_be(
     assert not folder.is_dir() or kept(folder) == []
 
 
-def test_a_range_larger_than_its_share_of_the_folder_is_not_kept(folder: Path) -> None:
+def test_a_range_larger_than_its_share_of_the_folder_is_not_kept(folder):
     ranges = RangeFolder(limit=1600)
 
     ranges.put(FILE, 0, 101, bytearray(101))
@@ -161,7 +159,7 @@ def _use(folder: Path, seed: int) -> int:
     return wrong
 
 
-def test_processes_may_share_the_folder(tmp_path: Path) -> None:
+def test_processes_may_share_the_folder(tmp_path):
     context = multiprocessing.get_context("fork")
     with context.Pool(3) as pool:
         wrong = pool.starmap(_use, [(tmp_path / "base-ranges", seed) for seed in (0, 1, 40)])
@@ -194,9 +192,7 @@ def index(hub: StandInHub, folder: Path, *options: str) -> Run:
     return run(folder, "add", "org/full", "--base", "org/base", "--budget", "10%", *options)
 
 
-def test_the_next_command_fetches_nothing_of_the_base(
-    family: StandInHub, folder: Path, tmp_path: Path
-) -> None:
+def test_the_next_command_fetches_nothing_of_the_base(family, folder, tmp_path):
     family.behave()
     first = index(family, tmp_path / "1")
     fetched = base_bytes(family)
@@ -214,9 +210,7 @@ def test_the_next_command_fetches_nothing_of_the_base(
     assert any("org/base/resolve" in path for path in heads)
 
 
-def test_what_is_kept_is_used_only_by_who_may_read_the_base(
-    family: StandInHub, folder: Path, tmp_path: Path
-) -> None:
+def test_what_is_kept_is_used_only_by_who_may_read_the_base(family, folder, tmp_path):
     family.behave()
     index(family, tmp_path / "1")
     gone = {"X-Error-Code": "GatedRepo"}
@@ -230,9 +224,7 @@ def test_what_is_kept_is_used_only_by_who_may_read_the_base(
     family.behave()
 
 
-def test_whole_reads_neither_use_nor_keep_ranges(
-    family: StandInHub, folder: Path, tmp_path: Path
-) -> None:
+def test_whole_reads_neither_use_nor_keep_ranges(family, folder, tmp_path):
     family.behave()
     whole = index(family, tmp_path / "1", "--verify")
     assert kept(folder) == []
@@ -244,7 +236,7 @@ def test_whole_reads_neither_use_nor_keep_ranges(
     assert whole.vectors == by_rows.vectors == again.vectors
 
 
-def test_damaged_ranges_are_fetched_again(family: StandInHub, folder: Path, tmp_path: Path) -> None:
+def test_damaged_ranges_are_fetched_again(family, folder, tmp_path):
     family.behave()
     first = index(family, tmp_path / "1")
     for path in kept(folder)[::2]:
@@ -261,9 +253,7 @@ def test_damaged_ranges_are_fetched_again(family: StandInHub, folder: Path, tmp_
     assert first.vectors == second.vectors == third.vectors
 
 
-def test_a_header_that_changed_on_the_way_is_not_kept(
-    family: StandInHub, folder: Path, tmp_path: Path
-) -> None:
+def test_a_header_that_changed_on_the_way_is_not_kept(family, folder, tmp_path):
     family.behave()
     family.faults += [Fault(path=base_file(family), kind="flip", nth=1, after=9)]
     first = index(family, tmp_path / "1")
@@ -282,9 +272,7 @@ def _rewrite(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("which", ["header", "rows"])
-def test_kept_ranges_that_make_no_base_are_forgotten(
-    family: StandInHub, folder: Path, tmp_path: Path, which: str
-) -> None:
+def test_kept_ranges_that_make_no_base_are_forgotten(family, folder, tmp_path, which):
     family.behave()
     first = index(family, tmp_path / "1")
     for path in kept(folder):

@@ -43,7 +43,7 @@ def answered(hub: StandInHub) -> list[str]:
     return [r.query for r in hub.log if r.path == "/api/models" and r.status == 200]
 
 
-def test_every_page_is_followed_newest_first(hub: StandInHub, session: HubSession) -> None:
+def test_every_page_is_followed_newest_first(hub, session):
     hub.page_size = 3
     hub.add("org/base", WEIGHTS)
     for i in range(8):
@@ -52,9 +52,7 @@ def test_every_page_is_followed_newest_first(hub: StandInHub, session: HubSessio
     assert walk("org/base", session) == [f"org/child{i}" for i in reversed(range(8))]
 
 
-def test_a_page_is_requested_only_when_its_models_are_wanted(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_page_is_requested_only_when_its_models_are_wanted(hub, session):
     hub.page_size = 2
     for i in range(6):
         hub.add(f"org/child{i}", WEIGHTS, parents=("org/base",))
@@ -67,9 +65,7 @@ def test_a_page_is_requested_only_when_its_models_are_wanted(
     assert len(answered(hub)) == 1
 
 
-def test_fine_tunes_of_fine_tunes_come_after_their_parents(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_fine_tunes_of_fine_tunes_come_after_their_parents(hub, session):
     hub.add("org/base", WEIGHTS)
     hub.add("org/child", WEIGHTS, parents=("org/base",))
     hub.add("org/grandchild", WEIGHTS, parents=("org/child",))
@@ -84,7 +80,7 @@ def test_fine_tunes_of_fine_tunes_come_after_their_parents(
     ]
 
 
-def test_cycles_and_models_that_name_themselves_end(hub: StandInHub, session: HubSession) -> None:
+def test_cycles_and_models_that_name_themselves_end(hub, session):
     hub.add("org/base", WEIGHTS, parents=("org/b",))
     hub.add("org/a", WEIGHTS, parents=("org/base", "org/b", "org/a"))
     hub.add("org/b", WEIGHTS, parents=("org/a",))
@@ -92,9 +88,7 @@ def test_cycles_and_models_that_name_themselves_end(hub: StandInHub, session: Hu
     assert walk("org/base", session) == ["org/a", "org/b"]
 
 
-def test_children_of_quantised_copies_are_not_requested(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_children_of_quantised_copies_are_not_requested(hub, session):
     hub.add("org/base", WEIGHTS)
     hub.add("org/q4", {"m.gguf": b""}, parents=("org/base",), relation="quantized")
     hub.add("org/below-q4", WEIGHTS, parents=("org/q4",))
@@ -102,20 +96,7 @@ def test_children_of_quantised_copies_are_not_requested(
     assert walk("org/base", session) == ["org/q4"]
 
 
-def test_a_limit_ends_the_walk_without_further_requests(
-    hub: StandInHub, session: HubSession
-) -> None:
-    hub.page_size = 2
-    for i in range(6):
-        hub.add(f"org/child{i}", WEIGHTS, parents=("org/base",))
-
-    assert len(walk("org/base", session, limit=2)) == 2
-    assert len(answered(hub)) == 1
-
-
-def test_a_resumed_walk_asks_only_for_what_was_not_finished(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_resumed_walk_asks_only_for_what_was_not_finished(hub, session):
     hub.add("org/base", WEIGHTS)
     for name in "abc":
         hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
@@ -134,7 +115,7 @@ def test_a_resumed_walk_asks_only_for_what_was_not_finished(
     assert parents == ["org/b", "org/a", "org/cc", "org/bb", "org/aa"]
 
 
-def test_a_walk_from_memory_alone_makes_one_request(hub: StandInHub, session: HubSession) -> None:
+def test_a_walk_from_memory_alone_makes_one_request(hub, session):
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",), cardData={"datasets": [{}, None, "imdb"]})
     memory = Memory()
@@ -149,9 +130,7 @@ def test_a_walk_from_memory_alone_makes_one_request(hub: StandInHub, session: Hu
 
 
 @pytest.mark.parametrize("refused", [{"safetensors"}, {"model-index", "disabled"}, {"sha"}])
-def test_a_hub_that_refuses_a_property_is_sent_fewer_properties_from_then_on(
-    hub: StandInHub, session: HubSession, refused: set[str]
-) -> None:
+def test_a_hub_that_refuses_a_property_is_sent_fewer_properties_from_then_on(hub, session, refused):
     hub.refused_properties = frozenset(refused)
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
@@ -174,9 +153,7 @@ def test_a_hub_that_refuses_a_property_is_sent_fewer_properties_from_then_on(
         None,
     ],
 )
-def test_an_entry_that_huggingface_hub_cannot_read_costs_no_other_model(
-    hub: StandInHub, session: HubSession, odd: object
-) -> None:
+def test_an_entry_that_huggingface_hub_cannot_read_costs_no_other_model(hub, session, odd):
     hub.page_size = 2
     hub.raw_entries = [odd, {"id": "org/last", "siblings": [{"rfilename": "model.safetensors"}]}]
     hub.add("org/base", WEIGHTS)
@@ -189,9 +166,7 @@ def test_an_entry_that_huggingface_hub_cannot_read_costs_no_other_model(
     assert len(ids) == len(set(ids))
 
 
-def test_one_child_that_cannot_be_listed_does_not_end_the_walk(
-    hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_child_that_cannot_be_listed_does_not_end_the_walk(hub, session, caplog):
     caplog.set_level("WARNING", logger="deltadex")
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
@@ -225,9 +200,7 @@ def test_one_child_that_cannot_be_listed_does_not_end_the_walk(
         ({"kind": "loop", "nth": 0}, "hub-bad-answer"),
     ],
 )
-def test_a_base_that_cannot_be_listed_says_why(
-    hub: StandInHub, session: HubSession, fault: dict[str, Any], code: str
-) -> None:
+def test_a_base_that_cannot_be_listed_says_why(hub, session, fault, code):
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
     nth = {"nth": 2, **fault}["nth"]
@@ -238,9 +211,7 @@ def test_a_base_that_cannot_be_listed_says_why(
 
 
 @pytest.mark.parametrize("kind", ["reset", "truncate"])
-def test_a_page_that_is_cut_is_requested_again(
-    hub: StandInHub, session: HubSession, kind: str
-) -> None:
+def test_a_page_that_is_cut_is_requested_again(hub, session, kind):
     hub.page_size = 1
     for name in "ab":
         hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
@@ -252,9 +223,7 @@ def test_a_page_that_is_cut_is_requested_again(
     assert walk("org/base", session) == ["org/b", "org/a"]
 
 
-def test_children_of_a_renamed_base_are_found_under_both_names(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_children_of_a_renamed_base_are_found_under_both_names(hub, session):
     hub.add("org/new-name", WEIGHTS)
     hub.renamed["old-name"] = "org/new-name"
     hub.add("org/early", WEIGHTS, parents=("old-name",))
@@ -263,9 +232,7 @@ def test_children_of_a_renamed_base_are_found_under_both_names(
     assert walk("old-name", session) == ["org/late", "org/early"]
 
 
-def test_the_token_stays_with_the_hub_when_a_next_page_is_elsewhere(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_the_token_stays_with_the_hub_when_a_next_page_is_elsewhere(hub, session):
     hub.add("org/base", WEIGHTS)
     link = {"Link": f'<{hub.address("cdn")}/api/models?cursor=1>; rel="next"'}
     hub.faults.append(
@@ -279,9 +246,7 @@ def test_the_token_stays_with_the_hub_when_a_next_page_is_elsewhere(
 
 
 @pytest.mark.parametrize("kind", ["same-page", "endless-pages"])
-def test_pages_that_repeat_themselves_end_the_listing(
-    hub: StandInHub, session: HubSession, kind: str
-) -> None:
+def test_pages_that_repeat_themselves_end_the_listing(hub, session, kind):
     hub.page_size = 1
     hub.add("org/base", WEIGHTS)
     for name in "abc":
@@ -314,14 +279,12 @@ def test_children_that_are_not_listed_for_now_are_left_out_twice_in_a_row_at_mos
 
 
 @pytest.mark.parametrize("downloads", [1 << 70, -1])
-def test_what_no_catalog_could_hold_is_mended_or_left_out(
-    hub: StandInHub, session: HubSession, downloads: int
-) -> None:
+def test_what_no_catalog_could_hold_is_mended_or_left_out(hub, session, downloads):
     hub.add("org/base", WEIGHTS)
     odd = {"createdAt": "yesterday", "downloads": downloads, "pipeline_tag": "\ud800x"}
     hub.raw_entries = [{"id": "../etc"}, {"id": "a\x00b"}, {"id": "org/odd", **odd}]
 
-    (model,) = list_family("org/base", remember=Memory(), session=session, limit=1)
+    model = next(list_family("org/base", remember=Memory(), session=session))
 
     assert model.id == "org/odd"
     assert (model.created_at, model.downloads) == (None, None)

@@ -53,7 +53,7 @@ def alone(hub: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return db
 
 
-def test_copies_name_their_original_and_adapters_are_read_with_their_config(alone: Path) -> None:
+def test_copies_name_their_original_and_adapters_are_read_with_their_config(alone):
     rows = {row["model"]: row for row in ask(alone, "ls")["models"]}
     norms = {id: [s["fro_norm"] for s in ask(alone, "show", id)["slots"]] for id in rows}
 
@@ -69,9 +69,7 @@ def test_copies_name_their_original_and_adapters_are_read_with_their_config(alon
 
 
 @pytest.mark.parametrize("workers", ["1", "4"])
-def test_shares_of_machines_give_the_catalog_of_one_process(
-    hub: StandInHub, alone: Path, tmp_path: Path, workers: str
-) -> None:
+def test_shares_of_machines_give_the_catalog_of_one_process(hub, alone, tmp_path, workers):
     parts = str(tmp_path / "parts")
     for share in ("1/2", "2/2"):
         ask(tmp_path / "none", *INDEX, "--parts", parts, "--share", share, "--workers", workers)
@@ -99,7 +97,7 @@ def test_ray_gives_the_catalog_of_one_process_and_keeps_the_token_to_itself(
     assert not any(TOKEN.encode() in content for content in written)
 
 
-def test_what_one_call_learns_of_the_hubs_limit_the_next_one_heeds(tmp_path: Path) -> None:
+def test_what_one_call_learns_of_the_hubs_limit_the_next_one_heeds(tmp_path):
     with StandInHub() as hub:
         hub.add("org/base", {})
         headers = {"RateLimit": '"api";r=1;t=1', "RateLimit-Policy": '"fixed window";"api";q=2;w=2'}
@@ -117,7 +115,7 @@ def test_what_one_call_learns_of_the_hubs_limit_the_next_one_heeds(tmp_path: Pat
     assert times[1] - times[0] < 0.9 <= times[2] - times[0]
 
 
-def test_a_budget_counts_down_whatever_the_order_of_answers() -> None:
+def test_a_budget_counts_down_whatever_the_order_of_answers():
     budget = LocalBudget()
     assert budget.take("api") == 0
     budget.observe("api", 2, 60.0)

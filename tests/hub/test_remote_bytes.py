@@ -25,7 +25,7 @@ def source(hub: StandInHub, session: HubSession) -> RemoteBytes:
     return RemoteBytes(session, locate(session, "org/model", repo.sha, "model.safetensors"))
 
 
-def test_the_head_tells_size_and_hash_before_any_byte(hub: StandInHub, session: HubSession) -> None:
+def test_the_head_tells_size_and_hash_before_any_byte(hub, session):
     repo = hub.add("org/model", {"model.safetensors": CONTENT})
 
     file = locate(session, "org/model", repo.sha, "model.safetensors")
@@ -35,7 +35,7 @@ def test_the_head_tells_size_and_hash_before_any_byte(hub: StandInHub, session: 
     assert hub.wire_bytes() == 0
 
 
-def test_any_range_is_the_files_own_bytes(hub: StandInHub, source: RemoteBytes) -> None:
+def test_any_range_is_the_files_own_bytes(hub, source):
     rng = random.Random(1)
     ranges = [(0, 0), (0, 1), (len(CONTENT) - 1, len(CONTENT)), (0, len(CONTENT))]
     ranges += [tuple(sorted(rng.choices(range(len(CONTENT)), k=2))) for _ in range(20)]
@@ -44,9 +44,7 @@ def test_any_range_is_the_files_own_bytes(hub: StandInHub, source: RemoteBytes) 
     assert source.bytes_fetched == sum(b - a for a, b in ranges) == hub.wire_bytes("cdn")
 
 
-def test_one_head_serves_all_ranges_and_the_token_never_leaves_the_hub(
-    hub: StandInHub, source: RemoteBytes
-) -> None:
+def test_one_head_serves_all_ranges_and_the_token_never_leaves_the_hub(hub, source):
     for start in range(0, 100_000, 10_000):
         source.read(start, start + 10)
 
@@ -76,9 +74,7 @@ RECOVERED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fault", RECOVERED, ids=str)
-def test_a_passing_fault_ends_in_the_right_bytes(
-    hub: StandInHub, source: RemoteBytes, fault: dict[str, Any]
-) -> None:
+def test_a_passing_fault_ends_in_the_right_bytes(hub, source, fault):
     hub.faults.append(Fault(path="/store/", **fault))
 
     assert source.read(10_000, 250_000) == CONTENT[10_000:250_000]
@@ -109,9 +105,7 @@ LASTING: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fault", "code"), LASTING, ids=str)
-def test_a_lasting_fault_ends_in_its_own_code_within_seconds(
-    hub: StandInHub, source: RemoteBytes, fault: dict[str, Any], code: str
-) -> None:
+def test_a_lasting_fault_ends_in_its_own_code_within_seconds(hub, source, fault, code):
     hub.faults.append(Fault(path="/store/", nth=0, **fault))
     start = time.monotonic()
 
@@ -125,9 +119,7 @@ def test_a_lasting_fault_ends_in_its_own_code_within_seconds(
     assert not any(secret in caught.value.reason for secret in ("SECRET", "http://", "store/"))
 
 
-def test_an_answer_that_ends_early_is_the_networks_fault_and_not_the_files(
-    hub: StandInHub, session: HubSession, source: RemoteBytes
-) -> None:
+def test_an_answer_that_ends_early_is_the_networks_fault_and_not_the_files(hub, session, source):
     session.patience = replace(session.patience, tries=1)
     hub.faults.append(Fault(path="/store/", kind="shorter", nth=0))
 
@@ -137,7 +129,7 @@ def test_an_answer_that_ends_early_is_the_networks_fault_and_not_the_files(
     assert REASONS[caught.value.code].transient
 
 
-def test_a_cut_body_goes_on_where_it_stopped(hub: StandInHub, source: RemoteBytes) -> None:
+def test_a_cut_body_goes_on_where_it_stopped(hub, source):
     hub.faults.append(Fault(path="/store/", kind="truncate", after=65_536))
 
     source.read(0, 200_000)
@@ -147,18 +139,14 @@ def test_a_cut_body_goes_on_where_it_stopped(hub: StandInHub, source: RemoteByte
     assert source.bytes_fetched == 200_000
 
 
-def test_a_body_cut_many_times_arrives_as_long_as_it_grows(
-    hub: StandInHub, source: RemoteBytes
-) -> None:
+def test_a_body_cut_many_times_arrives_as_long_as_it_grows(hub, source):
     hub.faults.append(Fault(path="/store/", kind="truncate", nth=0, after=20_000))
 
     assert source.read(0, 300_000) == CONTENT
     assert len(hub.requests("cdn")) == 15
 
 
-def test_a_changed_etag_of_the_storage_is_a_changed_file(
-    hub: StandInHub, source: RemoteBytes
-) -> None:
+def test_a_changed_etag_of_the_storage_is_a_changed_file(hub, source):
     hub.faults.append(Fault(path="/store/", kind="etag", nth=2))
     source.read(0, 100)
 
@@ -166,7 +154,7 @@ def test_a_changed_etag_of_the_storage_is_a_changed_file(
         source.read(100, 200)
 
 
-def test_an_expired_address_is_requested_once_more(hub: StandInHub, source: RemoteBytes) -> None:
+def test_an_expired_address_is_requested_once_more(hub, source):
     hub.signature_uses = 2
 
     parts = [bytes(source.read(i, i + 50_000)) for i in range(0, 300_000, 50_000)]
@@ -175,9 +163,7 @@ def test_an_expired_address_is_requested_once_more(hub: StandInHub, source: Remo
     assert len(hub.requests("hub", "HEAD")) == 3
 
 
-def test_another_content_behind_a_fresh_address_is_a_changed_file(
-    hub: StandInHub, source: RemoteBytes
-) -> None:
+def test_another_content_behind_a_fresh_address_is_a_changed_file(hub, source):
     hub.signature_uses = 1
     hub.faults.append(Fault(path="resolve", kind="etag", where="hub", nth=0))
     source.read(0, 100)
@@ -186,9 +172,7 @@ def test_another_content_behind_a_fresh_address_is_a_changed_file(
         source.read(100, 200)
 
 
-def test_a_server_without_ranges_is_good_enough_for_a_small_file(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_server_without_ranges_is_good_enough_for_a_small_file(hub, session):
     content = CONTENT[: SLACK + 1_000]
     repo = hub.add("org/small", {"a.bin": content})
     hub.faults.append(Fault(path="/store/", kind="whole", nth=0))
@@ -199,7 +183,7 @@ def test_a_server_without_ranges_is_good_enough_for_a_small_file(
         source.read(500, 1_499)
 
 
-def test_a_refused_whole_file_is_not_downloaded(hub: StandInHub, source: RemoteBytes) -> None:
+def test_a_refused_whole_file_is_not_downloaded(hub, source):
     hub.faults.append(Fault(path="/store/", kind="whole", nth=0))
 
     with pytest.raises(ModelError, match="instead of a range"):
@@ -207,15 +191,13 @@ def test_a_refused_whole_file_is_not_downloaded(hub: StandInHub, source: RemoteB
     assert source.bytes_fetched == 0
 
 
-def test_a_range_beyond_the_end_is_not_requested(hub: StandInHub, source: RemoteBytes) -> None:
+def test_a_range_beyond_the_end_is_not_requested(hub, source):
     with pytest.raises(ModelError, match=r"^truncated: "):
         source.read(0, len(CONTENT) + 1)
     assert hub.requests("cdn") == []
 
 
-def test_a_file_that_the_hub_hands_out_itself_is_read_with_the_token(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_file_that_the_hub_hands_out_itself_is_read_with_the_token(hub, session):
     repo = hub.add("org/plain", {"weights.txt": CONTENT})
     file = locate(session, "org/plain", repo.sha, "weights.txt")
 
@@ -237,9 +219,7 @@ def test_a_file_that_the_hub_hands_out_itself_is_read_with_the_token(
     ],
     ids=str,
 )
-def test_a_head_without_the_hubs_answer_opens_nothing(
-    hub: StandInHub, session: HubSession, fault: dict[str, Any], code: str
-) -> None:
+def test_a_head_without_the_hubs_answer_opens_nothing(hub, session, fault, code):
     repo = hub.add("org/model", {"model.safetensors": CONTENT})
     hub.faults.append(Fault(path="resolve", where="hub", nth=0, **fault))
 
@@ -248,9 +228,7 @@ def test_a_head_without_the_hubs_answer_opens_nothing(
     assert caught.value.code == code
 
 
-def test_an_answer_for_another_commit_is_a_changed_repository(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_an_answer_for_another_commit_is_a_changed_repository(hub, session):
     hub.add("org/model", {"model.safetensors": CONTENT})
     repo = hub.repos["org/model"]
     requested, repo.sha = repo.sha, "f" * 40
@@ -261,9 +239,7 @@ def test_an_answer_for_another_commit_is_a_changed_repository(
         RemoteBytes(session, locate(session, "org/model", requested, "model.safetensors"))
 
 
-def test_a_stopped_session_ends_its_waits_at_once(
-    hub: StandInHub, source: RemoteBytes, session: HubSession
-) -> None:
+def test_a_stopped_session_ends_its_waits_at_once(hub, source, session):
     hub.faults.append(
         Fault(path="/store/", kind="status", status=503, headers={"Retry-After": "1"}, nth=0)
     )

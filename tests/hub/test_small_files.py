@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import tracemalloc
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hub_repos import ODD, assert_same
@@ -19,7 +18,7 @@ from deltadex.indexer.hub.files import MAX_SMALL_FILE
 from deltadex.indexer.hub.session import HubSession
 
 
-def test_a_small_file_comes_at_the_pinned_commit(hub: StandInHub, session: HubSession) -> None:
+def test_a_small_file_comes_at_the_pinned_commit(hub, session):
     repo = hub.add("org/model", {"config.json": b'{"a": 1}', "extra.bin": b"stored elsewhere"})
     model = describe("org/model", session=session)
 
@@ -32,7 +31,7 @@ def test_a_small_file_comes_at_the_pinned_commit(hub: StandInHub, session: HubSe
 
 
 @pytest.mark.parametrize("kind", ["truncate", "reset", "status", "stall"])
-def test_a_small_file_is_requested_again(hub: StandInHub, session: HubSession, kind: str) -> None:
+def test_a_small_file_is_requested_again(hub, session, kind):
     hub.add("org/model", {"config.json": b'{"a": 1}'})
     model = describe("org/model", session=session)
     hub.faults.append(Fault(path="config.json", kind=kind, where="hub", after=3))
@@ -50,9 +49,7 @@ def test_a_small_file_is_requested_again(hub: StandInHub, session: HubSession, k
     ],
     ids=lambda fault: fault["kind"],
 )
-def test_what_is_not_the_small_file_is_refused(
-    hub: StandInHub, session: HubSession, fault: dict[str, Any]
-) -> None:
+def test_what_is_not_the_small_file_is_refused(hub, session, fault):
     repo = hub.add("org/model", {"config.json": b"{}"})
     model = describe("org/model", session=session)
     if "headers" in fault:
@@ -63,7 +60,7 @@ def test_what_is_not_the_small_file_is_refused(
         read_small_file(model, "config.json", session=session)
 
 
-def test_a_gated_file_without_a_token_says_so(hub: StandInHub, session: HubSession) -> None:
+def test_a_gated_file_without_a_token_says_so(hub, session):
     hub.add("org/model", {"model.safetensors": save(ODD)}, gated="auto")
     anonymous = HubSession(endpoint=hub.endpoint, token=False, patience=session.patience)
     model = describe("org/model", session=anonymous)
@@ -89,9 +86,7 @@ def test_a_content_that_its_etag_does_not_name_is_requested_again_and_then_refus
         read_small_file(model, name, session=session)
 
 
-def test_a_mirror_may_name_contents_by_sha1_or_not_at_all(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_mirror_may_name_contents_by_sha1_or_not_at_all(hub, session):
     repo = hub.add("org/model", {"config.json": b"{}"})
     model = describe("org/model", session=session)
     for etag in (hashlib.sha1(b"{}").hexdigest(), "33a64df5", hashlib.md5(b"{}").hexdigest()):
@@ -102,9 +97,7 @@ def test_a_mirror_may_name_contents_by_sha1_or_not_at_all(
         assert read_small_file(model, "config.json", session=session) == b"{}"
 
 
-def test_a_bomb_is_unpacked_no_further_than_a_small_file_may_be(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_bomb_is_unpacked_no_further_than_a_small_file_may_be(hub, session):
     hub.add("org/model", {"config.json": b"{}"})
     model = describe("org/model", session=session)
     body = gzip.compress(bytes(1 << 28), 1)

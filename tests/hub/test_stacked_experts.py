@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from factories import Form, make_checkpoint
-from hub_standin import StandInHub
+from factories import make_checkpoint
 
 from deltadex.indexer.base import Base, place_checkpoint, stream_matrices
 from deltadex.indexer.checkpoint import open_local
 from deltadex.indexer.family import Wanted, find_member
 from deltadex.indexer.family.sources import member_of
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.indexer.hub import HubSession, HubWeights, describe
+from deltadex.indexer.hub import HubWeights, describe
 from deltadex.indexer.job import Job
-from deltadex.indexer.model import fingerprint_member
+from deltadex.indexer.run import fingerprint_member
 from deltadex.records import Indexed
 
 CONFIG = {
@@ -64,9 +61,7 @@ def fingerprint(base: Base, member: object) -> Indexed:
 
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
-def test_experts_of_a_remote_model_are_read_one_at_a_time(
-    hub: StandInHub, session: HubSession, tmp_path: Path, form: Form
-) -> None:
+def test_experts_of_a_remote_model_are_read_one_at_a_time(hub, session, tmp_path, form):
     for name, seed in (("base", 0), ("tuned", 1)):
         folder = make_checkpoint(tmp_path / name, tensors(seed), config=CONFIG, form=form)
         hub.add(f"org/{name}", {p.name: p.read_bytes() for p in folder.iterdir()})
@@ -89,9 +84,7 @@ def test_experts_of_a_remote_model_are_read_one_at_a_time(
         assert torch.equal(weights.whole_matrix(key), local.whole_matrix(key))
 
 
-def test_a_remote_mixture_of_experts_has_the_fingerprint_of_its_files(
-    hub: StandInHub, session: HubSession, tmp_path: Path
-) -> None:
+def test_a_remote_mixture_of_experts_has_the_fingerprint_of_its_files(hub, session, tmp_path):
     for name, seed in (("base", 0), ("tuned", 1)):
         folder = make_checkpoint(tmp_path / name, tensors(seed), config=CONFIG)
         hub.add(f"org/{name}", {p.name: p.read_bytes() for p in folder.iterdir()})

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from fault_cases import WEIGHTS
 from fault_family import FULL, MEMBERS, Run, family_hub, run
-from fault_places import WEIGHTS
 from hub_standin import Fault, StandInHub
 
 from deltadex.cli import main
@@ -56,9 +56,7 @@ OWN_FILES = [(f"org/{form}", file) for form, file in WEIGHTS.items()]
 
 
 @pytest.mark.parametrize("place", [9, 5_000, -1])
-def test_a_changed_byte_anywhere_is_read_again(
-    hub: StandInHub, undisturbed: Run, tmp_path: Path, place: int
-) -> None:
+def test_a_changed_byte_anywhere_is_read_again(hub, undisturbed, tmp_path, place):
     hub.behave()
     for nth in (1, 2):
         hub.faults += flips(hub, OWN_FILES[nth - 1 :: 2], nth=nth, after=place)
@@ -70,9 +68,7 @@ def test_a_changed_byte_anywhere_is_read_again(
     assert verified(tmp_path) == VERIFIED
 
 
-def test_bytes_that_are_always_changed_refuse_each_form_of_model(
-    hub: StandInHub, undisturbed: Run, tmp_path: Path
-) -> None:
+def test_bytes_that_are_always_changed_refuse_each_form_of_model(hub, undisturbed, tmp_path):
     hub.behave()
     for repo, file in OWN_FILES:
         place = 1000 if file.endswith(".bin") else -40
@@ -88,9 +84,7 @@ def test_bytes_that_are_always_changed_refuse_each_form_of_model(
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-def test_a_changed_byte_of_the_base_spoils_no_model(
-    hub: StandInHub, undisturbed: Run, tmp_path: Path, lasting: bool
-) -> None:
+def test_a_changed_byte_of_the_base_spoils_no_model(hub, undisturbed, tmp_path, lasting):
     hub.behave()
     base = [("org/base", "model.safetensors")]
     hub.faults += flips(hub, base, nth=2, onward=lasting, after=70_001)
@@ -102,9 +96,7 @@ def test_a_changed_byte_of_the_base_spoils_no_model(
     assert all(done.vectors[id] == undisturbed.vectors[id] for id in done.vectors)
 
 
-def test_a_budget_leaves_models_unverified_until_they_are_read_whole(
-    hub: StandInHub, tmp_path: Path
-) -> None:
+def test_a_budget_leaves_models_unverified_until_they_are_read_whole(hub, tmp_path):
     hub.behave()
     budget = (*INDEX, "--budget", "10%")
     by_rows = run(tmp_path, *budget)
@@ -130,9 +122,7 @@ def test_a_budget_leaves_models_unverified_until_they_are_read_whole(
     assert third.vectors == by_rows.vectors
 
 
-def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(
-    hub: StandInHub, tmp_path: Path
-) -> None:
+def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(hub, tmp_path):
     hub.behave()
     budget = (*INDEX, "--budget", "10%")
     before = run(tmp_path, *budget)
@@ -146,7 +136,7 @@ def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(
     assert verified(tmp_path)["org/full"] == "unverified"
 
 
-def test_without_a_budget_each_byte_travels_once(hub: StandInHub, tmp_path: Path) -> None:
+def test_without_a_budget_each_byte_travels_once(hub, tmp_path):
     hub.behave()
     hub.log.clear()
 

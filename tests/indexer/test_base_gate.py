@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
-from deltadex.indexer.full_update import FIRST_LOOK, MIN_COSINE, THEN_EVERY, BaseGate
+from deltadex.indexer.updates import FIRST_LOOK, MIN_COSINE, THEN_EVERY, BaseGate
 
 
 def _add(gate, child, base):

@@ -2,13 +2,7 @@ import pytest
 import torch
 
 from deltadex.indexer import delta
-from deltadex.indexer.delta import (
-    DenseDelta,
-    LowRankDelta,
-    Scratch,
-    rounding_norm,
-    update_against,
-)
+from deltadex.indexer.delta import DenseDelta, LowRankDelta, Scratch, rounding_norm, update_against
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from deltadex.errors import RequestError
+from deltadex.indexer import factorise
 from deltadex.indexer.delta import DenseDelta, Scratch, update_against
-from deltadex.indexer.fingerprint import factorise
-from deltadex.indexer.parallel import choose_device
+from deltadex.indexer.job import choose_device
 
 
 def test_auto_takes_the_processor_where_there_is_nothing_else(monkeypatch):

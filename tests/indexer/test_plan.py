@@ -11,18 +11,20 @@ from hypothesis import strategies as st
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import RequestError, SourceError
+from deltadex.indexer.budget import WantedBytes
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.indexer.hub import RateLimit
-from deltadex.indexer.planning.catalog_bytes import catalog_bytes
-from deltadex.indexer.planning.hub_requests import LIMITS, minutes, stated_limits
-from deltadex.indexer.planning.run_hours import (
+from deltadex.indexer.plan_costs import (
+    LIMITS,
     PROCESSOR_NS,
     SLOT_S,
     START_S,
     RunHours,
+    catalog_bytes,
+    minutes,
     parse_bandwidth,
+    stated_limits,
 )
-from deltadex.indexer.wanted_bytes import WantedBytes
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +142,8 @@ def test_the_slowest_part_decides_the_hours_after_the_start(start, bandwidth, re
     hours = RunHours(start=start, bandwidth=bandwidth, requests=requests, processor=processor)
 
     assert hours.total == start + max(bandwidth, requests, processor)
-    assert hours.to_json()[hours.binds] == max(start, bandwidth, requests, processor)
+    document = hours.to_json()
+    assert document[document["binds"]] == max(start, bandwidth, requests, processor)
 
 
 @pytest.mark.parametrize(

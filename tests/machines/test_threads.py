@@ -11,7 +11,7 @@ ANSWERS = Path(__file__).parent / "answers.py"
 
 IN_NEW_THREADS = """
 from threadpoolctl import threadpool_info
-from deltadex.indexer.parallel import single_torch_thread, ordered
+from deltadex.indexer.job import single_torch_thread, ordered
 
 def openmp_threads(_):
     return [pool["num_threads"] for pool in threadpool_info() if "torch" in pool["filepath"]]

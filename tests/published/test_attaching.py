@@ -15,7 +15,7 @@ import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import BadFilter, BadIndex, RequestError, UnknownModel
 from deltadex.records import Recipe
-from deltadex.store import Catalog
+from deltadex.store import BaseRecord, Catalog
 from deltadex.store.published.checked_file import BLOCK, CheckedFile
 
 
@@ -163,11 +163,11 @@ def test_an_index_of_another_recipe_or_base_is_not_searched(tmp_path, index, cap
 
 def test_a_base_of_other_shapes_is_not_searched(tmp_path, index):
     with Catalog.open(tmp_path / "theirs.duckdb") as catalog:
-        catalog.save_base(BASE, None, None, {"shapes": {"encoder.0.q": [4, 4]}})
+        catalog.save_base(BaseRecord(base=BASE, shapes={"encoder.0.q": (4, 4)}))
     publish(tmp_path / "theirs.duckdb", index)
     fill(tmp_path / "mine.duckdb", family(2, first=50))
     with Catalog.open(tmp_path / "mine.duckdb") as catalog:
-        catalog.save_base(BASE, None, None, {"shapes": {"encoder.0.q": [8, 4]}})
+        catalog.save_base(BaseRecord(base=BASE, shapes={"encoder.0.q": (8, 4)}))
     with dx.open(tmp_path / "mine.duckdb") as db:
         db.attach(index)
 

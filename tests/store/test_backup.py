@@ -14,7 +14,7 @@ from processes import HOLDER, process, said
 from deltadex.errors import RequestError, StoreFull
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog
+from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
 from deltadex.store.care.manifest import manifest_path, read_manifest
@@ -87,7 +87,9 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
                 seconds=0.0,
             )
         )
-        catalog.save_base("base", "r", "bert", {"q": [4, 3]})
+        catalog.save_base(
+            BaseRecord(base="base", revision="r", architecture="bert", shapes={"q": (4, 3)})
+        )
         catalog.listings("base").save("base", [{"id": "x"}])
         catalog.studies(catalog.model("m1").key).save("rank", {"a": 1}, {"b": 2})
 

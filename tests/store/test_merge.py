@@ -11,7 +11,7 @@ from merges import contents, counts, merge, refused, write
 from outcomes import OTHER, RECIPE, indexed, linear, unit
 
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog, merge_catalogs
+from deltadex.store import BaseRecord, Catalog, merge_catalogs
 from deltadex.store.care.merging import merge as merge_module
 
 
@@ -19,7 +19,11 @@ def test_a_merge_into_nothing_is_a_copy(a, b):
     x = indexed("x", seed=1, notes=("odd",), verified="crc")
     write(b, x, indexed("y", seed=2, recipe=OTHER), refused("z"))
     with Catalog.open(b) as catalog:
-        catalog.save_base("base", "r", "bert", {"shapes": {"encoder.0.q": [4, 3]}})
+        catalog.save_base(
+            BaseRecord(
+                base="base", revision="r", architecture="bert", shapes={"encoder.0.q": (4, 3)}
+            )
+        )
         catalog.studies(catalog.model("x").key).save("rank", {"a": 1}, {"b": 2})
 
     document = merge(a, b)

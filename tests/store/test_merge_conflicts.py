@@ -5,7 +5,7 @@ import pytest
 from merges import counts, merge, write
 from outcomes import OTHER, RECIPE, indexed, unit
 
-from deltadex.store import Catalog
+from deltadex.store import BaseRecord, Catalog
 
 
 def test_other_weights_stay_out_and_are_reported_with_both(a, b):
@@ -86,9 +86,15 @@ def test_labels_are_filled_and_never_overruled(a, b, mine, theirs, dataset, conf
 
 def test_families_are_joined_and_contradictions_reported(a, b):
     with Catalog.open(a) as one, Catalog.open(b) as two:
-        one.save_base("base", None, "bert", {"shapes": {"q": [4, 3], "k": [4, 3]}, "layout": []})
-        two.save_base("base", "r", "bert", {"shapes": {"q": [4, 9], "v": [4, 3]}})
-        two.save_base("more", None, None, {})
+        one.save_base(
+            BaseRecord(base="base", architecture="bert", shapes={"q": (4, 3), "k": (4, 3)})
+        )
+        two.save_base(
+            BaseRecord(
+                base="base", revision="r", architecture="bert", shapes={"q": (4, 9), "v": (4, 3)}
+            )
+        )
+        two.save_base(BaseRecord(base="more"))
 
     document = merge(a, b)
 
@@ -98,7 +104,7 @@ def test_families_are_joined_and_contradictions_reported(a, b):
     with Catalog.open(a) as catalog:
         assert catalog.bases() == ["base", "more"]
         family = catalog.base("base")
-        assert family.slots["shapes"] == {"k": [4, 3], "q": [4, 3], "v": [4, 3]}
+        assert family.shapes == {"k": (4, 3), "q": (4, 3), "v": (4, 3)}
         assert (family.revision, family.architecture) == ("r", "bert")
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from tiny_task_models import make_examples, tiny_task_model
 from torch import nn
 
+from deltadex.indexer import Factors
 from deltadex.indexer.architecture import Placement
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
-from deltadex.indexer.fingerprint import Factors, make_recipe
+from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Slot
 from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
 from deltadex.training_data.gradients import (

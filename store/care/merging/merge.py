@@ -163,12 +163,13 @@ def _merge_source(writing: Session, source: Source, counts: Counts, tracked: Tra
 def merge_families(target: Session, source: Source) -> list[Conflict]:
     """Bring what the source knows of bases into the target."""
     conflicts = []
-    for base in select_bases(source.session):
+    stored = "SELECT base FROM families ORDER BY base"
+    held = target.execute(stored)
+    for row in source.session.execute(stored):
+        (base,) = row
         theirs, ours = select_base(source.session, base), select_base(target, base)
-        if theirs is None:
-            continue
         joined, differ = joined_base(ours, theirs)
-        if joined != ours:
+        if joined != ours or row not in held:
             replace_base(target, joined)
         if differ:
             conflicts.append(

@@ -109,29 +109,22 @@ def labels_differ(ours: Row, theirs: Row) -> bool:
     )
 
 
-def joined_base(ours: BaseRecord | None, theirs: BaseRecord) -> tuple[BaseRecord, dict[str, Any]]:
+def joined_base(ours: BaseRecord, theirs: BaseRecord) -> tuple[BaseRecord, dict[str, Any]]:
     """What both know of a base, and what they contradict each other in: name → (ours, theirs)."""
-    if ours is None:
-        return theirs, {}
     differ: dict[str, Any] = {}
     for name in ("revision", "architecture"):
         pair = (getattr(ours, name), getattr(theirs, name))
         if None not in pair and pair[0] != pair[1]:
             differ[name] = pair
-    shapes, others = (dict(f.slots.get("shapes", {})) for f in (ours, theirs))
-    for slot in sorted(shapes.keys() & others.keys()):
-        if shapes[slot] != others[slot]:
-            differ[slot] = (shapes[slot], others[slot])
-    known = ours.slots.get("layout", [])
-    more = [block for block in theirs.slots.get("layout", []) if block not in known]
-    slots = {**theirs.slots, **ours.slots, "shapes": dict(sorted({**others, **shapes}.items()))}
-    if known or more:
-        slots["layout"] = sorted([*known, *more])
+    for slot in sorted(ours.shapes.keys() & theirs.shapes.keys()):
+        if ours.shapes[slot] != theirs.shapes[slot]:
+            differ[slot] = (list(ours.shapes[slot]), list(theirs.shapes[slot]))
     joined = BaseRecord(
         base=ours.base,
         revision=ours.revision or theirs.revision,
         architecture=ours.architecture or theirs.architecture,
-        slots=slots,
+        shapes=dict(sorted({**theirs.shapes, **ours.shapes}.items())),
+        layout=tuple(sorted({*ours.layout, *theirs.layout})),
     )
     return joined, differ
 

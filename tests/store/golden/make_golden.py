@@ -18,7 +18,7 @@ import numpy as np
 import deltadex
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Refused, Slot, SlotStats
 from deltadex.search import StoredQuery, evaluate, find_similar
-from deltadex.store import Catalog
+from deltadex.store import BaseRecord, Catalog
 
 HERE = Path(__file__).parent
 BASE, OTHER_BASE = "example/base-tiny", "example/base-other"
@@ -77,8 +77,15 @@ def answered(catalog: Catalog) -> dict[str, object]:
 
 
 def _fill(catalog: Catalog) -> None:
-    slots = {"shapes": {"encoder.0.q": [4, 3]}, "layout": [["encoder", "q", 2]]}
-    catalog.save_base(BASE, "abc123", "TinyModel", slots)
+    catalog.save_base(
+        BaseRecord(
+            base=BASE,
+            revision="abc123",
+            architecture="TinyModel",
+            shapes={"encoder.0.q": (4, 3)},
+            layout=(("encoder", "q", 2),),
+        )
+    )
     for number, id in enumerate(("a/rot-0", "a/rot-1", "b/blau-0", "b/blau-ü 1", "c/unlabelled")):
         dataset = id.partition("/")[2].partition("-")[0] if "-" in id else None
         catalog.record(_indexed(id, number, dataset, recipes=(SKETCH, MEAN)))
@@ -148,8 +155,10 @@ def _unit(shared: np.random.Generator, own: np.random.Generator, dim: int) -> np
 
 def _family(catalog: Catalog, base: str) -> dict[str, object]:
     family = catalog.base(base)
-    known = (family.revision, family.architecture, dict(family.slots)) if family else None
-    return {"base": base, "known": list(known) if known else None}
+    if family == BaseRecord(base=base):
+        return {"base": base, "known": None}
+    slots = {"shapes": dict(family.shapes), "layout": family.layout}
+    return {"base": base, "known": [family.revision, family.architecture, slots]}
 
 
 def _slot(stats: SlotStats) -> list[object]:

@@ -10,7 +10,7 @@ import torch
 from beside import end, fill
 from services import API, adapter_files, served
 
-from deltadex.indexer.model import NO_MEMORY, refusal
+from deltadex.indexer.run import NO_MEMORY, refusal
 
 WATCHED = """
 import json, sys

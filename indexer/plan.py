@@ -1,32 +1,51 @@
-"""A plan: what indexing a family would read, refuse, request and store, and how long it takes."""
+"""A plan: what indexing a family would read, refuse, request and store, and how long it takes.
+
+Made from listings, small files and headers alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import islice
+from typing import Any
 
-from ...errors import REASONS
-from ...store import Catalog
-from ..base import REMOTE_MEMORY
-from ..hub import RequestKind
-from ..options import IndexOptions
-from ..parallel import cpu_count
-from ..wanted_bytes import WantedBytes
-from .catalog_bytes import CatalogBytes, catalog_bytes
-from .hub_requests import LIMITS, Limits, RequestRule, minutes, stated_limits
-from .member_sizes import SizedMember, size_members
-from .preparation import Preparation, Track, prepare
-from .run_hours import (
+from ..errors import REASONS, BaseError, ModelError, SourceError
+from ..records import Recipe
+from ..store import Catalog, PartFolder
+from .base import REMOTE_MEMORY, Base, BaseWeights, wanted_base
+from .budget import WantedBytes
+from .checkpoint import FEW_BYTES
+from .family import Member, read_labels, refuse_strangers
+from .fan_out import share_of
+from .hub import ListingMemory, RequestKind, WalkCounts
+from .index import list_members, meant_base, nothing_found, run_recipes
+from .job import cpu_count
+from .options import IndexOptions
+from .plan_costs import (
     ADAPTER_SLOTS,
+    LIMITS,
     PROCESSOR_NS,
     REQUEST_S,
     SLOT_S,
     START_S,
+    CatalogBytes,
+    Limits,
     RunHours,
+    SizedMember,
+    catalog_bytes,
+    count_requests,
+    minutes,
     parse_bandwidth,
+    size_members,
+    stated_limits,
 )
+from .run import Report
+
+Track = Callable[[Iterable[Member]], Iterable[Member]]
+
 
 EXAMPLES = 3
 """Models that are named beside the count of those with the same code."""
@@ -46,15 +65,54 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
         SourceError, BaseError, RequestError: as `index_family`.
     """
     bits_per_s = parse_bandwidth(bandwidth)
-    ready = prepare(catalog, options, track)
-    base_bytes = ready.weights.checkpoint.bytes_total if ready.weights else 0
+    base = meant_base(catalog, options)
+    walk = WalkCounts() if options.hub else None
+    memory: ListingMemory = catalog.listings(base.name)
+    if catalog.read_only:
+        memory = _Unsaved(memory)
+    options.selection.require_hub(is_hub=options.hub)
+    unlimited = replace(options, limit=None, exclude=(), min_downloads=None)
+    members, excluded = _split(track(list_members(unlimited, base, memory, walk)), options)
+    if not members:
+        raise SourceError(nothing_found(options, base, walk or WalkCounts(), catalog))
+    weights, failure = None, None
+    if base.folder is not None or any(not m.is_adapter and m.refusal is None for m in members):
+        base.plan = FEW_BYTES
+        try:
+            weights = base.weights()
+        except BaseError as err:
+            failure = str(err)
+    if options.labels is not None:
+        labels = read_labels(Path(options.labels))
+        members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
+    wanted = wanted_base(base)
+    members = [refuse_strangers(member, wanted) for member in members]
+    recipes, _ = run_recipes(catalog, base, members, options)
+    members = share_of(members, options.share)
+    known = catalog.known(base.name)
+    if options.parts is not None:
+        known |= PartFolder(str(options.parts)).known(base.name)
+    earlier = Report(base=base.name, recipes=recipes)
+    fresh = earlier.unread(members, known, options)
+    if failure is not None:
+        no_base = ModelError("needs-base", failure)
+        fresh = [m if m.is_adapter or m.refusal else replace(m, refusal=no_base) for m in fresh]
+    base_bytes = weights.checkpoint.bytes_total if weights else 0
     return Plan(
-        ready=ready,
+        base=base,
+        weights=weights,
+        base_failure=failure,
+        recipes=recipes,
+        share=1.0 if options.verify else recipes[0].share,
+        earlier=earlier,
+        listed=len(members) + excluded,
+        excluded=excluded,
+        walk=walk,
         budget=options.budget,
-        sized=size_members(ready.fresh, ready.base.session, base_bytes),
+        sized=size_members(fresh, base.session, base_bytes),
         bandwidth=bits_per_s,
         workers=options.workers or 1,
-        stored_slots=len(catalog.shapes(ready.base.name)),
+        stored_slots=len(catalog.shapes(base.name)),
     )
 
 
@@ -63,12 +121,21 @@ class Plan:
     """A run that has not begun.
 
     Attributes:
+        weights: The base's, opened; None where they cannot be, for the reason `base_failure`.
+        earlier: What is said of members that need not be read: unchanged, or refused before.
+        walk: Of the Hub; None for other sources.
         sized: Members that are new or changed, refused ones included.
-        bandwidth: Bits a second of each worker.
-        stored_slots: Of the family's models in the catalog.
     """
 
-    ready: Preparation
+    base: Base
+    weights: BaseWeights | None
+    base_failure: str | None
+    recipes: Sequence[Recipe]
+    share: float
+    earlier: Report
+    listed: int
+    excluded: int
+    walk: WalkCounts | None
     budget: str | None
     sized: Sequence[SizedMember]
     bandwidth: float
@@ -84,12 +151,12 @@ class Plan:
     def refused(self) -> list[tuple[str, str]]:
         """Id and code of every member that would not be."""
         new = [(e.member.record.id, e.member.refusal.code) for e in self.sized if e.member.refusal]
-        return new + [(row.model.id, row.code) for row in self.ready.earlier.refused]
+        return new + [(row.model.id, row.code) for row in self.earlier.refused]
 
     @cached_property
     def rule(self) -> WantedBytes:
         """What is read of each model."""
-        return WantedBytes.by(self.ready.weights, self.ready.share)
+        return WantedBytes.by(self.weights, self.share)
 
     @property
     def bytes_to_read(self) -> int:
@@ -103,7 +170,7 @@ class Plan:
     @property
     def fetches_base(self) -> bool:
         """Whether a base that is not on this disk is needed."""
-        weights = self.ready.weights
+        weights = self.weights
         return self.n_full > 0 and weights is not None and not weights.checkpoint.concurrent
 
     @property
@@ -116,13 +183,13 @@ class Plan:
     @cached_property
     def requests(self) -> dict[RequestKind, int]:
         """Requests to the Hub for the models and the base; the listing is there."""
-        traffic = self.ready.base.session.traffic
-        rule = RequestRule(small_file=2 if traffic.redirects_small_files else 1)
-        requests = rule.of_models(entry.member for entry in self.to_read)
+        traffic = self.base.session.traffic
+        small_file = 2 if traffic.redirects_small_files else 1
+        requests = count_requests((entry.member for entry in self.to_read), small_file)
         if self.fetches_base:
             requests["api"] += 1
-            requests["resolve"] += 1 + rule.small_file
-        if self.ready.walk is not None:
+            requests["resolve"] += 1 + small_file
+        if self.walk is not None:
             requests["api"] += 1
         return requests
 
@@ -132,7 +199,7 @@ class Plan:
         remote = sum(_wanted(self.rule, e) for e in self.to_read if e.member.hub is not None)
         base_bytes = self.rule.of_base if self.fetches_base else 0
         a_worker = (remote + self.base_again) / self.workers + base_bytes
-        weights = self.ready.weights
+        weights = self.weights
         placements = weights.placed.placements if weights else ()
         parameters = sum(p.shape[0] * p.shape[1] for p in placements) * self.rule.share
         n_slots = self.disk.slots or ADAPTER_SLOTS
@@ -152,24 +219,23 @@ class Plan:
     def disk(self) -> CatalogBytes:
         """What the catalog grows by, if every model has every slot."""
         slots, layers = self.stored_slots, 0
-        if self.ready.weights is not None:
-            placed = {p.slot for p in self.ready.weights.placed.placements}
+        if self.weights is not None:
+            placed = {p.slot for p in self.weights.placed.placements}
             slots, layers = len(placed), len({(slot.stack, slot.layer) for slot in placed})
-        return catalog_bytes(self.ready.recipes, len(self.to_read), slots, layers)
+        return catalog_bytes(self.recipes, len(self.to_read), slots, layers)
 
     def to_json(self) -> dict[str, object]:
         """The document of `deltadex plan --json`."""
-        ready = self.ready
         return {
-            "base": ready.base.name,
-            "recipe": ready.recipes[0].name,
-            "recipes": [recipe.id for recipe in ready.recipes],
+            "base": self.base.name,
+            "recipe": self.recipes[0].name,
+            "recipes": [recipe.id for recipe in self.recipes],
             "budget": self.budget,
-            "share": ready.share,
+            "share": self.share,
             "models": {
-                "listed": ready.listed,
-                "excluded": ready.excluded,
-                "in_catalog": ready.earlier.unchanged,
+                "listed": self.listed,
+                "excluded": self.excluded,
+                "in_catalog": self.earlier.unchanged,
                 "refused": len(self.refused),
                 "to_read": len(self.to_read),
             },
@@ -177,7 +243,7 @@ class Plan:
             "refused": self._refusals(),
             "bytes": self._bytes(),
             "requests": self._requests(),
-            "walk": None if ready.walk is None else asdict(ready.walk),
+            "walk": None if self.walk is None else asdict(self.walk),
             "hours": {
                 "workers": self.workers,
                 "bandwidth_bits_per_s": self.bandwidth,
@@ -189,7 +255,6 @@ class Plan:
         }
 
     def _groups(self) -> list[dict[str, object]]:
-        """A row for each kind and format of the models that would be read."""
         groups: dict[tuple[str, str], list[SizedMember]] = defaultdict(list)
         for entry in self.to_read:
             groups[entry.kind, entry.format].append(entry)
@@ -206,7 +271,6 @@ class Plan:
         ]
 
     def _refusals(self) -> list[dict[str, object]]:
-        """A row for each code, the most frequent first."""
         ids: dict[str, list[str]] = defaultdict(list)
         for id, code in self.refused:
             ids[code].append(id)
@@ -222,7 +286,7 @@ class Plan:
         ]
 
     def _bytes(self) -> dict[str, object]:
-        whole = WantedBytes.by(self.ready.weights, 1.0)
+        whole = WantedBytes.by(self.weights, 1.0)
         return {
             "files": sum(entry.bytes for entry in self.to_read),
             "to_read": self.bytes_to_read,
@@ -233,13 +297,13 @@ class Plan:
         }
 
     def _limits(self) -> Limits:
-        session = self.ready.base.session
+        session = self.base.session
         return stated_limits(session.traffic.limits, has_token=session.has_token)
 
     def _requests(self) -> dict[str, object]:
         account, limits = self._limits()
         return {
-            "plan": self.ready.base.session.traffic.counts,
+            "plan": self.base.session.traffic.counts,
             "run": self.requests,
             "limits": {kind: asdict(limit) for kind, limit in limits.items()},
             "limits_of": account,
@@ -250,7 +314,6 @@ class Plan:
         }
 
     def _notes(self) -> list[str]:
-        """What the numbers do not say."""
         notes = []
         unknown = sum(entry.origin == "unknown" for entry in self.to_read)
         if unknown:
@@ -260,13 +323,13 @@ class Plan:
             notes.append(f"{unnamed} adapters name no base: their shapes decide when they are read")
         if not self.disk.slots:
             notes.append("the base is not read, so that slots and their disk are not known")
-        if self.ready.base_failure is not None:
-            notes.append(f"the base cannot be opened: {self.ready.base_failure}")
+        if self.base_failure is not None:
+            notes.append(f"the base cannot be opened: {self.base_failure}")
         if self.base_again:
             notes.append("the base is larger than what stays in memory: download it first")
         if any(entry.member.hub is not None for entry in self.to_read):
             notes.append("copies of an indexed model are not read; a listing does not show them")
-        walk = self.ready.walk
+        walk = self.walk
         if walk is not None and walk.uncounted:
             notes.append(
                 f"the Hub does not say how many children a model has: {walk.uncounted} models "
@@ -285,3 +348,31 @@ class Plan:
 
 def _wanted(rule: WantedBytes, entry: SizedMember) -> int:
     return rule.of("adapter" if entry.kind == "adapter" else "full", entry.bytes)
+
+
+def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:
+    n_seen = 0
+
+    def counted() -> Iterable[Member]:
+        nonlocal n_seen
+        for member in members:
+            n_seen += 1
+            yield member
+
+    chosen = list(islice(options.selection.chosen(counted()), options.limit))
+    return chosen, n_seen - len(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaved:
+    """What a catalog remembers of a walk, and what only this process does."""
+
+    stored: ListingMemory
+    held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def load(self, parent: str) -> list[dict[str, Any]] | None:
+        held = self.held.get(parent)
+        return self.stored.load(parent) if held is None else held
+
+    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
+        self.held[parent] = models

@@ -1,19 +1,44 @@
-"""Leases: which models one task reads, and the part that it makes of them."""
+"""Leases: which models one machine or task reads, and the part that it makes of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from ...errors import RequestError
 from ...records import Indexed, ModelRecord, Outcome, Recipe, Refused
-from ...store import Part
+from ...store import Catalog, Part, PartFolder
 from ..family import Member
-from ..hub import stated_bytes
 from ..job import Job
-from ..run import read_members
+from ..options import IndexOptions
+from ..run import Progress, Report, read_members
+
+log = logging.getLogger(__name__)
+
+_SPELLING = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
+
+
+def share_of(members: Sequence[Member], text: str | None) -> list[Member]:
+    """The members of the share that `3/16` means; all without. One's share depends on its id alone.
+
+    Raises:
+        RequestError: the text means none.
+    """
+    if text is None:
+        return list(members)
+    match = _SPELLING.fullmatch(text.strip())
+    number, of = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= of:
+        raise RequestError(f"share {text!r}: expected N/OF with N from 1 to OF, such as 3/16")
+    digests = (hashlib.sha256(member.record.id.encode()).digest() for member in members)
+    shares = (int.from_bytes(digest[:8], "big") % of for digest in digests)
+    return [member for member, n in zip(members, shares, strict=True) if n == number - 1]
+
 
 REFUSED_AT_ONCE, ADAPTERS_AT_ONCE = 256, 16
 """Models of one lease that are refused unread, or are adapters. A full checkpoint has a lease of
@@ -26,7 +51,6 @@ class Lease:
 
     Attributes:
         id: Depends on the models, their files and the recipes: the same work has the same name.
-        bytes: Of their files, as far as it is known.
     """
 
     id: str
@@ -34,7 +58,7 @@ class Lease:
 
     @property
     def bytes(self) -> int:
-        return sum(map(_file_bytes, self.members))
+        return sum(member.stated_bytes for member in self.members)
 
     def halves(self, recipes: Sequence[Recipe]) -> list[Lease]:
         """Two leases of half the models."""
@@ -53,18 +77,14 @@ class Lease:
         return cls(hashlib.sha256(body.encode()).hexdigest()[:16], tuple(members))
 
 
-def _file_bytes(member: Member) -> int:
-    if member.hub is not None:
-        return stated_bytes(member.hub) or 0
-    return member.record.bytes_total
-
-
 def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lease]:
     """All members, in their order, as leases."""
     batch: list[Member] = []
     share = 0.0
     for member in members:
-        weight = _share_of_lease(member)
+        weight = 1 / ADAPTERS_AT_ONCE if member.is_adapter else 1.0
+        if member.refusal is not None:
+            weight = 1 / REFUSED_AT_ONCE
         if batch and share + weight > 1.0:
             yield Lease.of(batch, recipes)
             batch, share = [], 0.0
@@ -74,21 +94,15 @@ def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lea
         yield Lease.of(batch, recipes)
 
 
-def _share_of_lease(member: Member) -> float:
-    if member.refusal is not None:
-        return 1 / REFUSED_AT_ONCE
-    return 1 / ADAPTERS_AT_ONCE if member.is_adapter else 1.0
-
-
 def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
     """The outcomes of a lease's models, in their order."""
     outcomes: dict[str, Outcome] = {}
     fetched = job.base.bytes_fetched
 
     def copy(model: ModelRecord) -> Indexed:
-        twin = outcomes[model.duplicate_of or ""]
-        assert isinstance(twin, Indexed)
-        return replace(twin, model=model.as_copy_of(twin.model), bytes_read=0, seconds=0.0)
+        original = outcomes[model.duplicate_of or ""]
+        assert isinstance(original, Indexed)
+        return replace(original, model=model.as_copy_of(original.model), bytes_read=0, seconds=0.0)
 
     for outcome in read_members(lease.members, job, workers, {}, copy):
         outcomes[outcome.model.id] = outcome
@@ -115,3 +129,35 @@ def part_of(lease: Lease, job: Job, outcomes: Iterable[Outcome], base_bytes: int
         base_bytes=base_bytes,
         written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     )
+
+
+def write_parts(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    options: IndexOptions,
+    workers: int,
+    progress: Progress | None = None,
+) -> Report:
+    """Fingerprint what is neither known nor in a part, and write it as parts, lease by lease.
+
+    A kill loses the lease at hand; the same call goes on after it.
+    """
+    report = Report.of(job)
+    assert options.parts is not None
+    folder = PartFolder(str(options.parts))
+    known = {**catalog.known(job.base.name), **folder.known(job.base.name)}
+    fresh = report.unread(members, known, options)
+    if report.relabelled:
+        log.warning(
+            "%d models are read already, and their parts keep the labels that they have: "
+            "give --labels again to `deltadex index` on the merged catalog",
+            len(report.relabelled),
+        )
+    report.begin(fresh, progress, job)
+    for lease in leases(fresh, job.recipes):
+        part = read_lease(lease, job, workers)
+        folder.write(part)
+        for outcome in part.outcomes:
+            report.add(outcome, progress)
+    return report.end(job.base.bytes_fetched)
