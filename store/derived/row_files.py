@@ -73,6 +73,9 @@ MADV_POPULATE_READ = 22
 SPARE_BYTES = 1 << 30
 """Left free on the disk."""
 
+CLAIMED_WITHIN_S = 0.01
+"""How long another process that adds traits is waited for."""
+
 MOST_TRAIT_BYTES = 4 << 30
 """Of the rows of traits; later ones are not kept."""
 
@@ -202,20 +205,18 @@ class Rows:
         """Whether rows of a column that were read have their checksums."""
         entries = self.entries[places]
         sums: UInt64[np.ndarray, " places"] = entries["sums"][:, list(self.columns).index(ending)]
-        return sums == checksums(self.identity(ending), rows, places, entries)
+        is_right: Bool[np.ndarray, " places"] = np.equal(
+            sums, checksums(self.identity(ending), rows, places, entries)
+        )
+        return is_right
 
     def identity(self, ending: str) -> bytes:
         """What tells a file from those of other families, recipes and slots."""
         return xxhash.xxh3_64_digest(f"{self.path.stem}\n".encode() + self.header) + ending.encode()
 
-    def append(
-        self,
-        keys: Int64[np.ndarray, " rows"],
-        values: Mapping[str, np.ndarray],
-        sources: Int64[np.ndarray, " rows"] | int = 0,
-    ) -> Rows:
+    def append(self, keys: Int64[np.ndarray, " rows"], values: Mapping[str, np.ndarray]) -> Rows:
         """Write rows behind these; raises `OSError` where the system refuses."""
-        self.write(np.arange(len(self.keys), len(self.keys) + len(keys)), keys, values, sources)
+        self.write(len(self.keys) + np.arange(len(keys)), keys, values)
         return Rows.read(self.path, self.header, self.columns, self)
 
     def write(
@@ -441,7 +442,7 @@ class SketchFile:
     def bring_into_memory(self) -> None:
         """Load the sketches into memory, where the system can: otherwise the first search waits
         for every page."""
-        mapped = getattr(self._content[1].arrays.get(".sketches"), "_mmap", None)
+        mapped: Any = getattr(self._content[1].arrays.get(".sketches"), "_mmap", None)
         if hasattr(mapped, "madvise"):
             with contextlib.suppress(OSError):
                 mapped.madvise(MADV_POPULATE_READ)
@@ -571,14 +572,15 @@ class TraitFile:
         checksums: Int64[np.ndarray, " keys"],
         rows: Float64[np.ndarray, "keys numbers"],
     ) -> None:
-        """Add rows, unless another process adds some now or the system refuses."""
+        """Add rows, unless another process goes on adding some or the system refuses."""
         try:
-            with self._lock, self._claim.acquire(timeout=0):
+            with self._lock, self._claim.acquire(CLAIMED_WITHIN_S, poll_interval=0.001):
                 before = self._refreshed()
                 if before.inode < 0:
                     before = Rows.empty(self._path, self._header, self._columns)
                 if before.arrays[".traits"].nbytes + rows.nbytes <= MOST_TRAIT_BYTES:
-                    self._rows = before.append(keys, {".traits": rows}, checksums)
+                    places = len(before.keys) + np.arange(len(keys))
+                    before.write(places, keys, {".traits": rows}, checksums)
         except (OSError, Timeout, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)
 
