@@ -57,8 +57,8 @@ PHASES: Sequence[tuple[str, str, str]] = (
     ("store.catalog", "Catalog.close", "closing"),
     ("indexer.run", "fingerprint_member", "reading"),
     ("store.derived.index", "_save", "saving the index"),
-    ("store.derived.row_files", "SketchFile._append", "writing sketches"),
-    ("store.derived.row_files", "SketchFile._clear", "emptying sketches"),
+    ("store.derived.row_files", "Rows.append", "writing sketches"),
+    ("store.derived.row_files", "Rows.empty", "emptying sketches"),
     ("store.care.backup", "_fill", "copying"),
 )
 

@@ -437,7 +437,7 @@ class SketchFile:
                 rows = rows.append(*_fetch(session, recipe, some, slots))
                 self._content = shapes, rows
         except OSError as err:
-            raise StoreFull(f"{self._path}: {err.strerror}") from err
+            raise StoreFull(f"{self._path.with_suffix('.sketches')}: {err.strerror}") from err
 
     def bring_into_memory(self) -> None:
         """Load the sketches into memory, where the system can: otherwise the first search waits
