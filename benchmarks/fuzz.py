@@ -57,8 +57,8 @@ with instrumented():
     from deltadex.indexer.family import Wanted, read_labels, refuse_strangers
     from deltadex.indexer.family.card import card_bases, label_of, split_card
     from deltadex.indexer.family.sources import listed_members, read_member
-    from deltadex.store.sharing.note import Gone, note_path, read_note
-    from deltadex.store.sharing.wire import Link
+    from deltadex.store.sharing.beside import Gone, holder_path, read_holder
+    from deltadex.store.sharing.remote import Link
 
 PLACE = Path(tempfile.mkdtemp(prefix="deltadex-fuzz-"))
 TENSORS = {
@@ -212,8 +212,8 @@ def torch_archive(data: bytes) -> object:
 
 
 def holder_note(data: bytes) -> object:
-    write(note_path(PLACE / "catalog"), data)
-    return read_note(PLACE / "catalog")
+    write(holder_path(PLACE / "catalog"), data)
+    return read_holder(PLACE / "catalog")
 
 
 def wire(data: bytes) -> object:

@@ -33,7 +33,7 @@ from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Recipe
 from deltadex.store import Catalog
 from deltadex.store.session import Session
-from deltadex.store.tables.vectors import ensure_table
+from deltadex.store.tables.outcomes import ensure_table
 
 BASE = "synthetic/base"
 DATASETS = ("imdb", "stanfordnlp/sst2", "nyu-mll/glue mrpc", "tatsu-lab/alpaca", "squad_v2")

@@ -25,11 +25,11 @@ from deltadex.indexer.fingerprint import make_recipe
 from deltadex.search.neighbours import CANDIDATES
 from deltadex.search.vector_scores import PooledMeans
 from deltadex.store import Catalog, FamilyView, export_vectors, parse_target, use_exported
-from deltadex.store.derived import shortlist
-from deltadex.store.derived.candidates import CandidateIndex
+from deltadex.store.derived import index
 from deltadex.store.derived.index import SearchIndex
+from deltadex.store.qdrant.index import QdrantIndex
 from deltadex.store.session import Session
-from deltadex.store.tables.vectors import fetch_vectors_of
+from deltadex.store.tables.outcomes import fetch_vectors_of
 
 FILTERED_SHARE = 0.01
 
@@ -83,7 +83,7 @@ def _search(
     """Times and recall of every engine, with and without a filter."""
     view = catalog.family(BASE, recipe)
     start = time.perf_counter()
-    engines: dict[str, CandidateIndex] = {"FAISS, deltadex's default": view.index}
+    engines: dict[str, SearchIndex | QdrantIndex] = {"FAISS, deltadex's default": view.index}
     report["faiss_built_s"] = round(time.perf_counter() - start, 2)
     engines["FAISS flat"] = _flat(catalog, view)
     use_exported(catalog, target)
@@ -109,7 +109,7 @@ def _search(
 
 def _flat(catalog: Catalog, view: FamilyView) -> SearchIndex:
     """FAISS's flat index of a family of any size."""
-    before, shortlist.FLAT_UP_TO = shortlist.FLAT_UP_TO, len(view)
+    before, index.FLAT_UP_TO = index.FLAT_UP_TO, len(view)
     try:
         with closing(Session(catalog.access)) as session:
             return SearchIndex.of(
@@ -119,13 +119,13 @@ def _flat(catalog: Catalog, view: FamilyView) -> SearchIndex:
                 catalog.path.with_name("flat"),
             )
     finally:
-        shortlist.FLAT_UP_TO = before
+        index.FLAT_UP_TO = before
 
 
 def _measured(
-    index: CandidateIndex, flat: CandidateIndex, queries: Any, allowed: Any
+    index: SearchIndex | QdrantIndex, flat: SearchIndex, queries: Any, allowed: Any
 ) -> dict[str, float]:
-    def asked(n: int, of: CandidateIndex) -> tuple[list[float], list[Any]]:
+    def asked(n: int, of: SearchIndex | QdrantIndex) -> tuple[list[float], list[Any]]:
         times, answers = [], []
         for query in queries:
             start = time.perf_counter()

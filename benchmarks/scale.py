@@ -29,7 +29,7 @@ from deltadex.search.vector_scores import PooledMeans
 from deltadex.store import Catalog, FamilyView
 from deltadex.store.files import index_folder
 from deltadex.store.session import Session
-from deltadex.store.tables.vectors import ensure_table
+from deltadex.store.tables.outcomes import ensure_table
 
 BATCH = 10_000
 FIRST_KEY = 10

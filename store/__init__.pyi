@@ -1,13 +1,11 @@
 from .care.backup import Backup, back_up
-from .care.content_hash import content_sha256
 from .care.doctor import Finding, examine
-from .care.export import write_parquet, write_safetensors, write_tables
+from .care.export import content_sha256, write_parquet, write_safetensors, write_tables
 from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
 from .derived.index import SearchIndex
-from .derived.sketch_file import SketchFiles
+from .derived.row_files import SketchFiles, TraitFile
 from .derived.sketch_matrix import SketchMatrix
-from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import make_folder, write_atomically, write_user_file
 from .model_rows import block_dims
@@ -16,24 +14,33 @@ from .parts import Part, PartFolder, commit_part, save_family
 from .published.attached_index import (
     AttachedIndex,
     AttachedIndexes,
+    FolderSource,
+    IndexSource,
     attached_folder,
+    delete_unused,
+    fetch_index,
     published_copy,
 )
-from .published.card import is_licence
-from .published.fetching import FolderSource, IndexSource, delete_unused, fetch_index
-from .published.manifest import CARD, MANIFEST, Manifest, NullScale, PublishedFile, parse_manifest
-from .published.plain_text import may_be_public
-from .published.publication import Publication, Published, publish_index
-from .published.statistics import Statistics
+from .published.manifest import (
+    CARD,
+    MANIFEST,
+    Manifest,
+    NullScale,
+    PublishedFile,
+    may_be_public,
+    parse_manifest,
+)
+from .published.parts import Statistics
+from .published.publication import Publication, Published, is_licence, publish_index
 from .qdrant.engine_choice import use_exported
 from .qdrant.exporting import Exported, export_vectors
-from .qdrant.target import is_target, parse_target
+from .qdrant.points import is_target, parse_target
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog
-from .tables.attachments import Attachment
-from .tables.bases import BaseRecord
+from .tables.documents import Attachment
 from .tables.filters import Filters, ModelFilter
 from .tables.models import Known, Label, Labels, ModelRow, Page, Stored, may_record
+from .tables.recipes import BaseRecord
 
 __all__ = [
     "CARD",

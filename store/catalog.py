@@ -22,7 +22,6 @@ from ..records import (
 from .opening import Create, connect
 from .session import Session
 from .sharing import Access
-from .tables.bases import BaseRecord, replace_base, select_base, select_bases
 from .tables.documents import (
     Listings,
     Studies,
@@ -46,18 +45,22 @@ from .tables.models import (
     settle_copies,
 )
 from .tables.recipes import (
+    BaseRecord,
     choose_recipe,
     count_by_recipe,
     count_everything,
     mean_cost,
     rank_recipes,
+    replace_base,
+    select_base,
+    select_bases,
     select_recipes,
 )
 
 if TYPE_CHECKING:
     from .family import FamilyView
-    from .tables.attachments import Attachments
     from .tables.data_sets import DataSets
+    from .tables.documents import Attachments
 
 T = TypeVar("T")
 
@@ -236,7 +239,7 @@ class Catalog:
     @property
     def attachments(self) -> Attachments:
         """Published indexes that are searched beside the models."""
-        from .tables.attachments import Attachments
+        from .tables.documents import Attachments
 
         return Attachments(self._session)
 
@@ -333,7 +336,7 @@ class Catalog:
     def slots(self, key: int, recipe: str | None = None) -> list[SlotStats]:
         """What the model with this key changed, slot by slot; with the sketches of the recipe of
         that id."""
-        from .tables.slots import select_slots
+        from .tables.outcomes import select_slots
 
         return select_slots(self._session, key, recipe)
 
@@ -342,7 +345,7 @@ class Catalog:
     ) -> LinearSketch | None:
         """The linear sketch of a model's updates under the recipe of that id, or under the one that
         read most of the model; None where it has none."""
-        from .tables.linear_sketches import select_linear_sketch
+        from .tables.outcomes import select_linear_sketch
 
         return select_linear_sketch(self._session, self.stored(id, base).key, recipe)
 
@@ -452,7 +455,7 @@ class Catalog:
 
     def shapes(self, base: str) -> dict[Slot, tuple[int, int]]:
         """(out, in) of every slot that a model of the family changed."""
-        from .tables.slots import select_shapes
+        from .tables.outcomes import select_shapes
 
         return select_shapes(self._session, base)
 

@@ -18,14 +18,12 @@ from .files import derived_path
 from .session import Session
 from .tables.filters import Condition, Filters
 from .tables.models import Label, Labels, Stored, select_keys, select_labels
-from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
+from .tables.outcomes import count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
-    from .derived.candidates import CandidateIndex
     from .derived.index import SearchIndex
-    from .derived.sketch_file import SketchFile
+    from .derived.row_files import SketchFile, TraitFile
     from .derived.sketch_matrix import SketchMatrix
-    from .derived.trait_file import TraitFile
     from .qdrant.index import ExportedPoints, QdrantIndex
 
 log = logging.getLogger(__name__)
@@ -216,9 +214,6 @@ class FamilyView:
         Raises:
             KeyError: one was removed since.
         """
-        vectors = self._from_file(lambda file: file.vectors_at(self.keys, rows))
-        if vectors is not None:
-            return vectors
         return self.vectors(self.keys[rows])
 
     def by_id(
@@ -246,13 +241,13 @@ class FamilyView:
         return fetch_matrix(self._session, keys.tolist(), self.recipe)
 
     @property
-    def index(self) -> CandidateIndex:
+    def index(self) -> SearchIndex | QdrantIndex:
         """The models' vectors in FAISS; or in Qdrant, where the catalog was opened with an export.
 
         Raises:
             EngineError: Qdrant is not reached, or its export lacks too many models.
         """
-        from .qdrant.exported_families import ExportedFamilies
+        from .qdrant.index import ExportedFamilies
 
         points = self._session.access.derived(ExportedFamilies).of(self.base, self.recipe.id)
         return self._in_faiss() if points is None else self._in_qdrant(points)
@@ -329,9 +324,9 @@ class FamilyView:
             depends_on: A digest of everything that decides a row but the model itself.
             n_numbers: Of a row.
         """
-        from .derived.trait_file import TraitFile
+        from .derived.row_files import TraitFile
 
-        return TraitFile(self._file(".traits"), depends_on, n_numbers)
+        return TraitFile(self._file(".traitkeys"), depends_on, n_numbers)
 
     def write_sketch_file(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Bring the file of the family's sketches up to date; made, where there is none.
@@ -342,13 +337,13 @@ class FamilyView:
         Raises:
             StoreFull: the disk has no space for it; searches then read the catalog.
         """
-        from .derived.sketch_file import SketchFiles
+        from .derived.row_files import SketchFiles
 
         self._session.look(
             lambda: self._session.access.derived(SketchFiles).caught_up(
                 self.base,
                 self.recipe.id,
-                self._file(".sketches"),
+                self._file(".keys"),
                 lambda file: file.catch_up(self._session, self.base, self.recipe, goes_on),
             )
         )
@@ -356,18 +351,17 @@ class FamilyView:
     def _from_file(self, read: Callable[[SketchFile], T | None]) -> T | None:
         """What the file of sketches gives; None without one, and where rows of it are damaged,
         which are written again."""
-        from .derived.sketch_file import SketchFiles
-        from .derived.sketch_rows import DamagedRows
+        from .derived.row_files import DamagedRows, SketchFiles
 
         files = self._session.access.derived(SketchFiles)
-        file = files.of(self.base, self.recipe.id, self._file(".sketches"))
+        file = files.of(self.base, self.recipe.id, self._file(".keys"))
         if file is None:
             return None
         try:
             return read(file)
         except DamagedRows as err:
             n_rows = len(err.keys)
-            log.warning("%s: %d rows are damaged, and made again", self._file(".sketches"), n_rows)
+            log.warning("%s: %d rows are damaged, and made again", self._file(".keys"), n_rows)
             file.mend(self._session, self.recipe, err.keys)
             return None
 

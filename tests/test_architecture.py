@@ -55,7 +55,7 @@ MAY_IMPORT = {
 ONE_ROOM_KNOWS = {
     "duckdb": "store",
     "faiss": "store",
-    "fsspec": "store/parts",
+    "fsspec": "store/parts.py",
     "ray": "indexer/fan_out",
     "qdrant_client": "store/qdrant/server.py",
     "qdrant_edge": "store/qdrant/edge.py",

@@ -35,8 +35,8 @@ OPEN = "@open"
 
 LOWERED: Mapping[tuple[str, str], int] = {
     ("store.derived.index", "PERSIST_FROM"): 4,
-    ("store.derived.sketch_file", "AT_ONCE"): 2,
-    ("store.derived.sketch_file", "SPARE_BYTES"): 0,
+    ("store.derived.row_files", "AT_ONCE"): 2,
+    ("store.derived.row_files", "SPARE_BYTES"): 0,
     ("search.neighbours", "SKETCH_FILE_MIN_MODELS"): 4,
 }
 """For a small family to have the files that a large one has."""
@@ -57,8 +57,8 @@ PHASES: Sequence[tuple[str, str, str]] = (
     ("store.catalog", "Catalog.close", "closing"),
     ("indexer.run", "fingerprint_member", "reading"),
     ("store.derived.index", "_save", "saving the index"),
-    ("store.derived.sketch_file", "SketchFile._append", "writing sketches"),
-    ("store.derived.sketch_file", "SketchFile._clear", "emptying sketches"),
+    ("store.derived.row_files", "Rows.append", "writing sketches"),
+    ("store.derived.row_files", "Rows.empty", "emptying sketches"),
     ("store.care.backup", "_fill", "copying"),
 )
 

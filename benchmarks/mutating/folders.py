@@ -36,7 +36,7 @@ FOLDERS: Mapping[str, Folder] = {
     ),
     "filters": Folder(["store/tables/filters.py"], ["tests/store/test_filters.py"]),
     "index": Folder(
-        ["store/derived/index.py", "store/derived/shortlist.py"],
+        ["store/derived/index.py"],
         [
             "tests/store/test_index.py",
             "tests/store/test_search_index.py",

@@ -1,8 +1,9 @@
-"""A copy of a catalog, made while others read and write it, and a manifest of the copy."""
+"""What a backup was when it was written, in a file beside it: its models and its SHA-256."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -14,13 +15,68 @@ from typing import Any
 
 from ...errors import RequestError, StoreError, StoreFull
 from ..catalog import Catalog
-from ..files import abandoned, atomic_file, flush, refuse_links
-from ..opening import NEW, WRITING
+from ..files import abandoned, atomic_file, flush, refuse_links, write_atomically
+from ..opening import NEW, SCHEMA_VERSION, WRITING
 from ..recovery import log_path
-from ..schema import SCHEMA_VERSION
 from ..session import Session
-from .manifest import Manifest, manifest_path, write_manifest
 from .raw_file import sha256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupManifest:
+    """A backup as it was written.
+
+    Attributes:
+        models: Models of every status.
+        bytes: Size of the file.
+        sha256: Of the file, in hexadecimal.
+        commits: The catalog's commits until then: a copy that was written to has more.
+        schema_version: A copy that a later deltadex has opened has a later one.
+        made_at: UTC, in ISO 8601.
+    """
+
+    models: int
+    bytes: int
+    sha256: str
+    commits: int
+    schema_version: int
+    made_at: str
+
+
+def manifest_path(backup: Path) -> Path:
+    """Where the manifest of a backup is."""
+    return backup.with_name(backup.name + ".manifest.json")
+
+
+def write_manifest(backup: Path, manifest: BackupManifest) -> None:
+    """Write the manifest of a backup.
+
+    Raises:
+        StoreFull: the system refuses.
+    """
+    write_atomically(manifest_path(backup), json.dumps(asdict(manifest), indent=1).encode() + b"\n")
+
+
+def read_backup_manifest(backup: Path) -> BackupManifest | None:
+    """The manifest of a file; None where there is none.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        document = json.loads(manifest_path(backup).read_bytes())
+        return BackupManifest(
+            models=int(document["models"]),
+            bytes=int(document["bytes"]),
+            sha256=str(document["sha256"]),
+            commits=int(document["commits"]),
+            schema_version=int(document["schema_version"]),
+            made_at=str(document["made_at"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, KeyError, TypeError) as err:
+        raise ValueError(str(err)) from err
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +124,7 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
         leftover.unlink(missing_ok=True)
     with atomic_file(target) as temporary:
         models, commits = _copied(catalog, target, temporary)
-        manifest = Manifest(
+        manifest = BackupManifest(
             models=models,
             bytes=temporary.stat().st_size,
             sha256=sha256(temporary),

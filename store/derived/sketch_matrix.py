@@ -22,7 +22,7 @@ from ..sketch_codes import (
     sketch_bytes,
     squared_lengths,
 )
-from ..tables.slots import select_sketch_rows
+from ..tables.outcomes import select_sketch_rows
 
 FEW = 4
 """Models that are compared bit by bit; with more, codes become numbers and are multiplied."""

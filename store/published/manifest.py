@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from ...errors import BadIndex
 from ...records import Recipe
-from ..checked_fields import (
+from ..model_rows import (
     checked_count,
     checked_layout,
     checked_list,
@@ -23,8 +23,24 @@ from ..checked_fields import (
     checked_recipe,
     checked_text,
 )
-from .plain_text import LONGEST_TEXT
 from .vector_codes import Form, vector_bytes
+
+LONGEST_TEXT = 512
+"""Characters of an id, a label, a licence or a base's name."""
+
+_OWN_PATH = re.compile(r"^(?:[/~\\]|\.\.(?:[/\\]|$)|[A-Za-z]:[/\\]|file:)")
+_TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}")
+
+
+def is_plain(text: object) -> bool:
+    """Whether a text has a length that is kept, and only characters that a terminal shows."""
+    return isinstance(text, str) and 0 < len(text) <= LONGEST_TEXT and text.isprintable()
+
+
+def may_be_public(text: object) -> bool:
+    """Whether a plain text names no place of a machine, and holds no token."""
+    return is_plain(text) and not _OWN_PATH.match(str(text)) and not _TOKEN.search(str(text))
+
 
 FORMAT = 1
 MANIFEST = "deltadex-index.json"
@@ -277,3 +293,20 @@ def _dict(value: object) -> dict[str, Any]:
     if not isinstance(value, dict) or len(value) > 100_000:
         raise ValueError("shapes")
     return value
+
+
+def removal_hash(base: str, id: str) -> str:
+    """What an index remembers of a model that is left out: SHA-256 of base and id."""
+    return hashlib.sha256(f"{base}\n{id}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_removals(content: bytes) -> frozenset[str]:
+    """The hashes of the models that an index leaves out for good, from the file that lists them.
+
+    Raises:
+        BadIndex: it is no such list.
+    """
+    lines = content.split()
+    if not all(len(line) == 64 and line.isalnum() and line.isascii() for line in lines):
+        raise BadIndex("the list of removed models is not a list of hashes")
+    return frozenset(line.decode() for line in lines)

@@ -1,24 +1,139 @@
-"""A part of a published index: some models and their vectors, in one immutable Parquet file."""
+"""The files of a published index: parts, some models and their vectors in one immutable Parquet
+file, and what scores are normalised with. What is read of a file is what was fetched.
+
+SHA-256 of every file would take longer than a search. Each block has a checksum (XXH3, 64 bits),
+made when the file had its SHA-256 and kept beside it, which is compared whenever the block is read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from pyarrow import parquet
 
-from ...arrays import Float32, UInt8
+from ...arrays import Float32, Float64, Int64, UInt8, UInt64
 from ...errors import BadIndex, StoreFull
-from ..files import atomic_file
-from .checked_file import CheckedFile
-from .manifest import PublishedFile, sha256_of
-from .plain_text import LONGEST_TEXT, is_plain
+from ..files import atomic_file, write_atomically
+from .manifest import LONGEST_TEXT, Manifest, NullScale, PublishedFile, is_plain, sha256_of
 from .vector_codes import Form, decode_vectors, vector_bytes
+
+BLOCK = 1 << 16
+"""Bytes with one checksum."""
+
+SUMS = ".sums"
+"""Ending of the file of checksums, behind the name of the file that they are of."""
+
+_HASH_BYTES = 16
+
+
+class CheckedFile:
+    """An open file that pyarrow reads, one thread at a time; it stays what it is when another file
+    gets its name."""
+
+    closed = False
+
+    def __init__(self, path: Path, file: PublishedFile, damaged: Callable[[str], BadIndex]) -> None:
+        """Open a file.
+
+        Args:
+            damaged: Makes the error that says what is wrong with the file; reading raises it too.
+
+        Raises:
+            BadIndex: it is not there, or is another than was fetched.
+        """
+        self._size, self._damaged, self._at = file.bytes, damaged, 0
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY)
+        except OSError as err:
+            raise damaged(str(err.strerror)) from None
+        weakref.finalize(self, os.close, self._descriptor)
+        if os.fstat(self._descriptor).st_size != file.bytes:
+            raise damaged("changed since it was fetched")
+        sums = _stored_sums(path, file)
+        if sums is None:
+            sums = self._made_sums(file)
+            with suppress(StoreFull):
+                write_atomically(_sums_path(path), _bound(file, sums.tobytes()))
+        self._sums = sums
+
+    def read(self, n: int = -1) -> memoryview:
+        """The next bytes; raises `BadIndex` where they differ from what was fetched."""
+        start = min(self._at, self._size)
+        self._at = stop = self._size if n < 0 else min(self._size, start + n)
+        first = start // BLOCK
+        blocks = self._bytes(first * BLOCK, min(self._size, -(-stop // BLOCK) * BLOCK))
+        for number, place in enumerate(range(0, len(blocks), BLOCK), first):
+            checksum = xxhash.xxh3_64_intdigest(blocks[place : place + BLOCK])
+            if checksum != self._sums[number]:
+                raise self._damaged("changed since it was fetched")
+        return blocks[start - first * BLOCK : stop - first * BLOCK]
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        """The file is closed when nothing needs it any more."""
+
+    def _bytes(self, start: int, stop: int) -> memoryview:
+        try:
+            data = os.pread(self._descriptor, stop - start, start)
+        except OSError as err:
+            raise self._damaged(f"cannot be read: {err.strerror}") from None
+        if len(data) < stop - start:
+            raise self._damaged("shorter than it was when it was fetched")
+        return memoryview(data)
+
+    def _made_sums(self, file: PublishedFile) -> UInt64[np.ndarray, " blocks"]:
+        """The checksums of all blocks of a file that has its SHA-256."""
+        whole, sums = hashlib.sha256(), []
+        for start in range(0, self._size, BLOCK):
+            block = self._bytes(start, min(self._size, start + BLOCK))
+            whole.update(block)
+            sums.append(xxhash.xxh3_64_intdigest(block))
+        if whole.hexdigest() != file.sha256:
+            raise self._damaged("changed since it was fetched")
+        return np.array(sums, dtype="<u8")
+
+
+def sums_name(file: PublishedFile) -> str:
+    """The name of the file of a file's checksums."""
+    return file.name + SUMS
+
+
+def _sums_path(path: Path) -> Path:
+    return path.with_name(path.name + SUMS)
+
+
+def _stored_sums(path: Path, file: PublishedFile) -> UInt64[np.ndarray, " blocks"] | None:
+    """The checksums that an earlier process wrote; None without, or where they are damaged."""
+    try:
+        content = _sums_path(path).read_bytes()
+    except OSError:
+        return None
+    sums = content[_HASH_BYTES:]
+    if len(sums) != 8 * -(-file.bytes // BLOCK) or content != _bound(file, sums):
+        return None
+    return np.frombuffer(sums, dtype="<u8")
+
+
+def _bound(file: PublishedFile, sums: bytes) -> bytes:
+    """Checksums behind a checksum of themselves and of the file that they are of."""
+    return xxhash.xxh3_128_digest(file.sha256.encode() + sums) + sums
+
 
 TEXTS = (
     "id",
@@ -274,3 +389,78 @@ class PublishedPart:
 
     def _bad(self, what: str) -> BadIndex:
         return BadIndex(f"{self.name}: not a part of a published index ({what})")
+
+
+MEANS_SCHEMA = pa.schema(
+    [pa.field("kind", pa.string()), pa.field("numbers", pa.list_(pa.float32()))]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Statistics:
+    """Cohort statistics of an index.
+
+    Attributes:
+        means: aμ of each kind, which is subtracted from vectors; none for recipes without a mean.
+    """
+
+    scale: NullScale
+    means: Mapping[str, Float64[np.ndarray, " dim"]] = field(compare=False)
+
+
+Measure = Callable[
+    [
+        Sequence[str],
+        Sequence[str],
+        Sequence[str | None],
+        Callable[[Int64[np.ndarray, " rows"]], Float32[np.ndarray, "rows dim"]],
+    ],
+    Statistics,
+]
+"""Statistics of models in order of id: their ids, kinds and datasets, and what gives vectors."""
+
+
+def write_means(folder: Path, statistics: Statistics) -> PublishedFile:
+    """Write the means.
+
+    Raises:
+        StoreFull: the system refuses.
+    """
+    numbers = [mean.astype(np.float32) for mean in statistics.means.values()]
+    columns = [
+        pa.array(list(statistics.means), pa.string()),
+        pa.array(numbers, pa.list_(pa.float32())),
+    ]
+    return write_named(folder, "means", pa.table(columns, schema=MEANS_SCHEMA))
+
+
+def read_statistics(content: bytes, manifest: Manifest) -> Statistics:
+    """The statistics of an index, from the file of its means.
+
+    Raises:
+        BadIndex: the means are not what the manifest says.
+    """
+    name, dim = manifest.means.name, manifest.recipe.dim
+    try:
+        file = parquet.ParquetFile(
+            pa.BufferReader(content),
+            thrift_string_size_limit=MOST_METADATA,
+            thrift_container_size_limit=MOST_METADATA,
+        )
+        n_kinds = len(manifest.scale.kinds)
+        if file.metadata.num_rows > n_kinds or file.metadata.num_row_groups > 1:
+            raise ValueError("rows")
+        table = file.read(use_threads=False)
+        kinds, numbers = table.column("kind").to_pylist(), table.column("numbers")
+        if not set(kinds) <= set(manifest.scale.kinds) or len(set(kinds)) < len(kinds):
+            raise ValueError("kinds")
+        means = {
+            kind: np.asarray(row.values, np.float32).astype(np.float64)
+            for kind, row in zip(kinds, numbers, strict=True)
+        }
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+        raise BadIndex(f"{name}: not means of a published index ({type(err).__name__})") from None
+    for mean in means.values():
+        if mean.shape != (dim,) or not np.isfinite(mean).all() or np.linalg.norm(mean) > 1.0 + 1e-3:
+            raise BadIndex(f"{name}: a mean is not finite, or not of this recipe")
+    return Statistics(scale=manifest.scale, means=means)

@@ -1,11 +1,14 @@
 """An index is published into a folder: new parts, then the manifest, so that a publication that is
-killed leaves the former index."""
+killed leaves the former index. Which models may be published, and the card of the index."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,25 +21,195 @@ from filelock import FileLock, Timeout
 
 from ...arrays import Float32, Int64, UInt8
 from ...errors import BadIndex, RequestError, StoreFull, StoreLocked
-from ...records import Recipe
+from ...records import GATED_NOTE, PRIVATE_NOTE, Recipe
 from ..catalog import Catalog
 from ..files import abandoned, make_folder, sync_folder, write_atomically
 from ..session import Session
-from ..tables.bases import BaseRecord, select_base
-from ..tables.vectors import fetch_vectors_of
-from .card import card_text
-from .manifest import CARD, MANIFEST, Manifest, PublishedFile, parse_manifest, sha256_of
+from ..tables.outcomes import fetch_vectors_of
+from ..tables.recipes import BaseRecord, select_base, tables
+from .manifest import (
+    CARD,
+    MANIFEST,
+    Manifest,
+    PublishedFile,
+    may_be_public,
+    parse_manifest,
+    read_removals,
+    removal_hash,
+    sha256_of,
+)
 from .parts import (
+    COUNTS,
+    TEXTS,
+    Measure,
     PublishedPart,
     is_whole,
     read_listed,
     with_vectors,
     write_content,
+    write_means,
     write_part,
 )
-from .public_models import PublicModels, read_removals, removal_hash, select_public
-from .statistics import Measure, write_means
 from .vector_codes import decode_vectors, encode_vectors, form_for
+
+_LICENCE = re.compile(r"[a-z0-9.+-]{1,40}")
+
+FEW = 12
+"""Licences of models that a card counts one by one."""
+
+
+def is_licence(text: str) -> bool:
+    """Whether a text can be the `license` of a dataset card."""
+    return _LICENCE.fullmatch(text) is not None
+
+
+def card_text(
+    *,
+    base: str,
+    base_revision: str | None,
+    recipe: Recipe,
+    licences: Sequence[str | None],
+    kinds: Sequence[str],
+    n_bytes: int,
+    created: str,
+    licence: str,
+    where: str,
+) -> str:
+    """The card, with the front matter of a dataset on the Hub.
+
+    Args:
+        licences, kinds: Of every model.
+        n_bytes: Of all files but this.
+        licence: Of the index itself.
+        where: What `attach` is given.
+    """
+    counted = Counter(licence or "not stated" for licence in licences)
+    shown = "".join(f"| {_cell(name)} | {n} |\n" for name, n in counted.most_common(FEW))
+    more = len(counted) - FEW
+    rest = f"| {more} others | {sum(n for _, n in counted.most_common()[FEW:])} |\n"
+    by_kind = ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items()))
+    front = [
+        f"license: {licence}",
+        *(["license_name: see-each-model"] if licence == "other" else []),
+        "tags:",
+        "- deltadex",
+        "- model-fingerprints",
+        f"pretty_name: {json.dumps(f'deltadex index of {base}')}",
+        "configs:",
+        "- config_name: models",
+        "  data_files: models-*.parquet",
+    ]
+    return (
+        "---\n" + "\n".join(front) + "\n---\n\n"
+        f"# An index of the fine-tunes of {_cell(base)}\n\n"
+        f"{len(kinds)} models ({by_kind}), published {created} by "
+        "deltadex. A fine-tune of the same base is compared with them by its weights alone.\n\n"
+        f"```\ndeltadex attach {where}\ndeltadex find-similar some/model\n```\n\n"
+        "## What it holds\n\n"
+        "For each model: its id, labels, author, licence, revision and hash as the Hub or its "
+        "card state them, and a fingerprint of its weight update. A fingerprint is "
+        f"{recipe.dim} numbers (recipe `{recipe.id}`); weights cannot be restored from it. No "
+        "weights, texts, local paths or tokens are in these files.\n\n"
+        f"* Base: {_cell(base)}, revision {_cell(base_revision or 'not recorded')}.\n"
+        f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {n_bytes / 1e6:.2f} MB.\n"
+        "* `deltadex-index.json` lists every file with its SHA-256. Parts are never changed: "
+        "a later publication adds parts and replaces those of removed models.\n\n"
+        "## Licences\n\n"
+        f"The index: `{licence}`. Every model keeps its own licence; the column `license` has it "
+        "as its author states it.\n\n| licence of models | models |\n| --- | --- |\n"
+        f"{shown}{rest if more > 0 else ''}\n"
+        "## Removal\n\n"
+        "To have a model removed, ask the owner of this repository (on the Hub: Community → New "
+        "discussion) and name the model. `deltadex publish --exclude` rewrites the files that "
+        "hold it, and remembers a hash of its name, so that it does not come back.\n"
+    )
+
+
+def _cell(text: str) -> str:
+    """Text of unknown authors, without what Markdown would obey."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~])", r"\\\1", text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicModels:
+    """Models in order of id.
+
+    Attributes:
+        keys: In the catalog.
+        table: A row each, without vectors.
+        left_out: How many models are not published, by reason.
+    """
+
+    keys: Int64[np.ndarray, " models"]
+    table: pa.Table
+    left_out: dict[str, int]
+
+    def digests(self) -> list[bytes]:
+        """Of all that is published of each model but its vector and its downloads."""
+        columns = [self.table.column(name).to_pylist() for name in (*TEXTS, "norm", "bytes_total")]
+        return [hashlib.sha256(repr(row).encode()).digest() for row in zip(*columns, strict=True)]
+
+
+def select_public(
+    session: Session,
+    base: str,
+    recipe: Recipe,
+    *,
+    named: str,
+    removed: Collection[str],
+    with_gated: bool,
+) -> PublicModels:
+    """The models of a family with a vector under a recipe that may be published.
+
+    Args:
+        base: In the catalog.
+        named: What the index calls it.
+        removed: Hashes of the ids that are left out.
+    """
+    table = _select(session, base, recipe)
+    left_out = {"removed": 0, "private": 0, "gated": 0, "a path or token as id": 0}
+    kept = []
+    ids, notes = table.column("id").to_pylist(), table.column("notes").to_pylist()
+    for row, (id, of_model) in enumerate(zip(ids, notes, strict=True)):
+        reason = None
+        if removal_hash(named, id) in removed:
+            reason = "removed"
+        elif PRIVATE_NOTE in (of_model or ()):
+            reason = "private"
+        elif GATED_NOTE in (of_model or ()) and not with_gated:
+            reason = "gated"
+        elif not may_be_public(id):
+            reason = "a path or token as id"
+        if reason is None:
+            kept.append(row)
+        else:
+            left_out[reason] += 1
+    table = table.take(pa.array(kept, pa.int64()))
+    columns = {}
+    for name in TEXTS:
+        texts = table.column(name).to_pylist()
+        shown = [text if may_be_public(text) else None for text in texts]
+        columns[name] = pa.array(shown, pa.string())
+    for name in COUNTS:
+        columns[name] = table.column(name).cast(pa.int64())
+    columns["norm"] = table.column("norm").cast(pa.float32())
+    return PublicModels(
+        keys=table.column("key").to_numpy(),
+        table=pa.table(columns),
+        left_out={reason: n for reason, n in left_out.items() if n},
+    )
+
+
+def _select(session: Session, base: str, recipe: Recipe) -> pa.Table:
+    vectors = dict(tables(session)).get(recipe.id)
+    columns = ", ".join(f"m.{name}" for name in (*TEXTS, *COUNTS))
+    return session.arrow(
+        f"SELECT m.key, {columns}, m.notes, v.norm FROM {vectors} v "
+        "JOIN models m ON m.key = v.model "
+        "WHERE m.base = ? AND m.status = 'indexed' ORDER BY m.id",
+        [base],
+    )
+
 
 PART_MODELS = 4_096
 """Models of a part: 20 MB, the least that a change of one model rewrites."""

@@ -1,16 +1,66 @@
-"""What gives the candidates of a catalog's searches, as a user names it."""
+"""What gives the candidates of a catalog's searches, as a user names it; targets are opened by the
+engine that they need, which is imported only then."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from ...errors import EngineError, RecipeMismatch, RequestError
 from ..catalog import Catalog
-from .export_note import read_note
-from .exported_families import ExportedFamilies
-from .opening import open_collection
-from .points import PointCollection
-from .target import FORMS, is_target, parse_target
+from ..files import derived_path, make_folder, write_atomically
+from .index import ExportedFamilies
+from .points import FORMS, EdgeTarget, PointCollection, Target, is_target, parse_target
+
+NOTE_ENDING = ".qdrant"
+
+
+def write_note(catalog: Path, base: str, recipe: str, note: Mapping[str, Any]) -> None:
+    """Note a complete export beside the catalog; a folder that cannot be written has none.
+
+    Raises:
+        StoreFull: the system refuses.
+    """
+    path = derived_path(catalog, base, recipe, NOTE_ENDING)
+    make_folder(path.parent)
+    write_atomically(path, json.dumps(dict(note), indent=1).encode())
+
+
+def read_note(catalog: Path, base: str, recipe: str) -> dict[str, Any] | None:
+    """The last complete export of a family; None where none is noted."""
+    try:
+        note = json.loads(derived_path(catalog, base, recipe, NOTE_ENDING).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return dict(note) if isinstance(note, dict) and isinstance(note.get("target"), str) else None
+
+
+def open_collection(target: Target) -> PointCollection:
+    """The collection at a target; with `dim` None, where there is none yet.
+
+    Raises:
+        EngineError: it is damaged, not reached, or not ours.
+        RequestError: the engine is not installed.
+    """
+    try:
+        if isinstance(target, EdgeTarget):
+            from .edge import EdgeCollection
+
+            return EdgeCollection(target.folder)
+        from .server import ServerCollection
+
+        return ServerCollection.at(target)
+    except ModuleNotFoundError as err:
+        name = (err.name or "").split(".")[0]
+        if name not in ("qdrant_edge", "qdrant_client"):
+            raise
+        raise RequestError(
+            f"{target} needs {name.replace('_', '-')}: pip install 'deltadex[qdrant]'"
+        ) from err
+
 
 TARGET_VARIABLE = "DELTADEX_QDRANT"
 

@@ -5,23 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...arrays import Bool, Float32, Int64, UInt64
 from ...errors import EngineError, StoreDamaged
-from ..derived.candidates import CLOSE
+from ..tables.outcomes import CLOSE, Fetch
 from .points import IDS_AT_ONCE, PointCollection, digests, digests_of, keys_of, pages
 
 log = logging.getLogger(__name__)
-
-Fetch = Callable[
-    [Int64[np.ndarray, " wanted"]],
-    tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]],
-]
-"""Gives the vectors of some models: the keys of those that have one, rising, and the vectors."""
 
 EXACT_UP_TO = 50_000
 """Points that are all compared with a query, as FAISS's are."""
@@ -115,7 +108,7 @@ class ExportedPoints:
 
 
 class QdrantIndex:
-    """A `CandidateIndex` over exported points.
+    """The candidates of a family from exported points, as `SearchIndex` gives them.
 
     Attributes:
         keys: Of the family's models, rising.
@@ -146,7 +139,7 @@ class QdrantIndex:
         n: int,
         allowed: Int64[np.ndarray, " allowed"] | None = None,
     ) -> Int64[np.ndarray, " candidates"]:
-        """As of `CandidateIndex`; of the models that the export lacks the `n` nearest too.
+        """As of `SearchIndex`; of the models that the export lacks the `n` nearest too.
 
         Raises:
             EngineError: the engine fails.
@@ -229,3 +222,28 @@ def _is_in(
     places = np.searchsorted(rising, keys)
     is_in: Bool[np.ndarray, " keys"] = np.append(rising, -1)[places] == keys
     return is_in
+
+
+class ExportedFamilies:
+    """The collections that searches of one open catalog use, by family and recipe."""
+
+    def __init__(self) -> None:
+        self._points: dict[tuple[str, str], ExportedPoints] = {}
+
+    def use(self, base: str, recipe: str, collection: PointCollection) -> None:
+        """Take the candidates of a family from a collection."""
+        self._points[base, recipe] = ExportedPoints(collection)
+
+    def of(self, base: str, recipe: str) -> ExportedPoints | None:
+        """A family's points; None where FAISS has its vectors."""
+        return self._points.get((base, recipe))
+
+    @property
+    def targets(self) -> dict[tuple[str, str], str]:
+        """Where the points are, by base and recipe."""
+        return {family: points.collection.target for family, points in self._points.items()}
+
+    def close(self) -> None:
+        for points in self._points.values():
+            points.collection.close()
+        self._points.clear()

@@ -16,8 +16,7 @@ from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedR
 
 from ...arrays import Float32, Int64
 from ...errors import EngineError, RecipeMismatch, StoreError, StoreFull
-from .points import HNSW_EF, OVERSAMPLING, Payload, Point
-from .target import API_KEY, ServerTarget
+from .points import API_KEY, HNSW_EF, OVERSAMPLING, Payload, Point, ServerTarget
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import StoreFull, StoreLocked
+from .beside import Gone, HolderFile
 from .local import LocalSession, RawSession
-from .note import Gone, HolderNote
 
 if TYPE_CHECKING:
-    from .host import Host
+    from .remote import Host
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Access:
         self,
         path: Path,
         open_own: Callable[[], LocalSession],
-        check: Callable[[RawSession, HolderNote], None],
+        check: Callable[[RawSession, HolderFile], None],
         shares: bool,
     ) -> None:
         """Open the file, or join the process that holds it.
@@ -122,7 +122,7 @@ class Access:
                 own = self._open_own()
                 break
             except StoreLocked as err:
-                from .guest import join
+                from .remote import join
 
                 guest = join(self._file)
                 if guest is not None:
@@ -142,7 +142,7 @@ class Access:
                     has_said = True
             time.sleep(BETWEEN_TRIES_S)
         if self._shares and own.is_shared:
-            from .host import Host
+            from .remote import Host
 
             try:
                 self._host = Host(self._file, own)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import duckdb
 
 from ..files import sync_folder
-from .commit_log import Commit, CommitLog, Losses
-from .note import Gone
+from .beside import Commit, CommitLog, Gone, Losses
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone

@@ -12,8 +12,8 @@ import pyarrow as pa
 from ...errors import RequestError, offered
 from ...records import DataSet, Fingerprint, Slot
 from ..session import NOW, Session
+from .outcomes import ensure_table
 from .recipes import select_recipes
-from .vectors import ensure_table
 
 COLUMNS = "base, name, recipe, loss, sha256, examples, settings, counts, vector, norm"
 

@@ -11,12 +11,18 @@ Nothing else is understood, so a filter can neither write nor read anything else
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from ...arrays import Bool
 from ...errors import BadFilter, offered
 from ...options import option, record
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import numpy as np  # for annotations alone
+    import pyarrow as pa
 
 COLUMNS = (
     "author",
@@ -242,3 +248,40 @@ class _Parser:
     def _expect(self, word: str) -> None:
         if not self._accept(word):
             raise BadFilter(f"--where: expected {word}, got {self.peek() or 'the end'!r}")
+
+
+def matching(
+    models: pa.Table, base: str, conditions: Sequence[Condition]
+) -> Bool[np.ndarray, " models"]:
+    """Which models of a table meet every condition; a column that is not published is unknown.
+
+    The database is one of memory, which may open no file.
+    """
+    import duckdb
+    import numpy as np
+    import pyarrow as pa
+
+    selected = []
+    for name in (column for column in COLUMNS if column not in _STORED_AS):
+        if name in models.column_names:
+            selected.append(name)
+        elif name == "base":
+            selected.append("CAST(? AS VARCHAR) AS base")
+        elif name == "status":
+            selected.append("'indexed' AS status")
+        else:
+            type = "DOUBLE" if name in _NUMERIC else "VARCHAR"
+            selected.append(f"CAST(NULL AS {type}) AS {name}")
+    where = " AND ".join(condition.sql for condition in conditions)
+    values = [value for condition in conditions for value in condition.values]
+    numbered = models.append_column("place", pa.array(np.arange(models.num_rows)))
+    with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
+        connection.register("published", numbered)
+        rows = connection.execute(
+            f"SELECT m.place FROM (SELECT place, {', '.join(selected)} FROM published) m "
+            f"WHERE {where}",
+            [base, *values],
+        ).fetchnumpy()["place"]
+    is_wanted = np.zeros(models.num_rows, dtype=np.bool_)
+    is_wanted[np.asarray(rows, dtype=np.int64)] = True
+    return is_wanted

@@ -1,27 +1,399 @@
-"""A model's outcome, written to all tables. Every function is a part of one transaction."""
+"""What is measured of a model: the tables of vectors, slots and linear sketches, and a model's
+outcome written to all tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ...records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe
-from ..session import Session
-from .linear_sketches import carry_over_linear, insert_linear_sketches, select_linear_sketch
+from ...arrays import Float32, Int64
+from ...errors import RecipeMismatch, StoreDamaged
+from ...records import (
+    Fingerprint,
+    Indexed,
+    LinearSketch,
+    ModelRecord,
+    Outcome,
+    Recipe,
+    Slot,
+    SlotStats,
+)
+from ..model_rows import wrong_vector
+from ..session import Session, not_finite
 from .models import insert_models, keep_labels, new_keys, require_model
 from .recipes import tables
-from .slots import carry_over_slots, insert_slots, select_slots
-from .vectors import (
-    carry_over,
-    delete_vector,
-    delete_vectors,
-    fetch_norm,
-    fetch_vectors_of,
-    insert_vectors,
-)
+
+CLOSE = 1e-5
+"""Inner products of vectors whose order single precision may change."""
+
+Fetch = Callable[
+    [Int64[np.ndarray, " wanted"]],
+    tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]],
+]
+"""Gives the vectors of some models: the keys of those that have one, rising, and the vectors."""
+
+
+def ensure_table(session: Session, recipe: Recipe) -> str:
+    """The name of the table of a recipe's vectors, made if it is new."""
+    known = _table(session, recipe)
+    if known is not None:
+        return known
+    table = _name(recipe)
+    # no primary key: DuckDB goes through the last rows of a table with an index at every commit
+    session.execute(
+        f"CREATE TABLE {table} "
+        f"(model BIGINT NOT NULL, vector FLOAT[{recipe.dim}] NOT NULL, norm DOUBLE NOT NULL)"
+    )
+    session.execute(
+        "INSERT INTO recipes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            recipe.id,
+            recipe.name,
+            recipe.rank,
+            recipe.dim,
+            recipe.seed,
+            recipe.version,
+            json.dumps(recipe.params),
+            table,
+            recipe.share,
+        ],
+    )
+    refresh_view(session)
+    return table
+
+
+def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerprint]]) -> None:
+    """Write models' vectors, each under its model's key.
+
+    Raises:
+        RecipeMismatch: a vector is not what its recipe promises.
+    """
+    by_recipe: dict[Recipe, list[tuple[int, Fingerprint]]] = {}
+    for key, fingerprint in fingerprints:
+        if fault := wrong_vector(fingerprint):
+            raise RecipeMismatch(fault)
+        by_recipe.setdefault(fingerprint.recipe, []).append((key, fingerprint))
+    for recipe, rows in by_recipe.items():
+        table = ensure_table(session, recipe)
+        numbers = np.concatenate([fingerprint.vector for _, fingerprint in rows])
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers), recipe.dim)
+        new = pa.table(
+            {
+                "model": pa.array([key for key, _ in rows], pa.int64()),
+                "vector": vectors,
+                "norm": pa.array([fingerprint.norm for _, fingerprint in rows], pa.float64()),
+            }
+        )
+        with session.registered("new_vectors", new):
+            session.execute(f"INSERT INTO {table} SELECT * FROM new_vectors")
+
+
+def delete_vector(session: Session, key: int, recipe: Recipe) -> None:
+    """Remove the vector that a model has under a recipe, if any."""
+    table = _table(session, recipe)
+    if table is not None:
+        session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
+
+
+def carry_over(session: Session, old: int, new: int, but: set[str]) -> None:
+    """Move a model's vectors under recipes other than `but` from key `old` to `new`."""
+    for recipe, table in tables(session):
+        if recipe not in but:
+            session.execute(
+                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?",
+                [new, old],
+            )
+
+
+def delete_vectors(session: Session, key: int) -> None:
+    for _, table in tables(session):
+        session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
+
+
+def fetch_vectors(
+    session: Session, sql: str, values: list[object], dim: int
+) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
+    """The rows of a query for (name, vector): names, and vectors as one matrix.
+
+    Raises:
+        StoreDamaged: a number is not finite.
+    """
+    table = session.arrow(sql, values)
+    if table.num_rows == 0:
+        return [], np.zeros((0, dim), dtype=np.float32)
+    # not flatten(), which imports pyarrow.compute
+    matrix, row = np.empty((table.num_rows, dim), dtype=np.float32), 0
+    for chunk in table.column(1).chunks:
+        matrix[row : row + len(chunk)] = np.asarray(chunk.values, np.float32).reshape(-1, dim)
+        row += len(chunk)
+    # of numbers below 1 a sum is finite if all are
+    is_finite = np.isfinite(matrix.sum(axis=1))
+    if not is_finite.all():
+        raise StoreDamaged(not_finite(session.path, f"{int((~is_finite).sum())} vectors"))
+    return table.column(0).to_pylist(), matrix
+
+
+def fetch_keys(
+    session: Session, base: str, recipe: Recipe, after: int
+) -> list[tuple[int, str, str]]:
+    """(key, id, kind) of a family's models above a key that have a vector, by key."""
+    table = _table(session, recipe)
+    if table is None:
+        return []
+    return session.execute(
+        f"SELECT m.key, m.id, m.kind FROM {table} v JOIN models m ON m.key = v.model "
+        "WHERE m.base = ? AND v.model > ? ORDER BY m.key",
+        [base, after],
+    )
+
+
+def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
+    """How many of a family's models have a vector."""
+    table = _table(session, recipe)
+    if table is None:
+        return 0
+    source = f"FROM {table} v JOIN models m ON m.key = v.model"
+    return int(session.execute(f"SELECT count(*) {source} WHERE m.base = ?", [base])[0][0])
+
+
+def fetch_vectors_of(
+    session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
+) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
+    """Keys, rising, and vectors of those of some models that have a vector."""
+    table = _table(session, recipe) if len(keys) else None
+    if table is None:
+        return np.zeros(0, dtype=np.int64), np.zeros((0, recipe.dim), dtype=np.float32)
+    first, last = int(keys.min()), int(keys.max())
+    is_dense = len(keys) == last - first + 1
+    values: list[object] = [first, last] if is_dense else [keys.tolist()]
+    condition = "BETWEEN ? AND ?" if is_dense else "IN (SELECT unnest(?::BIGINT[]))"
+    sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
+    names, matrix = fetch_vectors(session, sql, values, recipe.dim)
+    return np.array(names, dtype=np.int64), matrix
+
+
+def fetch_norm(session: Session, recipe: Recipe, key: int) -> float:
+    """The length that a model's vector had before normalisation."""
+    rows = session.execute(f"SELECT norm FROM {_name(recipe)} WHERE model = ?", [key])
+    return float(rows[0][0])
+
+
+def _name(recipe: Recipe) -> str:
+    """What the table of a recipe's vectors is called."""
+    return f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
+
+
+def _table(session: Session, recipe: Recipe) -> str | None:
+    """The table of a recipe's vectors; None while there is none."""
+    rows = session.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id])
+    return str(rows[0][0]) if rows else None
+
+
+def refresh_view(session: Session) -> None:
+    """`fingerprints`: every vector with its model's name and recipe, for people and tools."""
+    selects = [
+        f"SELECT m.base, m.id AS model, '{recipe}' AS recipe, v.norm, v.vector::FLOAT[] AS vector "
+        f"FROM {table} v JOIN models m ON m.key = v.model"
+        for recipe, table in tables(session)
+    ]
+    session.execute(f"CREATE OR REPLACE VIEW fingerprints AS {' UNION ALL '.join(selects)}")
+
+
+def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotStats]:
+    """A model's slots under a recipe, or as the one that saw most of it, in slot order.
+
+    Raises:
+        StoreDamaged: a number is not finite.
+    """
+    source = "slots" if recipe is not None else "slot_statistics"
+    rows = session.execute(
+        "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
+        f"stable_rank, noise_floor, sketch, zero_share FROM {source} WHERE model = $1 "
+        "AND ($2 IS NULL OR recipe = $2)",
+        [key, recipe],
+    )
+    n_damaged = sum(not _is_finite(row) for row in rows)
+    if n_damaged:
+        raise StoreDamaged(not_finite(session.path, f"{n_damaged} slots of a model"))
+    return sorted((_slot_stats(row) for row in rows), key=lambda stats: stats.slot)
+
+
+def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
+    """(out, in) of every slot that a model of the family changed; the latest model's."""
+    rows = session.execute(
+        "SELECT s.stack, s.layer, s.role, arg_max(s.rows, s.model), arg_max(s.columns, s.model) "
+        "FROM slots s JOIN models m ON m.key = s.model WHERE m.base = ? GROUP BY ALL ORDER BY ALL",
+        [base],
+    )
+    return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
+
+
+def _is_finite(row: tuple[Any, ...]) -> bool:
+    """Whether every number of a slot is; one that was not measured is None."""
+    numbers = (row[5], row[6], *row[7], row[8], row[9], row[10], row[12])
+    return all(number is None or math.isfinite(number) for number in numbers)
+
+
+def _slot_stats(row: tuple[Any, ...]) -> SlotStats:
+    return SlotStats(
+        slot=Slot(row[0], row[1], row[2]),
+        shape=(row[3], row[4]),
+        fro_norm=row[5],
+        relative_norm=row[6],
+        sigma=np.array(row[7], dtype=np.float32),
+        energy=row[8],
+        stable_rank=row[9],
+        noise_floor=row[10],
+        sketch=row[11] or b"",
+        zero_share=row[12],
+    )
+
+
+def sketching_recipe(outcome: Indexed) -> str | None:
+    """The id of the recipe that the sketches of the model's slots are of; None without any."""
+    if not any(stats.sketch for stats in outcome.slots):
+        return None
+    return next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
+
+
+def carry_over_slots(session: Session, old: int, key: int, outcome: Indexed) -> bool:
+    """Give a model that is recorded again its slots with other recipes' sketches.
+
+    Returns whether they make the new ones redundant: slots without sketches are statistics alone.
+    """
+    recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
+    others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
+    carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
+    session.execute(f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe])
+    return bool(carried[0][0]) and not any(stats.sketch for stats in outcome.slots)
+
+
+def insert_slots(session: Session, outcomes: Sequence[tuple[int, Indexed]]) -> None:
+    """Write models' slots, each under its model's key."""
+    rows = [
+        (key, sketching_recipe(outcome), stats)
+        for key, outcome in outcomes
+        for stats in outcome.slots
+    ]
+    with session.registered("new_slots", _slot_table(rows)):
+        session.execute("INSERT INTO slots BY NAME SELECT * FROM new_slots")
+
+
+def _slot_table(rows: Sequence[tuple[int, str | None, SlotStats]]) -> pa.Table:
+    slots = [stats for _, _, stats in rows]
+    return pa.table(
+        {
+            "model": pa.array([key for key, _, _ in rows], pa.int64()),
+            "stack": pa.array([s.slot.stack for s in slots], pa.string()),
+            "layer": pa.array([s.slot.layer for s in slots], pa.int32()),
+            "role": pa.array([s.slot.role for s in slots], pa.string()),
+            "rows": pa.array([s.shape[0] for s in slots], pa.int32()),
+            "columns": pa.array([s.shape[1] for s in slots], pa.int32()),
+            "fro_norm": pa.array([s.fro_norm for s in slots], pa.float64()),
+            "relative_norm": pa.array([s.relative_norm for s in slots], pa.float64()),
+            "sigma": pa.array([s.sigma.tolist() for s in slots], pa.list_(pa.float32())),
+            "energy": pa.array([s.energy for s in slots], pa.float64()),
+            "stable_rank": pa.array([s.stable_rank for s in slots], pa.float64()),
+            "noise_floor": pa.array([s.noise_floor for s in slots], pa.float64()),
+            "recipe": pa.array([recipe for _, recipe, _ in rows], pa.string()),
+            "sketch": pa.array([s.sketch or None for s in slots], pa.binary()),
+            "zero_share": pa.array([s.zero_share for s in slots], pa.float64()),
+        }
+    )
+
+
+def select_sketch_rows(
+    session: Session, condition: str, recipe: str, values: list[object]
+) -> pa.Table:
+    """`model`, `stack`, `layer`, `role` and `sketch` of the models that meet a condition, in no
+    order."""
+    return session.arrow(
+        "SELECT model, stack, layer, role, sketch FROM slots "
+        f"WHERE recipe = ? AND sketch IS NOT NULL AND {condition}",
+        [recipe, *values],
+    )
+
+
+def select_sketched_slots(session: Session, base: str, recipe: str, after: int) -> set[Slot]:
+    """Every slot that models of the family above a key have sketches of."""
+    rows = session.execute(
+        "SELECT DISTINCT s.stack, s.layer, s.role FROM slots s JOIN models m ON m.key = s.model "
+        "WHERE m.base = ? AND s.recipe = ? AND s.sketch IS NOT NULL AND s.model > ?",
+        [base, recipe, after],
+    )
+    return {Slot(*slot) for slot in rows}
+
+
+def select_linear_sketch(
+    session: Session, key: int, recipe: str | None = None
+) -> LinearSketch | None:
+    """A model's sketch under a recipe, or under the one that read most of it; None without."""
+    rows = session.execute(
+        "SELECT l.recipe, l.stack, l.layer, l.numbers FROM linear_sketches l "
+        "JOIN recipes r ON r.id = l.recipe WHERE l.model = $1 AND ($2 IS NULL OR l.recipe = $2) "
+        "ORDER BY r.share DESC, l.recipe, l.layer NULLS FIRST, l.stack",
+        [key, recipe],
+    )
+    if not rows:
+        return None
+    (chosen, _, _, pooled), *layers = (row for row in rows if row[0] == rows[0][0])
+    return LinearSketch(
+        recipe=chosen,
+        pooled=_numbers(pooled),
+        layers={(stack, layer): _numbers(numbers) for _, stack, layer, numbers in layers},
+    )
+
+
+def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, LinearSketch]]) -> None:
+    """Write models' sketches: of each the row of all layers, then the layers'."""
+    if not sketches:
+        return
+    rows = [
+        (key, sketch.recipe, stack, layer, numbers.tolist())
+        for key, sketch in sketches
+        for (stack, layer), numbers in _parts(sketch)
+    ]
+    keys, recipes, stacks, layers, numbers = zip(*rows, strict=True)
+    table = pa.table(
+        {
+            "model": pa.array(keys, pa.int64()),
+            "recipe": pa.array(recipes, pa.string()),
+            "stack": pa.array(stacks, pa.string()),
+            "layer": pa.array(layers, pa.int32()),
+            "numbers": pa.array(numbers, pa.list_(pa.float32())),
+        }
+    )
+    with session.registered("new_linear_sketches", table):
+        session.execute("INSERT INTO linear_sketches BY NAME SELECT * FROM new_linear_sketches")
+
+
+def _parts(
+    sketch: LinearSketch,
+) -> list[tuple[tuple[str | None, int | None], Float32[np.ndarray, " features"]]]:
+    """((stack, layer), numbers) of all layers together, whose name is None, and of each."""
+    return [((None, None), sketch.pooled), *sketch.layers.items()]
+
+
+def carry_over_linear(session: Session, old: int, key: int, written: str | None) -> None:
+    """Give a model that is recorded again its sketches under other recipes than the one written."""
+    session.execute(
+        "INSERT INTO linear_sketches SELECT ?, * EXCLUDE (model) FROM linear_sketches "
+        "WHERE model = ? AND recipe IS DISTINCT FROM ?",
+        [key, old, written],
+    )
+
+
+def _numbers(values: list[float]) -> Float32[np.ndarray, " features"]:
+    numbers: Float32[np.ndarray, " features"] = np.array(values, dtype=np.float32)
+    numbers.flags.writeable = False
+    return numbers
+
 
 BESIDE = ("slots", "linear_sketches", "studies")
 """Tables of what belongs to a model, beside those of vectors."""

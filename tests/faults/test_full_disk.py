@@ -58,7 +58,7 @@ def test_a_full_disk_for_derived_files_fails_no_search(prepared, tmp_path, monke
         expected = find_similar(catalog, StoredQuery("m00001"), k=20).to_json()
     with _small_disk(derived, "40k"), lowered():
         for spare in (0, 1 << 40):
-            sketches = importlib.import_module("deltadex.store.derived.sketch_file")
+            sketches = importlib.import_module("deltadex.store.derived.row_files")
             monkeypatch.setattr(sketches, "SPARE_BYTES", spare)
             with Catalog.open(db) as catalog:
                 with pytest.raises(StoreFull, match="sketch"):

@@ -17,9 +17,9 @@ from fuzzing import few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.store.sharing import wire
-from deltadex.store.sharing.note import Gone, HolderNote, note_path, read_note, write_note
-from deltadex.store.sharing.wire import Link
+from deltadex.store.sharing import remote
+from deltadex.store.sharing.beside import Gone, HolderFile, holder_path, read_holder, write_holder
+from deltadex.store.sharing.remote import Link
 
 CHALLENGE, WELCOME = b"#CHALLENGE#", b"#WELCOME#"
 """As multiprocessing.connection has them."""
@@ -45,23 +45,23 @@ NOTE = {"pid": 1, "machine": socket.gethostname(), "port": 80, "key": "00"}
 )
 def test_a_strange_note_is_none(tmp_path: Path, content: bytes) -> None:
     catalog = tmp_path / "c.duckdb"
-    write(note_path(catalog), content)
+    write(holder_path(catalog), content)
 
-    assert read_note(catalog) is None
+    assert read_holder(catalog) is None
 
 
 def test_a_pipe_in_the_notes_place_is_none(tmp_path: Path) -> None:
-    os.mkfifo(note_path(tmp_path / "c"))
+    os.mkfifo(holder_path(tmp_path / "c"))
 
     with within(seconds=5):
-        assert read_note(tmp_path / "c") is None
+        assert read_holder(tmp_path / "c") is None
 
 
 def test_a_note_that_was_written_is_read(tmp_path: Path) -> None:
-    note = HolderNote(pid=1, machine=socket.gethostname(), port=4000, key=b"k")
-    write_note(tmp_path / "c", note)
+    note = HolderFile(pid=1, machine=socket.gethostname(), port=4000, key=b"k")
+    write_holder(tmp_path / "c", note)
 
-    assert read_note(tmp_path / "c") == note
+    assert read_holder(tmp_path / "c") == note
 
 
 @few
@@ -73,9 +73,9 @@ def test_a_note_that_was_written_is_read(tmp_path: Path) -> None:
 )
 def test_any_note_is_one_or_none(tmp_path: Path, content: bytes) -> None:
     catalog = tmp_path / "c"
-    write(note_path(catalog), content)
+    write(holder_path(catalog), content)
 
-    note = read_note(catalog)
+    note = read_holder(catalog)
 
     assert note is None or 0 < note.port < 2**16
 
@@ -128,7 +128,7 @@ def test_nobody_gets_in_without_the_key(said: bytes) -> None:
 
 
 def test_a_silent_stranger_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LONGEST_PROOF_S", 1)
+    monkeypatch.setattr(remote, "LONGEST_PROOF_S", 1)
     ours, theirs = socket.socketpair()
     with ours, theirs, within(seconds=10), pytest.raises(Gone):
         Link(ours).prove_as_host(b"key")

@@ -16,7 +16,7 @@ from deltadex.cli import main
 from deltadex.errors import BadFilter, BadIndex, RequestError, UnknownModel
 from deltadex.records import Recipe
 from deltadex.store import BaseRecord, Catalog
-from deltadex.store.published.checked_file import BLOCK, CheckedFile
+from deltadex.store.published.parts import BLOCK, CheckedFile
 
 
 @pytest.fixture

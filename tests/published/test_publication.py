@@ -18,7 +18,7 @@ from deltadex.errors import BadIndex, RequestError, StoreLocked
 from deltadex.records import GATED_NOTE, PRIVATE_NOTE
 from deltadex.store import Catalog
 from deltadex.store.published import publication
-from deltadex.store.published.public_models import removal_hash
+from deltadex.store.published.manifest import removal_hash
 
 
 def published_rows(folder):

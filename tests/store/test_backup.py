@@ -16,10 +16,9 @@ from deltadex.records import ModelRecord, Refused
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
-from deltadex.store.care.backup import back_up
-from deltadex.store.care.manifest import manifest_path, read_manifest
+from deltadex.store.care.backup import back_up, manifest_path, read_backup_manifest
 from deltadex.store.sharing import LocalSession
-from deltadex.store.sharing.guest import RemoteSession
+from deltadex.store.sharing.remote import RemoteSession
 
 WRITER = """
 with Catalog.open(path) as catalog:
@@ -368,7 +367,7 @@ def backup(path, target):
 
 
 def test_the_manifest_has_the_models_and_the_sha256(backup):
-    manifest = read_manifest(backup)
+    manifest = read_backup_manifest(backup)
 
     assert manifest is not None
     assert manifest.sha256 == hashlib.sha256(backup.read_bytes()).hexdigest()
@@ -412,12 +411,12 @@ def test_a_damaged_manifest_is_a_line(backup, harm):
 
 
 def test_a_replaced_backup_has_its_own_manifest(backup, path):
-    before = read_manifest(backup)
+    before = read_backup_manifest(backup)
     with Catalog.open(path) as catalog:
         catalog.record(indexed("later"))
         back_up(catalog, backup, replace=True)
 
-    assert read_manifest(backup) != before
+    assert read_backup_manifest(backup) != before
     assert state(look(backup), "manifest")[0] == "ok"
 
 

@@ -31,7 +31,7 @@ from deltadex.store import (
     ModelFilter,
     Page,
     SketchMatrix,
-    schema,
+    opening,
     write_parquet,
     write_safetensors,
 )
@@ -414,11 +414,11 @@ def test_sketches_of_two_recipes_stand_side_by_side(tmp_path):
         assert np.array_equal(stored.codes, of_recipe[RECIPE.id].codes)
 
 
-@pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION))
+@pytest.mark.parametrize("version", range(1, opening.SCHEMA_VERSION))
 def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(tmp_path, version):
     path = tmp_path / "c.duckdb"
     with duckdb.connect(str(path)) as plain:
-        for script in schema.scripts()[:version]:
+        for script in opening.scripts()[:version]:
             plain.execute(script)
         plain.execute("UPDATE meta SET schema_version = ?", [version])
 
@@ -429,7 +429,7 @@ def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(tmp_path, version)
     assert found
     with duckdb.connect(str(path)) as plain:
         assert plain.execute("SELECT schema_version FROM meta").fetchall() == [
-            (schema.SCHEMA_VERSION,)
+            (opening.SCHEMA_VERSION,)
         ]
         assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(2,)]
 

@@ -10,7 +10,7 @@ from deltadex.errors import StoreDamaged
 from deltadex.records import Fingerprint
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, merge_catalogs
-from deltadex.store.schema import SCHEMA_VERSION, scripts
+from deltadex.store.opening import SCHEMA_VERSION, scripts
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

@@ -11,17 +11,11 @@ from patients import VECTORS, answers, derived, flip, look, sql, state, troubles
 from processes import HOLDER, process, said
 
 from deltadex.store import Catalog
-from deltadex.store.care.doctor.environment import space
-from deltadex.store.derived import shortlist as shortlist_module
-from deltadex.store.derived.sketch_rows import (
-    CHECKED,
-    checksums,
-    file_identity,
-    read_keys,
-    read_shapes,
-)
+from deltadex.store.care.doctor.checks import space
+from deltadex.store.derived import index as shortlist_module
+from deltadex.store.derived.row_files import Rows, read_shapes
 from deltadex.store.files import index_folder
-from deltadex.store.sharing import note_path
+from deltadex.store.sharing import holder_path
 
 pytestmark = pytest.mark.usefixtures("small_files")
 
@@ -99,15 +93,14 @@ def test_an_index_of_another_kind_is_made_again(coarse, monkeypatch):
         (lambda db: flip(derived(db, ".sketches"), -3), "1 row at least differ"),
         (lambda db: flip(derived(db, ".vectors"), 33), "1 row at least differ"),
         (lambda db: flip(derived(db, ".weights"), -2), "1 row at least differ"),
-        (lambda db: flip(derived(db, ".sums"), -2), "1 row at least differ"),
+        (lambda db: flip(derived(db, ".keys"), -2), "1 row at least differ"),
         (lambda db: _of_other_models(db, ".sketches"), "its sketches are not the catalog's"),
         (lambda db: _of_other_models(db, ".vectors"), "its vectors are not the catalog's"),
-        (lambda db: flip(derived(db, ".keys"), 8 * 3 + 7), "its keys are damaged"),
-        (lambda db: flip(derived(db, ".slots"), 0), "its list of slots is damaged"),
-        (lambda db: _other_blocks(derived(db, ".slots")), "its rows are not those of"),
+        (lambda db: flip(derived(db, ".keys"), -40 * 3 + 7), "its keys are damaged"),
+        (lambda db: flip(derived(db, ".keys"), 0), "its list of slots is damaged"),
+        (lambda db: _other_blocks(derived(db, ".keys")), "its rows are not those of"),
         (lambda db: _cut(derived(db, ".sketches")), "its sketches end before its 12 rows do"),
         (lambda db: _cut(derived(db, ".weights")), "its weights end before its 12 rows do"),
-        (lambda db: _cut(derived(db, ".sums")), "its sums end before its 12 rows do"),
         (lambda db: _cut(derived(db, ".vectors")), "its vectors end before its 12 rows do"),
     ],
 )
@@ -124,21 +117,17 @@ def test_damaged_sketches_are_taken_away_and_searches_answer_as_before(db, damag
 
 
 def _other_blocks(path):
-    path.write_bytes(replace(read_shapes(path), blocks={"update": 16}).to_json())
+    _, _, entries = path.read_bytes().partition(b"\n")
+    header = replace(read_shapes(path), blocks={"update": 16}).to_json()
+    path.write_bytes(header + b"\n" + entries)
 
 
 def _of_other_models(db, ending):
     """The rows of the file in the reverse order, with checksums that fit."""
-    for path in (derived(db, ending), derived(db, ".sums")):
-        rows = np.frombuffer(path.read_bytes(), np.uint8).reshape(12, -1)
-        if path.suffix == ".sums":
-            sums, column = rows.view("<u8").copy(), CHECKED.index(ending)
-            others = np.frombuffer(derived(db, ending).read_bytes(), np.uint8).reshape(12, -1)
-            identity = file_identity(path, read_shapes(path)) + ending.encode()
-            sums[:, column] = checksums(identity, others, np.arange(12), read_keys(path))
-            path.write_bytes(sums.tobytes())
-        else:
-            path.write_bytes(rows[::-1].tobytes())
+    shapes = read_shapes(derived(db, ".keys"))
+    rows = Rows.read(derived(db, ".keys"), shapes.to_json(), shapes.columns)
+    values = {name: array[::-1] if name == ending else array for name, array in rows.arrays.items()}
+    rows.write(np.arange(12), rows.keys, {name: array.copy() for name, array in values.items()})
 
 
 def _cut(path):
@@ -215,14 +204,14 @@ def test_the_note_of_a_process_that_was_killed_is_no_problem_and_is_taken_away(d
         assert said(holder) == "holding"
         holder.kill()
         holder.wait()
-    assert note_path(db).exists()
+    assert holder_path(db).exists()
 
     looked, mended = look(db, repairs=False), look(db)
 
     assert state(looked, "holder")[0] == "note"
     assert troubles(looked) == set()
     assert state(mended, "holder")[0] == "repaired"
-    assert not note_path(db).exists()
+    assert not holder_path(db).exists()
 
 
 def test_a_process_that_holds_the_catalog_goes_on(db):

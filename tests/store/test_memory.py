@@ -11,7 +11,7 @@ from processes import HOLDER, process, said
 
 from deltadex.store import Catalog
 from deltadex.store.sharing import local
-from deltadex.store.sharing.note import read_note
+from deltadex.store.sharing.beside import read_holder
 
 N_MODELS = 10
 BYTES_A_MODEL = 2 << 20
@@ -84,7 +84,7 @@ def test_a_guest_leaves_the_holders_memory_to_it(tmp_path):
     with process(path, HOLDER.format(n=3)) as holder:
         assert said(holder) == "holding"
         with Catalog.open(path) as guest:
-            assert read_note(path).pid == holder.pid
+            assert read_holder(path).pid == holder.pid
             limit = guest._session.execute("SELECT current_setting('memory_limit')")
 
             guest.shed_memory()

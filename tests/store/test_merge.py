@@ -12,7 +12,7 @@ from outcomes import OTHER, RECIPE, indexed, linear, unit
 
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog, merge_catalogs
-from deltadex.store.care.merging import merge as merge_module
+from deltadex.store.care import merging as merge_module
 
 
 def test_a_merge_into_nothing_is_a_copy(a, b):

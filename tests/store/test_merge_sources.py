@@ -17,7 +17,7 @@ from deltadex.errors import (
     StoreError,
 )
 from deltadex.store import Catalog, merge_catalogs
-from deltadex.store.sharing.guest import RemoteSession
+from deltadex.store.sharing.remote import RemoteSession
 
 # other processes
 
@@ -72,7 +72,7 @@ def test_a_batch_is_made_again_when_the_targets_holder_dies(a, b, monkeypatch):
 def test_a_killed_merge_leaves_whole_models_and_goes_on(a, b):
     write(b, *(indexed(f"m{number:03}", seed=number) for number in range(40)))
     code = f"""
-    from deltadex.store.care.merging import merge
+    from deltadex.store.care import merging as merge
     merge.AT_ONCE = 1
     def slowly(batches):
         for number, batch in enumerate(batches):

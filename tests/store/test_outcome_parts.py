@@ -24,7 +24,7 @@ from deltadex.store import (
     content_sha256,
     merge_catalogs,
 )
-from deltadex.store.parts.part_rows import _CHECKSUM, _ENTRY
+from deltadex.store.parts import _CHECKSUM, _ENTRY
 
 EARLY, LATE = "2020-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"
 

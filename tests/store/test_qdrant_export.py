@@ -29,7 +29,7 @@ from deltadex.errors import EmptyCatalog, EngineError, RecipeMismatch, RequestEr
 from deltadex.store import Catalog
 from deltadex.store.qdrant import edge
 from deltadex.store.qdrant.edge import NOTE, EdgeCollection
-from deltadex.store.qdrant.neighbours import ExactNeighbours
+from deltadex.store.qdrant.exporting import ExactNeighbours
 
 KILLED_HERE = {
     "before the folder is made": "edge.engine.EdgeShard.create",

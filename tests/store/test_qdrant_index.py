@@ -18,7 +18,6 @@ from qdrant_families import (
 
 from deltadex.errors import EngineError, RecipeMismatch, RequestError
 from deltadex.store import Catalog, use_exported
-from deltadex.store.derived.candidates import CandidateIndex
 from deltadex.store.qdrant import index as index_module
 from deltadex.store.qdrant.index import QdrantIndex
 
@@ -36,7 +35,6 @@ def assert_as_brute_force(catalog, seed):
     view, rng = catalog.family(BASE, RECIPE), np.random.default_rng(seed)
     index = view.index
     assert isinstance(index, QdrantIndex)
-    assert isinstance(index, CandidateIndex)
     assert np.array_equal(index.keys, view.keys)
     for n in (5, len(view) + 9):
         query = rng.integers(-1, 2, RECIPE.dim).astype(np.float32)

@@ -16,11 +16,10 @@ from deltadex.errors import HolderLost, NewerSchema, StoreLocked
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, ModelFilter, Page, opening
 from deltadex.store import catalog as catalog_module
-from deltadex.store.sharing import Ledger, LocalSession, note_path
+from deltadex.store.sharing import Ledger, LocalSession, holder_path
 from deltadex.store.sharing import access as sharing_access
-from deltadex.store.sharing.guest import RemoteSession, join
-from deltadex.store.sharing.host import Host
-from deltadex.store.sharing.note import HolderNote, read_note, write_note
+from deltadex.store.sharing.beside import HolderFile, read_holder, write_holder
+from deltadex.store.sharing.remote import Host, RemoteSession, join
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ def test_a_guest_goes_on_when_the_holder_ends(path):
             catalog.record(indexed("later"))
 
             assert _ids(catalog) == ["held000", "held001", "later"]
-            assert read_note(path).pid == os.getpid()
+            assert read_holder(path).pid == os.getpid()
 
 
 def test_a_guest_goes_on_when_the_holder_is_killed(path):
@@ -254,7 +253,7 @@ def test_a_holder_that_dies_while_one_enters_is_succeeded(path, monkeypatch):
 
         with Catalog.open(path) as catalog:
             assert len(_ids(catalog)) == 3
-            assert read_note(path).pid == os.getpid()
+            assert read_holder(path).pid == os.getpid()
 
 
 def test_a_killed_guest_leaves_nothing_half_done(path):
@@ -386,13 +385,13 @@ def test_a_reader_that_does_not_wait_sees_the_last_snapshot_that_was_caught_up(p
 
 def test_the_note_is_for_its_owner_alone_and_goes_with_the_holder(path):
     with Catalog.open(path):
-        assert stat.S_IMODE(note_path(path).stat().st_mode) == 0o600
-    assert not note_path(path).exists()
+        assert stat.S_IMODE(holder_path(path).stat().st_mode) == 0o600
+    assert not holder_path(path).exists()
 
 
 def test_nobody_is_let_in_without_the_key(path, held):
-    note = read_note(path)
-    forged = HolderNote(pid=note.pid, machine=note.machine, port=note.port, key=b"0" * 32)
+    note = read_holder(path)
+    forged = HolderFile(pid=note.pid, machine=note.machine, port=note.port, key=b"0" * 32)
 
     with pytest.raises(OSError):  # noqa: PT011
         RemoteSession(forged)
@@ -400,10 +399,10 @@ def test_nobody_is_let_in_without_the_key(path, held):
 
 def test_a_stranger_at_the_port_is_not_taken_for_the_holder(path):
     with socket.create_server(("127.0.0.1", 0)) as stranger:
-        note = HolderNote(
+        note = HolderFile(
             pid=1, machine=socket.gethostname(), port=stranger.getsockname()[1], key=b"1" * 32
         )
-        write_note(path, note)
+        write_holder(path, note)
 
         def pretend():
             link, _ = stranger.accept()
@@ -419,7 +418,7 @@ def test_a_stranger_at_the_port_is_not_taken_for_the_holder(path):
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 200])
 def test_a_rude_visitor_keeps_nobody_else_out(path, held, sent):
-    with socket.create_connection(("127.0.0.1", read_note(path).port)) as rude:
+    with socket.create_connection(("127.0.0.1", read_holder(path).port)) as rude:
         rude.sendall(sent)
         guest = join(path)
 
@@ -428,7 +427,7 @@ def test_a_rude_visitor_keeps_nobody_else_out(path, held, sent):
 
 
 def test_a_note_of_a_process_that_is_gone_is_passed_over(path):
-    write_note(path, HolderNote(pid=1, machine=socket.gethostname(), port=1, key=b"k" * 32))
+    write_holder(path, HolderFile(pid=1, machine=socket.gethostname(), port=1, key=b"k" * 32))
 
     with Catalog.open(path) as catalog:
         catalog.record(indexed("a"))

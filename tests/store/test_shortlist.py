@@ -7,7 +7,7 @@ from searching import search
 
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog
-from deltadex.store.derived import index, shortlist
+from deltadex.store.derived import index
 
 RECIPE = Recipe(name="sketch", rank=1, dim=64)
 
@@ -15,7 +15,7 @@ RECIPE = Recipe(name="sketch", rank=1, dim=64)
 @pytest.fixture
 def catalog(tmp_path, monkeypatch):
     """Families of more than 40 models count as large."""
-    monkeypatch.setattr(shortlist, "FLAT_UP_TO", 40)
+    monkeypatch.setattr(index, "FLAT_UP_TO", 40)
     monkeypatch.setattr(index, "PERSIST_FROM", 2)
     with Catalog.open(tmp_path / "c.duckdb") as opened:
         yield opened
@@ -94,7 +94,7 @@ def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
 def test_a_family_that_outgrew_its_lists_is_trained_again(catalog):
     _fill(catalog, 0, 41)
     first = catalog.family("b", RECIPE).index._index
-    _fill(catalog, 41, 41 * (shortlist.RETRAIN_AT + 1))
+    _fill(catalog, 41, 41 * (index.RETRAIN_AT + 1))
 
     second = catalog.family("b", RECIPE).index._index
 
@@ -124,9 +124,9 @@ def test_what_all_vectors_share_does_not_gather_them_in_one_list():
     centres = rng.normal(size=(400, 64)) / 8
     vectors = 3.0 + centres[np.arange(8000) % 400] + rng.normal(size=(8000, 64)) / 30
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    made = shortlist.make_index(64, 60_000, vectors)
+    made = index.make_index(64, 60_000, vectors)
 
-    shortlist.add(made, np.arange(8000), vectors)
+    index.add(made, np.arange(8000), vectors)
 
     lists = faiss.extract_index_ivf(made).invlists
     sizes = [lists.list_size(one) for one in range(lists.nlist)]
@@ -138,9 +138,9 @@ def test_vectors_that_are_added_together_are_in_their_nearest_list():
     centres = rng.normal(size=(300, 512))
     vectors = centres[np.arange(3000) % 300] + rng.normal(size=(3000, 512))
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    made = shortlist.make_index(512, 60_000, vectors)
+    made = index.make_index(512, 60_000, vectors)
 
-    shortlist.add(made, np.arange(3000), vectors)
+    index.add(made, np.arange(3000), vectors)
 
     ivf = faiss.extract_index_ivf(made)
     centred = faiss.downcast_VectorTransform(made.chain.at(0)).apply(vectors)
@@ -158,8 +158,8 @@ def test_folded_vectors_keep_inner_products():
     rng = np.random.default_rng(6)
     left, right = rng.normal(size=(2, 400, 2048)).astype(np.float32) / 2048**0.5
 
-    errors = (shortlist._folded(left) * shortlist._folded(right)).sum(1) - (left * right).sum(1)
+    errors = (index._folded(left) * index._folded(right)).sum(1) - (left * right).sum(1)
 
-    assert shortlist._folded(left).shape == (400, 256)
+    assert index._folded(left).shape == (400, 256)
     assert abs(float(errors.std()) - 1 / 16) < 0.015
     assert abs(float(errors.mean())) < 0.02

@@ -14,9 +14,8 @@ from deltadex.errors import StoreFull
 from deltadex.records import Recipe, Slot
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
-from deltadex.store.derived import sketch_file as sketch_file_module
-from deltadex.store.derived.sketch_file import SketchFile, SketchFiles
-from deltadex.store.derived.sketch_rows import Shapes, checksums, file_identity
+from deltadex.store.derived import row_files
+from deltadex.store.derived.row_files import Rows, Shapes, SketchFile, SketchFiles, checksums
 from deltadex.store.files import derived_path, index_folder
 
 
@@ -173,17 +172,17 @@ def test_another_opening_goes_on_with_the_file(tmp_path):
             _view(catalog).write_sketch_file()
             keys = _keys(catalog)
             assert _read(catalog, keys) == _as_stored(catalog, keys)
-            assert len(_file(catalog)._rows.keys) == number + 1
+            assert len(_file(catalog)._content[1].keys) == number + 1
 
 
-@pytest.mark.parametrize("harm", ["sketches", "weights", "vectors", "keys", "slots", "all"])
+@pytest.mark.parametrize("harm", ["sketches", "weights", "vectors", "keys", "all"])
 def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
     path = tmp_path / "c.duckdb"
     with Catalog.open(path) as catalog:
         for number in range(8):
             catalog.record(indexed(f"m{number}", seed=number))
         _view(catalog).write_sketch_file()
-    for ending in ("sketches", "weights", "vectors", "keys", "slots"):
+    for ending in ("sketches", "weights", "vectors", "keys"):
         file = derived_path(path, "base", RECIPE.id, "." + ending)
         if harm in (ending, "all"):
             os.truncate(file, file.stat().st_size // 2 + 3)
@@ -197,7 +196,7 @@ def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
 
 
 def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
-    monkeypatch.setattr(sketch_file_module, "AT_ONCE", 4)
+    monkeypatch.setattr(row_files, "AT_ONCE", 4)
     for number in range(12):
         _view(catalog).write_sketch_file()
         catalog.record(indexed(f"m{number:02}", seed=number + 50))
@@ -207,14 +206,14 @@ def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
     _view(catalog).write_sketch_file()
     keys = _keys(catalog)
 
-    assert len(_file(catalog)._rows.keys) <= 2 * 12 + 5
+    assert len(_file(catalog)._content[1].keys) <= 2 * 12 + 5
     assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
 def test_one_process_writes_the_file_and_the_others_read_it(catalog):
     _view(catalog).write_sketch_file()
     code = """
-    from deltadex.store.derived.sketch_file import SketchFiles
+    from deltadex.store.derived.row_files import SketchFiles
     from outcomes import RECIPE
     with Catalog.open(path) as catalog:
         view = catalog.family("base", RECIPE)
@@ -233,7 +232,7 @@ def test_one_process_writes_the_file_and_the_others_read_it(catalog):
 
 
 def test_a_full_disk_leaves_the_catalog_to_be_read(catalog, monkeypatch):
-    monkeypatch.setattr(sketch_file_module, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(row_files, "SPARE_BYTES", 1 << 60)
 
     with pytest.raises(StoreFull, match="GiB"):
         _view(catalog).write_sketch_file()
@@ -270,7 +269,7 @@ def test_threads_read_while_the_file_grows(catalog):
 def test_a_folder_that_refuses_the_file_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", _refuse)
 
-    assert SketchFile.open(tmp_path / "x.sketches") is None
+    assert SketchFile.open(tmp_path / "x.keys") is None
 
 
 def _refuse(*args, **kwargs):
@@ -280,8 +279,13 @@ def _refuse(*args, **kwargs):
 # damage while a service reads it
 
 
-@pytest.mark.parametrize("ending", [".sketches", ".weights", ".vectors", ".sums"])
-@pytest.mark.parametrize("opens_again", [False, True])
+@pytest.mark.parametrize(
+    ("ending", "opens_again"),
+    [
+        *((ending, False) for ending in (".sketches", ".weights", ".vectors")),
+        *((ending, True) for ending in (".sketches", ".weights", ".vectors", ".keys")),
+    ],
+)
 def test_damaged_rows_are_read_from_the_catalog_and_made_again(
     tmp_path, caplog, ending, opens_again
 ):
@@ -313,10 +317,13 @@ def _everything(catalog):
 
 
 def _harm(file):
-    """Change bytes here and there, in place: readers have the file mapped."""
+    """Change bytes here and there, of keys those of checksums, in place: readers have the file
+    mapped."""
     data = np.frombuffer(file.read_bytes(), np.uint8).copy()
-    for place in np.linspace(0, len(data) - 1, 5).astype(int):
-        data[place] ^= 0x40
+    places = np.linspace(0, len(data) - 1, 5).astype(int)
+    if file.suffix == ".keys":
+        places = len(data) - 1 - 40 * np.array([0, 4, 11])
+    data[places] ^= 0x40
     with file.open("r+b") as opened:
         opened.write(data.tobytes())
 
@@ -325,7 +332,7 @@ def test_damaged_rows_that_nobody_may_write_are_read_from_the_catalog(catalog, m
     _view(catalog).write_sketch_file()
     before = _everything(catalog)
     _harm(derived_path(catalog.path, "base", RECIPE.id, ".vectors"))
-    monkeypatch.setattr(sketch_file_module, "_write", _refuse)
+    monkeypatch.setattr(row_files, "_write", _refuse)
 
     assert _everything(catalog) == before
     assert _everything(catalog) == before
@@ -342,10 +349,14 @@ def test_a_checksum_is_of_its_row_alone_and_every_bit_counts(rows, place, bit):
     data = np.array([np.frombuffer(row, np.uint8) for row in rows])
     harmed = data.copy()
     harmed[0, place] ^= 1 << bit
-    shapes, path, names = Shapes(8, {"update": 8}, ()), Path("f.sketches"), np.arange(len(rows))
+    names = np.arange(len(rows))
 
-    def sums(data, *, ending=".sketches", path=path, shapes=shapes, places=names, keys=names + 5):
-        return checksums(file_identity(path, shapes) + ending.encode(), data, places, keys)
+    def sums(data, *, ending=".sketches", path="f.keys", dim=8, places=names, keys=names + 5, of=0):
+        shapes = Shapes(dim, {"update": 8}, ())
+        made = Rows.read(Path(path), shapes.to_json(), shapes.columns)
+        entries = np.zeros(len(keys), made.entries.dtype)
+        entries["key"], entries["source"] = keys, of
+        return checksums(made.identity(ending), data, places, entries)
 
     is_same = sums(harmed) == sums(data)
 
@@ -353,10 +364,11 @@ def test_a_checksum_is_of_its_row_alone_and_every_bit_counts(rows, place, bit):
     assert is_same[1:].all()
     of_others = [
         sums(data, ending=".weights"),
-        sums(data, path=Path("g.sketches")),
-        sums(data, shapes=Shapes(9, {"update": 8}, ())),
+        sums(data, path="g.keys"),
+        sums(data, dim=9),
         sums(data, places=names + 1),
         sums(data, keys=names + 6),
+        sums(data, of=1),
     ]
     assert not any((other == sums(data)).any() for other in of_others)
 
@@ -365,20 +377,24 @@ def test_a_checksum_is_of_its_row_alone_and_every_bit_counts(rows, place, bit):
 
 
 def _exchange_rows(folder, endings, one, other):
+    """Exchange two rows of files; of the keys, their checksums."""
     for ending in endings:
         (path,) = folder.glob(f"*{ending}")
-        rows = np.frombuffer(path.read_bytes(), np.uint8).reshape(12, -1).copy()
-        rows[[one, other]] = rows[[other, one]]
-        path.write_bytes(rows.tobytes())
+        content = path.read_bytes()
+        header = content[: content.index(b"\n") + 1] if ending == ".keys" else b""
+        rows = np.frombuffer(content[len(header) :], np.uint8).reshape(12, -1).copy()
+        part = slice(16, None) if ending == ".keys" else slice(None)
+        rows[[one, other], part] = rows[[other, one], part]
+        path.write_bytes(header + rows.tobytes())
 
 
 @pytest.mark.parametrize(
     "endings",
     [
-        (".sketches", ".weights", ".sums"),
-        (".sketches", ".weights", ".vectors", ".sums"),
-        (".vectors", ".sums"),
-        (".sums",),
+        (".sketches", ".weights", ".keys"),
+        (".sketches", ".weights", ".vectors", ".keys"),
+        (".vectors", ".keys"),
+        (".keys",),
     ],
 )
 def test_rows_that_were_exchanged_with_their_checksums_are_made_again(tmp_path, caplog, endings):
@@ -388,7 +404,7 @@ def test_rows_that_were_exchanged_with_their_checksums_are_made_again(tmp_path, 
             catalog.record(indexed(f"m{number:02}", seed=number))
         _view(catalog).write_sketch_file()
         before = _everything(catalog)
-    whole = {file: file.read_bytes() for file in index_folder(path).glob("*.s*")}
+    whole = {file: file.read_bytes() for file in index_folder(path).glob("*.[skvw]*")}
     _exchange_rows(index_folder(path), endings, 3, 8)
 
     with Catalog.open(path, read_only=True) as catalog:
@@ -410,12 +426,12 @@ def test_files_of_another_catalog_recipe_or_slots_are_not_read(tmp_path):
         catalog.family("b", wide).write_sketch_file()
         before = _everything(catalog)
     stems = [derived_path(path, "base", RECIPE.id), derived_path(path, "b", wide.id)]
-    for ending in (".sketches", ".weights", ".vectors", ".sums"):
+    for ending in (".sketches", ".weights", ".vectors"):
         files = [stem.with_suffix(ending) for stem in stems]
         contents = [file.read_bytes() for file in files]
         for file, content in zip(files, reversed(contents), strict=True):
             file.write_bytes(content)
-    slots = stems[0].with_suffix(".slots")
+    slots = stems[0].with_suffix(".keys")
 
     for changed in (False, True):
         if changed:

@@ -1,4 +1,4 @@
-"""Checks of the files derived from a catalog: indexes, sketches, and files that none needs."""
+"""Checks of the files beside a catalog: derived ones, attached indexes, and those of nothing."""
 
 from __future__ import annotations
 
@@ -12,19 +12,27 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ....arrays import Int64
+from ....errors import BadIndex, StoreFull
 from ....records import Recipe
-from ...derived.index import load_index
-from ...derived.shortlist import coarse_search, fits, is_exact
-from ...derived.sketch_file import SketchFile
+from ...derived.index import coarse_search, fits, is_exact, load_index
+from ...derived.row_files import (
+    FORMER_ENDINGS,
+    DamagedRows,
+    Rows,
+    SketchFile,
+    read_shapes,
+    row_bytes,
+)
 from ...derived.sketch_matrix import SketchMatrix, fetch_matrix
-from ...derived.sketch_rows import DamagedRows, read_keys, read_shapes
 from ...files import abandoned, derived_path, index_folder
 from ...model_rows import block_dims
-from ...tables.vectors import fetch_keys, fetch_vectors_of
+from ...published.attached_index import AttachedIndex, attached_folder
+from ...published.parts import is_whole
+from ...tables.outcomes import fetch_keys, fetch_vectors_of
 from .checks import CheckContext, Finding, counted, listed
 
 INDEX_ENDINGS = (".json", ".faiss")
-SKETCH_ENDINGS = (".keys", ".slots", ".sums", ".vectors", ".weights", ".sketches")
+SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches", *FORMER_ENDINGS)
 """The keys first: without them the other files are not read."""
 
 TRAIT_ENDINGS = (".traitkeys", ".traits", ".traitlock")
@@ -62,7 +70,9 @@ def _family_files(
 
 
 def _spread(keys: Int64[np.ndarray, " models"]) -> Int64[np.ndarray, " sample"]:
-    """At most `SAMPLE` of some keys, spread over all of them."""
+    """At most `SAMPLE` of some keys, spread over all of them; none of none."""
+    if not len(keys):
+        return keys
     return keys[np.unique(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64))]
 
 
@@ -164,8 +174,8 @@ def _repair_index(
 def check_sketches(context: CheckContext) -> Iterator[Finding]:
     """Every family's sketch file holds the catalog's sketches; a wrong file is removed."""
     has_faults, n_files, n_rows = False, 0, 0
-    for base, recipe, stem in _family_files(context, (".sketches",)):
-        path = stem.with_suffix(".sketches")
+    for base, recipe, stem in _family_files(context, (".keys",)):
+        path = stem.with_suffix(".keys")
         n_files += 1
         fault, rows = _sketch_fault(context, path, recipe)
         n_rows += rows
@@ -180,36 +190,21 @@ def check_sketches(context: CheckContext) -> Iterator[Finding]:
 def _sketch_fault(context: CheckContext, path: Path, recipe: Recipe) -> tuple[str, int]:
     """The fault of a file, if any; and how many rows it has."""
     try:
-        keys = read_keys(path)
+        shapes = read_shapes(path)
+        rows = Rows.read(path, shapes.to_json(), shapes.columns)
+        n_rows = (path.stat().st_size - len(rows.header) - 1) // rows.entries.itemsize
     except FileNotFoundError:
         return "", 0
-    if not len(keys):
-        return "", 0
-    if (np.diff(keys) <= 0).any():
-        return "its keys are damaged", len(keys)
-    if fault := _length_fault(path, len(keys), recipe):
-        return fault, len(keys)
-    file = SketchFile.read(path)
-    if file is None:
-        return "", len(keys)
-    try:
-        return _content_fault(context, file, recipe, keys), len(keys)
-    finally:
-        file.close()
-
-
-def _length_fault(path: Path, n_rows: int, recipe: Recipe) -> str:
-    """What the files lack for so many rows: to map them would end the process."""
-    try:
-        shapes = read_shapes(path)
-        if (shapes.dim, shapes.blocks) != (recipe.dim, block_dims(recipe)):
-            return f"its rows are not those of {recipe.id}"
-        for ending, n_bytes in shapes.row_bytes.items():
-            if path.with_suffix(ending).stat().st_size < n_bytes * n_rows:
-                return f"its {ending[1:]} end before its {n_rows} rows do"
     except (OSError, ValueError, TypeError, KeyError):
-        return "its list of slots is damaged"
-    return ""
+        return "its list of slots is damaged", 0
+    if (shapes.dim, shapes.blocks) != (recipe.dim, block_dims(recipe)):
+        return f"its rows are not those of {recipe.id}", n_rows
+    for ending, n_bytes in row_bytes(shapes.columns).items():
+        if path.with_suffix(ending).stat().st_size < n_bytes * n_rows:
+            return f"its {ending[1:]} end before its {n_rows} rows do", n_rows
+    if (np.diff(rows.keys) <= 0).any():
+        return "its keys are damaged", n_rows
+    return _content_fault(context, SketchFile(path, None), recipe, rows.keys), n_rows
 
 
 def _content_fault(
@@ -223,16 +218,14 @@ def _content_fault(
     try:
         for start in range(0, len(keys), ROWS_CHECKED_AT_ONCE):
             file.check(keys[start : start + ROWS_CHECKED_AT_ONCE])
+        held, own = file.matrix(sample), file.vectors(sample)
     except DamagedRows as err:
         return f"{counted(len(err.keys), 'row')} at least differ from their checksums"
-    sample_keys = sample.tolist()
-    held, stored = file.matrix(sample), fetch_matrix(context.session, sample_keys, recipe)
     if held is None:
         return "it cannot be read"
-    own = file.vectors(sample)
     if own is None or not np.array_equal(own, vectors):
         return "its vectors are not the catalog's"
-    if not _is_same(held, stored):
+    if not _is_same(held, fetch_matrix(context.session, sample.tolist(), recipe)):
         return "its sketches are not the catalog's"
     return ""
 
@@ -342,3 +335,31 @@ def _age_s(path: Path) -> float:
         return time.time() - path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def check_attached(context: CheckContext) -> Iterator[Finding]:
+    """Every file of every attached index has the SHA-256 with which it was fetched."""
+    catalog, has_faults, n_files = context.catalog, False, 0
+    for attachment, _ in catalog.attachments.all():
+        folder = attached_folder(catalog.path, attachment.name)
+        try:
+            files = AttachedIndex(folder, attachment.manifest).manifest.data_files
+            parts = [(file.name, 0, file.bytes) for file in files]
+            tracked = context.track(parts, f"reading {attachment.name}")
+            wrong = [
+                file.name
+                for file, _ in zip(files, tracked, strict=True)
+                if not is_whole(folder / file.name, file)
+            ]
+            fault = f"missing or changed: {listed(wrong)}" if wrong else ""
+            n_files += len(files)
+        except BadIndex:
+            fault = "its manifest is missing or changed"
+        except StoreFull as err:
+            fault = str(err)
+        if fault:
+            has_faults = True
+            advice = f"`deltadex attach --refresh --name {attachment.name}` fetches it again"
+            yield Finding("attached", "problem", f"{attachment.name}: {fault}", advice)
+    if not has_faults:
+        yield Finding("attached", "ok", f"{counted(n_files, 'file')} as fetched")

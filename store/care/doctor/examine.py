@@ -8,16 +8,29 @@ from pathlib import Path
 
 from ....errors import DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...catalog import Catalog
-from ...opening import NOTHING_ELSE, OF_DUCKDB, is_file, memory_connection
+from ...opening import (
+    NOTHING_ELSE,
+    OF_DUCKDB,
+    SCHEMA_VERSION,
+    is_file,
+    memory_connection,
+    schema_version,
+)
 from ...recovery import Seen, find_repair
-from ...schema import SCHEMA_VERSION, schema_version
 from ...session import Session, translated
 from ...sharing import Ledger, LocalSession
-from .attached_files import check_attached
-from .backup_file import ManifestCheck
-from .checks import RUN_REPAIR, CheckContext, Finding, Track
+from .checks import (
+    RUN_REPAIR,
+    CheckContext,
+    Finding,
+    HolderCheck,
+    ManifestCheck,
+    Track,
+    check_environment,
+)
 from .database import (
     REPLACE_FILE,
+    check_blocks,
     check_commits,
     check_data_sets,
     check_keys,
@@ -26,13 +39,12 @@ from .database import (
     check_recipes,
     check_references,
     check_slots,
+    check_table_indexes,
     check_tables,
     check_vectors,
     check_views,
 )
-from .derived_files import check_indexes, check_leftovers, check_sketches
-from .environment import HolderCheck, check_environment
-from .table_indexes import check_blocks, check_table_indexes
+from .derived_files import check_attached, check_indexes, check_leftovers, check_sketches
 
 CACHE = "15%"
 """Of the memory: everything is read once."""

@@ -13,7 +13,7 @@ from make_golden import BASE, MEAN, SKETCH, answered
 from deltadex.errors import OlderSchema
 from deltadex.records import Fingerprint, Indexed, LinearSketch, ModelRecord
 from deltadex.store import Catalog, examine
-from deltadex.store.schema import SCHEMA_VERSION
+from deltadex.store.opening import SCHEMA_VERSION
 
 FILES = sorted(Path(__file__).parent.glob("catalog-*.duckdb.gz"))
 DUCKDB_1_5_READS = 68

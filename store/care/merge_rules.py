@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ....errors import REASONS
-from ...tables.bases import BaseRecord
+from ...errors import REASONS
+from ..tables.recipes import BaseRecord
 
 Row = Mapping[str, Any]
 """A row of `models`, by column."""

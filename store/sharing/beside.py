@@ -1,17 +1,19 @@
-"""The last commits of a catalog, in a file beside it: those since its write-ahead log was emptied.
+"""The files by which processes share a catalog: the holder file, the log of its last commits.
 
 DuckDB opens a write-ahead log (WAL) that was cut short at the last whole transaction of what is
 left, without a word. Therefore every transaction adds 1 to `meta.commits`, and the process that
-holds the catalog then appends a line to this file, with the models that the transaction recorded.
-A line with a later number than the catalog's own is a commit that the WAL has lost. A line has a
-checksum; one that was cut off does not count. The file is not flushed: where power fails, it may
-know less than the catalog, never more.
+holds the catalog then appends a line to the commit log, with the models that the transaction
+recorded. A line with a later number than the catalog's own is a commit that the WAL has lost. A
+line has a checksum; one that was cut off does not count. The file is not flushed: where power
+fails, it may know less than the catalog, never more.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,6 +24,73 @@ from typing import Any
 from ...errors import StoreFull
 from ..files import atomic_file, beside
 from ..recovery import log_path
+
+_LONGEST = 4096
+"""Bytes of a note; a longer file is not a note."""
+
+
+class Gone(ConnectionError):
+    """The other side has ended, or is not who it should be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderFile:
+    """The process that holds a catalog.
+
+    Attributes:
+        machine: Its host name: a port of another machine's loopback is no use here.
+        key: What both sides prove to know; the note is readable by its owner alone.
+    """
+
+    pid: int
+    machine: str
+    port: int
+    key: bytes
+
+
+def holder_path(catalog: Path) -> Path:
+    """Where the note of a catalog is."""
+    return beside(catalog, ".holder")
+
+
+def write_holder(catalog: Path, note: HolderFile) -> None:
+    """Write the note, readable by its owner only.
+
+    Raises:
+        StoreFull: the folder refuses writes.
+    """
+    body = {"pid": note.pid, "machine": note.machine, "port": note.port, "key": note.key.hex()}
+    with atomic_file(holder_path(catalog), lasts=False) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(body, file)
+
+
+def read_holder(catalog: Path) -> HolderFile | None:
+    """The note; None where none can be read, or where it is of another machine."""
+    try:
+        # without waiting, where a pipe is in the note's place
+        flag = getattr(os, "O_NONBLOCK", 0)
+        with open(holder_path(catalog), "rb", opener=lambda p, f: os.open(p, f | flag)) as file:
+            body = json.loads(file.read(_LONGEST))
+        note = HolderFile(
+            pid=int(body["pid"]),
+            machine=str(body["machine"]),
+            port=int(body["port"]),
+            key=bytes.fromhex(body["key"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    return note if note.machine == socket.gethostname() and 0 < note.port < 2**16 else None
+
+
+def remove_holder(catalog: Path, note: HolderFile) -> None:
+    """Remove the note, unless another holder has written its own. A note that stays names a process
+    that has ended, and hinders nobody."""
+    if read_holder(catalog) == note:
+        with suppress(OSError):
+            holder_path(catalog).unlink(missing_ok=True)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,690 @@
+"""A merge of catalogs and parts: models, families, vectors, slots, studies and data sets."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import filterfalse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import Float64
+from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreError
+from ...records import ROLES, STACKS, Recipe
+from ..catalog import Catalog
+from ..model_rows import model_faults, short_id
+from ..opening import is_file, memory_connection, scripts
+from ..parts import Part, PartFolder, commit_part, save_family
+from ..session import Session
+from ..tables.data_sets import data_set_of, replace_data_set, select_data_sets
+from ..tables.models import Known, count_models, new_keys, settle_copies
+from ..tables.outcomes import ensure_table, fetch_vectors, key_pairs, move_models
+from ..tables.recipes import replace_base, select_base, select_bases, select_recipes, tables
+from .merge_rules import (
+    FILLED,
+    Conflict,
+    Row,
+    conflict_of,
+    filled,
+    joined_base,
+    labelled,
+    labels_differ,
+    same_files,
+    supersedes,
+)
+
+SAME_WITHIN = 1e-3
+"""Distance of two unit vectors, and relative difference of two updates' norms, that other
+processors' rounding explains; other weights do not come so close."""
+
+Name = tuple[str, str]
+"""Base and id."""
+
+THESE = "(SELECT unnest(?::BIGINT[]))"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The catalog that is merged.
+
+    Attributes:
+        name: For people.
+        recipes: By id, with the table of their vectors.
+    """
+
+    name: str
+    session: Session
+    recipes: Mapping[str, tuple[Recipe, str]]
+
+    @property
+    def tables(self) -> list[tuple[str, str]]:
+        """(recipe id, table) of every recipe."""
+        return [(id, table) for id, (_, table) in self.recipes.items()]
+
+
+@dataclass(slots=True)
+class HeldRows:
+    """What belongs to a model beside its row: recipes of its vectors, and of its slots."""
+
+    vectors: set[str] = field(default_factory=set)
+    slots: set[str | None] = field(default_factory=set)
+
+    def lacks(self, other: HeldRows) -> HeldRows:
+        """What the other has more; slots without sketches only where there are none at all."""
+        slots = other.slots - self.slots
+        if self.slots or slots != {None}:
+            slots = slots - {None}
+        return HeldRows(other.vectors - self.vectors, slots)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the source's models.
+
+    Attributes:
+        updated: Known ones that got something they lacked, or a better outcome.
+        differing: Known ones of other weights: nothing of them was taken.
+        data_sets: Kept data sets that were added.
+        damaged: HeldRows and models that were left out, one line each.
+    """
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    differing: int = 0
+    data_sets: int = 0
+    conflicts: list[Conflict] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+
+    def add(self, other: Counts) -> None:
+        self.added += other.added
+        self.updated += other.updated
+        self.unchanged += other.unchanged
+        self.differing += other.differing
+        self.data_sets += other.data_sets
+        self.conflicts += other.conflicts
+        self.damaged += other.damaged
+
+
+def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Counts:
+    """Bring the source's models of these names into the target, but for damaged ones."""
+    theirs, damaged = _sound_rows(source, names)
+    ours = {(row["base"], row["id"]): row for row in _rows(target, names)}
+    known = [(ours[name], row) for row in theirs if (name := (row["base"], row["id"])) in ours]
+    new = [(None, row) for row in theirs if (row["base"], row["id"]) not in ours]
+    better = [pair for pair in known if _is_better(*pair)]
+    settled = [pair for pair in known if not _is_better(*pair)]
+    differing = _differing(target, source, settled)
+    same = [pair for pair in settled if pair[1]["key"] not in differing]
+
+    counts = Counts(added=len(new), differing=len(differing), damaged=damaged)
+    for own, row in settled:
+        if row["key"] in differing:
+            counts.conflicts.append(conflict_of("weights", source.name, own, row))
+    for own, row in (*better, *same):
+        if labels_differ(own, row):
+            counts.conflicts.append(conflict_of("labels", source.name, own, row))
+    _take_whole(target, source, [*new, *better])
+    completed = _complete(target, source, same)
+    counts.updated = len(better) + len(completed)
+    counts.unchanged = len(same) - len(completed)
+    return counts
+
+
+def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The source's models of these names whose rows are what a catalog may hold, and a line on each
+    of the others."""
+    rows = _rows(source.session, names)
+    sql, values = model_faults(source.recipes, THESE, [[row["key"] for row in rows]])
+    faults = {int(key): fault for key, fault in source.session.execute(sql, values)}
+    damaged = [
+        f"{source.name}: model {short_id(row['id'])} is not what `deltadex index` writes "
+        f"({faults[row['key']]}); index it again"
+        for row in rows
+        if row["key"] in faults
+    ]
+    return [row for row in rows if row["key"] not in faults], damaged
+
+
+def _is_better(ours: Row, theirs: Row) -> bool:
+    both = ours["status"] == theirs["status"] == "indexed"
+    return not both and supersedes(theirs, ours)
+
+
+def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
+    """The models of these names, in the order in which they were recorded; each once."""
+    wanted = pa.table(
+        {
+            "base": pa.array([base for base, _ in names], pa.string()),
+            "id": pa.array([id for _, id in names], pa.string()),
+        }
+    )
+    with session.registered("wanted_names", wanted):
+        table = session.arrow("SELECT m.* FROM models m JOIN wanted_names USING (base, id)")
+    rows = sorted(table.to_pylist(), key=lambda row: int(row["key"]))
+    return list({(row["base"], row["id"]): row for row in rows}.values())
+
+
+def _differing(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
+    """Keys, in the source, of indexed models whose weights are others than the target's."""
+    both = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
+    same_by_key = {b["key"]: same_files(a, b) for a, b in both}
+    unclear = [(a, b) for a, b in both if same_by_key[b["key"]] is None]
+    alike = _alike(target, source, unclear) if unclear else set()
+    return {key for key, same in same_by_key.items() if same is False} | (
+        {b["key"] for _, b in unclear} - alike
+    )
+
+
+def _alike(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
+    """Keys, in the source, of the models that measured as the target's did under a recipe."""
+    own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in pairs}
+    norms = _norms(target, own_of.values())
+    other_norms = _norms(source.session, own_of)
+    ours_by_recipe = dict(tables(target))
+    alike = set()
+    for id, (recipe, table) in source.recipes.items():
+        if id not in ours_by_recipe:
+            continue
+        own = _vectors(target, ours_by_recipe[id], own_of.values(), recipe)
+        for key, vector in _vectors(source.session, table, own_of, recipe).items():
+            near = own_of[key] in own and np.linalg.norm(own[own_of[key]] - vector) <= SAME_WITHIN
+            if near and _close(norms.get((own_of[key], id)), other_norms.get((key, id))):
+                alike.add(key)
+    return alike
+
+
+def _close(ours: float | None, theirs: float | None) -> bool:
+    if ours is None or theirs is None:
+        return ours is theirs
+    return abs(ours - theirs) <= SAME_WITHIN * max(ours, theirs)
+
+
+def _norms(session: Session, keys: Iterable[int]) -> dict[tuple[int, str], float]:
+    """|ΔW| over all slots, by model and recipe of the slots."""
+    rows = session.execute(
+        "SELECT model, recipe, sqrt(sum(fro_norm * fro_norm)) FROM slots "
+        f"WHERE recipe IS NOT NULL AND model IN {THESE} GROUP BY ALL",
+        [list(keys)],
+    )
+    return {(int(key), recipe): float(norm) for key, recipe, norm in rows}
+
+
+def _vectors(
+    session: Session, table: str, keys: Iterable[int], recipe: Recipe
+) -> dict[int, Float64[np.ndarray, " dim"]]:
+    sql = f"SELECT model, vector FROM {table} WHERE model IN {THESE}"
+    keys_there, matrix = fetch_vectors(session, sql, [list(keys)], recipe.dim)
+    return {int(str(k)): v for k, v in zip(keys_there, matrix.astype(np.float64), strict=True)}
+
+
+def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | None, Row]]) -> None:
+    """Write the source's models in place of what the target has of them, labels apart."""
+    if not pairs:
+        return
+    keys = dict(zip([row["key"] for _, row in pairs], new_keys(target, len(pairs)), strict=True))
+    rows = []
+    for own, row in pairs:
+        labels = labelled(own, row) if own is not None else {}
+        rows.append({**row, **labels, "key": keys[row["key"]]})
+    replaced = [own["key"] for own, _ in pairs if own is not None]
+    target.execute(f"DELETE FROM studies WHERE model IN {THESE}", [replaced])
+    target.execute(f"DELETE FROM models WHERE key IN {THESE}", [replaced])
+    table = pa.Table.from_pylist(rows, schema=target.arrow("FROM models LIMIT 0").schema)
+    with target.registered("merged_models", table):
+        target.execute("INSERT INTO models BY NAME SELECT * FROM merged_models")
+    take_rows(target, source, keys, held_rows(source.session, source.tables, keys))
+    take_studies(target, source, keys)
+
+
+def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
+    """Give known models what they lack; the source's keys of those that lacked something.
+
+    A model whose vectors or slots changed gets a new key: what is derived from the catalog
+    sees a change by that.
+    """
+    if not pairs:
+        return set()
+    indexed = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
+    own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in indexed}
+    ours = held_rows(target, tables(target), own_of.values())
+    theirs = held_rows(source.session, source.tables, own_of)
+    lacking = {key: ours[own].lacks(theirs[key]) for key, own in own_of.items()}
+    lacking = {key: parts for key, parts in lacking.items() if parts.vectors or parts.slots}
+    moved = dict(zip(lacking, new_keys(target, len(lacking)), strict=True))
+    move_models(target, {own_of[key]: new for key, new in moved.items()})
+    sketched = [moved[key] for key, parts in lacking.items() if parts.slots - {None}]
+    target.execute(f"DELETE FROM slots WHERE recipe IS NULL AND model IN {THESE}", [sketched])
+    take_rows(target, source, moved, lacking)
+    own_of |= moved
+    changed = {int(b["key"]): filled(a, b) for a, b in pairs if filled(a, b) != a}
+    _fill(target, [{**row, "key": own_of.get(key, row["key"])} for key, row in changed.items()])
+    return changed.keys() | moved.keys() | take_studies(target, source, own_of)
+
+
+def _fill(target: Session, rows: Sequence[Row]) -> None:
+    if not rows:
+        return
+    columns = ("key", *FILLED)
+    schema = target.arrow(f"SELECT {', '.join(columns)} FROM models LIMIT 0").schema
+    table = pa.Table.from_pylist([{c: row[c] for c in columns} for row in rows], schema=schema)
+    assignments = ", ".join(f"{c} = f.{c}" for c in FILLED)
+    with target.registered("filled_models", table):
+        target.execute(
+            f"UPDATE models SET {assignments} FROM filled_models f WHERE models.key = f.key"
+        )
+
+
+# vectors, slots and studies, copied bit for bit
+
+
+def take_rows(
+    target: Session, source: Source, keys: Mapping[int, int], parts: Mapping[int, HeldRows]
+) -> None:
+    """Copy vectors, slots and linear sketches of the source's models to the target's: key there →
+    key here."""
+    for id, (recipe, table) in source.recipes.items():
+        own_keys = {key: keys[key] for key, part in parts.items() if id in part.vectors}
+        if own_keys:
+            sql = f"SELECT model, vector, norm FROM {table} WHERE model IN {THESE}"
+            vectors = source.session.arrow(sql, [list(own_keys)])
+            _insert(target, ensure_table(target, recipe), vectors, own_keys)
+    wanted = {recipe for part in parts.values() for recipe in part.slots}
+    for recipe_id in sorted(wanted, key=str):
+        own_keys = {key: keys[key] for key, part in parts.items() if recipe_id in part.slots}
+        for table in ("slots", "linear_sketches"):
+            rows = source.session.arrow(
+                f"SELECT * FROM {table} WHERE recipe IS NOT DISTINCT FROM ? AND model IN {THESE}",
+                [recipe_id, list(own_keys)],
+            )
+            _insert(target, table, rows, own_keys)
+
+
+def _insert(target: Session, table: str, rows: pa.Table, keys: Mapping[int, int]) -> None:
+    """Add rows under the target's keys, bit for bit."""
+    with (
+        target.registered("merged_rows", rows),
+        target.registered("merged_keys", key_pairs("model", "key", keys)),
+    ):
+        target.execute(
+            f"INSERT INTO {table} BY NAME SELECT k.key AS model, r.* EXCLUDE (model) "
+            "FROM merged_rows r JOIN merged_keys k USING (model)"
+        )
+
+
+def take_studies(target: Session, source: Source, keys: Mapping[int, int]) -> set[int]:
+    """Copy the studies that the target has not; the source's keys of their models."""
+    sql = f"SELECT * FROM studies WHERE model IN {THESE}"
+    studies = source.session.arrow(sql, [list(keys)])
+    if not studies.num_rows:
+        return set()
+    with (
+        target.registered("merged_rows", studies),
+        target.registered("merged_keys", key_pairs("model", "key", keys)),
+    ):
+        new = (
+            "FROM merged_rows r JOIN merged_keys k USING (model) WHERE NOT EXISTS (FROM studies s "
+            "WHERE s.model = k.key AND s.study = r.study AND s.settings = r.settings)"
+        )
+        models = target.execute(f"SELECT DISTINCT r.model {new}")
+        target.execute(
+            f"INSERT INTO studies BY NAME SELECT k.key AS model, r.* EXCLUDE (model) {new}"
+        )
+    return {int(key) for (key,) in models}
+
+
+def held_rows(
+    session: Session, recipes: Iterable[tuple[str, str]], keys: Iterable[int]
+) -> dict[int, HeldRows]:
+    """Which vectors and slots the models with these keys have."""
+    parts = {int(key): HeldRows() for key in keys}
+    for recipe, table in recipes:
+        sql = f"SELECT model FROM {table} WHERE model IN {THESE}"
+        for (key,) in session.execute(sql, [list(parts)]):
+            parts[int(key)].vectors.add(recipe)
+    sql = f"SELECT DISTINCT model, recipe FROM slots WHERE model IN {THESE}"
+    for key, slots_of in session.execute(sql, [list(parts)]):
+        parts[int(key)].slots.add(slots_of)
+    return parts
+
+
+SHOWN = ("sha256", "examples", "loss", "recipe", "made_at")
+
+
+def merge_data_sets(target: Session, source: Source) -> Counts:
+    """Copy the data sets whose names the target has not; under one name the target's stays.
+
+    Raises:
+        RecipeMismatch: a data set's recipe is not what its table promises.
+    """
+    ours = {(row["base"], row["name"]): row for row in select_data_sets(target, "true", [])}
+    counts = Counts()
+    for row in select_data_sets(source.session, "true", []):
+        own = ours.get((row["base"], row["name"]))
+        if own is None:
+            replace_data_set(target, data_set_of(source.session, row))
+            counts.data_sets += 1
+        elif not _are_same(own, row):
+            counts.conflicts.append(
+                Conflict(
+                    base=row["base"],
+                    model=row["name"],
+                    about="data set",
+                    source=source.name,
+                    kept={column: own[column] for column in SHOWN},
+                    other={column: row[column] for column in SHOWN},
+                )
+            )
+    return counts
+
+
+def _are_same(ours: dict[str, object], theirs: dict[str, object]) -> bool:
+    """Whether two were made of the same bytes in the same way."""
+    columns = ("sha256", "examples", "loss", "recipe", "settings")
+    return all(ours[column] == theirs[column] for column in columns)
+
+
+PARTS_AT_ONCE = 1024
+"""Models of one catalog, and of what DuckDB's cache holds, about: 30 MB of a base of 36 slots."""
+
+
+def holds_parts(source: str | Path) -> bool:
+    """Whether a source of a merge is a folder of parts, or its address; not a catalog's file."""
+    return "://" in str(source) or Path(source).is_dir()
+
+
+def merge_parts(
+    target: Catalog,
+    folder: str,
+    counts: Counts,
+    *,
+    merge_catalog: Callable[[Path], None],
+    tracked: Callable[[Sequence[Any]], Iterable[Any]],
+) -> None:
+    """Bring the parts of a folder into the target, but for damaged ones.
+
+    Args:
+        counts: Of the folder; models that the target did not know, and damaged parts, are added to
+            it.
+        merge_catalog: Merges a catalog with models that the target knows.
+        tracked: Passes on the paths of the parts.
+
+    Raises:
+        EmptyCatalog: the folder has no parts.
+    """
+    parts = PartFolder(folder)
+    paths = parts.paths()
+    if not paths:
+        raise EmptyCatalog(f"{folder}: no parts there; name a folder of `deltadex index --parts`")
+    known: dict[str, dict[str, Known]] = {}
+    batch: list[Part] = []
+    n_held = 0
+    for path in tracked(paths):
+        try:
+            part = parts.read(path)
+        except StoreError as err:
+            counts.damaged.append(str(err))
+            continue
+        if part.base not in known:
+            known[part.base] = target.known(part.base)
+        if _is_new(target, part, known[part.base]):
+            n_new = len(commit_part(target, part, known[part.base]))
+            counts.added, n_held = counts.added + n_new, n_held + n_new
+            if n_held >= PARTS_AT_ONCE:
+                target.shed_memory()
+                n_held = 0
+            continue
+        batch.append(part)
+        for outcome in part.outcomes:
+            known[part.base][outcome.model.id] = Known.of_outcome(outcome, part.written_at)
+        if sum(len(part.outcomes) for part in batch) >= PARTS_AT_ONCE:
+            _merge_known(batch, merge_catalog)
+            batch = []
+    _merge_known(batch, merge_catalog)
+    for base in known:
+        save_family(target, base, None, None, ())
+
+
+def _is_new(target: Catalog, part: Part, known: dict[str, Known]) -> bool:
+    """Whether the target knows nothing that a part could contradict."""
+    ids = [outcome.model.id for outcome in part.outcomes]
+    if len(set(ids)) < len(ids) or not known.keys().isdisjoint(ids):
+        return False
+    base = target.base(part.base)
+    return base is None or (base.revision, base.architecture) == (part.revision, part.architecture)
+
+
+def _merge_known(parts: Sequence[Part], merge_catalog: Callable[[Path], None]) -> None:
+    if not parts:
+        return
+    with TemporaryDirectory() as place:
+        path = Path(place) / "parts.duckdb"
+        with Catalog.open(path) as catalog:
+            known: dict[str, dict[str, Known]] = {}
+            for part in parts:
+                commit_part(catalog, part, known.setdefault(part.base, {}))
+            for base in known:
+                save_family(catalog, base, None, None, ())
+        merge_catalog(path)
+
+
+AT_ONCE = 256
+"""Models of one transaction: 10 MB of sketches, of a base of 36 slots."""
+
+CACHE = "10%"
+"""Of the memory, for a source: every page of it is read once."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_TABLE = re.compile(r"vectors_[0-9a-f]{8}_[0-9]+")
+
+
+@dataclass(slots=True)
+class Merged:
+    """The result of a merge.
+
+    Attributes:
+        sources: The counts of each, by its path.
+        models: Models of every status that the target has now.
+        damaged: Parts of a folder, and models, that are not what deltadex writes, one line each;
+            nothing of them was taken.
+    """
+
+    target: str
+    sources: dict[str, Counts] = field(default_factory=dict)
+    models: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Sums, each source by itself, and every conflict."""
+        keys = ("added", "updated", "unchanged", "differing", "data_sets")
+        by_source = [
+            {"source": path, **{key: getattr(counts, key) for key in keys}}
+            for path, counts in self.sources.items()
+        ]
+        conflicts = [c.to_json() for counts in self.sources.values() for c in counts.conflicts]
+        damaged = [line for counts in self.sources.values() for line in counts.damaged]
+        return {
+            "target": self.target,
+            **{key: sum(counts[key] for counts in by_source) for key in keys},
+            "conflicts": conflicts,
+            "sources": by_source,
+            "models": self.models,
+            "damaged": damaged,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+Column = tuple[str, str, str]
+"""Table, column and type."""
+
+Change = TypeVar("Change")
+Tracked = Callable[[Sequence[Sequence[Name]]], Iterable[Sequence[Name]]]
+
+
+def merge_catalogs(
+    target: Catalog, sources: Sequence[str | Path], *, tracked: Tracked = iter
+) -> Merged:
+    """Bring all that the sources know into the target, one after the other.
+
+    A source is only read, and may be held by another process. A model that the target has not
+    is copied; one of the same weights gets the vectors, slots, studies and labels that it lacks;
+    one of other weights stays as the target has it, and is reported. What was merged before an
+    error or a kill stays, and the same merge goes on. Walks of the Hub are not merged. A
+    data set is copied where the target has none of that name.
+
+    Args:
+        sources: Files, or folders and fsspec addresses of parts.
+        tracked: Passes on the batches that it is given; the command line draws a bar.
+
+    Raises:
+        RequestError: a source is the target itself.
+        EmptyCatalog: there is no such source.
+        StoreError: a source is damaged, or of another version; or the target cannot be written.
+    """
+    started = time.perf_counter()
+    for path in map(Path, filterfalse(holds_parts, sources)):
+        if not is_file(path):
+            raise EmptyCatalog(f"{path}: no catalog there; name a file that `deltadex index` made")
+        if is_file(target.path) and path.samefile(target.path):
+            raise RequestError(f"{path}: this is the target itself; name another catalog")
+    merged = Merged(target=str(target.path))
+    with closing(Session(target.access)) as writing:
+        for place in sources:
+            counts = merged.sources.setdefault(str(place), Counts())
+            merge_one = partial(_merge_catalog, writing, str(place), counts)
+            if holds_parts(place):
+                merge_parts(
+                    target,
+                    str(place),
+                    counts,
+                    merge_catalog=partial(merge_one, tracked=iter),
+                    tracked=tracked,
+                )
+            else:
+                merge_one(Path(place), tracked=tracked)
+        for base in select_bases(writing):
+            writing.write(partial(settle_copies, base=base))
+        merged.models = count_models(writing, ())
+    merged.seconds = time.perf_counter() - started
+    return merged
+
+
+def _merge_catalog(
+    writing: Session, name: str, counts: Counts, path: Path, *, tracked: Tracked
+) -> None:
+    with (
+        Catalog.open(path, read_only=True, create=False, cache=CACHE, migrates=False) as opened,
+        closing(Session(opened.access)) as reading,
+    ):
+        _check_columns(name, reading, _columns_of_a_catalog())
+        source = Source(name, reading, _recipes(reading, path))
+        for recipe, table in source.recipes.values():
+            _check_columns(name, reading, {(table, "vector", f"FLOAT[{recipe.dim}]")})
+        _merge_source(writing, source, counts, tracked)
+
+
+def _merge_source(writing: Session, source: Source, counts: Counts, tracked: Tracked) -> None:
+    def write(change: Callable[[Session, Source], Change]) -> Change:
+        """Change the target in one transaction, from one moment of the source."""
+
+        def make(target: Session) -> Change:
+            with source.session.snapshot():
+                return change(target, source)
+
+        return writing.write(make)
+
+    _check_vocabulary(source)
+    counts.conflicts += write(merge_families)
+    names = source.session.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
+    batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
+    for batch in tracked(batches):
+        counts.add(write(partial(merge_models, names=batch)))
+    counts.add(write(merge_data_sets))
+
+
+def merge_families(target: Session, source: Source) -> list[Conflict]:
+    """Bring what the source knows of bases into the target."""
+    conflicts = []
+    stored = "SELECT base FROM families ORDER BY base"
+    held = target.execute(stored)
+    for row in source.session.execute(stored):
+        (base,) = row
+        theirs, ours = select_base(source.session, base), select_base(target, base)
+        joined, differ = joined_base(ours, theirs)
+        if joined != ours or row not in held:
+            replace_base(target, joined)
+        if differ:
+            conflicts.append(
+                Conflict(
+                    base=base,
+                    model=None,
+                    about="base",
+                    source=source.name,
+                    kept={name: pair[0] for name, pair in differ.items()},
+                    other={name: pair[1] for name, pair in differ.items()},
+                )
+            )
+    return conflicts
+
+
+def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
+    """The source's recipes by id, with their tables; a name that is unsafe in SQL is refused."""
+    stored = dict(tables(reading))
+    recipes = select_recipes(reading)
+    for id, recipe in recipes.items():
+        if recipe.id != id or not _NAME.fullmatch(id) or not _TABLE.fullmatch(stored[id]):
+            raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
+    return {id: (recipe, stored[id]) for id, recipe in recipes.items()}
+
+
+_SELECT_COLUMNS = (
+    "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? "
+    "AND table_name IN (SELECT table_name FROM duckdb_tables())"
+)
+
+
+@cache
+def _columns_of_a_catalog() -> frozenset[Column]:
+    """Every column of the tables that the schema makes."""
+    with closing(memory_connection()) as connection:
+        for script in scripts():
+            connection.execute(script)
+        return frozenset(connection.execute(_SELECT_COLUMNS, ["memory"]).fetchall())
+
+
+def _check_columns(name: str, reading: Session, wanted: Iterable[Column]) -> None:
+    """Refuse a source that lacks a column, or has it of another type."""
+    found = reading.execute(_SELECT_COLUMNS, ["catalog"])
+    for table, column, type in sorted({*wanted} - {*found})[:1]:
+        raise StoreDamaged(
+            f"{name}: has no column {table}.{column} of type {type}: another program changed it; "
+            "put a backup in its place"
+        )
+
+
+def _check_vocabulary(source: Source) -> None:
+    """Refuse statuses, codes and slots that this deltadex does not know."""
+    outcomes = source.session.execute("SELECT DISTINCT status, code FROM models")
+    slots = source.session.execute(
+        "SELECT stack, role FROM slots UNION SELECT stack, role FROM data_sketches"
+    )
+    strange = [f"{status} ({code})" for status, code in outcomes if not _is_known(status, code)]
+    strange += [f"{s}.{role}" for s, role in slots if s not in STACKS or role not in ROLES]
+    if strange:
+        raise StoreDamaged(
+            f"{source.name}: has {strange[0]!r}, which this deltadex does not know; upgrade it"
+        )
+
+
+def _is_known(status: str, code: str | None) -> bool:
+    if code is None:
+        return status == "indexed"
+    return code in REASONS and REASONS[code].status == status

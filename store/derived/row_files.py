@@ -1,0 +1,591 @@
+"""Rows of numbers of a family's models in files beside the catalog, which can be made again:
+sketches and vectors, and what normalisation knows of models.
+
+128 candidates have 5 MB of sketches. DuckDB needs a tenth of a second to find them among a hundred
+thousand models; in files that are mapped into memory they are where they are. Each column has a
+file, a row a model. The file of keys has a line of JSON that says what decides the rows but the
+models, then an entry for each row: the model's key, a checksum of what the row was made of, and of
+each column a checksum (XXH3, 64 bits) of the row's bytes and of what the row is: the file, that
+line, the row's number and its model. Checksums are compared whenever a row is read: rows and files
+that were damaged, exchanged or half written, also where power failed, are made again.
+
+`numpy.lib.format.open_memmap` was tried: its header has the number of rows, so that a file of it
+cannot grow under those who read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from filelock import FileLock, Timeout
+
+from ...arrays import Bool, Float32, Float64, Int64, UInt64
+from ...errors import StoreFull
+from ...records import Recipe, Slot
+from ..files import open_at, write_atomically
+from ..model_rows import block_dims
+from ..session import Session
+from ..sketch_codes import code_bytes
+from ..tables.filters import Condition
+from ..tables.models import count_models
+from ..tables.outcomes import (
+    fetch_keys,
+    fetch_vectors_of,
+    select_sketch_rows,
+    select_sketched_slots,
+)
+from .sketch_matrix import SketchMatrix, stored_matrix
+
+log = logging.getLogger(__name__)
+
+FORMAT = 3
+"""Of the files; files of another are made again."""
+
+FORMER_ENDINGS = (".slots", ".sums")
+"""Of files that earlier formats had beside these."""
+
+AT_ONCE = 256
+"""Models whose sketches are written by one pass, at least."""
+
+BYTES_AT_ONCE = 1 << 26
+"""That one pass writes, if these are more models."""
+
+FEW_KEYS = 16
+"""Models up to which DuckDB looks for each; of more, it reads all between the first and last."""
+
+MADV_POPULATE_READ = 22
+"""Of Linux's madvise(2); other systems refuse it without harm."""
+
+SPARE_BYTES = 1 << 30
+"""Left free on the disk."""
+
+CLAIMED_WITHIN_S = 0.01
+"""How long another process that adds traits is waited for."""
+
+MOST_TRAIT_BYTES = 4 << 30
+"""Of the rows of traits; later ones are not kept."""
+
+_NAME = struct.Struct("<qqQ")
+
+Columns = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+"""Type and shape of a row, by the ending of the column's file."""
+
+
+class DamagedRows(Exception):
+    """Rows of a file differ from their checksums.
+
+    Attributes:
+        keys: Of their models.
+    """
+
+    def __init__(self, keys: Int64[np.ndarray, " damaged"]) -> None:
+        super().__init__(f"damaged rows of models {keys.tolist()}")
+        self.keys = keys
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """The content of the files at one moment. It is replaced, never changed, for the threads that
+    read it.
+
+    Attributes:
+        path: The file of keys; the columns are beside it.
+        header: What decides the rows: a line of JSON.
+        entries: Of each row the key, `source` and `sums`, checksums of what it was made of and of
+            the columns.
+        arrays: The columns, mapped.
+        order: Rows by rising key, later ones of one key behind.
+        inode: Of the file of keys.
+    """
+
+    path: Path
+    header: bytes
+    columns: Columns
+    entries: np.ndarray
+    arrays: Mapping[str, np.ndarray]
+    order: Int64[np.ndarray, " models"]
+    inode: int
+
+    @classmethod
+    def read(cls, path: Path, header: bytes, columns: Columns, before: Rows | None = None) -> Rows:
+        """The rows that are whole in every file; none where the header is another.
+
+        Args:
+            before: An earlier moment, whose entries are not read again.
+        """
+        entries, inode = np.zeros(0, _entry(columns)), -1
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if file.readline() == header + b"\n":
+                inode, start = status.st_ino, file.tell()
+                if before is not None and before.inode == inode:
+                    is_there = status.st_size >= start + before.entries.nbytes
+                    entries = before.entries if is_there else entries
+                file.seek(start + entries.nbytes)
+                data = file.read()
+                whole = data[: len(data) // entries.itemsize * entries.itemsize]
+                if before is not None and before.entries is entries and not whole:
+                    return before
+                entries = np.concatenate([entries, np.frombuffer(whole, entries.dtype)])
+        n_rows = len(entries)
+        for ending, n_bytes in row_bytes(columns).items():
+            if n_bytes:
+                n_rows = min(n_rows, _size(path.with_suffix(ending)) // n_bytes)
+        entries = entries[:n_rows]
+        arrays = {
+            ending: _map(path.with_suffix(ending), dtype, (n_rows, *shape))
+            for ending, (dtype, shape) in columns.items()
+        }
+        order = np.argsort(entries["key"], kind="stable")
+        return cls(path, header, columns, entries, arrays, order, inode)
+
+    @classmethod
+    def empty(cls, path: Path, header: bytes, columns: Columns) -> Rows:
+        """New files without rows; readers of the old files continue with those.
+
+        Raises:
+            OSError, StoreFull: the system refuses.
+        """
+        path.unlink(missing_ok=True)
+        for ending in (*columns, *FORMER_ENDINGS):
+            path.with_suffix(ending).unlink(missing_ok=True)
+        for ending in columns:
+            path.with_suffix(ending).touch()
+        write_atomically(path, header + b"\n")
+        return cls.read(path, header, columns)
+
+    @property
+    def keys(self) -> Int64[np.ndarray, " models"]:
+        """Of the models, row by row."""
+        keys: Int64[np.ndarray, " models"] = self.entries["key"]
+        return keys
+
+    @property
+    def last_key(self) -> int:
+        return int(self.keys[-1]) if len(self.keys) else -1
+
+    def places(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"]:
+        """The last row of each of some models; −1 where there is none."""
+        found = np.searchsorted(self.keys, keys, side="right", sorter=self.order)
+        places: Int64[np.ndarray, " keys"] = np.append(-1, self.order)[found]
+        places[np.append(self.keys, -1)[places] != keys] = -1
+        return places
+
+    def take(self, places: Int64[np.ndarray, " places"], *endings: str) -> list[np.ndarray]:
+        """Some rows of some columns.
+
+        Raises:
+            DamagedRows: some are not as they were written.
+        """
+        taken = [self.arrays[ending][places] for ending in endings]
+        is_right = np.ones(len(places), dtype=np.bool_)
+        for ending, rows in zip(endings, taken, strict=True):
+            is_right &= self.is_right(places, ending, rows)
+        if not is_right.all():
+            raise DamagedRows(self.keys[places[~is_right]])
+        return taken
+
+    def is_right(
+        self, places: Int64[np.ndarray, " places"], ending: str, rows: np.ndarray
+    ) -> Bool[np.ndarray, " places"]:
+        """Whether rows of a column that were read have their checksums."""
+        entries = self.entries[places]
+        sums: UInt64[np.ndarray, " places"] = entries["sums"][:, list(self.columns).index(ending)]
+        is_right: Bool[np.ndarray, " places"] = np.equal(
+            sums, checksums(self.identity(ending), rows, places, entries)
+        )
+        return is_right
+
+    def identity(self, ending: str) -> bytes:
+        """What tells a file from those of other families, recipes and slots."""
+        return xxhash.xxh3_64_digest(f"{self.path.stem}\n".encode() + self.header) + ending.encode()
+
+    def append(self, keys: Int64[np.ndarray, " rows"], values: Mapping[str, np.ndarray]) -> Rows:
+        """Write rows behind these; raises `OSError` where the system refuses."""
+        self.write(len(self.keys) + np.arange(len(keys)), keys, values)
+        return Rows.read(self.path, self.header, self.columns, self)
+
+    def write(
+        self,
+        places: Int64[np.ndarray, " rows"],
+        keys: Int64[np.ndarray, " rows"],
+        values: Mapping[str, np.ndarray],
+        sources: Int64[np.ndarray, " rows"] | int = 0,
+    ) -> None:
+        """Write rows to their places, the columns before their entries. Files are mapped by others,
+        and never become shorter, but for the entries behind the last row."""
+        entries = np.zeros(len(keys), self.entries.dtype)
+        entries["key"], entries["source"] = keys, sources
+        for number, (ending, (dtype, _)) in enumerate(self.columns.items()):
+            rows = np.ascontiguousarray(values[ending], dtype)
+            entries["sums"][:, number] = checksums(self.identity(ending), rows, places, entries)
+            _write(self.path.with_suffix(ending), places, rows)
+        start = len(self.header) + 1
+        _write(self.path, places, entries, start=start, n_rows=len(self.keys))
+
+
+def row_bytes(columns: Columns) -> dict[str, int]:
+    """Bytes of a row, by the ending of the file."""
+    return {ending: dtype.itemsize * math.prod(shape) for ending, (dtype, shape) in columns.items()}
+
+
+def checksums(
+    identity: bytes, rows: np.ndarray, places: Int64[np.ndarray, " rows"], entries: np.ndarray
+) -> UInt64[np.ndarray, " rows"]:
+    """The checksum of each row of a column."""
+    data = np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:]))
+    names = zip(places.tolist(), entries["key"].tolist(), entries["source"].tolist(), strict=True)
+    sums = (
+        xxhash.xxh3_64_intdigest(row.data, xxhash.xxh3_64_intdigest(identity + _NAME.pack(*name)))
+        for row, name in zip(data, names, strict=True)
+    )
+    return np.fromiter(sums, "<u8", count=len(rows))
+
+
+def _entry(columns: Columns) -> np.dtype[Any]:
+    return np.dtype([("key", "<i8"), ("source", "<u8"), ("sums", "<u8", (len(columns),))])
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """The beginning of a file as an array; nothing is mapped of no bytes."""
+    return np.memmap(path, dtype, "r", shape=shape) if math.prod(shape) else np.zeros(shape, dtype)
+
+
+def _write(
+    path: Path,
+    places: Int64[np.ndarray, " rows"],
+    rows: np.ndarray,
+    start: int = 0,
+    n_rows: int | None = None,
+) -> None:
+    """Write rows to their places of a file.
+
+    Args:
+        n_rows: How many the file has; what is behind the last of them and of these is cut off.
+    """
+    if not len(rows) or not rows.nbytes:
+        return
+    n_bytes = rows.nbytes // len(rows)
+    is_run = len(rows) == places[-1] - places[0] + 1
+    with open_at(path, start) as file:
+        for place, row in [(places[0], rows)] if is_run else zip(places, rows, strict=True):
+            file.seek(start + int(place) * n_bytes)
+            file.write(np.ascontiguousarray(row).reshape(-1).view(np.uint8).data)
+        if n_rows is not None:
+            file.truncate(start + max(n_rows, int(places[-1]) + 1) * n_bytes)
+
+
+# sketches and vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """What a row of sketches is.
+
+    Attributes:
+        dim: Numbers of a vector.
+        blocks: Numbers of each block of a slot's sketch.
+        slots: Of every row, in this order.
+    """
+
+    dim: int
+    blocks: Mapping[str, int]
+    slots: tuple[Slot, ...]
+
+    @property
+    def columns(self) -> Columns:
+        """Codes and what every block counts, as `SketchMatrix` has them, and vectors."""
+        n_slots = len(self.slots)
+        return {
+            ".sketches": (np.dtype(np.uint8), (n_slots, code_bytes(self.blocks))),
+            ".weights": (np.dtype("<f4"), (n_slots, len(self.blocks))),
+            ".vectors": (np.dtype("<f4"), (self.dim,)),
+        }
+
+    def to_json(self) -> bytes:
+        slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
+        document = {"format": FORMAT, "dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
+        checksum = xxhash.xxh3_64_hexdigest(json.dumps(document).encode())
+        return json.dumps({**document, "checksum": checksum}).encode()
+
+
+NOTHING = Shapes(0, {}, ())
+"""Of files that were not written yet."""
+
+
+def read_shapes(path: Path) -> Shapes:
+    """What the rows of the file of keys at a path are.
+
+    Raises:
+        OSError, ValueError, TypeError, KeyError: it cannot be read, is damaged, or of another
+            format.
+    """
+    with path.open("rb") as file:
+        note = json.loads(file.readline())
+    blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
+    shapes = Shapes(int(note["dim"]), blocks, tuple(Slot(*slot) for slot in note["slots"]))
+    if note != json.loads(shapes.to_json()):
+        raise ValueError("damaged, or of another format")
+    return shapes
+
+
+class SketchFile:
+    """Sketches and vectors of one family under one recipe, in order of their keys. Read by many
+    threads at once, and written by one process at a time. What reads rows raises `DamagedRows`."""
+
+    def __init__(self, path: Path, lock: FileLock | None) -> None:
+        """The complete rows of an earlier process; to be read only, without a lock."""
+        self._path, self._lock, shapes = path, lock, NOTHING
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            shapes = read_shapes(path)
+        self._content = shapes, Rows.read(path, shapes.to_json(), shapes.columns)
+
+    @classmethod
+    def open(cls, path: Path) -> SketchFile | None:
+        """The file; None where another process writes it, or the folder refuses it."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path.with_suffix(".lock"))
+            lock.acquire(timeout=0)
+            return cls(path, lock)
+        except (OSError, Timeout) as err:
+            log.info("the sketches are read from the catalog: %s", err)
+            return None
+
+    @classmethod
+    def read(cls, path: Path) -> SketchFile | None:
+        """The file as another process left it, or as it is while one writes it."""
+        try:
+            return cls(path, None) if path.exists() else None
+        except (OSError, ValueError):
+            return None
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def matrix(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix | None:
+        """The sketches of the models with these keys; None unless all are here."""
+        shapes, rows = self._content
+        places = rows.places(keys)
+        if (places < 0).any():
+            return None
+        codes, weights = rows.take(places, ".sketches", ".weights")
+        return SketchMatrix(shapes.blocks, shapes.slots, weights, codes)
+
+    def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
+        """The vectors of the models with these keys; None unless all are here."""
+        _, rows = self._content
+        places = rows.places(keys)
+        return None if (places < 0).any() else rows.take(places, ".vectors")[0]
+
+    def check(self, keys: Int64[np.ndarray, " keys"]) -> None:
+        """Compare the rows of some models, all of them here, with their checksums.
+
+        Raises:
+            DamagedRows: some differ.
+        """
+        shapes, rows = self._content
+        rows.take(rows.places(keys), *shapes.columns)
+
+    def catch_up(
+        self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
+    ) -> None:
+        """Write what the catalog has and the file has not, for as long as `goes_on` says so.
+
+        Raises:
+            StoreFull: the disk is too full for it, or refuses.
+        """
+        before, rows = self._content
+        n_models = count_models(session, [Condition("m.base = ?", (base,))])
+        new_slots = select_sketched_slots(session, base, recipe.id, rows.last_key)
+        slots = tuple(sorted({*before.slots, *new_slots}))
+        shapes = Shapes(recipe.dim, block_dims(recipe), slots)
+        n_bytes = sum(row_bytes(shapes.columns).values())
+        try:
+            if len(rows.keys) > 2 * n_models + AT_ONCE or shapes != before:
+                rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
+                self._content = shapes, rows
+            keys = [key for key, _, _ in fetch_keys(session, base, recipe, rows.last_key)]
+            self._check_space(len(keys) * n_bytes)
+            at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, n_bytes))
+            for start in range(0, len(keys), at_once):
+                if not goes_on():
+                    return
+                some = np.array(keys[start : start + at_once], dtype=np.int64)
+                rows = rows.append(*_fetch(session, recipe, some, slots))
+                self._content = shapes, rows
+        except OSError as err:
+            raise StoreFull(f"{self._path.with_suffix('.sketches')}: {err.strerror}") from err
+
+    def bring_into_memory(self) -> None:
+        """Load the sketches into memory, where the system can: otherwise the first search waits
+        for every page."""
+        mapped: Any = getattr(self._content[1].arrays.get(".sketches"), "_mmap", None)
+        if hasattr(mapped, "madvise"):
+            with contextlib.suppress(OSError):
+                mapped.madvise(MADV_POPULATE_READ)
+
+    def mend(self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " damaged"]) -> None:
+        """Write rows again from the catalog, unless another process writes the file or the system
+        refuses."""
+        lock = self._lock or FileLock(self._path.with_suffix(".lock"))
+        try:
+            with lock.acquire(timeout=0):
+                shapes, rows = self._content
+                present, values = _fetch(session, recipe, np.sort(keys), shapes.slots)
+                places = rows.places(present)
+                if (places >= 0).all():
+                    rows.write(places, present, values)
+        except (OSError, Timeout) as err:
+            log.info("%s: damaged rows stay: %s", self._path, err)
+
+    def _check_space(self, needed: int) -> None:
+        free = shutil.disk_usage(self._path.parent).free
+        if needed and needed + SPARE_BYTES > free:
+            raise StoreFull(
+                f"{self._path.parent}: the sketch file needs {needed / 2**30:.1f} GiB, "
+                f"{free / 2**30:.1f} are free"
+            )
+
+
+def _fetch(
+    session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"], slots: Sequence[Slot]
+) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
+    """Keys, of those that have a vector, and their rows by column."""
+    present, vectors = fetch_vectors_of(session, recipe, keys)
+    condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
+    if len(keys) > FEW_KEYS:
+        condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
+    table = select_sketch_rows(session, condition, recipe.id, values)
+    matrix = stored_matrix(session, table, present.tolist(), recipe, slots)
+    return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": vectors}
+
+
+@dataclass(slots=True)
+class SketchFiles:
+    """The files that this process has open, of one catalog."""
+
+    files: dict[tuple[str, str], SketchFile] = field(default_factory=dict)
+    read: dict[tuple[str, str], SketchFile | None] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, base: str, recipe: str, path: Path) -> SketchFile | None:
+        """A family's file: this process's own, else another's to be read; None if there is
+        none."""
+        own = self.files.get((base, recipe))
+        if own is not None:
+            return own
+        with self.lock:
+            if (base, recipe) not in self.read:
+                self.read[base, recipe] = SketchFile.read(path)
+            return self.read[base, recipe]
+
+    def caught_up(
+        self, base: str, recipe: str, path: Path, catch_up: Callable[[SketchFile], None]
+    ) -> None:
+        """Open a family's file if it is not, and bring it up to date; one thread at a time."""
+        with self.lock:
+            file = self.files.get((base, recipe)) or SketchFile.open(path)
+            if file is not None:
+                self.files[base, recipe] = file
+                catch_up(file)
+
+    def bring_into_memory(self) -> None:
+        """Load this process's files into memory, where the system can."""
+        for file in list(self.files.values()):
+            file.bring_into_memory()
+
+    def close(self) -> None:
+        with self.lock:
+            for file in (*self.files.values(), *self.read.values()):
+                if file is not None:
+                    file.close()
+            self.files.clear()
+            self.read.clear()
+
+
+# what normalisation knows
+
+
+class TraitFile:
+    """What normalisation knows of one family's models under one recipe and one cohort: rows of
+    numbers, which take a thousand times as long to compute as to read, so that every process
+    appends those it computed. Threads and processes share it."""
+
+    def __init__(self, path: Path, depends_on: bytes, n_numbers: int) -> None:
+        """Open the files, if there are any.
+
+        Args:
+            path: Of the family's derived files.
+            depends_on: A digest of everything that decides the rows but the models themselves.
+            n_numbers: Of a row.
+        """
+        header = {"format": FORMAT, "cohort": hashlib.sha256(depends_on).hexdigest()}
+        self._header = json.dumps({**header, "numbers": n_numbers}).encode()
+        self._path, self._lock = path.with_suffix(".traitkeys"), threading.RLock()
+        self._claim = FileLock(path.with_suffix(".traitlock"))
+        self._columns: Columns = {".traits": (np.dtype("<f8"), (n_numbers,))}
+        self._rows: Rows | None = None
+
+    def read(
+        self, keys: Int64[np.ndarray, " keys"], checksums: Int64[np.ndarray, " keys"]
+    ) -> tuple[Bool[np.ndarray, " keys"], Float64[np.ndarray, "found numbers"]]:
+        """Which of some models have a row, and the rows of these.
+
+        Args:
+            checksums: Of their sketches.
+        """
+        rows = self._refreshed()
+        places = rows.places(keys)
+        found = places >= 0
+        found[found] = rows.entries["source"][places[found]] == checksums[found]
+        numbers: Float64[np.ndarray, "found numbers"] = rows.arrays[".traits"][places[found]]
+        is_right = rows.is_right(places[found], ".traits", numbers)
+        found[found] = is_right
+        return found, numbers[is_right]
+
+    def append(
+        self,
+        keys: Int64[np.ndarray, " keys"],
+        checksums: Int64[np.ndarray, " keys"],
+        rows: Float64[np.ndarray, "keys numbers"],
+    ) -> None:
+        """Add rows, unless another process goes on adding some or the system refuses."""
+        try:
+            with self._lock, self._claim.acquire(CLAIMED_WITHIN_S, poll_interval=0.001):
+                before = self._refreshed()
+                if before.inode < 0:
+                    before = Rows.empty(self._path, self._header, self._columns)
+                if before.arrays[".traits"].nbytes + rows.nbytes <= MOST_TRAIT_BYTES:
+                    places = len(before.keys) + np.arange(len(keys))
+                    before.write(places, keys, {".traits": rows}, checksums)
+        except (OSError, Timeout, StoreFull) as err:
+            log.info("traits are not kept in a file: %s", err)
+
+    def _refreshed(self) -> Rows:
+        """The rows, with those that were added since."""
+        with self._lock:
+            self._rows = Rows.read(self._path, self._header, self._columns, self._rows)
+            return self._rows
