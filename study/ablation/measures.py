@@ -64,7 +64,7 @@ def masked_accuracy(
     def result(subset: Subset) -> SubsetResult:
         total = torch.from_numpy(subset.sum(items.terms)).to(head.device)
         predicted = []
-        for rows in total.split(HEAD_TOKENS):
+        for rows in torch.split(total, HEAD_TOKENS):
             scores = head.scores(rows)
             if scores.isnan().any():
                 raise StudyError(
