@@ -23,16 +23,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from deltadex.study.ablation.annotated_words import AnnotatedWords, word_shapes
-from deltadex.study.ablation.rate_search import Labelled, Training
-from deltadex.study.ablation.term_subsets import Subset, term_subsets
-from deltadex.study.ablation.text_split import Split, split_by_text
-from deltadex.study.ablation.token_terms import (
+from deltadex.study.ablation.item_terms import (
     ItemTerms,
     collect_terms,
     encode_texts,
     items_of_words,
 )
-from deltadex.study.ablation.trained_probe import ProbeShape, train_and_predict
+from deltadex.study.ablation.subset_predictions import Split, Subset, split_by_text, term_subsets
+from deltadex.study.ablation.trained_heads import CodedRows, Training, train_and_predict
 from deltadex.study.network import Network, load_network
 from deltadex.study.texts import read_texts
 
@@ -55,9 +53,10 @@ def terms_of(network: Network, words: AnnotatedWords) -> ItemTerms:
 
 def by_probe(total: np.ndarray, tags: np.ndarray, split: Split) -> np.ndarray:
     """The test words' tags by deltadex's linear probe."""
-    data = Labelled(total, tags, np.zeros(len(tags), dtype=np.int64))
-    shape = ProbeShape(n_classes=int(tags.max()) + 1, hidden=None)
-    return train_and_predict(data, split, shape, Training(batch=128, runs=1))[0][0]
+    allowed = np.ones((1, int(tags.max()) + 1), dtype=bool)
+    data = CodedRows(rows=total, codes=tags, lemma=np.zeros_like(tags), allowed=allowed)
+    training = Training(batch=128, runs=1)
+    return train_and_predict(data, split, training, hidden=None, of_lemmas=False)[0][0]
 
 
 def by_regression(total: np.ndarray, tags: np.ndarray, split: Split) -> np.ndarray:

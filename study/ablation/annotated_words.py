@@ -1,4 +1,4 @@
-"""Words in texts with a label each: senses and tags of a file, and tags by a word's shape."""
+"""Words in texts with a label each: of a file, tags by a word's shape, pseudo-words' senses."""
 
 from __future__ import annotations
 
@@ -17,6 +17,25 @@ from ..texts import NOT_UNICODE
 TEXT_KEYS = ("text", "sentence")
 
 WORDS_AND_SIGNS = re.compile(r"\w+|[^\w\s]+")
+
+WORD = re.compile(r"[^\W\d_]+")
+SHORTEST = 3
+"""Letters of a word."""
+
+FEWEST_TEXTS = 12
+"""Texts that a word stands in: of so many, about ten are trained on."""
+
+MOST_TEXTS = 40
+"""Texts of each sense that are used."""
+
+WIDESPREAD = 0.1
+"""Words in more than this share of texts are left out: they are function words."""
+
+MOST_WORDS = 40
+"""Pseudo-words; those of the commonest words are made first."""
+
+ALIKE = 3
+"""Words that start with the same letters, so many, may be forms of one word: they are no pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +67,13 @@ class AnnotatedWords:
         """At most `most` words, drawn at random; where there are lemmas, whole lemmas."""
         if len(self.labels) <= most:
             return self
-        units = np.unique(self.lemmas, return_inverse=True)[1] if self.lemmas else self._places
+        units = np.arange(len(self.labels))
+        if self.lemmas:
+            units = np.unique(self.lemmas, return_inverse=True)[1]
         sizes = np.bincount(units)
         order = np.random.default_rng(seed).permutation(len(sizes))
         taken = order[np.cumsum(sizes[order]) <= most]
-        return self.only(np.flatnonzero(np.isin(units, taken)))
-
-    @property
-    def _places(self) -> Int64[np.ndarray, " words"]:
-        return np.arange(len(self.labels))
-
-    def only(self, words: Int64[np.ndarray, " part"]) -> AnnotatedWords:
-        """Some of the words, with the texts that they stand in."""
+        words = np.flatnonzero(np.isin(units, taken))
         texts, text = np.unique(self.text[words], return_inverse=True)
         return AnnotatedWords(
             texts=tuple(self.texts[t] for t in texts),
@@ -225,3 +239,89 @@ def _sense(row: Row | str) -> tuple[str, tuple[int, int], str, str] | str:
     if not 0 <= span[0] < span[1] <= len(text):
         return "its word is not in its text"
     return text, span, lemma, sense
+
+
+def pseudo_words(texts: Sequence[str], *, most_items: int, seed: int) -> AnnotatedWords:
+    """Pseudo-words of two words of about the same frequency, in as many texts each.
+
+    A pseudo-word joins two unrelated words, and which of them stood there is its sense (Gale,
+    Church & Yarowsky 1992; Schütze 1992). Both senses have the same form, `winter-doctor`, so that
+    only its context tells them apart.
+
+    A text is used for a pseudo-word if exactly one of its two words stands in it, and once. It is
+    fed with the pseudo-word in place of that word.
+
+    Raises:
+        StudyError: no two words stand in enough texts.
+    """
+    places = [_words_of(text) for text in texts]
+    holders: dict[str, list[int]] = {}
+    for number, words in enumerate(places):
+        for word, span in words.items():
+            if span is not None:
+                holders.setdefault(word, []).append(number)
+    common = {
+        word: numbers
+        for word, numbers in holders.items()
+        if len(word) >= SHORTEST
+        and FEWEST_TEXTS <= len(numbers) <= max(WIDESPREAD * len(texts), 2 * FEWEST_TEXTS)
+    }
+    rng = np.random.default_rng(seed)
+    lemmas: list[str] = []
+    senses: list[str] = []
+    fed: list[str] = []
+    spans: list[tuple[int, int]] = []
+    origin: list[int] = []
+    for first, second in _pairs(common):
+        pair = ((first, second), (second, first))
+        both = [[n for n in common[w] if o not in places[n]] for w, o in pair]
+        size = min(MOST_TEXTS, *map(len, both))
+        if size < FEWEST_TEXTS:
+            continue
+        if len(lemmas) + 2 * size > most_items:
+            break
+        form = f"{first}-{second}"
+        for word, numbers in zip((first, second), both, strict=True):
+            for number in np.sort(rng.choice(numbers, size=size, replace=False)).tolist():
+                start, end = places[number][word] or (0, 0)
+                fed.append(texts[number][:start] + form + texts[number][end:])
+                spans.append((start, start + len(form)))
+                lemmas.append(form)
+                senses.append(word)
+                origin.append(number)
+    if not lemmas:
+        raise StudyError(
+            f"word senses: no two words stand in {FEWEST_TEXTS} texts each; give more texts, or "
+            "--senses"
+        )
+    return AnnotatedWords(
+        texts=tuple(fed),
+        text=np.arange(len(fed)),
+        spans=tuple(spans),
+        labels=tuple(senses),
+        lemmas=tuple(lemmas),
+        origin=np.array(origin, dtype=np.int64),
+    )
+
+
+def _words_of(text: str) -> dict[str, tuple[int, int] | None]:
+    """The words of a text in small letters, and where they stand; None where they stand twice."""
+    places: dict[str, tuple[int, int] | None] = {}
+    for match in WORD.finditer(text):
+        word = match.group().lower()
+        places[word] = None if word in places else match.span()
+    return places
+
+
+def _pairs(holders: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
+    """Neighbours in the order of frequency that do not start alike, each word once."""
+    waiting = sorted(holders, key=lambda word: (-len(holders[word]), word))
+    pairs: list[tuple[str, str]] = []
+    while waiting and len(pairs) < MOST_WORDS:
+        first = waiting.pop(0)
+        second = next((w for w in waiting if w[:ALIKE] != first[:ALIKE]), None)
+        if second is None:
+            break
+        waiting.remove(second)
+        pairs.append((first, second))
+    return pairs

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .subset_results import Make, SubsetResult
+from .subset_predictions import Make, SubsetResult
 
 log = logging.getLogger(__name__)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from typing import Any, Literal
 
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ...errors import StudyError
 from ..report_json import JsonRecord
-from .term_subsets import NONE, SubsetPredictions
+from .subset_predictions import NONE, SubsetPredictions, term_subsets
 
 Score = Literal["accuracy", "macro-F1"]
 Unknown = Literal["wrong", "dropped"]
@@ -25,101 +24,77 @@ DRAW_BLOCK_CELLS = 2_000_000
 Z95 = 1.959963984540054
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The counts of a score, text by text, so that texts can be resampled.
-
-    Attributes:
-        cells: For accuracy right answers and items; for macro-F1 true positives of each class,
-            then false answers (false positives plus false negatives) of each class.
-    """
-
-    score: Score
-    cells: Float64[np.ndarray, "runs texts cells"] = field(compare=False)
-
-    def value(
-        self, weights: Float64[np.ndarray, "draws texts"] | None = None
-    ) -> Float64[np.ndarray, "runs draws"]:
-        """The score of each run, with each text counted as often as its weight; once by default.
-
-        Macro-F1 is over the classes that occur in targets or predictions, as scikit-learn's.
-        """
-        weights = np.ones((1, self.cells.shape[1])) if weights is None else weights
-        left, right = np.split(np.matmul(weights, self.cells), 2, axis=2)  # (runs, draws, cells)
-        values: Float64[np.ndarray, "runs draws"]
-        if self.score == "accuracy":
-            values = (left / right)[:, :, 0]
-        else:
-            base = 2 * left + right
-            f1 = np.divide(2 * left, base, out=np.zeros_like(base), where=base > 0)
-            values = f1.sum(axis=2) / (base > 0).sum(axis=2)
-        return values
-
-
-def count(
+def text_counts(
     score: Score,
     predicted: Int64[np.ndarray, "runs items"],
     targets: Int64[np.ndarray, " items"],
     text: Int64[np.ndarray, " items"],
-) -> Counts:
-    """The counts of one subset's predictions."""
+) -> Float64[np.ndarray, "runs texts cells"]:
+    """The counts of a score, text by text, so that texts can be resampled.
+
+    For accuracy right answers and items; for macro-F1 true positives of each class, then false
+    answers (false positives plus false negatives) of each class.
+    """
     texts, place = np.unique(text, return_inverse=True)
     if score == "accuracy":
         columns = [[p == targets, np.ones(len(targets))] for p in predicted]
-    elif score == "macro-F1":
+    else:
         classes = np.setdiff1d(np.union1d(targets, predicted), [NONE])
         truth = targets[:, None] == classes
-        columns = []
-        for p in predicted:
-            guess = p[:, None] == classes
-            columns.append([*(truth & guess).T, *(truth ^ guess).T])
-    else:
-        raise ValueError(f"score must be 'accuracy' or 'macro-F1', got {score!r}")
+        guesses = [p[:, None] == classes for p in predicted]
+        columns = [[*(truth & guess).T, *(truth ^ guess).T] for guess in guesses]
     cells = [[np.bincount(place, c, minlength=len(texts)) for c in run] for run in columns]
-    return Counts(score, np.array(cells, dtype=np.float64).transpose(0, 2, 1))
+    return np.array(cells, dtype=np.float64).transpose(0, 2, 1)
 
 
-def resampled(counts: list[Counts], *, seed: int) -> Float64[np.ndarray, "subsets draws"]:
-    """The mean score over runs on texts drawn with replacement, the same draws for all subsets.
+def weighted_scores(
+    score: Score,
+    counts: Float64[np.ndarray, "runs texts cells"],
+    weights: Float64[np.ndarray, "draws texts"],
+) -> Float64[np.ndarray, "runs draws"]:
+    """The score of each run, with each text counted as often as its weight.
 
-    A text is drawn with all its items.
+    Macro-F1 is over the classes that occur in targets or predictions, as scikit-learn's, which
+    would count all items again for each draw.
     """
-    n_texts = counts[0].cells.shape[1]
-    blocks = [[c.value(w).mean(axis=0) for c in counts] for w in _weights(n_texts, seed)]
+    left, right = np.split(np.matmul(weights, counts), 2, axis=2)  # (runs, draws, cells)
+    values: Float64[np.ndarray, "runs draws"]
+    if score == "accuracy":
+        values = (left / right)[:, :, 0]
+    else:
+        base = 2 * left + right
+        f1 = np.divide(2 * left, base, out=np.zeros_like(base), where=base > 0)
+        values = f1.sum(axis=2) / (base > 0).sum(axis=2)
+    return values
+
+
+def resampled(
+    score: Score, counts: list[Float64[np.ndarray, "runs texts _"]], *, seed: int
+) -> Float64[np.ndarray, "subsets draws"]:
+    """The mean score over runs on texts drawn with replacement, with all their items.
+
+    All subsets have the same draws, so that they can be compared; SciPy's bootstrap draws anew.
+    """
+    n_texts = counts[0].shape[1]
+    rng = np.random.default_rng(seed)
+    block = max(1, DRAW_BLOCK_CELLS // n_texts)
+    blocks = []
+    for start in range(0, DRAWS, block):
+        size = min(block, DRAWS - start)
+        weights = rng.multinomial(n_texts, np.full(n_texts, 1 / n_texts), size=size).astype(float)
+        blocks.append([weighted_scores(score, c, weights).mean(axis=0) for c in counts])
     return np.concatenate(blocks, axis=1)
 
 
-def interval_of(
-    draws: Float64[np.ndarray, " draws"], *, n_texts: int, score: Score
-) -> tuple[float, float]:
-    """The 95 % percentile interval of resampled scores.
-
-    Where every draw gives the same accuracy (all right, all wrong), it is Wilson's for as many
-    items as there are texts.
-    """
-    low, high = np.quantile(draws, [0.025, 0.975]).tolist()
-    if low == high and score == "accuracy":
-        return wilson_interval(low, n_texts)
-    return low, high
-
-
 def wilson_interval(share: float, n_items: int) -> tuple[float, float]:
-    """95 % interval of a share of independent items (Wilson 1927), within 0…1."""
-    if n_items < 1 or not 0 <= share <= 1:
-        raise ValueError(f"a share of at least one item, 0…1, got {share} of {n_items}")
+    """95 % interval of a share of independent items (Wilson 1927), within 0…1.
+
+    SciPy's takes a count, and a mean over runs is none.
+    """
     shrink = 1 + Z95**2 / n_items
     centre = (share + Z95**2 / (2 * n_items)) / shrink
     half = Z95 / shrink * math.sqrt(share * (1 - share) / n_items + (Z95 / (2 * n_items)) ** 2)
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def _weights(n_texts: int, seed: int) -> Iterator[Float64[np.ndarray, "draws texts"]]:
-    """The number of times that each text is drawn, for some of the `DRAWS` resamples at a time."""
-    rng = np.random.default_rng(seed)
-    block = max(1, DRAW_BLOCK_CELLS // n_texts)
-    for start in range(0, DRAWS, block):
-        size = min(block, DRAWS - start)
-        yield rng.multinomial(n_texts, np.full(n_texts, 1 / n_texts), size=size).astype(np.float64)
 
 
 def agreement_matrix(
@@ -193,63 +168,68 @@ class AblationReport(JsonRecord):
     settings: Mapping[str, Any]
 
 
-def ablation_report(
-    predictions: SubsetPredictions,
-    *,
-    score: Score = "accuracy",
-    unknown: Unknown = "wrong",
-    seed: int = 0,
-    key: str = "",
-    details: Mapping[str, object] | None = None,
-) -> AblationReport:
-    """Scores, 95 % intervals and agreement of a measure's predictions.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped(JsonRecord):
+    """A measure that was not made, and the reason."""
 
-    Intervals are Wilson's where every item is its own text; otherwise, and for macro-F1, they are
-    of a bootstrap over texts.
+    measure: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationStudyReport(JsonRecord):
+    """All measures of one network.
+
+    Attributes:
+        stack: The stream whose terms were measured, behind its last layer and norm.
+        terms: Those that the network has; `absent` ones are zero for every token.
+        error: Largest relative error of the sum of terms.
+    """
+
+    model: str
+    stack: str
+    layer: int
+    terms: tuple[str, ...]
+    absent: tuple[str, ...]
+    texts: int
+    error: float
+    measures: tuple[AblationReport, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def ablation_report(
+    predictions: SubsetPredictions, *, score: Score = "accuracy", seed: int = 0
+) -> AblationReport:
+    """Scores, 95 % intervals and agreement; items without a prediction count as wrong.
+
+    Intervals are Wilson's where every item is its own text, or where every draw gives the same
+    accuracy (all right, all wrong); otherwise, and for macro-F1, percentiles of a bootstrap over
+    texts.
 
     Args:
-        unknown: Whether items without a prediction count as wrong or are dropped.
         seed: Of the bootstrap.
-        details: What else decides the numbers, for JSON: model, layer, seed of the masks.
-
-    Raises:
-        StudyError: no item is left to score.
     """
-    if unknown not in ("wrong", "dropped"):
-        raise ValueError(f"unknown must be 'wrong' or 'dropped', got {unknown!r}")
-    lost = (predictions.predicted == NONE).any(axis=(0, 1))
-    if unknown == "dropped":
-        predictions = replace(
-            predictions,
-            predicted=predictions.predicted[:, :, ~lost],
-            targets=predictions.targets[~lost],
-            baseline=predictions.baseline[~lost],
-            text=predictions.text[~lost],
-        )
-    n_items, n_texts = len(predictions.targets), len(np.unique(predictions.text))
-    if not n_items:
-        raise StudyError(
-            f"{predictions.measure}: no item is left to score ({np.count_nonzero(lost)} dropped); "
-            "give training items of the test items' lemmas"
-        )
+    targets, text = predictions.targets, predictions.text
+    n_items, n_texts = len(targets), len(np.unique(text))
     counts = [
-        count(score, rows, predictions.targets, predictions.text)
-        for rows in predictions.predicted.transpose(1, 0, 2)
+        text_counts(score, rows, targets, text) for rows in predictions.predicted.transpose(1, 0, 2)
     ]
-    values = np.concatenate([subset.value().T for subset in counts])  # (subsets, runs)
-    draws = resampled(counts, seed=seed)
+    once = np.ones((1, n_texts))
+    values = np.concatenate([weighted_scores(score, c, once).T for c in counts])  # (subsets, runs)
+    means = values.mean(axis=1).tolist()
+    draws = resampled(score, counts, seed=seed)
+    low, high = np.quantile(draws, [0.025, 0.975], axis=1)
+    spans = list(zip(low.tolist(), high.tolist(), strict=True))
+    interval = f"95 %, bootstrap over {n_texts} texts"
     if score == "accuracy" and n_texts == n_items:
-        spans = [wilson_interval(float(mean), n_items) for mean in values.mean(axis=1)]
-        interval = "95 %, Wilson"
-    else:
-        spans = [interval_of(row, n_texts=n_texts, score=score) for row in draws]
-        interval = f"95 %, bootstrap over {n_texts} texts"
+        spans, interval = [wilson_interval(mean, n_items) for mean in means], "95 %, Wilson"
+    elif score == "accuracy":
+        spans = [span if span[0] < span[1] else wilson_interval(span[0], n_texts) for span in spans]
     leads = np.quantile(draws - draws[-1], [0.025, 0.975], axis=1).T.tolist()
-    means = values.mean(axis=1)
-    guess = count(score, predictions.baseline[None], predictions.targets, predictions.text)
+    guess = text_counts(score, predictions.baseline[None], targets, text)
     n_runs = values.shape[1]
     return AblationReport(
-        key=key,
+        key=predictions.key,
         measure=predictions.measure,
         score=score,
         names=predictions.names,
@@ -257,32 +237,28 @@ def ablation_report(
             SubsetScore(
                 label=subset.label,
                 terms=subset.names,
-                value=float(mean),
+                value=mean,
                 sd=float(row.std(ddof=1)) if n_runs > 1 else None,
-                low=low,
-                high=high,
-                difference=float(mean - means[-1]),
+                low=span[0],
+                high=span[1],
+                difference=mean - means[-1],
                 difference_low=lead[0],
                 difference_high=lead[1],
             )
-            for subset, row, mean, (low, high), lead in zip(
-                predictions.subsets, values, means, spans, leads, strict=True
+            for subset, row, mean, span, lead in zip(
+                term_subsets(predictions.names), values, means, spans, leads, strict=True
             )
         ),
-        baseline=float(guess.value()[0, 0]),
+        baseline=float(weighted_scores(score, guess, once)[0, 0]),
         n_items=n_items,
         n_texts=n_texts,
         n_runs=n_runs,
-        unknown=unknown,
-        n_unknown=int(np.count_nonzero(lost)),
+        unknown="wrong",
+        n_unknown=int(np.count_nonzero((predictions.predicted == NONE).any(axis=(0, 1)))),
         interval=interval,
         agreement=tuple(
             tuple(None if np.isnan(share) else float(share) for share in row)
             for row in agreement_matrix(predictions.predicted)
         ),
-        settings={
-            **(details or {}),
-            **predictions.settings,
-            "bootstrap": {"draws": DRAWS, "seed": seed},
-        },
+        settings={**predictions.settings, "bootstrap": {"draws": DRAWS, "seed": seed}},
     )

@@ -107,22 +107,34 @@ def encoded(
     Raises:
         StudyError: there is no tokenizer and the texts are not token ids.
     """
-    padding = getattr(network.config, "pad_token_id", None)
-    padding = padding if isinstance(padding, int) and padding >= 0 else 0
     for first in range(0, len(texts), batch_size):
         rows = [_token_ids(network, t, max_tokens) for t in texts[first : first + batch_size]]
-        width = max(len(ids) for ids, _ in rows)
-        if not width:
-            continue
-        ids = torch.full((len(rows), width), padding, dtype=torch.int64)
-        mask = torch.zeros((len(rows), width), dtype=torch.int64)
-        counted = np.zeros((len(rows), width), dtype=bool)
-        for row, (numbers, special) in enumerate(rows):
-            ids[row, : len(numbers)] = torch.tensor(numbers)
-            mask[row, : len(numbers)] = 1
-            counted[row, : len(numbers)] = keep_special | ~np.array(special, dtype=bool)
-        counted[:, 0] &= keep_first
-        yield Batch(first, ids.to(network.device), mask.to(network.device), counted)
+        counts = [keep_special | ~np.array(special, dtype=bool) for _, special in rows]
+        for counted in counts:
+            counted[:1] &= keep_first
+        if any(len(counted) for counted in counts):
+            yield padded(network, [ids for ids, _ in rows], counts, first=first)
+
+
+def padded(
+    network: Network,
+    texts: Sequence[Sequence[int]],
+    counted: Sequence[Bool[np.ndarray, " _"]],
+    *,
+    first: int = 0,
+) -> Batch:
+    """Texts as token ids and the tokens of each that count, as a batch on the device."""
+    padding = getattr(network.config, "pad_token_id", None)
+    padding = padding if isinstance(padding, int) and padding >= 0 else 0
+    shape = (len(texts), max(map(len, texts)))
+    ids = torch.full(shape, padding, dtype=torch.int64)
+    mask = torch.zeros(shape, dtype=torch.int64)
+    counts = np.zeros(shape, dtype=bool)
+    for row, (numbers, own) in enumerate(zip(texts, counted, strict=True)):
+        ids[row, : len(numbers)] = torch.tensor(numbers)
+        mask[row, : len(numbers)] = 1
+        counts[row, : len(numbers)] = own
+    return Batch(first, ids.to(network.device), mask.to(network.device), counts)
 
 
 def require_same_tokens(

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from deltadex.cli import main
-from deltadex.study.ablation import masked_tokens, sense_probes, tagging
-from deltadex.study.ablation.rate_search import Training
+from deltadex.study.ablation.measures import TRAININGS
+from deltadex.study.ablation.trained_heads import Training
 from deltadex.terminal import show_ablation
 
 sys.path.append(str(Path(__file__).parents[1] / "study"))
@@ -32,13 +32,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for module, name in (
-        (masked_tokens, "TRAINING"),
-        (sense_probes, "TRAINING"),
-        (sense_probes, "LEMMA_TRAINING"),
-        (tagging, "TRAINING"),
-    ):
-        monkeypatch.setattr(module, name, QUICK)
+    for key in TRAININGS:
+        monkeypatch.setitem(TRAININGS, key, QUICK)
 
 
 def run(folder, *arguments, model="model"):

@@ -6,16 +6,29 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tiny_language_model import TEXTS, masked_network
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation import ablation_report, masked_accuracy, module_head
-from deltadex.study.ablation.masked_tokens import trained_masked_accuracy
-from deltadex.study.ablation.rate_search import Training
-from deltadex.study.ablation.term_subsets import term_subsets
-from deltadex.study.ablation.text_split import Split
+from deltadex.study.ablation import ablation_report
+from deltadex.study.ablation.item_terms import choose_tokens, encode_texts
+from deltadex.study.ablation.measures import masked_accuracy, trained_masked_accuracy
+from deltadex.study.ablation.subset_predictions import Items, Split, term_subsets
+from deltadex.study.ablation.trained_heads import Training
+from deltadex.study.network.language_head import LanguageHead
 
 NAMES = ("input", "attention", "feed_forward", "bias")
 QUICK = Training(epochs=15, batch=64, learning_rates=(1e-3, 3e-2), runs=2)
+
+
+def make_items(terms, targets, split=None, text=None):
+    return Items(
+        terms=terms,
+        names=NAMES,
+        labels=np.asarray(targets, dtype=np.int64),
+        text=np.arange(len(targets)) if text is None else text,
+        split=split,
+        settings={"predicts": "masked"},
+    )
 
 
 def make_planted(n=300, dim=12, classes=4, carrier=1, seed=0):
@@ -27,9 +40,25 @@ def make_planted(n=300, dim=12, classes=4, carrier=1, seed=0):
     return terms, targets
 
 
+class FunctionHead(LanguageHead):
+    """A head that is a plain function of the rows."""
+
+    def __init__(self, scores):
+        super().__init__(torch.nn.Linear(1, 1), "masked")
+        object.__setattr__(self, "function", scores)
+
+    @property
+    def device(self):
+        return torch.device("cpu")
+
+    def scores(self, rows):
+        with torch.no_grad():
+            return self.function(rows)
+
+
 def planted_head(dim=12, classes=4):
-    weight = np.eye(dim, classes, dtype=np.float32)
-    return lambda rows: rows @ weight
+    weight = torch.eye(dim, classes)
+    return FunctionHead(lambda rows: rows @ weight)
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +124,10 @@ def test_the_head_on_the_full_sum_gives_the_models_own_logits(bert):
     tokens = np.random.default_rng(0).integers(60, size=(6, 12))
     terms, logits = decompose(bert, tokens)
     full = term_subsets(NAMES)[-1].sum(terms)
+    head = FunctionHead(bert.cls)
 
-    scores = module_head(bert.cls)(full)
-    predictions = masked_accuracy(module_head(bert.cls), terms, tokens.ravel(), NAMES)
+    scores = head.scores(torch.from_numpy(full)).numpy()
+    predictions = masked_accuracy(make_items(terms, tokens.ravel()), head)
 
     np.testing.assert_allclose(scores, logits, atol=3e-6 * np.abs(logits).max())
     np.testing.assert_array_equal(predictions.predicted[0, -1], logits.argmax(axis=1))
@@ -108,7 +138,7 @@ def test_only_subsets_with_the_planted_term_are_right():
     holding_chance = Counter()
     for seed in range(100):
         terms, targets = make_planted(seed=seed)
-        report = ablation_report(masked_accuracy(planted_head(), terms, targets, NAMES))
+        report = ablation_report(masked_accuracy(make_items(terms, targets), planted_head()))
         for score in report.scores:
             if "attention" in score.terms:
                 assert score.value == 1.0
@@ -122,30 +152,26 @@ def test_only_subsets_with_the_planted_term_are_right():
 
 
 def test_the_head_is_asked_in_blocks_with_the_same_result(monkeypatch):
-    terms, targets = make_planted(n=100)
-    whole = masked_accuracy(planted_head(), terms, targets, NAMES).predicted
+    items = make_items(*make_planted(n=100))
+    whole = masked_accuracy(items, planted_head()).predicted
 
-    monkeypatch.setattr("deltadex.study.ablation.masked_tokens.HEAD_TOKENS", 7)
+    monkeypatch.setattr("deltadex.study.ablation.measures.HEAD_TOKENS", 7)
 
-    np.testing.assert_array_equal(
-        masked_accuracy(planted_head(), terms, targets, NAMES).predicted, whole
-    )
+    np.testing.assert_array_equal(masked_accuracy(items, planted_head()).predicted, whole)
 
 
 def test_nan_in_terms_or_scores_is_refused():
     terms, targets = make_planted(n=20)
 
     with pytest.raises(StudyError, match="scores NaN on 'none'"):
-        masked_accuracy(lambda rows: rows * np.nan, terms, targets, NAMES)
+        masked_accuracy(make_items(terms, targets), FunctionHead(lambda rows: rows * torch.nan))
     terms[0, 3] = np.nan
     with pytest.raises(StudyError, match="'input' of item 3"):
-        masked_accuracy(planted_head(), terms, targets, NAMES)
+        masked_accuracy(make_items(terms, targets), planted_head())
 
 
 def test_a_trained_layer_finds_the_planted_term_and_nothing_else():
-    terms, targets = make_planted(n=600)
-
-    report = ablation_report(trained_masked_accuracy(terms, targets, NAMES, training=QUICK))
+    report = ablation_report(trained_masked_accuracy(make_items(*make_planted(n=600)), QUICK))
 
     for score in report.scores:
         if "attention" in score.terms:
@@ -158,20 +184,14 @@ def test_a_trained_layer_finds_the_planted_term_and_nothing_else():
     assert set(report.settings["chosen_learning_rates"]) == {s.label for s in report.scores[1:]}
 
 
-def test_training_again_gives_the_same_and_leaves_torchs_generator_alone():
-    terms, targets = make_planted(n=60)
+def test_training_again_gives_the_same_and_runs_differ():
+    items = make_items(*make_planted(n=60))
     training = Training(epochs=2, batch=16, learning_rates=(1e-2,), runs=2)
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
 
-    first = trained_masked_accuracy(terms, targets, NAMES, training=training)
-    found = torch.rand(3)
-    again = trained_masked_accuracy(terms, targets, NAMES, training=training)
+    first, again = (trained_masked_accuracy(items, training) for _ in range(2))
 
     np.testing.assert_array_equal(first.predicted, again.predicted)
     assert not np.array_equal(first.predicted[0], first.predicted[1])
-    assert torch.equal(found, expected)
 
 
 def test_a_target_never_trained_on_is_counted_wrong():
@@ -180,7 +200,7 @@ def test_a_target_never_trained_on_is_counted_wrong():
     split = Split(np.arange(40), np.arange(40, 50), np.arange(50, 60))
     targets[50] = 7
 
-    predictions = trained_masked_accuracy(terms, targets, NAMES, split=split, training=QUICK)
+    predictions = trained_masked_accuracy(make_items(terms, targets, split), QUICK)
 
     assert predictions.settings["test_targets_never_trained"] == 1
     assert predictions.settings["split"]["seed"] is None
@@ -189,10 +209,9 @@ def test_a_target_never_trained_on_is_counted_wrong():
 
 
 def test_the_rate_that_the_validation_items_like_is_taken():
-    terms, targets = make_planted(n=200)
     training = Training(epochs=5, batch=32, learning_rates=(1e-7, 3e-2), runs=1)
 
-    predictions = trained_masked_accuracy(terms, targets, NAMES, training=training)
+    predictions = trained_masked_accuracy(make_items(*make_planted(n=200)), training)
 
     assert predictions.settings["chosen_learning_rates"]["ihfc"] == 3e-2
 
@@ -200,8 +219,8 @@ def test_the_rate_that_the_validation_items_like_is_taken():
 def test_the_length_of_terms_does_not_matter_to_training():
     terms, targets = make_planted(n=100)
 
-    short = trained_masked_accuracy(terms, targets, NAMES, training=QUICK)
-    long = trained_masked_accuracy(terms * np.float32(1024), targets, NAMES, training=QUICK)
+    short = trained_masked_accuracy(make_items(terms, targets), QUICK)
+    long = trained_masked_accuracy(make_items(terms * np.float32(1024), targets), QUICK)
 
     np.testing.assert_array_equal(short.predicted, long.predicted)
 
@@ -210,14 +229,63 @@ def test_one_target_or_too_few_texts_are_refused():
     terms, targets = make_planted(n=60)
 
     with pytest.raises(StudyError, match="one target, id 9"):
-        trained_masked_accuracy(terms, np.full(60, 9), NAMES, training=QUICK)
+        trained_masked_accuracy(make_items(terms, np.full(60, 9)), QUICK)
+    one_text = make_items(terms, targets, text=np.zeros(60, dtype=np.int64))
     with pytest.raises(StudyError, match="no test items among 60"):
-        trained_masked_accuracy(
-            terms, targets, NAMES, text=np.zeros(60, dtype=np.int64), training=QUICK
+        trained_masked_accuracy(one_text, QUICK)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_of_masked_tokens_are_exact_and_nothing_else_is_touched(seed):
+    network = masked_network()
+    encoded = encode_texts(network, TEXTS, 128)
+    before = [text.ids.copy() for text in encoded]
+
+    found, again, other = (
+        choose_tokens(network, encoded, "masked", most=10_000, seed=s)
+        for s in (seed, seed, seed + 1)
+    )
+
+    n_countable = sum(int(text.counted.sum()) for text in encoded)
+    n_chosen = max(1, round(0.15 * n_countable))
+    counts = {"masked": round(0.8 * n_chosen), "random": round(0.1 * n_chosen)}
+    counts["kept"] = n_chosen - sum(counts.values())
+    assert found.settings == {"predicts": "masked", "chosen": 0.15, **counts, "seed": seed}
+    assert len(found.targets) == n_chosen
+    n_masks = 0
+    for row, (text, fed, items) in enumerate(zip(encoded, found.texts, found.items, strict=True)):
+        here = items >= 0
+        np.testing.assert_array_equal(text.ids, before[row])
+        np.testing.assert_array_equal(fed.ids[~here], text.ids[~here])
+        np.testing.assert_array_equal(found.targets[items[here]], text.ids[here])
+        assert text.counted[here].all()
+        assert (found.text[items[here]] == row).all()
+        n_masks += int(np.sum(fed.ids == network.tokenizer.mask_token_id))
+        assert not set(fed.ids[here]) & (
+            set(network.tokenizer.all_special_ids)
+            - {network.tokenizer.mask_token_id, network.tokenizer.unk_token_id}
         )
+    assert n_masks == counts["masked"]
+    np.testing.assert_array_equal(found.targets, again.targets)
+    assert found.targets.tolist() != other.targets.tolist()
 
 
-@pytest.mark.parametrize("options", [{"runs": 0}, {"learning_rates": ()}, {"weight_decay": -1.0}])
-def test_impossible_trainings_are_refused(options):
-    with pytest.raises(ValueError, match="must be"):
-        Training(**options)
+def test_every_position_is_chosen_about_equally_often():
+    network = masked_network()
+    encoded = encode_texts(network, TEXTS[:8], 128)
+    counts = [np.zeros(len(text.ids)) for text in encoded]
+    for seed in range(1000):
+        chosen = choose_tokens(network, encoded, "masked", most=1000, seed=seed)
+        for count, items in zip(counts, chosen.items, strict=True):
+            count += items >= 0
+
+    drawn = np.concatenate([c[t.counted] for c, t in zip(counts, encoded, strict=True)])
+    # binomial (1000, .15): sd 11.3; four and a half of them
+    assert abs(drawn - 1000 * round(0.15 * len(drawn)) / len(drawn)).max() < 51
+
+
+def test_special_tokens_only_are_refused():
+    network = masked_network()
+
+    with pytest.raises(StudyError, match="no position may be masked"):
+        choose_tokens(network, encode_texts(network, [""], 8), "masked", most=9, seed=0)

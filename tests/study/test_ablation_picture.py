@@ -5,7 +5,7 @@ import pytest
 
 from deltadex.pictures import draw_ablation, save_picture
 from deltadex.study.ablation import AblationStudyReport, ablation_report
-from deltadex.study.ablation.term_subsets import SubsetPredictions
+from deltadex.study.ablation.subset_predictions import SubsetPredictions
 
 FOUR = ("input", "attention", "feed_forward", "bias")
 KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "senses-mlp-lemma", "tagging")
@@ -17,6 +17,7 @@ def make_report(names=FOUR, keys=KEYS, runs=2):
         rng = np.random.default_rng(seed)
         targets = rng.integers(3, size=50)
         predictions = SubsetPredictions(
+            key=key,
             measure=key,
             names=names,
             predicted=rng.integers(3, size=(runs, 2 ** len(names), 50)),
@@ -25,7 +26,7 @@ def make_report(names=FOUR, keys=KEYS, runs=2):
             text=np.arange(50),
             settings={"predicts": "masked"},
         )
-        measures.append(ablation_report(predictions, key=key))
+        measures.append(ablation_report(predictions))
     return AblationStudyReport(
         model="tiny",
         stack="encoder",

@@ -10,9 +10,8 @@ from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
 from deltadex.study.ablation import ablation_report
+from deltadex.study.ablation.subset_predictions import SubsetPredictions, split_by_text
 from deltadex.study.ablation.subset_scores import agreement_matrix, wilson_interval
-from deltadex.study.ablation.term_subsets import SubsetPredictions
-from deltadex.study.ablation.text_split import Split, split_by_text
 
 NAMES = ("input", "attention")
 
@@ -22,13 +21,14 @@ def make_predictions(predicted, targets, text=None, names=NAMES, baseline=None):
     targets = np.array(targets, dtype=np.int64)
     n = len(targets)
     return SubsetPredictions(
+        key="test",
         measure="test",
         names=names,
         predicted=np.array([[rows[0], *rows] for rows in predicted], dtype=np.int64),
         targets=targets,
         baseline=np.zeros(n, dtype=np.int64) if baseline is None else np.array(baseline),
         text=np.arange(n) if text is None else np.array(text, dtype=np.int64),
-        settings={"k": 1},
+        settings={"layer": 6, "k": 1},
     )
 
 
@@ -148,7 +148,7 @@ def test_runs_are_averaged_with_their_spread():
 def test_json_holds_everything_and_no_nan():
     predictions = make_predictions([[[1, -1], [-1, 1], [1, 1]]], [1, 1], baseline=[1, 0])
 
-    report = ablation_report(predictions, details={"layer": 6})
+    report = ablation_report(predictions)
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))
 
     assert document["measure"] == "test"
@@ -170,11 +170,6 @@ def test_json_holds_everything_and_no_nan():
     }
 
 
-def test_predictions_that_are_not_one_row_a_subset_are_refused():
-    with pytest.raises(ValueError, match="4 subsets"):
-        make_predictions([[[1]] * 4], [1])
-
-
 @given(
     text=st.lists(st.integers(0, 12), min_size=1, max_size=60),
     seed=st.integers(0, 50),
@@ -193,12 +188,3 @@ def test_a_split_has_every_item_once_and_no_text_twice(text, seed, validation):
     if len(np.unique(text)) >= 3:
         assert len(split.test)
         assert bool(len(split.validation)) == bool(validation)
-
-
-def test_a_split_that_uses_an_item_twice_is_refused():
-    rows = np.arange(3)
-
-    with pytest.raises(ValueError, match="two parts"):
-        Split(rows, rows[:0], rows[2:])
-    with pytest.raises(ValueError, match="count from 0"):
-        Split(rows - 1, rows[:0], rows[:0])

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation import ablation_report, word_sense_knn
-from deltadex.study.ablation.text_split import Split
+from deltadex.study.ablation import ablation_report
+from deltadex.study.ablation.measures import word_sense_knn
+from deltadex.study.ablation.subset_predictions import Items, Split, term_subsets
 
 NAMES = ("input", "attention", "feed_forward", "bias")
 
@@ -30,8 +31,14 @@ def make_split(n_train, n):
     return Split(np.arange(n_train), np.arange(0), np.arange(n_train, n))
 
 
+def vote(terms, lemma, sense, *, k=5, split=None, text=None):
+    text = np.arange(len(lemma)) if text is None else text
+    items = Items(terms=terms, names=NAMES, labels=sense, lemmas=lemma, text=text, split=split)
+    return word_sense_knn(items, k=k)
+
+
 def votes(predictions, label="h"):
-    row = [subset.label for subset in predictions.subsets].index(label)
+    row = [subset.label for subset in term_subsets(NAMES)].index(label)
     return predictions.predicted[0, row].tolist()
 
 
@@ -39,10 +46,8 @@ def predict(degrees, senses, k=5):
     """The sense of the last word, at 0 degrees, from the others by their angle to it."""
     everything = [*senses, "a"]
     split = make_split(len(senses), len(everything))
-    found = word_sense_knn(
-        make_terms(angles(*degrees, 0)), ["bank"] * len(everything), everything, NAMES,
-        split=split, k=k,
-    )  # fmt: skip
+    terms = make_terms(angles(*degrees, 0))
+    found = vote(terms, ["bank"] * len(everything), everything, split=split, k=k)
     return list(dict.fromkeys(everything))[votes(found)[0]]
 
 
@@ -68,7 +73,7 @@ def test_length_does_not_matter_and_a_zero_vector_asks_in_order():
     terms = make_terms(angles(5, 60, 0))
     terms[1, 0] *= 1000
 
-    found = word_sense_knn(terms, ["w"] * 3, ["a", "b", "a"], NAMES, split=make_split(2, 3), k=1)
+    found = vote(terms, ["w"] * 3, ["a", "b", "a"], split=make_split(2, 3), k=1)
 
     assert votes(found) == [0]
     assert votes(found, "i") == [0]
@@ -79,25 +84,24 @@ def test_neighbours_of_another_lemma_do_not_vote():
     sense = ["1", "2", "1", "2", "2", "2"]
     terms = make_terms(angles(0, 90, 41, 200, 50, 10))
 
-    found = word_sense_knn(terms, lemma, sense, NAMES, split=make_split(4, 6), k=1)
+    found = vote(terms, lemma, sense, split=make_split(4, 6), k=1)
 
     assert votes(found) == [1, 2]
     assert found.targets.tolist() == [1, 3]
 
 
-def test_one_sense_lemmas_are_dropped_and_unseen_ones_wrong_or_dropped():
+def test_one_sense_lemmas_are_dropped_and_unseen_ones_wrong():
     lemma = ["bank", "bank", "cat", "bar", "bar", "cat", "bank"]
     sense = ["1", "2", "1", "1", "2", "1", "1"]
     terms = make_terms(angles(0, 90, 0, 0, 90, 0, 5))
 
-    found = word_sense_knn(terms, lemma, sense, NAMES, split=make_split(3, 7), k=1)
-    wrong, dropped = (ablation_report(found, unknown=way) for way in ("wrong", "dropped"))
+    found = vote(terms, lemma, sense, split=make_split(3, 7), k=1)
+    report = ablation_report(found)
 
     assert found.settings["monosemous_words_dropped"] == 2
     assert found.settings["lemmas"] == 2
     assert votes(found) == [-1, -1, 0]
-    assert (wrong.n_items, wrong.n_unknown, wrong.scores[2].value) == (3, 2, 1 / 3)
-    assert (dropped.n_items, dropped.n_unknown, dropped.scores[2].value) == (1, 2, 1.0)
+    assert (report.n_items, report.n_unknown, report.scores[2].value) == (3, 2, 1 / 3)
 
 
 @given(data=st.data(), k=st.integers(1, 6))
@@ -122,7 +126,7 @@ def test_votes_are_those_of_plain_loops(data, k):
     if "w" not in lemma[2:]:
         return
 
-    found = word_sense_knn(make_terms(vectors), lemma, sense, NAMES, split=split, k=k)
+    found = vote(make_terms(vectors), lemma, sense, split=split, k=k)
 
     codes = {pair: i for i, pair in enumerate(dict.fromkeys(zip(lemma, sense, strict=True)))}
     for item, voted in enumerate(votes(found)):
@@ -145,7 +149,7 @@ def test_the_term_that_knows_the_sense_is_found():
     terms = rng.normal(size=(4, n, 8)).astype(np.float32)
     terms[2] = rng.normal(scale=0.1, size=(n, 8)) + 60 * np.eye(2, 8)[sense]
 
-    report = ablation_report(word_sense_knn(terms, [*map(str, lemma)], [*map(str, sense)], NAMES))
+    report = ablation_report(vote(terms, [*map(str, lemma)], [*map(str, sense)]))
 
     for score in report.scores:
         if "feed_forward" in score.terms:
@@ -160,9 +164,8 @@ def test_a_text_is_never_in_both_parts():
     rng = np.random.default_rng(0)
     sense = [str(s) for s in rng.integers(2, size=100)]
 
-    found = word_sense_knn(
-        rng.normal(size=(4, 100, 3)).astype(np.float32), ["w"] * 100, sense, NAMES, text=text
-    )
+    terms = rng.normal(size=(4, 100, 3)).astype(np.float32)
+    found = vote(terms, ["w"] * 100, sense, text=text)
 
     assert len(found.targets) == 20
     assert len(np.unique(found.text)) == 4
@@ -170,15 +173,4 @@ def test_a_text_is_never_in_both_parts():
 
 def test_data_without_a_second_sense_are_refused():
     with pytest.raises(StudyError, match="none of 2 lemmas has two senses"):
-        word_sense_knn(make_terms(angles(0, 1, 2)), ["a", "b", "a"], ["1", "2", "1"], NAMES)
-
-
-def test_nothing_left_to_score_is_refused():
-    found = word_sense_knn(
-        make_terms(angles(0, 9, 2, 3)), ["a", "a", "b", "b"], [*"1212"], NAMES,
-        split=make_split(2, 4),
-    )  # fmt: skip
-
-    assert ablation_report(found).scores[1].value == 0
-    with pytest.raises(StudyError, match="no item is left to score"):
-        ablation_report(found, unknown="dropped")
+        vote(make_terms(angles(0, 1, 2)), ["a", "b", "a"], ["1", "2", "1"])

@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 from tiny_language_model import TEXTS, masked_network
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation.annotated_words import read_senses, read_tags, shape, word_shapes
-from deltadex.study.ablation.pseudo_words import pseudo_words
-from deltadex.study.ablation.token_terms import encode_texts, items_of_words
+from deltadex.study.ablation.annotated_words import (
+    pseudo_words,
+    read_senses,
+    read_tags,
+    shape,
+    word_shapes,
+)
+from deltadex.study.ablation.item_terms import collect_terms, encode_texts, items_of_words
+from deltadex.study.components.decomposition import branch_constants, decompose
+from deltadex.study.network.hidden_states import padded
 
 
 def test_a_pseudo_word_stands_where_one_of_its_words_stood():
@@ -33,7 +40,7 @@ def test_a_pseudo_word_stands_where_one_of_its_words_stood():
 
 
 def test_the_seed_decides_which_texts_are_taken(monkeypatch):
-    monkeypatch.setattr("deltadex.study.ablation.pseudo_words.MOST_TEXTS", 12)
+    monkeypatch.setattr("deltadex.study.ablation.annotated_words.MOST_TEXTS", 12)
     first, again, other = (pseudo_words(TEXTS, most_items=999, seed=s).texts for s in (0, 0, 1))
 
     assert first == again != other
@@ -74,6 +81,36 @@ def test_tokens_belong_to_the_word_that_they_lie_in():
     assert pieces == ["[CLS]", "c", "##a", "##t", "[UNK]", ",", "s", "##u", "##n", "!", "[SEP]"]
     assert items.tolist() == [-1, 0, 0, 0, 1, 2, 3, 3, 3, 4, -1]
     assert words.labels == ("capital", "number", "sign", "upper", "sign")
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches_of_any_size(batch_size):
+    network = masked_network()
+    words = word_shapes(TEXTS[:5])
+    encoded = encode_texts(network, words.texts, 8)
+    items = items_of_words(encoded, words.text, words.spans)
+
+    found = collect_terms(
+        network,
+        encoded,
+        items,
+        len(words.labels),
+        batch_size=batch_size,
+        watch=lambda batches, _: iter(batches),
+    )
+
+    stack = network.stacks[0]
+    constants = branch_constants(network, stack)
+    for text, numbers in zip(encoded, items, strict=True):
+        batch = padded(network, [text.ids.tolist()], [text.counted])
+        terms = decompose(network, stack, batch, constants)[-1].terms[:, 0].numpy()
+        for word in set(numbers[numbers >= 0].tolist()):
+            expected = terms[:, numbers == word].sum(axis=1)
+            np.testing.assert_allclose(found.terms[:, word], expected, rtol=1e-4, atol=1e-5)
+    read = set(np.concatenate(items).tolist()) - {-1}
+    assert np.flatnonzero(found.seen).tolist() == sorted(read)
+    assert len(read) < len(words.labels)  # texts are cut behind eight tokens
+    assert not found.terms[:, ~found.seen].any()
 
 
 @pytest.mark.parametrize(

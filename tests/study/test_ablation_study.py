@@ -14,14 +14,11 @@ from deltadex.study.ablation import (
     AblationStudyReport,
     Journal,
     ablation_study,
-    masked_tokens,
-    sense_probes,
-    tagging,
 )
-from deltadex.study.ablation.chosen_tokens import choose_tokens
-from deltadex.study.ablation.rate_search import Training
-from deltadex.study.ablation.subset_results import SubsetResult
-from deltadex.study.ablation.token_terms import encode_texts
+from deltadex.study.ablation.item_terms import choose_tokens, encode_texts
+from deltadex.study.ablation.measures import TRAININGS
+from deltadex.study.ablation.subset_predictions import SubsetResult
+from deltadex.study.ablation.trained_heads import Training
 from deltadex.study.network.language_head import attach_head
 
 OPTIONS = AblationOptions(runs=1, most_items=300)
@@ -33,13 +30,8 @@ QUICK = Training(epochs=2, batch=64, learning_rates=(1e-2,))
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Probes hardly train: these tests are of what surrounds them."""
-    for module, name in (
-        (masked_tokens, "TRAINING"),
-        (sense_probes, "TRAINING"),
-        (sense_probes, "LEMMA_TRAINING"),
-        (tagging, "TRAINING"),
-    ):
-        monkeypatch.setattr(module, name, QUICK)
+    for key in TRAININGS:
+        monkeypatch.setitem(TRAININGS, key, QUICK)
 
 
 def study(**options):

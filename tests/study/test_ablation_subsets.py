@@ -1,12 +1,10 @@
 """Every subset once, in one order, with the right sum."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.errors import StudyError
-from deltadex.study.ablation.term_subsets import check_terms, letters, term_subsets
+from deltadex.study.ablation.subset_predictions import LETTERS, term_subsets
 
 FOUR = ("input", "attention", "feed_forward", "bias")
 
@@ -25,20 +23,11 @@ def test_five_terms_have_thirty_two_and_the_source_is_s():
     assert subsets[-1].label == "ihsfc"
 
 
-def test_unknown_terms_take_letters_that_are_free():
-    assert letters(("input", "ink", "iii")) == ("i", "n", "a")
-
-
-def test_a_term_that_stands_twice_is_refused():
-    with pytest.raises(ValueError, match="different terms"):
-        term_subsets(("input", "input"))
-
-
 @given(n=st.integers(1, 5), seed=st.integers(0, 99))
 @settings(max_examples=30, deadline=None)
 def test_sums_are_the_plain_sums(n, seed):
     terms = np.random.default_rng(seed).normal(size=(n, 3, 4)).astype(np.float32)
-    subsets = term_subsets([f"{chr(97 + i)}" for i in range(n)])
+    subsets = term_subsets(tuple(LETTERS)[:n])
 
     for subset in subsets:
         expected = sum((terms[i].astype(float) for i in subset.members), np.zeros((3, 4)))
@@ -54,18 +43,3 @@ def test_long_terms_that_cancel_leave_what_is_between_them():
 
     assert total.item() == 3.0
     assert total.dtype == np.float32
-
-
-def test_a_term_with_nan_is_named_with_its_item():
-    terms = np.zeros((4, 3, 2), dtype=np.float32)
-    terms[2, 1, 0] = np.nan
-
-    with pytest.raises(StudyError, match="'feed_forward' of item 1 holds NaN"):
-        check_terms(terms, FOUR, "x")
-
-
-def test_no_items_and_missing_names_are_refused():
-    with pytest.raises(StudyError, match="nothing to measure"):
-        check_terms(np.zeros((4, 0, 2), dtype=np.float32), FOUR, "x")
-    with pytest.raises(ValueError, match="3 terms, but 4 names"):
-        check_terms(np.zeros((3, 1, 2), dtype=np.float32), FOUR, "x")

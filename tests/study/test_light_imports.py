@@ -15,7 +15,7 @@ HEAVY = {"duckdb", "faiss", "matplotlib", "scipy", "sklearn", "torch", "transfor
         "import deltadex.study.texts",
         "from deltadex.study.rank import RankReport, family_ranks, rank_study",
         "from deltadex.study.profile import profile_settings; profile_settings()",
-        "from deltadex.study.ablation import word_sense_knn, word_terms",
+        "from deltadex.study.ablation import AblationStudyReport, read_senses",
     ],
 )
 def test_stored_results_load_nothing_heavy(statement):

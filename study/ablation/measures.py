@@ -1,0 +1,417 @@
+"""What every subset of terms predicts: masked tokens, senses and tags of words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...arrays import Bool, Float32, Float64, Int64
+from ...errors import StudyError
+from ..network.language_head import LanguageHead
+from .subset_predictions import (
+    NONE,
+    TRAIN_VALIDATE_TEST,
+    Items,
+    Keep,
+    Split,
+    Subset,
+    SubsetPredictions,
+    SubsetResult,
+    commonest,
+    keep_nothing,
+    predict_subsets,
+    split_by_text,
+)
+from .trained_heads import CodedRows, Training, train_and_predict
+
+TRAIN_TEST = (0.8, 0.0, 0.2)
+
+SLOW_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+
+TRAININGS = {
+    "masked-trained": Training(batch=256),
+    "senses-mlp": Training(batch=128, learning_rates=SLOW_RATES),
+    "senses-mlp-lemma": Training(batch=16),  # a lemma has tens of occurrences
+    "tagging": Training(batch=128, learning_rates=SLOW_RATES),
+}
+
+LEMMA_HIDDEN = 64
+
+HEAD_TOKENS = 256
+"""Tokens given to the head at a time: 31 MB of scores for 30 000 words."""
+
+TIE_DECIMALS = 9
+"""Cosines equal to this many decimals are ties; the earlier training item comes first."""
+
+
+def masked_accuracy(
+    items: Items, head: LanguageHead, *, keep: Keep = keep_nothing
+) -> SubsetPredictions:
+    """The token with the highest score of the model's own head on each subset's sum.
+
+    Args:
+        items: Tokens; their labels are the ids of the right tokens.
+
+    Raises:
+        StudyError: nothing to predict, NaN terms, or a head that scores NaN.
+    """
+    items.check("masked tokens")
+    targets = np.array(items.labels, dtype=np.int64)
+
+    def result(subset: Subset) -> SubsetResult:
+        total = torch.from_numpy(subset.sum(items.terms)).to(head.device)
+        predicted = []
+        for rows in torch.split(total, HEAD_TOKENS):
+            scores = head.scores(rows)
+            if scores.isnan().any():
+                raise StudyError(
+                    f"masked tokens: the head scores NaN on {subset.label!r}; "
+                    "run it in float32 and eval mode"
+                )
+            predicted.append(scores.argmax(dim=1).cpu().numpy())
+        return SubsetResult(np.concatenate(predicted)[None])
+
+    return predict_subsets(
+        items,
+        "masked-own",
+        f"{items.settings['predicts']} tokens, the model's head",
+        result,
+        test=np.arange(len(targets)),
+        targets=targets,
+        baseline=np.full(len(targets), commonest(targets)),
+        settings={"baseline": "commonest target"},
+        keep=keep,
+    )
+
+
+def trained_masked_accuracy(
+    items: Items, training: Training, *, keep: Keep = keep_nothing
+) -> SubsetPredictions:
+    """Predictions on the test tokens of a linear layer trained on each subset's sum.
+
+    Its classes are the targets that occur in the training part. A token that does not occur there
+    counts as wrong for every subset.
+
+    Raises:
+        StudyError: nothing to predict, NaN terms, a part of the split is empty, or only one
+            target occurs in the training part.
+    """
+    what = "masked tokens"
+    items.check(what)
+    targets = np.array(items.labels, dtype=np.int64)
+    classes = ItemClasses.of(items, targets, what, training)
+    if len(classes.known) < 2:
+        raise StudyError(
+            f"{what}: the training part has one target, id {classes.known[0]}; give more texts"
+        )
+    test = classes.target[classes.split.test]
+    return classes.predict_trained(
+        items,
+        "masked-trained",
+        f"{items.settings['predicts']} tokens, linear layer trained",
+        training,
+        hidden=None,
+        settings={
+            "baseline": "commonest training target",
+            "split": classes.split.sizes(),
+            "classes": len(classes.known),
+            "test_targets_never_trained": int(np.sum(~np.isin(test, classes.known))),
+        },
+        keep=keep,
+    )
+
+
+def tagging_probe(
+    items: Items, training: Training, *, keep: Keep = keep_nothing
+) -> SubsetPredictions:
+    """The tags of test words by a network dim → dim → tags with ReLU, trained on each subset.
+
+    Tags are coded in sorted order. A tag that only the test part has always counts as wrong.
+
+    Raises:
+        StudyError: one tag only, NaN terms, or an empty part of the split.
+    """
+    items.check("tagging")
+    tags, targets = np.unique(np.array(items.labels, dtype=str), return_inverse=True)
+    classes = ItemClasses.of(items, targets.astype(np.int64), "tagging", training)
+    if len(classes.known) < 2:
+        raise StudyError(
+            f"tagging: the training part has one tag, {str(tags[classes.known[0]])!r}; "
+            "give words of two tags or more"
+        )
+    return classes.predict_trained(
+        items,
+        "tagging",
+        "tagging, one hidden layer",
+        training,
+        hidden=items.terms.shape[2],
+        settings={
+            "baseline": "commonest training tag",
+            "split": classes.split.sizes(),
+            "tags": tags.tolist(),
+        },
+        keep=keep,
+    )
+
+
+def word_sense_probe(
+    items: Items, training: Training, *, of_lemmas: bool = False, keep: Keep = keep_nothing
+) -> SubsetPredictions:
+    """The sense of each test word by a network dim → dim → senses with ReLU.
+
+    All lemmas share the network; the answer is the likeliest sense of the word's lemma that occurs
+    in the training part (after Mickus, Paperno, Constant 2022, 5.2). A word whose lemma does not
+    occur there gets no prediction.
+
+    Args:
+        of_lemmas: Each lemma has a network of its own, dim → 64 → senses; nothing is shared but
+            the learning rate.
+
+    Raises:
+        StudyError: no lemma with two senses, NaN terms, or an empty part of the split.
+    """
+    key = "senses-mlp-lemma" if of_lemmas else "senses-mlp"
+    items.check("word senses")
+    classes = ItemClasses.of_senses(items, TRAIN_VALIDATE_TEST, training)
+    dim = items.terms.shape[2]
+    hidden = min(LEMMA_HIDDEN, dim) if of_lemmas else dim
+    return classes.predict_trained(
+        items,
+        key,
+        f"word senses, two layers{' for each lemma' if of_lemmas else ', the first shared'}",
+        training,
+        hidden=hidden,
+        of_lemmas=of_lemmas,
+        settings={**classes.sense_settings(), "hidden": hidden},
+        keep=keep,
+    )
+
+
+def word_sense_knn(items: Items, *, k: int = 5, keep: Keep = keep_nothing) -> SubsetPredictions:
+    """The sense of each test word by vote of its `k` nearest training words of the lemma.
+
+    Neighbours are nearest by cosine. The sense with most votes wins; of equal senses the one with
+    the nearest word. Lemmas with one sense in the data are dropped. A word whose lemma does not
+    occur in the training part gets no prediction. There is no leave-one-out, as on balanced
+    senses it brings vectors without information below chance. Without terms all words are
+    equally near, and the lemma's commonest training sense is predicted.
+
+    Raises:
+        StudyError: no lemma with two senses, NaN terms, or an empty part of the split.
+    """
+    items.check("word senses")
+    classes = ItemClasses.of_senses(items, TRAIN_TEST, None)
+    baseline, pairs = classes.baseline(), list(classes.by_lemma())
+
+    def result(subset: Subset) -> SubsetResult:
+        if not subset.members:
+            return SubsetResult(baseline[None])
+        total = subset.sum(items.terms)
+        voted = np.full((1, len(total)), NONE, dtype=np.int64)
+        for queries, known in pairs:
+            voted[0, queries] = _vote(total[queries], total[known], classes.target[known], k)
+        return SubsetResult(voted[:, classes.split.test])
+
+    return predict_subsets(
+        items,
+        "senses-knn",
+        f"word senses, {k} nearest",
+        result,
+        test=classes.split.test,
+        targets=classes.target,
+        baseline=baseline,
+        settings={**classes.sense_settings(), "k": k, "distance": "cosine"},
+        keep=keep,
+    )
+
+
+def _vote(
+    queries: Float32[np.ndarray, "queries dim"],
+    known: Float32[np.ndarray, "known dim"],
+    senses: Int64[np.ndarray, " known"],
+    k: int,
+) -> Int64[np.ndarray, " queries"]:
+    """The sense with most votes among the k nearest known words, or all if there are fewer."""
+    cosines = np.round(_unit(queries) @ _unit(known).T, TIE_DECIMALS)
+    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
+    near = senses[nearest]  # (queries, k), nearest first
+    votes = np.count_nonzero(near[:, :, None] == near[:, None, :], axis=2)
+    winner: Int64[np.ndarray, " queries"] = near[np.arange(len(near)), votes.argmax(axis=1)]
+    return winner
+
+
+def _unit(rows: Float32[np.ndarray, "words dim"]) -> Float64[np.ndarray, "words dim"]:
+    """Rows of length 1; a zero row stays, with cosine 0 to all."""
+    wide = rows.astype(np.float64)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    return wide / np.where(lengths > 0, lengths, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemClasses:
+    """The classes of items as codes, and which items are learnt from.
+
+    Attributes:
+        lemma: Code of each item's lemma; 0 where classes do not depend on it.
+        target: A code is of one class; of senses, of one sense of one lemma.
+        n_dropped: Occurrences of lemmas with one sense, which are in no part of the split.
+    """
+
+    lemma: Int64[np.ndarray, " items"]
+    target: Int64[np.ndarray, " items"]
+    split: Split
+    n_dropped: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        items: Items,
+        target: Int64[np.ndarray, " items"],
+        what: str,
+        training: Training | None,
+        *,
+        shares: tuple[float, float, float] = TRAIN_VALIDATE_TEST,
+        lemma: Int64[np.ndarray, " items"] | None = None,
+        used: Bool[np.ndarray, " items"] | None = None,
+    ) -> ItemClasses:
+        """The classes, with the items' split or one that is drawn.
+
+        Raises:
+            StudyError: a part of the split is empty that is needed.
+        """
+        n_items = len(target)
+        split = items.split or split_by_text(items.text, seed=items.seed, shares=shares)
+        used = np.ones(n_items, dtype=bool) if used is None else used
+        train, validation, test = (
+            part[used[part]] for part in (split.train, split.validation, split.test)
+        )
+        parts = {"training": train, "test": test}
+        if training is not None and len(training.learning_rates) > 1:
+            parts["validation"] = validation
+        empty = [name for name, part in parts.items() if not len(part)]
+        if empty:
+            raise StudyError(
+                f"{what}: no {empty[0]} items among {n_items}; give more texts or a split"
+            )
+        return cls(
+            np.zeros(n_items, dtype=np.int64) if lemma is None else lemma,
+            target,
+            Split(train, validation, test, split.seed),
+            int(np.count_nonzero(~used)),
+        )
+
+    @classmethod
+    def of_senses(
+        cls, items: Items, shares: tuple[float, float, float], training: Training | None
+    ) -> ItemClasses:
+        """Codes in order of appearance; lemmas with one sense are dropped.
+
+        Raises:
+            StudyError: no lemma with two senses, or an empty part of the split.
+        """
+        lemmas = _codes(items.lemmas)
+        senses = _codes(list(zip(items.lemmas, items.labels, strict=True)))
+        first_of_sense = np.unique(senses, return_index=True)[1]
+        polysemous = np.bincount(lemmas[first_of_sense])[lemmas] > 1
+        if not polysemous.any():
+            raise StudyError(
+                f"word senses: none of {lemmas.max() + 1} lemmas has two senses; give occurrences "
+                "of words in different senses"
+            )
+        return cls.of(
+            items, senses, "word senses", training, shares=shares, lemma=lemmas, used=polysemous
+        )
+
+    @property
+    def known(self) -> Int64[np.ndarray, " classes"]:
+        """The classes of the training part, ascending."""
+        return np.unique(self.target[self.split.train])
+
+    def coded(self, rows: Float32[np.ndarray, "items dim"]) -> CodedRows:
+        """Rows with places in `known`; each lemma is allowed its own, or all if it has none."""
+        known, train = self.known, self.split.train
+        place = np.minimum(np.searchsorted(known, self.target), len(known) - 1)
+        codes = np.where(known[place] == self.target, place, NONE)
+        allowed = np.zeros((int(self.lemma.max()) + 1, len(known)), dtype=bool)
+        allowed[self.lemma[train], codes[train]] = True
+        allowed[~allowed.any(axis=1)] = True
+        return CodedRows(rows=rows, codes=codes, lemma=self.lemma, allowed=allowed)
+
+    def by_lemma(
+        self,
+    ) -> Iterator[tuple[Int64[np.ndarray, " queries"], Int64[np.ndarray, " known"]]]:
+        """(test items, training items) of each lemma that has both."""
+        train, test = self.split.train, self.split.test
+        for code in np.intersect1d(self.lemma[train], self.lemma[test]):
+            yield test[self.lemma[test] == code], train[self.lemma[train] == code]
+
+    def baseline(self) -> Int64[np.ndarray, " test"]:
+        """The commonest training class of each test item's lemma; `NONE` without one."""
+        guess = np.full(len(self.lemma), NONE, dtype=np.int64)
+        for queries, known in self.by_lemma():
+            guess[queries] = commonest(self.target[known])
+        baseline: Int64[np.ndarray, " test"] = guess[self.split.test]
+        return baseline
+
+    def sense_settings(self) -> dict[str, object]:
+        """What the words are, for JSON."""
+        used = np.concatenate([self.split.train, self.split.validation, self.split.test])
+        return {
+            "baseline": "commonest training sense of the lemma",
+            "split": self.split.sizes(),
+            "lemmas": len(np.unique(self.lemma[used])),
+            "monosemous_words_dropped": self.n_dropped,
+        }
+
+    def predict_trained(
+        self,
+        items: Items,
+        key: str,
+        measure: str,
+        training: Training,
+        *,
+        hidden: int | None,
+        of_lemmas: bool = False,
+        settings: dict[str, object],
+        keep: Keep,
+    ) -> SubsetPredictions:
+        """Predictions on the test items of heads that are trained on each subset's sum.
+
+        Without terms a head has nothing but the frequencies of classes, so the empty subset
+        predicts the commonest training class; nothing is trained for it.
+        """
+        split, baseline = self.split, self.baseline()
+        trained = np.isin(self.lemma[split.test], self.lemma[split.train])
+
+        def result(subset: Subset) -> SubsetResult:
+            if not subset.members:
+                return SubsetResult(np.tile(baseline, (training.runs, 1)))
+            predicted, rate = train_and_predict(
+                self.coded(subset.sum(items.terms)),
+                split,
+                training,
+                hidden=hidden,
+                of_lemmas=of_lemmas,
+            )
+            return SubsetResult(np.where(trained, self.known[predicted], NONE), rate)
+
+        return predict_subsets(
+            items,
+            key,
+            measure,
+            result,
+            test=split.test,
+            targets=self.target,
+            baseline=baseline,
+            settings={**settings, "training": training.settings()},
+            keep=keep,
+        )
+
+
+def _codes(values: Sequence[object]) -> Int64[np.ndarray, " words"]:
+    """A number for each value, in order of appearance."""
+    first: dict[object, int] = {}
+    return np.array([first.setdefault(value, len(first)) for value in values], dtype=np.int64)
