@@ -22,28 +22,26 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Any,
     Concatenate,
     Literal,
     ParamSpec,
     Protocol,
     TypeVar,
+    cast,
     dataclass_transform,
     get_args,
     get_origin,
 )
 
 from .errors import RequestError
-
-if TYPE_CHECKING:
-    from .database import Database
 
 P = ParamSpec("P")
 Kind = TypeVar("Kind")
@@ -53,7 +51,7 @@ Place = str | Path
 """A file or folder."""
 
 Doors = Literal["all", "local", "python"]
-FileKind = Literal["any", "existing", "existing file", "file"]
+FileKind = Literal["any", "existing", "existing or address", "existing file", "file"]
 
 _KEY = "option"
 
@@ -69,7 +67,7 @@ class Option:
         several: An argument of any number of values.
         doors: Where it can be given; `local` is a command and Python, `all` requests too.
         least, above, most: Limits of a number, or of each of several.
-        separated: Several numbers are one value with commas between.
+        separated: Several values are one on the command line, with commas between.
         file: Which file a path may name; None for what is no path.
         metavar, shown_default: What help shows for the value, and for a default that is None.
         stored: Whether it decides the numbers of a study, and is stored with them.
@@ -113,17 +111,29 @@ def _field(default: Any, declared: Option) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(option, argument))
 def record(kind: type[Kind]) -> type[Kind]:
-    """A frozen dataclass with slots; fields behind `_: KW_ONLY` are given by name."""
-    return dataclass(frozen=True, slots=True)(kind)
+    """A frozen dataclass; fields behind `_: KW_ONLY` are given by name."""
+    return dataclass(frozen=True)(kind)
 
 
 def options_of(record: Any) -> dict[str, tuple[Field[Any], Option]]:
-    """The fields of a record, or of an object of it, that are options, by name."""
+    """The fields of a record, or of an object of it, that are options, by name.
+
+    Those of the record itself come first, then those that it shares with others.
+    """
+    kind = record if isinstance(record, type) else type(record)
+    known = {entry.name: entry for entry in fields(kind) if _KEY in entry.metadata}
+    names = (name for owner in kind.__mro__ for name in inspect.get_annotations(owner))
     return {
-        entry.name: (entry, entry.metadata[_KEY])
-        for entry in fields(record)
-        if _KEY in entry.metadata
+        name: (known[name], known[name].metadata[_KEY])
+        for name in dict.fromkeys(names)
+        if name in known
     }
+
+
+def as_kind(record: type[Kind], asked: Any) -> Kind:
+    """A record of another kind, with what an object has of its fields."""
+    names = (entry.name for entry in fields(cast("Any", record)))
+    return record(**{name: getattr(asked, name) for name in names if hasattr(asked, name)})
 
 
 def choices_of(hint: Any) -> tuple[Any, ...]:
@@ -135,23 +145,26 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def hints_of(record: type[Any]) -> dict[str, Any]:
-    """The annotation of each field; `Any` for one that is only known to type checkers."""
+def _hints_of(record: Any) -> dict[str, Any]:
     hints = {}
     for owner in reversed(record.__mro__):
         names = vars(sys.modules[owner.__module__])
         for name, annotation in inspect.get_annotations(owner).items():
             try:
-                hints[name] = eval(annotation, names)
-            except (NameError, TypeError):
+                is_text = isinstance(annotation, str)
+                hints[name] = eval(annotation, names) if is_text else annotation
+            except (NameError, TypeError):  # known to type checkers alone, or a text
                 hints[name] = Any
     return hints
 
 
+def hints_of(record: type[Any]) -> dict[str, Any]:
+    """The annotation of each field; `Any` for one that is only known to type checkers."""
+    return _hints_of(cast("Hashable", record))
+
+
 class Question:
     """The base of every record that is asked: its limits hold wherever it is asked from."""
-
-    __slots__ = ()
 
     def __post_init__(self) -> None:
         """Check choices and limits.
@@ -185,27 +198,68 @@ def _check_limits(name: str, value: Any, declared: Option) -> None:
 class Answers(Protocol[Answer_co]):
     """A record that can be asked."""
 
-    def answer(self, db: Database) -> Answer_co: ...
+    def answer(self, db: Any) -> Answer_co: ...
 
 
 def question(
     record: Callable[P, Answers[Answer_co]],
-) -> Callable[Concatenate[Database, P], Answer_co]:
+) -> Callable[Concatenate[Any, P], Answer_co]:
     """A method that makes the record of its arguments and asks it.
 
     Its signature is that of the record, its docstring the record's with a line for each argument.
     """
+    parameters = inspect.signature(record).parameters.values()
+    return _method(record, list(parameters), lambda args: args)
 
-    def ask(db: Database, *args: P.args, **kwargs: P.kwargs) -> Answer_co:
-        bound = signature.bind(db, *args, **kwargs)
-        return record(*bound.args[1:], **bound.kwargs).answer(db)
 
-    of_record = inspect.signature(record)
-    db = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = of_record.replace(parameters=[db, *of_record.parameters.values()])
+def question_of_several(
+    record: Callable[Concatenate[tuple[Kind, ...], P], Answers[Answer_co]],
+) -> Callable[..., Answer_co]:
+    """The same, where the first field takes any number of values: `ask(*values, …)`.
+
+    No type can say so of a record's signature, so that type checkers see its answer alone.
+    """
+    first, *rest = inspect.signature(record).parameters.values()
+    several = first.replace(kind=inspect.Parameter.VAR_POSITIONAL, default=inspect.Parameter.empty)
+    named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in rest]
+    return _method(record, [several, *named], lambda args: (args,))
+
+
+def _method(
+    record: Callable[..., Answers[Answer_co]],
+    parameters: list[inspect.Parameter],
+    taken: Callable[[tuple[Any, ...]], tuple[Any, ...]],
+) -> Callable[..., Answer_co]:
+    def ask(db: Any, *args: Any, **kwargs: Any) -> Answer_co:
+        try:
+            bound = signature.bind(db, *args, **kwargs)
+        except TypeError as err:
+            raise TypeError(f"{ask.__qualname__}() {err}") from None
+        # of a part of a `Database`, such as `db.data`, its database
+        return record(*taken(bound.args[1:]), **bound.kwargs).answer(getattr(db, "_db", db))
+
+    method = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    answer = inspect.get_annotations(inspect.getattr_static(record, "answer"))
+    signature = inspect.Signature([method, *parameters], return_annotation=answer["return"])
     vars(ask)["__signature__"] = signature
     ask.__doc__ = _docstring(record)
-    return ask
+    return _Named(ask)
+
+
+class _Named:
+    """Gives way to a function, once a class has a name for it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        function = self._function
+        function.__name__, function.__module__ = name, owner.__module__
+        function.__qualname__ = f"{owner.__qualname__}.{name}"
+        setattr(owner, name, function)
 
 
 def _docstring(record: Any) -> str:
@@ -217,6 +271,9 @@ def _docstring(record: Any) -> str:
         for name, (_, declared) in options_of(record).items()
         if declared.help
     ]
-    head, blank, rest = text.partition("\n\n")
+    if not lines:
+        return text
     arguments = "\n".join(["Args:", *lines])
-    return f"{head}\n\n{arguments}{blank}{rest}" if lines else text
+    rest = re.search(r"\n\n(Returns:|Raises:|>>>)|$", text)
+    assert rest is not None
+    return f"{text[: rest.start()]}\n\n{arguments}{text[rest.start() :]}"

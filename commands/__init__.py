@@ -9,8 +9,8 @@ import click
 NAMES = (
     "ablation", "add", "attach", "backup", "cka", "cluster", "completion", "components",
     "correlate", "data", "demo", "diff", "doctor", "eval", "export", "failures", "find-data",
-    "find-similar", "find-trained-on", "geometry", "index", "label", "layers", "logit-lens", "ls",
-    "map", "merge", "plan", "profile", "publish", "rank", "rm", "serve", "show", "spectrum", "sql",
+    "find-similar", "find-trained-on", "index", "label", "layers", "logit-lens", "ls",
+    "map", "merge", "plan", "profile", "publish", "rm", "serve", "show", "spectrum", "sql",
     "stats",
 )  # fmt: skip
 
@@ -19,17 +19,21 @@ class _Commands(Mapping[str, click.Command]):
     """Every command by its name; its file is loaded when it is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in NAMES:
-            raise KeyError(name)
         place = name.replace("-", "_")
+        if name not in NAMES:
+            from .studies import command_of
+
+            return command_of(place)
         command: click.Command = getattr(import_module(f".{place}", __name__), place)
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
+        from ..study.registry import STUDIES
+
+        return iter((*NAMES, *(place.replace("_", "-") for place in STUDIES)))
 
     def __len__(self) -> int:
-        return len(NAMES)
+        return sum(1 for _ in self)
 
 
 # click only reads it, and has no type for that

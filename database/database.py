@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreFull, StoreLocked
 from ..store import Catalog
+from ..study.registry import STUDIES, Studies
 from .copying import Copying
 from .exchange import Exchange
 from .members import Members
@@ -15,7 +17,7 @@ from .opened import Create, Place, Track, untracked
 from .questions import Questions
 from .serving import Serving
 from .several_data_questions import SeveralDataQuestions
-from .studies import Studies
+from .studies import Studies as OtherStudies
 from .tables import FindingTable, Row
 
 
@@ -132,7 +134,7 @@ def check_picture_ending(path: Place) -> None:
     check_ending(Path(path))
 
 
-class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Studies, Serving):
+class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, OtherStudies, Serving):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a
@@ -140,6 +142,19 @@ class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Stud
     id. Results are tables (`to_pandas`, `to_arrow`) with a document (`to_json`). Every method
     raises `UnknownModel`, `UnknownBase`, `UnknownRecipe` and `EmptyCatalog` for what is not there.
     """
+
+    @property
+    def studies(self) -> Studies:
+        """Studies of models; those of an indexed model are stored beside its fingerprint."""
+        return Studies(self._catalog, self._track)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A study by its former name: `db.rank` is `db.studies.rank`."""
+            if name not in STUDIES:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return getattr(self.studies, name)
 
     def reader(self, *, waits_for_index: bool = True) -> Database:
         """The same catalog for another thread, to be closed before this one.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel, offered
+from ..indexer import is_model_path
 from ..records import Fingerprint, Indexed, Recipe
 from .attached import attached_query, indexes_of, other_bases, recipe_of
 
@@ -85,11 +86,6 @@ def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
         may_open_base=reading.may_open_base,
     )
     return replace(made, model=replace(made.model, source="upload"))
-
-
-def is_model_path(model: str) -> bool:
-    """Whether a model that is not in the catalog may be a folder or a Hub id."""
-    return Path(model).is_dir() or "/" in model
 
 
 def find_query(

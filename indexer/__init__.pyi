@@ -1,4 +1,5 @@
 from .base_names import base_key as base_key
+from .base_names import is_model_path as is_model_path
 from .family import Selection as Selection
 from .family_shapes import known_shapes as known_shapes
 from .full_update import require_descent as require_descent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 _QUANTISED_TWIN = re.compile(
     r"[-_.](unsloth[-_.])?(bnb[-_.])?(4|8)[-_.]?bit$|[-_.](gptq|awq|gguf|fp8|int4|int8|nf4)$",
@@ -12,6 +13,11 @@ _CACHE_FOLDER = re.compile(r"models--(?P<name>[^/\\]+)", re.IGNORECASE)
 _SHA = re.compile(r"^[0-9a-f]{40}$")
 _STEP = re.compile(r"^(checkpoint|step|epoch)[-_]?\d+$", re.IGNORECASE)
 _FILLER = {"", ".", "..", "snapshots", "resolve", "main", "tree", "blob"}
+
+
+def is_model_path(model: str) -> bool:
+    """Whether a model that is not in the catalog may be a folder or a Hub id."""
+    return Path(model).is_dir() or "/" in model
 
 
 def base_key(name: str) -> str:

@@ -14,15 +14,13 @@ from .studies.ablation_table import show_ablation
 from .studies.cka_table import show_cka
 from .studies.components_table import show_components
 from .studies.correlate_table import show_correlations
-from .studies.diff_table import show_diff
-from .studies.geometry_table import show_geometry
 from .studies.layers_table import show_layers
 from .studies.logit_lens_table import show_logit_lens
 from .studies.profile_table import show_profiles
-from .studies.rank_table import show_ranks
 from .studies.shared import show_base_notes
 from .studies.spectrum_table import show_spectra
 from .tables import (
+    show_diff,
     show_explanation,
     show_failures,
     show_model,
@@ -31,6 +29,7 @@ from .tables import (
     show_report,
     show_rows,
     show_stats,
+    show_study,
 )
 
 __all__ = [
@@ -50,7 +49,6 @@ __all__ = [
     "show_evaluations",
     "show_explanation",
     "show_failures",
-    "show_geometry",
     "show_layers",
     "show_logit_lens",
     "show_model",
@@ -59,11 +57,11 @@ __all__ = [
     "show_neighbours",
     "show_plan",
     "show_profiles",
-    "show_ranks",
     "show_report",
     "show_rows",
     "show_spectra",
     "show_stats",
+    "show_study",
     "show_trained_models",
     "tracked",
 ]

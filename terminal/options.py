@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -70,11 +71,12 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def wrapped(**values: Any) -> None:
+        def called(**values: Any) -> None:
             common: Common = _record_of(Common, values)
             _set_up_logging(quiet=common.quiet)
             command(common, *(_record_of(record, values) for record in records))
 
+        wrapped: Command = called
         for record in (Common, *reversed(records)):
             hints = hints_of(record)
             for entry in reversed(fields(record)):
@@ -89,8 +91,12 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
 
 
 def _record_of(record: type[Any], values: Mapping[str, Any]) -> Any:
-    names = (entry.name for entry in fields(record) if entry.name in values)
-    return record(**{name: values[name] for name in names})
+    """What was typed; the record has its own defaults for the rest."""
+    typed = {entry.name: values[entry.name] for entry in fields(record) if entry.name in values}
+    for entry in fields(record):
+        if entry.default is not MISSING and typed.get(entry.name, ()) is None:
+            del typed[entry.name]
+    return record(**typed)
 
 
 def _parameter(
@@ -101,7 +107,8 @@ def _parameter(
     settings |= {key: getattr(declared, key) for key in ("metavar", "envvar")}
     is_required = entry.default is MISSING and entry.default_factory is MISSING
     if not is_required:
-        settings["default"] = entry.default if entry.default is not MISSING else None
+        has_value = entry.default is not MISSING
+        settings["default"] = entry.default if has_value else entry.default_factory
     if declared.is_argument:
         del settings["envvar"]
         if declared.several:
@@ -110,14 +117,19 @@ def _parameter(
     flags = declared.flags or ("--" + name.replace("_", "-"),)
     settings["help"] = declared.help
     if hint is bool:
-        turns_off = settings.pop("default")
-        settings |= {"is_flag": True, "type": None, "default": False}
+        settings |= {"is_flag": True, "type": None}
+        if any("/" in flag for flag in flags):
+            return click.option(*flags, name, show_default=True, **settings)
+        turns_off, settings["default"] = settings["default"], False
         if turns_off:
             settings["callback"] = _turned_off
         return click.option(*flags, name, **settings)
     settings["multiple"] = _is_list(hint) and not declared.separated
+    if not settings["multiple"] and settings.get("default") == ():
+        del settings["default"]
     settings["show_default"] = settings.get("default") not in (None, ())
     if declared.shown_default:
+        settings["show_default"] = False
         settings["help"] += f"  [default: {declared.shown_default}]"
     return click.option(*flags, name, required=is_required, **settings)
 
@@ -127,7 +139,11 @@ def _turned_off(context: click.Context, parameter: click.Parameter, is_given: bo
 
 
 def _is_list(hint: Any) -> bool:
-    return any(get_origin(part) in (tuple, Sequence) for part in (hint, *get_args(hint)))
+    """Whether a value is several, and cannot be one."""
+    parts = [hint] if get_origin(hint) in (tuple, Sequence) else get_args(hint)
+    return bool(parts) and all(
+        part is NoneType or get_origin(part) in (tuple, Sequence) for part in parts
+    )
 
 
 def _click_type(hint: Any, declared: Option) -> Any:
@@ -135,42 +151,52 @@ def _click_type(hint: Any, declared: Option) -> Any:
     parts = [hint, *get_args(hint), *(inner for part in get_args(hint) for inner in get_args(part))]
     if choices := choices_of(hint) or next(filter(None, map(choices_of, parts)), ()):
         return click.Choice(choices)
-    low = declared.least if declared.above is None else declared.above
+    low: Any = declared.least if declared.above is None else declared.above
+    most: Any = declared.most
     if declared.separated:
-        return Numbers(least=int(low or 0))
+        return Separated(int(low or 0) if int in parts else None)
     if declared.file is not None:
-        return click.Path(
+        return (PathOrAddress if "address" in declared.file else click.Path)(
             path_type=Path,
             exists=declared.file.startswith("existing"),
             dir_okay=not declared.file.endswith("file"),
         )
     for kind, ranged in ((float, click.FloatRange), (int, click.IntRange)):
         if kind in parts:
-            limits = {"min": low, "max": declared.most, "min_open": declared.above is not None}
-            has_limits = low is not None or declared.most is not None
-            return ranged(**limits) if has_limits else kind
+            has_limits = low is not None or most is not None
+            is_open = declared.above is not None
+            return ranged(low, most, min_open=is_open) if has_limits else kind
     return str
 
 
-class Numbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers with commas between."""
+class PathOrAddress(click.Path):
+    """A path, or an address (`https://…`), of which nothing here knows whether it exists."""
 
-    name = "numbers"
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in str(value) else super().convert(value, param, ctx)
 
-    def __init__(self, least: int) -> None:
-        self.least = least
+
+class Separated(click.ParamType[tuple[Any, ...]]):
+    """Values with commas between: whole numbers where there is a least one, or words."""
+
+    def __init__(self, least: int | None) -> None:
+        self.name = "words" if least is None else "numbers"
+        self._least = least
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
+    ) -> tuple[Any, ...]:
+        if not isinstance(value, str):
+            return tuple(value)
+        words = tuple(map(str.strip, value.split(",")))
+        if self._least is None:
+            return words
         try:
-            numbers = tuple(int(number) for number in value.split(","))
+            numbers = tuple(map(int, words))
         except ValueError:
             self.fail(f"{value!r} is not a list of numbers such as 10,25,40", param, ctx)
-        if min(numbers) < self.least:
-            self.fail(f"{min(numbers)} is less than {self.least}", param, ctx)
+        if min(numbers) < self._least:
+            self.fail(f"{min(numbers)} is less than {self._least}", param, ctx)
         return numbers
 
 

@@ -5,21 +5,17 @@ from .calls import Running
 from .cka_call import CkaCall
 from .components_call import ComponentsCall
 from .correlate_call import CorrelateCall
-from .geometry_call import GeometryCall
 from .layers_call import LayersCall
 from .logit_lens_call import LogitLensCall
 from .profile_call import ProfileCall
-from .rank_call import RankCall
 from .spectrum_call import SpectrumCall
 
 __all__ = ["Running", "Studies"]
 
 
 class Studies(
-    RankCall,
     SpectrumCall,
     ComponentsCall,
-    GeometryCall,
     LayersCall,
     ProfileCall,
     AblationCall,

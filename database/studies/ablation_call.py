@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError, StudyError
+from ...study.study import Subject, find_subject
 from ..opened import Place
 from .calls import Running, StudyCalls, load_texts, running_settings
-from .subject import Subject, find_subject
 from .tables import AblationStudy
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...errors import ModelError, RequestError, StoreError, StudyError
+from ...study.study import Subject
 from ..opened import Opened, Thing
-from .subject import Subject
 
 if TYPE_CHECKING:
     from ...records import Fingerprint

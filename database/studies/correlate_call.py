@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...errors import RequestError
 from ..opened import Opened, Place
-from ..tables import CorrelationTable
+from ..tables import Table
 
 if TYPE_CHECKING:
     from ...store.tables.documents import StudyResult
@@ -35,7 +35,7 @@ class CorrelateCall(Opened):
         group: str | None = None,
         base: str | None = None,
         seed: int = 0,
-    ) -> CorrelationTable:
+    ) -> Table:
         """Spearman's ρ of a measure of stored studies with columns of a file; nothing is run.
 
         Args:
@@ -102,7 +102,7 @@ class CorrelateCall(Opened):
                 f"{', '.join(sorted(values)[:8]) or 'none'}"
             )
         found = correlate_columns(values, given.columns, seed=seed)
-        return CorrelationTable(
+        return Table(
             {
                 "measure": name,
                 "over": over,

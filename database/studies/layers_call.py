@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ModelError, RequestError, StudyError
+from ...study.study import Subject, find_subject
 from ..opened import Place
 from .calls import Running, StudyCalls, load_texts, running_settings
-from .subject import Subject, find_subject
 from .tables import LayerStudy
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...study.study import find_subject
 from ..opened import Place
 from .calls import Running, StudyCalls, load_texts, running_settings
-from .subject import find_subject
 from .tables import LogitLensStudy
 
 if TYPE_CHECKING:

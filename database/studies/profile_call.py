@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ...errors import RequestError
+from ...study.study import Subject, family_subjects, find_subject
 from ..tables import Row
 from .calls import RUNNING, StudyCalls, log, usable_device
-from .subject import Subject, family_subjects, find_subject
 from .tables import ProfileTable
 
 if TYPE_CHECKING:

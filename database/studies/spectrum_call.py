@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import DeltadexError, RequestError
+from ...study.study import Subject, find_subject
 from .calls import StudyCalls, usable_device
-from .subject import Subject, find_subject
 from .tables import SpectrumStudy
 
 if TYPE_CHECKING:

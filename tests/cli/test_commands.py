@@ -147,7 +147,7 @@ def test_map_and_export_write_their_files(family, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("find-similar", "a-0", "-k", "0"), 2, "at least 1"),
+        (("find-similar", "a-0", "-k", "0"), 2, "0 is not in the range x>=1"),
         (("find-similar", "a-9"), 2, "near: a-"),
         (("show", "A-"), 2, "near: a-0, a-1"),
         (("rm", "elsewhere/a-1"), 2, "near: a-1, "),

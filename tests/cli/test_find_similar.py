@@ -68,7 +68,7 @@ def test_people_see_who_could_not_be_answered(family):
         (("nobody", "nothing"), None, 3, "nobody: no model"),
         (("-",), "\n", 2, "no model on stdin"),
         (("a-0", "b-0", "--where", "x"), None, 2, "columns:"),
-        (("a-0", "b-0", "-k", "0"), None, 2, "at least 1"),
+        (("a-0", "b-0", "-k", "0"), None, 2, "0 is not in the range x>=1"),
         ((), None, 2, "MODEL"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import deltadex as dx
 from deltadex import database
 from deltadex.database import Database
+from deltadex.study.registry import STUDIES, Studies
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 PUBLIC = {
@@ -18,6 +19,7 @@ PUBLIC = {
         for name, member in inspect.getmembers(Database, inspect.isfunction)
         if not name.startswith("_")
     },
+    **{f"Database.studies.{name}": getattr(Studies, name) for name in STUDIES},
 }
 READ_DATA = {
     f"Database.{name}"

@@ -1,0 +1,93 @@
+"""`deltadex rank`, `deltadex geometry` and every other study: a command for each record."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from dataclasses import KW_ONLY
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from ..options import option, record
+from ..study.registry import STUDIES
+from ..terminal.options import Common, takes
+from .exits import EXIT_SOME_FAILED
+from .opening import tracker
+from .output import print_document
+
+if TYPE_CHECKING:
+    from ..database import Database
+
+
+@record
+class Printing:
+    """What is printed."""
+
+    _: KW_ONLY
+    everything: bool = option(
+        "--all", default=False, help="Print every measure that the report has."
+    )
+
+
+@record
+class Drawing(Printing):
+    """The picture of a study."""
+
+    _: KW_ONLY
+    output: Path | None = option(
+        "-o",
+        "--output",
+        default=None,
+        file="file",
+        help="Draw it: a .png or .svg file, or a page (.html) with tables of the values.",
+    )
+    width: Literal["column", "full"] = option(
+        default="full", help="Width of the picture: 85 mm (a column of a page) or 180 mm."
+    )
+
+
+def open_for_study(common: Common) -> Database:
+    """The catalog of `--db`, which stores studies where it may be written; a temporary one where
+    there is none, since a folder can be studied without."""
+    from ..database import open
+
+    path = common.db if common.db.exists() else None
+    return open(path, read_only=None if path else False, track=tracker(quiet=common.quiet))
+
+
+def command_of(method: str) -> click.Command:
+    """The command of a study, by the name of its method.
+
+    Raises:
+        KeyError: there is none.
+    """
+    study = STUDIES[method]
+
+    @takes(study, Drawing if study.has_picture else Printing)
+    def run(common: Common, asked: Any, printing: Printing) -> None:
+        output = printing.output if isinstance(printing, Drawing) else None
+        if output is not None:
+            from ..database import check_picture_ending
+
+            check_picture_ending(output)  # before anything is computed
+        with open_for_study(common) as db:
+            table = db.studies.ask(asked)
+            document = table.to_json()
+            if isinstance(printing, Drawing) and output is not None:
+                document["picture"] = str(table.save_picture(output, width=printing.width))
+
+        def show(document: Any) -> None:
+            from ..terminal import show_study
+
+            show_study(table.sections(everything=printing.everything), document)
+
+        print_document(document, show, common)
+        if document.get("failed"):
+            sys.exit(EXIT_SOME_FAILED)
+
+    lines = "\n".join(f"  deltadex {example}" for example in study.examples)
+    says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
+    return click.command(method.replace("_", "-"), help=f"{says}\n\n\b\nExample:\n{lines}")(run)
