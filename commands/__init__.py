@@ -1,4 +1,4 @@
-"""The commands, one file each: a frozen record of options, one call of the face, one document."""
+"""The commands: a file each, but for the studies, which `studies.py` makes of the registry."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -7,11 +7,9 @@ from typing import cast
 import click
 
 NAMES = (
-    "ablation", "add", "attach", "backup", "cka", "cluster", "completion", "components",
-    "correlate", "data", "demo", "diff", "doctor", "eval", "export", "failures", "find-data",
-    "find-similar", "find-trained-on", "index", "label", "layers", "logit-lens", "ls",
-    "map", "merge", "plan", "profile", "publish", "rm", "serve", "show", "spectrum", "sql",
-    "stats",
+    "add", "attach", "backup", "cluster", "completion", "data", "demo", "diff", "doctor", "eval",
+    "export", "failures", "find-data", "find-similar", "find-trained-on", "index", "label", "ls",
+    "map", "merge", "plan", "publish", "rm", "serve", "show", "sql", "stats",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import click
 from .. import terminal
 from ..terminal.options import Common, argument, base_option, takes
 from .output import print_table
-from .studying import open_for_study
+from .studies import open_for_study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

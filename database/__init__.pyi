@@ -5,17 +5,6 @@ from .opened import Create, Place, Track
 from .purity_table import check_table_ending
 from .queries import AdapterReading, load_adapter_reader, read_adapter
 from .similar import Filters, FindSimilar
-from .studies import Running
-from .studies.tables import (
-    AblationStudy,
-    CkaStudy,
-    ComponentStudy,
-    LayerStudy,
-    LogitLensStudy,
-    ProfileTable,
-    SpectrumStudy,
-    Study,
-)
 from .tables import (
     AttachedTable,
     ClusterTable,
@@ -38,12 +27,9 @@ from .tables import (
 )
 
 __all__ = [
-    "AblationStudy",
     "AdapterReading",
     "AttachedTable",
-    "CkaStudy",
     "ClusterTable",
-    "ComponentStudy",
     "Create",
     "DataScoresTable",
     "DataTable",
@@ -57,20 +43,14 @@ __all__ = [
     "FindingTable",
     "IndexReport",
     "Indexing",
-    "LayerStudy",
-    "LogitLensStudy",
     "ModelTable",
     "NearestDataTable",
     "NeighbourTable",
     "Place",
     "PlanTable",
-    "ProfileTable",
     "QueryTable",
-    "Running",
     "SlotTable",
-    "SpectrumStudy",
     "StatsTable",
-    "Study",
     "Table",
     "Track",
     "TrainedModelTable",

@@ -79,7 +79,7 @@ class DataMaking:
         Raises:
             RequestError: no such device.
         """
-        from .studies.calls import usable_device
+        from ..study.study import usable_device
 
         usable_device(self._settings["device"])
 
@@ -192,7 +192,7 @@ class DataMaking:
     def _model(self, examples: ExampleSet) -> TaskModel:
         from ..study.network import load_task_model
         from ..training_data import require_same_base, wants_labels
-        from .studies.calls import usable_device
+        from ..study.study import usable_device
 
         labelled = wants_labels(examples, self._options)
         if labelled not in self._models:

@@ -17,7 +17,6 @@ from .opened import Create, Place, Track, untracked
 from .questions import Questions
 from .serving import Serving
 from .several_data_questions import SeveralDataQuestions
-from .studies import Studies as OtherStudies
 from .tables import FindingTable, Row
 
 
@@ -134,7 +133,7 @@ def check_picture_ending(path: Place) -> None:
     check_ending(Path(path))
 
 
-class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, OtherStudies, Serving):
+class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Serving):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a

@@ -18,8 +18,16 @@ class Studies:
     def __init__(self, catalog: Catalog, track: Any) -> None:
         self._db = OpenCatalog(catalog, track)
 
+    from .ablation.ablation import ablation
+    from .cka.cka import cka
+    from .components.components import components
+    from .correlation.correlate import correlate
     from .geometry.geometry import geometry
+    from .layers.layers import layers
+    from .lens.logit_lens import logit_lens
+    from .profile.profile import profile
     from .rank.rank import rank
+    from .spectrum.spectrum import spectrum
 
     def ask(self, study: Study) -> StudyTable:
         """The answer of a study whose options are given as its record."""

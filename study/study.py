@@ -20,7 +20,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from ..errors import (
     BaseError,
@@ -32,7 +32,17 @@ from ..errors import (
     UnknownBase,
     UnknownModel,
 )
-from ..options import Answers, Place, Question, argument, option, options_of, question, record
+from ..options import (
+    Answers,
+    Place,
+    Question,
+    argument,
+    option,
+    options_of,
+    question,
+    question_of_several,
+    record,
+)
 from ..results import Document, Section, Table
 
 if TYPE_CHECKING:
@@ -388,19 +398,24 @@ class BasedStudy(Study):
     device: str = option(default="cpu", stored=False, help="Compute on this device.")
 
     def usable_device(self, *, float64: bool = False) -> str:
-        """The device, if it is here; torch is not imported for `cpu`.
+        """The device; see `usable_device`."""
+        return usable_device(self.device, float64=float64)
 
-        Args:
-            float64: It has to compute in float64.
 
-        Raises:
-            RequestError: no such device.
-        """
-        if self.device == "cpu":
-            return self.device
-        from ..indexer.parallel import choose_device
+def usable_device(name: str, *, float64: bool = False) -> str:
+    """The device, if it is here; torch is not imported for `cpu`.
 
-        return choose_device(self.device, float64=float64)
+    Args:
+        float64: It has to compute in float64.
+
+    Raises:
+        RequestError: no such device.
+    """
+    if name == "cpu":
+        return name
+    from ..indexer.parallel import choose_device
+
+    return choose_device(name, float64=float64)
 
 
 @record
@@ -495,13 +510,20 @@ def load_texts(path: Place) -> Texts:
 class study(Generic[P, Answer_co]):  # it makes a method, as `property` does
     """A method of `registry.Studies`, made of a record: its call, and its command."""
 
-    def __init__(self, asked: Callable[P, Answers[Answer_co]]) -> None:
-        self.asked = asked
+    def __init__(self, asked: Callable[P, Answers[Answer_co]], *, several: bool = False) -> None:
+        self.asked, self.several = asked, several
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        method = cast("Any", question(self.asked))
+        method = cast("Any", (question_of_several if self.several else question)(self.asked))
         method.__set_name__(owner, name)
         vars(vars(owner)[name])["asked"] = self.asked
 
     def __get__(self, studies: object, owner: type[Any]) -> Callable[P, Answer_co]:
         raise NotImplementedError  # of type checkers: `__set_name__` leaves the method itself
+
+
+def study_of_several(
+    asked: Callable[Concatenate[tuple[str, ...], ...], Answers[Answer_co]],
+) -> study[..., Answer_co]:
+    """The same, where the record's first field takes any number of values."""
+    return study(asked, several=True)

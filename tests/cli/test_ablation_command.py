@@ -9,8 +9,9 @@ from click.testing import CliRunner
 
 from deltadex.cli import main
 from deltadex.study.ablation import masked_tokens, sense_probes, tagging
+from deltadex.study.ablation.ablation import AblationTable
 from deltadex.study.ablation.rate_search import Training
-from deltadex.terminal import show_ablation
+from deltadex.terminal import show_study
 
 sys.path.append(str(Path(__file__).parents[1] / "study"))
 
@@ -131,7 +132,8 @@ def shown_marks(capsys, *values):
     ]
     measure = {"key": "tagging", "n_items": 7, "n_runs": 1, "settings": {}, "subsets": subsets}
     document = {"model": "m", "layer": 2, "stack": "encoder", "texts": 9, "measures": [measure]}
-    show_ablation(document | {"terms": ["input", "attention"], "absent": [], "skipped": []})
+    document |= {"terms": ["input", "attention"], "absent": [], "skipped": []}
+    show_study(AblationTable(document).sections(), document)
     shown = capsys.readouterr().out
     assert "7 test items are too few" in shown
     return [line.split()[0] for line in shown.splitlines() if line.rstrip().endswith("*")]

@@ -12,7 +12,8 @@ from factories import make_bert, make_family
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.study.geometry.geometry import GeometryTable
-from deltadex.terminal import show_layers, show_study
+from deltadex.study.layers.layers import LayersTable
+from deltadex.terminal import show_study
 
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
@@ -248,7 +249,8 @@ def test_layers_on_screen(capsys, monkeypatch, trend, said):
     document = layers_document()
     growth = document["norms"]["growth"] | trend
 
-    show_layers(document | {"norms": {"growth": growth}})
+    document |= {"norms": {"growth": growth}}
+    show_study(LayersTable(document).sections(), document)
 
     shown = capsys.readouterr().out
     for expected in (
