@@ -191,8 +191,8 @@ class DataMaking:
 
     def _model(self, examples: ExampleSet) -> TaskModel:
         from ..study.network import load_task_model
-        from ..training_data import require_same_base, wants_labels
         from ..study.study import usable_device
+        from ..training_data import require_same_base, wants_labels
 
         labelled = wants_labels(examples, self._options)
         if labelled not in self._models:

@@ -20,7 +20,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 from ..errors import (
     BaseError,
@@ -446,7 +446,10 @@ class RunningStudy(ModelStudy):
         """The network's hidden states, tracked."""
         from .network import token_states
 
-        return self.watched(db, texts)(token_states(network, texts.entries, **self.sizes))
+        states = token_states(
+            network, texts.entries, batch_size=self.batch_size, max_tokens=self.max_tokens
+        )
+        return self.watched(db, texts)(states)
 
     def watched(self, db: OpenCatalog, texts: Texts) -> Callable[[Iterable[Any]], Iterator[Any]]:
         """Passes on batches of these texts, tracked."""
@@ -514,7 +517,8 @@ class study(Generic[P, Answer_co]):  # it makes a method, as `property` does
         self.asked, self.several = asked, several
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        method = cast("Any", (question_of_several if self.several else question)(self.asked))
+        make: Any = question_of_several if self.several else question
+        method = make(self.asked)
         method.__set_name__(owner, name)
         vars(vars(owner)[name])["asked"] = self.asked
 
