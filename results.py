@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -102,6 +101,8 @@ class Table:
 
 def html_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     """A `<table>` of cells that are text."""
+    from html import escape
+
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells
@@ -152,6 +153,8 @@ class Section:
 
     def html(self) -> str:
         """All of it, for a page."""
+        from html import escape
+
         title = f"<h2>{escape(self.title)}</h2>" if self.title else ""
         cells = [list(map(_cell, row)) for row in self.rows]
         table = html_table(list(map(str, self.columns)), cells) if cells else ""

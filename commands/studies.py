@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ..options import option, record
-from ..study.registry import STUDIES
+from ..study.registry import record_of
 from ..terminal.options import Common, takes
 from .exits import EXIT_SOME_FAILED
 from .opening import tracker
@@ -64,7 +64,7 @@ def command_of(method: str) -> click.Command:
     Raises:
         KeyError: there is none.
     """
-    study = STUDIES[method]
+    study = record_of(method)
 
     @takes(study, Drawing if study.has_picture else Printing)
     def run(common: Common, asked: Any, printing: Printing) -> None:

@@ -1,41 +1,55 @@
-"""The studies, a line each: `db.studies.rank("imdb-0")`, `deltadex rank imdb-0`."""
+"""The studies: `db.studies.rank("imdb-0")`, `deltadex rank imdb-0`; `registry.pyi` lists them.
 
-from __future__ import annotations
+A study is loaded when it is first used.
+"""
 
-from typing import TYPE_CHECKING, Any, TypeVar
+import re
+from importlib import import_module
+from pathlib import Path
 
-from .study import OpenCatalog, Study, StudyTable
+_LINE = re.compile(r"^    from (\S+) import (\w+)$", re.MULTILINE)
+_PLACES = {
+    name: place
+    for place, name in _LINE.findall(Path(__file__).with_suffix(".pyi").read_text("utf-8"))
+}
 
-if TYPE_CHECKING:
-    from ..store import Catalog
+STUDIES = tuple(_PLACES)
+"""The names of the methods of `Studies`."""
 
-Answer = TypeVar("Answer", bound=StudyTable)
+
+def record_of(name):
+    """The record of a study by the name of its method.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return getattr(import_module(_PLACES[name], __package__), name).asked
+
+
+class _Method:
+    """A method of `Studies` that is made of its record when it is first used."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __get__(self, studies, owner):
+        made = getattr(import_module(_PLACES[self._name], __package__), self._name)
+        made.name_in(owner, self._name)
+        return getattr(owner if studies is None else studies, self._name)
 
 
 class Studies:
     """Every study that there is: `db.studies`."""
 
-    def __init__(self, catalog: Catalog, track: Any) -> None:
+    def __init__(self, catalog, track):
+        from .study import OpenCatalog
+
         self._db = OpenCatalog(catalog, track)
 
-    from .ablation.ablation import ablation
-    from .cka.cka import cka
-    from .components.components import components
-    from .correlation.correlate import correlate
-    from .geometry.geometry import geometry
-    from .layers.layers import layers
-    from .lens.logit_lens import logit_lens
-    from .profile.profile import profile
-    from .rank.rank import rank
-    from .spectrum.spectrum import spectrum
-
-    def ask(self, study: Study) -> StudyTable:
+    def ask(self, study):
         """The answer of a study whose options are given as its record."""
-        answer: StudyTable = study.answer(self._db)  # type: ignore[attr-defined]
-        return answer
+        return study.answer(self._db)
 
 
-STUDIES: dict[str, Any] = {
-    name: method.asked for name, method in vars(Studies).items() if hasattr(method, "asked")
-}
-"""The record of each study by the name of its method."""
+for _name in STUDIES:
+    setattr(Studies, _name, _Method(_name))

@@ -10,7 +10,7 @@ class Halves(ModelStudy):
 
 halves = study(Halves)
 
-A line of `registry.py` makes `db.studies.halves(...)` and `deltadex halves` of it.
+A line of `registry.pyi` makes `db.studies.halves(...)` and `deltadex halves` of it.
 """
 
 from __future__ import annotations
@@ -516,14 +516,13 @@ class study(Generic[P, Answer_co]):  # it makes a method, as `property` does
     def __init__(self, asked: Callable[P, Answers[Answer_co]], *, several: bool = False) -> None:
         self.asked, self.several = asked, several
 
-    def __set_name__(self, owner: type[Any], name: str) -> None:
+    def name_in(self, owner: type[Any], name: str) -> None:
+        """Become a method of a class."""
         make: Any = question_of_several if self.several else question
-        method = make(self.asked)
-        method.__set_name__(owner, name)
-        vars(vars(owner)[name])["asked"] = self.asked
+        make(self.asked).__set_name__(owner, name)
 
     def __get__(self, studies: object, owner: type[Any]) -> Callable[P, Answer_co]:
-        raise NotImplementedError  # of type checkers: `__set_name__` leaves the method itself
+        raise NotImplementedError  # for type checkers: `name_in` leaves the method itself
 
 
 def study_of_several(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +133,8 @@ class Ablation(TextStudy):
         device: str,
     ) -> tuple[AblationStudyReport, dict[str, Any]]:
         """The study, and what is said of its texts; a journal has its progress until the end."""
+        from importlib.metadata import version
+
         from platformdirs import user_cache_dir
 
         from . import AblationOptions, Journal, ablation_study

@@ -82,7 +82,7 @@ def folder(tmp_path_factory):
     (package / "study" / "lengths").mkdir()
     (package / "study" / "lengths" / "lengths.py").write_text(study, "utf-8")
     ranks = "    from .rank.rank import rank\n"
-    replace_once(package / "study" / "registry.py", ranks, line + ranks)
+    replace_once(package / "study" / "registry.pyi", ranks, line + ranks)
     geometry = package / "study" / "geometry" / "geometry.py"
     replace_once(geometry, SEED, RESAMPLES)
     replace_once(geometry, USED, "seed=self.seed, resamples=self.resamples),\n")
