@@ -23,18 +23,8 @@ if TYPE_CHECKING:
 
 
 @record
-class Printing:
-    """What is printed."""
-
-    _: KW_ONLY
-    everything: bool = option(
-        "--all", default=False, help="Print every measure that the report has."
-    )
-
-
-@record
-class Drawing(Printing):
-    """The picture of a study."""
+class Drawing:
+    """The picture of a study, and what is printed beside it."""
 
     _: KW_ONLY
     output: Path | None = option(
@@ -46,6 +36,9 @@ class Drawing(Printing):
     )
     width: Literal["column", "full"] = option(
         default="full", help="Width of the picture: 85 mm (a column of a page) or 180 mm."
+    )
+    everything: bool = option(
+        "--all", default=False, help="Print every measure that the report has."
     )
 
 
@@ -66,23 +59,23 @@ def command_of(method: str) -> click.Command:
     """
     study = record_of(method)
 
-    @takes(study, Drawing if study.has_picture else Printing)
-    def run(common: Common, asked: Any, printing: Printing) -> None:
-        output = printing.output if isinstance(printing, Drawing) else None
-        if output is not None:
+    @takes(study, *([Drawing] if study.has_picture else []))
+    def run(common: Common, asked: Any, drawing: Drawing = Drawing()) -> None:  # noqa: B008
+        if drawing.output is not None:
             from ..database import check_picture_ending
 
-            check_picture_ending(output)  # before anything is computed
+            check_picture_ending(drawing.output)  # before anything is computed
         with open_for_study(common) as db:
             table = db.studies.ask(asked)
             document = table.to_json()
-            if isinstance(printing, Drawing) and output is not None:
-                document["picture"] = str(table.save_picture(output, width=printing.width))
+            if drawing.output is not None:
+                picture = table.save_picture(drawing.output, width=drawing.width)
+                document["picture"] = str(picture)
 
         def show(document: Any) -> None:
             from ..terminal import show_study
 
-            show_study(table.sections(everything=printing.everything), document)
+            show_study(table.sections(everything=drawing.everything), document)
 
         print_document(document, show, common)
         if document.get("failed"):

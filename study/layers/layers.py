@@ -115,16 +115,7 @@ class Layers(TextStudy):
         def watched(batches: Iterable[TokenStates], n_texts: int) -> Iterator[TokenStates]:
             return db.track(batches, "batches", total=-(-n_texts // self.batch_size))
 
-        plan = LayersPlan(
-            include_embedding=self.embedding,
-            punctuation=self.punctuation,
-            keep_tokens=self.keep_tokens,
-            most_texts=self.most_texts,
-            seed=self.seed,
-            batch_size=self.batch_size,
-            cut=self.max_tokens,
-            watched=watched,
-        )
+        plan = LayersPlan(self, watched)
         network = subject.load(device)
         text_notes = self.text_notes(network, *filter(None, (texts, others)))
         swept = None
