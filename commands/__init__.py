@@ -1,4 +1,4 @@
-"""The commands, a file a group: what is typed, asked of the face, and printed."""
+"""The commands: a file a group; `studies.py` makes those of the registry of studies."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -6,16 +6,15 @@ from typing import cast
 
 import click
 
+from ..study.registry import STUDIES
+
 GROUPS = {
     "index": ("index", "plan", "add", "label", "rm"),
     "ask": (
         "find-similar", "ls", "show", "eval", "cluster", "map", "diff", "stats", "failures", "sql",
     ),
     "data": ("find-trained-on", "find-data", "data"),
-    "studies": (
-        "ablation", "cka", "components", "correlate", "geometry", "layers", "logit-lens", "profile",
-        "rank", "spectrum",
-    ),
+    "studies": tuple(name.replace("_", "-") for name in STUDIES),
     "share": ("serve", "export", "publish", "attach", "merge"),
     "care": ("doctor", "backup", "completion", "demo"),
 }  # fmt: skip
@@ -29,8 +28,11 @@ class _Commands(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         group, place = _GROUP_OF[name], name.replace("-", "_")
-        file = place if group == "studies" else group
-        command: click.Command = getattr(import_module(f".{file}", __name__), place)
+        if group == "studies":
+            from .studies import command_of
+
+            return command_of(place)
+        command: click.Command = getattr(import_module(f".{group}", __name__), place)
         return command
 
     def __iter__(self) -> Iterator[str]:

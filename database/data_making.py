@@ -83,7 +83,9 @@ class DataMaking:
         Raises:
             RequestError: no such device.
         """
-        _usable(self.reading.device)
+        from ..study.study import usable_device
+
+        usable_device(self.reading.device)
 
     def read(self, place: Place, name: str | None = None) -> ExampleSet:
         """The examples of a file or folder, called by `name`; without labels that no loss uses.
@@ -197,16 +199,3 @@ class DataMaking:
             require_same_base(model, family.architecture, family.shapes)
             self._models[labelled] = model
         return self._models[labelled]
-
-
-def _usable(device: str) -> str:
-    """A device that is here; torch is not imported for `cpu`.
-
-    Raises:
-        RequestError: no such device.
-    """
-    if device == "cpu":
-        return device
-    from ..indexer import choose_device
-
-    return choose_device(device)

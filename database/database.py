@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..options import Place, question, question_of_several
+from ..study.registry import STUDIES, Studies
 from .copying import Backup, Export, ExportScores, ExportVectors, Merge
 from .data_questions import (
     FindData,
@@ -20,10 +21,9 @@ from .data_questions import (
 from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
 from .indexing import Add, Index, Plan
 from .members import Failures, Label, Models, Remove, Select, Show, Stats
-from .opened import Create, Track, open_as, untracked
+from .opened import Create, Opened, Track, open_as, untracked
 from .questions import Cluster, Diff, Evaluate, Map
 from .similar import Explain, FindSimilar
-from .studies import Studies
 from .tables import FindingTable, Row
 
 
@@ -164,7 +164,7 @@ class PublishedIndexes:
     __call__ = question(Attached)
 
 
-class Database(Studies):
+class Database(Opened):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a
@@ -209,6 +209,11 @@ class Database(Studies):
         """The published indexes that are searched beside this catalog."""
         return PublishedIndexes(self)
 
+    @property
+    def studies(self) -> Studies:
+        """Studies of models; those of an indexed model are stored beside its fingerprint."""
+        return Studies(self._catalog, self._track)
+
     if TYPE_CHECKING:
         find_trained_on = question(FindTrainedOn)
         find_trained_on_each = question(FindTrainedOnEach)
@@ -220,6 +225,8 @@ class Database(Studies):
     else:
 
         def __getattr__(self, name: str) -> Any:
+            if name in STUDIES:
+                return getattr(self.studies, name)
             if name not in _FORMER:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             part, _, method = _FORMER[name].partition(".")

@@ -19,6 +19,7 @@ from ..errors import (
     UnknownRecipe,
     offered,
 )
+from ..indexer import is_model_path
 from ..options import Place, Question, option, record
 from ..records import Colour, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
@@ -130,11 +131,6 @@ def require_labels(
             known = sorted({*catalog.alike(column, label), *filter(None, chain(*beside))})
             if label not in known:
                 raise BadFilter(f"no model has the {column} {label!r}{offered(label, known)}")
-
-
-def is_model_path(model: str) -> bool:
-    """Whether a model that is not in the catalog may be a folder or a Hub id."""
-    return Path(model).is_dir() or "/" in model
 
 
 def find_query(

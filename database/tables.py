@@ -2,120 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from ..results import Document as Document
+from ..results import Row as Row
+from ..results import Table as Table
+from ..results import html_table as html_table
 
 if TYPE_CHECKING:
-    import pandas
-    import pyarrow
-
     from .opened import Opened
-
-Row = Mapping[str, Any]
-Document = Mapping[str, Any]
-
-MAX_SHOWN = 50
-"""Rows of a table in a notebook or an interpreter."""
-
-MAX_CELL = 60
-"""Characters of a cell there."""
-
-
-class Table:
-    """A result: a document for programs, whose rows are a table for people.
-
-    `table[0]["model"]` is a cell, `len(table)` the number of rows, and a loop gives rows, which
-    are dictionaries. `to_json` gives the whole document, which holds more than the rows do.
-
-    Attributes:
-        columns: Columns that are shown; those of the first row where it is empty.
-    """
-
-    columns: tuple[str, ...] = ()
-    _key: ClassVar[str] = ""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command of the same name prints with `--json`."""
-        return dict(self._document)
-
-    def to_arrow(self) -> pyarrow.Table:
-        """The rows as a `pyarrow.Table`: a column for each key that any row has."""
-        import pyarrow
-
-        names = dict.fromkeys(name for row in self for name in row)
-        return pyarrow.table({name: [row.get(name) for row in self] for name in names})
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a `pandas.DataFrame`.
-
-        Raises:
-            ModuleNotFoundError: pandas is not installed; deltadex does not need it otherwise.
-        """
-        from importlib.util import find_spec
-
-        if find_spec("pandas") is None:
-            raise ModuleNotFoundError(
-                "to_pandas() needs pandas: pip install 'deltadex[pandas]'; to_arrow() and "
-                "to_json() need nothing more",
-                name="pandas",
-            )
-        return self.to_arrow().to_pandas()
-
-    def _rows(self) -> Sequence[Row]:
-        rows: Sequence[Row] = self._document[self._key] if self._key else [self._document]
-        return rows
-
-    def __len__(self) -> int:
-        return len(self._rows())
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self._rows())
-
-    def __getitem__(self, place: int) -> Row:
-        return self._rows()[place]
-
-    def __repr__(self) -> str:
-        columns, cells = self._shown()
-        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-        lines = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in [columns, *cells])
-        return "\n".join([*lines, *self._rest()])
-
-    def _repr_html_(self) -> str:
-        rest = "".join(f"<p>{line}</p>" for line in self._rest())
-        return f"{html_table(*self._shown())}{rest}"
-
-    def _shown(self) -> tuple[list[str], list[list[str]]]:
-        """The columns that are shown, and the cells of the first rows as text."""
-        return self._cells(self._rows()[:MAX_SHOWN])
-
-    def _cells(self, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-        """The columns that are shown, and the cells of these rows as text."""
-        columns = list(self.columns or (rows[0] if rows else ()))
-        return columns, [[_cell(row.get(column)) for column in columns] for row in rows]
-
-    def _rest(self) -> list[str]:
-        return [f"… and {len(self) - MAX_SHOWN} more rows"] if len(self) > MAX_SHOWN else []
-
-
-def html_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """A `<table>` of cells that are text."""
-    from html import escape
-
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: object) -> str:
-    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-    clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return clean if len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
 
 
 @runtime_checkable
@@ -312,17 +209,6 @@ class StatsTable(Table):
 
     columns = ("base", "models", "indexed", "labelled", "datasets")
     _key = "bases"
-
-
-class CorrelationTable(Table):
-    """Spearman's ρ of a measure with each column of a file, a row for each column.
-
-    A row has `column`, `n`, `rho` (−1…1) with the interval `low` to `high`, `p_value`, `p_holm`
-    (for as many columns) and `verdict`; the document also has every `pair`.
-    """
-
-    columns = ("column", "n", "rho", "low", "high", "p_value", "p_holm", "verdict")
-    _key = "correlations"
 
 
 class DifferenceTable(Table):

@@ -39,4 +39,5 @@ from .run import Report as Report
 from .spectra import update_spectra as update_spectra
 from .spectra import weight_spectra as weight_spectra
 from .untrusted_text import base_key as base_key
+from .untrusted_text import is_model_path as is_model_path
 from .updates import require_descent as require_descent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from ..records import LONGEST_TEXT
 
@@ -49,6 +50,11 @@ def distinct_texts(values: Iterable[object]) -> tuple[str, ...]:
 def text_or_none(value: object) -> str | None:
     """A text of a length that can be kept; None for an empty one and for anything else."""
     return value if isinstance(value, str) and 0 < len(value) <= LONGEST_TEXT else None
+
+
+def is_model_path(model: str) -> bool:
+    """Whether a model that is not in the catalog may be a folder or a Hub id."""
+    return Path(model).is_dir() or "/" in model
 
 
 def base_key(name: str) -> str:

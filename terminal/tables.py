@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import REASONS
+from ..results import Section
 from .text import cell_text, count, plain, share, size
 
 Document = Mapping[str, Any]
@@ -278,6 +279,63 @@ def print_evidence(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def show_study(sections: Iterable[Section], document: Document) -> None:
+    """A study's sections, the models that could not be studied, and what is said of bases."""
+    screen = console()
+    note = ""
+    for section in sections:
+        shown, left = section.shortened()
+        if note and left and note != _left_out(section, left):
+            screen.print(note, style="dim")
+        if shown.title:
+            screen.print(Text(plain(shown.title), style="bold"))
+        if shown.rows:
+            print_rows(screen, [plain(str(head)) for head in shown.columns], shown.rows)
+        for line in shown.notes:
+            screen.print(Text(f"  {plain(line)}"))
+        note = _left_out(section, left) if left else note
+    if note:
+        screen.print(note, style="dim")
+    for model in document.get("failed", ()):
+        screen.print(f"[yellow]{text(model['model'])}[/]: {text(model['reason'])}")
+    for line in document.get("base_notes", ()):
+        screen.print(f"[yellow]{text(line)}[/]")
+
+
+def _left_out(section: Section, left: Sequence[object]) -> str:
+    names = ", ".join(map(str, left))
+    return f"  not shown: {section.noun} {names} (--json has them)"
+
+
+def show_diff(document: Document) -> None:
+    """A sentence, then roles, layers and the slots that differ most."""
+    screen = console()
+    first, second = map(text, document["models"])
+    screen.print(f"[bold]{text(document['sentence'])}[/]")
+    for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):
+        norms = [(name, f"{a:.3g}", f"{b:.3g}") for name, (a, b) in document[sums].items()]
+        print_rows(screen, (title, first, second), norms[:12])
+    unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
+    rows = [
+        (
+            slot["slot"],
+            *(f"{value:.3g}" for value in slot["change"]),
+            " / ".join(f"{value:.1f}" for value in slot["stable_rank"]),
+            share(slot["update_cosine"]),
+        )
+        for slot in document["most_different"]
+    ]
+    heads = (f"most different, {unit}", first, second, "stable rank", "update cosine")
+    print_rows(screen, heads, rows)
+    for name, profile in document["profiles"].items():
+        edited = [
+            f"{where['term']} of {stack} layer {where['layer']}"
+            for stack, where in profile["most_edited"].items()
+            if where
+        ]
+        screen.print(f"  {text(name)} edited most: {', '.join(edited) or 'nothing'}")
 
 
 def _percent(value: float | None) -> str:

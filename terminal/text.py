@@ -13,6 +13,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from ..results import count as count
+from ..results import share as share
+
 
 def size(n_bytes: int) -> str:
     """1536 → `1.5 KiB`."""
@@ -22,11 +25,6 @@ def size(n_bytes: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
-
-
-def count(n: int, noun: str, *, or_more: bool = False) -> str:
-    """`1 model`, `2 models`, `1 or more models`."""
-    return f"{n}{' or more' if or_more else ''} {noun}{'' if n == 1 and not or_more else 's'}"
 
 
 def plain(text: str) -> str:
@@ -67,11 +65,6 @@ class PlainFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return plain(super().formatMessage(record))
-
-
-def share(value: float | None) -> str:
-    """0.875 → `0.875`; nothing for None."""
-    return "–" if value is None else f"{round(value, 3) + 0.0:.3f}"  # + 0.0: no minus of zero
 
 
 def _is_obeyed(character: str) -> bool:

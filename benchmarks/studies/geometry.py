@@ -28,10 +28,15 @@ import torch
 import transformers
 from threadpoolctl import threadpool_limits
 
-from deltadex.study.geometry import GeometryOptions, geometry_study, intrinsic_dimension
+from deltadex.study.geometry import GeometryOptions, geometry_study
 from deltadex.study.geometry.anisotropy import streamed_anisotropy
 from deltadex.study.geometry.geometry_report import GeometryReport
-from deltadex.study.geometry.intrinsic_dimension import ESTIMATORS, estimate, rows_needed
+from deltadex.study.geometry.intrinsic_dimension import (
+    ESTIMATORS,
+    estimate,
+    intrinsic_dimension,
+    rows_needed,
+)
 from deltadex.study.geometry.linearity import LayerStep, layer_linearity
 from deltadex.study.geometry.moments import RowSums, StreamMoments
 from deltadex.study.geometry.nearest_neighbours import distinct_rows, two_nearest

@@ -43,6 +43,7 @@ from deltadex.study.layers.layer_controls import (
 )
 from deltadex.study.layers.layer_norms import row_norms
 from deltadex.study.layers.layer_rows import LayerRows, split_by_text
+from deltadex.study.layers.layers import Layers
 from deltadex.study.layers.softmax_regression import MOST_ITERATIONS, STRENGTH, TOLERANCE
 from deltadex.study.network import Network, load_network, token_states, untrained_twin
 from deltadex.study.network.anatomy import find_stacks
@@ -189,7 +190,7 @@ def measure(
     network: Network, texts: list[Text], others: list[Text], args: argparse.Namespace
 ) -> None:
     twin = untrained_twin(network)
-    plan = LayersPlan(keep_tokens=args.keep_tokens, batch_size=BATCH)
+    plan = LayersPlan(Layers("", texts="", keep_tokens=args.keep_tokens, batch_size=BATCH))
     runs = {"texts": [(network, texts)], "other": [(network, others)], "untrained": [(twin, texts)]}
     runs["both"] = runs["texts"] + runs["other"]
     rows = [

@@ -59,7 +59,7 @@ def by_torch_values(folder: Path) -> Ranks:
 def by_deltadex(folder: Path, device: str) -> Ranks:
     with deltadex.open(folder / "none.duckdb") as db:
         base = str(folder / "base")
-        study = db.rank(str(folder / "tuned"), base=base, thetas=THETAS, device=device)
+        study = db.studies.rank(str(folder / "tuned"), base=base, thetas=THETAS, device=device)
     by_place: dict[tuple[str, int], list[int]] = {}
     for curve in study.to_json()["curves"]:
         for point in curve["points"]:

@@ -1,5 +1,5 @@
 """How alike the layers of two networks represent the same tokens, up to a rotation."""
 
-from .cka_report import CkaReport, LayerCka, cka_study
+import lazy_loader
 
-__all__ = ["CkaReport", "LayerCka", "cka_study"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,13 +12,12 @@ from ...arrays import Float64
 from ..report_json import JsonRecord
 from ..texts import Text
 from .alignment import Alignment, align
+from .cka import Cka
 from .paired_states import Pair, paired_batches, sample_pairs
 from .squared_norms import Form
 
 if TYPE_CHECKING:
     from ..network import Network
-
-KEEP_TOKENS = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ def cka_study(
     against: Network,
     texts: Sequence[Text],
     *,
-    keep_tokens: int = KEEP_TOKENS,
+    keep_tokens: int = Cka.keep_tokens,
     seed: int = 0,
     batch_size: int = 16,
     max_tokens: int = 128,

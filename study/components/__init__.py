@@ -1,12 +1,5 @@
 """What hidden states are made of, and which parts of a network a fine-tune edited."""
 
-from .components_report import ComponentsReport, HeadShares, StackComponents, most_edited
-from .components_study import components_study
+import lazy_loader
 
-__all__ = [
-    "ComponentsReport",
-    "HeadShares",
-    "StackComponents",
-    "components_study",
-    "most_edited",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

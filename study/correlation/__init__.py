@@ -1,18 +1,5 @@
 """Whether a measure of stored studies goes with a column that the user gives."""
 
-from .column_file import ColumnFile, read_columns
-from .measures import Measured, Number, family_values, find_measure, measure_names, numbers_of
-from .spearman import Correlation, correlate_columns
+import lazy_loader
 
-__all__ = [
-    "ColumnFile",
-    "Correlation",
-    "Measured",
-    "Number",
-    "correlate_columns",
-    "family_values",
-    "find_measure",
-    "measure_names",
-    "numbers_of",
-    "read_columns",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

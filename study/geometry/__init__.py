@@ -1,20 +1,5 @@
 """The shape of a network's states: dimension, direction, distance from a reference language."""
 
-from .anisotropy import anisotropy
-from .divergence import gaussian_divergence
-from .fertility import fertility
-from .geometry_options import GeometryOptions
-from .geometry_report import GeometryReport, geometry_study
-from .intrinsic_dimension import intrinsic_dimension
-from .scrambling import scrambled
+import lazy_loader
 
-__all__ = [
-    "GeometryOptions",
-    "GeometryReport",
-    "anisotropy",
-    "fertility",
-    "gaussian_divergence",
-    "geometry_study",
-    "intrinsic_dimension",
-    "scrambled",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..report_json import JsonRecord
 from .anisotropy import METHODS, Method
 from .divergence import AXES
+from .geometry import Geometry
 from .intrinsic_dimension import ESTIMATORS, FEWEST_ROWS, Estimator
 
 
@@ -27,13 +28,13 @@ class GeometryOptions(JsonRecord):
     """
 
     estimators: tuple[Estimator, ...] = ESTIMATORS
-    method: Method = "gram"
-    keep: int = 2000
+    method: Method = Geometry.method
+    keep: int = Geometry.keep_tokens
     sample: int | None = None
     axes: int = AXES
     padded_texts: int = 32
     resamples: int = 1000
-    seed: int = 0
+    seed: int = Geometry.seed
 
     def __post_init__(self) -> None:
         if not self.estimators or set(self.estimators) - set(ESTIMATORS):

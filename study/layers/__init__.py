@@ -1,29 +1,5 @@
 """How a network's states change from layer to layer, and what tells the layers apart."""
 
-from .layer_classifier import LayerClassifier, fit_classifier, score_classifier
-from .layer_rows import LayerRows, collect_rows
-from .layer_sweeps import ModelPoint
-from .layers_report import LayersReport, layers_study
-from .network_layers import (
-    LayersPlan,
-    measure_model,
-    studied_model,
-    study_network,
-    sweep_contexts,
-)
+import lazy_loader
 
-__all__ = [
-    "LayerClassifier",
-    "LayerRows",
-    "LayersPlan",
-    "LayersReport",
-    "ModelPoint",
-    "collect_rows",
-    "fit_classifier",
-    "layers_study",
-    "measure_model",
-    "score_classifier",
-    "studied_model",
-    "study_network",
-    "sweep_contexts",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,32 +13,18 @@ from ..network import Network, TokenStates, token_states, untrained_twin
 from ..texts import Text
 from .context_sweep import Watch, context_sweep, unwatched
 from .layer_classifier import fit_classifier, score_classifier
-from .layer_rows import MOST_TOKENS, collect_rows, split_by_text
+from .layer_rows import collect_rows, split_by_text
 from .layer_sweeps import ModelPoint, Sweep
+from .layers import Layers
 from .layers_report import LayersReport, layers_study
 from .punctuation import PunctuationTokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LayersPlan:
-    """How networks are measured: equal plans give numbers that can be compared.
+    """How networks are measured: equal plans give numbers that can be compared."""
 
-    Attributes:
-        include_embedding: Whether layer 0 is a layer of the study.
-        punctuation: Whether tokens without a letter or digit are part of it.
-        keep_tokens: Tokens sampled from each set of texts.
-        most_texts: Texts of a context sweep.
-        cut: Tokens that a text is cut to.
-        watched: See `Watch`.
-    """
-
-    include_embedding: bool = True
-    punctuation: bool = True
-    keep_tokens: int = MOST_TOKENS
-    most_texts: int = 300
-    seed: int = 0
-    batch_size: int = 16
-    cut: int = 128
+    asked: Layers
     watched: Watch = unwatched
 
     def states(
@@ -51,19 +37,19 @@ class LayersPlan:
         batches = token_states(
             network,
             sorted(texts, key=lambda text: len(text.text)),
-            batch_size=self.batch_size,
-            max_tokens=self.cut,
+            batch_size=self.asked.batch_size,
+            max_tokens=self.asked.max_tokens,
         )
         watched = self.watched(batches, len(texts))
-        return watched if self.punctuation or marks is None else marks.removed(watched)
+        return watched if self.asked.punctuation or marks is None else marks.removed(watched)
 
     @property
     def sampling(self) -> dict[str, Any]:
         """The arguments of `collect_rows`."""
         return {
-            "max_tokens": self.keep_tokens,
-            "include_embedding": self.include_embedding,
-            "seed": self.seed,
+            "max_tokens": self.asked.keep_tokens,
+            "include_embedding": self.asked.embedding,
+            "seed": self.asked.seed,
         }
 
     def marks_of(self, network: Network) -> PunctuationTokens | None:
@@ -74,7 +60,7 @@ class LayersPlan:
         """
         if network.tokenizer is not None:
             return PunctuationTokens(network.tokenizer)
-        if self.punctuation:
+        if self.asked.punctuation:
             return None
         raise StudyError(
             f"{network.name} has no tokenizer, which tells punctuation from words; "
@@ -102,17 +88,17 @@ def study_network(
         StudyError: the network or the texts cannot be studied.
     """
     marks = plan.marks_of(network)
-    twin = untrained_twin(network, seed=plan.seed) if untrained else None
+    twin = untrained_twin(network, seed=plan.asked.seed) if untrained else None
     report = layers_study(
         plan.states(network, texts, marks),
         other=plan.states(network, other, plan.marks_of(network)) if other else None,
         untrained=plan.states(twin, texts, plan.marks_of(twin)) if twin else None,
-        punctuation=marks if plan.punctuation else None,
+        punctuation=marks if plan.asked.punctuation else None,
         sweep_texts=sweep_texts,
         n_texts=len(texts),
         **plan.sampling,
     )
-    if plan.punctuation or marks is None:
+    if plan.asked.punctuation or marks is None:
         return report
     return replace(report, n_punctuation_removed=marks.n_seen)
 
@@ -125,14 +111,14 @@ def sweep_contexts(
     Raises:
         StudyError: too few texts are long enough.
     """
-    order = np.random.default_rng(plan.seed).permutation(len(texts))
+    order = np.random.default_rng(plan.asked.seed).permutation(len(texts))
     return context_sweep(
         network,
         [texts[place] for place in order],
         contexts,
-        most_texts=plan.most_texts,
-        punctuation=None if plan.punctuation else plan.marks_of(network),
-        batch_size=plan.batch_size,
+        most_texts=plan.asked.most_texts,
+        punctuation=None if plan.asked.punctuation else plan.marks_of(network),
+        batch_size=plan.asked.batch_size,
         watched=plan.watched,
         **plan.sampling,
     )
@@ -145,7 +131,7 @@ def measure_model(network: Network, texts: Sequence[Text], plan: LayersPlan) -> 
         StudyError: the network or the texts cannot be studied.
     """
     rows = collect_rows(plan.states(network, texts, plan.marks_of(network)), **plan.sampling)
-    split = split_by_text(rows, seed=plan.seed, among=len(texts))
+    split = split_by_text(rows, seed=plan.asked.seed, among=len(texts))
     score = score_classifier(fit_classifier(split.train), split.test)
     return ModelPoint(**_size_of(network), score=score)
 

@@ -1,5 +1,5 @@
 """What each layer of a causal language model would predict: the logit lens."""
 
-from .lens_report import LayerLens, LensReport, lens_study
+import lazy_loader
 
-__all__ = ["LayerLens", "LensReport", "lens_study"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -24,8 +24,8 @@ from ..components.decomposition import (
     streams_of,
     token_sums,
 )
-from ..geometry import anisotropy, intrinsic_dimension
-from ..geometry.intrinsic_dimension import Estimator
+from ..geometry.anisotropy import anisotropy
+from ..geometry.intrinsic_dimension import Estimator, intrinsic_dimension
 from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
 from ..layers.layer_contributions import contributions
 from ..layers.layer_controls import norm_only, score_retrained

@@ -8,9 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from deltadex.cli import main
+from deltadex.study.ablation.ablation import AblationTable
 from deltadex.study.ablation.measures import TRAININGS
 from deltadex.study.ablation.trained_heads import Training
-from deltadex.terminal import show_ablation
+from deltadex.terminal import show_study
 
 sys.path.append(str(Path(__file__).parents[1] / "study"))
 
@@ -126,7 +127,8 @@ def shown_marks(capsys, *values):
     ]
     measure = {"key": "tagging", "n_items": 7, "n_runs": 1, "settings": {}, "subsets": subsets}
     document = {"model": "m", "layer": 2, "stack": "encoder", "texts": 9, "measures": [measure]}
-    show_ablation(document | {"terms": ["input", "attention"], "absent": [], "skipped": []})
+    document |= {"terms": ["input", "attention"], "absent": [], "skipped": []}
+    show_study(AblationTable(document).sections(), document)
     shown = capsys.readouterr().out
     assert "7 test items are too few" in shown
     return [line.split()[0] for line in shown.splitlines() if line.rstrip().endswith("*")]

@@ -29,7 +29,7 @@ def family(tmp_path_factory):
     with dx.open(folder / "c.duckdb") as db:
         db.index(folder / "base", models)
         for model, tokens in (("a-0", 128), ("b-0", 128), ("a-0", 6), ("b-1", 6)):
-            db.cka(model, texts=folder / "texts.txt", max_tokens=tokens)
+            db.studies.cka(model, texts=folder / "texts.txt", max_tokens=tokens)
     return folder
 
 
@@ -115,7 +115,7 @@ def test_correlate_over_groups_takes_one_models_newest_study(family, tmp_path):
         studies = db._catalog.studies(db._catalog.model("a-1").key)
         studies.save("geometry", {"texts": "old"}, {"groups": groups[::-1][:2]})
         studies.save("geometry", {"texts": "new"}, {"groups": groups})
-        table = db.correlate("geometry.tokens", tmp_path / "size.csv", over="groups")
+        table = db.studies.correlate("geometry.tokens", tmp_path / "size.csv", over="groups")
 
     assert [row["value"] for row in table.to_json()["values"]] == [0, 10, 20, 30, 40, 50]
     assert (table[0]["n"], table[0]["rho"]) == (6, 1.0)

@@ -11,7 +11,9 @@ from factories import make_bert, make_family
 
 import deltadex as dx
 from deltadex.cli import main
-from deltadex.terminal import show_geometry, show_layers
+from deltadex.study.geometry.geometry import GeometryTable
+from deltadex.study.layers.layers import LayersTable
+from deltadex.terminal import show_study
 
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
@@ -247,7 +249,8 @@ def test_layers_on_screen(capsys, monkeypatch, trend, said):
     document = layers_document()
     growth = document["norms"]["growth"] | trend
 
-    show_layers(document | {"norms": {"growth": growth}})
+    document |= {"norms": {"growth": growth}}
+    show_study(LayersTable(document).sections(), document)
 
     shown = capsys.readouterr().out
     for expected in (
@@ -300,7 +303,7 @@ def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contras
     everything = run(family, *asked, "--all").stdout
     kept = document(family, *asked)
     capsys.readouterr()
-    show_geometry(kept)
+    show_study(GeometryTable(kept).sections(), kept)
     printed = capsys.readouterr().out
 
     for line in (

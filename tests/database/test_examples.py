@@ -10,6 +10,7 @@ import deltadex as dx
 from deltadex import database
 from deltadex.database import Database, serving
 from deltadex.database.database import KeptDataSets, PublishedIndexes
+from deltadex.study.registry import STUDIES, Studies
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 FACES = {"Database": Database, "db.data": KeptDataSets, "db.attached": PublishedIndexes}
@@ -27,6 +28,7 @@ PUBLIC = {
         for name, member in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_") or name == "__call__"
     },
+    **{f"Database.studies.{name}": getattr(Studies, name) for name in STUDIES},
 }
 READ_DATA = {name for name in PUBLIC if name.startswith("db.data.") and not name.endswith("_")}
 SHOWN_ELSEWHERE = {

@@ -22,4 +22,4 @@ def test_a_model_that_a_service_was_sent_has_no_files_to_study(tmp_path):
         database.open(tmp_path / "c.duckdb") as db,
         pytest.raises(RequestError, match="keeps no files; name the adapter's folder"),
     ):
-        db.rank("up/one")
+        db.studies.rank("up/one")

@@ -6,9 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.study.geometry import anisotropy, moments
+from deltadex.study.geometry import moments
 from deltadex.study.geometry.anisotropy import (
     METHODS,
+    anisotropy,
     centre,
     lanczos,
     power_method,

@@ -15,16 +15,16 @@ from deltadex.errors import StudyError
 from deltadex.pictures.geometry import draw_geometry
 from deltadex.study.geometry import (
     GeometryOptions,
-    anisotropy,
-    fertility,
     gaussian_divergence,
     geometry_study,
     group_states,
-    intrinsic_dimension,
     scrambled,
 )
+from deltadex.study.geometry.anisotropy import anisotropy
 from deltadex.study.geometry.divergence import gaussian_floor
+from deltadex.study.geometry.fertility import fertility
 from deltadex.study.geometry.group_states import Reservoir
+from deltadex.study.geometry.intrinsic_dimension import intrinsic_dimension
 from deltadex.study.geometry.moments import Moments
 from deltadex.study.geometry.paired_measures import (
     LayerDifference,

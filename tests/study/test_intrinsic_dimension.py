@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from scipy.stats import sem, t
 from sklearn.neighbors import NearestNeighbors
 
-from deltadex.study.geometry import intrinsic_dimension, nearest_neighbours
+from deltadex.study.geometry import nearest_neighbours
 from deltadex.study.geometry.intrinsic_dimension import (
     ESTIMATORS,
     MOST_NEEDED,
     estimate,
     facco,
+    intrinsic_dimension,
     low_fifth,
     rows_needed,
 )

@@ -16,9 +16,15 @@ from deltadex.study.layers.context_sweep import context_sweep
 from deltadex.study.layers.layer_classifier import fit_classifier
 from deltadex.study.layers.layer_rows import split_by_text
 from deltadex.study.layers.layer_sweeps import texts_sweep
+from deltadex.study.layers.layers import Layers
 from deltadex.study.layers.punctuation import PunctuationTokens, is_punctuation
 from deltadex.study.network import token_states
 from deltadex.study.texts import Text
+
+
+def planned(**options):
+    return LayersPlan(Layers("m", texts="t", **options))
+
 
 LENGTHS = [6] * 10 + [11] * 15 + [20] * 30
 
@@ -126,7 +132,7 @@ def test_lengths_that_no_text_reaches_are_refused_with_the_next_step():
 
 def test_models_of_other_sizes_are_measured_on_the_same_held_back_texts():
     texts = make_texts(*[9] * 12, *[14] * 12)
-    plan = LayersPlan(keep_tokens=120, seed=3)
+    plan = planned(keep_tokens=120, seed=3)
     small = silent("gpt2")
     large = dataclasses.replace(tiny_network("gpt2", n_embd=48, n_layer=4), tokenizer=None)
 
@@ -191,20 +197,20 @@ def test_states_of_punctuation_are_left_out_and_counted():
 
 def test_a_plan_without_punctuation_counts_what_it_leaves_out_and_needs_a_tokenizer():
     texts = [Text(f"the cat, a dog {'.' * (1 + n % 2)}", "", str(n)) for n in range(12)]
-    plan = LayersPlan(punctuation=False, keep_tokens=60)
+    plan = planned(punctuation=False, keep_tokens=60)
     network = dataclasses.replace(tiny_network("bert"), tokenizer=make_tokenizer())
 
     report = study_network(network, texts, plan)
 
     assert report.n_punctuation_removed == 12 + 18
     assert report.control("no-punctuation") is None
-    assert study_network(network, texts, LayersPlan()).control("no-punctuation") is not None
+    assert study_network(network, texts, planned()).control("no-punctuation") is not None
     with pytest.raises(StudyError, match=r"no tokenizer.*--no-punctuation"):
         study_network(silent("bert"), texts, plan)
 
 
 def test_texts_of_one_length_come_together():
-    plan = LayersPlan(batch_size=4)
+    plan = planned(batch_size=4)
 
     batches = list(plan.states(silent("gpt2"), make_texts(*[3, 9] * 8)))
 

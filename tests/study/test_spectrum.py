@@ -14,8 +14,9 @@ from deltadex.errors import StudyError
 from deltadex.pictures.spectrum import draw_spectra
 from deltadex.records import Slot, SlotSpectrum
 from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
+from deltadex.study.spectrum.spectrum import SpectrumTable
 from deltadex.study.spectrum.spectrum_study import bulk_edge
-from deltadex.terminal import show_spectra
+from deltadex.terminal import show_study
 
 
 def pareto(n, alpha, seed=0, x_min=1.0):
@@ -195,7 +196,7 @@ def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys)
     update = [spectrum([4.0, 3.0]), spectrum([], layer=1)]
 
     report = spectrum_study("m", {"update": update}, draws=0)
-    show_spectra(report.to_json())
+    show_study(SpectrumTable(report.to_json()).sections(), {})
 
     assert [m.verdict for m in report.matrices] == ["too few", "no update"]
     assert report.notes[0] == "1 of 2 matrices equal the base's: no update"
@@ -208,7 +209,8 @@ def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys)
 def test_layers_that_the_table_has_no_room_for_are_named(capsys, depth, left_out):
     update = [spectrum([4.0, 3.0], layer) for layer in range(depth)]
 
-    show_spectra(spectrum_study("m", {"update": update}, draws=0).to_json())
+    report = spectrum_study("m", {"update": update}, draws=0)
+    show_study(SpectrumTable(report.to_json()).sections(), {})
 
     shown = capsys.readouterr().out
     assert (f"not shown: layers {left_out} (--json has them)" in shown) == bool(left_out)

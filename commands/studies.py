@@ -1,0 +1,86 @@
+"""`deltadex rank`, `deltadex geometry` and every other study: a command for each record."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from dataclasses import KW_ONLY
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from ..options import option, record
+from ..study.registry import record_of
+from ..terminal.options import Common, takes
+from .exits import EXIT_SOME_FAILED
+from .opening import tracker
+from .output import print_document
+
+if TYPE_CHECKING:
+    from ..database import Database
+
+
+@record
+class Drawing:
+    """The picture of a study, and what is printed beside it."""
+
+    _: KW_ONLY
+    output: Path | None = option(
+        "-o",
+        "--output",
+        default=None,
+        file="file",
+        help="Draw it: a .png or .svg file, or a page (.html) with tables of the values.",
+    )
+    width: Literal["column", "full"] = option(
+        default="full", help="Width of the picture: 85 mm (a column of a page) or 180 mm."
+    )
+    everything: bool = option(
+        "--all", default=False, help="Print every measure that the report has."
+    )
+
+
+def open_for_study(common: Common) -> Database:
+    """The catalog of `--db`, which stores studies where it may be written; a temporary one where
+    there is none, since a folder can be studied without."""
+    from ..database import open
+
+    path = common.db if common.db.exists() else None
+    return open(path, read_only=None if path else False, track=tracker(quiet=common.quiet))
+
+
+def command_of(method: str) -> click.Command:
+    """The command of a study, by the name of its method.
+
+    Raises:
+        KeyError: there is none.
+    """
+    study = record_of(method)
+
+    @takes(study, *([Drawing] if study.has_picture else []))
+    def run(common: Common, asked: Any, drawing: Drawing = Drawing()) -> None:  # noqa: B008
+        if drawing.output is not None:
+            from ..database import check_picture_ending
+
+            check_picture_ending(drawing.output)  # before anything is computed
+        with open_for_study(common) as db:
+            table = db.studies.ask(asked)
+            document = table.to_json()
+            if drawing.output is not None:
+                picture = table.save_picture(drawing.output, width=drawing.width)
+                document["picture"] = str(picture)
+
+        def show(document: Any) -> None:
+            from ..terminal import show_study
+
+            show_study(table.sections(everything=drawing.everything), document)
+
+        print_document(document, show, common)
+        if document.get("failed"):
+            sys.exit(EXIT_SOME_FAILED)
+
+    lines = "\n".join(f"  deltadex {example}" for example in study.examples)
+    says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
+    return click.command(method.replace("_", "-"), help=f"{says}\n\n\b\nExample:\n{lines}")(run)

@@ -1,0 +1,178 @@
+"""What questions return: documents that are also tables, and sections that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+Row = Mapping[str, Any]
+Document = Mapping[str, Any]
+
+MAX_SHOWN = 50
+"""Rows of a table in a notebook or an interpreter."""
+
+MAX_CELL = 60
+"""Characters of a cell there."""
+
+
+class Table:
+    """A result: a document for programs, whose rows are a table for people.
+
+    `table[0]["model"]` is a cell, `len(table)` the number of rows, and a loop gives rows, which
+    are dictionaries. `to_json` gives the whole document, which holds more than the rows do.
+
+    Attributes:
+        columns: Columns that are shown; those of the first row where it is empty.
+    """
+
+    columns: tuple[str, ...] = ()
+    _key: ClassVar[str] = ""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command of the same name prints with `--json`."""
+        return dict(self._document)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The rows as a `pyarrow.Table`: a column for each key that any row has."""
+        import pyarrow
+
+        names = dict.fromkeys(name for row in self for name in row)
+        return pyarrow.table({name: [row.get(name) for row in self] for name in names})
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a `pandas.DataFrame`.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed; deltadex does not need it otherwise.
+        """
+        from importlib.util import find_spec
+
+        if find_spec("pandas") is None:
+            raise ModuleNotFoundError(
+                "to_pandas() needs pandas: pip install 'deltadex[pandas]'; to_arrow() and "
+                "to_json() need nothing more",
+                name="pandas",
+            )
+        return self.to_arrow().to_pandas()
+
+    def _rows(self) -> Sequence[Row]:
+        rows: Sequence[Row] = self._document[self._key] if self._key else [self._document]
+        return rows
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows())
+
+    def __getitem__(self, place: int) -> Row:
+        return self._rows()[place]
+
+    def __repr__(self) -> str:
+        columns, cells = self._shown()
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        lines = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in [columns, *cells])
+        return "\n".join([*lines, *self._rest()])
+
+    def _repr_html_(self) -> str:
+        rest = "".join(f"<p>{line}</p>" for line in self._rest())
+        return f"{html_table(*self._shown())}{rest}"
+
+    def _shown(self) -> tuple[list[str], list[list[str]]]:
+        """The columns that are shown, and the cells of the first rows as text."""
+        return self._cells(self._rows()[:MAX_SHOWN])
+
+    def _cells(self, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+        """The columns that are shown, and the cells of these rows as text."""
+        columns = list(self.columns or (rows[0] if rows else ()))
+        return columns, [[_cell(row.get(column)) for column in columns] for row in rows]
+
+    def _rest(self) -> list[str]:
+        return [f"… and {len(self) - MAX_SHOWN} more rows"] if len(self) > MAX_SHOWN else []
+
+
+def html_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A `<table>` of cells that are text."""
+    from html import escape
+
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return clean if len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a report as people read it: a title, a table, and sentences below.
+
+    Attributes:
+        by_layer: The columns, or rows, that are layers: a screen shows `most` of them.
+        across: Whether a layer is a column, or a row.
+        noun: What a layer is called.
+    """
+
+    title: str = ""
+    columns: Sequence[object] = ()
+    rows: Sequence[Sequence[object]] = ()
+    notes: Sequence[str] = ()
+    by_layer: range = range(0)
+    across: bool = True
+    most: int = 12
+    noun: str = "hidden states"
+
+    def shortened(self) -> tuple[Section, list[object]]:
+        """The section with as many layers as a screen has room for, and those that are left out."""
+        shown = {self.by_layer[place] for place in spread(len(self.by_layer), self.most)}
+        out = [place for place in self.by_layer if place not in shown]
+        if not out:
+            return self, []
+        if not self.across:
+            left = [self.rows[place][0] for place in out]
+            return replace(self, rows=[r for n, r in enumerate(self.rows) if n not in out]), left
+
+        def cut(cells: Sequence[object]) -> list[object]:
+            return [cell for place, cell in enumerate(cells) if place not in out]
+
+        left = [self.columns[place] for place in out]
+        return replace(self, columns=cut(self.columns), rows=list(map(cut, self.rows))), left
+
+    def html(self) -> str:
+        """All of it, for a page."""
+        from html import escape
+
+        title = f"<h2>{escape(self.title)}</h2>" if self.title else ""
+        cells = [list(map(_cell, row)) for row in self.rows]
+        table = html_table(list(map(str, self.columns)), cells) if cells else ""
+        return "".join([title, table, *(f"<p>{escape(note)}</p>" for note in self.notes)])
+
+
+def spread(n_layers: int, most: int = 12) -> list[int]:
+    """At most `most` layers from the first to the last, evenly."""
+    if n_layers <= most:
+        return list(range(n_layers))
+    return sorted({round(i * (n_layers - 1) / (most - 1)) for i in range(most)})
+
+
+def share(value: float | None) -> str:
+    """0.875 → `0.875`; nothing for None."""
+    return "–" if value is None else f"{round(value, 3) + 0.0:.3f}"  # + 0.0: no minus of zero
+
+
+def count(n: int, noun: str, *, or_more: bool = False) -> str:
+    """`1 model`, `2 models`, `1 or more models`."""
+    return f"{n}{' or more' if or_more else ''} {noun}{'' if n == 1 and not or_more else 's'}"

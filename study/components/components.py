@@ -1,0 +1,199 @@
+"""The components study of a model, alone or against a relative."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY
+from typing import TYPE_CHECKING
+
+from ...options import Place, option, record
+from ...results import Document, Section, count, share
+from ..study import OpenCatalog, RunningStudy, StudyTable, find_subject, load_texts, study
+
+if TYPE_CHECKING:
+    from ...pictures import Picture, Width
+
+SHOWN_HEADS = 8
+"""Heads of a stack that a screen shows; the document has all."""
+
+
+@record
+class Components(RunningStudy):
+    """Decompose hidden states into input, attention, feed-forward and bias.
+
+    With `--against` also which layer and which component a fine-tune edited. Importances are 0…1.
+
+    Raises:
+        StudyError: the network or the texts cannot be studied.
+
+    >>> study = db.studies.components("imdb-0", texts="texts.txt", against="base")
+    >>> study.save_picture("components.png").name
+    'components.png'
+    """
+
+    name = "components"
+    examples = ("components ./my-run --against ./base -o components.html",)
+
+    _: KW_ONLY
+    against: str | None = option(
+        default=None,
+        help="Compare with its base or another model: what moved, which layer was edited.",
+    )
+    texts: Place | None = option(
+        default=None,
+        file="existing",
+        shown_default="64 built-in texts in 8 languages",
+        help="As of `geometry`.",
+    )
+    special_tokens: bool = option(
+        "--special", default=False, help="Count special tokens and first positions too."
+    )
+    heads: bool = option(
+        default=False, help="Split attention by head; with `--against`, what moved in each."
+    )
+    linear: bool = option(
+        default=False,
+        help="Fit the feed-forward term by a linear map of the other terms, and its output by one "
+        "of its input; R² by layer on a fifth of the texts. A fit needs ten tokens for each "
+        "coordinate.",
+    )
+
+    def answer(self, db: OpenCatalog) -> ComponentsTable:
+        from ..profile import probe_texts
+        from . import components_study
+
+        device = self.usable_device()
+        texts = probe_texts() if self.texts is None else load_texts(self.texts)
+        subject = find_subject(db.catalog, self.model, self.base, hint=self.against)
+        network = subject.load(device)
+        text_notes = self.text_notes(network, texts)
+        relative = None
+        if self.against:
+            relative = find_subject(db.catalog, self.against, None).load(device)
+            subject.require_descent(network, relative)
+        report = components_study(
+            network,
+            texts.entries,
+            against=relative,
+            heads=self.heads,
+            linear=self.linear,
+            keep_special=self.special_tokens,
+            keep_first=self.special_tokens,
+            watched=self.watched(db, texts),
+            batch_size=self.batch_size,
+            max_tokens=self.max_tokens,
+        )
+        document = report.to_json() | text_notes
+        db.save(subject, self.name, self.settings(texts=texts.digest), document)
+        title = f"Components of {network.name}"
+        return ComponentsTable(document | subject.base_notes, report, title)
+
+
+class ComponentsTable(StudyTable):
+    """What hidden states are made of: `stack`, `layer`, and the importance of each term, 0…1."""
+
+    def _rows(self) -> list[Document]:
+        return [
+            {"stack": name, "layer": layer, **dict(zip(stack["terms"], importance, strict=True))}
+            for name, stack in self._document["stacks"].items()
+            for layer, importance in zip(stack["layers"], stack["importance"], strict=True)
+        ]
+
+    def draw(self, width: Width) -> Picture:
+        from ...pictures import draw_components
+
+        return draw_components(self._report, width)
+
+    def sections(self, *, everything: bool = False) -> Iterator[Section]:
+        """Importance by layer and term; beside a base, what moved and what was edited."""
+        document = self._document
+        beside = f" against {document['against']}" if document["against"] else ""
+        yield Section(
+            title=f"components of {document['model']}{beside} · "
+            f"{count(document['tokens'], 'token')} of {count(document['texts'], 'text')}"
+        )
+        for name, stack in document["stacks"].items():
+            terms = [t for t in stack["terms"] if t not in stack["absent"]]
+            places = [stack["terms"].index(t) for t in terms]
+            yield Section(
+                columns=(f"{name}: importance in hidden state", *terms),
+                rows=[
+                    (layer, *(share(row[place]) for place in places))
+                    for layer, row in zip(stack["layers"], stack["importance"], strict=True)
+                ],
+                notes=[f"absent: {', '.join(stack['absent'])}"] if stack["absent"] else (),
+            )
+            if stack["linear"] is not None:
+                yield _linear_fits(name, stack["linear"])
+            if stack["heads"] is not None:
+                yield _heads(name, stack["heads"], everything)
+            if "local_shift" in stack:
+                yield _edits(name, stack)
+
+
+def _linear_fits(name: str, linear: Document) -> Section:
+    """R² of the linear fits by layer, or how many tokens they lack."""
+    if linear["too_few_tokens"]:
+        held = linear["needed_tokens"] // 10
+        few = (
+            f"linear fits: too few tokens: {linear['train_tokens']} to fit and "
+            f"{linear['held_out_tokens']} held out; they need {linear['needed_tokens']} and {held}"
+        )
+        return Section(notes=[few])
+    columns = [fit[side] for fit in linear["fits"] for side in ("r2", "r2_train")]
+    parts = ("term", "sub-layer")
+    fits = (
+        f"{part}: {fit['outcome']} from {fit['predictor']}"
+        for part, fit in zip(parts, linear["fits"], strict=True)
+    )
+    return Section(
+        columns=(
+            f"{name}: layer, R² of a linear map",
+            *(f"{part}, {side}" for part in parts for side in ("held out", "fitted")),
+        ),
+        rows=[
+            (layer, *(f"{value:.3f}" for value in row))
+            for layer, row in enumerate(zip(*columns, strict=True))
+        ],
+        notes=["; ".join(fits)],
+    )
+
+
+def _heads(name: str, heads: Document, everything: bool) -> Section:
+    """The heads that changed most; of one model, those that matter most in the last layer."""
+    keys = {"importance": "importance in its block", "importance_last": "in the last layer"}
+    if heads["local_shift"] is not None:
+        keys["local_shift"] = "edited (own change / input)"
+    values = heads[list(keys)[-1]]
+    places = [(block, head) for block, row in enumerate(values) for head in range(len(row))]
+    places.sort(key=lambda place: -values[place[0]][place[1]])
+    shown = places if everything else places[:SHOWN_HEADS]
+    left = len(places) - len(shown)
+    return Section(
+        columns=(f"{name}: layer.head", *keys.values()),
+        rows=[
+            (f"{block}.{head}", *(f"{heads[key][block][head]:.4f}" for key in keys))
+            for block, head in shown
+        ],
+        notes=[f"{left} more heads: --all or --json"] if left else (),
+    )
+
+
+def _edits(name: str, stack: Document) -> Section:
+    edited = stack["most_edited"]
+    said = (
+        "no layer was edited"
+        if edited is None
+        else f"edited most: {edited['term']} of layer {edited['layer']}"
+    )
+    return Section(
+        columns=(f"{name}: layer, edited (own change / input)", *stack["local_terms"]),
+        rows=[
+            (layer, *(f"{value:.4f}" for value in row))
+            for layer, row in enumerate(stack["local_shift"])
+        ],
+        notes=[f"{said}; embeddings moved by {stack['local_embedding']:.4f}"],
+    )
+
+
+components = study(Components)

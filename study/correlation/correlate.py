@@ -1,0 +1,301 @@
+"""Whether a measure of stored studies goes with a column of a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ...errors import RequestError
+from ...options import Place, argument, option, record
+from ...results import Section, count, share
+from ..study import OpenCatalog, Study, StudyTable, seed_option, study
+
+if TYPE_CHECKING:
+    from ...store import Catalog
+    from ...store.tables.documents import StudyResult
+    from . import Measured, Number
+
+SLOTS = "slots"
+"""The study that measures of whole updates are said to be of; the index holds them."""
+
+MOST_NAMES = 8
+
+
+@record
+class Correlate(Study):
+    """Correlate MEASURE of stored studies with columns of FILE, by Spearman's rank correlation.
+
+    FILE is a CSV file with a column `model` (or `group`) and columns of numbers, such as accuracy.
+    MEASURE is a number that a study stored, such as `geometry.anisotropy.centred`, or of whole
+    updates, such as `slots.relative_norm`; where there is no such measure, the answer lists those
+    that there are. Nothing is run.
+
+    Returns:
+        A row for each column; the document has the `values` that went into it.
+
+    Raises:
+        RequestError: no such measure, column, group or model; lists what there is.
+
+    >>> _ = Path("scores.csv").write_text("model,accuracy\\nimdb-0,0.9\\nimdb-1,0.8\\n")
+    >>> db.studies.correlate("slots.relative_norm", "scores.csv")[0]["verdict"]
+    'too few to tell (n = 2, 5 are needed)'
+    """
+
+    examples = (
+        "correlate geometry.anisotropy.centred scores.csv --column accuracy --last",
+        "correlate geometry.fertility.tokens_per_word sizes.csv --over groups",
+    )
+    has_picture = False
+
+    measure: str = argument(help="A number of a study's document.")
+    file: Place = argument(file="existing file", help="A CSV file.")
+    _: KW_ONLY
+    columns: Sequence[str] = option(
+        "--column",
+        default=(),
+        shown_default="every column of numbers",
+        help="A column of FILE; p-values are adjusted for their number.",
+    )
+    over: Literal["models", "groups"] = option(
+        default="models", help="Whether a row of FILE is a model or a group of texts."
+    )
+    model: str | None = option(default=None, help="With `--over groups`: the model.")
+    layer: int | None = option(
+        default=None, least=0, shown_default="mean of all", help="Measure this layer."
+    )
+    last: bool = option(default=False, help="Measure the last layer.")
+    group: str | None = option(
+        default=None,
+        shown_default="mean of all",
+        help="With `--over models`: the group of texts.",
+    )
+    base: str | None = option(default=None, help="Only this family, where the catalog has several.")
+    seed: int = seed_option("the permutations")
+
+    def answer(self, db: OpenCatalog) -> CorrelationTable:
+        from . import correlate_columns, read_columns
+
+        if self.layer is not None and self.last:
+            raise RequestError("give --layer, or --last")
+        given = read_columns(Path(self.file), self.columns, self.over)
+        stored = StoredMeasures(db.catalog, db.catalog.find_base(self.base))
+        if self.over == "groups":
+            name, measured = stored.by_group(self.measure, self.model)
+            values = {
+                group: value
+                for group in measured.groups
+                if (value := measured.value(layer=self.layer, last=self.last, group=group))
+                is not None
+            }
+            used, left_out, layers = measured.model, 0, measured.layers
+        else:
+            if self.model is not None:
+                raise RequestError("--model is for --over groups")
+            used = None
+            whole = self.layer is None and not self.last
+            name, every, left_out = (
+                stored.of_slots(self.measure, whole=whole)
+                if self.measure.split(".")[0] == SLOTS
+                else stored.by_model(self.measure, given.names)
+            )
+            if self.group is not None and not any(self.group in one.groups for one in every):
+                groups = dict.fromkeys(g for one in every for g in one.groups)
+                raise RequestError(
+                    f"no group {self.group!r}; groups: {', '.join(groups) or 'none'}"
+                )
+            values = {
+                one.model: value
+                for one in every
+                if (value := one.value(layer=self.layer, last=self.last, group=self.group))
+                is not None
+            }
+            layers = tuple(sorted({number for one in every for number in one.layers}))
+        if self.layer is not None and layers and self.layer not in layers:
+            raise RequestError(f"no layer {self.layer}; layers: {layers[0]} to {layers[-1]}")
+        if not set(values) & set(given.names):
+            raise RequestError(
+                f"{self.file}: names no {self.over[:-1]} with {name}; there are: "
+                f"{', '.join(sorted(values)[:8]) or 'none'}"
+            )
+        found = correlate_columns(values, given.columns, seed=self.seed)
+        return CorrelationTable(
+            {
+                "measure": name,
+                "over": self.over,
+                "model": used,
+                "group": self.group,
+                "layer": _which_layer(layers, self.layer, last=self.last),
+                "correlations": [one.to_json() for one in found],
+                "values": [
+                    {"name": n, "value": values[n]}
+                    | {column: numbers.get(n) for column, numbers in given.columns.items()}
+                    for n in given.names
+                    if n in values
+                ],
+                "unmatched": [n for n in given.names if n not in values],
+                "other_settings": left_out,
+                "broken_rows": list(given.broken),
+                "seed": self.seed,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class StoredMeasures:
+    """What the catalog holds of a measure, of the models of a family or of all."""
+
+    catalog: Catalog
+    base: str | None
+
+    def by_model(self, measure: str, names: Sequence[str]) -> tuple[str, list[Measured], int]:
+        """(name of the measure, its numbers by model, models with other settings only).
+
+        Studies with other settings are other measurements: those of most named models count.
+        """
+        from . import Measured
+
+        name, numbers = self._results(measure, self.base)
+        having = [result for result, own in numbers if own]
+        counts = Counter(r.settings for r in having if r.model in names)
+        newest = {r.settings: r.made_at for r in sorted(having, key=lambda r: r.made_at)}
+        settings = max(newest, key=lambda s: (counts[s], newest[s]))
+        chosen = {(r.base, r.model): own for r, own in numbers if own and r.settings == settings}
+        self._require_one_family([model for _, model in chosen])
+        others = {(r.base, r.model) for r in having} - chosen.keys()
+        every = [Measured(model=model, numbers=own) for (_, model), own in chosen.items()]
+        return name, every, len(others)
+
+    def by_group(self, measure: str, model: str | None) -> tuple[str, Measured]:
+        """The numbers of a model's newest study that has the measure."""
+        from . import Measured
+
+        base = self.base
+        if model is not None:
+            row = self.catalog.model(model, base)
+            model, base = row.id, row.base
+        name, results = self._results(measure, base, model)
+        models = dict.fromkeys((r.base, r.model) for r, _ in results)
+        if len(models) > 1:
+            shown = ", ".join(name for _, name in list(models)[:8])
+            raise RequestError(f"which model? Give --model, one of: {shown}")
+        for result, numbers in reversed(results):  # the newest
+            grouped = tuple(n for n in numbers if n.group is not None)
+            if grouped:
+                return name, Measured(model=result.model, numbers=grouped)
+        raise RequestError(f"{name} is not measured by group of texts")
+
+    def _results(
+        self, measure: str, base: str | None, model: str | None = None
+    ) -> tuple[str, list[tuple[StudyResult, tuple[Number, ...]]]]:
+        """(the measure's name, its numbers in each stored result of its study)."""
+        from . import find_measure, numbers_of
+
+        study = measure.split(".")[0]
+        results = self.catalog.study_results(study, base, model)
+        if not results:
+            studies = [name for name in self.catalog.study_names() if name != study]
+            raise RequestError(
+                f"{measure}: no study {study!r} is stored"
+                f"{f' of {model}' if model else ''}; stored studies: "
+                f"{', '.join([SLOTS, *studies])}"
+            )
+        numbers = [(result, numbers_of(study, result.document)) for result in results]
+        name = find_measure(measure, {n.name for _, own in numbers for n in own})
+        return name, [(r, tuple(n for n in own if n.name == name)) for r, own in numbers]
+
+    def of_slots(self, measure: str, *, whole: bool) -> tuple[str, list[Measured], int]:
+        """The same of whole updates, or by layer: sums over slots, which the index holds."""
+        from . import Measured, Number, family_values, find_measure
+
+        by_model: dict[str, list[Number]] = {}
+        rows = self.catalog.models(base=self.base, status="indexed")
+        self._require_one_family([row.id for row in rows])
+        for row in rows:
+            slots = self.catalog.slots(row.key)
+            layers = sorted({slot.slot.layer for slot in slots})
+            depths: list[int | None] = [None] if whole else [*layers]
+            by_model[row.id] = [
+                Number(name=name, value=value, layer=depth)
+                for depth in depths
+                for name, value in family_values(slots, layer=depth).items()
+            ]
+        name = find_measure(measure, {n.name for own in by_model.values() for n in own})
+        return (
+            name,
+            [
+                Measured(model=model, numbers=tuple(n for n in own if n.name == name))
+                for model, own in by_model.items()
+            ],
+            0,
+        )
+
+    def _require_one_family(self, models: Sequence[str]) -> None:
+        twice = [model for model, count in Counter(models).items() if count > 1]
+        if self.base is None and twice:
+            bases = ", ".join(self.catalog.bases())
+            raise RequestError(f"{twice[0]}: several families have it; add --base, one of: {bases}")
+
+
+def _which_layer(layers: Sequence[int], layer: int | None, *, last: bool) -> str | int | None:
+    """What the document says of the layer; None for a measure without layers."""
+    if not layers:
+        return None
+    if last:
+        return "last"
+    return f"mean of {len(layers)}" if layer is None else layer
+
+
+class CorrelationTable(StudyTable):
+    """Spearman's ρ of a measure with each column of a file, a row for each column.
+
+    A row has `column`, `n`, `rho` (−1…1) with the interval `low` to `high`, `p_value`, `p_holm`
+    (for as many columns) and `verdict`; the document also has every `pair`.
+    """
+
+    columns = ("column", "n", "rho", "low", "high", "p_value", "p_holm", "verdict")
+    _key = "correlations"
+
+    def sections(self, *, everything: bool = False) -> Iterator[Section]:
+        """ρ of a measure with each column; what was averaged, and what was left out."""
+        document = self._document
+        layer = document["layer"]
+        parts = [
+            f"Spearman's ρ of {document['measure']} over {document['over']}",
+            f"of {document['model']}" if document["model"] else "",
+            f"· group {document['group']}" if document["group"] else "",
+            f"· {'' if isinstance(layer, str) else 'layer '}{layer}" if layer is not None else "",
+            "layers" if str(layer).startswith("mean") else "layer" if layer == "last" else "",
+        ]
+        notes = []
+        if names := document["unmatched"]:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            notes.append(f"not measured: {', '.join(names[:MOST_NAMES])}{more}")
+        if others := document["other_settings"]:
+            notes.append(f"left out: {count(others, 'model')} measured with other settings only")
+        yield Section(
+            title=" ".join(filter(None, parts)),
+            columns=("column", "n", "ρ", "95 %", "p", "p, Holm", ""),
+            rows=[
+                (
+                    one["column"],
+                    one["n"],
+                    share(one["rho"]),
+                    "–" if one["low"] is None else f"{one['low']:.2f} to {one['high']:.2f}",
+                    _p(one["p_value"]),
+                    _p(one["p_holm"]),
+                    one["verdict"],
+                )
+                for one in self
+            ],
+            notes=(*notes, *document["broken_rows"][:MOST_NAMES]),
+        )
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+correlate = study(Correlate)

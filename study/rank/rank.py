@@ -1,0 +1,222 @@
+"""The rank study of a model, or of a family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY
+from typing import TYPE_CHECKING, Any
+
+from ...errors import RequestError
+from ...options import argument, option, record
+from ...results import Document, Row, Section
+from ..study import (
+    BasedStudy,
+    OpenCatalog,
+    StudyTable,
+    Subject,
+    family_subjects,
+    find_subject,
+    study,
+)
+
+if TYPE_CHECKING:
+    from ...pictures import Picture, Width
+    from .rank_report import RankReport
+
+EARLIER_LAWS = 2
+"""Version of stored settings: the same ranks, with laws that were chosen by fewer tests."""
+
+
+@record
+class Rank(BasedStudy):
+    """Count the directions of an update, by role and depth, and fit a law to them.
+
+    Returns:
+        A row for each weight matrix; the document has curves by role and depth.
+
+    Raises:
+        RequestError: neither or both of `model` and `family`.
+        StudyError: no model could be studied.
+
+    >>> len(db.studies.rank("imdb-0", thetas=[0.9])) == len(db.show("imdb-0"))
+    True
+    """
+
+    name = "rank"
+    version = 3
+    examples = (
+        "rank someone/bert-imdb -o ranks.png",
+        "rank --family bert-base-uncased --theta 0.9",
+    )
+
+    model: str | None = argument(default=None, help="An id, a folder or a Hub id.")
+    _: KW_ONLY
+    family: str | None = option(
+        default=None,
+        stored=False,
+        help="Measure every indexed model of this base, and their mean.",
+    )
+    thetas: Sequence[float] = option(
+        "--theta",
+        default=(0.5, 0.9, 0.99),
+        above=0,
+        most=1,
+        help="Shares of |ΔW|² to be explained.",
+    )
+    weights: bool = option(
+        default=False, stored=False, help="Measure the weights W themselves, not ΔW."
+    )
+
+    def answer(self, db: OpenCatalog) -> RankTable:
+        from . import family_ranks
+
+        if (self.model is None) == (self.family is None):
+            raise RequestError("give a MODEL, or --family BASE")
+        device = self.usable_device(float64=True)
+        said: dict[str, Any] = {"failed": [], "base_notes": []}
+        if self.model is not None:
+            subject = find_subject(db.catalog, self.model, self.base)
+            report = self._ranks(db, subject, device)
+            said |= subject.base_notes
+        else:
+            assert self.family is not None
+            reports, said["failed"] = db.each(
+                family_subjects(db.catalog, self.family),
+                lambda member: self._ranks(db, member, device),
+            )
+            report = family_ranks(reports, name=self.family)
+        table = RankTable(report.to_json() | said, report, f"Ranks of {report.name}")
+        table.thetas = tuple(self.thetas)
+        return table
+
+    def _settings(self) -> dict[str, Any]:
+        return self.settings(
+            thetas=sorted(set(self.thetas)), subject="weights" if self.weights else "update"
+        )
+
+    def _ranks(self, db: OpenCatalog, subject: Subject, device: str) -> RankReport:
+        """One model's ranks, from the catalog where they are stored; laws are fitted again to those
+        that an earlier version stored."""
+        from . import RankReport, with_laws
+
+        settings = self._settings()
+        stored = db.load(subject, "rank", settings)
+        if stored is not None:
+            return RankReport.from_json(stored)
+        earlier = db.load(subject, "rank", settings | {"version": EARLIER_LAWS})
+        if earlier is not None:
+            report = with_laws(RankReport.from_json(earlier))
+        else:
+            report = self._measure(db, subject, device)
+        db.save(subject, "rank", settings, report.to_json())
+        return report
+
+    def _measure(self, db: OpenCatalog, subject: Subject, device: str) -> RankReport:
+        from ...indexer import update_spectra, weight_spectra
+        from . import rank_study
+
+        spectra_of = weight_spectra if self.weights else update_spectra
+        base = subject.require_base()
+        _, spectra = spectra_of(db.catalog, subject.require_source(), base, device=device)
+        family = db.catalog.base(base)
+        shapes = family.slots.get("shapes", {}) if family else {}
+        depths: dict[str, int] = {}
+        for stack, layer in (
+            *((s.slot.stack, s.slot.layer) for s in spectra),
+            *((name.split(".")[0], int(name.split(".")[1])) for name in shapes),
+        ):
+            depths[stack] = max(depths.get(stack, 0), layer + 1)
+        return rank_study(
+            subject.name,
+            spectra,
+            thetas=sorted(set(self.thetas)),
+            n_layers=depths,
+            subject="weights" if self.weights else "update",
+        )
+
+
+class RankTable(StudyTable):
+    """Ranks of an update, a row for each slot; the document has curves by role and depth."""
+
+    _key = "slots"
+    thetas: tuple[float, ...] = ()
+
+    def draw(self, width: Width) -> Picture:
+        from ...pictures import draw_ranks
+
+        return draw_ranks(self._report, self.thetas, width)
+
+    def sections(self, *, everything: bool = False) -> Iterator[Section]:
+        """r_θ by role and layer, with the law of each curve."""
+        document = self._document
+        subject = "W" if document["subject"] == "weights" else "ΔW"
+        yield Section(title=f"rank of {subject}: {document['name']}")
+        for theta in document["thetas"]:
+            curves = [curve for curve in document["curves"] if curve["theta"] == theta]
+            for stack in dict.fromkeys(curve["stack"] for curve in curves):
+                own = [curve for curve in curves if curve["stack"] == stack]
+                depth = max(curve["n_layers"] for curve in own)
+                more = ("parameters", "p", "misses layer") if everything else ()
+                yield Section(
+                    columns=(f"θ = {theta:g}, {stack}", *range(depth), "law", *more),
+                    rows=[
+                        (
+                            curve["role"],
+                            *_ranks_by_layer(curve, depth),
+                            _law(curve["fit"]),
+                            *(_law_details(curve["fit"]) if everything else ()),
+                        )
+                        for curve in own
+                    ],
+                    by_layer=range(1, depth + 1),
+                    noun="layers",
+                )
+        yield Section(notes=document["notes"])
+
+
+def _ranks_by_layer(curve: Document, depth: int) -> Iterator[str]:
+    by_layer = {point["layer"]: point for point in curve["points"]}
+    for layer in range(depth):
+        point = by_layer.get(layer)
+        yield "" if point is None else _rank(point)
+
+
+def _rank(point: Document) -> str:
+    error = point["standard_error"]
+    shown = f"{point['rank']:.0f}" if error is None else f"{point['rank']:.1f}±{error:.1f}"
+    return shown if point["valid"] else f"({shown})"
+
+
+def _law(fit: Document) -> str:
+    """The law and how well it fits; why there is none, where a word says it."""
+    best, verdict = fit["best"], str(fit["verdict"])
+    if best is None:
+        return verdict
+    if verdict == "constant":
+        scatter = f" ± {fit['scatter']:.2g}" if fit["scatter"] else ""
+        return f"constant {best['parameters']['a']['value']:.3g}{scatter}"
+    if verdict == "no pattern":
+        return f"no pattern, p {fit['p_value']:.2g}"
+    if not fit["pattern"]:
+        return f"{verdict} ({best['law']}: R² {best['r_squared']:.2f})"
+    shown = f"{verdict}, R² {best['r_squared']:.2f}"
+    if fit["misses"]:
+        worst = max(fit["misses"], key=lambda miss: abs(miss["standard_errors"]))
+        shown += f", layer {worst['layer']} off by {abs(worst['standard_errors']):.1f} s.e."
+    return shown
+
+
+def _law_details(fit: Document) -> Iterator[object]:
+    """The parameters of a law that holds, the p-value, and the layers that the law misses."""
+    parameters: Row = fit["best"]["parameters"] if fit["best"] and fit["pattern"] else {}
+    shown = []
+    for name, parameter in parameters.items():
+        error = parameter["standard_error"]
+        bounds = "" if error is None else f" ± {error:.2g}"
+        shown.append(f"{name} = {parameter['value']:.3g}{bounds}")
+    yield ", ".join(shown)
+    yield fit["p_value"]
+    yield ", ".join(f"{m['layer']} ({m['standard_errors']:+.1f} s.e.)" for m in fit["misses"])
+
+
+rank = study(Rank)

@@ -1,0 +1,532 @@
+"""What all studies share: their records, the model, its texts, what is stored, what comes out.
+
+@record
+class Halves(ModelStudy):
+    '''What a study measures.'''
+
+    parts: int = option(default=2, least=1, help="Number of parts.")
+
+    def answer(self, db: OpenCatalog) -> HalvesTable: ...
+
+halves = study(Halves)
+
+A line of `registry.pyi` makes `db.studies.halves(...)` and `deltadex halves` of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+
+from ..errors import (
+    BaseError,
+    EmptyCatalog,
+    ModelError,
+    RequestError,
+    StoreError,
+    StudyError,
+    UnknownBase,
+    UnknownModel,
+)
+from ..options import (
+    Answers,
+    Place,
+    Question,
+    argument,
+    option,
+    options_of,
+    question,
+    question_of_several,
+    record,
+)
+from ..results import Document, Section, Table
+
+if TYPE_CHECKING:
+    from ..pictures import Picture, Width
+    from ..records import Fingerprint
+    from ..store import Catalog, ModelRow
+    from .network import LanguageHead, Network, TokenStates
+    from .network.causal_model import CausalModel
+    from .texts import Texts
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+Thing = TypeVar("Thing")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+MAX_BROKEN_ROWS = 5
+"""Rows of a file of texts that are named in the log; the document has all."""
+
+MAX_TOKENS = 128
+
+UPLOADED = "upload"
+"""Source of a model that a service was sent."""
+
+STRANGERS = frozenset(
+    {"other-base", "base-unknown", "wrong-base", "shape-mismatch", "layer-mismatch"}
+)
+"""Codes of models that were refused as no members of the family that their row is in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One model.
+
+    Attributes:
+        name: Its id in the catalog, or as the user calls it.
+        source: A folder or Hub id to read it from; None where its files are kept nowhere.
+        base: A folder, Hub id or mere name; None where nothing names one.
+        is_adapter: Whether it has no weights of its own.
+        key: Of the catalog; None for a model that is not in it.
+        note: What an adapter's files say against `base`, where the user chose it.
+    """
+
+    name: str
+    source: str | None
+    base: str | None
+    is_adapter: bool
+    key: int | None = None
+    note: str = ""
+
+    @property
+    def base_notes(self) -> dict[str, list[str]]:
+        """What a document says of the base."""
+        return {"base_notes": [self.note] if self.note else []}
+
+    def require_source(self) -> str:
+        """Where its files are.
+
+        Raises:
+            RequestError: a service was sent them, and kept none.
+        """
+        if self.source is None:
+            raise RequestError(
+                f"{self.name}: was sent to a service, which keeps no files; "
+                "name the adapter's folder instead"
+            )
+        return self.source
+
+    def require_base(self) -> str:
+        """The base.
+
+        Raises:
+            RequestError: none is known.
+        """
+        if self.base is None:
+            raise RequestError(f"{self.name}: which base is it a fine-tune of? Add --base")
+        return self.base
+
+    def load(self, device: str) -> Network:
+        """The model, ready to run."""
+        from .network import load_network
+
+        source = self.require_source()
+        return load_network(source, name=self.name, base=self._base_place, device=device)
+
+    def load_causal(self, device: str) -> CausalModel:
+        """The model with its language-model head, ready to run."""
+        from .network.causal_model import load_causal
+
+        source = self.require_source()
+        return load_causal(source, name=self.name, base=self._base_place, device=device)
+
+    def load_head(self, network: Network) -> LanguageHead:
+        """The head with which the model predicts tokens, around its network.
+
+        Raises:
+            StudyError: its checkpoint ships none.
+        """
+        from .network import load_head
+
+        return load_head(self.require_source(), network, base=self._base_place)
+
+    @property
+    def _base_place(self) -> str | None:
+        """Where the base's weights may be: a folder, or an id with an owner or of old style."""
+        is_place = self.base and (Path(self.base).is_dir() or not self.base.startswith(("/", ".")))
+        return self.base if is_place else None
+
+    def load_base(self, device: str) -> Network:
+        """Its base, ready to run."""
+        from .network import load_network
+
+        return load_network(self.require_base(), device=device)
+
+    def require_descent(self, network: Network, base: Network) -> None:
+        """Refuse a full checkpoint whose layers, now loaded, owe the base nothing.
+
+        Raises:
+            RequestError: `wrong-base`, as it is refused by `index`.
+        """
+        from ..indexer import require_descent
+        from .network import paired_matrices
+
+        if self.is_adapter:
+            return
+        try:
+            require_descent(paired_matrices(network, base), base.name)
+        except ModelError as err:
+            raise RequestError(f"{self.name}: {err}") from err
+
+
+def find_subject(
+    catalog: Catalog, model: str, base: str | None, *, hint: str | None = None
+) -> Subject:
+    """The model that a user names.
+
+    Args:
+        base: Its base, as the user spells it; counts more than what an adapter's files name.
+        hint: What may be its base, for a model that is in no family.
+
+    Raises:
+        RequestError: neither indexed, nor a folder or Hub id; or no such base; or an adapter of
+            a base that is no family of the catalog.
+    """
+    from ..indexer import choose_base, is_model_path
+
+    known = catalog.bases()
+    hinted = None if base or hint is None else _hinted_family(catalog, hint)
+    spelled = hint if hinted in known else base
+    family = _family(catalog, spelled)
+    if known and not is_model_path(model):
+        family = catalog.find_base(family)
+    source = model
+    try:
+        row = catalog.model(model, family)
+        if row.code not in STRANGERS:
+            return stored_subject(row, spelled)
+        source = _source_of(row) or model
+    except (UnknownModel, UnknownBase, EmptyCatalog):
+        if not is_model_path(model):
+            raise
+        if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
+            raise RequestError(f"{model}: no such folder") from None
+    may_be_base = hinted is not None and (hinted in known or is_model_path(hinted))
+    chosen = choose_base(catalog, source, base, hint if may_be_base else None)
+    return Subject(
+        name=model,
+        source=source,
+        base=chosen.base,
+        is_adapter=chosen.is_adapter,
+        note=chosen.note,
+    )
+
+
+def _hinted_family(catalog: Catalog, hint: str) -> str | None:
+    """The name of what may be a base; None for a folder of anything else, such as an adapter."""
+    try:
+        return _family(catalog, hint)
+    except BaseError:
+        return None
+
+
+def _source_of(row: ModelRow) -> str | None:
+    known = row.record.source
+    return {"": row.id, "hub": row.id, UPLOADED: None}.get(known, known)
+
+
+def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
+    """A model of the catalog; `base` says where its base is, if the family's name does not."""
+    return Subject(
+        name=row.id,
+        source=_source_of(row),
+        base=base if base and Path(base).expanduser().is_dir() else row.base,
+        is_adapter=row.record.kind == "adapter",
+        key=row.key,
+    )
+
+
+def family_subjects(catalog: Catalog, base: str) -> list[Subject]:
+    """Every indexed model of a family.
+
+    Raises:
+        RequestError: there is none.
+    """
+    rows = catalog.models(base=_family(catalog, base), where="status = 'indexed'")
+    if not rows:
+        raise RequestError(f"{base}: no indexed model; `deltadex index {base} FOLDER` first")
+    return [stored_subject(row, base) for row in rows]
+
+
+def _family(catalog: Catalog, base: str | None) -> str | None:
+    """The name in the catalog of a base that the user spells."""
+    from ..indexer import resolve_base
+
+    return resolve_base(catalog, base).name if base else None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCatalog:
+    """A catalog that studies read and are stored in, and how their progress is shown.
+
+    Attributes:
+        track: Passes on the things that it is given, as `deltadex.database.Track`.
+    """
+
+    catalog: Catalog
+    track: Callable[..., Iterator[Any]]
+
+    def each(
+        self, subjects: Sequence[Subject], measure: Callable[[Subject], Thing]
+    ) -> tuple[list[Thing], list[dict[str, str]]]:
+        """A study of each model; those that cannot be studied are listed, and stop no other.
+
+        Raises:
+            StudyError: none could be.
+        """
+        reports, failed = try_each(self.track(subjects, "models", total=len(subjects)), measure)
+        if not reports:
+            raise StudyError(f"no model could be studied; {failed[0]['reason']}")
+        return reports, failed
+
+    def load(self, subject: Subject, study: str, settings: Mapping[str, Any]) -> Any:
+        """The stored result of a study with these settings; None for a model not indexed."""
+        if subject.key is None:
+            return None
+        return self.catalog.studies(subject.key).load(study, settings)
+
+    def save(
+        self,
+        subject: Subject,
+        study: str,
+        settings: Mapping[str, Any],
+        document: Mapping[str, Any],
+        fingerprints: tuple[Fingerprint, ...] = (),
+    ) -> None:
+        """Store a result beside the model's fingerprint; a catalog that refuses it is no error."""
+        if subject.key is None:
+            return
+        try:
+            key = subject.key
+            if fingerprints:
+                key = self.catalog.add_fingerprints(key, fingerprints)
+            # last: a study that is known is not made again, nor are its fingerprints
+            self.catalog.studies(key).save(study, settings, document)
+        except StoreError as err:
+            log.warning("%s: the %s study is not stored: %s", subject.name, study, err)
+
+
+def try_each(
+    subjects: Iterable[Subject], measure: Callable[[Subject], Thing]
+) -> tuple[list[Thing], list[dict[str, str]]]:
+    """What is measured of each model that can be, and the reason for each that cannot."""
+    reports, failed = [], []
+    for subject in subjects:
+        try:
+            reports.append(measure(subject))
+        except (StudyError, RequestError, ModelError) as err:
+            failed.append({"model": subject.name, "reason": str(err)})
+    return reports, failed
+
+
+class StudyTable(Table):
+    """A study's answer: a document, rows, and sections for people; most have a picture."""
+
+    def __init__(self, document: Document, report: Any = None, title: str = "") -> None:
+        super().__init__(document)
+        self._report, self._title = report, title
+
+    @abstractmethod
+    def sections(self, *, everything: bool = False) -> Iterable[Section]:
+        """What a screen shows and a page has; `everything` has the measures that few need."""
+
+    def draw(self, width: Width) -> Picture:
+        """The picture, in the colours of matplotlib's settings."""
+        raise NotImplementedError
+
+    def save_picture(self, path: Place, *, width: Width = "full") -> Path:
+        """Draw the report into a .png, .svg or .html file; a page has tables of values, too.
+
+        Args:
+            width: `full` is 180 mm, `column` 85 mm; text has the same size on both.
+
+        Raises:
+            RequestError: another ending.
+            StoreFull: the file cannot be written.
+        """
+        from ..pictures import save_picture
+
+        target = Path(path)
+        is_page = target.suffix.lower() == ".html"
+        values = [section.html() for section in self.sections(everything=True)] if is_page else []
+        return save_picture(
+            lambda: self.draw(width), target, title=self._title, table="".join(values)
+        )
+
+
+class Study(Question):
+    """A question that a study answers.
+
+    Attributes:
+        name: Of the stored results; that of the command.
+        version: Of the stored results, raised whenever the numbers would change.
+        examples: Command lines, without `deltadex`.
+    """
+
+    name: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+    examples: ClassVar[tuple[str, ...]] = ()
+    has_picture: ClassVar[bool] = True
+
+    def settings(self, **decided: Any) -> dict[str, Any]:
+        """What decides the numbers, as it is stored with them: options that say so, `decided`
+        (in place of some of them), and the version."""
+        options = {
+            name: getattr(self, name)
+            for name, (_, declared) in options_of(self).items()
+            if declared.stored and not declared.is_argument
+        }
+        return options | decided | {"version": self.version}
+
+
+@record
+class BasedStudy(Study):
+    """A study of models that may have a base, on a device."""
+
+    _: KW_ONLY
+    base: str | None = option(
+        default=None,
+        stored=False,
+        help="Only this family, where the catalog has several; of a model that is not indexed, "
+        "its base, whatever its files name.",
+    )
+    device: str = option(default="cpu", stored=False, help="Compute on this device.")
+
+    def usable_device(self, *, float64: bool = False) -> str:
+        """The device; see `usable_device`."""
+        return usable_device(self.device, float64=float64)
+
+
+def usable_device(name: str, *, float64: bool = False) -> str:
+    """The device, if it is here; torch is not imported for `cpu`.
+
+    Args:
+        float64: It has to compute in float64.
+
+    Raises:
+        RequestError: no such device.
+    """
+    if name == "cpu":
+        return name
+    from ..indexer import choose_device
+
+    return choose_device(name, float64=float64)
+
+
+@record
+class ModelStudy(BasedStudy):
+    """A study of one model."""
+
+    model: str = argument(help="An id, a folder or a Hub id.")
+
+
+@record
+class RunningStudy(ModelStudy):
+    """A study of a model that is run over texts."""
+
+    _: KW_ONLY
+    batch_size: int = option(
+        default=16, least=1, stored=False, metavar="N", help="Run N texts at once."
+    )
+    max_tokens: int = option(
+        default=MAX_TOKENS, least=2, metavar="N", help="Cut texts to N tokens."
+    )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How texts are run, as arguments of what runs them."""
+        return {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
+
+    def states(self, db: OpenCatalog, network: Network, texts: Texts) -> Iterator[TokenStates]:
+        """The network's hidden states, tracked."""
+        from .network import token_states
+
+        states = token_states(
+            network, texts.entries, batch_size=self.batch_size, max_tokens=self.max_tokens
+        )
+        return self.watched(db, texts)(states)
+
+    def watched(self, db: OpenCatalog, texts: Texts) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        """Passes on batches of these texts, tracked."""
+        total = -(-len(texts.entries) // self.batch_size)
+        return lambda batches: db.track(batches, "batches", total=total)
+
+    def text_notes(self, network: Network, *sets: Texts) -> dict[str, Any]:
+        """What a document says of its texts: broken rows, cut texts, the model's window.
+
+        The user is told of cut texts before the study is made.
+        """
+        from .network import text_window
+
+        window = text_window(network, [t for texts in sets for t in texts.entries], self.max_tokens)
+        for note in window.notes(chosen=self.max_tokens != MAX_TOKENS):
+            log.warning("%s", note)
+        return {
+            "broken_rows": [line for texts in sets for line in texts.broken],
+            "text_notes": [note for texts in sets for note in texts.notes],
+            **window.to_json(),
+        }
+
+
+@record
+class TextStudy(RunningStudy):
+    """A study over texts that have to be given."""
+
+    _: KW_ONLY
+    texts: Place = option(
+        file="existing",
+        help="One text per line; or CSV, TSV, JSONL with text, group, id; or FLORES files.",
+    )
+
+
+def seed_option(of: str) -> Any:
+    """The seed of everything random."""
+    return option(default=0, least=0, most=2**32 - 1, help=f"Random seed of {of}.")
+
+
+def tokenize_with(network: Network) -> Callable[[str], list[int]] | None:
+    """The tokenizer of a network; None where it has none."""
+    if network.tokenizer is None:
+        return None
+    return lambda text: list(network.tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def load_texts(path: Place) -> Texts:
+    """The texts of a file or folder; the log has what is odd, and the first broken rows."""
+    from .texts import read_texts
+
+    texts = read_texts(Path(path))
+    for note in texts.notes:
+        log.warning("%s", note)
+    for line in texts.broken[:MAX_BROKEN_ROWS]:
+        log.warning("%s", line)
+    if len(texts.broken) > MAX_BROKEN_ROWS:
+        log.warning("%d more rows could not be used", len(texts.broken) - MAX_BROKEN_ROWS)
+    return texts
+
+
+class study(Generic[P, Answer_co]):  # it makes a method, as `property` does
+    """A method of `registry.Studies`, made of a record: its call, and its command."""
+
+    def __init__(self, asked: Callable[P, Answers[Answer_co]], *, several: bool = False) -> None:
+        self.asked, self.several = asked, several
+
+    def name_in(self, owner: type[Any], name: str) -> None:
+        """Become a method of a class."""
+        make: Any = question_of_several if self.several else question
+        make(self.asked).__set_name__(owner, name)
+
+    def __get__(self, studies: object, owner: type[Any]) -> Callable[P, Answer_co]:
+        raise NotImplementedError  # for type checkers: `name_in` leaves the method itself
+
+
+def study_of_several(
+    asked: Callable[Concatenate[tuple[str, ...], ...], Answers[Answer_co]],
+) -> study[..., Answer_co]:
+    """The same, where the record's first field takes any number of values."""
+    return study(asked, several=True)

@@ -1,0 +1,142 @@
+"""A new study is a folder and a line, a new option a field: command, call and page have it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from factories import make_family
+
+import deltadex
+
+ROOT = Path(deltadex.__file__).parent
+PACKAGE = ("*.py", "*.pyi", "*.json", "*.sql", "*.html", "*.js", "*.css", "*.svg", "py.typed")
+WALK = ROOT / "docs" / "architecture.md"
+TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
+
+SEED = '    seed: int = seed_option("tokens, fresh weights, scrambled words and the bootstrap")\n'
+RESAMPLES = f"""    resamples: int = option(default=1000, least=1, help="Resamples of the texts.")
+{SEED}"""
+USED = "seed=self.seed),\n"
+"""An option of `geometry`: where it is declared, and where it is used."""
+
+ASKED = """
+import json
+
+from click.testing import CliRunner
+
+import deltadex as dx
+from deltadex.cli import main
+
+def run(*arguments):
+    done = CliRunner(env={"DELTADEX_DB": "c.duckdb"}).invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+def document(*arguments):
+    return json.loads(run(*arguments, "--json"))
+
+run("index", "base", "models")
+texts = ("--texts", "texts.txt")
+with dx.open("c.duckdb") as db:
+    print(json.dumps({
+        "by_command": document("lengths", "a-0", *texts, "--power", "1", "-o", "l.html"),
+        "by_call": db.studies.lengths("a-0", texts="texts.txt", power=1).to_json(),
+        "shown": run("lengths", "a-0", *texts),
+        "help": run("lengths", "--help"),
+        "listed": run("--help"),
+        "docstring": db.studies.lengths.__doc__,
+        "stored": db.sql("SELECT settings FROM studies WHERE study = 'lengths'")[0]["settings"],
+        "resamples": document("geometry", "a-0", *texts, "--resamples", "7")["options"],
+        "by_default": db.studies.geometry("a-0", texts="texts.txt").to_json()["options"],
+        "of_geometry": run("geometry", "--help"),
+    }))
+"""
+
+pytestmark = pytest.mark.skipif(not WALK.exists(), reason="not run from a checkout")
+
+
+def replace_once(file, old, new):
+    text = file.read_text("utf-8")
+    assert text.count(old) == 1, (file, old)
+    file.write_text(text.replace(old, new), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A family beside a copy of the package, which has the study of docs/architecture.md."""
+    folder = tmp_path_factory.mktemp("copy")
+    package = folder / "deltadex"
+    for pattern in PACKAGE:
+        for file in ROOT.rglob(pattern):
+            place = file.relative_to(ROOT)
+            if place.parts[0] not in ("tests", "benchmarks", "docs") and place.parts[0][0] != ".":
+                (package / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, package / place)
+    study, line = re.findall(r"^```python\n(.*?)^```", WALK.read_text("utf-8"), re.M | re.S)
+    assert len(study.splitlines()) <= 60
+    (package / "study" / "lengths").mkdir()
+    (package / "study" / "lengths" / "lengths.py").write_text(study, "utf-8")
+    ranks = "    from .rank.rank import rank\n"
+    replace_once(package / "study" / "registry.pyi", ranks, line + ranks)
+    geometry = package / "study" / "geometry" / "geometry.py"
+    replace_once(geometry, SEED, RESAMPLES)
+    replace_once(geometry, USED, "seed=self.seed, resamples=self.resamples),\n")
+    make_family(folder)
+    (folder / "texts.txt").write_text("\n".join(TEXTS))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(folder):
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_command_and_call_measure_the_same(answers):
+    by_command, by_call = answers["by_command"], answers["by_call"]
+
+    assert by_command.pop("picture") == "l.html"
+    assert by_command == by_call
+    assert [row["layer"] for row in by_call["layers"]] == [0, 1, 2]
+    assert by_call["tokens"] == 24 * 11
+    assert (by_call["broken_rows"], by_call["base_notes"]) == ([], [])
+
+
+def test_screen_and_page_have_its_section(answers, folder):
+    assert "mean length over 264 tokens" in answers["shown"]
+    page = (folder / "l.html").read_text("utf-8")
+    assert "<h2>mean length over 264 tokens</h2><table>" in page
+    assert page.count("<svg") == 2
+
+
+def test_help_and_docstring_are_those_of_its_record(answers):
+    assert "lengths " in answers["listed"]
+    for says in (answers["help"], answers["docstring"]):
+        assert "Measure how long hidden states are, by layer." in says
+        assert "Power of the norm." in says
+    assert "deltadex lengths ./my-run --texts reviews.csv -o lengths.png" in answers["help"]
+
+
+def test_it_is_stored_under_the_options_that_decide_it(answers):
+    settings = json.loads(answers["stored"])
+
+    assert sorted(settings) == ["max_tokens", "power", "texts", "version"]
+    assert (settings["max_tokens"], settings["version"]) == (128, 1)
+
+
+def test_an_option_of_geometry_is_a_field_and_its_use(answers):
+    assert answers["resamples"]["resamples"] == 7
+    assert answers["by_default"]["resamples"] == 1000
+    assert "Resamples of the texts." in answers["of_geometry"]
