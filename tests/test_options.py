@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from deltadex.cli import main
 from deltadex.commands import GROUPS
-from deltadex.database import Add, Cluster, Database, FindSimilar, FindTrainedOn, Opened
-from deltadex.database.studies import Studies
+from deltadex.database import Add, Cluster, Database, FindSimilar, FindTrainedOn
 from deltadex.errors import RequestError
 from deltadex.options import Question, argument, option, options_of, question, record
 from deltadex.terminal.options import takes
@@ -120,10 +119,9 @@ def test_a_request_has_no_parameter_that_only_this_machine_may_give():
 
 def test_the_face_is_short_and_former_names_lead_to_its_parts():
     names = {name for name in dir(Database) if not name.startswith("_")}
-    studies = {name for name in dir(Studies) if not name.startswith("_")} - set(dir(Opened))
     db = Database.__new__(Database)
 
-    assert len(names - studies) <= 30
+    assert len(names) <= 30
     assert db.find_trained_on.__func__ is type(db.data).find_models
     assert db.detach.__func__ is type(db.attached).remove
     with pytest.raises(AttributeError, match="find_nothing"):
