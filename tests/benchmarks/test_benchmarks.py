@@ -634,6 +634,7 @@ def quick_unless_tested_elsewhere() -> list[Any]:
     return [pytest.param(n, marks=[pytest.mark.slow] if n in slow else []) for n in TOYS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick_unless_tested_elsewhere())
 def test_a_toy_run_prints_what_the_docs_publish(name, folder):
     check_toy(TOYS[name], folder)

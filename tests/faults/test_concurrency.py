@@ -79,6 +79,7 @@ def family(tmp_path_factory):
     return make_family(tmp_path_factory.mktemp("family"), pairs=("a", "b", "c"), runs=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folders", [pytest.param("the same", marks=pytest.mark.slow), "other"])
 def test_two_indexers_at_once_leave_what_one_after_the_other_leaves(family, tmp_path, folders):
     base, labels = family.parent / "base", family / "labels.csv"
@@ -226,6 +227,7 @@ STARTED, UNTIL = 20, 40
 REWRITTEN = {f"m{number:03}" for number in range(0, STARTED, 4)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_added", [40, pytest.param(100, marks=pytest.mark.slow)])
 def test_eight_readers_see_whole_moments_while_many_models_are_written(tmp_path, n_added):
     path, ended, failures, answers = tmp_path / "c.duckdb", threading.Event(), [], []

@@ -12,7 +12,10 @@ def undisturbed(watching, family, memory):
     return whole_run(watching, family, SMALL, memory / "undisturbed")
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n == "ENOSPC" else pytest.mark.slow) for n in ERRORS],
+)
 def test_a_failing_call_ends_a_command_in_one_line_and_loses_nothing(
     watching, family, undisturbed, memory, name, record_property
 ):

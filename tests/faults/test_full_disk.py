@@ -11,6 +11,7 @@ from deltadex.search import StoredQuery, find_similar, prepare_search
 from deltadex.store import Catalog
 
 INDEX = next(task for task in TASKS if task.name == "index")
+SLOW = pytest.mark.slow
 
 
 @contextmanager
@@ -25,7 +26,9 @@ def _small_disk(folder, size):
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("size", ["64k", "200k", "400k"])
+@pytest.mark.parametrize(
+    "size", [pytest.param("64k", marks=SLOW), "200k", pytest.param("400k", marks=SLOW)]
+)
 def test_a_full_disk_ends_the_run_in_one_line_and_it_continues(nursery, prepared, tmp_path, size):
     expected = undisturbed(nursery, prepared, INDEX, tmp_path / "undisturbed")
     disk = tmp_path / "disk"

@@ -19,7 +19,16 @@ def seed(record_property):
     return seed
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+QUICK = ("index", "index as guest", "add")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(task, id=task.name, marks=[] if task.name in QUICK else pytest.mark.slow)
+        for task in TASKS
+    ],
+)
 def test_a_killed_command_loses_nothing_and_goes_on(task, nursery, prepared, tmp_path, seed):
     expected = undisturbed(nursery, prepared, task, tmp_path / "undisturbed")
     share = random.Random(seed).random()

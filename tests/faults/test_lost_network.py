@@ -69,7 +69,7 @@ def _vectors(catalog):
     return dict(zip(ids, vectors, strict=True))
 
 
-@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("workers", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_network_lost_in_the_middle_keeps_what_is_there_and_the_rest_comes_later(
     families, tmp_path, workers
 ):

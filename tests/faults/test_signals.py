@@ -10,6 +10,7 @@ WORDS = {signal.SIGINT: "Interrupted", signal.SIGTERM: "Terminated"}
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 LONGEST_S = 30.0
 PHASES = ("opening", "migrating", "reading", "committing", "closing")
+QUICK = (("reading", signal.SIGINT), ("committing", signal.SIGTERM))
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +28,9 @@ def _wait_until_at(phase, db, process):
 @pytest.mark.parametrize(
     ("phase", "number"),
     [
-        *((phase, signal.SIGINT) for phase in PHASES),
-        ("committing", signal.SIGTERM),
-        *(
-            pytest.param(phase, signal.SIGTERM, marks=pytest.mark.slow)
-            for phase in PHASES
-            if phase != "committing"
-        ),
+        pytest.param(phase, number, marks=[] if (phase, number) in QUICK else pytest.mark.slow)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        for phase in PHASES
     ],
 )
 def test_a_signal_ends_the_run_in_one_line_and_it_continues(

@@ -49,7 +49,7 @@ def label(text: str) -> str | None:
         card("a: " + "1:" * 190_000 + "1\n"),
         card('a: !!int "' + "1:" * 190_000 + '1"\n'),
         card("a: " + "9" * 390_000 + "\n"),
-        card("a: [" + "1," * 190_000 + "]\n"),
+        pytest.param(card("a: [" + "1," * 190_000 + "]\n"), marks=pytest.mark.slow),
         "---" + "\n" * 390_000,
         "---\n" + "--- \n- " * 60_000,
         "fine-tuned version of" + " on the on the a(" * 23_000,

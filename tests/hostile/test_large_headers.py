@@ -119,7 +119,10 @@ def test_headers_are_read_checked_and_placed_in_linear_time(kind: str) -> None:
     "config",
     [
         lambda n: {"lora_alpha": 8, "r": 1},
-        lambda n: {"lora_alpha": 8, "target_modules": [f"m{i}" for i in range(n)]},
+        pytest.param(
+            lambda n: {"lora_alpha": 8, "target_modules": [f"m{i}" for i in range(n)]},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["plain", "targets"],
 )

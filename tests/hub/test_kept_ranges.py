@@ -224,7 +224,10 @@ def test_what_is_kept_is_used_only_by_who_may_read_the_base(family, folder, tmp_
     family.behave()
 
 
-def test_whole_reads_neither_use_nor_keep_ranges(family, folder, tmp_path):
+@pytest.mark.slow
+def test_whole_reads_neither_use_nor_keep_ranges(
+    family: StandInHub, folder: Path, tmp_path: Path
+) -> None:
     family.behave()
     whole = index(family, tmp_path / "1", "--verify")
     assert kept(folder) == []

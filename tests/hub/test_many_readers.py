@@ -68,8 +68,10 @@ def test_copies_name_their_original_and_adapters_are_read_with_their_config(alon
     assert norms["org/louder"] == pytest.approx([2 * n for n in norms["org/adapter"]], rel=1e-5)
 
 
-@pytest.mark.parametrize("workers", ["1", "4"])
-def test_shares_of_machines_give_the_catalog_of_one_process(hub, alone, tmp_path, workers):
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "4"])
+def test_shares_of_machines_give_the_catalog_of_one_process(
+    hub: StandInHub, alone: Path, tmp_path: Path, workers: str
+) -> None:
     parts = str(tmp_path / "parts")
     for share in ("1/2", "2/2"):
         ask(tmp_path / "none", *INDEX, "--parts", parts, "--share", share, "--workers", workers)

@@ -17,6 +17,7 @@ from hub_standin import Fault, StandInHub
 from deltadex.cli import main
 
 INDEX = ("index", "org/base", "--hub", "--workers", "2")
+SLOW = pytest.mark.slow
 VERIFIED = dict.fromkeys(MEMBERS, "sha256")
 
 
@@ -55,8 +56,12 @@ def verified(folder: Path) -> dict[str, str | None]:
 OWN_FILES = [(f"org/{form}", file) for form, file in WEIGHTS.items()]
 
 
-@pytest.mark.parametrize("place", [9, 5_000, -1])
-def test_a_changed_byte_anywhere_is_read_again(hub, undisturbed, tmp_path, place):
+@pytest.mark.parametrize(
+    "place", [pytest.param(9, marks=SLOW), 5_000, pytest.param(-1, marks=SLOW)]
+)
+def test_a_changed_byte_anywhere_is_read_again(
+    hub: StandInHub, undisturbed: Run, tmp_path: Path, place: int
+) -> None:
     hub.behave()
     for nth in (1, 2):
         hub.faults += flips(hub, OWN_FILES[nth - 1 :: 2], nth=nth, after=place)
@@ -96,7 +101,10 @@ def test_a_changed_byte_of_the_base_spoils_no_model(hub, undisturbed, tmp_path, 
     assert all(done.vectors[id] == undisturbed.vectors[id] for id in done.vectors)
 
 
-def test_a_budget_leaves_models_unverified_until_they_are_read_whole(hub, tmp_path):
+@pytest.mark.slow
+def test_a_budget_leaves_models_unverified_until_they_are_read_whole(
+    hub: StandInHub, tmp_path: Path
+) -> None:
     hub.behave()
     budget = (*INDEX, "--budget", "10%")
     by_rows = run(tmp_path, *budget)
@@ -122,7 +130,10 @@ def test_a_budget_leaves_models_unverified_until_they_are_read_whole(hub, tmp_pa
     assert third.vectors == by_rows.vectors
 
 
-def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(hub, tmp_path):
+@pytest.mark.slow
+def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(
+    hub: StandInHub, tmp_path: Path
+) -> None:
     hub.behave()
     budget = (*INDEX, "--budget", "10%")
     before = run(tmp_path, *budget)

@@ -170,7 +170,7 @@ def test_one_more_model_is_read_as_its_family_was(tmp_path, catalog):
     assert indexed.bytes_read < 0.5 * indexed.model.bytes_total
 
 
-@pytest.mark.parametrize("form", ["safetensors", "bin"])
+@pytest.mark.parametrize("form", ["safetensors", pytest.param("bin", marks=pytest.mark.slow)])
 def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path, form):
     torch.manual_seed(0)
     base = BertModel(

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ANSWERS = Path(__file__).parent / "answers.py"
 
@@ -36,6 +37,7 @@ SCORES = 1e-12
 """BLAS adds up long rows in as many parts as it has threads: scores differ in float64 rounding."""
 
 
+@pytest.mark.slow
 def test_any_number_of_threads_gives_the_same_bits(tmp_path):
     for threads in (1, 3):
         run(str(ANSWERS), str(tmp_path / f"{threads}.npz"), threads=threads)

@@ -69,6 +69,7 @@ def test_an_attached_copy_of_a_query_counts_in_no_rate(empty):
         assert [h[key] for h in others] == pytest.approx([h[key] for h in by_id], abs=tolerance)
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 40))
 def test_the_best_of_an_index_are_those_of_brute_force(tmp_path_factory, seed, n):

@@ -29,6 +29,7 @@ def published_ids(folder):
     return {row["id"] for row in published_rows(folder)}
 
 
+@pytest.mark.slow
 @settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 1000), n=st.integers(1, 12))
 def test_the_order_of_the_models_changes_nothing(tmp_path_factory, seed, n):
@@ -107,6 +108,7 @@ def test_many_small_parts_are_put_together(tmp_path, monkeypatch):
     assert published_ids(folder) == set(family(5))
 
 
+@pytest.mark.slow
 @settings(max_examples=2, deadline=None)
 @given(
     steps=st.lists(st.tuples(st.sets(st.integers(0, 5)), st.integers(0, 2)), min_size=1, max_size=2)

@@ -58,8 +58,14 @@ def test_equal_models_stand_on_one_spot(method, n):
     assert made.method == "pca"
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("size", [8, 50])
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [
+        pytest.param(m, n, marks=pytest.mark.slow if (m, n) == ("umap", 8) else [])
+        for n in (8, 50)
+        for m in METHODS
+    ],
+)
 @pytest.mark.usefixtures("few_pairs")
 def test_clusters_stay_together(method, size):
     coordinates = placed(make_clusters(size=size), method).coordinates

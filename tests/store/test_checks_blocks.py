@@ -77,6 +77,7 @@ def test_damage_of_any_block_in_use_is_found(db):
         assert troubles(look(db, repairs=False)), block
 
 
+@pytest.mark.slow
 def test_damaged_indexes_are_made_again_and_lookups_answer_as_before(db, monkeypatch):
     used, of_tables, size = blocks_of(db)
     rng, whole, n_repaired = np.random.default_rng(1), db.read_bytes(), 0

@@ -74,6 +74,7 @@ def _outcome(number, how):
 WAYS = ["sketch", "other recipe", "labelled", "gated", "offline"]
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.lists(_facts(WAYS), min_size=3, max_size=3))
 def test_the_order_of_machines_does_not_matter(machines):
@@ -147,6 +148,7 @@ def test_models_get_what_they_lack(a, b):
         assert np.array_equal(catalog.family("base", RECIPE).by_id(["x"])[1][0], unit(1, 8))
 
 
+@pytest.mark.slow
 def test_an_index_that_is_there_finds_models_that_got_a_vector(a, b):
     numbers = range(90)
     write(a, *(indexed(f"m{n:03}", seed=n, recipe=RECIPE if n % 3 else OTHER) for n in numbers))

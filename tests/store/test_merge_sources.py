@@ -179,6 +179,7 @@ def test_a_vector_that_is_not_of_unit_length_is_left_out(a, b, value):
         assert catalog.models() == []
 
 
+@pytest.mark.slow
 def test_a_source_damaged_in_the_middle_is_the_one_that_is_named(a, b):
     write(b, *(indexed(f"m{n:03}", seed=n, notes=("x" * 500,)) for n in range(300)))
     whole = b.read_bytes()

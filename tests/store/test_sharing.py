@@ -97,6 +97,7 @@ def test_what_a_guest_writes_is_seen_by_the_holder_and_stays(path):
         assert len(catalog.slots(catalog.model("guest", "base").key)) == len(indexed("guest").slots)
 
 
+@pytest.mark.slow
 def test_several_writers_at_once_leave_every_model_once(path):
     code = """
     with Catalog.open(path) as catalog:
@@ -397,6 +398,7 @@ def test_nobody_is_let_in_without_the_key(path, held):
         RemoteSession(forged)
 
 
+@pytest.mark.slow
 def test_a_stranger_at_the_port_is_not_taken_for_the_holder(path):
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         note = HolderFile(

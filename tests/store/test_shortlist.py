@@ -62,6 +62,7 @@ def _agree(catalog, number, k=5, allowed=None):
     return len({id for id, _ in found} & {id for id, _ in exact}) / k
 
 
+@pytest.mark.slow
 def test_a_large_family_is_answered_from_a_shortlist(catalog):
     _fill(catalog, 0, 240)
 
@@ -78,6 +79,7 @@ def test_a_filter_leaves_what_it_allows(catalog):
     assert _agree(catalog, 24, k=5, allowed=allowed) == 1.0
 
 
+@pytest.mark.slow
 def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
     _fill(catalog, 0, 120)
     _ = catalog.family("b", RECIPE).index

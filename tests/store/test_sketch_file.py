@@ -241,6 +241,7 @@ def test_a_full_disk_leaves_the_catalog_to_be_read(catalog, monkeypatch):
     assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
+@pytest.mark.slow
 def test_threads_read_while_the_file_grows(catalog):
     _view(catalog).write_sketch_file()
     keys = _keys(catalog)

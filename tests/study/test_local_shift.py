@@ -15,6 +15,8 @@ from tiny_networks import (
 
 from deltadex.study.components import components_study
 
+pytestmark = pytest.mark.slow
+
 TEXTS = make_texts(6, 9)
 ZERO = 1e-6
 

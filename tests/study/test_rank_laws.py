@@ -19,6 +19,8 @@ from deltadex.study.rank.law_fit import Curve, fit_law
 from deltadex.study.rank.laws import FLATTEST_RATE, LAW_NAMED, LAWS
 from deltadex.study.rank.rank_report import LawChoice
 
+pytestmark = pytest.mark.slow
+
 PLANTED = {
     "linear": (50.0, -30.0),
     "quarter ellipse": (10.0, 40.0),

@@ -8,6 +8,8 @@ from test_page_map import DRAWN, click_model
 
 from deltadex.pictures.maps import MapNeighbour, Neighbourhoods, write_page
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def large():

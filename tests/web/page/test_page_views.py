@@ -210,7 +210,7 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(visit, address):
     assert page.locator("#categories button").first.is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_in_any_view(page_of, address, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = page_of(scheme)

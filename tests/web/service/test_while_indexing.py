@@ -53,6 +53,7 @@ def wait_until_ready(address):
     raise AssertionError("never ready")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_added", [SOME, pytest.param(ADDED, marks=pytest.mark.slow)])
 def test_search_answers_while_many_models_are_added(family, tmp_path, n_added):
     base, first, later = family
