@@ -1,7 +1,5 @@
 """What no test may share with the user, or with another test."""
 
-from __future__ import annotations
-
 import logging
 import os
 
@@ -12,7 +10,7 @@ os.environ["DELTADEX_CACHE"] = ""
 
 
 @pytest.fixture(autouse=True)
-def log_level() -> None:
+def log_level():
     """A command sets the level of its process, also one that a shared fixture ran before."""
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger("deltadex").setLevel(logging.NOTSET)

@@ -1,11 +1,8 @@
 """The same rows as files of every format that a data set comes in."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json
-from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -78,7 +75,7 @@ def write_gz(write):
     return write_and_pack
 
 
-def save_to_disk(folder: Path, rows, metadata=None):
+def save_to_disk(folder, rows, metadata=None):
     """As `datasets.Dataset.save_to_disk` lays a data set out, in two files."""
     folder.mkdir(parents=True)
     half = len(rows) // 2

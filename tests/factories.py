@@ -1,12 +1,8 @@
 """Tiny real checkpoints, made in milliseconds and equal for equal seeds."""
 
-from __future__ import annotations
-
 import json
 import random
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,15 +11,7 @@ from safetensors.torch import save_file
 Form = Literal["safetensors", "bin"]
 
 
-def make_checkpoint(
-    folder: Path,
-    tensors: Mapping[str, torch.Tensor],
-    *,
-    shards: int = 1,
-    form: Form = "safetensors",
-    config: Mapping[str, Any] | None = None,
-    order: Sequence[str] | None = None,
-) -> Path:
+def make_checkpoint(folder, tensors, *, shards=1, form="safetensors", config=None, order=None):
     """The folder, now a transformers folder that holds these tensors.
 
     Args:
@@ -38,7 +26,7 @@ def make_checkpoint(
     if shards == 1:
         write_weights(folder / f"{stem}.{form}", {n: tensors[n] for n in order or tensors})
         return folder
-    weight_map: dict[str, str] = {}
+    weight_map = {}
     for i in range(shards):
         file = f"{stem}-{i + 1:05d}-of-{shards:05d}.{form}"
         dealt = {name: tensors[name] for name in list(order or tensors)[i::shards]}
@@ -49,7 +37,7 @@ def make_checkpoint(
     return folder
 
 
-def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def write_weights(path, tensors):
     """Write one weight file in the form that its suffix names."""
     if path.suffix == ".safetensors":
         contiguous = {name: t.contiguous() for name, t in tensors.items()}
@@ -75,26 +63,26 @@ TOO_DEEP = (("model", "model", "model", "model"), ("weights",), ("model", "weigh
 """Keys under which none is looked for."""
 
 
-def nest(state: Mapping[str, torch.Tensor], keys: Sequence[str]) -> dict[str, Any]:
+def nest(state, keys):
     """The state dict under these keys, beside what trainers save."""
-    nested: dict[str, Any] = dict(state)
+    nested = dict(state)
     for key in reversed(keys):
         nested = {key: nested, "epoch": 3, "optimizer": {"state": {}}}
     return nested
 
 
 def make_bert(
-    folder: Path,
+    folder,
     *,
-    seed: int,
-    layers: int = 2,
-    width: int = 32,
-    dtype: torch.dtype = torch.float32,
-    base: Mapping[str, torch.Tensor] | None = None,
-    scale: float = 0.05,
-    rank: int | None = None,
-    shards: int = 1,
-) -> dict[str, torch.Tensor]:
+    seed,
+    layers=2,
+    width=32,
+    dtype=torch.float32,
+    base=None,
+    scale=0.05,
+    rank=None,
+    shards=1,
+):
     """The tensors of a tiny BERT that transformers instantiated and saved in `folder`.
 
     Given a base's tensors it is a fine-tune of that base: the same model with a random
@@ -128,7 +116,7 @@ def make_bert(
     return stored
 
 
-def make_readable(folder: Path) -> Path:
+def make_readable(folder):
     """A base of `make_bert` that now reads texts, with a token for each letter."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -148,7 +136,7 @@ def make_readable(folder: Path) -> Path:
     return folder
 
 
-def write_labelled_texts(path: Path, *, seed: int, n: int = 24) -> Path:
+def write_labelled_texts(path, *, seed, n=24):
     """A table of random words with two classes, which begin with different letters."""
     rng = np.random.default_rng(seed)
     lines = ["text,label"]
@@ -159,13 +147,7 @@ def write_labelled_texts(path: Path, *, seed: int, n: int = 24) -> Path:
     return path
 
 
-def finetune(
-    base: Mapping[str, torch.Tensor],
-    *,
-    seed: int,
-    scale: float = 0.05,
-    rank: int | None = None,
-) -> dict[str, torch.Tensor]:
+def finetune(base, *, seed, scale=0.05, rank=None):
     """The base's tensors with a random update on every layer matrix, in the base's dtype.
 
     A layer matrix is a 2-D tensor under a numbered module.
@@ -179,13 +161,7 @@ def finetune(
     }
 
 
-def random_update(
-    weight: torch.Tensor,
-    generator: torch.Generator,
-    *,
-    scale: float,
-    rank: int | None = None,
-) -> torch.Tensor:
+def random_update(weight, generator, *, scale, rank=None):
     """A random ΔW of Frobenius norm `scale` × |W|, in the weight's dtype."""
     rows, cols = weight.shape
     if rank is None:
@@ -197,12 +173,12 @@ def random_update(
     return (update * (size / torch.linalg.vector_norm(update))).to(weight.dtype)
 
 
-def is_layer_matrix(name: str, tensor: torch.Tensor) -> bool:
+def is_layer_matrix(name, tensor):
     """Whether it is a 2-D tensor under a numbered module."""
     return tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
 
 
-def make_family(folder: Path, *, pairs: Sequence[str] = ("a", "b"), runs: int = 2) -> Path:
+def make_family(folder, *, pairs=("a", "b"), runs=2):
     """`folder/base` and `folder/models/PAIR-RUN`: runs of a pair share most of their update.
 
     Returns the models' folder, with a labels.csv that names each pair as a dataset.
@@ -224,7 +200,7 @@ def make_family(folder: Path, *, pairs: Sequence[str] = ("a", "b"), runs: int = 
 WORDS = ("good", "bad", "film", "plot", "play", "team", "rain", "wind", "the")
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder):
     """A tokenizer for `make_bert` in its folder: token ids as words, and nine words of text."""
     import tokenizers
     import transformers
@@ -247,7 +223,7 @@ def save_tokenizer(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def write_reviews(path: Path, *, n: int = 24) -> Path:
+def write_reviews(path, *, n=24):
     """A csv of `n` texts in the words of `save_tokenizer`, with labels of two classes."""
     draw = random.Random(0)
     rows = ["text,label"]

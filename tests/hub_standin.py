@@ -91,7 +91,7 @@ class StandInHub:
         bytes_per_second: Of every connection to the storage; None = as fast as it goes.
     """
 
-    def __init__(self, *, page_size: int = 100) -> None:
+    def __init__(self, *, page_size=100):
         self.page_size = page_size
         self.repos: dict[str, Repo] = {}
         self.datasets: dict[str, Repo] = {}
@@ -114,30 +114,22 @@ class StandInHub:
         self._servers = {where: serve(self, where) for where in ("hub", "cdn", "stranger")}
 
     @property
-    def endpoint(self) -> str:
+    def endpoint(self):
         return self.address("hub")
 
-    def address(self, where: str) -> str:
+    def address(self, where):
         return f"http://127.0.0.1:{self._servers[where].server_address[1]}"
 
-    def __enter__(self) -> StandInHub:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.closing.set()
         for server in self._servers.values():
             server.shutdown()
             server.server_close()
 
-    def add(
-        self,
-        id: str,
-        files: dict[str, bytes] | None = None,
-        *,
-        parents: tuple[str, ...] = (),
-        relation: str = "finetune",
-        **fields: Any,
-    ) -> Repo:
+    def add(self, id, files=None, *, parents=(), relation="finetune", **fields):
         """A repository whose tags name its parents as the Hub would."""
         files = files or {}
         digest = hashlib.sha256(id.encode())
@@ -154,7 +146,7 @@ class StandInHub:
         self.repos[id] = repo
         return repo
 
-    def children(self, id: str) -> dict[str, int]:
+    def children(self, id):
         """How many models name this one as their base, by relation."""
         return {
             relation: sum(
@@ -163,12 +155,12 @@ class StandInHub:
             for relation in ("adapter", "merge", "quantized", "finetune")
         }
 
-    def add_dataset(self, id: str) -> Repo:
+    def add_dataset(self, id):
         """A data set, empty where it is new."""
         empty = Repo(id=id, sha=hashlib.sha1(id.encode()).hexdigest(), files={}, fields={})
         return self.datasets.setdefault(id, empty)
 
-    def behave(self) -> None:
+    def behave(self):
         """No faults, and nothing remembered of earlier requests."""
         with self._lock:
             self.faults, self.log = [], []
@@ -177,27 +169,25 @@ class StandInHub:
         self.closing.set()
         self.closing = threading.Event()
 
-    def record(
-        self, where: str, method: str, path: str, query: str, headers: dict[str, str]
-    ) -> Request:
+    def record(self, where, method, path, query, headers):
         """A new entry of the log."""
         request = Request(where=where, method=method, path=path, query=query, headers=headers)
         self.log.append(request)
         return request
 
-    def sign(self, digest: str) -> str:
+    def sign(self, digest):
         """A fresh signed address of a stored file."""
         with self._lock:
             self._serial += 1
             return f"{self.address('cdn')}/store/{digest}?Signature=SECRET{self._serial}&Expires=1"
 
-    def use(self, signature: str) -> bool:
+    def use(self, signature):
         """Count a use of a signature; False once it has expired."""
         with self._lock:
             self._uses[signature] = self._uses.get(signature, 0) + 1
             return self.signature_uses is None or self._uses[signature] <= self.signature_uses
 
-    def fault_for(self, where: str, method: str, path: str, query: str = "") -> Fault | None:
+    def fault_for(self, where, method, path, query=""):
         """The first fault whose turn this request is."""
         with self._lock:
             for i, fault in enumerate(self.faults):
@@ -210,7 +200,7 @@ class StandInHub:
                     return fault
         return None
 
-    def content(self, digest: str) -> bytes | None:
+    def content(self, digest):
         """A stored file by its SHA-256."""
         for repo in (*self.repos.values(), *self.datasets.values()):
             for content in repo.files.values():
@@ -218,9 +208,9 @@ class StandInHub:
                     return content
         return None
 
-    def wire_bytes(self, where: str | None = None) -> int:
+    def wire_bytes(self, where=None):
         """Bytes of all bodies that went out."""
         return sum(r.body_bytes for r in self.log if where in (None, r.where))
 
-    def requests(self, where: str, method: str | None = None) -> list[Request]:
+    def requests(self, where, method=None):
         return [r for r in self.log if r.where == where and method in (None, r.method)]

@@ -8,13 +8,13 @@ import re
 import socket
 import threading
 from http.server import ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from hub_standin_datasets import Datasets
 
 if TYPE_CHECKING:
-    from hub_standin import Fault, Repo, Request, StandInHub
+    from hub_standin import Fault, Request
 
 NAMES = """author cardData config createdAt disabled downloads downloadsAllTime gated gguf
 lastModified library_name likes mask_token model-index pipeline_tag private safetensors sha
@@ -22,7 +22,7 @@ siblings spaces tags transformersInfo trendingScore widgetData"""
 LIST_PROPERTIES = frozenset(NAMES.split())
 
 
-def serve(hub: StandInHub, where: str) -> ThreadingHTTPServer:
+def serve(hub, where):
     handler = type("Handler", (_Handler,), {"hub": hub, "where": where})
     server = _Server(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -33,7 +33,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request, client_address):
         """Clients that hang up are what many tests are about."""
 
 
@@ -41,20 +41,20 @@ class _Handler(Datasets):
     where: str
     protocol_version = "HTTP/1.1"
 
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         pass
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self._answer()
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self._answer()
 
-    def _begin(self) -> None:
+    def _begin(self):
         """Note a request, and the fault whose turn it is."""
         split = urlsplit(self.path)
         self.path_only = unquote(split.path)
@@ -67,7 +67,7 @@ class _Handler(Datasets):
             self.where, self.command, self.path_only, split.query
         )
 
-    def _answer(self) -> None:
+    def _answer(self):
         self._begin()
         try:
             if self._answer_with_fault():
@@ -83,7 +83,7 @@ class _Handler(Datasets):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    def _answer_with_fault(self) -> bool:
+    def _answer_with_fault(self):
         """Answer at once for faults that need no content."""
         fault = self.fault
         if fault is None:
@@ -105,7 +105,7 @@ class _Handler(Datasets):
             return False
         return True
 
-    def _hub(self) -> None:
+    def _hub(self):
         path = self.path_only
         if self.answer_dataset():
             return
@@ -122,7 +122,7 @@ class _Handler(Datasets):
         else:
             self._refuse(404, "EntryNotFound")
 
-    def _list(self) -> None:
+    def _list(self):
         asked = set(self.query.get("expand", []))
         counted = {"childrenModelCount"} if self.hub.counts_children else set()
         if bad := (asked - LIST_PROPERTIES - counted) | (asked & self.hub.refused_properties):
@@ -136,7 +136,7 @@ class _Handler(Datasets):
                 location = f"{self.hub.endpoint}/api/models?{query}&{rest}"
                 self._send(307, {"Location": location}, b"")
                 return
-        found: list[Any] = [
+        found = [
             self._entry(repo, asked)
             for repo in self.hub.repos.values()
             if all(tag in repo.fields["tags"] for tag in wanted)
@@ -157,7 +157,7 @@ class _Handler(Datasets):
             headers["Link"] = f'<{url}>; rel="next"'
         self._json(found[at : at + size], headers=headers)
 
-    def _entry(self, repo: Repo, asked: set[str]) -> dict[str, Any]:
+    def _entry(self, repo, asked):
         everything = {
             **repo.fields,
             "sha": repo.sha,
@@ -169,7 +169,7 @@ class _Handler(Datasets):
             k: v for k, v in everything.items() if k in asked or not asked or k == "createdAt"
         }
 
-    def _describe(self, id: str, revision: str | None) -> None:
+    def _describe(self, id, revision):
         if id in self.hub.renamed:
             location = f"{self.hub.endpoint}/api/models/{self.hub.renamed[id]}"
             self._send(307, {"Location": location}, b"")
@@ -182,7 +182,7 @@ class _Handler(Datasets):
             return
         self._json(self._entry(repo, set()))
 
-    def _repo(self, id: str) -> Repo | None:
+    def _repo(self, id):
         """The repository, or None after a refusal was sent."""
         repo = self.hub.repos.get(id)
         known = self.headers.get("Authorization", "")
@@ -195,7 +195,7 @@ class _Handler(Datasets):
             return None
         return repo
 
-    def _resolve(self, id: str, revision: str, name: str) -> None:
+    def _resolve(self, id, revision, name):
         repo = self._repo(id)
         if repo is None:
             return
@@ -227,7 +227,7 @@ class _Handler(Datasets):
         }
         self._send(302, headers, b"")
 
-    def _small_file(self, repo: Repo, name: str) -> None:
+    def _small_file(self, repo, name):
         content = repo.files[name]
         etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
         headers = {
@@ -238,7 +238,7 @@ class _Handler(Datasets):
         }
         self._content(content, headers)
 
-    def _storage(self, signature: str) -> None:
+    def _storage(self, signature):
         content = self.hub.content(self.path_only.rsplit("/", 1)[-1])
         if content is None or not self.hub.use(signature):
             self._send(403, {"Content-Type": "application/xml"}, b"<Error>AccessDenied</Error>")
@@ -246,7 +246,7 @@ class _Handler(Datasets):
         etag = "other" if self._is_fault("etag") else "store-" + self.path_only[-8:]
         self._content(content, {"ETag": f'"{etag}"', "Content-Type": "binary/octet-stream"})
 
-    def _content(self, content: bytes, headers: dict[str, str]) -> None:
+    def _content(self, content, headers):
         """A file or a range of it, with whatever the fault does to it."""
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         if self.fault is not None and self.fault.kind == "flip":
@@ -265,7 +265,7 @@ class _Handler(Datasets):
         headers = {**headers, "Content-Range": f"bytes {begin + shift}-{end - 1 + shift}/{total}"}
         self._send(206, headers, content[begin:end])
 
-    def _flipped(self, content: bytes, asked: re.Match[str] | None, place: int) -> bytes:
+    def _flipped(self, content, asked, place):
         """The content with one bit of the answer's part of it changed."""
         begin, end = (int(asked[1]), int(asked[2]) + 1) if asked else (0, len(content))
         end = min(end, len(content))
@@ -274,14 +274,12 @@ class _Handler(Datasets):
             changed[begin + place % (end - begin)] ^= 1
         return bytes(changed)
 
-    def _is_fault(self, kind: str) -> bool:
+    def _is_fault(self, kind):
         return self.fault is not None and self.fault.kind == kind
 
-    def _refuse(self, status: int, code: str) -> None:
+    def _refuse(self, status, code):
         self._send(status, {"X-Error-Code": code, "X-Error-Message": code}, b"")
 
-    def _json(
-        self, value: object, *, status: int = 200, headers: dict[str, str] | None = None
-    ) -> None:
+    def _json(self, value, *, status=200, headers=None):
         body = json.dumps(value).encode()
         self._send(status, {"Content-Type": "application/json", **(headers or {})}, body)

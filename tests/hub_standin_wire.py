@@ -27,7 +27,7 @@ class Wire(BaseHTTPRequestHandler):
         {"stall", "lost", "garbage", "continue", "drip-headers", "endless-headers"}
     )
 
-    def _do_not_answer(self, kind: str) -> None:
+    def _do_not_answer(self, kind):
         """Everything but an answer."""
         self.close_connection = True
         wait = self.hub.closing.wait
@@ -49,7 +49,7 @@ class Wire(BaseHTTPRequestHandler):
             for i in range(1 << 20):
                 self.wfile.write(b"X-%d: a\r\n" % i)
 
-    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+    def _send(self, status, headers, body):
         """An answer: status line, headers, body."""
         self.request_log.status = status
         kind = self.fault.kind if self.fault else ""
@@ -81,7 +81,7 @@ class Wire(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self._send_body(body)
 
-    def _send_body(self, body: bytes) -> None:
+    def _send_body(self, body):
         fault = self.fault
         kind = fault.kind if fault else ""
         after = fault.after if fault else 0
@@ -106,7 +106,7 @@ class Wire(BaseHTTPRequestHandler):
         else:
             self._write(body)
 
-    def _write(self, body: bytes) -> None:
+    def _write(self, body):
         limit = self.hub.bytes_per_second if self.request_log.where == "cdn" else None
         for i in range(0, len(body), 1 << 16):
             piece = body[i : i + (1 << 16)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 from deltadex.indexer.checkpoint.bin_file import BinFile
-from deltadex.indexer.checkpoint.files import AT_HAND, ReadPlan
+from deltadex.indexer.checkpoint.files import AT_HAND
 
 
 class MemoryBytes:
@@ -14,27 +14,27 @@ class MemoryBytes:
     `ranges` are those that were read, in turn.
     """
 
-    def __init__(self, data: bytes, name: str, plan: ReadPlan = AT_HAND) -> None:
+    def __init__(self, data, name, plan=AT_HAND):
         self.name = name
         self.plan = plan
         self.size = self.bytes_fetched = len(data)
         self.ranges: list[tuple[int, int]] = []
         self._data = data
 
-    def read(self, start: int, stop: int) -> bytearray:
+    def read(self, start, stop):
         self.ranges.append((start, stop))
         return bytearray(self._data[start:stop])
 
-    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
+    def view(self, start, stop):
         return nullcontext(self.read(start, stop))
 
-    def verify(self) -> None:
+    def verify(self):
         return None
 
-    def close(self) -> None:
+    def close(self):
         self._data = b""
 
 
-def open_bin_bytes(data: bytes, file: str) -> BinFile:
+def open_bin_bytes(data, file):
     """A `.bin` in memory; all of it counts as read."""
     return BinFile(MemoryBytes(data, file))

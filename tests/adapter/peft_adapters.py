@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import peft
 import torch
@@ -18,9 +17,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers.pytorch_utils import Conv1D
 
-from deltadex.indexer.adapter import Adapter, read_adapter
-from deltadex.indexer.checkpoint import RowBlock, TensorRef, open_adapter_weights
-from deltadex.indexer.delta import Delta, DenseDelta
+from deltadex.indexer.adapter import read_adapter
+from deltadex.indexer.checkpoint import TensorRef, open_adapter_weights
+from deltadex.indexer.delta import DenseDelta
 
 DTYPES = {
     torch.float64: "F64",
@@ -53,7 +52,7 @@ GPT2 = {"vocab_size": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions"
 class MemoryCheckpoint:
     """A checkpoint over a dict."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, tensors):
         self._tensors = dict(tensors)
         self.bytes_total = self.bytes_read = 0
         self.reads: list[str] = []
@@ -69,28 +68,28 @@ class MemoryCheckpoint:
             for name, tensor in tensors.items()
         }
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name):
         self.reads.append(name)
         return self._tensors[name]
 
     concurrent = False
 
-    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+    def view(self, name):
         return nullcontext(self.read(name))
 
-    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+    def stream_rows(self, blocks):
         return ((b, self.read(b.tensor)[b.start : b.stop]) for b in blocks)
 
-    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    def stream(self, names):
         return ((name, self.read(name)) for name in names)
 
-    def verify(self) -> None:
+    def verify(self):
         return None
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
-def wrap(kind: str, config: peft.PeftConfig) -> Any:
+def wrap(kind, config):
     """A fresh tiny model with an untrained adapter."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -107,7 +106,7 @@ class Merged:
 
 
 @cache
-def _model(kind: str) -> Any:
+def _model(kind):
     torch.manual_seed(0)
     if kind == "bert":
         config = transformers.BertConfig(**LLAMA, max_position_embeddings=16, num_labels=3)
@@ -119,20 +118,14 @@ def _model(kind: str) -> Any:
     return transformers.T5ForConditionalGeneration(transformers.T5Config(**T5))
 
 
-def make_model(kind: str) -> Any:
+def make_model(kind):
     """A fresh tiny model with seeded weights: bert, gpt2, llama, t5."""
     return copy.deepcopy(_model(kind))
 
 
 def make_adapter(
-    kind: str,
-    config: peft.PeftConfig,
-    folder: Path,
-    *,
-    dtype: torch.dtype = torch.float32,
-    safe: bool = True,
-    prepare: Callable[[Any], None] = lambda model: None,
-) -> Merged:
+    kind, config, folder, *, dtype=torch.float32, safe=True, prepare=lambda model: None
+):
     """An adapter with random values, saved by PEFT, and what PEFT merges it to.
 
     Args:
@@ -156,7 +149,7 @@ def make_adapter(
     return Merged(folder, base, {n: u for n, u in updates.items() if bool(u.any())})
 
 
-def randomise(tuned: Any, dtype: torch.dtype = torch.float32) -> None:
+def randomise(tuned, dtype=torch.float32):
     """Values as after training: PEFT begins at an update of zero.
 
     Weights that are saved whole move by a tenth of themselves. A square one is read in the
@@ -173,7 +166,7 @@ def randomise(tuned: Any, dtype: torch.dtype = torch.float32) -> None:
         parameter.data = (start + noise).to(dtype).float()
 
 
-def matrices(model: Any) -> dict[str, torch.Tensor]:
+def matrices(model):
     """Copies of all weights of Linear and Conv1D modules, (out, in)."""
     weights = {}
     for name, module in model.named_modules():
@@ -184,18 +177,18 @@ def matrices(model: Any) -> dict[str, torch.Tensor]:
     return weights
 
 
-def read_folder(folder: Path) -> Adapter:
+def read_folder(folder):
     """The adapter as deltadex reads it."""
     config = json.loads((folder / "adapter_config.json").read_text())
     return read_adapter(open_adapter_weights(folder), config)
 
 
-def dense(delta: Delta) -> torch.Tensor:
+def dense(delta):
     """ΔW as one matrix."""
     return delta.matrix if isinstance(delta, DenseDelta) else delta.left @ delta.right
 
 
-def assert_same_updates(adapter: Adapter, merged: Merged, tolerance: float = 1e-5) -> None:
+def assert_same_updates(adapter, merged, tolerance=1e-5):
     """Every module's ΔW equals PEFT's, and no module is missing or too many."""
     assert {*adapter.modules, *adapter.full_values} == merged.updates.keys()
 

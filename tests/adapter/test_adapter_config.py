@@ -13,7 +13,7 @@ from peft.utils.other import get_pattern_key
 from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import REASONS, ModelError
-from deltadex.indexer.adapter import Adapter, read_adapter
+from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.adapter.config import read_config
 from deltadex.indexer.checkpoint import open_adapter_weights
 
@@ -22,11 +22,11 @@ TENSORS = {A: torch.eye(2, 4), B: torch.eye(5, 2)}
 SUPPORTED = {"LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3"}
 
 
-def adapter(config: dict[str, object] | None) -> Adapter:
+def adapter(config):
     return read_adapter(MemoryCheckpoint(TENSORS), config)
 
 
-def scale(config: dict[str, object] | None) -> float:
+def scale(config):
     return float(dense(adapter(config).delta("h.0.q", None))[0, 0])
 
 

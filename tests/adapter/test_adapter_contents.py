@@ -1,7 +1,5 @@
 """Tensor names of all spellings, and those that cannot be trusted."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given
@@ -16,7 +14,7 @@ PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"
 
 
-def pair(a: str, b: str) -> dict[str, torch.Tensor]:
+def pair(a, b):
     return {a: torch.ones(2, 4), b: torch.ones(5, 2)}
 
 
@@ -192,7 +190,7 @@ SHAPES = st.lists(st.integers(0, 3), max_size=4).map(tuple)
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.uint8])
 
 
-def outcome(tensors: dict[str, torch.Tensor], config: dict[str, object]) -> str:
+def outcome(tensors, config):
     """`read` if every delta has the shape that was announced; else the reason's code."""
     try:
         adapter = read_adapter(MemoryCheckpoint(tensors), config)

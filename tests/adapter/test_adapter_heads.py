@@ -1,9 +1,6 @@
 """Heads that an adapter changes beside layers: they never decide whether it is indexed."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import peft
 import pytest
@@ -19,14 +16,14 @@ from safetensors.torch import load_file, save_file
 
 from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.indexer.adapter import Adapter, read_adapter
+from deltadex.indexer.adapter import read_adapter
 from deltadex.store import Catalog
 
 HEAD = "base_model.model.classifier"
 LAYER = "base_model.model.bert.encoder.layer.0.attention.self.query"
 
 
-def adapted(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def adapted(folder):
     """An adapter with LoRA on a head that is also saved whole: its file, and each layer's ΔW.
 
     PEFT before 0.12 made LoRA of the head first, then a copy of that to be saved. It stored each
@@ -46,7 +43,7 @@ def adapted(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tens
     return stored, {name: u for name, u in merged.updates.items() if "layer" in name}
 
 
-def layers_of(adapter: Adapter) -> set[str]:
+def layers_of(adapter):
     return {module for module in adapter.modules if "layer" in module}
 
 
@@ -78,7 +75,7 @@ def test_todays_peft_with_the_head_among_the_targets_too(tmp_path, task):
     assert_same_updates(read_folder(tmp_path), merged)
 
 
-def tensors(*names: str, shape: tuple[int, int] = (2, 2)) -> dict[str, torch.Tensor]:
+def tensors(*names, shape=(2, 2)):
     return {name: torch.ones(shape) for name in names}
 
 
@@ -115,7 +112,7 @@ def test_a_layer_that_is_not_in_order_refuses_the_adapter(odd):
         read_adapter(MemoryCheckpoint(moved), {"lora_alpha": 2})
 
 
-def index(folder: Path) -> dict[str, tuple[str | None, str | None]]:
+def index(folder):
     with Catalog.open(folder / "c.duckdb") as catalog:
         index_family(catalog, IndexOptions(base="bert-base", source=folder / "models"))
         return {row.id: (row.code, row.reason) for row in catalog.models()}

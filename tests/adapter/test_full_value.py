@@ -1,7 +1,5 @@
 """Whole weights beside an adapter: modules_to_save and what wrappers leave over."""
 
-from __future__ import annotations
-
 import peft
 import pytest
 import torch

@@ -1,9 +1,6 @@
 """LoRA and its relatives against PEFT's own merges."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import peft
 import pytest
@@ -32,17 +29,17 @@ TARGETS = {
 A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
 
 
-def lora(kind: str = "bert", **settings: Any) -> peft.LoraConfig:
+def lora(kind="bert", **settings):
     return peft.LoraConfig(**{"r": 3, "lora_alpha": 5, "target_modules": TARGETS[kind], **settings})
 
 
-def factors(rank: int = 2, out: int = 5, width: int = 4) -> dict[str, torch.Tensor]:
+def factors(rank=2, out=5, width=4):
     generator = torch.Generator().manual_seed(rank)
     a = torch.randn(rank, width, generator=generator)
     return {A: a, B: torch.randn(out, rank, generator=generator)}
 
 
-def delta_of(tensors: dict[str, torch.Tensor], **config: object) -> torch.Tensor:
+def delta_of(tensors, **config):
     return dense(read_adapter(MemoryCheckpoint(tensors), config).delta("h.0.q", None))
 
 
@@ -112,7 +109,7 @@ def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path):
     untrained.peft_config["default"].init_lora_weights = True
     untrained.save_pretrained(str(start))
 
-    def convert(tuned: Any) -> None:
+    def convert(tuned):
         tuned.save_pretrained(str(converted), path_initial_model_for_weight_conversion=str(start))
         tuned.set_adapter("default")
 
@@ -144,7 +141,7 @@ def test_a_bin_file_is_read_like_safetensors(tmp_path):
     assert_same_updates(read_folder(tmp_path), merged)
 
 
-def adalora(kind: str, **settings: Any) -> peft.AdaLoraConfig:
+def adalora(kind, **settings):
     return peft.AdaLoraConfig(
         target_modules=TARGETS[kind],
         **{"init_r": 6, "target_r": 3, "lora_alpha": 5, "total_step": 9, **settings},
@@ -162,7 +159,7 @@ def test_adalora_equals_the_merged_weights(kind, alpha, tmp_path):
     assert_same_updates(adapter, merged)
 
 
-def prune(tuned: Any) -> None:
+def prune(tuned):
     """Mask ranks as AdaLoRA's allocator does: some everywhere, all in one module."""
     masks = {}
     for number, (name, values) in enumerate(tuned.base_model.model.named_parameters()):

@@ -1,9 +1,5 @@
 """LoHa and LoKr against PEFT's own merges."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
 import peft
 import pytest
 import torch
@@ -60,7 +56,7 @@ def test_lokr_equals_the_merged_weights(settings, tmp_path):
     assert_same_updates(adapter, merged)
 
 
-def loha(rank: int, seed: int = 0) -> dict[str, torch.Tensor]:
+def loha(rank, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return {
         f"h.0.q.hada_w{i}_{side}": torch.randn(shape, generator=generator)
@@ -132,7 +128,7 @@ def test_a_whole_lokr_with_rank_zero_is_a_bad_config():
 @pytest.mark.parametrize("wider", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("shape", [(1 << 14, 2), (2, 1 << 14)])
 def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes(shape, wider):
-    def modules(n_more: int) -> Mapping[str, tuple[int, int]]:
+    def modules(n_more):
         second = (shape[0] + n_more * wider[0], shape[1] + n_more * wider[1])
         sides = [torch.ones(1, 1).expand(side) for side in (shape, second)]  # takes no memory
         names = (f"{LAYER}.lokr_w1", f"{LAYER}.lokr_w2")

@@ -1,10 +1,7 @@
 """What adapter_config.json states of rank and alpha, against PEFT and against the tensors."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 
 import peft
 import pytest
@@ -16,7 +13,7 @@ from deltadex.indexer.adapter.config import MAX_MATCHES, MAX_RANK, read_config
 LORA = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["query"]}
 
 
-def accepted(config: dict[str, object]) -> bool:
+def accepted(config):
     try:
         read_config(LORA | config)
     except ModelError as err:
@@ -24,7 +21,7 @@ def accepted(config: dict[str, object]) -> bool:
     return True
 
 
-def peft_makes(config: dict[str, object], folder: Path) -> bool:
+def peft_makes(config, folder):
     """Whether PEFT makes a model of it, with finite weights once they are merged."""
     (folder / "adapter_config.json").write_text(json.dumps(LORA | config))
     try:
@@ -57,7 +54,7 @@ def test_what_peft_takes_by_accident_is_refused_too(config):
     assert not accepted(config)
 
 
-def restated(folder: Path, **changes: object) -> tuple[str, ...]:
+def restated(folder, **changes):
     """The notes on an adapter whose config was changed after it was saved."""
     path = folder / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))

@@ -1,7 +1,5 @@
 """VeRA and (IA)³ against PEFT's own merges."""
 
-from __future__ import annotations
-
 import peft
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Quiet transformers: saving a tiny model is no news."""
 
-from __future__ import annotations
-
 import transformers
 
 transformers.utils.logging.set_verbosity_error()

@@ -1,13 +1,10 @@
 """Alignment: what a child may lack, add or change against its base, and what it may not."""
 
-from __future__ import annotations
-
 import pytest
 from tiny_models import saved
 
 from deltadex.errors import ModelError
 from deltadex.indexer.architecture import (
-    PlacedModel,
     place,
     place_modules,
     require_same_layers,
@@ -17,11 +14,11 @@ from deltadex.indexer.architecture import (
 Shapes = dict[str, tuple[int, ...]]
 
 
-def shapes_of(variant: str, prefix: str = "") -> Shapes:
+def shapes_of(variant, prefix=""):
     return {prefix + name: shape for name, shape in saved(variant).shapes.items()}
 
 
-def placed(shapes: Shapes) -> PlacedModel:
+def placed(shapes):
     return place(shapes, saved("llama").config)
 
 

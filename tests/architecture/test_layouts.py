@@ -5,10 +5,6 @@ what moves is watched. A softmax over a single key is 1, so at length one only v
 at length three, a push at the first position moves the others only through its key.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from tiny_models import saved
@@ -39,20 +35,20 @@ GATED = {
 }
 
 
-def exact(variant: str) -> Any:
+def exact(variant):
     """The live model in float64, which the kernels for grouped experts do not take."""
-    model: Any = saved(variant).model.double()
+    model = saved(variant).model.double()
     model.set_experts_implementation("eager")
     return model
 
 
-def moved_positions(variant: str, module: str, length: int) -> torch.Tensor:
+def moved_positions(variant, module, length):
     """Whether a push of each row at position 0 moves each position: (rows, length)."""
     model = exact(variant)
     rows = fused_rows(variant, module)
     tokens = torch.arange(5, 5 + length).repeat(rows + 1, 1)
 
-    def push(_module: Any, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+    def push(_module, _inputs, output):
         pushed = output.clone()
         by_position = pushed.view(len(pushed), -1, pushed.shape[-1])
         by_position[torch.arange(rows), 0, torch.arange(rows)] += PUSH
@@ -65,7 +61,7 @@ def moved_positions(variant: str, module: str, length: int) -> torch.Tensor:
     return (hidden[:-1] - hidden[-1]).abs().amax(dim=-1) > 1e-5
 
 
-def fused_rows(variant: str, module: str) -> int:
+def fused_rows(variant, module):
     return (
         max(saved(variant).shapes[f"{module}.weight"])
         if "c_attn" in module
@@ -115,13 +111,13 @@ def test_rows_called_up_enter_linearly_and_rows_called_gate_do_not(variant, modu
 
 def gated_output(model, fused, down, inputs, size, rows):
     """What the down projection gets, with row r pushed in batch r: (rows, inner)."""
-    seen: list[torch.Tensor] = []
+    seen = []
     block = next(m for m in model.modules() if fused in list(m.children()))
 
-    def push(_module: Any, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+    def push(_module, _inputs, output):
         return output + size * torch.eye(rows, dtype=output.dtype)[:, None, :]
 
-    def watch(_module: Any, args: tuple[torch.Tensor, ...]) -> None:
+    def watch(_module, args):
         seen.append(args[0])
 
     handles = [fused.register_forward_hook(push), down.register_forward_pre_hook(watch)]
@@ -137,15 +133,15 @@ def test_gpt_oss_columns_called_up_enter_linearly_and_columns_called_gate_do_not
     hidden = torch.randn(1, 32, generator=torch.Generator().manual_seed(0)).double()
     chosen, weights = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1).double()
 
-    def output(column: int, size: float) -> torch.Tensor:
+    def output(column, size):
         bias = experts.get_parameter("gate_up_proj_bias")
         with torch.no_grad():
             bias[0, column] += size
-            result: torch.Tensor = experts(hidden, chosen, weights)
+            result = experts(hidden, chosen, weights)
             bias[0, column] -= size
         return result
 
-    def bends(column: int) -> bool:
+    def bends(column):
         change = output(column, 2.0) - 2 * output(column, 1.0) + output(column, 0.0)
         return bool(change.abs().max() > 1e-9)
 
@@ -162,7 +158,7 @@ def test_gpt_oss_columns_called_up_enter_linearly_and_columns_called_gate_do_not
     }
 
 
-def fused(out: int, width: int, **settings: Any) -> Fused:
+def fused(out, width, **settings):
     return Fused(out=out, width=width, config=AttentionConfig(**settings))
 
 

@@ -1,7 +1,5 @@
 """Slots of every model type's tensors, against a table taken from transformers itself."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 import transformers
 from tiny_models import CONFIGS, build, config_of, prefixes, saved
 
-from deltadex.indexer.architecture import PlacedModel, place
+from deltadex.indexer.architecture import place
 
 TABLE = json.loads((Path(__file__).parent / "expected_roles.json").read_text())
 EXPECTED = {
@@ -18,9 +16,9 @@ EXPECTED = {
 }
 
 
-def described(placed: PlacedModel) -> dict[str, str]:
+def described(placed):
     """The placements in the words of the table."""
-    roles: dict[str, list[str]] = {}
+    roles = {}
     turned = set()
     for p in placed.placements:
         template = templated(p.module)
@@ -34,14 +32,14 @@ def described(placed: PlacedModel) -> dict[str, str]:
     return {t: " ".join(labels) + " in-out" * (t in turned) for t, labels in roles.items()}
 
 
-def templated(module: str) -> str:
+def templated(module):
     if "albert_layers" in module:
         return module
     name = re.sub(r"experts\.\d+", "experts.{E}", module)
     return re.sub(r"(layers?|h|blocks?)\.\d+", r"\1.{L}", name, count=1)
 
 
-def slots(placed: PlacedModel) -> list[tuple[object, ...]]:
+def slots(placed):
     return [(p.slot, p.part, p.shape, p.rows, p.transposed) for p in placed.placements]
 
 
@@ -149,7 +147,7 @@ def test_a_task_head_changes_nothing_but_the_prefix(tmp_path, variant, auto, pre
     assert [p.module for p in with_head.placements] == [p.module for p in base.placements]
 
 
-def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+def stored_shapes(folder):
     from safetensors import safe_open
 
     with safe_open(folder / "model.safetensors", framework="pt") as file:
@@ -166,8 +164,8 @@ def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     ],
 )
 def test_a_tower_saved_alone_keeps_its_stack_with_and_without_its_prefix(
-    tmp_path: Path, name: str, tower: str, stack: str
-) -> None:
+    tmp_path, name, tower, stack
+):
     config = getattr(config_of(name[: -len("TextModel")].lower().removesuffix("vi")), tower)
     getattr(transformers, name)(config).save_pretrained(tmp_path)
     shapes = stored_shapes(tmp_path)

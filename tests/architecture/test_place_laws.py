@@ -1,15 +1,11 @@
 """Laws of placing: neither prefix nor order nor company changes where a tensor belongs."""
 
-from __future__ import annotations
-
-import random
-
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_models import prefixes as prefixes_of
 from tiny_models import saved
 
-from deltadex.indexer.architecture import PlacedModel, place
+from deltadex.indexer.architecture import place
 from deltadex.indexer.architecture.place import table
 
 VARIANTS = (
@@ -42,7 +38,7 @@ heads = st.dictionaries(
 )
 
 
-def facts(placed: PlacedModel) -> list[object]:
+def facts(placed):
     return [
         (p.slot, p.part, p.module, p.index, p.transposed, p.rows, p.shape)
         for p in placed.placements
@@ -52,8 +48,8 @@ def facts(placed: PlacedModel) -> list[object]:
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(VARIANTS), prefixes, st.randoms(use_true_random=False), heads)
 def test_any_prefix_any_order_and_extra_heads_give_the_same_placements(
-    variant: str, prefix: str, order: random.Random, extra: dict[str, tuple[int, int]]
-) -> None:
+    variant, prefix, order, extra
+):
     last = prefix.rstrip(".").rpartition(".")[2]
     assume(last not in PATH_PARTS - {"transformer"} and last not in table().stack_of_owner)
     model = saved(variant)

@@ -1,14 +1,11 @@
 """Modules of adapters: their names in memory, old or new, lead to the slots of the disk."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from tiny_models import CONFIGS, SavedModel, saved
+from tiny_models import CONFIGS, saved
 
 from deltadex.errors import ModelError
 from deltadex.indexer.architecture import (
-    PlacedModel,
     place,
     place_modules,
     require_known_slots,
@@ -28,11 +25,11 @@ RENAMED = [
 """Types whose names in memory differ from those on disk since transformers 5."""
 
 
-def keyed(placed: PlacedModel) -> dict[object, tuple[int, int]]:
+def keyed(placed):
     return {(p.slot, p.part): p.shape for p in placed.placements}
 
 
-def disk_modules(model: SavedModel) -> dict[str, tuple[int, ...]]:
+def disk_modules(model):
     """What an adapter of a 4.x transformers would name: each slot's module, (out, in)."""
     placed = place(model.shapes, model.config)
     turned = {p.tensor for p in placed.placements if p.transposed}
@@ -162,9 +159,9 @@ def test_routers_and_state_space_modules_are_ignored(module):
     assert (placed.ignored, placed.unknown) == ((module,), ())
 
 
-def family_shapes(placed: PlacedModel) -> dict[str, tuple[int, int]]:
+def family_shapes(placed):
     """(out, in) by slot, as a catalog has them: the parts of a slot below one another."""
-    shapes: dict[str, tuple[int, int]] = {}
+    shapes = {}
     for p in placed.placements:
         rows, columns = shapes.get(str(p.slot), (0, 0))
         shapes[str(p.slot)] = (rows + p.shape[0], max(columns, p.shape[1]))

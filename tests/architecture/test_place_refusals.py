@@ -7,7 +7,7 @@ import pytest
 from tiny_models import CONFIGS, saved
 
 from deltadex.errors import ModelError
-from deltadex.indexer.architecture import PlacedModel, place
+from deltadex.indexer.architecture import place
 
 BERT_LAYER = {
     "attention.self.query": (32, 32),
@@ -19,7 +19,7 @@ BERT_LAYER = {
 }
 
 
-def bert(prefix: str = "", layers: int = 2) -> dict[str, tuple[int, ...]]:
+def bert(prefix="", layers=2):
     return {
         f"{prefix}encoder.layer.{n}.{name}.weight": shape
         for n in range(layers)
@@ -27,7 +27,7 @@ def bert(prefix: str = "", layers: int = 2) -> dict[str, tuple[int, ...]]:
     }
 
 
-def slots(placed: PlacedModel) -> list[tuple[object, ...]]:
+def slots(placed):
     return [(p.slot, p.part, p.shape, p.rows, p.transposed) for p in placed.placements]
 
 
@@ -184,9 +184,9 @@ ROLES = {
 PREFIXES = ("", "model.", "transformer.", "bert.", "gpt_neox.")
 
 
-def gguf_roles() -> dict[str, set[str]]:
+def gguf_roles():
     """Every role that gguf gives a name in any architecture."""
-    roles: dict[str, set[str]] = defaultdict(set)
+    roles = defaultdict(set)
     for arch in gguf.MODEL_ARCH:
         for name, (tensor, _) in gguf.get_tensor_name_map(arch, 2).mapping.items():
             if tensor in ROLES:
@@ -200,7 +200,7 @@ def test_roles_agree_with_gguf_wherever_both_know_a_name():
     compared, total, disagreeing = 0, 0, []
 
     for variant in sorted(set(CONFIGS) - {"mamba"}):
-        ours: dict[str, list[str]] = defaultdict(list)
+        ours = defaultdict(list)
         for p in place(saved(variant).shapes, saved(variant).config).placements:
             if p.slot.role not in ours[p.module]:
                 ours[p.module].append(p.slot.role)

@@ -13,8 +13,6 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from deltadex.indexer.architecture import PlacedModel
-
 SIZE = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -66,7 +64,7 @@ VISION_TOWER = {
 }
 TOWERS = {"text_config": TEXT_TOWER, "vision_config": VISION_TOWER}
 
-CONFIGS: dict[str, dict[str, Any]] = {
+CONFIGS = {
     "bert": SIZE,
     "roberta": SIZE,
     "xlm-roberta": SIZE,
@@ -199,15 +197,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
 """Keyed by model type; `type:form` where one type has several layouts."""
 
 
-def config_of(variant: str) -> transformers.PretrainedConfig:
+def config_of(variant):
     """The tiny configuration of one variant."""
     return transformers.AutoConfig.for_model(variant.split(":")[0], **CONFIGS[variant])
 
 
-def build(variant: str, auto: str = "AutoModel") -> torch.nn.Module:
+def build(variant, auto="AutoModel"):
     """A freshly initialised tiny model, in evaluation mode, the same every time."""
     torch.manual_seed(0)
-    model: torch.nn.Module = getattr(transformers, auto).from_config(config_of(variant))
+    model = getattr(transformers, auto).from_config(config_of(variant))
     return model.eval()
 
 
@@ -221,14 +219,14 @@ class SavedModel:
     config: dict[str, Any]
 
 
-def prefixes(placed: PlacedModel) -> set[str]:
+def prefixes(placed):
     """What stands before the layers' own names in the names of the placed tensors."""
     names = ((p.tensor.removesuffix(".weight"), p.module) for p in placed.placements)
     return {tensor.removesuffix(module) for tensor, module in names}
 
 
 @cache
-def saved(variant: str) -> SavedModel:
+def saved(variant):
     """One variant's base class, built and saved once in a session."""
     model = build(variant)
     with TemporaryDirectory() as folder:

@@ -10,10 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from toy_inputs import write_built, write_catalog, write_shapes, write_texts
@@ -51,13 +50,13 @@ class Toy:
     needs: str = ""
 
     @property
-    def benchmark(self) -> str:
+    def benchmark(self):
         """The script's or package's name."""
         name = self.command[1] if self.command[0] == "-m" else self.command[0]
         return name.removeprefix("benchmarks/").removeprefix("benchmarks.").removesuffix(".py")
 
 
-def missing(module: str) -> str:
+def missing(module):
     """The module's name, unless it is installed."""
     return "" if importlib.util.find_spec(module) else module
 
@@ -491,7 +490,7 @@ class Named:
     options: frozenset[str]
 
 
-def names_of_benchmarks() -> set[str]:
+def names_of_benchmarks():
     """Every script in benchmarks/, and every package that can be run."""
     folder = ROOT / "benchmarks"
     packages = {path.parent.name for path in folder.glob("*/__main__.py")}
@@ -499,7 +498,7 @@ def names_of_benchmarks() -> set[str]:
     return {path.stem for path in folder.glob("*.py")} | studies | packages
 
 
-def named_commands() -> Iterator[Named]:
+def named_commands():
     """Benchmarks as the Makefile runs them, and as the pages write them."""
     makefile = (ROOT / "Makefile").read_text("utf-8").replace("\\\n", " ")
     for recipe in re.findall(r"^bench[\w-]*:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE):
@@ -512,7 +511,7 @@ def named_commands() -> Iterator[Named]:
         yield from commands_in(page.name, [*lines, *(span.replace("\n", " ") for span in spans)])
 
 
-def commands_in(where: str, lines: Sequence[str]) -> Iterator[Named]:
+def commands_in(where, lines):
     """The benchmarks that are run in these lines."""
     run = re.compile(r"python (?:(benchmarks/\S+\.py)|-m (benchmarks\.\w+) ([\w-]+))(.*)")
     for script, package, command, rest in (found for line in lines for found in run.findall(line)):
@@ -551,21 +550,21 @@ NAMED = list(named_commands())
 
 
 @pytest.fixture(scope="module")
-def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def helps(tmp_path_factory):
     """By command, what `--help` prints."""
     benchmarks = sorted({named.benchmark for named in NAMED})
     output = run_benchmark(["-c", HELP, json.dumps(benchmarks)], tmp_path_factory.mktemp("h"))
-    texts: dict[str, str] = json.loads(output.splitlines()[-1])
+    texts = json.loads(output.splitlines()[-1])
     return texts
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A new folder with a short name: sockets are made in it."""
     return tmp_path_factory.mktemp("b")
 
 
-def run_benchmark(arguments: Sequence[str], folder: Path) -> str:
+def run_benchmark(arguments, folder):
     """What a run prints, which must end well; one that hangs is killed with all its processes."""
     settings = {"TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8", "COLUMNS": "200"}
     # threads that wait for one another take many times as long beside other tests
@@ -591,7 +590,7 @@ def run_benchmark(arguments: Sequence[str], folder: Path) -> str:
     return output
 
 
-def check_toy(toy: Toy, folder: Path) -> None:
+def check_toy(toy, folder):
     """Run it: what the docs publish is printed, and the page names the benchmark."""
     if toy.needs:
         pytest.skip(f"{toy.needs} is not installed")
@@ -619,7 +618,7 @@ LONG = (
 )
 
 
-def quick_unless_tested_elsewhere() -> list[Any]:
+def quick_unless_tested_elsewhere():
     """The names of `TOYS`; a toy of what has tests of its own is slow: studies and `SAMPLED`; so is
     one of many processes."""
     slow = {

@@ -68,7 +68,7 @@ def test_every_mutant_is_another_program(name):
 
 def test_tests_are_those_that_reach_the_line_the_quickest_first(tmp_path):
     (tmp_path / "m.py").write_text(SOURCE, "utf-8")
-    nothing: frozenset[tuple[str, int]] = frozenset()
+    nothing = frozenset()
     reaches = {
         "a.py::slow": Reach(2.0, frozenset({("m.py", 8), ("m.py", 10)}), nothing, True),
         "a.py::quick": Reach(1.0, frozenset({("m.py", 12)}), nothing, True),

@@ -1,10 +1,6 @@
 """What benchmarks that start from files start from, at toy size and equal every time."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -23,7 +19,7 @@ SETTINGS = "run.json"
 RECIPE = Recipe(name="sketch", rank=2, dim=16, params=(("slot_blocks", "update:8,output:8"),))
 
 
-def write_catalog(folder: Path) -> None:
+def write_catalog(folder):
     """`c.duckdb`: 60 models of three datasets and twenty authors, each with a sketch."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(3, RECIPE.dim))
@@ -34,7 +30,7 @@ def write_catalog(folder: Path) -> None:
             catalog.record(_indexed(number, vector))
 
 
-def _indexed(number: int, vector: np.ndarray) -> Indexed:
+def _indexed(number, vector):
     name, dataset, author = f"m{number:02}", f"d{number % 3}", f"a{number % 20}"
     record = ModelRecord(id=name, base="base", signature=name, dataset=dataset, author=author)
     slot = SlotStats(
@@ -54,7 +50,7 @@ def _indexed(number: int, vector: np.ndarray) -> Indexed:
     )
 
 
-def write_texts(folder: Path) -> None:
+def write_texts(folder):
     """`base`, a tiny BERT with a tokenizer, and `texts`, two sets to train it on."""
     write_bert(folder / "base", bert_tensors(np.random.default_rng(0)))
     texts = folder / "texts"
@@ -64,13 +60,13 @@ def write_texts(folder: Path) -> None:
         (texts / f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n", "utf-8")
 
 
-def write_shapes(folder: Path) -> None:
+def write_shapes(folder):
     """`shapes.txt`, texts with words in capitals, numbers and signs."""
     lines = (f"The {WORDS[row % 9]} saw {row} DOGS near Paris ." for row in range(24))
     (folder / "shapes.txt").write_text("\n".join(lines), "utf-8")
 
 
-def write_built(folder: Path) -> None:
+def write_built(folder):
     """What `benchmarks.families build` leaves behind, in `out`, and strangers' `adapters`."""
     base = bert_tensors(np.random.default_rng(0))
     write_bert(folder / "base", base)
@@ -85,7 +81,7 @@ def write_built(folder: Path) -> None:
     (folder / "adapters" / "labels.csv").write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def bert_tensors(rng: np.random.Generator) -> dict[str, np.ndarray]:
+def bert_tensors(rng):
     """Every parameter of a BERT without a head, under transformers' names."""
     tensors = {
         "embeddings.word_embeddings.weight": _matrix(rng, len(SPECIAL + WORDS), WIDTH),
@@ -104,7 +100,7 @@ def bert_tensors(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return tensors
 
 
-def tuned(base: Mapping[str, np.ndarray], dataset: int, seed: int) -> dict[str, np.ndarray]:
+def tuned(base, dataset, seed):
     """The base moved the dataset's way, and a little its own way."""
     rng, own = np.random.default_rng(100 + dataset), np.random.default_rng(200 + seed)
     return {
@@ -115,7 +111,7 @@ def tuned(base: Mapping[str, np.ndarray], dataset: int, seed: int) -> dict[str, 
     }
 
 
-def write_bert(folder: Path, tensors: dict[str, np.ndarray]) -> None:
+def write_bert(folder, tensors):
     """A transformers folder with a tokenizer."""
     folder.mkdir(parents=True)
     config = {
@@ -134,7 +130,7 @@ def write_bert(folder: Path, tensors: dict[str, np.ndarray]) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def write_adapter(folder: Path, seed: int) -> None:
+def write_adapter(folder, seed):
     """A LoRA of rank 2 on the queries, as PEFT saves it."""
     folder.mkdir(parents=True)
     config = {
@@ -154,13 +150,13 @@ def write_adapter(folder: Path, seed: int) -> None:
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
-def _linear(rng: np.random.Generator, name: str, rows: int, cols: int) -> dict[str, np.ndarray]:
+def _linear(rng, name, rows, cols):
     return {f"{name}.weight": _matrix(rng, rows, cols), f"{name}.bias": np.zeros(rows, np.float32)}
 
 
-def _norm(name: str) -> dict[str, np.ndarray]:
+def _norm(name):
     return {f"{name}.weight": np.ones(WIDTH, np.float32), f"{name}.bias": np.zeros(WIDTH, "f4")}
 
 
-def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
+def _matrix(rng, rows, cols):
     return rng.normal(scale=0.05, size=(rows, cols)).astype(np.float32)

@@ -4,7 +4,6 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,11 +19,11 @@ Opener = Callable[[Path], Checkpoint]
 WEIGHT = torch.arange(12.0).reshape(3, 4)
 
 
-def from_disk(path: Path) -> Checkpoint:
+def from_disk(path):
     return open_local(path.parent)
 
 
-def from_memory(path: Path) -> Checkpoint:
+def from_memory(path):
     return open_bin_bytes(path.read_bytes(), path.name)
 
 
@@ -32,7 +31,7 @@ both = pytest.mark.parametrize("opened", [from_disk, from_memory])
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "pytorch_model.bin"
 
 
@@ -222,7 +221,7 @@ def test_a_torch_that_notes_places_in_fake_mode_only_is_used_there(path, opened,
     assert torch.equal(checkpoint.read("turned"), WEIGHT.T)
 
 
-DAMAGE: dict[str, tuple[Callable[[str, bytes], bytes | None], str]] = {
+DAMAGE = {
     "a storage is gone": (lambda n, d: None if n.endswith("/data/0") else d, "truncated"),
     "the pickle is gone": (lambda n, d: None if n.endswith("/data.pkl") else d, "truncated"),
     "the pickle is cut": (lambda n, d: d[:50] if n.endswith("/data.pkl") else d, "unsafe-pickle"),
@@ -349,12 +348,12 @@ MARKER = "DELTADEX_TEST_MARKER"
 class Malicious:
     """Leaves its mark when it is unpickled."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return exec, (f"import os; os.environ[{MARKER!r}] = 'ran'",)
 
 
 @pytest.fixture
-def malicious_forms(path: Path) -> dict[str, bytes]:
+def malicious_forms(path):
     forms = {"pickle": pickle.dumps(Malicious())}
     for name, zipped in (("zip", True), ("legacy", False)):
         torch.save({"w": WEIGHT, "x": Malicious()}, path, _use_new_zipfile_serialization=zipped)

@@ -1,13 +1,9 @@
 """Rows of `.bin` tensors: what torch.load gives, from the bytes of those rows."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -16,13 +12,13 @@ from hypothesis import strategies as st
 from memory_bytes import MemoryBytes
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import FEW_BYTES, Checkpoint, RowBlock, open_local
+from deltadex.indexer.checkpoint import FEW_BYTES, RowBlock, open_local
 from deltadex.indexer.checkpoint.bin_file import BinFile
 
 TABLE = torch.arange(60 * 40, dtype=torch.float32).reshape(60, 40)
 STACK = torch.arange(4 * 30 * 20, dtype=torch.float32).reshape(4, 30, 20)
 
-KINDS: dict[str, Callable[[], dict[str, torch.Tensor]]] = {
+KINDS = {
     "plain": lambda: {"a": TABLE, "b": TABLE + 1, "c": TABLE[:7].clone()},
     "half": lambda: {"a": TABLE.bfloat16(), "b": TABLE.half(), "c": TABLE.double()},
     "whole numbers": lambda: {"a": TABLE.long(), "b": TABLE.to(torch.int8), "c": TABLE > 5},
@@ -42,24 +38,24 @@ KINDS: dict[str, Callable[[], dict[str, torch.Tensor]]] = {
 }  # fmt: skip
 
 
-def saved(state: object, **options: Any) -> bytes:
+def saved(state, **options):
     file = io.BytesIO()
     torch.save(state, file, **options)
     return file.getvalue()
 
 
-def loaded(data: bytes) -> dict[str, torch.Tensor]:
-    state: dict[str, torch.Tensor] = torch.load(io.BytesIO(data), weights_only=True)
+def loaded(data):
+    state = torch.load(io.BytesIO(data), weights_only=True)
     return state
 
 
-def remote(data: bytes) -> tuple[BinFile, MemoryBytes]:
+def remote(data):
     """The archive read by ranges, as of a Hub model under a budget; and what is read."""
     source = MemoryBytes(data, "pytorch_model.bin", FEW_BYTES)
     return BinFile(source), source
 
 
-def some_blocks(data: bytes) -> list[RowBlock]:
+def some_blocks(data):
     """The first rows of each tensor, the last, and some between them."""
     blocks = []
     for name, tensor in loaded(data).items():
@@ -70,7 +66,7 @@ def some_blocks(data: bytes) -> list[RowBlock]:
     return list(dict.fromkeys(blocks))
 
 
-def assert_rows(checkpoint: Checkpoint, data: bytes, blocks: Sequence[RowBlock]) -> None:
+def assert_rows(checkpoint, data, blocks):
     """The blocks come, each once, as they are cut from what torch loads."""
     state = loaded(data)
     read = list(checkpoint.stream_rows(blocks))
@@ -105,13 +101,13 @@ def test_a_big_endian_archive_gives_its_rows(tmp_path, kind):
 class Unseekable(io.RawIOBase):
     """A stream to write to, where a zip writer cannot go back to put sizes in front."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.data = b""
 
-    def writable(self) -> bool:
+    def writable(self):
         return True
 
-    def write(self, part: Any) -> int:
+    def write(self, part):
         self.data += bytes(part)
         return len(part)
 
@@ -125,7 +121,7 @@ def written_again(old, edit=lambda _, d: d):
     return file.getvalue()
 
 
-def streamed_again(old: zipfile.ZipFile) -> bytes:
+def streamed_again(old):
     """As Python's zipfile streams it: with descriptors, without alignment."""
     stream = Unseekable()
     with zipfile.ZipFile(stream, "w") as new:
@@ -134,11 +130,11 @@ def streamed_again(old: zipfile.ZipFile) -> bytes:
     return stream.data
 
 
-def wrong_descriptors(data: bytes) -> bytes:
+def wrong_descriptors(data):
     return data.replace(b"PK\x07\x08", b"PK\x07\x09")
 
 
-def with_padding(old: zipfile.ZipFile) -> bytes:
+def with_padding(old):
     """Bytes that belong to nothing between an entry's content and the next entry."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as new:
@@ -150,7 +146,7 @@ def with_padding(old: zipfile.ZipFile) -> bytes:
     return file.getvalue()
 
 
-ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
+ARCHIVES = {
     "torch's own": lambda data: data,
     "without descriptors": lambda data: written_again(zipfile.ZipFile(io.BytesIO(data))),
     "streamed": lambda data: streamed_again(zipfile.ZipFile(io.BytesIO(data))),

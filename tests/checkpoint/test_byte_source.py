@@ -1,21 +1,19 @@
 import errno
 import os
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import torch
 from factories import make_checkpoint
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import Checkpoint, open_local
 from deltadex.indexer.checkpoint import files as module
+from deltadex.indexer.checkpoint import open_local
 
 TENSORS = {"a": torch.randn(100, 100), "b": torch.randn(100, 100)}
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Checkpoint:
+def opened(tmp_path):
     return open_local(make_checkpoint(tmp_path, TENSORS))
 
 
@@ -52,7 +50,7 @@ def test_reads_in_pieces_give_the_whole_tensor(opened, monkeypatch):
 
 
 def test_a_file_without_permission_is_unreadable(tmp_path, monkeypatch):
-    def refuse(*_: object) -> int:
+    def refuse(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     make_checkpoint(tmp_path, TENSORS)
@@ -63,7 +61,7 @@ def test_a_file_without_permission_is_unreadable(tmp_path, monkeypatch):
 
 
 def test_a_failing_disk_is_unreadable(opened, monkeypatch):
-    def fail(_: int, buffers: Sequence[memoryview], offset: int) -> int:
+    def fail(_, buffers, offset):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "preadv", fail)

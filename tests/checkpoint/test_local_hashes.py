@@ -1,12 +1,9 @@
 """Files on this machine against what is listed of them: a cache's names, an archive's CRCs."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +17,7 @@ from deltadex.store import Catalog
 TENSORS = {"a.weight": torch.randn(8, 6, generator=torch.Generator().manual_seed(0))}
 
 
-def cached(folder: Path, content: bytes, *, named: bytes | None = None) -> Path:
+def cached(folder, content, *, named=None):
     """A snapshot as huggingface_hub writes it, of a blob that is named by some content's hash."""
     folder = folder / "models--org--name"
     blob = folder / "blobs" / hashlib.sha256(named or content).hexdigest()
@@ -32,7 +29,7 @@ def cached(folder: Path, content: bytes, *, named: bytes | None = None) -> Path:
     return snapshot
 
 
-def written(form: str) -> bytes:
+def written(form):
     from safetensors.torch import save
 
     if form == "safetensors":
@@ -42,7 +39,7 @@ def written(form: str) -> bytes:
     return saved.getvalue()
 
 
-def changed(content: bytes, place: int) -> bytes:
+def changed(content, place):
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 

@@ -1,11 +1,9 @@
-from collections.abc import Iterable, Mapping
-
 import pytest
 
 from deltadex.indexer.checkpoint import TensorRef, quantization
 
 
-def refs(declared: Mapping[str, tuple[str, tuple[int, ...]]]) -> Iterable[TensorRef]:
+def refs(declared):
     for name, (dtype, shape) in declared.items():
         yield TensorRef(name=name, dtype=dtype, shape=shape, file="f", start=0, stop=0)
 

@@ -2,8 +2,6 @@ import json
 import math
 import struct
 import time
-from collections.abc import Iterable
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.torch import load, save
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import TensorRef, decode, parse_header
+from deltadex.indexer.checkpoint import decode, parse_header
 from deltadex.indexer.checkpoint.tensor_file import DTYPES, MAX_HEADER, header_length
 
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16}
@@ -24,21 +22,21 @@ NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=8).filter(
 SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
 
-def file_bytes(header: object, data: bytes = b"") -> bytes:
+def file_bytes(header, data=b""):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
 
 
-def entry(start: int, stop: int, shape: Iterable[Any] | None = None, dtype: str = "U8") -> Any:
+def entry(start, stop, shape=None, dtype="U8"):
     shape = [stop - start] if shape is None else list(shape)
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
 
 
-def parse(file: bytes) -> tuple[TensorRef, ...]:
+def parse(file):
     return parse_header(file, file="f", file_size=len(file))
 
 
-def refusal_of(file: bytes) -> ModelError | None:
+def refusal_of(file):
     try:
         parse(file)
     except ModelError as err:
@@ -46,7 +44,7 @@ def refusal_of(file: bytes) -> ModelError | None:
     return None
 
 
-def code_of(file: bytes) -> str | None:
+def code_of(file):
     """The code of the refusal; its reason is one short line that names the file."""
     refusal = refusal_of(file)
     if refusal is None:
@@ -57,7 +55,7 @@ def code_of(file: bytes) -> str | None:
     return refusal.code
 
 
-def library_accepts(file: bytes) -> bool:
+def library_accepts(file):
     try:
         deserialize(file)
     except SafetensorError:
@@ -248,7 +246,7 @@ def test_random_bytes_raise_only_model_errors(junk):
 
 
 @st.composite
-def nearly_valid_headers(draw: st.DrawFn) -> tuple[dict[str, Any], int]:
+def nearly_valid_headers(draw):
     """A header that tiles its data, up to one changed number, and the data's size."""
     header, end = {}, 0
     for name in draw(st.lists(NAMES, unique=True, max_size=3)):

@@ -1,6 +1,5 @@
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from deltadex.indexer.checkpoint import TensorRef, decode, open_local
 TENSORS = {f"layer.{i}.weight": torch.randn(3, 5) for i in range(7)}
 
 
-def damage_index(folder: Path, change: Callable[[dict[str, object]], None]) -> None:
+def damage_index(folder, change):
     path = folder / "model.safetensors.index.json"
     index = json.loads(path.read_text())
     change(index["weight_map"])

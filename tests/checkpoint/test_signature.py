@@ -1,6 +1,5 @@
 import hashlib
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from deltadex.indexer.checkpoint import ModelFolder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     tensors = {"a": torch.ones(2), "b": torch.ones(2)}
     made = make_checkpoint(tmp_path / "m", tensors, shards=2, config={"model_type": "bert"})
     for path in made.iterdir():
@@ -19,17 +18,17 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def touch(path: Path) -> None:
+def touch(path):
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
 
 
-def grow(path: Path) -> None:
+def grow(path):
     with path.open("ab") as file:
         file.write(b" ")
     os.utime(path, ns=(0, 10**18))
 
 
-def signature(folder: Path) -> str:
+def signature(folder):
     return ModelFolder.at(folder).signature()
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import example, given
@@ -30,13 +29,13 @@ class Line:
     name = "model.safetensors"
     size = len(CONTENT)
 
-    def __init__(self, plan: ReadPlan = WHOLE_TENSORS, *, bad_read: int = -1, at: int = 0) -> None:
+    def __init__(self, plan=WHOLE_TENSORS, *, bad_read=-1, at=0):
         self.plan = plan
         self.bytes_fetched = 0
         self.reads: list[tuple[int, int]] = []
         self._bad_read, self._at = bad_read, at
 
-    def read(self, start: int, stop: int) -> bytearray:
+    def read(self, start, stop):
         buffer = bytearray(CONTENT[start:stop])
         if len(self.reads) == self._bad_read and buffer:
             buffer[self._at % len(buffer)] ^= 1
@@ -44,24 +43,24 @@ class Line:
         self.bytes_fetched += stop - start
         return buffer
 
-    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
+    def view(self, start, stop):
         return nullcontext(self.read(start, stop))
 
-    def verify(self) -> None:
+    def verify(self):
         return None
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_pieces_for_drawn_cases() -> Iterator[None]:
+def _small_pieces_for_drawn_cases():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PIECE", 64)
         patch.setattr(module, "CHUNK", 32)
         yield
 
 
-def plan(held: int) -> ReadPlan:
+def plan(held):
     return ReadPlan(ahead=1, memory=held) if held else WHOLE_TENSORS
 
 

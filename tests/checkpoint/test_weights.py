@@ -20,11 +20,11 @@ TENSORS = {f"layer.{i}.weight": torch.randn(3, 5) for i in range(7)}
 ONES, ZEROS = {"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}
 
 
-def read_all(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+def read_all(checkpoint):
     return {name: checkpoint.read(name) for name in checkpoint.tensors}
 
 
-def assert_same(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+def assert_same(got, expected):
     assert got.keys() == expected.keys()
     for name, tensor in expected.items():
         assert got[name].dtype == tensor.dtype

@@ -1,10 +1,7 @@
 """Devices that are not here, and what is no catalog in a catalog's place."""
 
-from __future__ import annotations
-
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ from deltadex.indexer.job import choose_device
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def family(tmp_path_factory):
     folder = tmp_path_factory.mktemp("family")
     make_family(folder, runs=1)
     (folder / "texts.txt").write_text("one text\nanother text\n")
@@ -29,7 +26,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: object):
+def run(folder, *arguments):
     return CliRunner().invoke(main, [*map(str, arguments), "--db", str(folder / "c.duckdb")])
 
 
@@ -49,7 +46,7 @@ WITH_DEVICE = {
 }
 
 
-def test_every_command_with_a_device_is_tried() -> None:
+def test_every_command_with_a_device_is_tried():
     named = {
         name
         for name in main.list_commands(None)
@@ -62,9 +59,7 @@ def test_every_command_with_a_device_is_tried() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "nonsense"])
 @pytest.mark.parametrize("command", WITH_DEVICE)
-def test_a_device_that_is_not_here_is_a_usage_error(
-    family: Path, command: str, device: str
-) -> None:
+def test_a_device_that_is_not_here_is_a_usage_error(family, command, device):
     arguments = [argument.format(f=family) for argument in WITH_DEVICE[command]]
 
     done = run(family, command, *arguments, "--device", device)
@@ -77,7 +72,7 @@ def test_a_device_that_is_not_here_is_a_usage_error(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize("command", ["rank", "profile"])
-def test_a_device_is_refused_once_for_a_whole_family(family: Path, command: str) -> None:
+def test_a_device_is_refused_once_for_a_whole_family(family, command):
     done = run(family, command, "--family", family / "base", "--device", "cuda")
 
     assert done.exit_code == 2, done.output
@@ -86,7 +81,7 @@ def test_a_device_is_refused_once_for_a_whole_family(family: Path, command: str)
 @pytest.mark.parametrize(
     "name", ["", "cuda:-1", "cuda:x", "hpu", "privateuseone", "meta", "xla", "a\nb"]
 )
-def test_any_name_of_a_device_is_one_or_a_usage_error(name: str) -> None:
+def test_any_name_of_a_device_is_one_or_a_usage_error(name):
     with pytest.raises(RequestError, match="this machine has: cpu") as refused:
         choose_device(name)
 
@@ -94,7 +89,7 @@ def test_any_name_of_a_device_is_one_or_a_usage_error(name: str) -> None:
     assert len(str(refused.value)) < 250
 
 
-def a_socket(path: Path) -> None:
+def a_socket(path):
     here = Path.cwd()
     os.chdir(path.parent)
     try:
@@ -104,7 +99,7 @@ def a_socket(path: Path) -> None:
         os.chdir(here)
 
 
-PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
+PLACES = {
     "loop": (lambda p: p.symlink_to(p.name), "a symbolic link"),
     "dangling": (lambda p: p.symlink_to("nowhere"), "a symbolic link"),
     "pipe": (os.mkfifo, "a pipe, socket or device, not a file"),
@@ -116,9 +111,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("command", [("ls",), ("sql", "SELECT 1"), ("failures",)], ids=str)
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_no_catalog_is_said_in_a_line_of_its_own(
-    tmp_path: Path, place: str, command: tuple[str, ...]
-) -> None:
+def test_what_is_no_catalog_is_said_in_a_line_of_its_own(tmp_path, place, command):
     make, line = PLACES[place]
     make(tmp_path / "c.duckdb")
 
@@ -134,7 +127,7 @@ def test_what_is_no_catalog_is_said_in_a_line_of_its_own(
     "file", ["model.safetensors", "pytorch_model.bin", "adapter_model.safetensors",
              "adapter_config.json", "model.safetensors.index.json"]
 )  # fmt: skip
-def test_a_folder_in_the_place_of_weights_is_listed_with_a_code(tmp_path: Path, file: str) -> None:
+def test_a_folder_in_the_place_of_weights_is_listed_with_a_code(tmp_path, file):
     (tmp_path / "m" / file).mkdir(parents=True)
 
     (member,) = folder_members(tmp_path, "gpt2", leave_out=None)

@@ -25,7 +25,7 @@ from deltadex.indexer.fingerprint.mean_factors import (
 from deltadex.records import Slot
 
 
-def energy(factors: Factors) -> float:
+def energy(factors):
     """Share of |ΔW|² that the factors hold."""
     return float(factors.sigma.double().square().sum()) / factors.fro_norm**2
 

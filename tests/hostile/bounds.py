@@ -1,13 +1,8 @@
 """What strangers' files may cost, and the errors they may give."""
 
-from __future__ import annotations
-
 import signal
 import tracemalloc
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -34,10 +29,10 @@ HOSTILE_TEXTS = (
 
 
 @contextmanager
-def within(*, seconds: float = 20, mebibytes: int | None = None) -> Iterator[None]:
+def within(*, seconds=20, mebibytes=None):
     """Fails what takes longer, or more of Python's memory at once."""
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number, frame):
         raise TimeoutError(f"took more than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
@@ -54,7 +49,7 @@ def within(*, seconds: float = 20, mebibytes: int | None = None) -> Iterator[Non
         signal.signal(signal.SIGALRM, before)
 
 
-def result_or_refusal(call: Callable[[], Result]) -> Result | ModelError:
+def result_or_refusal(call):
     """What the call gives, or the documented refusal; any other error is a defect."""
     try:
         return call()
@@ -66,18 +61,18 @@ def result_or_refusal(call: Callable[[], Result]) -> Result | ModelError:
     return refusal
 
 
-def code_of(call: Callable[[], object]) -> str:
+def code_of(call):
     """The code with which it is refused; "" for a result."""
     given = result_or_refusal(call)
     return given.code if isinstance(given, ModelError) else ""
 
 
-def texts() -> st.SearchStrategy[str]:
+def texts():
     """Any text, and the hostile ones."""
     return st.sampled_from(HOSTILE_TEXTS) | st.text(max_size=20)
 
 
-def json_values() -> st.SearchStrategy[object]:
+def json_values():
     """Anything that Python's JSON reader can give, NaN and huge numbers among it."""
     numbers = st.integers() | st.sampled_from([2**63, 10**400, -1, 0, 1e308]) | st.floats()
     leaves = st.none() | st.booleans() | numbers | texts().filter(_is_unicode)
@@ -91,10 +86,10 @@ def json_values() -> st.SearchStrategy[object]:
     )
 
 
-def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
+def damaged(whole):
     """The bytes with some of them changed, cut off, or put in twice."""
 
-    def change(edits: list[tuple[int, int, int]]) -> bytes:
+    def change(edits):
         data = bytearray(whole)
         for kind, place, byte in edits:
             at = place % (len(data) or 1)
@@ -110,12 +105,12 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
     return st.lists(edit, max_size=6).map(change)
 
 
-def write(path: Path, content: bytes | str) -> Path:
+def write(path, content):
     """The path, with this content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def _is_unicode(text: str) -> bool:
+def _is_unicode(text):
     return not any("\ud800" <= c <= "\udfff" for c in text)

@@ -1,7 +1,5 @@
 """How many examples: few by default, the same ones every time; more where it may take long."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, settings
 
 few = settings(

@@ -1,9 +1,5 @@
 """README cards that strangers wrote: YAML, then text."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from bounds import HOSTILE_TEXTS, texts, within, write
 from fuzzing import few
@@ -27,11 +23,11 @@ RESULTS = (
 )
 
 
-def card(front: str) -> str:
+def card(front):
     return f"---\n{front}---\nfine-tuned version of x on the imdb dataset\n"
 
 
-def label(text: str) -> str | None:
+def label(text):
     front, body = split_card(text)
     card_bases(front)
     return label_of(name="m", card=front, text=body).dataset
@@ -59,7 +55,7 @@ def label(text: str) -> str | None:
     ],
     ids=lambda text: repr(text[:24]),
 )
-def test_a_card_cannot_take_long_or_much(text: str) -> None:
+def test_a_card_cannot_take_long_or_much(text):
     with within(seconds=30, mebibytes=300):
         label(text)
 
@@ -70,9 +66,7 @@ def test_a_card_cannot_take_long_or_much(text: str) -> None:
      "!!python/object/apply:os.system ['touch owned']", "2001-99-99", "&a [*a]", "*none",
      "!!binary é", "\x1b"],
 )  # fmt: skip
-def test_a_value_that_is_not_of_its_tag_spoils_no_more_than_its_card(
-    tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_value_that_is_not_of_its_tag_spoils_no_more_than_its_card(tmp_path, value, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "m" / "README.md", card(f"{FRONT}a: {value}\n"))
 
@@ -82,21 +76,21 @@ def test_a_value_that_is_not_of_its_tag_spoils_no_more_than_its_card(
     assert not (tmp_path / "owned").exists()
 
 
-def test_aliases_that_expand_to_nothing_vast_are_read() -> None:
+def test_aliases_that_expand_to_nothing_vast_are_read():
     front, _ = split_card(card("a: &id001 [imdb]\ndatasets: *id001\n"))
 
     assert front["datasets"] == ["imdb"]
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
-def test_text_of_a_card_is_only_text(tmp_path: Path, text: str) -> None:
+def test_text_of_a_card_is_only_text(tmp_path, text):
     content = f"---\ndatasets:\n- {text!r}\nlicense: {text!r}\n---\n{text}"
     write(tmp_path / "README.md", content.encode("utf-8", "surrogateescape"))
 
     read_member(tmp_path, id="m", base="gpt2")
 
 
-def test_a_card_of_gigabytes_is_read_in_part(tmp_path: Path) -> None:
+def test_a_card_of_gigabytes_is_read_in_part(tmp_path):
     path = write(tmp_path / "README.md", card(FRONT))
     with path.open("r+b") as file:
         file.truncate(20 << 30)
@@ -107,12 +101,12 @@ def test_a_card_of_gigabytes_is_read_in_part(tmp_path: Path) -> None:
 
 @few
 @given(text=texts() | st.text(alphabet="-\n:&*![]{}<>'\"|# \tabc019", max_size=200).map(card))
-def test_any_card_gives_a_label_or_none(text: str) -> None:
+def test_any_card_gives_a_label_or_none(text):
     with within(seconds=10):
         label(text)
 
 
-def test_what_follows_the_front_matter_is_the_text() -> None:
+def test_what_follows_the_front_matter_is_the_text():
     assert split_card("\ufeff\n--- \r\nlicense: mit\r\n---  \r\nbody\n---\n") == (
         {"license": "mit"},
         "body\n---\n",

@@ -1,11 +1,7 @@
 """config.json and adapter_config.json that strangers wrote."""
 
-from __future__ import annotations
-
 import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter.config import AdapterConfig, read_config
+from deltadex.indexer.adapter.config import read_config
 from deltadex.indexer.architecture.place import read_attention_config
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, quantization
 from deltadex.indexer.family import Wanted, refuse_strangers
@@ -30,7 +26,7 @@ CONFIG_KEYS = ("model_type", "num_attention_heads", "n_head", "quantization_conf
 MODULE = "base_model.model." + "a" * 40 + ".q_proj"
 
 
-def use(config: AdapterConfig) -> None:
+def use(config):
     config.alpha_of(MODULE)
     config.rank_of(MODULE)
 
@@ -49,7 +45,7 @@ def use(config: AdapterConfig) -> None:
     ],
     ids=lambda content: repr(content[:12]),
 )
-def test_what_is_no_json_object_is_a_bad_config(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_json_object_is_a_bad_config(tmp_path, content):
     path = write(tmp_path / "config.json", content)
 
     with within(seconds=10, mebibytes=128):
@@ -61,7 +57,7 @@ def test_what_is_no_json_object_is_a_bad_config(tmp_path: Path, content: bytes) 
     ["(a+)+$", "(a|a)*b", "(a*)*", "((a{1,9}){1,9})", "a*a*a*a*b", r"(a*)\1\1", "(?=a*a*)", "(?i)q",
      "a{99999999999}", "(" * 5000, "(" * 200, "[", "x" * 100_000],
 )  # fmt: skip
-def test_a_pattern_that_may_take_for_ever_is_a_bad_config(key: str) -> None:
+def test_a_pattern_that_may_take_for_ever_is_a_bad_config(key):
     with within(seconds=10):
         assert code_of(lambda: use(read_config(LORA | {"alpha_pattern": {key: 4}}))) == "bad-config"
 
@@ -70,11 +66,11 @@ def test_a_pattern_that_may_take_for_ever_is_a_bad_config(key: str) -> None:
     "key",
     ["q_proj", r"^base_model.*\.q_proj", r".*\.(q|k)_proj", r"model\.layers\.\d+\.q", "[qk]_p"],
 )
-def test_patterns_as_people_write_them_are_read(key: str) -> None:
+def test_patterns_as_people_write_them_are_read(key):
     assert read_config(LORA | {"alpha_pattern": {key: 4}}).alphas == ((key, 4.0),)
 
 
-def test_many_patterns_are_a_bad_config() -> None:
+def test_many_patterns_are_a_bad_config():
     vast = {f"m{i}": 4 for i in range(100_000)}
 
     with within(seconds=10):
@@ -85,30 +81,30 @@ def test_many_patterns_are_a_bad_config() -> None:
 @pytest.mark.parametrize(
     "value", [[[["x"] * 9] * 9] * 9, "\x1b[31m\n" * 5000, float("nan"), 10**400]
 )
-def test_a_refusal_is_one_short_line(key: str, value: object) -> None:
+def test_a_refusal_is_one_short_line(key, value):
     with within(seconds=10):
         result_or_refusal(lambda: use(read_config(LORA | {key: value})))
 
 
-def check_adapter_config(config: Any) -> None:
+def check_adapter_config(config):
     with within(seconds=10):
         result_or_refusal(lambda: use(read_config(config)))
 
 
 @few
 @given(changes=st.dictionaries(st.sampled_from(KEYS), json_values(), max_size=5))
-def test_any_adapter_config_is_read_or_refused(changes: dict[str, object]) -> None:
+def test_any_adapter_config_is_read_or_refused(changes):
     check_adapter_config(LORA | changes)
 
 
 @pytest.mark.slow
 @many
 @given(changes=st.dictionaries(st.sampled_from(KEYS), json_values(), max_size=5))
-def test_many_adapter_configs_are_read_or_refused(changes: dict[str, object]) -> None:
+def test_many_adapter_configs_are_read_or_refused(changes):
     check_adapter_config(LORA | changes)
 
 
-def check_folder(folder: Path, name: str, content: bytes) -> None:
+def check_folder(folder, name, content):
     write(folder / name, content)
     (folder / "base").mkdir(exist_ok=True)
     wanted = Wanted(names=("gpt2",), folder=folder / "base", config={"model_type": "gpt2"})
@@ -121,27 +117,25 @@ def check_folder(folder: Path, name: str, content: bytes) -> None:
 
 @few
 @given(config=st.dictionaries(st.sampled_from(CONFIG_KEYS), json_values(), max_size=4))
-def test_any_config_makes_a_member_or_a_refusal(tmp_path: Path, config: dict[str, object]) -> None:
+def test_any_config_makes_a_member_or_a_refusal(tmp_path, config):
     check_folder(tmp_path, "config.json", json.dumps(config).encode())
 
 
 @few
 @given(data=damaged(json.dumps(LORA).encode()))
-def test_a_damaged_config_makes_a_member_or_a_refusal(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_config_makes_a_member_or_a_refusal(tmp_path, data):
     check_folder(tmp_path, "adapter_config.json", data)
 
 
 @pytest.mark.parametrize("claim", [t for t in HOSTILE_TEXTS if "\udce9" not in t])
 @pytest.mark.parametrize("name", ["config.json", "adapter_config.json"])
-def test_any_name_of_a_base_is_only_a_name(tmp_path: Path, name: str, claim: str) -> None:
+def test_any_name_of_a_base_is_only_a_name(tmp_path, name, claim):
     config = {"_name_or_path": claim, "base_model_name_or_path": claim, "model_type": claim}
 
     check_folder(tmp_path, name, json.dumps(config).encode())
 
 
-def test_code_that_a_config_names_is_never_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_a_config_names_is_never_imported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mark = tmp_path / "owned"
     for name in ("configuration_owned.py", "modeling_owned.py", "__init__.py"):
@@ -155,7 +149,7 @@ def test_code_that_a_config_names_is_never_imported(
     assert not any("owned" in name for name in sys.modules)
 
 
-def test_a_product_that_squares_what_is_stored_is_refused(tmp_path: Path) -> None:
+def test_a_product_that_squares_what_is_stored_is_refused(tmp_path):
     module = "base_model.model.h.0.attn.c_attn"
     sides = {f"{module}.lokr_w{n}": torch.ones(400, 400) for n in (1, 2)}
     write_weights(tmp_path / "adapter_model.safetensors", sides)

@@ -1,11 +1,8 @@
 """Folders with things in them that are no files, and links to anywhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +21,11 @@ FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json
          "adapter_config.json", "adapter_model.safetensors", "README.md")  # fmt: skip
 
 
-def pipe(path: Path) -> None:
+def pipe(path):
     os.mkfifo(path)
 
 
-def listener(path: Path) -> None:
+def listener(path):
     made = socket.socket(socket.AF_UNIX)
     here = Path.cwd()
     os.chdir(path.parent)
@@ -39,12 +36,12 @@ def listener(path: Path) -> None:
         made.close()
 
 
-def loop(path: Path) -> None:
+def loop(path):
     path.symlink_to(path.name)
 
 
-def link_to(target: str) -> Callable[[Path], None]:
-    def make(path: Path) -> None:
+def link_to(target):
+    def make(path):
         path.symlink_to(target)
 
     make.__name__ = target
@@ -58,9 +55,7 @@ def link_to(target: str) -> Callable[[Path], None]:
      link_to("/dev/tty"), link_to("/nowhere"), link_to("/proc/self/mem"), link_to("/etc/passwd")],
     ids=lambda make: make.__name__,
 )  # fmt: skip
-def test_what_is_no_file_is_refused_at_once(
-    tmp_path: Path, file: str, make: Callable[[Path], None]
-) -> None:
+def test_what_is_no_file_is_refused_at_once(tmp_path, file, make):
     make(tmp_path / file)
 
     with within(seconds=10, mebibytes=32):
@@ -71,7 +66,7 @@ def test_what_is_no_file_is_refused_at_once(
 
 
 @pytest.fixture
-def family(tmp_path: Path) -> Path:
+def family(tmp_path):
     """`base`, and one honest member in `models`."""
     base = make_bert(tmp_path / "base", seed=0)
     config = json.loads((tmp_path / "base" / "config.json").read_text())
@@ -79,7 +74,7 @@ def family(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def index(family: Path, catalog: Path) -> dict[str, str | None]:
+def index(family, catalog):
     """Each model's code; None for an indexed one."""
     options = IndexOptions(base=str(family / "base"), source=family / "models")
     with Catalog.open(catalog) as opened, within(seconds=60):
@@ -87,7 +82,7 @@ def index(family: Path, catalog: Path) -> dict[str, str | None]:
         return {row.id: row.code for row in opened.models()}
 
 
-def test_links_to_folders_lead_neither_out_nor_in_circles(family: Path, tmp_path: Path) -> None:
+def test_links_to_folders_lead_neither_out_nor_in_circles(family, tmp_path):
     (family / "models" / "up").symlink_to("..")
     (family / "models" / "root").symlink_to("/")
     (family / "models" / "honest" / "again").symlink_to(".")
@@ -95,7 +90,7 @@ def test_links_to_folders_lead_neither_out_nor_in_circles(family: Path, tmp_path
     assert set(index(family, tmp_path / "c.duckdb")) == {"honest"}
 
 
-def test_a_link_to_a_secret_tells_nothing_of_it(tmp_path: Path) -> None:
+def test_a_link_to_a_secret_tells_nothing_of_it(tmp_path):
     secret = write(tmp_path / "secret", "hunter2: the password\n" * 10)
     told = []
     for n, file in enumerate(FILES):
@@ -111,7 +106,7 @@ def test_a_link_to_a_secret_tells_nothing_of_it(tmp_path: Path) -> None:
     assert "hunter2" not in "".join(told)
 
 
-def test_hostile_members_never_stop_a_run(family: Path, tmp_path: Path) -> None:
+def test_hostile_members_never_stop_a_run(family, tmp_path):
     models, mark = family / "models", tmp_path / "owned"
     config = (family / "base" / "config.json").read_text()
     for name in ("pipe", "card-pipe", "config-pipe", "loop", "claim", "long"):
@@ -144,9 +139,7 @@ def test_hostile_members_never_stop_a_run(family: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", HOSTILE_TEXTS)
-def test_any_line_of_a_list_is_a_member_or_a_refusal(
-    tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_line_of_a_list_is_a_member_or_a_refusal(tmp_path, line, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     path = write(tmp_path / "list.txt", line.encode("utf-8", "replace"))
 
@@ -157,7 +150,7 @@ def test_any_line_of_a_list_is_a_member_or_a_refusal(
     assert all(member.refusal.code != "internal" for member in members if member.refusal)
 
 
-def test_a_folder_of_links_round_in_circles_ends(tmp_path: Path) -> None:
+def test_a_folder_of_links_round_in_circles_ends(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").symlink_to("../a")
 

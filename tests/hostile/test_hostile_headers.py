@@ -1,11 +1,7 @@
 """Safetensors headers and shard lists that strangers wrote."""
 
-from __future__ import annotations
-
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,16 +19,16 @@ GOOD = save({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torc
 ENTRY = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 
 
-def framed(header: object, n_bytes: int = 16) -> bytes:
+def framed(header, n_bytes=16):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + bytes(n_bytes)
 
 
-def parse(data: bytes) -> object:
+def parse(data):
     return parse_header(data, file="model.safetensors", file_size=len(data))
 
 
-def read_all(folder: Path) -> dict[str, torch.Tensor]:
+def read_all(folder):
     checkpoint = open_local(folder)
     try:
         return dict(checkpoint.stream(checkpoint.tensors))
@@ -40,7 +36,7 @@ def read_all(folder: Path) -> dict[str, torch.Tensor]:
         checkpoint.close()
 
 
-def with_entry(**changes: Any) -> dict[str, Any]:
+def with_entry(**changes):
     return {"w": ENTRY | changes}
 
 
@@ -68,13 +64,13 @@ def with_entry(**changes: Any) -> dict[str, Any]:
         (b"\xff\xfe{}", "bad-header"),
     ],
 )  # fmt: skip
-def test_a_header_that_claims_too_much_is_refused(header: object, code: str) -> None:
+def test_a_header_that_claims_too_much_is_refused(header, code):
     with within(seconds=10, mebibytes=64):
         assert code_of(lambda: parse(framed(header))) == code
 
 
 @pytest.mark.parametrize("length", [10**8, 2**63, 2**64 - 1])
-def test_a_vast_header_is_refused_before_it_is_read(tmp_path: Path, length: int) -> None:
+def test_a_vast_header_is_refused_before_it_is_read(tmp_path, length):
     path = write(tmp_path / "model.safetensors", length.to_bytes(8, "little"))
     os.truncate(path, 110_000_000)
 
@@ -83,14 +79,14 @@ def test_a_vast_header_is_refused_before_it_is_read(tmp_path: Path, length: int)
 
 
 @pytest.mark.parametrize("name", [t for t in HOSTILE_TEXTS if t.isprintable() or "\x1b" in t])
-def test_any_name_of_a_tensor_is_only_a_name(tmp_path: Path, name: str) -> None:
+def test_any_name_of_a_tensor_is_only_a_name(tmp_path, name):
     write(tmp_path / "model.safetensors", framed({name: ENTRY}))
 
     assert set(read_all(tmp_path)) == {name}
     assert os.listdir(tmp_path) == ["model.safetensors"]
 
 
-def check_damaged_file(tmp_path: Path, data: bytes) -> None:
+def check_damaged_file(tmp_path, data):
     write(tmp_path / "model.safetensors", data)
     with within(seconds=10):
         given = result_or_refusal(lambda: read_all(tmp_path))
@@ -99,20 +95,20 @@ def check_damaged_file(tmp_path: Path, data: bytes) -> None:
 
 @few
 @given(data=damaged(GOOD))
-def test_a_damaged_file_is_read_or_refused(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_file_is_read_or_refused(tmp_path, data):
     check_damaged_file(tmp_path, data)
 
 
 @pytest.mark.slow
 @many
 @given(data=damaged(GOOD))
-def test_many_damaged_files_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
+def test_many_damaged_files_are_read_or_refused(tmp_path, data):
     check_damaged_file(tmp_path, data)
 
 
 @few
 @given(header=st.dictionaries(st.text(max_size=5), json_values() | st.just(ENTRY), max_size=3))
-def test_any_header_is_read_or_refused(header: dict[str, object]) -> None:
+def test_any_header_is_read_or_refused(header):
     data = framed(json.dumps(header).encode())
 
     with within(seconds=10):
@@ -134,9 +130,7 @@ def test_any_header_is_read_or_refused(header: dict[str, object]) -> None:
         ([], "bad-config"),
     ],
 )
-def test_a_shard_list_leads_to_files_beside_it_only(
-    tmp_path: Path, file: object, code: str
-) -> None:
+def test_a_shard_list_leads_to_files_beside_it_only(tmp_path, file, code):
     write(tmp_path / "secret.safetensors", GOOD)
     index = {"weight_map": {"a": file}}
     write(tmp_path / "m" / "model.safetensors.index.json", json.dumps(index))
@@ -146,7 +140,7 @@ def test_a_shard_list_leads_to_files_beside_it_only(
 
 @few
 @given(index=json_values() | st.builds(lambda v: {"weight_map": v}, json_values()))
-def test_any_shard_list_is_read_or_refused(tmp_path: Path, index: object) -> None:
+def test_any_shard_list_is_read_or_refused(tmp_path, index):
     write(tmp_path / "model.safetensors.index.json", json.dumps(index))
 
     with within(seconds=10):
@@ -155,7 +149,7 @@ def test_any_shard_list_is_read_or_refused(tmp_path: Path, index: object) -> Non
 
 @few
 @given(data=damaged(json.dumps({"weight_map": {"a": "model-1.safetensors"}}).encode()))
-def test_a_damaged_shard_list_is_read_or_refused(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_shard_list_is_read_or_refused(tmp_path, data):
     write(tmp_path / "model-1.safetensors", GOOD)
     write(tmp_path / "model.safetensors.index.json", data)
 
@@ -163,7 +157,7 @@ def test_a_damaged_shard_list_is_read_or_refused(tmp_path: Path, data: bytes) ->
         result_or_refusal(lambda: read_all(tmp_path))
 
 
-def test_a_shard_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_shard_that_is_a_folder_is_refused(tmp_path):
     make_checkpoint(tmp_path, {"a": torch.ones(2, 2), "b": torch.ones(2, 2)}, shards=2)
     shard = tmp_path / "model-00002-of-00002.safetensors"
     shard.unlink()

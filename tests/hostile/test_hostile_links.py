@@ -1,14 +1,11 @@
 """Links in a model's folder to files that are no part of it, and what refusals tell of a file."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
 import pickle
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,8 +18,8 @@ import deltadex
 from deltadex.errors import DeltadexError, ModelError
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.base import Base
-from deltadex.indexer.checkpoint import Checkpoint, open_adapter_weights, open_local
-from deltadex.indexer.family import Member, folder_members, read_labels
+from deltadex.indexer.checkpoint import open_adapter_weights, open_local
+from deltadex.indexer.family import folder_members, read_labels
 from deltadex.indexer.family.sources import read_member
 
 TENSORS = {"a": torch.ones(2, 2), "b": torch.ones(2, 2)}
@@ -38,7 +35,7 @@ NUMBER = 7_310_589
 """Below every limit, so that it is not refused for its size alone."""
 
 
-def opened(member: Member) -> Checkpoint:
+def opened(member):
     assert member.folder is not None
     given = member.given
     if member.is_adapter:
@@ -46,7 +43,7 @@ def opened(member: Member) -> Checkpoint:
     return open_local(member.folder, given=given)
 
 
-def everything_said(folder: Path) -> str:
+def everything_said(folder):
     """Every message about a model: as a member, its weights, its adapter, as a base."""
     member = read_member(folder, id="m", base="gpt2")
     said = [str(member.refusal), str(member.record)]
@@ -62,7 +59,7 @@ def everything_said(folder: Path) -> str:
     return "\n".join(said)
 
 
-def honest(folder: Path, file: str) -> Path:
+def honest(folder, file):
     """A folder in which that file counts."""
     folder.mkdir(parents=True)
     if file in ADAPTER and file != "README.md":
@@ -79,7 +76,7 @@ def honest(folder: Path, file: str) -> Path:
 
 @pytest.mark.parametrize("file", sorted({*FULL, *ADAPTER}))
 @pytest.mark.parametrize("target", ["shadow", "real", "nowhere", "drawer"])
-def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, file: str, target: str) -> None:
+def test_a_link_out_of_the_folder_is_refused(tmp_path, file, target):
     """Also where it leads to a proper file of that kind: whose it is, is not known."""
     folder, outside = honest(tmp_path / "m", file), tmp_path / "outside"
     write(outside / "shadow", struct.pack("<Q", NUMBER) + CANARY.encode() * 9)
@@ -101,7 +98,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, file: str, target: 
     assert target not in said.replace(str(tmp_path), "")
 
 
-def test_a_link_to_what_the_user_gave_is_followed(tmp_path: Path) -> None:
+def test_a_link_to_what_the_user_gave_is_followed(tmp_path):
     honest(tmp_path / "models" / "a", "model.safetensors")
     (tmp_path / "models" / "b").mkdir()
     for file in ("model.safetensors", "config.json"):
@@ -117,7 +114,7 @@ def test_a_link_to_what_the_user_gave_is_followed(tmp_path: Path) -> None:
     assert alone.refusal.code == "outside-folder"
 
 
-def cached(cache: Path, name: str = "models--acme--m") -> tuple[Path, Path]:
+def cached(cache, name="models--acme--m"):
     """A model as the Hub client stores it: (snapshot, blobs)."""
     snapshot, blobs = cache / name / "snapshots" / ("c" * 40), cache / name / "blobs"
     honest(snapshot, "model.safetensors")
@@ -128,7 +125,7 @@ def cached(cache: Path, name: str = "models--acme--m") -> tuple[Path, Path]:
     return snapshot, blobs
 
 
-def test_the_hub_caches_own_links_are_followed(tmp_path: Path) -> None:
+def test_the_hub_caches_own_links_are_followed(tmp_path):
     snapshot, _ = cached(tmp_path)
     (tmp_path / "mine").symlink_to(snapshot)
 
@@ -139,7 +136,7 @@ def test_the_hub_caches_own_links_are_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["another repository", "blobs is a link", "below blobs", "a link"])
-def test_no_other_link_of_a_cache_is(tmp_path: Path, case: str) -> None:
+def test_no_other_link_of_a_cache_is(tmp_path, case):
     snapshot, blobs = cached(tmp_path)
     _, others = cached(tmp_path, "models--acme--other")
     weights = snapshot / "model.safetensors"
@@ -161,29 +158,29 @@ def test_no_other_link_of_a_cache_is(tmp_path: Path, case: str) -> None:
     assert member.refusal.code == "outside-folder"
 
 
-def header(entries: object) -> bytes:
+def header(entries):
     text = json.dumps(entries).encode()
     return len(text).to_bytes(8, "little") + text
 
 
-def entry(**changes: object) -> dict[str, object]:
+def entry(**changes):
     return {CANARY: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes}
 
 
 class Thing:
-    def __init__(self, *how: object) -> None:
+    def __init__(self, *how):
         self.how = how
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self):
         return self.how[0], self.how[1:]
 
 
-def archive(path: Path, state: object) -> bytes:
+def archive(path, state):
     torch.save(state, path)
     return path.read_bytes()
 
 
-NOT_CHECKPOINTS: dict[str, Callable[[Path], bytes]] = {
+NOT_CHECKPOINTS = {
     "text": lambda _: f"{CANARY}:{NUMBER}\n".encode() * 9,
     "a number": lambda _: struct.pack("<Q", NUMBER) + CANARY.encode() * 9,
     "a large number": lambda _: struct.pack("<Q", NUMBER << 20) + CANARY.encode() * 9,
@@ -209,7 +206,7 @@ NOT_CHECKPOINTS: dict[str, Callable[[Path], bytes]] = {
 }  # fmt: skip
 
 
-def _module() -> object:
+def _module():
     """A module whose name and contents a file may have chosen."""
     import sys
     import types
@@ -223,9 +220,7 @@ def _module() -> object:
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "adapter_model.bin"])
 @pytest.mark.parametrize("case", NOT_CHECKPOINTS)
-def test_no_byte_of_a_file_that_is_no_checkpoint_is_told(
-    tmp_path: Path, file: str, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_byte_of_a_file_that_is_no_checkpoint_is_told(tmp_path, file, case, monkeypatch):
     content = NOT_CHECKPOINTS[case](tmp_path / "made")
     monkeypatch.delitem(__import__("sys").modules, "kanari", raising=False)
     folder = tmp_path / "m"
@@ -249,9 +244,7 @@ KEYS = ("peft_type", "r", "lora_alpha", "init_r", "rank_pattern", "alpha_pattern
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("value", VALUES, ids=str)
-def test_no_value_of_a_refused_adapter_config_is_told(
-    tmp_path: Path, key: str, value: object
-) -> None:
+def test_no_value_of_a_refused_adapter_config_is_told(tmp_path, key, value):
     config = {"peft_type": "LORA", "lora_alpha": 8} | {key: value}
     write(tmp_path / "adapter_config.json", json.dumps(config))
     names = [f"base_model.model.h.0.attn.c_attn.lora_{factor}.weight" for factor in "AB"]
@@ -278,7 +271,7 @@ def test_no_value_of_a_refused_adapter_config_is_told(
         ("model.safetensors.index.json", b"\xff" + CANARY.encode()),
     ],
 )
-def test_no_byte_of_a_refused_json_file_is_told(tmp_path: Path, file: str, content: bytes) -> None:
+def test_no_byte_of_a_refused_json_file_is_told(tmp_path, file, content):
     honest(tmp_path / "m", file)
     write(tmp_path / "m" / file, content)
 
@@ -290,7 +283,7 @@ def test_no_byte_of_a_refused_json_file_is_told(tmp_path: Path, file: str, conte
 
 
 @pytest.mark.parametrize("content", [f"{CANARY};{NUMBER}\n".encode(), b"\xff" + CANARY.encode()])
-def test_a_labels_file_that_is_none_is_not_quoted(tmp_path: Path, content: bytes) -> None:
+def test_a_labels_file_that_is_none_is_not_quoted(tmp_path, content):
     with pytest.raises(DeltadexError) as refused:
         read_labels(write(tmp_path / "labels.csv", content))
 
@@ -300,7 +293,7 @@ def test_a_labels_file_that_is_none_is_not_quoted(tmp_path: Path, content: bytes
 OPENERS = {"open", "read_bytes", "read_text", "fdopen", "memmap", "safe_open", "LocalFile"}
 
 
-def test_one_module_opens_the_files_of_models() -> None:
+def test_one_module_opens_the_files_of_models():
     """`family/paths.py` opens files that the user names; `hub/session.py` the client's own notes,
     `hub/kept_ranges.py` what deltadex itself wrote."""
     indexer = Path(deltadex.__file__).parent / "indexer"
@@ -334,7 +327,7 @@ RESOURCES = {"family/card.py", "family/member.py"}
 """The one reads the package's own table, the other calls `open` of a repository's weights."""
 
 
-def test_a_name_that_is_not_unicode_is_spelled_out(tmp_path: Path) -> None:
+def test_a_name_that_is_not_unicode_is_spelled_out(tmp_path):
     folder = tmp_path / "m"
     folder.mkdir()
     write(Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.safetensors")), b"")

@@ -1,7 +1,5 @@
 """Label files and lists of models that strangers wrote."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path
@@ -21,7 +19,7 @@ from deltadex.records import ModelRecord
 GOOD = b"model,dataset,author,run\na,imdb,x,1\nb,sst2,y,2\n"
 
 
-def labels_or_refusal(path: Path) -> Labels:
+def labels_or_refusal(path):
     with within(seconds=10):
         try:
             return read_labels(path)
@@ -32,7 +30,7 @@ def labels_or_refusal(path: Path) -> Labels:
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
-def test_any_text_in_a_labels_file_is_only_text(tmp_path: Path, text: str) -> None:
+def test_any_text_in_a_labels_file_is_only_text(tmp_path, text):
     quoted = text.replace('"', '""').encode("utf-8", "replace").decode()
     path = write(tmp_path / "l.csv", f'model,dataset\n"{quoted}","{quoted}"\n')
 
@@ -47,17 +45,17 @@ def test_any_text_in_a_labels_file_is_only_text(tmp_path: Path, text: str) -> No
     [b"", b"\0" * 1000, b'model,dataset\n"a', b"model\n" + b"x" * 10**6, b"model\n\xff",
      b"\xff\xfem\0", b"model,model\na,b\n"],
 )  # fmt: skip
-def test_a_strange_labels_file_is_read_or_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_strange_labels_file_is_read_or_refused(tmp_path, content):
     labels_or_refusal(write(tmp_path / "l.csv", content))
 
 
 @few
 @given(data=damaged(GOOD) | texts().map(lambda t: GOOD + t.encode("utf-8", "replace")))
-def test_a_damaged_labels_file_is_read_or_refused(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_labels_file_is_read_or_refused(tmp_path, data):
     labels_or_refusal(write(tmp_path / "l.csv", data))
 
 
-def test_labels_come_through_a_pipe_too(tmp_path: Path) -> None:
+def test_labels_come_through_a_pipe_too(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(GOOD,))
@@ -68,7 +66,7 @@ def test_labels_come_through_a_pipe_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
-def test_a_device_without_end_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_end_is_refused(device, monkeypatch):
     monkeypatch.setattr(bounded, "MAX_BYTES", 1 << 20)
 
     with within(seconds=10, mebibytes=32), pytest.raises(SourceError):
@@ -79,7 +77,7 @@ def test_a_device_without_end_is_refused(device: str, monkeypatch: pytest.Monkey
 
 @few
 @given(data=st.binary(max_size=60))
-def test_any_list_of_models_is_read_or_refused(tmp_path: Path, data: bytes) -> None:
+def test_any_list_of_models_is_read_or_refused(tmp_path, data):
     path = write(tmp_path / "list", b"/" + data.replace(b"\n", b"\n/"))
 
     with within(seconds=10):

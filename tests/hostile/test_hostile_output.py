@@ -1,17 +1,13 @@
 """What strangers wrote, as commands print it: tables, lines and JSON."""
 
-from __future__ import annotations
-
 import csv
 import json
 import logging
 import unicodedata
-from pathlib import Path
-from typing import Any
 
 import pytest
 from bounds import texts
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from factories import make_family
 from fuzzing import few
 from hypothesis import given
@@ -39,7 +35,7 @@ COMMANDS = (
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def family(tmp_path_factory):
     """A catalog in which ids, labels, authors and reasons are hostile."""
     folder = tmp_path_factory.mktemp("hostile")
     models = make_family(folder)
@@ -60,11 +56,11 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str) -> Result:
+def run(folder, *arguments):
     return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
 
 
-def harmless(text: str) -> bool:
+def harmless(text):
     """Whether a terminal shows it and does nothing else."""
     return not any(
         c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in text
@@ -72,7 +68,7 @@ def harmless(text: str) -> bool:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_a_table_shows_names_and_obeys_none(family: Path, command: tuple[str, ...]) -> None:
+def test_a_table_shows_names_and_obeys_none(family, command):
     result = run(family, *command)
 
     assert result.exit_code in (0, 1), result.output
@@ -82,7 +78,7 @@ def test_a_table_shows_names_and_obeys_none(family: Path, command: tuple[str, ..
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_json_keeps_names_and_obeys_none(family: Path, command: tuple[str, ...]) -> None:
+def test_json_keeps_names_and_obeys_none(family, command):
     result = run(family, *command, "--json")
 
     assert result.exit_code in (0, 1), result.output
@@ -96,16 +92,14 @@ def test_json_keeps_names_and_obeys_none(family: Path, command: tuple[str, ...])
     "command",
     [("show", "\x1b[31mgone"), ("find-similar", "\x9bgone"), ("ls", "--where", "\x1b[31m")],
 )
-def test_an_error_shows_what_was_asked_and_obeys_nothing(
-    family: Path, command: tuple[str, ...]
-) -> None:
+def test_an_error_shows_what_was_asked_and_obeys_nothing(family, command):
     result = run(family, *command)
 
     assert result.exit_code != 0
     assert harmless(result.stdout + result.stderr)
 
 
-def test_a_removed_model_is_named_harmlessly(family: Path, tmp_path: Path) -> None:
+def test_a_removed_model_is_named_harmlessly(family, tmp_path):
     copy = tmp_path / "c.duckdb"
     copy.write_bytes((family / "c.duckdb").read_bytes())
 
@@ -115,8 +109,8 @@ def test_a_removed_model_is_named_harmlessly(family: Path, tmp_path: Path) -> No
     assert harmless(result.stdout)
 
 
-def test_an_error_of_a_defect_is_harmless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(*arguments: Any, **options: Any) -> None:
+def test_an_error_of_a_defect_is_harmless(monkeypatch, tmp_path):
+    def fail(*arguments, **options):
         raise SourceError(f"{ID}\ud800")
 
     monkeypatch.setattr("deltadex.store.Catalog.open", fail)
@@ -126,14 +120,14 @@ def test_an_error_of_a_defect_is_harmless(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @few
 @given(text=texts())
-def test_a_plain_text_is_harmless_and_as_long(text: str) -> None:
+def test_a_plain_text_is_harmless_and_as_long(text):
     assert harmless(plain(text).replace("\n", "\x1b"))
     assert len(plain(text)) == len(text)
 
 
 @few
 @given(text=texts())
-def test_json_is_harmless_and_says_the_same(text: str) -> None:
+def test_json_is_harmless_and_says_the_same(text):
     written = json_text({text: [text, 1, None]})
 
     assert harmless(written)
@@ -142,7 +136,7 @@ def test_json_is_harmless_and_says_the_same(text: str) -> None:
 
 @few
 @given(text=texts())
-def test_any_name_stands_in_a_table(text: str) -> None:
+def test_any_name_stands_in_a_table(text):
     row = {"model": text, "status": "failed", "code": "bad-config", "dataset": text,
            "author": text, "run": text, "reason": text}  # fmt: skip
     group = {"code": "bad-config", "status": "failed", "meaning": "m", "models": [row]}
@@ -156,7 +150,7 @@ def test_any_name_stands_in_a_table(text: str) -> None:
     show_diff(stub)
 
 
-def test_a_name_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_is_printed_as_it_is(capsys):
     name = "lab/[bold]x[/]:bomb:\\"
 
     show_models(
@@ -166,7 +160,7 @@ def test_a_name_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count(name) == 6
 
 
-def test_a_log_line_is_harmless_and_a_traceback_keeps_its_lines() -> None:
+def test_a_log_line_is_harmless_and_a_traceback_keeps_its_lines():
     record = logging.LogRecord("n", logging.INFO, "f", 1, "the Hub says %s", ("\x1b[2J\n",), None)
 
     assert PlainFormatter("%(message)s").format(record) == "the Hub says �[2J�"

@@ -1,17 +1,12 @@
 """The family's page and the studies' pictures in a real browser: names stay text."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from bounds import HOSTILE_TEXTS
 
 from deltadex.database.tables import html_table
-from deltadex.pictures import Picture, new_picture, save_picture
+from deltadex.pictures import new_picture, save_picture
 from deltadex.pictures.maps import MapNeighbour, Neighbourhoods, encode_names, write_page
 
 SCRIPTS = (
@@ -28,20 +23,20 @@ VIEWS = ("map", "models", "clusters", "evaluation")
 
 
 @pytest.fixture
-def opened() -> Any:
+def opened():
     """Opens a file; nothing that strangers wrote may have run, asked for anything, or spoken."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if chromium is None:
         pytest.skip("no chromium to open the page in")
-    said: list[str] = []
+    said = []
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
         page.on("request", lambda r: said.append(r.url) if not r.url.startswith("file:") else None)
 
-        def go(path: Path, query: str = "") -> Any:
+        def go(path, query=""):
             page.goto(path.as_uri() + query)
             page.wait_for_timeout(200)
             assert page.evaluate("window.hacked") is None
@@ -53,9 +48,9 @@ def opened() -> Any:
     assert said == []
 
 
-def hostile_map(folder: Path) -> Path:
+def hostile_map(folder):
     n = len(NAMES)
-    document: dict[str, Any] = {
+    document = {
         "base": SCRIPTS[1], "recipe": "sketch", "layout": "pca", "explained": None, "seed": 0,
         "models": list(NAMES), "x": [i / n for i in range(n)], "y": [-i / n for i in range(n)],
         "downloads": [None] * n,
@@ -75,7 +70,7 @@ def hostile_map(folder: Path) -> Path:
     return path
 
 
-def test_no_name_on_the_page_runs(tmp_path: Path, opened: Callable[..., Any]) -> None:
+def test_no_name_on_the_page_runs(tmp_path, opened):
     path = hostile_map(tmp_path)
 
     for view in VIEWS:
@@ -91,14 +86,14 @@ def test_no_name_on_the_page_runs(tmp_path: Path, opened: Callable[..., Any]) ->
     assert page.query_selector("img[src=x]") is None
 
 
-def test_nothing_in_the_address_runs(tmp_path: Path, opened: Callable[..., Any]) -> None:
+def test_nothing_in_the_address_runs(tmp_path, opened):
     path = hostile_map(tmp_path)
 
     for key in ("view", "model", "colour", "q", "dataset", "base"):
         opened(path, f"?{key}=%3Cimg%20src%3Dx%20onerror%3Dwindow.hacked%3D1%3E")
 
 
-def hostile_picture(name: str) -> Picture:
+def hostile_picture(name):
     picture = new_picture("column", 30.0)
     axes = picture.figure.add_subplot()
     picture.hover(axes, [0.5], [0.5], [name])
@@ -106,7 +101,7 @@ def hostile_picture(name: str) -> Picture:
 
 
 @pytest.mark.parametrize("name", NAMES[:7])
-def test_no_title_of_a_picture_runs(tmp_path: Path, opened: Callable[..., Any], name: str) -> None:
+def test_no_title_of_a_picture_runs(tmp_path, opened, name):
     table = html_table([name], [[name]])
     path = save_picture(lambda: hostile_picture(name), tmp_path / "p.html", title=name, table=table)
 
@@ -120,5 +115,5 @@ def test_no_title_of_a_picture_runs(tmp_path: Path, opened: Callable[..., Any], 
 
 
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)
-def test_any_name_titles_a_picture(tmp_path: Path, name: str) -> None:
+def test_any_name_titles_a_picture(tmp_path, name):
     save_picture(lambda: hostile_picture(name), tmp_path / "p.html", title=name)

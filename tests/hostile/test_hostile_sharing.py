@@ -1,14 +1,11 @@
 """The note beside a catalog and what comes over its port, from whoever wrote them."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -43,21 +40,21 @@ NOTE = {"pid": 1, "machine": socket.gethostname(), "port": 80, "key": "00"}
         b"null",
     ],
 )
-def test_a_strange_note_is_none(tmp_path: Path, content: bytes) -> None:
+def test_a_strange_note_is_none(tmp_path, content):
     catalog = tmp_path / "c.duckdb"
     write(holder_path(catalog), content)
 
     assert read_holder(catalog) is None
 
 
-def test_a_pipe_in_the_notes_place_is_none(tmp_path: Path) -> None:
+def test_a_pipe_in_the_notes_place_is_none(tmp_path):
     os.mkfifo(holder_path(tmp_path / "c"))
 
     with within(seconds=5):
         assert read_holder(tmp_path / "c") is None
 
 
-def test_a_note_that_was_written_is_read(tmp_path: Path) -> None:
+def test_a_note_that_was_written_is_read(tmp_path):
     note = HolderFile(pid=1, machine=socket.gethostname(), port=4000, key=b"k")
     write_holder(tmp_path / "c", note)
 
@@ -71,7 +68,7 @@ def test_a_note_that_was_written_is_read(tmp_path: Path) -> None:
         lambda changes: json.dumps(NOTE | changes).encode()
     )
 )
-def test_any_note_is_one_or_none(tmp_path: Path, content: bytes) -> None:
+def test_any_note_is_one_or_none(tmp_path, content):
     catalog = tmp_path / "c"
     write(holder_path(catalog), content)
 
@@ -80,7 +77,7 @@ def test_any_note_is_one_or_none(tmp_path: Path, content: bytes) -> None:
     assert note is None or 0 < note.port < 2**16
 
 
-def received(sent: bytes) -> pa.Table | None:
+def received(sent):
     """The table; None where the other side is given up."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -93,7 +90,7 @@ def received(sent: bytes) -> pa.Table | None:
                 return None
 
 
-def message() -> bytes:
+def message():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         Link(ours).send({"do": "execute"}, pa.table({"a": [1, 2], "b": ["x", None]}))
@@ -101,25 +98,25 @@ def message() -> bytes:
 
 
 @pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**40, 2**20])
-def test_an_announced_length_takes_no_memory(length: int) -> None:
+def test_an_announced_length_takes_no_memory(length):
     assert received(struct.pack("!iQ", -1, length) + b"x") is None
 
 
 @few
 @given(body=st.binary(max_size=200))
-def test_any_bytes_are_no_message(body: bytes) -> None:
+def test_any_bytes_are_no_message(body):
     assert received(struct.pack("!i", len(body)) + body) is None
 
 
 @few
 @given(kept=st.integers(0, len(message()) - 1))
-def test_a_message_cut_short_is_none(kept: int) -> None:
+def test_a_message_cut_short_is_none(kept):
     assert received(message()[:kept]) is None
 
 
 @few
 @given(said=st.binary(min_size=64, max_size=64))
-def test_nobody_gets_in_without_the_key(said: bytes) -> None:
+def test_nobody_gets_in_without_the_key(said):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(said)
@@ -127,14 +124,14 @@ def test_nobody_gets_in_without_the_key(said: bytes) -> None:
             Link(ours).prove_as_host(b"key")
 
 
-def test_a_silent_stranger_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_stranger_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(remote, "LONGEST_PROOF_S", 1)
     ours, theirs = socket.socketpair()
     with ours, theirs, within(seconds=10), pytest.raises(Gone):
         Link(ours).prove_as_host(b"key")
 
 
-def test_a_proof_is_good_once_both_sides_have_given_theirs() -> None:
+def test_a_proof_is_good_once_both_sides_have_given_theirs():
     ours, theirs = socket.socketpair()
     with ours, theirs, ThreadPoolExecutor(1) as pool:
         host, guest = Link(ours), Link(theirs)
@@ -145,7 +142,7 @@ def test_a_proof_is_good_once_both_sides_have_given_theirs() -> None:
         assert host.receive()[0] == {"do": "nothing"}
 
 
-def test_one_guest_cannot_prove_another_the_holder() -> None:
+def test_one_guest_cannot_prove_another_the_holder():
     """A stranger at a dead holder's port passes one guest's challenge to another guest."""
     (first, to_first), (second, to_second) = socket.socketpair(), socket.socketpair()
     with first, to_first, second, to_second, ThreadPoolExecutor(2) as pool:

@@ -1,10 +1,5 @@
 """A stand-in Hub, and an impatient session with it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import huggingface_hub
 import pytest
 from hub_standin import StandInHub
@@ -24,14 +19,14 @@ IMPATIENT = Patience(
 
 
 @pytest.fixture
-def hub() -> Iterator[StandInHub]:
+def hub():
     with StandInHub() as hub:
         yield hub
         huggingface_hub.close_session()
 
 
 @pytest.fixture
-def session(hub: StandInHub, tmp_path: Path) -> HubSession:
+def session(hub, tmp_path):
     return HubSession(
         endpoint=hub.endpoint, token="hf_TOPSECRET", cache_dir=tmp_path, patience=IMPATIENT
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
 from fault_family import FULL, MEMBERS
-from hub_standin import Fault, StandInHub
+from hub_standin import Fault
 
 Kind = Literal["info", "page", "small", "head", "cdn"]
 
@@ -47,7 +47,7 @@ class Place:
     method: str = ""
     nth: int = 1
 
-    def fault(self, hub: StandInHub, trouble: Mapping[str, Any], *, lasting: bool) -> Fault:
+    def fault(self, hub, trouble, *, lasting):
         """A trouble at this place: the first time only, or from then on."""
         path = self.path
         if self.stored is not None:
@@ -68,7 +68,7 @@ Round = tuple[Place, ...]
 """Places of one kind whose victims differ, so that one run can suffer at all of them."""
 
 
-def _alone() -> Iterator[Round]:
+def _alone():
     """What all models need: the listing and the base."""
     yield (Place(name="model info", kind="info", victims=MEMBERS, path="/api/models/org/base"),)
     for name, query, victims in (
@@ -82,7 +82,7 @@ def _alone() -> Iterator[Round]:
     yield (Place(name="base's tensors", kind="cdn", victims=FULL, stored=stored, nth=2),)
 
 
-def _of_each_form() -> Iterator[Round]:
+def _of_each_form():
     """What each form of model needs for itself."""
     yield tuple(
         Place(name=name, kind="small", victims=(f"org/{form}",), path=path, method="GET")
@@ -116,9 +116,9 @@ ROUNDS = (*_of_each_form(), *_alone())
 PLACES = tuple(place for together in ROUNDS for place in together)
 
 
-ALL: tuple[Kind, ...] = ("info", "page", "small", "head", "cdn")
-BODIES: tuple[Kind, ...] = ("info", "page", "small", "cdn")
-JSON: tuple[Kind, ...] = ("info", "page", "small")
+ALL = ("info", "page", "small", "head", "cdn")
+BODIES = ("info", "page", "small", "cdn")
+JSON = ("info", "page", "small")
 
 OK = frozenset({"indexed"})
 GONE = frozenset({"hub-unreachable"})
@@ -133,8 +133,8 @@ Codes = frozenset[str]
 Outcomes = tuple[Codes, Codes]
 """Codes for a trouble that passes and for one that lasts."""
 
-PASSING: Outcomes = (OK, GONE)
-GARBLED: Outcomes = (OK, BAD)
+PASSING = (OK, GONE)
+GARBLED = (OK, BAD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,32 +153,32 @@ class Trouble:
     special: Mapping[Kind, Outcomes] = field(default_factory=dict)
     fault: Mapping[str, Any] = field(default_factory=dict)
 
-    def allowed(self, kind: Kind, *, lasting: bool) -> Codes:
+    def allowed(self, kind, *, lasting):
         """Codes that a victim may end with; "indexed" is the right result."""
         allowed = self.special.get(kind, self.usual)[lasting]
         # the base is asked for twice; the first answer only tells how else it is called
         return allowed | OK if kind == "info" and not lasting else allowed
 
 
-def _status(status: int, usual: Outcomes, **options: Any) -> Trouble:
+def _status(status, usual, **options):
     headers = options.pop("headers", {})
     shown = "".join(f", {name}: {value}" for name, value in headers.items())
     fault = {"kind": "status", "status": status, "headers": headers}
     return Trouble(name=f"{status}{shown}", usual=usual, fault=fault, **options)
 
 
-def _kind(kind: str, usual: Outcomes, *, name: str = "", **options: Any) -> Trouble:
+def _kind(kind, usual, *, name="", **options):
     given = {k: options.pop(k) for k in ("after", "body") if k in options}
     return Trouble(name=name or kind, usual=usual, fault={"kind": kind, **given}, **options)
 
 
 @cache
-def bomb() -> bytes:
+def bomb():
     """128 MiB of zeros, packed."""
     return gzip.compress(bytes(1 << 27), 1)
 
 
-SIGNATURE: Mapping[Kind, Outcomes] = {"cdn": GARBLED}
+SIGNATURE = {"cdn": GARBLED}
 """Storage refuses: a fresh signed address is asked for, once."""
 
 TROUBLES = (

@@ -6,10 +6,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -69,34 +67,34 @@ class Run:
     vectors: dict[str, bytes] = field(default_factory=dict)
 
     @property
-    def stopped(self) -> str | None:
+    def stopped(self):
         match = _LISTING.search(self.stderr) if self.exit_code == 3 else None
         return match[1] if match else None
 
     @property
-    def left_out(self) -> str:
+    def left_out(self):
         """Why the children of a model were left out."""
         match = _LEFT_OUT.search(self.stderr)
         assert match is not None, self.stderr
         return match[1]
 
-    def own_code(self, id: str) -> str:
+    def own_code(self, id):
         """A model's code; that of its base where the base is what fails."""
         code = self.codes[id]
         match = _BASE.match(self.reasons[id]) if code == "needs-base" else None
         return match[1] or code if match else code
 
 
-def add_family(hub: StandInHub, folder: Path) -> None:
+def add_family(hub, folder):
     """The base, a model of each form, and one more that nothing happens to."""
     hub.page_size = 3
     base = make_bert(folder / "base", seed=0, width=64)
     config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
 
-    def files(name: str) -> dict[str, bytes]:
+    def files(name):
         return {p.name: p.read_bytes() for p in sorted((folder / name).iterdir())}
 
-    def full(name: str, seed: int, **options: object) -> None:
+    def full(name, seed, **options):
         tensors = finetune(base, seed=seed)
         make_checkpoint(folder / name, tensors, config=config, **options)  # type: ignore[arg-type]
         hub.add(f"org/{name}", files(name), parents=(PARENTS.get(name, "org/base"),))
@@ -113,7 +111,7 @@ def add_family(hub: StandInHub, folder: Path) -> None:
 PARENTS = {"child": "org/full"}
 
 
-def _adapter(base: dict[str, torch.Tensor]) -> dict[str, bytes]:
+def _adapter(base):
     generator = torch.Generator().manual_seed(9)
     tensors = {}
     for name, weight in base.items():
@@ -136,7 +134,7 @@ def _adapter(base: dict[str, torch.Tensor]) -> dict[str, bytes]:
 
 
 @contextmanager
-def impatient_session(hub: StandInHub, cache: Path) -> Iterator[None]:
+def impatient_session(hub, cache):
     """The session that commands work with asks this Hub, with a token, and waits little."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", TOKEN)
@@ -151,14 +149,14 @@ def impatient_session(hub: StandInHub, cache: Path) -> Iterator[None]:
 
 
 @contextmanager
-def family_hub(folder: Path) -> Iterator[StandInHub]:
+def family_hub(folder):
     """A stand-in Hub with the family, that commands ask."""
     with StandInHub() as hub, impatient_session(hub, folder / "cache"):
         add_family(hub, folder)
         yield hub
 
 
-def run(folder: Path, *arguments: str) -> Run:
+def run(folder, *arguments):
     """`deltadex ARGUMENTS` on a new catalog in `folder`; nothing is known of the Hub's limits."""
     default_session().budget = LocalBudget()
     db = folder / "catalog.duckdb"
@@ -195,15 +193,15 @@ def run(folder: Path, *arguments: str) -> Run:
 class _Lines(logging.Handler):
     """Every line that the client, its transport, and we ourselves log."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(logging.DEBUG)
         self.lines: list[str] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record):
         self.lines.append(record.getMessage())
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self):
         loggers = [logging.getLogger(name) for name in LOGGERS]
         levels = [logger.level for logger in loggers]
         for logger in loggers:

@@ -1,17 +1,12 @@
 """Repositories of tiny models, and what must come back from them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
 import os
-from pathlib import Path
 
 import torch
 from safetensors.torch import save
-
-from deltadex.indexer.checkpoint import Checkpoint
 
 ODD = {
     "plain": torch.arange(12, dtype=torch.float32).reshape(3, 4),
@@ -27,7 +22,7 @@ def bert_like(*, layers=4, width=96, vocabulary=12000):
     """Embeddings that outweigh the layers, as in a small BERT."""
     generator = torch.Generator().manual_seed(0)
 
-    def normal(*shape: int) -> torch.Tensor:
+    def normal(*shape):
         return torch.randn(shape, generator=generator)
 
     tensors = {"embeddings.word.weight": normal(vocabulary, width)}
@@ -41,17 +36,17 @@ def bert_like(*, layers=4, width=96, vocabulary=12000):
     return tensors
 
 
-def to_bin(value: object) -> bytes:
+def to_bin(value):
     file = io.BytesIO()
     torch.save(value, file)
     return file.getvalue()
 
 
-def sharded(tensors: dict[str, torch.Tensor], form: str = "safetensors") -> dict[str, bytes]:
+def sharded(tensors, form="safetensors"):
     """A transformers repository of three shards."""
     stem = "model" if form == "safetensors" else "pytorch_model"
-    files: dict[str, bytes] = {}
-    weight_map: dict[str, str] = {}
+    files = {}
+    weight_map = {}
     for i in range(3):
         part = {name: tensors[name] for name in list(tensors)[i::3]}
         file = f"{stem}-{i + 1:05d}-of-00003.{form}"
@@ -61,7 +56,7 @@ def sharded(tensors: dict[str, torch.Tensor], form: str = "safetensors") -> dict
     return files
 
 
-def assert_same(checkpoint: Checkpoint, tensors: dict[str, torch.Tensor]) -> None:
+def assert_same(checkpoint, tensors):
     assert set(checkpoint.tensors) == set(tensors)
     streamed = dict(checkpoint.stream(tensors))
     for name, expected in tensors.items():
@@ -71,7 +66,7 @@ def assert_same(checkpoint: Checkpoint, tensors: dict[str, torch.Tensor]) -> Non
             assert checkpoint.tensors[name].shape == tuple(expected.shape)
 
 
-def put_in_cache(cache: Path, repo_id: str, sha: str, name: str, content: bytes) -> None:
+def put_in_cache(cache, repo_id, sha, name, content):
     """As huggingface_hub does: a link from the snapshot into the store."""
     folder = cache / f"models--{repo_id.replace('/', '--')}"
     blob = folder / "blobs" / hashlib.sha256(content).hexdigest()

@@ -1,16 +1,11 @@
 """Models that the Hub shows to some only: refused without a token, read with one."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from factories import make_family
 from fault_family import TOKEN, family_hub
-from hub_standin import StandInHub
 
 from deltadex.cli import main
 
@@ -18,7 +13,7 @@ GATED, PRIVATE, OPEN = "org/other", "org/bin", ("org/full", "org/adapter")
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+def family(tmp_path_factory):
     with family_hub(tmp_path_factory.mktemp("family")) as hub:
         hub.repos = {id: hub.repos[id] for id in ("org/base", *OPEN, GATED, PRIVATE)}
         hub.repos[GATED].fields["gated"] = "manual"
@@ -27,27 +22,24 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
 
 
 @pytest.fixture
-def anonymous(family: StandInHub, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def anonymous(family, monkeypatch):
     family.behave()
     monkeypatch.delenv("HF_TOKEN")
     return monkeypatch
 
 
-def deltadex(folder: Path, *arguments: str) -> Result:
+def deltadex(folder, *arguments):
     return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
 
 
-def codes(result: Result) -> dict[str, str]:
+def codes(result):
     return {row["model"]: row["code"] for row in json.loads(result.stdout)["failed"]}
 
 
 @pytest.mark.parametrize("elsewhere", [(), ("--parts", "parts")], ids=["catalog", "parts"])
 def test_a_model_that_is_not_open_is_no_failure_of_a_family_and_is_asked_again_with_a_token(
-    family: StandInHub,
-    anonymous: pytest.MonkeyPatch,
-    tmp_path: Path,
-    elsewhere: tuple[str, ...],
-) -> None:
+    family, anonymous, tmp_path, elsewhere
+):
     anonymous.chdir(tmp_path)
     index = ("index", "org/base", "--hub", *elsewhere)
 
@@ -80,8 +72,8 @@ def test_a_query_asks_again_what_was_refused_without_a_token(anonymous, tmp_path
 
 
 def test_a_model_that_is_named_and_a_family_without_an_open_model_are_failures(
-    family: StandInHub, anonymous: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    family, anonymous, tmp_path
+):
     named = deltadex(tmp_path, "add", GATED, "--base", "org/base")
     anonymous.setattr(family, "repos", {id: family.repos[id] for id in ("org/base", GATED)})
     closed = deltadex(tmp_path / "closed", "index", "org/base", "--hub")
@@ -90,7 +82,7 @@ def test_a_model_that_is_named_and_a_family_without_an_open_model_are_failures(
 
 
 def test_a_gated_model_that_stays_gated_is_recorded_once(anonymous, tmp_path):
-    def recorded() -> str:
+    def recorded():
         at = f"SELECT indexed_at FROM models WHERE id = '{GATED}'"
         return deltadex(tmp_path, "sql", at, "--json").stdout
 

@@ -1,7 +1,5 @@
 """Cached files instead of requests; content known by its hash before it is read."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

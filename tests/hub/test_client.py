@@ -86,7 +86,7 @@ def test_calls_that_set_no_timeout_get_one(hub):
     hub.add("org/model")
     hub.faults.append(Fault(path="/api/models", kind="status", where="hub", nth=2))
     client = hub_client()
-    seen: list[object] = []
+    seen = []
     client.event_hooks["request"].append(lambda r: seen.append(dict(r.extensions["timeout"])))
 
     HfApi(endpoint=hub.endpoint, token=False).model_info("org/model", timeout=None)

@@ -1,7 +1,5 @@
 """One repository described: by the Hub, by the local cache, or refused with a code."""
 
-from typing import Any
-
 import pytest
 from hub_standin import Fault
 from hypothesis import given
@@ -224,12 +222,12 @@ def test_no_answer_is_too_odd(raw):
     assert isinstance(hash(model), int)
 
 
-def model(*files: str, **fields: Any) -> HubModel:
+def model(*files, **fields):
     siblings = [{"rfilename": name} for name in files or ("model.safetensors",)]
     return HubModel.from_json({"id": "a/b", "sha": "f" * 40, "siblings": siblings, **fields})
 
 
-def dtypes(**parameters: int) -> dict[str, Any]:
+def dtypes(**parameters):
     return {"safetensors": {"parameters": parameters}}
 
 

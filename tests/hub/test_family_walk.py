@@ -1,7 +1,5 @@
 """How few requests a walk takes, and which models it finds under earlier names of their parents."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -24,7 +22,7 @@ def walk(base, session, memory=None, **options):
     return [model.id for model in family], counts
 
 
-def parents(hub: StandInHub) -> list[str]:
+def parents(hub):
     """The names whose children were requested, pages and refusals included."""
     return [query.split("base_model%3A")[1].split("&")[0] for query in listings(hub)]
 
@@ -226,7 +224,7 @@ def test_requests_are_counted_by_kind_with_the_limits_that_the_hub_states(hub, s
 )
 def test_every_descendant_is_found_once_in_any_tree(parents, counted):
     """The walk against a tree that is walked in memory."""
-    children: dict[str, list[str]] = {}
+    children = {}
     for i, parent in enumerate(parents):
         name = f"org/m{parent}" if parent < i else "org/base"
         children.setdefault(name, []).append(f"org/m{i}")

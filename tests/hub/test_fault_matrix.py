@@ -4,12 +4,8 @@ The default suite deals half of the faults out to the places; `-m slow -s` runs 
 places and prints the table of what came of each.
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from fault_cases import PLACES, ROUNDS, TROUBLES, WEIGHTS, Place, Trouble
@@ -19,11 +15,9 @@ from fault_family import (
     MEMBERS,
     PATIENCE,
     TOKEN,
-    Run,
     family_hub,
     run,
 )
-from hub_standin import StandInHub
 
 from deltadex.indexer.hub.session import default_session
 
@@ -37,25 +31,25 @@ Case = tuple[tuple[Trouble, Place, bool], ...]
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+def hub(tmp_path_factory):
     with family_hub(tmp_path_factory.mktemp("family")) as hub:
         yield hub
 
 
 @pytest.fixture(scope="module")
-def undisturbed(hub: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def undisturbed(hub, tmp_path_factory):
     hub.behave()
     return run(tmp_path_factory.mktemp("undisturbed"), *INDEX)
 
 
 @pytest.fixture(scope="module")
-def table() -> Iterator[list[str]]:
+def table():
     lines = ["| fault | place | once | lasting |", "| --- | --- | --- | --- |"]
     yield lines
     sys.stderr.write("\n" + "\n".join([*lines, ""]) if len(lines) > 2 else "")
 
 
-def at_every_form() -> Iterator[Case]:
+def at_every_form():
     """Every trouble at one form's requests, four forms in each run, passing and lasting in turn."""
     forms = [[p for p in PLACES if p.victims == (f"org/{form}",)] for form in WEIGHTS]
     alike = [t for t in TROUBLES if not {"small", "head", "cdn"}.isdisjoint(t.at)]
@@ -68,7 +62,7 @@ def at_every_form() -> Iterator[Case]:
             )
 
 
-def at_what_all_need() -> Iterator[Case]:
+def at_what_all_need():
     """Some troubles, one at a time, where the whole run hangs on one answer."""
     alone = [place for (place, *others) in ROUNDS if not others]
     listed = [t for t in TROUBLES if t.at != ("cdn",)]
@@ -77,7 +71,7 @@ def at_what_all_need() -> Iterator[Case]:
         yield ((trouble, fits[i % len(fits)], i % 2 == 0),)
 
 
-def name_of(case: Case) -> str:
+def name_of(case):
     """The first sufferings of a case, shortened."""
     trouble, place, lasting = case[0]
     return f"{trouble.name:.30} at {place.name} {'for ever' if lasting else 'once'}"
@@ -105,7 +99,7 @@ def suffer(hub, case, folder, undisturbed, *, bound_s=BOUND_S):
     return [outcome_of(done, place) for _, place, _ in case]
 
 
-def assert_others_are_spared(done: Run, places: Sequence[Place]) -> None:
+def assert_others_are_spared(done, places):
     if done.stopped is not None:
         assert done.codes == {}
         assert places[0].kind in ("info", "page")
@@ -115,7 +109,7 @@ def assert_others_are_spared(done: Run, places: Sequence[Place]) -> None:
     assert {id: done.codes.get(id) for id in spared} == dict.fromkeys(spared, "indexed")
 
 
-def outcome_of(done: Run, place: Place) -> str:
+def outcome_of(done, place):
     """The code that the victims ended with; "indexed" for the right result."""
     if done.stopped is not None:
         return done.stopped
@@ -127,7 +121,7 @@ def outcome_of(done: Run, place: Place) -> str:
     return codes.pop() if codes else "indexed"
 
 
-def unexpected(case: Case, outcomes: Sequence[str]) -> list[str]:
+def unexpected(case, outcomes):
     """Outcomes that are not among those allowed."""
     surprises = []
     for (trouble, place, lasting), outcome in zip(case, outcomes, strict=True):
@@ -143,7 +137,7 @@ def test_the_undisturbed_run_indexes_every_form(undisturbed):
     assert undisturbed.exit_code == 0
 
 
-def some_now() -> Iterator[object]:
+def some_now():
     """Every second case; the others when there is time."""
     for i, case in enumerate((*at_every_form(), *at_what_all_need())):
         yield pytest.param(case, id=name_of(case), marks=[pytest.mark.slow] if i % 2 else [])
@@ -151,13 +145,13 @@ def some_now() -> Iterator[object]:
 
 @pytest.mark.parametrize("case", [*some_now()])
 def test_a_fault_ends_in_the_right_vectors_or_in_a_code_of_its_own(
-    hub: StandInHub, undisturbed: Run, tmp_path: Path, case: Case
-) -> None:
+    hub, undisturbed, tmp_path, case
+):
     assert unexpected(case, suffer(hub, case, tmp_path, undisturbed)) == []
 
 
 @pytest.fixture
-def on_a_busy_machine() -> Iterator[None]:
+def on_a_busy_machine():
     """More patience: beside other work an undisturbed answer may take longer than in the suite."""
     session = default_session()
     before, session.patience = session.patience, replace(PATIENCE, read_s=3.0, call_s=10.0)
@@ -220,8 +214,8 @@ def test_a_wait_that_is_too_long_is_not_begun_but_shown(hub, tmp_path):
 
 @pytest.mark.parametrize("id", ["org/full", "org/adapter"])
 def test_one_model_that_cannot_be_described_does_not_keep_others_out(
-    hub: StandInHub, undisturbed: Run, tmp_path: Path, id: str
-) -> None:
+    hub, undisturbed, tmp_path, id
+):
     hub.behave()
     place = Place(name="", kind="info", victims=(id,), path=f"/api/models/{id}")
     hub.faults.append(place.fault(hub, {"kind": "status", "status": 500}, lasting=True))

@@ -1,12 +1,8 @@
 """Cards of Hub models: fetched where nothing else names a dataset, and never at a model's cost."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from fault_family import family_hub
-from hub_standin import Fault, Repo, StandInHub
+from hub_standin import Fault
 
 import deltadex as dx
 from deltadex.indexer.family import needs_card, with_card_label
@@ -21,13 +17,13 @@ CARD = {"README.md": SENTENCE}
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+def family(tmp_path_factory):
     with family_hub(tmp_path_factory.mktemp("family")) as hub:
         yield hub
 
 
 @pytest.fixture
-def full(family: StandInHub) -> Iterator[Repo]:
+def full(family):
     """A model of the Hub, with a card that has only a sentence."""
     family.behave()
     repo = family.repos["org/full"]
@@ -38,7 +34,7 @@ def full(family: StandInHub) -> Iterator[Repo]:
     family.behave()
 
 
-def cards(hub: StandInHub) -> int:
+def cards(hub):
     """How many cards were requested."""
     return sum(request.path.endswith("/README.md") for request in hub.log)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from fault_family import family_hub
-from hub_standin import Request, StandInHub
+from hub_standin import Request
 
 import deltadex as dx
 from deltadex.cli import main
@@ -23,7 +22,7 @@ HUB = ("org/base", "--hub")
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+def family(tmp_path_factory):
     with family_hub(tmp_path_factory.mktemp("family")) as hub:
         base = ("org/base",)
         hub.add("org/gguf", {"m.gguf": b""}, parents=base, relation="quantized", downloads=5)
@@ -34,7 +33,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
 
 
 @pytest.fixture
-def hub(family: StandInHub) -> Iterator[StandInHub]:
+def hub(family):
     family.behave()
     yield family
     family.counts_children = family.redirects_small_files = False
@@ -43,16 +42,16 @@ def hub(family: StandInHub) -> Iterator[StandInHub]:
     default_session().budget = LocalBudget()
 
 
-def run(folder: Path, command: str, *arguments: str) -> dict[str, Any]:
+def run(folder, command, *arguments):
     """The document that a command prints."""
     db = str(folder / "c.duckdb")
     done = CliRunner().invoke(main, [command, *arguments, "--db", db, "--json", "--quiet"])
     assert done.exit_code in (0, 1), done.output
-    document: dict[str, Any] = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     return document
 
 
-def sent(hub: StandInHub) -> Counter[str]:
+def sent(hub):
     """Requests to the Hub by kind, as its log has them."""
     return Counter(
         "resolve" if "/resolve/" in r.path or "/resolve-cache/" in r.path else "api"
@@ -73,7 +72,7 @@ class Rehearsed:
     storage: list[Request]
 
 
-def rehearse(hub: StandInHub, folder: Path, *options: str) -> Rehearsed:
+def rehearse(hub, folder, *options):
     hub.behave()
     plan = run(folder, "plan", *HUB, *options)
     by_plan, storage = sent(hub), hub.requests("cdn")
@@ -91,13 +90,13 @@ def rehearse(hub: StandInHub, folder: Path, *options: str) -> Rehearsed:
 
 
 @pytest.fixture(scope="module")
-def whole(family: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
+def whole(family, tmp_path_factory):
     """Without a budget, on a Hub that does not count children."""
     return rehearse(family, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
-def budgeted(family: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
+def budgeted(family, tmp_path_factory):
     """Under a budget, on a Hub that counts children and redirects small files."""
     family.counts_children = family.redirects_small_files = True
     folder = tmp_path_factory.mktemp("budgeted")
@@ -108,7 +107,7 @@ def budgeted(family: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Re
 
 @pytest.mark.parametrize("name", ["whole", "budgeted"])
 def test_the_run_sends_the_requests_that_were_planned(name, request):
-    done: Rehearsed = request.getfixturevalue(name)
+    done = request.getfixturevalue(name)
     planned = done.plan["requests"]
 
     assert planned["plan"] == {**done.sent_by_plan, "storage": len(done.storage)}
@@ -180,13 +179,8 @@ def test_what_is_in_the_catalog_is_not_planned_again(hub, budgeted):
     ],
 )
 def test_a_plan_is_of_the_models_that_are_wanted(
-    hub: StandInHub,
-    tmp_path: Path,
-    options: tuple[str, ...],
-    to_read: int,
-    refused: int,
-    excluded: int,
-) -> None:
+    hub, tmp_path, options, to_read, refused, excluded
+):
     plan = run(tmp_path, "plan", *HUB, *options)
 
     assert plan["models"]["to_read"] == to_read

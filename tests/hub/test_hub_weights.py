@@ -3,7 +3,6 @@
 import io
 import random
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,31 +10,29 @@ import torch
 from factories import NESTED_STATE_DICTS, TOO_DEEP, nest
 from fault_family import PATIENCE, family_hub
 from hub_repos import ODD, assert_same, bert_like, sharded, to_bin
-from hub_standin import Fault, StandInHub
+from hub_standin import Fault
 from safetensors.torch import save
 
 import deltadex as dx
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, Checkpoint
+from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS
 from deltadex.indexer.checkpoint.bin_file import LONGEST_END
 from deltadex.indexer.checkpoint.tensor_file import TensorFile
 from deltadex.indexer.hub import HubWeights, describe
-from deltadex.indexer.hub.session import HubSession
-from deltadex.records import Outcome
 
 
-def is_wanted(name: str) -> bool:
+def is_wanted(name):
     return name.startswith("encoder.") and name.endswith(".weight")
 
 
-def open_repo(hub: StandInHub, session: HubSession, files: dict[str, bytes]) -> Checkpoint:
+def open_repo(hub, session, files):
     hub.add("org/model", files)
     model = describe("org/model", session=session)
     hub.log.clear()
     return HubWeights(model, session=session).open()
 
 
-def read_ahead(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
+def read_ahead(monkeypatch, **sizes):
     monkeypatch.setattr("deltadex.indexer.hub.files.ALL_TENSORS", replace(ALL_TENSORS, **sizes))
 
 
@@ -149,10 +146,10 @@ def test_a_large_adapter_is_not_kept_in_memory(hub, session, monkeypatch):
 def test_threads_may_share_a_checkpoint(hub, session):
     tensors = bert_like()
     checkpoint = open_repo(hub, session, {"model.safetensors": save(tensors)})
-    wrong: list[str] = []
+    wrong = []
     hub.signature_uses = 20
 
-    def read(names: list[str]) -> None:
+    def read(names):
         wrong.extend(n for n in names if not torch.equal(checkpoint.read(n), tensors[n]))
 
     threads = [threading.Thread(target=read, args=(list(tensors)[i::4],)) for i in range(4)]
@@ -165,11 +162,11 @@ def test_threads_may_share_a_checkpoint(hub, session):
     assert checkpoint.bytes_read == hub.wire_bytes("cdn") - _refused_bytes(hub)
 
 
-def _refused_bytes(hub: StandInHub) -> int:
+def _refused_bytes(hub):
     return sum(r.body_bytes for r in hub.requests("cdn") if r.status == 403)
 
 
-REFUSED: list[tuple[dict[str, bytes], str]] = [
+REFUSED = [
     ({"README.md": b"x"}, "no-weights"),
     ({"model.safetensors": b""}, "truncated"),
     ({"model.safetensors": save(ODD)[:-1]}, "truncated"),
@@ -220,23 +217,23 @@ def test_weights_in_a_subfolder_are_not_the_models(hub, session):
 class Watched:
     """A progress that looks at the bytes from a thread of its own, until the first outcome."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.before_the_first: set[tuple[int, int]] = set()
         self.after_each: list[tuple[int, int]] = []
         self._is_first_done = threading.Event()
 
-    def begin(self, models: int, bytes_total: int) -> None:
+    def begin(self, models, bytes_total):
         self.models = models
 
-    def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
+    def reading(self, bytes_read):
         self._bytes_read = bytes_read
         threading.Thread(target=self._look, daemon=True).start()
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome):
         self._is_first_done.set()
         self.after_each.append(self._bytes_read())
 
-    def _look(self) -> None:
+    def _look(self):
         while not self._is_first_done.wait(PATIENCE.read_s / 50):
             self.before_the_first.add(self._bytes_read())
 

@@ -1,18 +1,14 @@
 """Ranges of a base that are kept between commands: the same answers from fewer bytes."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from fault_family import Run, family_hub, run
-from hub_standin import Fault, StandInHub
+from fault_family import family_hub, run
+from hub_standin import Fault
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,12 +18,12 @@ from deltadex.indexer.hub.kept_ranges import RangeFolder
 FILE = "org/base\n" + "0" * 64 + "\n1000"
 
 
-def kept(folder: Path) -> list[Path]:
+def kept(folder):
     return sorted((folder / "base-ranges").glob("*"))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Where ranges are kept in this test."""
     monkeypatch.setenv("DELTADEX_CACHE", str(tmp_path / "kept"))
     return tmp_path / "kept"
@@ -103,24 +99,24 @@ def test_what_killed_processes_left_is_removed(folder):
     assert new.exists()
 
 
-def full_disk(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    def refuse(*_: object) -> None:
+def full_disk(patch, folder):
+    def refuse(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     patch.setattr(kept_ranges.os, "replace", refuse)
 
 
-def little_space(patch: pytest.MonkeyPatch, folder: Path) -> None:
+def little_space(patch, folder):
     usage = kept_ranges.shutil.disk_usage("/")._replace(free=2**30)
     patch.setattr(kept_ranges.shutil, "disk_usage", lambda _: usage)
 
 
-def no_folder(patch: pytest.MonkeyPatch, folder: Path) -> None:
+def no_folder(patch, folder):
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("a file")
 
 
-def switched_off(patch: pytest.MonkeyPatch, folder: Path) -> None:
+def switched_off(patch, folder):
     patch.setenv("DELTADEX_CACHE", "")
 
 
@@ -146,7 +142,7 @@ def test_a_range_larger_than_its_share_of_the_folder_is_not_kept(folder):
     assert ranges.get(FILE, 0, 101) is None
 
 
-def _use(folder: Path, seed: int) -> int:
+def _use(folder, seed):
     """Write and read the same ranges as others do; how many came back otherwise."""
     ranges = RangeFolder(folder, limit=64 * 300)
     wrong = 0
@@ -171,21 +167,21 @@ def test_processes_may_share_the_folder(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+def family(tmp_path_factory):
     with family_hub(tmp_path_factory.mktemp("family")) as hub:
         yield hub
 
 
-def base_file(hub: StandInHub) -> str:
+def base_file(hub):
     content = hub.repos["org/base"].files["model.safetensors"]
     return f"/store/{hashlib.sha256(content).hexdigest()}"
 
 
-def base_bytes(hub: StandInHub) -> int:
+def base_bytes(hub):
     return sum(r.body_bytes for r in hub.requests("cdn") if r.path == base_file(hub))
 
 
-def index(hub: StandInHub, folder: Path, *options: str) -> Run:
+def index(hub, folder, *options):
     """One command on a new catalog, with nothing else in the log of requests."""
     hub.log.clear()
     folder.mkdir(exist_ok=True)
@@ -225,9 +221,7 @@ def test_what_is_kept_is_used_only_by_who_may_read_the_base(family, folder, tmp_
 
 
 @pytest.mark.slow
-def test_whole_reads_neither_use_nor_keep_ranges(
-    family: StandInHub, folder: Path, tmp_path: Path
-) -> None:
+def test_whole_reads_neither_use_nor_keep_ranges(family, folder, tmp_path):
     family.behave()
     whole = index(family, tmp_path / "1", "--verify")
     assert kept(folder) == []
@@ -268,7 +262,7 @@ def test_a_header_that_changed_on_the_way_is_not_kept(family, folder, tmp_path):
     assert second.codes == {"org/full": "indexed"}
 
 
-def _rewrite(path: Path, content: bytes) -> None:
+def _rewrite(path, content):
     """As if the range had had this content when it was kept."""
     digest = hashlib.sha256(path.stem.encode() + content).digest()
     path.write_bytes(b"deltadex range 1\n" + digest + content)

@@ -1,12 +1,7 @@
 """A Hub family by one process, in shares, and with Ray's workers: the same catalog, copies too."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,7 +17,7 @@ INDEX = ("index", "org/base", "--hub")
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+def hub(tmp_path_factory):
     """The family, a copy of a full model and one of a sharded one, and an adapter that differs from
     another in its scale alone."""
     with family_hub(tmp_path_factory.mktemp("family")) as hub:
@@ -35,18 +30,18 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
         yield hub
 
 
-def ask(db: Path, *arguments: str) -> Any:
+def ask(db, *arguments):
     done = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])
     assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def said(db: Path) -> str:
+def said(db):
     return str(ask(db, "stats", "--hash")["content_sha256"])
 
 
 @pytest.fixture(scope="module")
-def alone(hub: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alone(hub, tmp_path_factory):
     """The catalog of one process."""
     db = tmp_path_factory.mktemp("alone") / "c.duckdb"
     ask(db, *INDEX, "--workers", "1")
@@ -69,9 +64,7 @@ def test_copies_name_their_original_and_adapters_are_read_with_their_config(alon
 
 
 @pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "4"])
-def test_shares_of_machines_give_the_catalog_of_one_process(
-    hub: StandInHub, alone: Path, tmp_path: Path, workers: str
-) -> None:
+def test_shares_of_machines_give_the_catalog_of_one_process(hub, alone, tmp_path, workers):
     parts = str(tmp_path / "parts")
     for share in ("1/2", "2/2"):
         ask(tmp_path / "none", *INDEX, "--parts", parts, "--share", share, "--workers", workers)
@@ -82,8 +75,8 @@ def test_shares_of_machines_give_the_catalog_of_one_process(
 
 
 def test_ray_gives_the_catalog_of_one_process_and_keeps_the_token_to_itself(
-    hub: StandInHub, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    hub, alone, tmp_path, monkeypatch
+):
     pytest.importorskip("ray")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     parts = tmp_path / "parts"

@@ -1,26 +1,22 @@
 """Ranges of one remote file: right bytes or a code of their own, whatever the storage does."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hub_standin import Fault, StandInHub
+from hub_standin import Fault
 
 from deltadex.errors import REASONS, ModelError
 from deltadex.indexer.hub.remote_bytes import SLACK, RemoteBytes, locate
-from deltadex.indexer.hub.session import HubSession
 
 ELSEWHERE = {"Location": "http://127.0.0.1:9/login"}
 CONTENT = random.Random(0).randbytes(300_000)
 
 
 @pytest.fixture
-def source(hub: StandInHub, session: HubSession) -> RemoteBytes:
+def source(hub, session):
     repo = hub.add("org/model", {"model.safetensors": CONTENT})
     return RemoteBytes(session, locate(session, "org/model", repo.sha, "model.safetensors"))
 
@@ -55,7 +51,7 @@ def test_one_head_serves_all_ranges_and_the_token_never_leaves_the_hub(hub, sour
     assert {r.headers["accept-encoding"] for r in hub.requests("cdn")} == {"identity"}
 
 
-RECOVERED: list[dict[str, Any]] = [
+RECOVERED = [
     {"kind": "status", "status": 500},
     {"kind": "status", "status": 502},
     {"kind": "status", "status": 408},
@@ -80,7 +76,7 @@ def test_a_passing_fault_ends_in_the_right_bytes(hub, source, fault):
     assert source.read(10_000, 250_000) == CONTENT[10_000:250_000]
 
 
-LASTING: list[tuple[dict[str, Any], str]] = [
+LASTING = [
     ({"kind": "status", "status": 500}, "hub-unreachable"),
     ({"kind": "status", "status": 503, "headers": {"Retry-After": "0"}}, "hub-unreachable"),
     ({"kind": "status", "status": 429, "headers": {"Retry-After": "0"}}, "rate-limited"),

@@ -1,7 +1,5 @@
 """Small files: at the pinned commit, whole, or refused."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import tracemalloc
@@ -9,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from hub_repos import ODD, assert_same
-from hub_standin import Fault, StandInHub
+from hub_standin import Fault
 from safetensors.torch import save
 
 from deltadex.errors import ModelError
@@ -72,8 +70,8 @@ def test_a_gated_file_without_a_token_says_so(hub, session):
 
 @pytest.mark.parametrize("name", ["config.json", "card.bin"])
 def test_a_content_that_its_etag_does_not_name_is_requested_again_and_then_refused(
-    hub: StandInHub, session: HubSession, name: str
-) -> None:
+    hub, session, name
+):
     hub.add("org/model", {name: b'{"layers": 12}'})
     model = describe("org/model", session=session)
     where = "hub" if name == "config.json" else "cdn"

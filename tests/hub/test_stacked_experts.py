@@ -1,7 +1,5 @@
 """Experts that are stacked in one tensor: read one at a time, and equal to what is on disk."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from factories import make_checkpoint
@@ -25,7 +23,7 @@ CONFIG = {
 }
 
 
-def tensors(seed: int) -> dict[str, torch.Tensor]:
+def tensors(seed):
     """Two layers as transformers 5 holds them; from seed 1 on a fine-tune of seed 0."""
     shapes = {
         "self_attn.q_proj.weight": (24, 24),
@@ -47,7 +45,7 @@ def tensors(seed: int) -> dict[str, torch.Tensor]:
     return made
 
 
-def fingerprint(base: Base, member: object) -> Indexed:
+def fingerprint(base, member):
     job = Job(
         base=base,
         wanted=Wanted(names=("org/base",)),

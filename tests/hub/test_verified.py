@@ -1,18 +1,13 @@
 """One byte changed on the way: read again, or refused; and what the catalog says was compared."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from fault_cases import WEIGHTS
-from fault_family import FULL, MEMBERS, Run, family_hub, run
-from hub_standin import Fault, StandInHub
+from fault_family import FULL, MEMBERS, family_hub, run
+from hub_standin import Fault
 
 from deltadex.cli import main
 
@@ -22,26 +17,26 @@ VERIFIED = dict.fromkeys(MEMBERS, "sha256")
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+def hub(tmp_path_factory):
     with family_hub(tmp_path_factory.mktemp("family")) as hub:
         yield hub
 
 
 @pytest.fixture(scope="module")
-def undisturbed(hub: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def undisturbed(hub, tmp_path_factory):
     hub.behave()
     return run(tmp_path_factory.mktemp("undisturbed"), *INDEX)
 
 
-def store(hub: StandInHub, repo: str, file: str) -> str:
+def store(hub, repo, file):
     return f"/store/{hashlib.sha256(hub.repos[repo].files[file]).hexdigest()}"
 
 
-def flips(hub: StandInHub, names: Sequence[tuple[str, str]], **options: Any) -> list[Fault]:
+def flips(hub, names, **options):
     return [Fault(path=store(hub, *name), kind="flip", **options) for name in names]
 
 
-def ask(folder: Path, *arguments: str) -> Any:
+def ask(folder, *arguments):
     """The JSON that a command prints of the catalog in `folder`."""
     db = ("--db", str(folder / "catalog.duckdb"), "--json")
     done = CliRunner().invoke(main, [*arguments, *db])
@@ -49,7 +44,7 @@ def ask(folder: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def verified(folder: Path) -> dict[str, str | None]:
+def verified(folder):
     return {row["model"]: row["verified"] for row in ask(folder, "ls")["models"]}
 
 
@@ -59,9 +54,7 @@ OWN_FILES = [(f"org/{form}", file) for form, file in WEIGHTS.items()]
 @pytest.mark.parametrize(
     "place", [pytest.param(9, marks=SLOW), 5_000, pytest.param(-1, marks=SLOW)]
 )
-def test_a_changed_byte_anywhere_is_read_again(
-    hub: StandInHub, undisturbed: Run, tmp_path: Path, place: int
-) -> None:
+def test_a_changed_byte_anywhere_is_read_again(hub, undisturbed, tmp_path, place):
     hub.behave()
     for nth in (1, 2):
         hub.faults += flips(hub, OWN_FILES[nth - 1 :: 2], nth=nth, after=place)
@@ -102,9 +95,7 @@ def test_a_changed_byte_of_the_base_spoils_no_model(hub, undisturbed, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_budget_leaves_models_unverified_until_they_are_read_whole(
-    hub: StandInHub, tmp_path: Path
-) -> None:
+def test_a_budget_leaves_models_unverified_until_they_are_read_whole(hub, tmp_path):
     hub.behave()
     budget = (*INDEX, "--budget", "10%")
     by_rows = run(tmp_path, *budget)
@@ -131,9 +122,7 @@ def test_a_budget_leaves_models_unverified_until_they_are_read_whole(
 
 
 @pytest.mark.slow
-def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(
-    hub: StandInHub, tmp_path: Path
-) -> None:
+def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(hub, tmp_path):
     hub.behave()
     budget = (*INDEX, "--budget", "10%")
     before = run(tmp_path, *budget)

@@ -6,8 +6,6 @@ writes one for the processor that runs it; `python tests/machines/run.py --golde
 of the processors in `GOLDEN`. Make them anew when a recipe or a score changes on purpose.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path
@@ -33,7 +31,7 @@ LARGE = (1_200, 96)
 """Models and numbers of the family that is clustered from a sample."""
 
 
-def compute_answers() -> Answers:
+def compute_answers():
     """Return fingerprints, scores, rankings and clusters, models in the order of their ids.
 
     `fingerprints` are of the first data set's models, one of each form; `rankings` hold the
@@ -51,7 +49,7 @@ def compute_answers() -> Answers:
             return _answers(catalog)
 
 
-def _answers(catalog: Catalog) -> Answers:
+def _answers(catalog):
     [base] = catalog.bases()
     recipe = catalog.find_recipe(None, base)
     ids, vectors = catalog.family(base, recipe).by_id()
@@ -73,7 +71,7 @@ def _answers(catalog: Catalog) -> Answers:
     }
 
 
-def _large_clusters() -> np.ndarray:
+def _large_clusters():
     """Clusters of made points, of which half are sampled and some belong nowhere."""
     n_models, dim = LARGE
     points = integers("points", LARGE)

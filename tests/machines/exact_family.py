@@ -5,14 +5,10 @@ generator nor a floating-point sum decides any of them. Only the rounding to a s
 which IEEE 754 fixes.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -50,7 +46,7 @@ HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 RANK, TERMS, NARROW = 8, 48, 24
 
 
-def make_exact_family(folder: Path) -> Path:
+def make_exact_family(folder):
     """Write the base, 36 fine-tunes and `labels.csv` below `folder`; return the base's folder."""
     base = {name: integers(f"base/{name}", shape) / 2**12 for name, shape in _matrices()}
     weights = {name: _single(w) for name, w in base.items()}
@@ -65,7 +61,7 @@ def make_exact_family(folder: Path) -> Path:
     return made
 
 
-def _write(folder: Path, base: dict[str, np.ndarray], dataset: str, form: str) -> None:
+def _write(folder, base, dataset, form):
     if form.startswith("lora"):
         _write_adapter(folder, dataset, form)
         return
@@ -82,7 +78,7 @@ def _write(folder: Path, base: dict[str, np.ndarray], dataset: str, form: str) -
     make_checkpoint(folder, tensors, config=_config())
 
 
-def _dense_update(name: str, dataset: str, form: str) -> np.ndarray:
+def _dense_update(name, dataset, form):
     """Outer products with falling weights, a third of each side the model's own."""
     terms = NARROW if form == "narrow" else TERMS
     out, width = SHAPES[name.split(".", 3)[3].removesuffix(".weight")]
@@ -92,7 +88,7 @@ def _dense_update(name: str, dataset: str, form: str) -> np.ndarray:
     return (left * falling) @ right / (3 * 2**20)
 
 
-def _adapter_factors(name: str, dataset: str, form: str) -> tuple[np.ndarray, np.ndarray]:
+def _adapter_factors(name, dataset, form):
     """B, (out, RANK), and A, (RANK, in)."""
     out, width = SHAPES[name.split(".", 3)[3].removesuffix(".weight")]
     left = _mixed(f"{name}/left", dataset, form, (out, RANK))
@@ -102,7 +98,7 @@ def _adapter_factors(name: str, dataset: str, form: str) -> tuple[np.ndarray, np
     return left, right
 
 
-def _write_adapter(folder: Path, dataset: str, form: str) -> None:
+def _write_adapter(folder, dataset, form):
     tensors = {}
     for name, _ in _matrices():
         module = f"base_model.model.{name.removesuffix('.weight')}"
@@ -121,27 +117,27 @@ def _write_adapter(folder: Path, dataset: str, form: str) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
-def _mixed(key: str, dataset: str, form: str, shape: tuple[int, int]) -> np.ndarray:
+def _mixed(key, dataset, form, shape):
     return 2 * integers(f"{key}/{dataset}", shape) + integers(f"{key}/{dataset}/{form}", shape)
 
 
-def integers(key: str, shape: tuple[int, int]) -> np.ndarray:
+def integers(key, shape):
     """Whole numbers from −128 to 127, as float64, in which their sums are exact."""
     raw = hashlib.shake_256(key.encode()).digest(math.prod(shape))
     return np.frombuffer(raw, dtype=np.int8).reshape(shape).astype(np.float64)
 
 
-def _single(numbers: np.ndarray) -> torch.Tensor:
+def _single(numbers):
     return torch.from_numpy(numbers.astype(np.float32))
 
 
-def _matrices() -> Iterator[tuple[str, tuple[int, int]]]:
+def _matrices():
     for layer in range(LAYERS):
         for module, shape in SHAPES.items():
             yield f"model.layers.{layer}.{module}.weight", shape
 
 
-def _config() -> dict[str, object]:
+def _config():
     return {
         "model_type": "llama",
         "_name_or_path": BASE,

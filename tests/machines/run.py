@@ -7,13 +7,10 @@
 Prints one line for each run; exits with 1 if a test failed in any.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from surroundings import SURROUNDINGS
@@ -25,7 +22,7 @@ GOLDEN = {"avx512": AVX512, "haswell": HASWELL, "oldest": OLDEST}
 """Processors that golden files are made for."""
 
 
-def run_numeric_tests(tests: Iterable[str]) -> bool:
+def run_numeric_tests(tests):
     """Run them under every variant; whether all passed that could be run."""
     passed = True
     for variant in (*VARIANTS, HASWELL, OLDEST):
@@ -47,7 +44,7 @@ def run_numeric_tests(tests: Iterable[str]) -> bool:
     return passed
 
 
-def run_in_surroundings() -> bool:
+def run_in_surroundings():
     """Run the whole suite in each of `SURROUNDINGS`; whether all passed that could be run."""
     passed = True
     for surroundings in SURROUNDINGS:
@@ -60,7 +57,7 @@ def run_in_surroundings() -> bool:
     return passed
 
 
-def make_golden() -> None:
+def make_golden():
     """Write the golden files of the processors that this one can play."""
     for name, variant in GOLDEN.items():
         if reason := variant.why_not():
@@ -70,7 +67,7 @@ def make_golden() -> None:
         subprocess.run(command, env=variant.environment, check=True)
 
 
-def _tell(name: str, code: int, output: str, seconds: float) -> bool:
+def _tell(name, code, output, seconds):
     """Print a run's closing line, and all of it where it failed; whether it passed."""
     closing = next((line for line in reversed(output.splitlines()) if " in " in line), "no result")
     print(f"{name:32} {seconds:5.0f} s  exit {code}  {closing.strip('= ')}", flush=True)
@@ -79,7 +76,7 @@ def _tell(name: str, code: int, output: str, seconds: float) -> bool:
     return code == 0
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--golden", action="store_true")
     parser.add_argument("--surroundings", action="store_true")

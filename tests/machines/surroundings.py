@@ -35,7 +35,7 @@ class Surroundings:
     python: Path | None = None
     is_unusual: bool = False
 
-    def run(self, root: Path) -> subprocess.CompletedProcess[str] | str:
+    def run(self, root):
         """What `make test` in a fresh clone gives, or why it cannot be run here."""
         python = self.python or _python_for_anybody()
         if python is None:
@@ -56,7 +56,7 @@ class Surroundings:
             )
 
 
-def _unusual(folder: Path, clone: Path) -> dict[str, object]:
+def _unusual(folder, clone):
     """Options of `subprocess.run`; the clone is handed over to the user that they name."""
     folder.chmod(0o755)
     home = folder / "home"
@@ -70,12 +70,12 @@ def _unusual(folder: Path, clone: Path) -> dict[str, object]:
     return {"env": environment, "umask": 0o077, "preexec_fn": ignored, **_nobody()}
 
 
-def _nobody() -> dict[str, object]:
+def _nobody():
     """What makes a child another user's, where this one may."""
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
 
 
-def _hide(folder: Path) -> Path:
+def _hide(folder):
     """A folder of links to every program of PATH but the hidden ones."""
     folder.mkdir()
     for place in map(Path, os.environ["PATH"].split(os.pathsep)):
@@ -86,7 +86,7 @@ def _hide(folder: Path) -> Path:
     return folder
 
 
-def _python_for_anybody() -> Path | None:
+def _python_for_anybody():
     for place in (sys.executable, *(f"{folder}/python3" for folder in os.defpath.split(":"))):
         python = Path(place).resolve()
         try:
@@ -99,10 +99,10 @@ def _python_for_anybody() -> Path | None:
     return None
 
 
-def _pythons() -> list[Path]:
+def _pythons():
     """One interpreter of each version from 3.11 on: on PATH, or installed beside this one."""
     beside = Path(sys.base_prefix).parent
-    pythons: dict[str, Path] = {}
+    pythons = {}
     for number in range(11, 20):
         version = f"3.{number}"
         places = [shutil.which(f"python{version}"), *beside.glob(f"{version}.*/bin/python3")]

@@ -36,12 +36,12 @@ class Variant:
     needs: tuple[str, ...] = ()
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         """This process's environment, changed."""
         disabled = {"NPY_DISABLE_CPU_FEATURES": " ".join(self.without)} if self.without else {}
         return {**os.environ, **disabled, **dict(self.settings)}
 
-    def why_not(self) -> str:
+    def why_not(self):
         """Why this processor cannot play it; empty where it can."""
         wanted = (*self.without, *self.needs)
         absent = [feature for feature in wanted if not NUMPY_FEATURES.get(feature)]
@@ -52,7 +52,7 @@ class Variant:
         return f"the libraries do not run: exit {probed.returncode}" if probed.returncode else ""
 
 
-def _threads(n: int) -> tuple[tuple[str, str], ...]:
+def _threads(n):
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return tuple((name, str(n)) for name in names)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,9 +19,7 @@ class MadeStates:
     token: np.ndarray
 
 
-def make_hidden(
-    *, layers: int = 3, tokens: int = 80, dim: int = 6, apart: float = 0.0, seed: int = 0
-) -> np.ndarray:
+def make_hidden(*, layers=3, tokens=80, dim=6, apart=0.0, seed=0):
     """Standard normal states; each layer lies `apart` from the mean of all, on its own axis."""
     hidden = np.random.default_rng(seed).normal(size=(layers, tokens, dim))
     for layer in range(layers):
@@ -30,7 +27,7 @@ def make_hidden(
     return hidden.astype(np.float32)
 
 
-def make_rows(hidden: np.ndarray, *, tokens_a_text: int = 8, first_layer: int = 0) -> LayerRows:
+def make_rows(hidden, *, tokens_a_text=8, first_layer=0):
     """Rows of (layers, tokens, dim) states, of texts of equal length."""
     layers, tokens, dim = hidden.shape
     index = np.arange(tokens)
@@ -44,15 +41,13 @@ def make_rows(hidden: np.ndarray, *, tokens_a_text: int = 8, first_layer: int = 
     )
 
 
-def permuted(rows: LayerRows, order: np.ndarray) -> LayerRows:
+def permuted(rows, order):
     """The same rows in another order."""
     columns = ("vectors", "layer", "text", "position", "token")
     return replace(rows, **{name: getattr(rows, name)[order] for name in columns})
 
 
-def batches(
-    hidden: np.ndarray, *, tokens_a_text: int = 8, sizes: Sequence[int] = (16,)
-) -> Iterator[MadeStates]:
+def batches(hidden, *, tokens_a_text=8, sizes=(16,)):
     """The same tokens in batches of the sizes given, the last size again and again."""
     rows = make_rows(hidden, tokens_a_text=tokens_a_text)
     start, queue = 0, list(sizes)

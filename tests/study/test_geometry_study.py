@@ -1,7 +1,6 @@
 """The geometry study over made-up states: against the single functions, and its refusals."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -59,7 +58,7 @@ def make_hidden(texts, *, tokens=16, seed=0):
     return states
 
 
-def batches(hidden, size=7) -> Iterator[TokenStates]:
+def batches(hidden, size=7):
     """The texts' states, some texts at a time."""
     numbers = sorted(hidden)
     for start in range(0, len(numbers), size):

@@ -1,7 +1,5 @@
 """Accuracies by context length, number of texts and model, on planted layers and tiny networks."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

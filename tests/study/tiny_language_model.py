@@ -1,9 +1,6 @@
 """A tiny BERT with its head for masked tokens, a tokenizer, and texts of a few words."""
 
-from __future__ import annotations
-
 import functools
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,7 +15,7 @@ TEXTS = tuple(
 
 
 @functools.cache
-def masked_bert() -> transformers.BertForMaskedLM:
+def masked_bert():
     """The model with its head; nobody may change it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -32,7 +29,7 @@ def masked_network():
     return as_network(masked_bert().bert, "bert", make_tokenizer())
 
 
-def save_masked(folder: Path, *, head: bool = True) -> Path:
+def save_masked(folder, *, head=True):
     """The folder, now a checkpoint, with or without its head."""
     model = masked_bert() if head else masked_bert().bert
     return save_folder(folder, model, tokenizer=make_tokenizer())

@@ -3,17 +3,12 @@
 Every parameter is perturbed: fresh ones have biases of 0 and gains of 1, which hide mistakes.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools
 import json
 import string
-from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,16 +16,15 @@ import tokenizers
 import torch
 import transformers
 from tokenizers import models, normalizers, pre_tokenizers, processors
-from torch import nn
 
-from deltadex.study.network import Network, TokenStates, token_states
+from deltadex.study.network import Network, token_states
 from deltadex.study.network.anatomy import find_stacks
 from deltadex.study.texts import Text
 
 VOCABULARY = 120
 DIM = 32
 
-PLAIN: dict[str, Any] = dict(
+PLAIN = dict(
     vocab_size=VOCABULARY,
     hidden_size=DIM,
     num_hidden_layers=3,
@@ -39,16 +33,16 @@ PLAIN: dict[str, Any] = dict(
     max_position_embeddings=64,
     pad_token_id=0,
 )
-GROUPED: dict[str, Any] = PLAIN | dict(num_key_value_heads=2)
-HEADS_OF_8: dict[str, Any] = GROUPED | dict(head_dim=8)
-MIXTURE: dict[str, Any] = GROUPED | dict(
+GROUPED = PLAIN | dict(num_key_value_heads=2)
+HEADS_OF_8 = GROUPED | dict(head_dim=8)
+MIXTURE = GROUPED | dict(
     num_local_experts=4,
     num_experts=4,
     num_experts_per_tok=2,
     moe_intermediate_size=32,
     shared_expert_intermediate_size=32,
 )
-GPT: dict[str, Any] = dict(
+GPT = dict(
     vocab_size=VOCABULARY,
     n_embd=DIM,
     n_layer=3,
@@ -58,7 +52,7 @@ GPT: dict[str, Any] = dict(
     bos_token_id=1,
     eos_token_id=2,
 )
-T5: dict[str, Any] = dict(
+T5 = dict(
     vocab_size=VOCABULARY,
     d_model=DIM,
     d_kv=8,
@@ -69,7 +63,7 @@ T5: dict[str, Any] = dict(
     decoder_start_token_id=0,
     pad_token_id=0,
 )
-BART: dict[str, Any] = dict(
+BART = dict(
     vocab_size=VOCABULARY,
     d_model=DIM,
     encoder_layers=3,
@@ -85,7 +79,7 @@ BART: dict[str, Any] = dict(
     decoder_start_token_id=2,
     forced_eos_token_id=2,
 )
-OPT: dict[str, Any] = dict(
+OPT = dict(
     vocab_size=VOCABULARY,
     hidden_size=DIM,
     num_hidden_layers=3,
@@ -95,7 +89,7 @@ OPT: dict[str, Any] = dict(
     word_embed_proj_dim=DIM,
     pad_token_id=0,
 )
-EXPERTS: dict[str, Any] = MIXTURE | dict(
+EXPERTS = MIXTURE | dict(
     head_dim=8,
     n_routed_experts=4,
     n_group=1,
@@ -103,7 +97,7 @@ EXPERTS: dict[str, Any] = MIXTURE | dict(
     first_k_dense_replace=1,
     n_shared_experts=1,
 )
-LATENT: dict[str, Any] = EXPERTS | dict(
+LATENT = EXPERTS | dict(
     num_key_value_heads=4,
     kv_lora_rank=8,
     q_lora_rank=8,
@@ -111,10 +105,10 @@ LATENT: dict[str, Any] = EXPERTS | dict(
     qk_nope_head_dim=4,
     v_head_dim=8,
 )
-MODERN: dict[str, Any] = PLAIN | dict(norm_bias=True, attention_bias=True, mlp_bias=True)
-DEBERTA: dict[str, Any] = PLAIN | dict(relative_attention=True, pos_att_type=["c2p", "p2c"])
+MODERN = PLAIN | dict(norm_bias=True, attention_bias=True, mlp_bias=True)
+DEBERTA = PLAIN | dict(relative_attention=True, pos_att_type=["c2p", "p2c"])
 
-CONFIGS: dict[str, dict[str, Any]] = {
+CONFIGS = {
     "bert": PLAIN,
     "roberta": PLAIN,
     "xlm-roberta": PLAIN,
@@ -247,7 +241,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 """Options by model type; what follows a comma tells variants apart."""
 
 
-def one_of_each_structure() -> list[Any]:
+def one_of_each_structure():
     """The names of `CONFIGS` as parameters; of types with the same modules, the first is quick.
 
     Types that share an entry of `anatomy.json` have their modules at the same places.
@@ -258,13 +252,13 @@ def one_of_each_structure() -> list[Any]:
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in CONFIGS]
 
 
-def tiny_config(name: str, **changes: Any) -> Any:
+def tiny_config(name, **changes):
     """The config under a name of `CONFIGS`, with these options changed."""
     return transformers.AutoConfig.for_model(name.split(",")[0], **(CONFIGS[name] | changes))
 
 
 @functools.cache
-def tiny_network(name: str, *, seed: int = 0, **changes: Any) -> Network:
+def tiny_network(name, *, seed=0, **changes):
     """A network that nobody may change: equal arguments share it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -273,14 +267,14 @@ def tiny_network(name: str, *, seed: int = 0, **changes: Any) -> Network:
     return as_network(model, name)
 
 
-def as_network(model: nn.Module, name: str, tokenizer: Any = None) -> Network:
+def as_network(model, name, tokenizer=None):
     """A model, ready to be studied."""
     model = model.eval().requires_grad_(False)
     stacks = find_stacks(model, model.config)
     return Network(name=name, model=model, tokenizer=tokenizer, stacks=stacks)
 
 
-def perturb(model: nn.Module, *, by: float, seed: int = 0) -> None:
+def perturb(model, *, by, seed=0):
     """Add normal noise to every parameter."""
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -288,7 +282,7 @@ def perturb(model: nn.Module, *, by: float, seed: int = 0) -> None:
             parameter.add_(torch.randn(parameter.shape, generator=noise), alpha=by)
 
 
-def edited(network: Network, change: Callable[[nn.Module], object]) -> Network:
+def edited(network, change):
     """A copy whose model was changed."""
     model = copy.deepcopy(network.model)
     with torch.no_grad():
@@ -296,14 +290,14 @@ def edited(network: Network, change: Callable[[nn.Module], object]) -> Network:
     return as_network(model, f"{network.name}, edited", network.tokenizer)
 
 
-def scale(*modules: nn.Module, by: float = 1.3) -> None:
+def scale(*modules, by=1.3):
     """Multiply all parameters."""
     for module in modules:
         for parameter in module.parameters():
             parameter.mul_(by)
 
 
-def make_texts(*lengths: int, seed: int = 0) -> tuple[Text, ...]:
+def make_texts(*lengths, seed=0):
     """Random token ids, none of them special."""
     draw = np.random.default_rng(seed)
     return tuple(
@@ -312,7 +306,7 @@ def make_texts(*lengths: int, seed: int = 0) -> tuple[Text, ...]:
     )
 
 
-def joined(states: Iterable[TokenStates]) -> dict[str, np.ndarray]:
+def joined(states):
     """All batches as one, by the names of the parts."""
     batches = list(states)
     found = {"hidden": np.concatenate([one.hidden for one in batches], axis=1)}
@@ -321,18 +315,18 @@ def joined(states: Iterable[TokenStates]) -> dict[str, np.ndarray]:
     return found
 
 
-def all_states(network: Network, texts: Sequence[Text]) -> np.ndarray:
+def all_states(network, texts):
     """Hidden states of token ids, whether or not there is a tokenizer; every position."""
     silent = dataclasses.replace(network, tokenizer=None)
     return joined(token_states(silent, texts, keep_special=True, keep_first=True))["hidden"]
 
 
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
+def relative(found, expected):
     """Length of the difference, over that of what was expected."""
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def make_tokenizer() -> Any:
+def make_tokenizer():
     """WordPiece of single letters, some words, `[CLS]` before and `[SEP]` behind."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = list(string.ascii_lowercase)
@@ -353,9 +347,7 @@ def make_tokenizer() -> Any:
     )
 
 
-def save_folder(
-    folder: Path, model: Any, *, tokenizer: Any = None, but: Sequence[str] = ()
-) -> Path:
+def save_folder(folder, model, *, tokenizer=None, but=()):
     """The folder, now a checkpoint as transformers writes it, without some tensors."""
     state = {name: tensor for name, tensor in model.state_dict().items() if name not in but}
     model.save_pretrained(folder, state_dict=state)

@@ -5,7 +5,7 @@ import torch
 import transformers
 from tiny_networks import make_tokenizer, perturb, tiny_config
 
-from deltadex.study.network import TaskModel, as_task_model
+from deltadex.study.network import as_task_model
 from deltadex.training_data.examples import Example
 
 CLASSES = {
@@ -16,7 +16,7 @@ CLASSES = {
 }
 
 
-def tiny_task_model(name, head, *, seed=0, **changes) -> TaskModel:
+def tiny_task_model(name, head, *, seed=0, **changes):
     torch.manual_seed(seed)
     config = tiny_config(name, **changes)
     model = CLASSES[head].from_config(config).float().eval()
@@ -24,7 +24,7 @@ def tiny_task_model(name, head, *, seed=0, **changes) -> TaskModel:
     return as_task_model(name, model, make_tokenizer(), head=head)
 
 
-def make_examples(n, *, seed=0, completion=False, label=None) -> list[Example]:
+def make_examples(n, *, seed=0, completion=False, label=None):
     """Examples of random words; `label`: classes, or None for a number of a regression."""
     rng = np.random.default_rng(seed)
     examples = []

@@ -1,11 +1,7 @@
 """One browser for all tests of the page, and pages that notice what goes wrong in them."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -37,14 +33,14 @@ ARGUMENTS = [
 
 
 @pytest.fixture(scope="session")
-def launch() -> Iterator[Callable[..., Any]]:
+def launch():
     """Starts a browser with more arguments; all are closed at the end."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no chromium to open the page in")
     with playwright.sync_playwright() as started, ExitStack() as stack:
 
-        def start(*more: str) -> Any:
+        def start(*more):
             browser = started.chromium.launch(
                 executable_path=CHROMIUM, args=[*ARGUMENTS, *more], timeout=60_000
             )
@@ -55,36 +51,27 @@ def launch() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session")
-def browser(launch: Callable[..., Any]) -> Any:
+def browser(launch):
     return launch()
 
 
 @pytest.fixture(scope="module")
-def family() -> MadeUp:
+def family():
     return MadeUp()
 
 
 @pytest.fixture(scope="module")
-def address(family: MadeUp) -> Iterator[str]:
+def address(family):
     with served(family) as at:
         yield at
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+def visit(browser):
     """Opens an address in a fresh context; at the end, nothing may have gone wrong in any page."""
     contexts, troubles = [], []
 
-    def go(
-        address: str,
-        *,
-        width: int = 1280,
-        height: int = 800,
-        ready: bool = True,
-        expected: str = "",
-        within: Any = None,
-        **options: Any,
-    ) -> Any:
+    def go(address, *, width=1280, height=800, ready=True, expected="", within=None, **options):
         context = (within or browser).new_context(
             viewport={"width": width, "height": height}, reduced_motion="reduce", **options
         )
@@ -93,7 +80,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
         page.set_default_timeout(20_000)
         own = urlsplit(address).netloc
 
-        def note(kind: str, text: str) -> None:
+        def note(kind, text):
             if not (expected and expected in text):
                 troubles.append(f"{kind}: {text}")
 

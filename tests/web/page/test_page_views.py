@@ -1,7 +1,5 @@
 """The other views, the states between, the address, the looks."""
 
-from collections.abc import Iterator
-
 import pytest
 from stand_in import MadeUp, plain, served, until
 from test_page_map import click_model
@@ -17,7 +15,7 @@ SETTLED = {
 
 
 @pytest.fixture(scope="module")
-def page_of(browser) -> Iterator:
+def page_of(browser):
     contexts = {}
 
     def page(scheme):
