@@ -128,10 +128,8 @@ def test_the_tensors_outvote_a_config_of_another_method():
     ],
 )
 def test_variants_whose_update_cannot_be_known_are_refused(variant):
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"^unsupported-adapter: "):
         adapter({"peft_type": "LORA", "lora_alpha": 8, **variant})
-
-    assert caught.value.code == "unsupported-adapter"
 
 
 @pytest.mark.parametrize(

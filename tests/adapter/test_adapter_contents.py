@@ -74,10 +74,8 @@ def test_an_alpha_of_several_values_is_refused(value):
     tensors = pair(f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight")
     tensors[f"{PATH}.alpha"] = value
 
-    with pytest.raises(ModelError, match="alpha") as caught:
+    with pytest.raises(ModelError, match=r"^shape-mismatch: .*alpha"):
         read_adapter(MemoryCheckpoint(tensors), None)
-
-    assert caught.value.code == "shape-mismatch"
 
 
 @pytest.mark.parametrize(
@@ -104,10 +102,8 @@ def test_an_alpha_of_several_values_is_refused(value):
 def test_names_without_a_certain_meaning_are_refused(names):
     tensors = {name: torch.ones(2, 2) for name in names}
 
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"^unsupported-adapter: "):
         read_adapter(MemoryCheckpoint(tensors), None)
-
-    assert caught.value.code == "unsupported-adapter"
 
 
 def test_a_saved_module_counts_whatever_else_is_stored_of_it():
@@ -120,10 +116,8 @@ def test_a_saved_module_counts_whatever_else_is_stored_of_it():
 
 
 def test_a_file_without_tensors_has_no_weights():
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"^no-weights: "):
         read_adapter(MemoryCheckpoint({}), {"peft_type": "LORA"})
-
-    assert caught.value.code == "no-weights"
 
 
 @pytest.mark.parametrize(

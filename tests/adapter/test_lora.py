@@ -252,10 +252,8 @@ def test_half_a_lora_is_a_missing_tensor(missing):
     tensors = factors()
     del tensors[missing]
 
-    with pytest.raises(ModelError, match=r"h\.0\.q.*no lora_[AB]") as caught:
+    with pytest.raises(ModelError, match=r"^missing-tensor: .*h\.0\.q.*no lora_[AB]"):
         read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1})
-
-    assert caught.value.code == "missing-tensor"
 
 
 @pytest.mark.parametrize(
@@ -290,10 +288,8 @@ def test_half_a_lora_is_a_missing_tensor(missing):
 def test_misshapen_factors_are_refused_from_their_headers(tensors, config, code):
     checkpoint = MemoryCheckpoint(tensors)
 
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=f"^{code}: "):
         read_adapter(checkpoint, {"lora_alpha": 1, **config})
-
-    assert caught.value.code == code
     assert checkpoint.reads == []
 
 
@@ -303,10 +299,8 @@ def test_a_value_that_is_not_finite_names_its_tensor(bad):
     tensors[B][0, 0] = bad
     adapter = read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1})
 
-    with pytest.raises(ModelError, match=r"lora_B\.weight") as caught:
+    with pytest.raises(ModelError, match=r"^non-finite: .*lora_B\.weight"):
         adapter.delta("h.0.q", None)
-
-    assert caught.value.code == "non-finite"
 
 
 def test_a_delta_reads_only_its_own_tensors():

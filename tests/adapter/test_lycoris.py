@@ -90,19 +90,15 @@ def test_a_loha_that_does_not_fit_together_is_refused(drop, change, code):
     tensors = {**loha(2), **change}
     tensors.pop(drop, None)
 
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=f"^{code}: "):
         read_adapter(MemoryCheckpoint(tensors), {"alpha": 1})
-
-    assert caught.value.code == code
 
 
 def test_half_a_lokr_is_a_missing_tensor():
     tensors = {"h.0.q.lokr_w1": torch.ones(2, 2), "h.0.q.lokr_w2_a": torch.ones(3, 1)}
 
-    with pytest.raises(ModelError, match="lokr_w2_b") as caught:
+    with pytest.raises(ModelError, match=r"^missing-tensor: .*lokr_w2_b"):
         read_adapter(MemoryCheckpoint(tensors), {"alpha": 1, "r": 1})
-
-    assert caught.value.code == "missing-tensor"
 
 
 @pytest.mark.parametrize(
@@ -119,10 +115,8 @@ def test_a_whole_lokr_takes_its_rank_from_the_config(config, scale):
 def test_a_whole_lokr_with_rank_zero_is_a_bad_config():
     tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), "h.0.q.lokr_w2": torch.ones(4, 5)}
 
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"^bad-config: "):
         read_adapter(MemoryCheckpoint(tensors), {"alpha": 6, "r": 0})
-
-    assert caught.value.code == "bad-config"
 
 
 @pytest.mark.parametrize("wider", [(0, 1), (1, 0)])
@@ -136,9 +130,8 @@ def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes(shape, wider):
         return read_adapter(MemoryCheckpoint(tensors), {"alpha": 1, "r": 1}).modules
 
     assert modules(0) == {LAYER: (shape[0] ** 2, shape[1] ** 2)}
-    with pytest.raises(ModelError, match="more than 1073741824 elements") as caught:
+    with pytest.raises(ModelError, match=r"^shape-mismatch: .*more than 1073741824 elements"):
         modules(1)
-    assert caught.value.code == "shape-mismatch"
 
 
 def test_lycoris_own_alpha_counts_where_the_config_has_none():

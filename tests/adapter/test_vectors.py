@@ -31,10 +31,8 @@ def test_vera_without_its_shared_matrices_is_refused(tmp_path):
     config = peft.VeraConfig(r=3, target_modules=["query"], save_projection=False)
     make_adapter("bert", config, tmp_path)
 
-    with pytest.raises(ModelError, match="save_projection=True") as caught:
+    with pytest.raises(ModelError, match=r"^unsupported-adapter: .*save_projection=True"):
         read_folder(tmp_path)
-
-    assert caught.value.code == "unsupported-adapter"
 
 
 @pytest.mark.parametrize(
@@ -99,10 +97,8 @@ def test_ia3_scales_rows_or_columns_and_says_which_side_it_knows():
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(tensors):
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"^shape-mismatch: "):
         read_adapter(MemoryCheckpoint(tensors), None)
-
-    assert caught.value.code == "shape-mismatch"
 
 
 def test_vera_narrower_than_the_base_is_refused():
@@ -118,7 +114,5 @@ def test_vera_narrower_than_the_base_is_refused():
         None,
     )
 
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"^shape-mismatch: "):
         adapter.delta("h.0.q", torch.ones(5, 6))
-
-    assert caught.value.code == "shape-mismatch"

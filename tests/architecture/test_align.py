@@ -11,8 +11,6 @@ from deltadex.indexer.architecture import (
     require_within_base,
 )
 
-Shapes = dict[str, tuple[int, ...]]
-
 
 def shapes_of(variant, prefix=""):
     return {prefix + name: shape for name, shape in saved(variant).shapes.items()}
@@ -30,24 +28,28 @@ def test_prefix_order_heads_and_vocabulary_do_not_matter():
     require_same_layers(placed(child), placed(shapes_of("bert")))
 
 
-def test_a_missing_layer_is_named():
+CHANGES = {
+    "a missing layer": (
+        lambda base: {name: shape for name, shape in base.items() if ".1." not in name},
+        r"^layer-mismatch: .*lacks 7 of the base's 14 .*decoder\.1\.q, ",
+    ),
+    "an added layer": (
+        lambda base: base | {n.replace(".1.", ".2."): s for n, s in base.items() if ".1." in n},
+        r"^layer-mismatch: .*has 7 that the base lacks: decoder\.2\.q, ",
+    ),
+    "another width": (
+        lambda base: base | {"layers.1.mlp.up_proj.weight": (56, 32)},
+        r"^shape-mismatch: .*up_proj\.weight'.* \(56, 32\), the base has \(48, 32\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES.values(), ids=CHANGES)
+def test_what_differs_is_named(change, said):
     base = shapes_of("llama")
-    child = {name: shape for name, shape in base.items() if ".1." not in name}
 
-    with pytest.raises(ModelError, match=r"lacks 7 of the base's 14 .*decoder\.1\.q, ") as err:
-        require_same_layers(placed(child), placed(base))
-
-    assert err.value.code == "layer-mismatch"
-
-
-def test_an_added_layer_is_named():
-    base = shapes_of("llama")
-    child = base | {n.replace(".1.", ".2."): s for n, s in base.items() if ".1." in n}
-
-    with pytest.raises(ModelError, match=r"has 7 that the base lacks: decoder\.2\.q, ") as err:
-        require_same_layers(placed(child), placed(base))
-
-    assert err.value.code == "layer-mismatch"
+    with pytest.raises(ModelError, match=said):
+        require_same_layers(placed(change(base)), placed(base))
 
 
 def test_a_mixture_with_fewer_experts_is_named_by_expert():
@@ -56,18 +58,6 @@ def test_a_mixture_with_fewer_experts_is_named_by_expert():
 
     with pytest.raises(ModelError, match=r"layer-mismatch: .*decoder\.0\.up\.expert\.1"):
         require_same_layers(placed(child), placed(base))
-
-
-def test_another_width_is_named_with_both_shapes():
-    base = shapes_of("llama")
-    child = base | {"layers.1.mlp.up_proj.weight": (56, 32)}
-
-    with pytest.raises(
-        ModelError, match=r"up_proj\.weight'.* \(56, 32\), the base has \(48, 32\)"
-    ) as err:
-        require_same_layers(placed(child), placed(base))
-
-    assert err.value.code == "shape-mismatch"
 
 
 def test_a_fused_matrix_split_on_one_side_only_blames_the_config():
@@ -92,25 +82,24 @@ def test_an_adapter_on_some_modules_fits():
     require_within_base(place_modules(modules, None), placed(shapes_of("llama")))
 
 
-def test_an_adapter_of_a_deeper_model_is_refused_by_its_modules():
-    modules = {"model.layers.7.self_attn.q_proj": (32, 32)}
-
-    with pytest.raises(
-        ModelError,
-        match=r"no decoder\.7\.q \(modules 'model\.layers\.7\.self_attn\.q_proj'\)",
-    ) as err:
-        require_within_base(place_modules(modules, None), placed(shapes_of("llama")))
-
-    assert err.value.code == "unknown-targets"
-
-
-def test_an_adapter_of_a_wider_model_is_refused_with_both_shapes():
-    modules = {"model.layers.1.self_attn.q_proj": (64, 64)}
-
-    with pytest.raises(ModelError, match=r"\(64, 64\), the base has \(32, 32\)") as err:
-        require_within_base(place_modules(modules, None), placed(shapes_of("llama")))
-
-    assert err.value.code == "shape-mismatch"
+@pytest.mark.parametrize(
+    ("module", "shape", "said"),
+    [
+        (
+            "model.layers.7.self_attn.q_proj",
+            (32, 32),
+            r"^unknown-targets: .*no decoder\.7\.q \(modules 'model\.layers\.7\.self_attn\.q_proj'",
+        ),
+        (
+            "model.layers.1.self_attn.q_proj",
+            (64, 64),
+            r"^shape-mismatch: .*\(64, 64\), the base has \(32, 32\)",
+        ),
+    ],
+)
+def test_an_adapter_of_a_deeper_or_wider_model_is_refused_by_its_module(module, shape, said):
+    with pytest.raises(ModelError, match=said):
+        require_within_base(place_modules({module: shape}, None), placed(shapes_of("llama")))
 
 
 def test_a_long_list_of_differences_is_counted_not_printed():

@@ -9,21 +9,8 @@ from deltadex.indexer.architecture import place
 from deltadex.indexer.architecture.place import table
 
 VARIANTS = (
-    "bert",
-    "distilbert",
-    "albert",
-    "modernbert",
-    "gpt2",
-    "gpt_neox",
-    "falcon",
-    "llama",
-    "mixtral",
-    "phi3",
-    "t5",
-    "bart",
-    "vit",
-    "deepseek_v3",
-    "gpt_oss",
+    *("bert", "distilbert", "albert", "modernbert", "gpt2", "gpt_neox", "falcon", "llama"),
+    *("mixtral", "phi3", "t5", "bart", "vit", "deepseek_v3", "gpt_oss"),
 )
 WRAPPERS = ("module", "_orig_mod", "base_model", "model", "transformer", "0", "auto_model")
 PATH_PARTS = {word for path in table().layers for word in path.split(".")}
@@ -84,15 +71,8 @@ settings_values = st.one_of(
     st.sampled_from(("bloom", "falcon:new", "gpt_bigcode:mha", "deepseek_v3", "phi3")),
     st.sampled_from(
         (
-            "num_attention_heads",
-            "n_head",
-            "num_kv_heads",
-            "multi_query",
-            "new_decoder_architecture",
-            "model_type",
-            "text_config",
-            "v_head_dim",
-            "qk_nope_head_dim",
+            *("num_attention_heads", "n_head", "num_kv_heads", "multi_query", "model_type"),
+            *("new_decoder_architecture", "text_config", "v_head_dim", "qk_nope_head_dim"),
         )
     ),
     settings_values,

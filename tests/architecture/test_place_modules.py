@@ -12,16 +12,7 @@ from deltadex.indexer.architecture import (
 )
 
 VARIANTS = sorted(set(CONFIGS) - {"mamba"})
-RENAMED = [
-    "mixtral",
-    "qwen3_moe",
-    "qwen2_moe",
-    "olmoe",
-    "deepseek_v3",
-    "vit",
-    "deit",
-    "dinov2",
-]
+RENAMED = ["mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "deepseek_v3", "vit", "deit", "dinov2"]
 """Types whose names in memory differ from those on disk since transformers 5."""
 
 
@@ -198,10 +189,8 @@ def test_an_adapter_of_another_architecture_is_a_stranger(adapter, family):
     shapes = family_shapes(place(saved(family).shapes, saved(family).config))
     shapes = {name: (rows, 2 * columns) for name, (rows, columns) in shapes.items()}
 
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"^other-base: "):
         require_known_slots(placed, shapes, "base")
-
-    assert caught.value.code == "other-base"
     require_known_slots(placed, {}, "base")  # nothing is known
 
 

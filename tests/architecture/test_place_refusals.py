@@ -63,10 +63,10 @@ def test_nets_of_other_kinds_are_refused_as_having_no_attention(names):
 def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices():
     shapes = {f"trunk.{n}.attn.{x}.weight": (8, 8) for n in range(4) for x in "abc"}
 
-    with pytest.raises(ModelError, match=r"'trunk\.0\.attn\.a\.weight', .* and 7 more") as err:
+    with pytest.raises(
+        ModelError, match=r"^unknown-architecture: .*'trunk\.0\.attn\.a\.weight', .* and 7 more"
+    ):
         place(shapes, None)
-
-    assert err.value.code == "unknown-architecture"
 
 
 def test_an_unknown_matrix_among_known_ones_is_reported_by_name():
@@ -136,10 +136,8 @@ def test_two_models_in_one_file_are_refused():
 def test_two_names_for_one_slot_are_refused():
     shapes = bert() | {"encoder.layer.1.attention.self.query_proj.weight": (32, 32)}
 
-    with pytest.raises(ModelError, match=r"all fill encoder\.1\.q: ") as err:
+    with pytest.raises(ModelError, match=r"^unknown-architecture: .*all fill encoder\.1\.q: "):
         place(shapes, None)
-
-    assert err.value.code == "unknown-architecture"
 
 
 T = gguf.MODEL_TENSOR

@@ -432,8 +432,6 @@ TOYS = {
         page="clusters.md",
         prints=(r"\| toy \| 0 of 2 \| 0\.00 \| \d+ \| .+ \| \d\.\d\d \| [01]/1 \|",),
     ),
-}
-SLOW_TOYS = {
     "families built from the published base": Toy(
         command=(
             *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
@@ -590,8 +588,9 @@ def run_benchmark(arguments, folder):
     return output
 
 
-def check_toy(toy, folder):
-    """Run it: what the docs publish is printed, and the page names the benchmark."""
+@pytest.mark.slow
+@pytest.mark.parametrize("toy", TOYS.values(), ids=TOYS)
+def test_a_toy_run_prints_what_the_docs_publish(toy, folder):
     if toy.needs:
         pytest.skip(f"{toy.needs} is not installed")
     if toy.prepare is not None:
@@ -606,43 +605,6 @@ def check_toy(toy, folder):
         assert heading in page, f"docs/{toy.page}"
     for pattern in toy.prints:
         assert re.search(pattern, output), f"{pattern}\n{output}"
-
-
-SAMPLED = ("kills", "power_loss", "disk_faults")
-"""Benchmarks of which `tests/faults` run a sample."""
-
-
-LONG = (
-    *("families build", "families score", "fan_out", "fan_out, kills", "fingerprinting"),
-    *("large_models, whole", "load", "publishing", "qdrant", "soak", "start", "whole_hub"),
-)
-
-
-def quick_unless_tested_elsewhere():
-    """The names of `TOYS`; a toy of what has tests of its own is slow: studies and `SAMPLED`; so is
-    one of many processes."""
-    slow = {
-        name
-        for name, toy in TOYS.items()
-        if toy.benchmark.startswith("studies/")
-        or toy.benchmark in SAMPLED
-        or toy.benchmark
-        in ("fan_out", "whole_hub", "publishing", "qdrant", "soak", "load", "start")
-        or name in ("large_models, whole", "families build", "families score", "fingerprinting")
-    }
-    return [pytest.param(n, marks=[pytest.mark.slow] if n in slow else []) for n in TOYS]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", quick_unless_tested_elsewhere())
-def test_a_toy_run_prints_what_the_docs_publish(name, folder):
-    check_toy(TOYS[name], folder)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW_TOYS)
-def test_a_longer_toy_run_prints_what_the_docs_publish(name, folder):
-    check_toy(SLOW_TOYS[name], folder)
 
 
 def test_every_benchmark_has_a_toy_run():

@@ -10,8 +10,8 @@ import pytest
 
 import deltadex as dx
 from deltadex.database import serving
-from deltadex.database.tables import MAX_SHOWN, Table
 from deltadex.errors import BadFilter, EmptyCatalog, RequestError, StoreError
+from deltadex.results import MAX_SHOWN, Table
 
 
 def test_importing_deltadex_loads_nothing_heavy():

@@ -191,9 +191,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("files", "code"), REFUSED, ids=lambda value: str(value)[:50])
 def test_bad_files_have_their_codes(hub, session, files, code):
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=f"^{code}: "):
         open_repo(hub, session, files)
-    assert caught.value.code == code
 
 
 def test_a_tensor_that_is_not_there_is_named(hub, session):

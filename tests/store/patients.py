@@ -60,4 +60,4 @@ def flip(path, place):
 
 def answers(path):
     with Catalog.open(path) as catalog:
-        return [find_similar(catalog, StoredQuery(f"m{n:02}"), k=5).to_json() for n in range(12)]
+        return [find_similar(catalog, StoredQuery(id), k=11).to_json() for id in ("m00", "m07")]

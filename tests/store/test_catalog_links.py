@@ -1,5 +1,7 @@
 """Symbolic links in the place of a catalog, or of what is beside it."""
 
+import shutil
+
 import pytest
 from outcomes import indexed
 
@@ -7,12 +9,17 @@ from deltadex.errors import StoreError
 from deltadex.store import Catalog, back_up
 
 
-@pytest.fixture
-def db(tmp_path):
-    path = tmp_path / "folder" / "c.duckdb"
-    with Catalog.open(path) as catalog:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    with Catalog.open(folder / "c.duckdb") as catalog:
         catalog.record(indexed("m"))
-    return path
+    return folder
+
+
+@pytest.fixture
+def db(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "folder") / "c.duckdb"
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -196,51 +196,54 @@ def test_a_model_that_is_stored_twice_is_named(db):
     assert "stored twice: m03" in state(look(db), "keys")[1]
 
 
-@pytest.mark.parametrize("value", ["2.0", "0.0", "'nan'", "'inf'"])
-def test_a_vector_that_is_not_of_unit_length_is_named_and_stays(db, value):
-    vector = f"list_transform(range({RECIPE.dim}), lambda i: {value}::FLOAT)::FLOAT[{RECIPE.dim}]"
-    sql(db, f"UPDATE {VECTORS} SET vector = {vector} WHERE model = 5")
+def test_vectors_that_are_not_of_unit_length_are_named_and_stay(db):
+    for key, value in enumerate(["2.0", "0.0", "'nan'", "'inf'"], start=5):
+        made = f"list_transform(range({RECIPE.dim}), lambda i: {value}::FLOAT)::FLOAT[{RECIPE.dim}]"
+        sql(db, f"UPDATE {VECTORS} SET vector = {made} WHERE model = {key}")
 
     worst, text = state(look(db), "vectors")
 
     assert worst == "problem"
-    assert "1 model with vectors out of range (length): m04" in text
+    assert "4 models with vectors out of range (length): m04, m05, m06" in text
     assert "deltadex rm" in text
     with duckdb.connect(str(db)) as connection:
         assert connection.execute(f"SELECT count(*) FROM {VECTORS}").fetchone() == (12,)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE linear_sketches SET numbers = list_transform(numbers, lambda x: 'nan'::FLOAT) "
-        "WHERE model = 3 AND layer = 1",
-        "UPDATE linear_sketches SET numbers = numbers[:255] WHERE model = 3 AND layer = 1",
-        "UPDATE linear_sketches SET layer = 0 WHERE model = 3 AND layer = 1",
-        "DELETE FROM linear_sketches WHERE model = 3 AND layer IS NULL",
-    ],
+DAMAGED_LINEAR = (
+    "UPDATE linear_sketches SET numbers = list_transform(numbers, lambda x: 'nan'::FLOAT) "
+    "WHERE model = 3 AND layer = 1",
+    "UPDATE linear_sketches SET numbers = numbers[:255] WHERE model = 4 AND layer = 1",
+    "UPDATE linear_sketches SET layer = 0 WHERE model = 5 AND layer = 1",
+    "DELETE FROM linear_sketches WHERE model = 6 AND layer IS NULL",
 )
-def test_a_damaged_linear_sketch_is_named(db, damage):
-    sql(db, damage)
-
-    assert state(look(db), "linear")[0] == "problem"
-    assert "1 model with a damaged linear sketch: m02" in state(look(db), "linear")[1]
 
 
-@pytest.mark.parametrize("value", ["'nan'", "'inf'", "'-inf'"])
+def test_damaged_linear_sketches_are_named(db):
+    for n_damaged, damage in enumerate(DAMAGED_LINEAR, start=1):
+        sql(db, damage)
+        worst, text = state(look(db), "linear")
+
+        assert worst == "problem"
+        assert f"{n_damaged} model{'s' * (n_damaged > 1)} with a damaged linear sketch: m02" in text
+
+
 @pytest.mark.parametrize(
     "column", ["fro_norm", "relative_norm", "sigma", "energy", "stable_rank", "noise_floor"]
 )
-def test_a_slot_that_is_not_finite_is_named_and_never_answered_with(db, column, value):
-    number = f"[{value}::FLOAT]" if column == "sigma" else f"{value}::DOUBLE"
-    sql(db, f"UPDATE slots SET {column} = {number} WHERE model = 4 AND layer = 1")
+def test_slots_that_are_not_finite_are_named_and_never_answered_with(db, column):
+    for key, value in enumerate(["'nan'", "'inf'", "'-inf'"], start=4):
+        number = f"[{value}::FLOAT]" if column == "sigma" else f"{value}::DOUBLE"
+        sql(db, f"UPDATE slots SET {column} = {number} WHERE model = {key} AND layer = 1")
 
     worst, text = state(look(db), "slots")
 
     assert worst == "problem"
-    assert f"1 model with slots out of range ({column}): m03" in text
-    with Catalog.open(db) as catalog, pytest.raises(StoreDamaged, match="doctor"):
-        catalog.slots(catalog.model("m03").key)
+    assert f"3 models with slots out of range ({column}): m03, m04, m05" in text
+    with Catalog.open(db) as catalog:
+        for id in ("m03", "m04", "m05"):
+            with pytest.raises(StoreDamaged, match="doctor"):
+                catalog.slots(catalog.model(id).key)
 
 
 ONE_SLOT = "model = {0} AND layer = 1"

@@ -165,15 +165,17 @@ def test_words_that_no_deltadex_wrote_are_refused(a, b, sql):
         assert catalog.models() == []
 
 
-@pytest.mark.parametrize("value", ["2.0", "'nan'::FLOAT", "0.0"])
-def test_a_vector_that_is_not_of_unit_length_is_left_out(a, b, value):
-    write(b, indexed("x"))
+def test_vectors_that_are_not_of_unit_length_are_left_out(a, b):
+    write(b, *(indexed(id) for id in "xyz"))
     with duckdb.connect(str(b)) as connection:
         (table,) = connection.execute("SELECT vectors FROM recipes").fetchone()
-        connection.execute(f"UPDATE {table} SET vector = [{', '.join([value] * 8)}]::FLOAT[8]")
+        for key, value in enumerate(["2.0", "'nan'::FLOAT", "0.0"], start=1):
+            vector = f"[{', '.join([value] * 8)}]::FLOAT[8]"
+            connection.execute(f"UPDATE {table} SET vector = {vector} WHERE model = {key}")
 
     assert merge(a, b)["damaged"] == [
-        f"{b}: model x is not what `deltadex index` writes (length); index it again"
+        f"{b}: model {id} is not what `deltadex index` writes (length); index it again"
+        for id in "xyz"
     ]
     with Catalog.open(a) as catalog:
         assert catalog.models() == []
