@@ -185,13 +185,14 @@ class DataMaking:
 
     def _model(self, examples: ExampleSet) -> TaskModel:
         from ..study.network import load_task_model
+        from ..study.study import usable_device
         from ..training_data import require_same_base, wants_labels
 
         labelled = wants_labels(examples, self._options)
         if labelled not in self._models:
             model = load_task_model(
                 self.base,
-                device=_usable(self.reading.device),
+                device=usable_device(self.reading.device),
                 dtype=self.reading.dtype,
                 labelled=labelled,
             )

@@ -169,7 +169,7 @@ class Placement:
         landmarks: Models that t-SNE placed, the others among them; None = all alike.
     """
 
-    method: Literal[pca, tsne, umap]
+    method: Literal["pca", "tsne", "umap"]
     coordinates: Float64[np.ndarray, "models 2"] = field(compare=False)
     explained: tuple[float, float] | None = None
     landmarks: int | None = None

@@ -118,8 +118,7 @@ class Rank(BasedStudy):
         spectra_of = weight_spectra if self.weights else update_spectra
         base = subject.require_base()
         _, spectra = spectra_of(db.catalog, subject.require_source(), base, device=device)
-        family = db.catalog.base(base)
-        shapes = family.slots.get("shapes", {}) if family else {}
+        shapes = db.catalog.base(base).shapes
         depths: dict[str, int] = {}
         for stack, layer in (
             *((s.slot.stack, s.slot.layer) for s in spectra),
