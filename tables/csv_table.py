@@ -58,7 +58,9 @@ def open_csv(file: TextFile, wanted: Collection[str]) -> Table:
     return Table(path=file.path, columns=names, rows=rows, notes=tuple(notes))
 
 
-def open_named_csv(file: TextFile, wanted: Sequence[str], *, is_ragged: bool = False) -> Table:
+def open_named_csv(
+    file: TextFile, wanted: Sequence[str], *, is_ragged: bool = False, is_quoted: bool = True
+) -> Table:
     """The table in a file whose first line is a header with one of the `wanted` names.
 
     The header decides what separates columns; names are in lower case, and of two columns of one
@@ -66,6 +68,7 @@ def open_named_csv(file: TextFile, wanted: Sequence[str], *, is_ragged: bool = F
 
     Args:
         is_ragged: A row that lacks fields has None for them, and further ones are left out.
+        is_quoted: Whether a refusal may name the columns that are there.
 
     Raises:
         DataError: no such name in the header, or what `TextFile.open` refuses.
@@ -74,10 +77,8 @@ def open_named_csv(file: TextFile, wanted: Sequence[str], *, is_ragged: bool = F
     delimiter, said = _choose_delimiter(file.path, first, wanted)
     names = tuple(column_names(first, delimiter))
     if not set(wanted) & set(names):
-        raise DataError(
-            f"{file.path}: no column {wanted[0]!r} in its header, only "
-            f"{', '.join(filter(None, names)) or 'nothing'}{'; ' * bool(said)}{said}"
-        )
+        only = f", only {', '.join(filter(None, names)) or 'nothing'}{'; ' * bool(said)}{said}"
+        raise DataError(f"{file.path}: no column {wanted[0]!r} in its header{only * is_quoted}")
     has_quotes = _are_quotes_whole(file, delimiter)
     rows = _Rows(file, names, delimiter, has_quotes, is_ragged=is_ragged)
     notes = (said,) if said else ()

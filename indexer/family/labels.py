@@ -132,7 +132,8 @@ def read_labels(path: Path) -> Labels:
     by_folder: dict[Path, LabelRow] = {}
     content = read_text_file(path, "a labels file").encode()
     with errors_as(SourceError):
-        table = open_named_csv(TextFile(path, content=content), ("model",), is_ragged=True)
+        file = TextFile(path, content=content)
+        table = open_named_csv(file, ("model",), is_ragged=True, is_quoted=False)
         for number, row in table.rows(COLUMNS):
             if isinstance(row, str):
                 continue
