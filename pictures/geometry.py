@@ -15,9 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Float64
-from ..study.geometry.divergence import Divergence, Divergent
-from ..study.geometry.geometry_report import GeometryReport
-from ..study.geometry.group_geometry import GroupGeometry, LayerGeometry
+from ..study.geometry.geometry_report import GeometryReport, GroupGeometry, LayerGeometry
+from ..study.geometry.moments import Divergence, Divergent
 from .figures import PALETTE, Picture, Width, add_legend, new_picture, plain, short
 
 PANEL_MM = {"full": 50.0, "column": 40.0}

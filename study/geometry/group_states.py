@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,15 +12,155 @@ import numpy as np
 
 from ...arrays import Float32, Int64
 from ...errors import StudyError
+from ..report_json import JsonRecord
 from ..texts import Text
-from .geometry_options import GeometryOptions
-from .linearity import LayerStep
-from .moments import CrossMoments, Moments, RowSums, StreamMoments
-from .nearest_neighbours import distinct_rows
-from .text_blocks import assign_blocks
+from .geometry import Geometry
+from .intrinsic_dimension import ESTIMATORS, FEWEST_ROWS, Estimator, assign_blocks, distinct_rows
+from .moments import AXES, METHODS, CrossMoments, LayerStep, Method, Moments, RowSums, StreamMoments
 
 if TYPE_CHECKING:
     from ..network import TokenStates
+
+Hidden = Float32[np.ndarray, "layers tokens dim"]
+OfTokens = Int64[np.ndarray, " tokens"]
+OfTexts = Int64[np.ndarray, " texts"]
+Vector = Float32[np.ndarray, " dim"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeometryOptions(JsonRecord):
+    """The options are part of the report: the same states and options give the same numbers.
+
+    Attributes:
+        estimators: Estimators of intrinsic dimension; in the order of the report.
+        method: How the largest σ² is computed; every method but `gram` uses the sampled tokens.
+        keep: Tokens sampled from each group at random, the same in every layer.
+        sample: Rows that intrinsic dimension is estimated from; by default the most that all
+            groups and layers with enough of them have.
+        axes: Axes of the Gaussian divergence.
+        padded_texts: Parallel texts for the padded softmax divergence.
+        resamples: Bootstrap resamples of the texts.
+        seed: Of everything that is drawn.
+    """
+
+    estimators: tuple[Estimator, ...] = ESTIMATORS
+    method: Method = Geometry.method
+    keep: int = Geometry.keep_tokens
+    sample: int | None = None
+    axes: int = AXES
+    padded_texts: int = 32
+    resamples: int = 1000
+    seed: int = Geometry.seed
+
+    def __post_init__(self) -> None:
+        if not self.estimators or set(self.estimators) - set(ESTIMATORS):
+            raise ValueError(f"estimators must be some of {', '.join(ESTIMATORS)}")
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.keep < FEWEST_ROWS:
+            raise ValueError(f"keep must be {FEWEST_ROWS} or more, got {self.keep}")
+        if self.sample is not None and not FEWEST_ROWS <= self.sample <= self.keep:
+            raise ValueError(f"sample must be {FEWEST_ROWS}…{self.keep} (keep), got {self.sample}")
+        if self.axes < 1 or self.padded_texts < 0 or self.resamples < 1:
+            raise ValueError("axes and resamples must be 1 or more, padded_texts 0 or more")
+
+
+Tokenize = Callable[[str], Sequence[int]]
+"""A text's token ids, without special tokens."""
+
+UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
+"""Beginnings of the Unicode names of letters in scripts that put no space between words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fertility(JsonRecord):
+    """The fertility of one group's texts.
+
+    Attributes:
+        tokens: Of all texts, which are not cut.
+        tokens_per_word: Words end at whitespace; None in scripts without spaces between words.
+        tokens_per_character: Without whitespace.
+        unknown_share: Share of unknown tokens, 0…1; None if the tokenizer has no unknown token.
+    """
+
+    texts: int
+    tokens: int
+    tokens_per_word: float | None
+    tokens_per_character: float | None
+    unknown_share: float | None
+
+
+def fertility(
+    texts: Sequence[Text], tokenize: Tokenize, *, unknown: int | None = None
+) -> dict[str, Fertility]:
+    """By group, in order of appearance; `unknown` is the id of the unknown token, if any."""
+    by_group: dict[str, list[str]] = {}
+    for text in texts:
+        by_group.setdefault(text.group, []).append(text.text)
+    return {group: _of_group(own, tokenize, unknown) for group, own in by_group.items()}
+
+
+def is_spaced(text: str) -> bool:
+    """Whether half of its letters or more are of scripts that put spaces between words."""
+    letters = [char for char in text if char.isalpha()]
+    unspaced = sum(unicodedata.name(char, "").startswith(UNSPACED) for char in letters)
+    return 2 * unspaced <= len(letters)
+
+
+def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> Fertility:
+    spelled = [word for text in texts for word in text.split()]
+    n_characters = sum(map(len, spelled))
+    n_tokens = n_unknown = 0
+    for text in texts:
+        ids = list(tokenize(text))
+        n_tokens += len(ids)
+        n_unknown += ids.count(unknown) if unknown is not None else 0
+    spaced = bool(spelled) and is_spaced("".join(spelled))
+    return Fertility(
+        texts=len(texts),
+        tokens=n_tokens,
+        tokens_per_word=n_tokens / len(spelled) if spaced else None,
+        tokens_per_character=n_tokens / n_characters if n_characters else None,
+        unknown_share=n_unknown / n_tokens if unknown is not None and n_tokens else None,
+    )
+
+
+SCRAMBLED = ", scrambled"
+"""What the name of a group of scrambled texts ends in."""
+
+FIRST_TRIES = 10
+"""Permutations that are tried for one that changes the text."""
+
+
+def scrambled(texts: Sequence[Text], seed: int) -> list[Text]:
+    """Each text with its words permuted, in a group of its own with the same ids.
+
+    Scripts without spaces between words have their characters permuted. A text of one word, or of
+    equal words, stays as it is.
+    """
+    return [
+        replace(text, text=_permuted(text.text, seed, text.id), group=scrambled_group(text.group))
+        for text in texts
+    ]
+
+
+def scrambled_group(group: str) -> str:
+    """The group's name; of texts without groups, `scrambled`."""
+    return f"{group}{SCRAMBLED}" if group else SCRAMBLED.removeprefix(", ")
+
+
+def _permuted(text: str, seed: int, name: str) -> str:
+    """The seed of a text depends on its id, not on its place among the texts."""
+    spaced = is_spaced(text)
+    parts = text.split() if spaced else [char for char in text if not char.isspace()]
+    digest = hashlib.sha256(f"{seed}:{name}".encode("utf-8", "replace")).digest()
+    rng = np.random.default_rng(list(digest))
+    for _ in range(FIRST_TRIES):
+        order = [parts[place] for place in rng.permutation(len(parts))]
+        if order != parts:
+            break
+    return (" " if spaced else "").join(order) if parts else text
+
 
 MOST_BYTES = 8 * 2**30
 """Memory that a study may use; a larger study is refused before the memory is taken."""
@@ -42,9 +184,7 @@ class Reservoir:
         self._text = np.empty(size, dtype=np.int64)
         self._rng = np.random.default_rng(seed)
 
-    def update(
-        self, hidden: Float32[np.ndarray, "layers tokens dim"], text: Int64[np.ndarray, " tokens"]
-    ) -> None:
+    def update(self, hidden: Hidden, text: OfTokens) -> None:
         """Add a batch."""
         size = len(self._text)
         numbers = np.arange(self.seen, self.seen + len(text))
@@ -117,14 +257,9 @@ class GroupStates:
         self._parallel, self._padded = parallel, padded
         self._totals: dict[int, Float32[np.ndarray, "layers dim"]] = {}
         self._counts: dict[int, int] = {}
-        self._tokens: dict[int, list[Float32[np.ndarray, "layers tokens dim"]]] = {}
+        self._tokens: dict[int, list[Hidden]] = {}
 
-    def update(
-        self,
-        hidden: Float32[np.ndarray, "layers tokens dim"],
-        text: Int64[np.ndarray, " tokens"],
-        half: Int64[np.ndarray, " tokens"],
-    ) -> None:
+    def update(self, hidden: Hidden, text: OfTokens, half: OfTokens) -> None:
         """Add a batch of this group's tokens."""
         self.n_tokens += len(text)
         self.sample.update(hidden, text)
@@ -140,14 +275,14 @@ class GroupStates:
             if number in self._padded:
                 self._tokens.setdefault(number, []).append(own)
 
-    def moments(self, layer: int, half: Int64[np.ndarray, " texts"]) -> list[Moments]:
+    def moments(self, layer: int, half: OfTexts) -> list[Moments]:
         """The moments of each half: of all tokens where they were streamed, else of the sample."""
         if self._streamed:
             return [part.layers[layer] for part in self._streamed]
         which = half[self.sample.texts()] % HALVES
         return [Moments.of(self.sample.rows(layer)[which == part]) for part in range(HALVES)]
 
-    def step(self, layer: int, half: Int64[np.ndarray, " texts"]) -> list[LayerStep]:
+    def step(self, layer: int, half: OfTexts) -> list[LayerStep]:
         """The step into a layer from the one before, by half; nothing where it was not summed."""
         if not self._streaming.crossed:
             return []
@@ -172,13 +307,11 @@ class GroupStates:
             self._distinct = [distinct_rows(self.sample.rows(layer)) for layer in layers]
         return self._distinct
 
-    def mean_of(self, number: int, layer: int) -> Float32[np.ndarray, " dim"] | None:
+    def mean_of(self, number: int, layer: int) -> Vector | None:
         """The mean vector of a parallel text; None for a text without tokens."""
         if number not in self._totals:
             return None
-        mean: Float32[np.ndarray, " dim"] = self._totals[number][layer] / np.float32(
-            self._counts[number]
-        )
+        mean: Vector = self._totals[number][layer] / np.float32(self._counts[number])
         return mean
 
     def tokens_of(self, number: int, layer: int) -> Float32[np.ndarray, "tokens dim"] | None:

@@ -10,9 +10,14 @@ from tiny_networks import DIM, edited, make_texts, make_tokenizer, scale, tiny_n
 
 from deltadex.errors import StudyError
 from deltadex.study.cka import cka_study
-from deltadex.study.cka.alignment import align
-from deltadex.study.cka.paired_states import PairedStates, sample_pairs
-from deltadex.study.cka.squared_norms import FORMS, LONGEST_SIDE, cheaper_form
+from deltadex.study.cka.cka_report import (
+    FORMS,
+    LONGEST_SIDE,
+    PairedStates,
+    align,
+    cheaper_form,
+    sample_pairs,
+)
 from deltadex.study.network import TokenStates
 from deltadex.study.texts import Text
 
