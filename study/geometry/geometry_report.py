@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import combinations
+from itertools import combinations, starmap
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from ...arrays import Float32, Float64
+from ...arrays import Float64
 from ..report_json import JsonRecord
 from ..texts import Text
 from .group_states import (
@@ -30,7 +30,6 @@ from .intrinsic_dimension import (
     CONFIDENCE,
     FEWEST_ROWS,
     DepthTrend,
-    Estimator,
     IntrinsicDimension,
     depth_trends,
     interval,
@@ -73,30 +72,31 @@ class ReferenceDivergences:
     """
 
     collected: CollectedStates
-    reference: str
-    axes: int
     sentences: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
     floors: dict[int, float | None] = field(default_factory=dict)
 
     def divergences(self, name: str, layer: int) -> tuple[Divergence, ...]:
         """The divergence by each estimator; none of the reference from itself."""
-        if name == self.reference:
+        reference = self.collected.reference
+        if reference is None or name == reference:
             return ()
-        scale = self.collected.by_group[self.reference].sums[layer].rms_coordinate
+        scale = self.collected.by_group[reference].sums[layer].rms_coordinate
         if scale == 0.0:
             zero = "the reference's states are all zero"
             return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
+        means = self._by_mean(name, reference, layer, scale)
+        tokens = self._padded(name, reference, layer, scale)
         return (
-            softmax_divergence("softmax-mean", self._by_mean(name, layer, scale), scale=scale),
-            softmax_divergence("softmax-padded", self._padded(name, layer, scale), scale=scale),
-            self._gauss(name, layer),
+            softmax_divergence("softmax-mean", means, scale=scale),
+            softmax_divergence("softmax-padded", tokens, scale=scale),
+            self._gauss(name, reference, layer),
         )
 
-    def _by_mean(self, name: str, layer: int, scale: float) -> BothWays:
+    def _by_mean(self, name: str, reference: str, layer: int, scale: float) -> BothWays:
         """Between mean vectors, over all parallel texts with tokens on both sides."""
-        own, theirs = (self.collected.by_group[group] for group in (name, self.reference))
-        numbers = self.collected.index[self.reference]
-        pairs: dict[str, tuple[Float32[np.ndarray, " dim"], Float32[np.ndarray, " dim"]]] = {}
+        own, theirs = (self.collected.by_group[group] for group in (name, reference))
+        numbers = self.collected.index[reference]
+        pairs = {}
         for i, number in self.collected.index[name].items():
             mean = own.mean_of(number, layer)
             other = theirs.mean_of(numbers[i], layer) if i in numbers else None
@@ -108,28 +108,26 @@ class ReferenceDivergences:
         self.sentences[name, layer] = dict(zip(pairs, both.forward.tolist(), strict=True))
         return both
 
-    def _padded(self, name: str, layer: int, scale: float) -> BothWays:
+    def _padded(self, name: str, reference: str, layer: int, scale: float) -> BothWays:
         """Between tokens, over the parallel texts that are stored whole."""
         ours, others = [], []
         for i in self.collected.padded[name]:
             rows, other = (
                 self.collected.by_group[group].tokens_of(self.collected.index[group][i], layer)
-                for group in (name, self.reference)
+                for group in (name, reference)
             )
             if rows is not None and other is not None:
                 ours.append(rows)
                 others.append(other)
         return softmax_padded(ours, others, scale=scale) if ours else NO_SENTENCES
 
-    def _gauss(self, name: str, layer: int) -> Divergence:
-        own, halves = (
-            self.collected.by_group[group].moments(layer, self.collected.half)
-            for group in (name, self.reference)
-        )
+    def _gauss(self, name: str, reference: str, layer: int) -> Divergence:
+        own, halves = (self.collected.by_group[g].moments(layer) for g in (name, reference))
+        axes = self.collected.options.axes
         if layer not in self.floors:
-            self.floors[layer] = gaussian_floor(halves, axes=self.axes)
+            self.floors[layer] = gaussian_floor(halves, axes=axes)
         floor = self.floors[layer]
-        return gaussian_divergence(pooled(own), pooled(halves), floor=floor, axes=self.axes)
+        return gaussian_divergence(pooled(own), pooled(halves), floor=floor, axes=axes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +148,6 @@ class LayerGeometry(JsonRecord):
     anisotropy: Anisotropy
     linearity: LayerLinearity | None
     divergence: tuple[Divergence, ...]
-
-    def dimension_by(self, estimator: Estimator) -> IntrinsicDimension | None:
-        """The result of an estimator; None where it was not asked for."""
-        return next((d for d in self.intrinsic_dimension if d.estimator == estimator), None)
 
     def divergence_by(self, estimator: Divergent) -> Divergence | None:
         """The result of an estimator; None without a reference."""
@@ -182,11 +176,10 @@ class GroupGeometry(JsonRecord):
     notes: tuple[str, ...]
 
 
+Condition = Literal["untrained", "scrambled"]
+
 FEWEST_SENTENCES = 10
 """With fewer, a bootstrap over sentences says little about other sentences."""
-
-SentenceValues = Mapping[tuple[str, int], Mapping[str, float]]
-"""By (group, layer): KL to the reference of each sentence, by its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,15 +223,11 @@ class PairedMeasure(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedGroup:
-    """One group of one network.
-
-    Attributes:
-        sentences: KL of its network's groups to the reference.
-    """
+    """One group of one network; `sentences` as of `ReferenceDivergences`."""
 
     geometry: GroupGeometry
     states: CollectedStates
-    sentences: SentenceValues
+    sentences: Mapping[tuple[str, int], Mapping[str, float]]
 
     @property
     def ids(self) -> Mapping[str, int]:
@@ -251,9 +240,10 @@ class ComparedGroup:
 
 
 def paired_measure(
-    measure: str, estimator: str, layers: Sequence[LayerDifference], sentences: int | None = None
+    measure: str, estimator: str, layers: Iterable[LayerDifference], sentences: int | None = None
 ) -> PairedMeasure:
     """The differences by layer, their mean and their sign test."""
+    layers = tuple(layers)
     differences = [layer.difference for layer in layers]
     positive = sum(difference > 0 for difference in differences)
     negative = sum(difference < 0 for difference in differences)
@@ -261,7 +251,7 @@ def paired_measure(
     return PairedMeasure(
         measure=measure,
         estimator=estimator,
-        layers=tuple(layers),
+        layers=layers,
         mean_difference=float(np.mean(differences)) if differences else None,
         positive=positive,
         negative=negative,
@@ -295,31 +285,48 @@ def _measures(
     first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
 ) -> Iterator[PairedMeasure]:
     """Dimension, anisotropy and cosine, linearity, then KL to the reference."""
-    for place, estimator in enumerate(options.estimators):
-        yield _dimension(first, second, place, estimator)
+    yield from _dimensions(first, second, options)
     yield from _directions(first, second, options)
     for name in ("stream", "contribution"):
-        title = f"linearity, {name}"
-        yield _over_layers(first, second, title, "least squares", partial(_linearity, name))
+        gaps = _gaps(first, second, partial(_linearity, name))
+        yield paired_measure(f"linearity, {name}", "least squares", starmap(_difference, gaps))
     if first.sentences or second.sentences:
-        yield _over_layers(first, second, "KL to reference", "gauss", _gauss)
+        gaps = _gaps(first, second, _gauss)
+        yield paired_measure("KL to reference", "gauss", starmap(_difference, gaps))
     yield from _softmax(first, second, options)
 
 
-def _dimension(
-    first: ComparedGroup, second: ComparedGroup, place: int, estimator: str
-) -> PairedMeasure:
-    """With the same texts the blocks are paired, else the variances are added."""
-    same = first.ids.keys() == second.ids.keys()
-    layers = []
+def _difference(
+    layer: int, difference: float, bounds: tuple[float, float] | None = None
+) -> LayerDifference:
+    low, high = bounds or (None, None)
+    return LayerDifference(layer=layer, difference=difference, low=low, high=high)
+
+
+def _gaps(
+    first: ComparedGroup, second: ComparedGroup, value: Callable[[LayerGeometry], float | None]
+) -> Iterator[tuple[int, float]]:
+    """(layer, difference) of a measure, where both have it."""
     for a, b in zip(first.geometry.layers, second.geometry.layers, strict=True):
-        ours, theirs = a.intrinsic_dimension[place], b.intrinsic_dimension[place]
-        if ours.dimension is None or theirs.dimension is None:
-            continue
-        difference = ours.dimension - theirs.dimension
-        low, high = _dimension_interval(difference, ours, theirs, paired=same) or (None, None)
-        layers.append(LayerDifference(layer=a.layer, difference=difference, low=low, high=high))
-    return paired_measure("intrinsic dimension", estimator, layers)
+        ours, theirs = value(a), value(b)
+        if ours is not None and theirs is not None:
+            yield a.layer, ours - theirs
+
+
+def _dimensions(
+    first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
+) -> Iterator[PairedMeasure]:
+    """With the same texts the blocks are paired, else the variances are added."""
+    paired = first.ids.keys() == second.ids.keys()
+    for place, estimator in enumerate(options.estimators):
+        layers = []
+        for a, b in zip(first.geometry.layers, second.geometry.layers, strict=True):
+            ours, theirs = a.intrinsic_dimension[place], b.intrinsic_dimension[place]
+            if ours.dimension is not None and theirs.dimension is not None:
+                gap = ours.dimension - theirs.dimension
+                bounds = _dimension_interval(gap, ours, theirs, paired=paired)
+                layers.append(_difference(a.layer, gap, bounds))
+        yield paired_measure("intrinsic dimension", estimator, layers)
 
 
 def _dimension_interval(
@@ -347,19 +354,14 @@ def _directions(
         ("uncentred", "anisotropy, uncentred", options.method),
         ("mean_cosine", "mean cosine", "exact"),
     ):
-        plain = _over_layers(first, second, measure, estimator, attrgetter(f"anisotropy.{name}"))
-        with_intervals = []
-        for layer in plain.layers:
-            ours, theirs = (influence.get(name, {}) for influence in influences[layer.layer])
-            gaps = np.array(
-                [ours.get(i, 0.0) - theirs.get(i, 0.0) for i in shared], dtype=np.float64
-            )
-            around = gaps - gaps.mean() + layer.difference if len(gaps) else gaps
-            low, high = bootstrap_interval(around, options.resamples, options.seed) or (None, None)
-            with_intervals.append(
-                LayerDifference(layer=layer.layer, difference=layer.difference, low=low, high=high)
-            )
-        yield paired_measure(measure, estimator, with_intervals, len(shared))
+        found = []
+        for layer, gap in _gaps(first, second, attrgetter(f"anisotropy.{name}")):
+            ours, theirs = (influence.get(name, {}) for influence in influences[layer])
+            by_text = np.array([ours.get(i, 0.0) - theirs.get(i, 0.0) for i in shared], np.float64)
+            around = by_text - by_text.mean() + gap if shared else by_text
+            bounds = bootstrap_interval(around, options.resamples, options.seed)
+            found.append(_difference(layer, gap, bounds))
+        yield paired_measure(measure, estimator, found, len(shared))
 
 
 def _softmax(
@@ -375,39 +377,13 @@ def _softmax(
         if not shared:
             return
         gaps = np.array([ours[i] - theirs[i] for i in shared], dtype=np.float64)
-        low, high = bootstrap_interval(gaps, options.resamples, options.seed) or (None, None)
-        layers.append(
-            LayerDifference(layer=layer, difference=float(gaps.mean()), low=low, high=high)
-        )
+        bounds = bootstrap_interval(gaps, options.resamples, options.seed)
+        layers.append(_difference(layer, float(gaps.mean()), bounds))
     yield paired_measure("KL to reference", "softmax-mean", layers, len(shared))
 
 
-def _over_layers(
-    first: ComparedGroup,
-    second: ComparedGroup,
-    measure: str,
-    estimator: str,
-    value: Callable[[LayerGeometry], float | None],
-) -> PairedMeasure:
-    """A measure of whole clouds, without intervals."""
-    pairs = zip(first.geometry.layers, second.geometry.layers, strict=True)
-    values = [(a.layer, value(a), value(b)) for a, b in pairs]
-    return paired_measure(
-        measure,
-        estimator,
-        [
-            LayerDifference(layer=layer, difference=ours - theirs, low=None, high=None)
-            for layer, ours, theirs in values
-            if ours is not None and theirs is not None
-        ],
-    )
-
-
 def _linearity(name: str, layer: LayerGeometry) -> float | None:
-    """Held out, where there is such a score for it."""
-    if layer.linearity is None:
-        return None
-    held_out: float | None = getattr(layer.linearity, f"held_out_{name}")
+    held_out: float | None = getattr(layer.linearity, f"held_out_{name}", None)
     return held_out
 
 
@@ -418,14 +394,9 @@ def _gauss(layer: LayerGeometry) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast(JsonRecord):
-    """One group under two conditions; every difference is first − second.
+    """One group as it is and under a condition; every difference is first − second."""
 
-    Attributes:
-        condition: What the second is.
-        group: The group's name.
-    """
-
-    condition: Literal["untrained", "scrambled"]
+    condition: Condition
     group: str
     measures: tuple[PairedMeasure, ...]
 
@@ -441,17 +412,14 @@ def contrasts(
     for name, group in by_name.items():
         if name in permuted:
             continue
-        others: list[tuple[Literal["untrained", "scrambled"], ComparedGroup | None]] = [
-            ("untrained", fresh.get(name)),
-            ("scrambled", by_name.get(scrambled_group(name))),
-        ]
-        found += [
-            Contrast(
-                condition=condition, group=name, measures=compare_groups(group, other, options)
-            )
-            for condition, other in others
-            if other is not None
-        ]
+        others: dict[Condition, ComparedGroup | None] = {
+            "untrained": fresh.get(name),
+            "scrambled": by_name.get(scrambled_group(name)),
+        }
+        for condition, other in others.items():
+            if other is not None:
+                measures = compare_groups(group, other, options)
+                found.append(Contrast(condition=condition, group=name, measures=measures))
     return tuple(found)
 
 
@@ -564,18 +532,15 @@ def geometry_study(
     ]
     sample, set_by = _common_sample(collected)
     fertilities = {} if tokenize is None else fertility(texts, tokenize, unknown=unknown)
-    studied = _groups(collected[0], reference, options.sample or sample, options, fertilities)
-    fresh = [
-        group
-        for states_of in collected[1:]
-        for group in _groups(states_of, reference, options.sample or sample, options, {})
-    ]
+    sample, set_by = (options.sample, "--sample") if options.sample else (sample, set_by)
+    studied = _groups(collected[0], sample, fertilities)
+    fresh = [group for states_of in collected[1:] for group in _groups(states_of, sample, {})]
     return GeometryReport(
         reference=reference,
         n_layers=collected[0].shape[0],
         dim=collected[0].shape[1],
-        sample=options.sample or sample,
-        sample_set_by="--sample" if options.sample else set_by,
+        sample=sample,
+        sample_set_by=set_by,
         options=options,
         groups=tuple(group.geometry for group in studied),
         untrained=tuple(group.geometry for group in fresh),
@@ -585,41 +550,32 @@ def geometry_study(
 
 
 def _groups(
-    collected: CollectedStates,
-    reference: str | None,
-    sample: int | None,
-    options: GeometryOptions,
-    fertilities: Mapping[str, Fertility],
+    collected: CollectedStates, sample: int | None, fertilities: Mapping[str, Fertility]
 ) -> list[ComparedGroup]:
     """The groups of one network, in order of the texts."""
-    divergences = None
-    if reference is not None:
-        divergences = ReferenceDivergences(collected, reference, options.axes)
-    groups = [
-        _group(collected, name, divergences, sample, options, fertilities.get(name))
-        for name in collected.by_group
-    ]
-    sentences = {} if divergences is None else divergences.sentences
+    divergences = ReferenceDivergences(collected)
     return [
-        ComparedGroup(geometry=group, states=collected, sentences=sentences) for group in groups
+        ComparedGroup(
+            geometry=_group(name, divergences, sample, fertilities.get(name)),
+            states=collected,
+            sentences=divergences.sentences,
+        )
+        for name in collected.by_group
     ]
 
 
 def _group(
-    collected: CollectedStates,
-    name: str,
-    divergences: ReferenceDivergences | None,
-    sample: int | None,
-    options: GeometryOptions,
-    fertility: Fertility | None,
+    name: str, divergences: ReferenceDivergences, sample: int | None, fertility: Fertility | None
 ) -> GroupGeometry:
     """One group in all layers."""
-    own = collected.by_group[name]
+    collected = divergences.collected
+    own, options = collected.by_group[name], collected.options
     blocks = collected.block[own.sample.texts()]
 
     def layer_geometry(layer: int) -> LayerGeometry:
         rows = own.sample.rows(layer)
-        steps = own.step(layer, collected.half) if layer else []
+        sums = own.sums[layer]
+        steps = own.step(layer) if layer else []
         return LayerGeometry(
             layer=layer,
             tokens=own.n_tokens,
@@ -632,14 +588,12 @@ def _group(
                 seed=options.seed,
             ),
             anisotropy=(
-                streamed_anisotropy(pooled(own.moments(layer, collected.half)), own.sums[layer])
+                streamed_anisotropy(pooled(own.moments(layer)), sums)
                 if options.method == "gram"
-                else sampled_anisotropy(
-                    rows, own.sums[layer], method=options.method, seed=options.seed
-                )
+                else sampled_anisotropy(rows, sums, method=options.method, seed=options.seed)
             ),
             linearity=layer_linearity(steps) if steps else None,
-            divergence=() if divergences is None else divergences.divergences(name, layer),
+            divergence=divergences.divergences(name, layer),
         )
 
     layers = tuple(layer_geometry(layer) for layer in range(collected.shape[0]))

@@ -239,12 +239,14 @@ class GroupStates:
         group: str,
         shape: tuple[int, int],
         options: GeometryOptions,
+        half: OfTexts,
         *,
         streaming: Streaming,
         parallel: frozenset[int],
         padded: frozenset[int],
     ) -> None:
         layers, dim = shape
+        self._half = half
         self.n_tokens = 0
         self.sums = [RowSums(dim) for _ in range(layers)]
         self.sample = Reservoir(layers, options.keep, dim, [options.seed, *group.encode()])
@@ -259,14 +261,14 @@ class GroupStates:
         self._counts: dict[int, int] = {}
         self._tokens: dict[int, list[Hidden]] = {}
 
-    def update(self, hidden: Hidden, text: OfTokens, half: OfTokens) -> None:
+    def update(self, hidden: Hidden, text: OfTokens) -> None:
         """Add a batch of this group's tokens."""
         self.n_tokens += len(text)
         self.sample.update(hidden, text)
         for layer, rows in enumerate(hidden):
             self.sums[layer].update(rows)
         for part, moments in enumerate(self._streamed):
-            moments.update(hidden[:, half % self._streaming.halves == part])
+            moments.update(hidden[:, self._half[text] % self._streaming.halves == part])
         for number in self._parallel.intersection(text.tolist()):
             own = hidden[:, text == number]
             total = own.sum(axis=1, dtype=np.float64)
@@ -275,14 +277,14 @@ class GroupStates:
             if number in self._padded:
                 self._tokens.setdefault(number, []).append(own)
 
-    def moments(self, layer: int, half: OfTexts) -> list[Moments]:
+    def moments(self, layer: int) -> list[Moments]:
         """The moments of each half: of all tokens where they were streamed, else of the sample."""
         if self._streamed:
             return [part.layers[layer] for part in self._streamed]
-        which = half[self.sample.texts()] % HALVES
-        return [Moments.of(self.sample.rows(layer)[which == part]) for part in range(HALVES)]
+        half = self._half[self.sample.texts()]
+        return [Moments.of(self.sample.rows(layer)[half == part]) for part in range(HALVES)]
 
-    def step(self, layer: int, half: OfTexts) -> list[LayerStep]:
+    def step(self, layer: int) -> list[LayerStep]:
         """The step into a layer from the one before, by half; nothing where it was not summed."""
         if not self._streaming.crossed:
             return []
@@ -291,13 +293,11 @@ class GroupStates:
                 LayerStep(part.layers[layer - 1], part.layers[layer], part.crossed[layer - 1])
                 for part in self._streamed
             ]
-        which = half[self.sample.texts()] % HALVES
-        before, after = (self.sample.rows(number) for number in (layer - 1, layer))
+        half = self._half[self.sample.texts()]
         steps = []
         for part in range(HALVES):
-            x, y = before[which == part], after[which == part]
-            cross = CrossMoments.of(x, y)
-            steps.append(LayerStep(Moments.of(x), Moments.of(y), cross))
+            x, y = (self.sample.rows(number)[half == part] for number in (layer - 1, layer))
+            steps.append(LayerStep(Moments.of(x), Moments.of(y), CrossMoments.of(x, y)))
         return steps
 
     def distinct(self) -> list[Int64[np.ndarray, " _"]]:
@@ -365,7 +365,7 @@ class CollectedStates:
         self.by_group: dict[str, GroupStates] = {}
         self.shape = (0, 0)
         self.padded: dict[str, list[str]] = {}
-        self._reference, self._options, self._networks = reference, options, networks
+        self.reference, self.options, self._networks = reference, options, networks
         self.streaming = Streaming(moments=options.method == "gram", halves=HALVES, crossed=True)
         self._group_of = np.array([text.group for text in texts], dtype=np.str_)
         for batch in states:
@@ -377,7 +377,6 @@ class CollectedStates:
             )
 
     def _update(self, batch: TokenStates) -> None:
-        """Add a batch, which may hold texts of several groups."""
         layers, n_tokens, dim = batch.hidden.shape
         if not self.by_group:
             self._begin((layers, dim))
@@ -393,13 +392,13 @@ class CollectedStates:
                     f"hidden state {layer} holds NaN or infinity"
                     f"{f' on texts of {group!r}' if group else ''}: check the model's weights"
                 )
-            self.by_group[group].update(hidden, batch.text[mine], self.half[batch.text[mine]])
+            self.by_group[group].update(hidden, batch.text[mine])
 
     def _begin(self, shape: tuple[int, int]) -> None:
         self.shape = layers, dim = shape
-        compared = self._reference is not None
+        compared = self.reference is not None
         # the samples and the means of parallel texts
-        n_bytes = 4 * dim * self._options.keep * len(self.index)
+        n_bytes = 4 * dim * self.options.keep * len(self.index)
         n_bytes += 4 * dim * sum(map(len, self.index.values())) * compared
 
         def needed() -> int:
@@ -419,41 +418,39 @@ class CollectedStates:
             )
         self.padded = self._choose_padded()
         for group, own in self.index.items():
-            stored_whole = (
-                self.padded.values() if group == self._reference else [self.padded.get(group, [])]
-            )
+            stored_whole, streaming = [self.padded.get(group, [])], self.streaming
+            if group == self.reference:
+                stored_whole = list(self.padded.values())
+                streaming = replace(self.streaming, halves=HALVES)
             self.by_group[group] = GroupStates(
                 group,
                 shape,
-                self._options,
-                streaming=(
-                    replace(self.streaming, halves=HALVES)
-                    if group == self._reference
-                    else self.streaming
-                ),
+                self.options,
+                self.half,
+                streaming=streaming,
                 parallel=frozenset(own[i] for i in self._parallel(group)),
                 padded=frozenset(own[i] for ids in stored_whole for i in ids),
             )
 
     def _parallel(self, group: str) -> list[str]:
         """Ids that the group shares with the reference, or the reference with any group."""
-        if self._reference is None:
+        if self.reference is None:
             return []
-        theirs = self.index[self._reference]
-        if group != self._reference:
+        theirs = self.index[self.reference]
+        if group != self.reference:
             return [i for i in self.index[group] if i in theirs]
         others = {i for name, own in self.index.items() if name != group for i in own}
         return [i for i in theirs if i in others]
 
     def _choose_padded(self) -> dict[str, list[str]]:
         """By group, ids of parallel texts, from one random order of the reference's ids."""
-        if self._reference is None:
+        if self.reference is None:
             return {}
-        ids = list(self.index[self._reference])
-        order = np.random.default_rng(self._options.seed).permutation(len(ids))
+        ids = list(self.index[self.reference])
+        order = np.random.default_rng(self.options.seed).permutation(len(ids))
         shuffled = [ids[i] for i in order]
         return {
-            group: [i for i in shuffled if i in own][: self._options.padded_texts]
+            group: [i for i in shuffled if i in own][: self.options.padded_texts]
             for group, own in self.index.items()
-            if group != self._reference
+            if group != self.reference
         }
