@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ...arrays import Float32, Float64, Int64
 from ...errors import StudyError
+from ..geometry.group_states import Reservoir
 from ..report_json import JsonRecord
 from ..texts import Text
 from .cka import Cka
@@ -68,47 +70,33 @@ def sample_pairs(
 ) -> PairedStates:
     """At most `keep` tokens, drawn at random; each is in all layers of both networks.
 
-    Waterman's algorithm R (Knuth, TAOCP 2, 3.4.2). Peak: layers · keep · dim float32 of both.
+    Peak: layers · keep · dim float32 of both.
 
     Raises:
         StudyError: no tokens, values that are not finite, or states that would not fit.
     """
-    rng = np.random.default_rng(seed)
-    kept: list[Float32[np.ndarray, "layers keep dim"]] = []
-    text = np.empty(keep, dtype=np.int64)
-    n_seen = 0
+    samples: list[Reservoir] = []
     for pair in batches:
-        if not kept:
-            kept = [_room(states, keep) for states in pair]
-            _require_memory(kept, keep)
-        numbers = np.arange(n_seen, n_seen + len(pair[0].text))
-        places = (rng.random(len(numbers)) * (numbers + 1)).astype(np.int64)
-        places = np.where(numbers < keep, numbers, places)
-        # of two tokens with the same place, the later one replaces the earlier one
-        last = {int(places[i]): int(i) for i in np.flatnonzero(places < keep)}
-        into, of = list(last), list(last.values())
-        for sample, states in zip(kept, pair, strict=True):
-            sample[:, into] = states.hidden[:, of]
-        text[into] = pair[0].text[of]
-        n_seen += len(numbers)
-    if not n_seen:
+        if not samples:
+            shapes = [(len(states.hidden), keep, states.hidden.shape[2]) for states in pair]
+            _require_memory(shapes)
+            samples = [Reservoir(*shape, seed) for shape in shapes]
+        for sample, states in zip(samples, pair, strict=True):
+            sample.update(states.hidden, pair[0].text)  # of one seed: both choose the same tokens
+    if not samples or not samples[0].seen:
         raise StudyError("the texts leave no token to study; give longer texts")
-    n = min(n_seen, keep)
-    first, second = (sample[:, :n] for sample in kept)
-    for name, sample in zip(names, (first, second), strict=True):
-        if not np.isfinite(sample).all():
+    first, second = (sample.hidden() for sample in samples)
+    for name, hidden in zip(names, (first, second), strict=True):
+        if not np.isfinite(hidden).all():
             raise StudyError(f"{name}: its states hold NaN or infinity; check its weights")
-    return PairedStates(first=first, second=second, text=text[:n], n_seen=n_seen)
+    text, n_seen = samples[0].texts(), samples[0].seen
+    return PairedStates(first=first, second=second, text=text, n_seen=n_seen)
 
 
-def _room(states: TokenStates, keep: int) -> Float32[np.ndarray, "layers keep dim"]:
-    layers, _, dim = states.hidden.shape
-    return np.empty((layers, keep, dim), dtype=np.float32)
-
-
-def _require_memory(samples: Sequence[np.ndarray], keep: int) -> None:
-    needed = sum(sample.nbytes for sample in samples)
+def _require_memory(shapes: Sequence[tuple[int, int, int]]) -> None:
+    needed = sum(4 * prod(shape) for shape in shapes)
     if needed > MOST_BYTES:
+        keep = shapes[0][1]
         raise StudyError(
             f"{keep} tokens in all layers of both models would need {needed / 2**30:.0f} GiB; "
             f"give --keep-tokens {keep * MOST_BYTES // needed} or less"
@@ -116,7 +104,6 @@ def _require_memory(samples: Sequence[np.ndarray], keep: int) -> None:
 
 
 Form = Literal["features", "tokens"]
-FORMS: tuple[Form, ...] = ("features", "tokens")
 
 LONGEST_SIDE = 512
 """Rows of a tile of a kernel."""
@@ -127,25 +114,18 @@ Second = Float32[np.ndarray, "others rows width"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredNorms:
-    """|XᵀY|²_F over rows; first index: 0 of all rows, then without each block.
+    """|XᵀY|²_F of layers over rows, and of layers with themselves; first index: 0 of all rows, then
+    without each block.
 
-    Attributes:
-        cross: Of each layer of the first with each of the second.
-        first: Of each layer of the first with itself.
-        second: Of each layer of the second with itself.
+    Two forms of one number (|XᵀY|²_F = Σᵢⱼ (XXᵀ)ᵢⱼ (YYᵀ)ᵢⱼ): from the matrices XᵀY, whose cost is
+    linear in the rows, or from tiles of the kernels XXᵀ, whose cost is linear in the layers.
+    Neither holds a matrix of rows × rows. Products are float32, of rows of length about 1; sums
+    are float64.
     """
 
     cross: Float64[np.ndarray, "subsets first_layers second_layers"]
     first: Float64[np.ndarray, "subsets first_layers"]
     second: Float64[np.ndarray, "subsets second_layers"]
-
-
-def squared_norms(
-    first: First, second: Second, blocks: Sequence[slice], form: Form | None = None
-) -> SquaredNorms:
-    """By the form that takes fewer operations, unless one is given; `blocks` cover the rows."""
-    form = form or cheaper_form(first.shape, second.shape)
-    return (by_features if form == "features" else by_tokens)(first, second, blocks)
 
 
 def cheaper_form(first: tuple[int, ...], second: tuple[int, ...]) -> Form:
@@ -259,8 +239,12 @@ class Alignment:
 
 
 def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Alignment:
-    """CKA from the sampled tokens; `form` as of `squared_norms`, whose answers are the same.
+    """CKA from the sampled tokens; both forms give the same answers, the cheaper one is the default.
 
+    Kornblith et al. 2019 (arXiv 1905.00414), eqs. 2 to 5: HSIC(X, Y) / √(HSIC(X, X) HSIC(Y, Y)).
+    The biased form has HSIC = |XᵀY|²_F of centred rows; it is near 1 for any two matrices of more
+    columns than rows. The debiased form has the unbiased HSIC of Song et al. 2012, eq. 5 (used for
+    CKA by Nguyen et al. 2021, eq. 3), whose mean is 0 for unrelated matrices.
     The standard error is that of a jackknife over blocks of whole texts (Efron & Stein 1981),
     since tokens of one text are not independent.
 
@@ -276,7 +260,7 @@ def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Align
     blocks = [slice(a, b) for a, b in pairwise(edges)]
     first, second = (_unit_rows(part[:, order]) for part in (states.first, states.second))
     form = form or cheaper_form(first.shape, second.shape)
-    norms = squared_norms(first, second, blocks, form)
+    norms = (by_features if form == "features" else by_tokens)(first, second, blocks)
     subsets = [None, *(blocks if len(blocks) >= FEWEST_BLOCKS else ())]
     squares = [np.einsum("lnd,lnd->ln", x, x, dtype=np.float64) for x in (first, second)]
     forms = []

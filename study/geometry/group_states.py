@@ -178,7 +178,7 @@ class Reservoir:
 
     __slots__ = ("_hidden", "_rng", "_text", "seen")
 
-    def __init__(self, layers: int, size: int, dim: int, seed: list[int]) -> None:
+    def __init__(self, layers: int, size: int, dim: int, seed: int | list[int]) -> None:
         self.seen = 0
         self._hidden = np.empty((layers, size, dim), dtype=np.float32)
         self._text = np.empty(size, dtype=np.int64)
@@ -197,9 +197,13 @@ class Reservoir:
         self._text[into] = text[of]
         self.seen += len(text)
 
+    def hidden(self) -> Hidden:
+        """The sampled tokens."""
+        return self._hidden[:, : self.seen]
+
     def rows(self, layer: int) -> Float32[np.ndarray, "rows dim"]:
         """The sampled tokens in one layer."""
-        return self._hidden[layer, : min(self.seen, len(self._text))]
+        return self._hidden[layer, : self.seen]
 
     def texts(self) -> Int64[np.ndarray, " rows"]:
         """The text of each sampled token."""

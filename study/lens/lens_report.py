@@ -56,6 +56,9 @@ def layer_predictions(
 ) -> LayerPredictions:
     """The predictions of all tokens but each text's first; special tokens are not predicted.
 
+    The logit lens (nostalgebraist 2020): the final norm and the head, applied to each layer's
+    residual stream. The last layer's predictions are the model's own.
+
     Peak: every layer of one batch, three matrices of logits of 64 MiB or of one token, and 16
     bytes for each token and layer.
 
@@ -110,15 +113,15 @@ def _predict(
         shares = (own - own_log[:, None]).exp_()
         own_mean = torch.einsum("tv,tv->t", shares, own)
         for layer in range(n_layers):
-            is_last = layer == n_layers - 1
-            logits = own if is_last else model.logits(states[layer, some])
-            log = own_log if is_last else logits.logsumexp(dim=1)
-            top[layer, some] = logits.argmax(dim=1).cpu()
-            surprisal[layer, some] = (log - logits.gather(1, target)[:, 0]).cpu()
-            if not is_last:
+            logits, log = own, own_log
+            if layer < n_layers - 1:
+                logits = model.logits(states[layer, some])
+                log = logits.logsumexp(dim=1)
                 # Σ p (log p − log q), with log p = own − own_log and log q = logits − log
                 mean = torch.einsum("tv,tv->t", shares, logits)
                 kl[layer, some] = (own_mean - own_log - mean + log).clamp_(min=0).cpu()
+            top[layer, some] = logits.argmax(dim=1).cpu()
+            surprisal[layer, some] = (log - logits.gather(1, target)[:, 0]).cpu()
     return LayerPredictions(
         text=text,
         top=top.numpy(),
@@ -208,11 +211,7 @@ class LayerLens(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LensOfModel(JsonRecord):
-    """A model's layers.
-
-    Attributes:
-        decided_layers: The layers by which 25, 50 and 75 % of tokens are decided.
-    """
+    """A model's layers; `decided_layers`: by which 25, 50 and 75 % of tokens are decided."""
 
     model: str
     n_layers: int
@@ -227,7 +226,6 @@ class LensBeside(JsonRecord):
     """A model beside another one on the same tokens: the differences are model − other.
 
     Attributes:
-        other: The other model's layers.
         same_top: By layer, share of tokens for which both have the same top prediction; None
             where the numbers of layers differ, but for the last layer.
         same_answer: The same of the last layers.
@@ -246,12 +244,8 @@ class LensBeside(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LensReport(LensOfModel):
-    """The logit lens of a model, over one set of texts.
-
-    Attributes:
-        n_tokens: Tokens that are predicted.
-        n_characters: Characters that are predicted; None without a tokenizer.
-    """
+    """The logit lens of a model, over one set of texts, with the tokens and characters that are
+    predicted; no characters are counted without a tokenizer."""
 
     n_texts: int
     n_tokens: int
@@ -293,7 +287,8 @@ def lens_study(
     lens = _lens_of(model, own, characters)
     beside = None
     if against is not None:
-        beside = _beside(own, others[0], _lens_of(against, others[0], characters), characters)
+        (theirs,) = others
+        beside = _beside(own, theirs, _lens_of(against, theirs, characters), characters)
     return LensReport(
         **{name: getattr(lens, name) for name in LensOfModel.__dataclass_fields__},
         n_texts=len(np.unique(own.text)),
@@ -318,10 +313,8 @@ def _lens_of(model: CausalModel, own: LayerPredictions, characters: OfTexts | No
                 agreement_se=agreement.standard_error,
                 bits_per_token=bits.value,
                 bits_per_token_se=bits.standard_error,
-                bits_per_character=None if by_character is None else by_character.value,
-                bits_per_character_se=(
-                    None if by_character is None else by_character.standard_error
-                ),
+                bits_per_character=by_character and by_character.value,
+                bits_per_character_se=by_character and by_character.standard_error,
                 kl=divergence.value,
                 kl_se=divergence.standard_error,
                 decided=shares[layer],
@@ -342,8 +335,7 @@ def _beside(
     own: LayerPredictions, theirs: LayerPredictions, other: LensOfModel, characters: OfTexts | None
 ) -> LensBeside:
     more = own.surprisal[-1].astype(np.float64) - theirs.surprisal[-1]
-    depths = (decided_from(p.top) / max(1, len(p.top) - 1) for p in (own, theirs))
-    mine, others = depths
+    mine, others = (decided_from(p.top) / max(1, len(p.top) - 1) for p in (own, theirs))
     alike = len(own.top) == len(theirs.top)
     return LensBeside(
         other=other,
