@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Float64
 from ..study.geometry.geometry_report import GeometryReport, GroupGeometry, LayerGeometry
-from ..study.geometry.moments import Divergence, Divergent
+from ..study.geometry.moments import Divergent
 from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, plain, short
 
 PANEL_MM = {"full": 50.0, "column": 40.0}
@@ -35,8 +35,6 @@ ABOVE = 1.03
 """Room above the highest mark, which would be cut at a full number."""
 
 MARGIN = 1.05
-
-MISSING = Divergence(estimator="gauss")
 
 CAPTION = (
     "d: intrinsic dimension from the ratio of the distances to the two nearest tokens (facco: all "
@@ -140,10 +138,13 @@ def _panels(report: GeometryReport) -> Iterator[Panel]:
     if report.reference is None:
         return
     layers = [layer for group in report.groups for layer in group.layers]
-    if any(_gauss(layer) is not None for layer in layers):
-        yield Panel("Divergence, Gauss", "J (nats)", _gauss, floor=_floor)
-    if any(_softmax(layer) is not None for layer in layers):
-        yield Panel("Divergence, softmax", "KL (nats)", _softmax)
+    gauss = partial(_divergence, "gauss", "jeffreys")
+    if any(gauss(layer) is not None for layer in layers):
+        floor = partial(_divergence, "gauss", "floor")
+        yield Panel("Divergence, Gauss", "J (nats)", gauss, floor=floor)
+    softmax = partial(_divergence, "softmax-mean", "to_reference")
+    if any(softmax(layer) is not None for layer in layers):
+        yield Panel("Divergence, softmax", "KL (nats)", softmax)
 
 
 def _highest(curve: Curve) -> float:
@@ -166,10 +167,6 @@ def _linearity(name: str, layer: LayerGeometry) -> float | None:
     return score
 
 
-def _floor(layer: LayerGeometry) -> float | None:
-    return _divergence(layer, "gauss").floor
-
-
 def _bounds(place: int, layer: LayerGeometry) -> tuple[float, float] | None:
     estimate = layer.intrinsic_dimension[place]
     if estimate.low is None or estimate.high is None:
@@ -177,16 +174,9 @@ def _bounds(place: int, layer: LayerGeometry) -> tuple[float, float] | None:
     return max(0.0, estimate.low), estimate.high
 
 
-def _gauss(layer: LayerGeometry) -> float | None:
-    return _divergence(layer, "gauss").jeffreys
-
-
-def _softmax(layer: LayerGeometry) -> float | None:
-    return _divergence(layer, "softmax-mean").to_reference
-
-
-def _divergence(layer: LayerGeometry, estimator: Divergent) -> Divergence:
-    return layer.divergence_by(estimator) or MISSING
+def _divergence(estimator: Divergent, key: str, layer: LayerGeometry) -> float | None:
+    value: float | None = getattr(layer.divergence_by(estimator), key, None)
+    return value
 
 
 def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:
@@ -227,7 +217,6 @@ def _mark(
     values: Float64[np.ndarray, " layers"],
     measure: str,
 ) -> None:
-    """Let every point show its group, layer and value."""
     network = f", {UNTRAINED}" if curve.untrained else ""
     known = np.flatnonzero(np.isfinite(values))
     name = f"{curve.geometry.group or 'all texts'}{network}"
@@ -236,7 +225,6 @@ def _mark(
 
 
 def _draw_floor(axes: Axes, curves: Sequence[Curve], floor: Value) -> None:
-    """The reference's halves in one network."""
     if not curves:
         return
     by_group = [[floor(layer) for layer in curve.geometry.layers] for curve in curves]
@@ -248,7 +236,6 @@ def _draw_floor(axes: Axes, curves: Sequence[Curve], floor: Value) -> None:
 def _entries(
     report: GeometryReport, curves: Sequence[Curve], panels: Sequence[Panel]
 ) -> dict[str, Artist]:
-    """One legend: the groups, then what lines and marks mean."""
     ink = rcParams["text.color"]
     entries: dict[str, Artist] = {curve.name: Line2D([], [], **curve.style) for curve in curves}
     if report.untrained:

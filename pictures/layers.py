@@ -57,7 +57,6 @@ class Mark:
     filled: bool
 
     def style(self) -> Style:
-        """Arguments of `Axes.errorbar`."""
         return {
             "marker": self.marker,
             "color": self.colour,
@@ -137,7 +136,6 @@ def draw_accuracies(picture: Picture, axes: Axes, report: LayersReport, width: W
 
 
 def _shift(marks: Sequence[Mark], mark: Mark) -> float:
-    """Where a mark lies in its row; a row is 1 high."""
     apart = min(FARTHEST, ROW_SHARE / max(1, len(marks) - 1))
     return apart * (marks.index(mark) - (len(marks) - 1) / 2)
 
@@ -149,7 +147,6 @@ def _label(control: Control) -> str:
 
 
 def draw_sweep(picture: Picture, axes: Axes, sweep: Sweep) -> None:
-    """Accuracies by context length or number of texts."""
     values = [float(point.value) for point in sweep.points]
     labels = [f"{value:.0f} {X_LABELS[sweep.variable]}" for value in values]
     _draw_line(picture, axes, values, [point.score for point in sweep.points], labels)
@@ -157,7 +154,7 @@ def draw_sweep(picture: Picture, axes: Axes, sweep: Sweep) -> None:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set_xticks(values, labels=[f"{value:.0f}" for value in values])
-    title = {"context": "By context length", "texts": "By number of texts"}[sweep.variable]
+    title = "By context length" if sweep.variable == "context" else "By number of texts"
     axes.set(xlabel=X_LABELS[sweep.variable], title=title)
 
 
@@ -252,7 +249,6 @@ def draw_layers(report: LayersReport, width: Width = "full", *, model: str = "")
 
 
 def _depth_colours(report: LayersReport) -> tuple[ListedColormap, BoundaryNorm]:
-    """A colour for each layer: viridis without its darkest and lightest colours."""
     colours = ListedColormap(colormaps["viridis"](np.linspace(0.2, 0.95, len(report.layers))))
     edges = np.arange(report.layers[0] - 0.5, report.layers[-1] + 1)
     return colours, BoundaryNorm(edges, len(report.layers))
@@ -291,11 +287,12 @@ def _draw_axes(picture: Picture, axes: Axes, report: LayersReport) -> None:
 
 
 def _draw_confusion(picture: Picture, axes: Axes, report: LayersReport) -> None:
-    score = report.controls[0].score
-    counts = np.asarray(score.confusion, dtype=np.float64)
+    figure: FigureBase = picture.figure
+    counts = np.asarray(report.controls[0].score.confusion, dtype=np.float64)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1, origin="upper", aspect="equal")
-    _bar_of(picture.figure, image, axes)
+    bar = figure.colorbar(image, ax=axes, format=ticker.PercentFormatter(1.0))
+    bar.set_label("rows of a true layer")
     if len(report.layers) <= NUMBERED_CELLS:
         for (i, j), share in np.ndenumerate(shares):
             ink = "black" if share > 0.6 else "white"  # on viridis, not the page
@@ -307,20 +304,11 @@ def _draw_confusion(picture: Picture, axes: Axes, report: LayersReport) -> None:
     axes.set_yticks(where, labels=labels)
     axes.set(xlabel="predicted layer", ylabel="true layer", title="What is mixed up")
     places = [(i, j) for (i, j), share in np.ndenumerate(shares) if share > 0]
-    picture.hover(
-        axes,
-        (j for _, j in places),
-        (i for i, _ in places),
-        (
-            f"layer {report.layers[i]} taken for {report.layers[j]}: {shares[i, j]:.1%}"
-            for i, j in places
-        ),
+    names = (
+        f"layer {report.layers[i]} taken for {report.layers[j]}: {shares[i, j]:.1%}"
+        for i, j in places
     )
-
-
-def _bar_of(figure: FigureBase, image: ScalarMappable, axes: Axes) -> None:
-    bar = figure.colorbar(image, ax=axes, format=ticker.PercentFormatter(1.0))
-    bar.set_label("rows of a true layer")
+    picture.hover(axes, (j for _, j in places), (i for i, _ in places), names)
 
 
 def _draw_norms(picture: Picture, axes: Axes, report: LayersReport) -> None:
@@ -333,15 +321,10 @@ def _draw_norms(picture: Picture, axes: Axes, report: LayersReport) -> None:
     axes.fill_between(layers, low, high, color=OWN, alpha=0.35, linewidth=0, label="min to max")
     ink = rcParams["text.color"]
     axes.plot(layers, mean, color=ink, marker="o", label="mean")
-    picture.hover(
-        axes,
-        layers,
-        mean,
-        (f"layer {n}: mean norm {m:.4g}" for n, m in zip(layers, mean, strict=True)),
-    )
+    labels = (f"layer {n}: mean norm {m:.4g}" for n, m in zip(layers, mean, strict=True))
+    picture.hover(axes, layers, mean, labels)
     title = "Norms"
-    growth = norms.growth
-    if growth is not None:
+    if (growth := norms.growth) is not None:
         change = {"grow": "growing", "shrink": "shrinking", "flat": "no steady trend"}
         title = f"Norms: {change[growth.verdict]}"
         title += " exponentially" * growth.exponential
@@ -362,7 +345,6 @@ def _draw_norms(picture: Picture, axes: Axes, report: LayersReport) -> None:
 
 
 def _draw_contributions(picture: Picture, axes: Axes, report: LayersReport) -> None:
-    """The share of |weight| that the k largest dimensions hold, for every layer."""
     held = report.contributions
     colours, bounds = _depth_colours(report)
     dims = np.arange(1, held.shares.shape[1] + 1)

@@ -32,7 +32,6 @@ class PairedStates:
     """Sampled tokens in every layer of two networks.
 
     Attributes:
-        text: Index of each token's text.
         n_seen: Tokens that the sample was drawn from.
     """
 
@@ -226,9 +225,7 @@ Matrix = Float64[np.ndarray, "first_layers second_layers"]
 class Alignment:
     """CKA of each layer of the first network with each of the second; NaN of constant layers.
 
-    Attributes:
-        standard_error: Of the debiased form; NaN for a single block.
-        n_blocks: Blocks of whole texts that are left out in turn for it.
+    The standard error is the debiased form's, from blocks of whole texts that are left out in turn.
     """
 
     biased: Matrix
@@ -239,7 +236,7 @@ class Alignment:
 
 
 def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Alignment:
-    """CKA from the sampled tokens; both forms give the same answers, the cheaper one is the default.
+    """CKA from the sampled tokens; both forms give the same answers, the default is the cheaper.
 
     Kornblith et al. 2019 (arXiv 1905.00414), eqs. 2 to 5: HSIC(X, Y) / √(HSIC(X, X) HSIC(Y, Y)).
     The biased form has HSIC = |XᵀY|²_F of centred rows; it is near 1 for any two matrices of more
@@ -282,19 +279,16 @@ def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Align
 
 
 def _cka(x: _Rows, y: _Rows, norms: SquaredNorms, subset: int) -> tuple[Matrix, Matrix]:
-    """(biased, debiased) over the rows of a subset."""
     n = x.squares.shape[1]
     cross = norms.cross[subset] - _mean_term(x, y, n)
     of_x = norms.first[subset] - np.diagonal(_mean_term(x, x, n))
     of_y = norms.second[subset] - np.diagonal(_mean_term(y, y, n))
-    return (
-        _ratio(cross, of_x, of_y),
-        _ratio(
-            cross + _correction(x.squares @ y.squares.T, x.total, y.total, n),
-            of_x + _correction((x.squares**2).sum(axis=1), x.total, None, n),
-            of_y + _correction((y.squares**2).sum(axis=1), y.total, None, n),
-        ),
+    debiased = _ratio(
+        cross + _correction(x.squares @ y.squares.T, np.outer(x.total, y.total), n),
+        of_x + _correction((x.squares**2).sum(axis=1), x.total**2, n),
+        of_y + _correction((y.squares**2).sum(axis=1), y.total**2, n),
     )
+    return _ratio(cross, of_x, of_y), debiased
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +319,8 @@ class _Rows:
         return cls(along, shift, squares[:, rows] - 2 * along / n + (shift / n**2)[:, None])
 
     @property
-    def total(self) -> Float64[np.ndarray, " layers"]:
-        total: Float64[np.ndarray, " layers"] = self.squares.sum(axis=1)
-        return total
+    def total(self) -> np.ndarray:
+        return self.squares.sum(axis=1)
 
 
 def _mean_term(x: _Rows, y: _Rows, n: int) -> Matrix:
@@ -336,11 +329,9 @@ def _mean_term(x: _Rows, y: _Rows, n: int) -> Matrix:
     return lost
 
 
-def _correction(products: np.ndarray, x: np.ndarray, y: np.ndarray | None, n: int) -> np.ndarray:
-    """n(n − 3) HSIC₁ − |XᵀY|², where products are Σ |x|²|y|² over rows."""
-    squares = x**2 if y is None else np.outer(x, y)
-    correction: np.ndarray = -products * n / (n - 2) + squares / ((n - 1) * (n - 2))
-    return correction
+def _correction(products: np.ndarray, squares: np.ndarray, n: int) -> np.ndarray:
+    """n(n − 3) HSIC₁ − |XᵀY|², by Σ |x|²|y|² over rows and Σ|x|² Σ|y|²."""
+    return -products * n / (n - 2) + squares / ((n - 1) * (n - 2))
 
 
 def _ratio(cross: Matrix, of_x: np.ndarray, of_y: np.ndarray) -> Matrix:
@@ -468,7 +459,6 @@ def cka_study(
 
 
 def _by_depth(alignment: Alignment) -> Iterator[LayerCka]:
-    """Each layer beside the other network's layer of the same relative depth."""
     layers, others = alignment.debiased.shape
     for layer in range(layers):
         other = round(layer * (others - 1) / max(1, layers - 1))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, starmap
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -109,7 +109,6 @@ class ReferenceDivergences:
         return both
 
     def _padded(self, name: str, reference: str, layer: int, scale: float) -> BothWays:
-        """Between tokens, over the parallel texts that are stored whole."""
         ours, others = [], []
         for i in self.collected.padded[name]:
             rows, other = (
@@ -163,7 +162,7 @@ class GroupGeometry(JsonRecord):
         fertility: None without a tokenizer, and of an untrained network.
         trends: Of intrinsic dimension with depth, by estimator.
         trends_disagree: One estimator is sure of a trend that another is not sure of, or denies.
-        notes: What a reader of the numbers has to know first: too few texts.
+        notes: What too few texts mean for the numbers.
     """
 
     group: str
@@ -277,14 +276,12 @@ def bootstrap_interval(
 def compare_groups(
     first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
 ) -> tuple[PairedMeasure, ...]:
-    """Every measure that both have in some layer."""
     return tuple(m for m in _measures(first, second, options) if m.layers)
 
 
 def _measures(
     first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
 ) -> Iterator[PairedMeasure]:
-    """Dimension, anisotropy and cosine, linearity, then KL to the reference."""
     yield from _dimensions(first, second, options)
     yield from _directions(first, second, options)
     for name in ("stream", "contribution"):
@@ -345,7 +342,6 @@ def _dimension_interval(
 def _directions(
     first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
 ) -> Iterator[PairedMeasure]:
-    """Anisotropy and mean cosine, with a bootstrap over the texts that both have."""
     shared = [i for i in first.ids if i in second.ids]
     layers = range(len(first.geometry.layers))
     influences = [(first.influence(layer), second.influence(layer)) for layer in layers]
@@ -389,12 +385,12 @@ def _linearity(name: str, layer: LayerGeometry) -> float | None:
 
 def _gauss(layer: LayerGeometry) -> float | None:
     divergence = layer.divergence_by("gauss")
-    return None if divergence is None else divergence.to_reference
+    return divergence and divergence.to_reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast(JsonRecord):
-    """One group as it is and under a condition; every difference is first − second."""
+    """One group as it is, less itself under a condition."""
 
     condition: Condition
     group: str
@@ -427,10 +423,8 @@ def contrasts(
 class ScriptPair(JsonRecord):
     """One language in two scripts; every difference is first − second.
 
-    Attributes:
-        shared_ids: Texts that both have.
-        first_fertility, second_fertility: Read them first: a script that is cut into more
-            tokens, or into unknown tokens, differs for that reason already.
+    Read the fertilities first: a script that is cut into more tokens, or into unknown tokens,
+    differs for that reason already.
     """
 
     language: str
@@ -478,11 +472,7 @@ class GeometryReport(JsonRecord):
         sample: Rows that intrinsic dimension is estimated from, the same in every group, layer
             and network; None where no group has enough.
         sample_set_by: The group and layer that have no more rows.
-        groups: Of the network that is studied.
-        untrained: The same groups of a network of the same shape with fresh weights; empty
-            where there was none.
-        pairs: One language in two scripts.
-        contrasts: Trained less untrained, and as written less scrambled.
+        untrained: The same groups of a network of the same shape with fresh weights, if any.
     """
 
     reference: str | None
@@ -518,8 +508,7 @@ def geometry_study(
         states: Of `texts`, as `token_states` yields them; they are read once.
         untrained: Of the same texts, by a network of the same shape with fresh weights.
         reference: A group that the others are compared with, over texts of the same id.
-        tokenize: For fertility.
-        unknown: Id of the tokenizer's unknown token.
+        tokenize, unknown: For fertility: the tokenizer, and the id of its unknown token.
 
     Raises:
         StudyError: no such reference, no tokens, states not finite or too large.
@@ -552,7 +541,6 @@ def geometry_study(
 def _groups(
     collected: CollectedStates, sample: int | None, fertilities: Mapping[str, Fertility]
 ) -> list[ComparedGroup]:
-    """The groups of one network, in order of the texts."""
     divergences = ReferenceDivergences(collected)
     return [
         ComparedGroup(
@@ -567,7 +555,6 @@ def _groups(
 def _group(
     name: str, divergences: ReferenceDivergences, sample: int | None, fertility: Fertility | None
 ) -> GroupGeometry:
-    """One group in all layers."""
     collected = divergences.collected
     own, options = collected.by_group[name], collected.options
     blocks = collected.block[own.sample.texts()]
@@ -615,7 +602,6 @@ def _group(
 
 
 def _notes(n_texts: int) -> list[str]:
-    """What too few texts mean for the numbers."""
     if n_texts == 1:
         return ["one text: its tokens depend on each other; no error and no held-out score"]
     if n_texts < BLOCKS:
@@ -625,11 +611,11 @@ def _notes(n_texts: int) -> list[str]:
 
 def _common_sample(networks: Sequence[CollectedStates]) -> tuple[int | None, str]:
     """The fewest distinct rows, of clouds that have enough, and where; None if none has."""
-    counts = [
+    enough = [
         (len(rows), f"{name or 'all texts'}, layer {layer}")
         for collected in networks
         for name, group in collected.by_group.items()
         for layer, rows in enumerate(group.distinct())
+        if len(rows) >= FEWEST_ROWS
     ]
-    enough = [(n, where) for n, where in counts if n >= FEWEST_ROWS]
-    return min(enough, key=lambda found: found[0]) if enough else (None, "")
+    return min(enough, key=itemgetter(0)) if enough else (None, "")

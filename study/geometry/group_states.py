@@ -32,15 +32,13 @@ class GeometryOptions(JsonRecord):
     """The options are part of the report: the same states and options give the same numbers.
 
     Attributes:
-        estimators: Estimators of intrinsic dimension; in the order of the report.
         method: How the largest σ² is computed; every method but `gram` uses the sampled tokens.
         keep: Tokens sampled from each group at random, the same in every layer.
         sample: Rows that intrinsic dimension is estimated from; by default the most that all
             groups and layers with enough of them have.
-        axes: Axes of the Gaussian divergence.
+        axes: Of the Gaussian divergence.
         padded_texts: Parallel texts for the padded softmax divergence.
         resamples: Bootstrap resamples of the texts.
-        seed: Of everything that is drawn.
     """
 
     estimators: tuple[Estimator, ...] = ESTIMATORS
@@ -185,7 +183,6 @@ class Reservoir:
         self._rng = np.random.default_rng(seed)
 
     def update(self, hidden: Hidden, text: OfTokens) -> None:
-        """Add a batch."""
         size = len(self._text)
         numbers = np.arange(self.seen, self.seen + len(text))
         places = (self._rng.random(len(text)) * (numbers + 1)).astype(np.int64)
@@ -198,15 +195,12 @@ class Reservoir:
         self.seen += len(text)
 
     def hidden(self) -> Hidden:
-        """The sampled tokens."""
         return self._hidden[:, : self.seen]
 
     def rows(self, layer: int) -> Float32[np.ndarray, "rows dim"]:
-        """The sampled tokens in one layer."""
         return self._hidden[layer, : self.seen]
 
     def texts(self) -> Int64[np.ndarray, " rows"]:
-        """The text of each sampled token."""
         return self._text[: self.seen]
 
 
@@ -215,7 +209,7 @@ class Streaming:
     """What is summed over all tokens of a group, beside what is sampled.
 
     Attributes:
-        moments: Whether each half of the texts has moments: the method `gram`.
+        moments: Of each half of the texts: the method `gram`.
         halves: 2, or 1 where memory allows no more and nothing needs two.
         crossed: Whether moments of a layer with the next are summed too, for linearity.
     """
@@ -225,18 +219,11 @@ class Streaming:
     crossed: bool
 
     def n_bytes(self, dim: int) -> int:
-        """Of one layer of one group."""
         return 8 * dim**2 * self.moments * self.halves * (1 + self.crossed)
 
 
 class GroupStates:
-    """One group: sums over all tokens, a sample of tokens, the means of parallel texts.
-
-    Attributes:
-        n_tokens: Tokens added so far.
-        sums: By layer.
-        sample: Tokens drawn at random.
-    """
+    """One group: sums over all tokens by layer, a sample of tokens, the means of parallel texts."""
 
     def __init__(
         self,
@@ -266,7 +253,6 @@ class GroupStates:
         self._tokens: dict[int, list[Hidden]] = {}
 
     def update(self, hidden: Hidden, text: OfTokens) -> None:
-        """Add a batch of this group's tokens."""
         self.n_tokens += len(text)
         self.sample.update(hidden, text)
         for layer, rows in enumerate(hidden):
@@ -333,7 +319,6 @@ class CollectedStates:
         half: Of each text, whether its rank among its group's distinct texts is even or odd: equal
             texts are in one half, so that neither is held out from the other.
         block: Of each text, its block among the group's texts, for standard errors.
-        streaming: What was summed over all tokens.
         padded: By group, ids of the parallel texts that are stored whole.
 
     Raises:

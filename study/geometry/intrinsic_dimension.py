@@ -163,12 +163,10 @@ def _nearest_of(
     gaps: Float[np.ndarray, "members rows"],
     lengths: Lengths,
 ) -> TwoOfEach:
-    """(r₁, r₂) of `members` by the exact distances of the nearest few."""
-    n_candidates = min(CANDIDATES, len(subset) - 1)
     among = gaps if len(subset) == gaps.shape[1] else gaps[:, subset]
-    few = np.argpartition(among, n_candidates - 1, axis=1)[:, :n_candidates]
+    few = _lowest(among, len(subset) - 1)
     two = _exact(rows, members, subset[few])
-    if n_candidates < len(subset) - 1:
+    if len(subset) - 1 > CANDIDATES:
         longest = max(float(lengths.max()), TINY)
         furthest = np.take_along_axis(among, few, axis=1).max(axis=1).astype(np.float64)
         squares = (lengths[members] / longest) ** 2
@@ -183,9 +181,12 @@ def _in_double(rows: Exact, members: Members, subset: Subset, lengths: Lengths) 
     """The same with candidates by products in float64, which are not checked."""
     gaps = lengths[subset] ** 2 - 2.0 * (rows[members] @ rows[subset].T)
     gaps[np.arange(len(members)), np.searchsorted(subset, members)] = np.inf
-    n_candidates = min(CANDIDATES, len(subset) - 1)
-    few = np.argpartition(gaps, n_candidates - 1, axis=1)[:, :n_candidates]
-    return _exact(rows, members, subset[few])
+    return _exact(rows, members, subset[_lowest(gaps, len(subset) - 1)])
+
+
+def _lowest(gaps: np.ndarray, n_others: int) -> np.ndarray:
+    n = min(CANDIDATES, n_others)
+    return np.argpartition(gaps, n - 1, axis=1)[:, :n]
 
 
 def _exact(rows: Exact, members: Members, among: Int64[np.ndarray, "members few"]) -> TwoOfEach:
@@ -303,16 +304,17 @@ def intrinsic_dimension(
         )
 
     def answer(estimator: Estimator) -> IntrinsicDimension:
-        value, why = (None if reason else estimate(whole, estimator)), reason
+        value = None if reason else estimate(whole, estimator)
+        needed = None
+        why = reason or TIED
+        if value is not None:
+            needed, why = rows_needed(value, estimator), ""
+            if wanted < needed:
+                more = f"over {MOST_NEEDED}" if needed == MOST_NEEDED else str(needed)
+                why = f"too few: {wanted} rows; an estimate of {value:.1f} needs {more}"
         by_block = [estimate(part, estimator) for part in parts]
         values = tuple(number for number in by_block if number is not None)
         values = values if len(values) == len(by_block) else ()
-        needed = None if value is None else rows_needed(value, estimator)
-        if not why and value is None:
-            why = TIED
-        if value is not None and needed is not None and wanted < needed:
-            more = f"over {MOST_NEEDED}" if needed == MOST_NEEDED else str(needed)
-            why = f"too few: {wanted} rows; an estimate of {value:.1f} needs {more}"
         bounds = None if why or value is None else interval(value, values)
         return IntrinsicDimension(
             estimator=estimator,
@@ -347,8 +349,6 @@ def rows_needed(dimension: float, estimator: Estimator) -> int:
 def estimate(nearest: Nearest, estimator: Estimator) -> float | None:
     """The dimension by the (r₁, r₂) of each row; None where they do not determine it."""
     formulas = {"low-fifth": low_fifth, "facco": facco, "mle": maximum_likelihood}
-    if estimator not in formulas:
-        raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
     return formulas[estimator](nearest)
 
 
@@ -384,7 +384,6 @@ def maximum_likelihood(nearest: Nearest) -> float | None:
 
 
 def _log_ratios(nearest: Nearest) -> Float64[np.ndarray, " positive"]:
-    """ln μ, ascending, of the rows with a neighbour at some distance."""
     first, second = nearest[nearest[:, 0] > 0].T
     logs: Float64[np.ndarray, " positive"] = np.log(np.sort(second / first))
     return logs

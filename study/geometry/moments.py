@@ -48,7 +48,6 @@ class _Scatter:
         return len(self.mean_x)
 
     def join(self, n: int, mean_x: Vector, mean_y: Vector, scatter: Square) -> None:
-        """Add n > 0 rows by their moments."""
         total = self.n + n
         step_x, step_y = mean_x - self.mean_x, mean_y - self.mean_y
         self.scatter += scatter
@@ -63,7 +62,6 @@ Kind = TypeVar("Kind", bound=_Scatter)
 
 
 def pooled(parts: Sequence[Kind]) -> Kind:
-    """The moments of all the parts' rows."""
     whole = type(parts[0])(parts[0].dim)
     for part in parts:
         if part.n:
@@ -78,7 +76,6 @@ class Moments(_Scatter):
 
     @classmethod
     def of(cls, rows: Rows) -> Moments:
-        """Of rows in memory."""
         moments = cls(rows.shape[1])
         moments.update(rows)
         return moments
@@ -95,7 +92,6 @@ class Moments(_Scatter):
         return self.n > 1 and about_mean > SPREAD_ROUNDING * about_origin
 
     def update(self, rows: Rows) -> None:
-        """Add a batch of rows."""
         if len(rows):
             mean = rows.mean(axis=0, dtype=np.float64)
             centred = rows - mean
@@ -120,7 +116,6 @@ class CrossMoments(_Scatter):
 
     @classmethod
     def of(cls, x: Rows, y: Rows) -> CrossMoments:
-        """Of rows in memory."""
         moments = cls(x.shape[1])
         if len(x):
             means = [rows.mean(axis=0, dtype=np.float64) for rows in (x, y)]
@@ -168,7 +163,6 @@ class RowSums:
         self.squares = 0.0
 
     def update(self, rows: Rows) -> None:
-        """Add a batch of rows."""
         exact = rows.astype(np.float64)
         squares = np.einsum("ij,ij->i", exact, exact)
         nonzero = squares > 0
@@ -425,7 +419,6 @@ def text_influence(
 
 
 def _row_influence(rows: Float64[np.ndarray, "rows dim"]) -> dict[str, OfRows]:
-    """The first-order change of each statistic by each row."""
     moments = Moments.of(rows)
     clouds = {
         "centred": (rows - moments.mean, moments.scatter),
@@ -519,10 +512,9 @@ def layer_linearity(halves: Sequence[LayerStep]) -> LayerLinearity:
         for fitted, scored in (halves, (halves[1], halves[0])):
             if fitted.before.varies and scored.after.varies:
                 outside.append(_scores(_map(fitted), fitted, scored))
-    held_out = []
-    for scores in zip(*outside, strict=True) if outside else ((), ()):
-        known = [score for score in scores if score is not None]
-        held_out.append(float(np.mean(known)) if known else None)
+    by_kind = list(zip(*outside, strict=True)) or [(), ()]
+    known = [[score for score in scores if score is not None] for scores in by_kind]
+    held_out = [float(np.mean(scores)) if scores else None for scores in known]
     return LayerLinearity(
         tokens=n,
         stream=stream,
@@ -544,25 +536,20 @@ def _map(step: LayerStep) -> Square:
     scale = np.divide(1.0, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
     scaled = step.before.scatter * scale * scale[:, None]
     target = step.cross.scatter * scale[:, None]
-    factor = _factor(scaled)
-    if factor is None:
+    try:
+        factor = cho_factor(scaled)
+        independent = float(np.diag(factor[0]).min()) ** 2 > NEARLY_DEPENDENT
+    except LinAlgError:
+        independent = False
+    if independent:
+        solved = cho_solve(factor, target)
+    else:
         values, vectors = eigh(scaled, driver="evd")
         kept = values > NO_DIRECTION * values[-1]
         inverse = np.divide(1.0, values, out=np.zeros(len(values)), where=kept)
         solved = (vectors * inverse) @ (vectors.T @ target)
-    else:
-        solved = cho_solve((factor, False), target)
     answer: Square = solved * scale[:, None]
     return answer
-
-
-def _factor(scaled: Square) -> Square | None:
-    """The upper Cholesky factor; None where some column nearly depends on the others."""
-    try:
-        factor: Square = cho_factor(scaled)[0]
-    except LinAlgError:
-        return None
-    return factor if float(np.diag(factor).min()) ** 2 > NEARLY_DEPENDENT else None
 
 
 def _scores(fit: Square, fitted: LayerStep, scored: LayerStep) -> tuple[float | None, float | None]:

@@ -27,7 +27,7 @@ class Score(JsonRecord):
     Attributes:
         standard_error: Of the accuracy, over texts; None with one text.
         chance: 1 / layers.
-        recall: Share of each layer's rows that were classified correctly.
+        recall: By layer, the share of its rows that were classified correctly.
         confusion: Rows by true layer (first index) and predicted layer.
         mean_distance: Mean |predicted − true| layer.
         n_test: Scored rows; a row counts once, whatever the number of draws.
@@ -262,8 +262,7 @@ class LayerClassifier(JsonRecord):
     """Multinomial logistic regression on standardised vectors, with its standardiser.
 
     Attributes:
-        mean: Of the training rows.
-        scale: Their standard deviation, 1 where a dimension does not vary.
+        scale: Standard deviation of the training rows, 1 where a dimension does not vary.
         weights: In standardised units.
         converged: Whether the optimiser reached its tolerance.
     """
@@ -295,7 +294,6 @@ class LayerClassifier(JsonRecord):
         return np.column_stack([raw * scale, intercepts])
 
     def without(self, dims: Int64[np.ndarray, " k"]) -> LayerClassifier:
-        """The classifier that reads all dimensions but these."""
         return replace(
             self,
             mean=np.delete(self.mean, dims),
@@ -308,7 +306,6 @@ class LayerClassifier(JsonRecord):
         return replace(self, mean=self.mean / length, scale=self.scale / length)
 
     def predict(self, vectors: Vectors) -> OfRows:
-        """The most likely layer of each vector."""
         scores = self.standardise(vectors) @ self.weights.T + self.intercepts
         layers: Int64[np.ndarray, " layers"] = np.array(self.layers)
         predicted: OfRows = layers[scores.argmax(axis=1)]
@@ -398,7 +395,6 @@ class Contributions(JsonRecord):
 
     @property
     def max_share(self) -> tuple[float, ...]:
-        """The largest share of each layer."""
         return tuple(self.shares.max(axis=1).tolist())
 
     def ranked(self) -> Int64[np.ndarray, " dim"]:

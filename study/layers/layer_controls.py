@@ -116,17 +116,14 @@ def simple_controls(
 
 
 def score_split(split: Split, *, start: LayerClassifier | None = None) -> Score:
-    """The score on the test rows of a classifier of the training rows."""
     return score_classifier(fit_classifier(split.train, start=start), split.test)
 
 
 def score_retrained(split: Split, change: Change, *, start: LayerClassifier | None = None) -> Score:
-    """The score of a classifier that is trained and tested on changed rows."""
     return score_split(Split(change(split.train), change(split.test)), start=start)
 
 
 def unit_norm(rows: LayerRows) -> LayerRows:
-    """The directions of the rows without their lengths."""
     return rows.with_vectors(unit_rows(rows.vectors))
 
 
@@ -248,7 +245,6 @@ def masked(
 
 
 def without(rows: LayerRows, dims: Int64[np.ndarray, " k"]) -> LayerRows:
-    """The rows without some dimensions."""
     return rows.with_vectors(np.delete(rows.vectors, dims, axis=1))
 
 

@@ -57,15 +57,11 @@ class Growth(JsonRecord):
         return self.verdict != "flat" and self.r2 >= EXPONENTIAL_R2
 
     def at(self, layer: int) -> float:
-        """The fitted mean norm."""
         return float(np.exp(self.intercept + layer * np.log(self.rate)))
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, the verdict, and whether the change is exponential."""
-        return JsonRecord.to_json(self) | {
-            "verdict": self.verdict,
-            "exponential": self.exponential,
-        }
+        more = {"verdict": self.verdict, "exponential": self.exponential}
+        return JsonRecord.to_json(self) | more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +171,7 @@ class LayerPca(JsonRecord):
         axes: Orthonormal, by falling variance; the largest entry of each axis is positive,
             the first of equally large ones.
         explained: Share of all variance on each axis, 0…1.
-        coordinates: Of the rows.
-        centroids: Of the layers.
+        coordinates, centroids: Of the rows, and of the layers.
         steps: Distance of each layer's centroid from that of the layer before.
         plane_steps: The same distance on the first two axes, which a plot shows.
         depth_correlation: Spearman's ρ of the first coordinate and the layer; None where
@@ -200,7 +195,6 @@ class LayerPca(JsonRecord):
         return float(sum(self.steps))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but axes and rows, and the path length."""
         document = JsonRecord.to_json(self)
         correlation = document.pop("depth_correlation")
         return document | {"path_length": self.path_length, "depth_correlation": correlation}

@@ -33,7 +33,6 @@ def is_punctuation(text: str) -> bool:
 
 
 def tokens_where(batch: TokenStates, kept: Bool[np.ndarray, " tokens"]) -> TokenStates:
-    """The states of some of the tokens."""
     columns = {name: getattr(batch, name)[kept] for name in ("text", "position", "token")}
     return replace(batch, hidden=batch.hidden[:, kept], **columns)
 
@@ -48,7 +47,6 @@ class PunctuationTokens:
         """Punctuation tokens that `removed` met."""
 
     def among(self, tokens: Int64[np.ndarray, " tokens"]) -> Bool[np.ndarray, " tokens"]:
-        """Which of the tokens are punctuation."""
         ids, where = np.unique(tokens, return_inverse=True)
         for token in ids.tolist():
             if token not in self.known:
@@ -89,10 +87,9 @@ class LayerRows:
     """All tokens in the first layer, then all tokens in the next.
 
     Attributes:
-        layer: The layer of each row; 0 is the embedding output.
+        layer: 0 is the embedding output.
         text: Index of the text that holds the row's token.
-        position: Position of the token in its text, from 0.
-        token: Id of the token.
+        position: Of the token in its text, from 0.
         n_seen: Tokens that the sample was drawn from.
     """
 
@@ -125,16 +122,13 @@ class LayerRows:
         return len(self.vectors) // max(1, len(self.layers))
 
     def only(self, keep: Bool[np.ndarray, " rows"]) -> LayerRows:
-        """The rows where `keep` is true, in the same order."""
         return replace(self, **{name: getattr(self, name)[keep] for name in COLUMNS})
 
     def layer_means(self) -> Float64[np.ndarray, "layers dim"]:
-        """The mean vector of each layer."""
         groups = (self.vectors[self.layer == layer] for layer in self.layers)
         return np.stack([group.mean(axis=0, dtype=np.float64) for group in groups])
 
     def with_vectors(self, vectors: Float32[np.ndarray, "rows features"]) -> LayerRows:
-        """The same tokens and layers with other vectors."""
         return replace(self, vectors=vectors)
 
 

@@ -79,10 +79,9 @@ class SweepPoint(Scored):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep(JsonRecord):
-    """Accuracies at ascending values.
+    """Accuracies at ascending numbers of tokens of a text, or of texts to learn from.
 
     Attributes:
-        variable: What is varied: tokens of a text, or texts to learn from.
         n_examined: Texts that were looked at for their length; None where texts are varied.
         held_back: How the points' held-back texts are related, in words.
         skipped: Values that could not be measured, and why.
@@ -97,11 +96,8 @@ class Sweep(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPoint(JsonRecord):
-    """The layer classifier's accuracy on one model, beside its size.
-
-    Attributes:
-        n_parameters: Of the model without its head; shared ones count once.
-    """
+    """The layer classifier's accuracy on one model, beside its size; parameters of its head do not
+    count, shared ones once."""
 
     model: str
     n_parameters: int
@@ -115,7 +111,6 @@ class ModelPoint(JsonRecord):
         return (self.score.accuracy - self.score.chance) / (1.0 - self.score.chance)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, with those of the score beside them."""
         return JsonRecord.to_json(self) | {"above_chance": self.above_chance} | self.score.to_json()
 
 
@@ -193,7 +188,6 @@ Watch = Callable[[Iterable[TokenStates], int], Iterable[TokenStates]]
 
 
 def unwatched(batches: Iterable[TokenStates], n_texts: int) -> Iterable[TokenStates]:
-    """The same batches, which nothing watches."""
     return batches
 
 
@@ -318,19 +312,15 @@ class LayersReport(JsonRecord):
     """The layers of one model on one set of texts.
 
     Attributes:
-        n_texts: Texts in the sample.
-        n_tokens: Tokens in the sample; each is a row at every layer.
+        n_texts, n_tokens: In the sample; each token is a row at every layer.
         n_tokens_seen: All tokens; the norms are of these.
         n_train: Training rows of the classifier; the controls count their own.
         n_test: Rows of held-back texts.
-        controls: The first is the classifier itself.
         chance: 1 / layers.
-        tree: The decision tree that one of the controls scores.
-        texts_sweep: Accuracies by number of training texts, where they were asked for.
+        controls: The first is the classifier itself.
         n_punctuation_removed: Tokens without a letter or digit that were left out of the study;
             None where they are part of it.
-        context_sweep: The same by context length.
-        models: The same by model: this one first.
+        models: Accuracies by model: this one first.
     """
 
     layers: tuple[int, ...]
@@ -384,7 +374,6 @@ def layers_study(
         punctuation: Tells punctuation; its removal is a control, where the sample holds some.
         sweep_texts: Numbers of training texts at which the classifier's accuracy is measured.
         n_texts: How many texts the states are of; studies of equally many hold back the same.
-        seed: Of the sample, the split and the random controls.
 
     Raises:
         StudyError: too few texts or tokens, one layer only, or values that are not finite.
@@ -478,7 +467,6 @@ class LayersPlan:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The arguments of `collect_rows`."""
         return {
             "max_tokens": self.asked.keep_tokens,
             "include_embedding": self.asked.embedding,
@@ -510,12 +498,7 @@ def study_network(
     untrained: bool = False,
     sweep_texts: Sequence[int] = (),
 ) -> LayersReport:
-    """What tells the layers of a network apart.
-
-    Args:
-        other: A second set of texts, for transfer.
-        untrained: Whether a network of the same shape with random weights is a control.
-        sweep_texts: Numbers of training texts at which accuracies are measured.
+    """What tells the layers of a network apart; options as of `layers_study`.
 
     Raises:
         StudyError: the network or the texts cannot be studied.
@@ -565,19 +548,18 @@ def measure_model(network: Network, texts: Sequence[Text], plan: LayersPlan) -> 
     """
     rows = collect_rows(plan.states(network, texts, plan.marks_of(network)), **plan.sampling)
     split = split_by_text(rows, seed=plan.asked.seed, among=len(texts))
-    score = score_classifier(fit_classifier(split.train), split.test)
-    return ModelPoint(**_size_of(network), score=score)
+    return _model_point(network, score_split(split))
 
 
 def studied_model(network: Network, report: LayersReport) -> ModelPoint:
-    """The point of a network that was studied."""
-    return ModelPoint(**_size_of(network), score=report.controls[0].score)
+    return _model_point(network, report.controls[0].score)
 
 
-def _size_of(network: Network) -> dict[str, Any]:
-    return {
-        "model": network.name,
-        "n_parameters": sum(part.numel() for part in network.model.parameters()),
-        "n_layers": network.n_layers,
-        "dim": network.dim,
-    }
+def _model_point(network: Network, score: Score) -> ModelPoint:
+    return ModelPoint(
+        model=network.name,
+        n_parameters=sum(part.numel() for part in network.model.parameters()),
+        n_layers=network.n_layers,
+        dim=network.dim,
+        score=score,
+    )

@@ -34,7 +34,6 @@ class LayerPredictions:
     """What each layer predicts for every token that counts; the last layer is the model's own.
 
     Attributes:
-        text: Index of the token's text.
         top: The token with the largest logit.
         surprisal: −log₂ of the probability of the token that follows, in bits.
         kl: KL(last layer ‖ layer) of the distributions, in bits.
@@ -348,7 +347,6 @@ def _beside(
 
 
 def per_token(values: np.ndarray, text: OfTokens) -> Estimate:
-    """The mean over tokens."""
     counts = np.bincount(text).astype(np.float64)
     return ratio(np.bincount(text, weights=values.astype(np.float64)), counts)
 

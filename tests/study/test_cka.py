@@ -101,7 +101,11 @@ def test_the_cheaper_form_depends_on_rows_and_layers():
 
 
 @settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), form=st.sampled_from(FORMS), size=st.floats(1e-6, 1e6))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    form=st.sampled_from(("features", "tokens")),
+    size=st.floats(1e-6, 1e6),
+)
 def test_rotation_scale_and_shift_change_nothing(seed, form, size):
     rng = np.random.default_rng(seed)
     x = cloud(rng, 2, 40, 9)
