@@ -44,11 +44,7 @@ class PairedStates:
 def paired_batches(
     network: Network, against: Network, texts: Sequence[Text], *, batch_size: int, max_tokens: int
 ) -> Iterator[Pair]:
-    """The states of both networks, batch by batch, over the tokens that both read.
-
-    Raises:
-        StudyError: their tokenizers cut a text into other tokens.
-    """
+    """The states of both networks, batch by batch, over the tokens that both read."""
     from ..network.hidden_states import require_same_tokens, token_states
 
     tokenizer = network.tokenizer or against.tokenizer
@@ -70,9 +66,6 @@ def sample_pairs(
     """At most `keep` tokens, drawn at random; each is in all layers of both networks.
 
     Peak: layers · keep · dim float32 of both.
-
-    Raises:
-        StudyError: no tokens, values that are not finite, or states that would not fit.
     """
     samples: list[Reservoir] = []
     for pair in batches:
@@ -244,9 +237,6 @@ def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Align
     CKA by Nguyen et al. 2021, eq. 3), whose mean is 0 for unrelated matrices.
     The standard error is that of a jackknife over blocks of whole texts (Efron & Stein 1981),
     since tokens of one text are not independent.
-
-    Raises:
-        StudyError: too few tokens.
     """
     n = len(states.text)
     if n < FEWEST_TOKENS:

@@ -320,10 +320,6 @@ class CollectedStates:
             texts are in one half, so that neither is held out from the other.
         block: Of each text, its block among the group's texts, for standard errors.
         padded: By group, ids of the parallel texts that are stored whole.
-
-    Raises:
-        StudyError: no texts of the reference, no tokens, states that are not finite or that would
-            not fit into memory.
     """
 
     def __init__(

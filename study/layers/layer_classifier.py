@@ -68,13 +68,7 @@ def score_predictions(
     n_train: int,
     converged: bool = True,
 ) -> Score:
-    """The score of predictions for all rows, or for all in each of several draws.
-
-    Args:
-        layers: That could have been predicted.
-        n_train: Rows that what predicted has learnt from.
-        converged: Whether its optimiser did.
-    """
+    """The score of predictions for all rows, or for all in each of several draws."""
     if not len(rows.layer) or len(predicted) % len(rows.layer):
         raise ValueError(f"{len(predicted)} predictions for {len(rows.layer)} rows")
     if not set(rows.layers) <= set(layers):
@@ -172,11 +166,6 @@ def fit_softmax(
     until the gradient is below the tolerance. Then the gradient is computed in float64; if it is
     above the tolerance, L-BFGS goes on in float64 until it is not. Peak beside the features:
     4 · rows · classes bytes.
-
-    Args:
-        features: Of about unit spread.
-        classes: From 0 to `n_classes` − 1.
-        start: Where to begin; all 0 by default. The minimum does not depend on it.
     """
     shape = (n_classes, features.shape[1] + 1)
     point = np.zeros(shape) if start is None else start.copy()

@@ -205,11 +205,7 @@ class RowSample:
         self.n_seen = 0
 
     def add(self, batch: TokenStates) -> None:
-        """Replace the tokens with larger keys by tokens of the batch.
-
-        Raises:
-            StudyError: one layer only, or values that are not finite.
-        """
+        """Replace the tokens with larger keys by tokens of the batch."""
         hidden = batch.hidden[self.first_layer :]
         where = np.stack([batch.text, batch.position, batch.token])
         n_layers, n_tokens, dim = hidden.shape
@@ -238,11 +234,7 @@ class RowSample:
         self.n_seen += n_tokens
 
     def rows(self) -> LayerRows:
-        """The sample in the order in which its tokens came.
-
-        Raises:
-            StudyError: too few texts or tokens.
-        """
+        """The sample in the order in which its tokens came."""
         if self.hidden is None or self.n_seen < FEWEST_TOKENS:
             raise StudyError(
                 f"layers: {self.n_seen} tokens, at least {FEWEST_TOKENS} are needed; "

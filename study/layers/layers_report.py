@@ -211,14 +211,6 @@ def context_sweep(
     first positions are no rows. The same number of tokens is sampled at each length, so that a
     classifier of long texts does not learn from more rows. Where a text's beginning has the same
     states with and without its rest, as in causal networks, one pass serves all lengths.
-
-    Args:
-        texts: In random order; they are looked at until `most_texts` reach the longest length.
-        max_tokens: Sampled tokens at each length.
-        punctuation: Tells tokens that are no rows.
-
-    Raises:
-        StudyError: too few texts reach even the shortest length.
     """
     long_enough, counts, n_examined, skipped = _reaching(
         network, texts, sorted(set(contexts)), most_texts
@@ -474,11 +466,7 @@ class LayersPlan:
         }
 
     def marks_of(self, network: Network) -> PunctuationTokens | None:
-        """What tells a network's punctuation; None without a tokenizer.
-
-        Raises:
-            StudyError: the plan removes punctuation, and there is no tokenizer.
-        """
+        """What tells a network's punctuation; None without a tokenizer."""
         if network.tokenizer is not None:
             return PunctuationTokens(network.tokenizer)
         if self.asked.punctuation:

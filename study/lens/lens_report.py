@@ -60,10 +60,6 @@ def layer_predictions(
 
     Peak: every layer of one batch, three matrices of logits of 64 MiB or of one token, and 16
     bytes for each token and layer.
-
-    Raises:
-        StudyError: no token to predict, values that are not finite, or a head that the lens
-            cannot read.
     """
     parts: list[LayerPredictions] = []
     # the first token of a text is what the second is predicted from
