@@ -310,7 +310,8 @@ class _Rows:
 
     @property
     def total(self) -> np.ndarray:
-        return self.squares.sum(axis=1)
+        total: np.ndarray = self.squares.sum(axis=1)
+        return total
 
 
 def _mean_term(x: _Rows, y: _Rows, n: int) -> Matrix:

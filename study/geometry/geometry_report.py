@@ -273,24 +273,20 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def compare_groups(
-    first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
-) -> tuple[PairedMeasure, ...]:
-    return tuple(m for m in _measures(first, second, options) if m.layers)
+def compare_groups(first: ComparedGroup, second: ComparedGroup) -> tuple[PairedMeasure, ...]:
+    return tuple(m for m in _measures(first, second) if m.layers)
 
 
-def _measures(
-    first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
-) -> Iterator[PairedMeasure]:
-    yield from _dimensions(first, second, options)
-    yield from _directions(first, second, options)
+def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+    yield from _dimensions(first, second)
+    yield from _directions(first, second)
     for name in ("stream", "contribution"):
         gaps = _gaps(first, second, partial(_linearity, name))
         yield paired_measure(f"linearity, {name}", "least squares", starmap(_difference, gaps))
     if first.sentences or second.sentences:
         gaps = _gaps(first, second, _gauss)
         yield paired_measure("KL to reference", "gauss", starmap(_difference, gaps))
-    yield from _softmax(first, second, options)
+    yield from _softmax(first, second)
 
 
 def _difference(
@@ -310,12 +306,10 @@ def _gaps(
             yield a.layer, ours - theirs
 
 
-def _dimensions(
-    first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
-) -> Iterator[PairedMeasure]:
+def _dimensions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
     """With the same texts the blocks are paired, else the variances are added."""
     paired = first.ids.keys() == second.ids.keys()
-    for place, estimator in enumerate(options.estimators):
+    for place, estimator in enumerate(first.states.options.estimators):
         layers = []
         for a, b in zip(first.geometry.layers, second.geometry.layers, strict=True):
             ours, theirs = a.intrinsic_dimension[place], b.intrinsic_dimension[place]
@@ -339,9 +333,8 @@ def _dimension_interval(
     return difference - reach, difference + reach
 
 
-def _directions(
-    first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
-) -> Iterator[PairedMeasure]:
+def _directions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+    options = first.states.options
     shared = [i for i in first.ids if i in second.ids]
     layers = range(len(first.geometry.layers))
     influences = [(first.influence(layer), second.influence(layer)) for layer in layers]
@@ -360,10 +353,9 @@ def _directions(
         yield paired_measure(measure, estimator, found, len(shared))
 
 
-def _softmax(
-    first: ComparedGroup, second: ComparedGroup, options: GeometryOptions
-) -> Iterator[PairedMeasure]:
+def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
     """KL to the reference of the sentences that all three have."""
+    options = first.states.options
     layers, shared = [], []
     for layer in range(len(first.geometry.layers)):
         ours, theirs = (
@@ -384,8 +376,8 @@ def _linearity(name: str, layer: LayerGeometry) -> float | None:
 
 
 def _gauss(layer: LayerGeometry) -> float | None:
-    divergence = layer.divergence_by("gauss")
-    return divergence and divergence.to_reference
+    to_reference: float | None = getattr(layer.divergence_by("gauss"), "to_reference", None)
+    return to_reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,7 +390,7 @@ class Contrast(JsonRecord):
 
 
 def contrasts(
-    trained: Sequence[ComparedGroup], untrained: Sequence[ComparedGroup], options: GeometryOptions
+    trained: Sequence[ComparedGroup], untrained: Sequence[ComparedGroup]
 ) -> tuple[Contrast, ...]:
     """Of every group with its untrained one, and with its scrambled one, where they exist."""
     fresh = {group.geometry.group: group for group in untrained}
@@ -414,7 +406,7 @@ def contrasts(
         }
         for condition, other in others.items():
             if other is not None:
-                measures = compare_groups(group, other, options)
+                measures = compare_groups(group, other)
                 found.append(Contrast(condition=condition, group=name, measures=measures))
     return tuple(found)
 
@@ -436,9 +428,7 @@ class ScriptPair(JsonRecord):
     measures: tuple[PairedMeasure, ...]
 
 
-def compare_scripts(
-    groups: Sequence[ComparedGroup], options: GeometryOptions
-) -> tuple[ScriptPair, ...]:
+def compare_scripts(groups: Sequence[ComparedGroup]) -> tuple[ScriptPair, ...]:
     """Every two groups named `language_ScriptA` and `language_ScriptB`, Latin script first."""
     by_language: dict[str, list[ComparedGroup]] = {}
     for group in groups:
@@ -453,7 +443,7 @@ def compare_scripts(
             shared_ids=len(first.ids.keys() & second.ids.keys()),
             first_fertility=first.geometry.fertility,
             second_fertility=second.geometry.fertility,
-            measures=compare_groups(first, second, options),
+            measures=compare_groups(first, second),
         )
         for language, scripts in by_language.items()
         for first, second in combinations(sorted(scripts, key=_latin_first), 2)
@@ -533,8 +523,8 @@ def geometry_study(
         options=options,
         groups=tuple(group.geometry for group in studied),
         untrained=tuple(group.geometry for group in fresh),
-        pairs=compare_scripts(studied, options),
-        contrasts=contrasts(studied, fresh, options),
+        pairs=compare_scripts(studied),
+        contrasts=contrasts(studied, fresh),
     )
 
 

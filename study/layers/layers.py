@@ -131,7 +131,7 @@ class Layers(TextStudy):
             sweep_texts=self.sweep_texts,
         )
         report = replace(report, context_sweep=swept)
-        also: Document = {}
+        also: dict[str, list[dict[str, str]]] = {}
         if self.also:
             points, also["failed"] = try_each(
                 compared, lambda other: measure_model(other.load(device), texts.entries, plan)
