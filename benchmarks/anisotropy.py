@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from deltadex.study.geometry.anisotropy import (
+from deltadex.study.geometry.moments import (
+    Moments,
+    RowSums,
     lanczos,
     power_method,
     streamed_anisotropy,
     sum_of_squares,
 )
-from deltadex.study.geometry.moments import Moments, RowSums
 
 SEED = 0
 BASELINE = "torch SVD with U, V"

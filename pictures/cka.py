@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from ..arrays import Float64
 from ..study.cka import CkaReport
 from .figures import PALETTE, Picture, Style, Width, new_picture, short
 
@@ -47,7 +46,7 @@ def draw_cka(report: CkaReport, width: Width = "full") -> Picture:
 def _draw_line(picture: Picture, axes: Axes, report: CkaReport) -> None:
     layers = [layer.layer for layer in report.layers]
     debiased, biased, error = (
-        _floats([getattr(layer, name) for layer in report.layers])
+        np.array([getattr(layer, name) for layer in report.layers], dtype=np.float64)
         for name in ("debiased", "cka", "standard_error")
     )
     if np.isfinite(error).any():
@@ -110,10 +109,6 @@ def _draw_matrix(picture: Picture, axes: Axes, report: CkaReport) -> None:
         ylabel=f"hidden state of {short(report.model)}",
         title="Every hidden state beside every other",
     )
-
-
-def _floats(values: list[float | None]) -> Float64[np.ndarray, " layers"]:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
 
 def _shown(value: float | None) -> str:

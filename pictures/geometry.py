@@ -15,10 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Float64
-from ..study.geometry.divergence import Divergence, Divergent
-from ..study.geometry.geometry_report import GeometryReport
-from ..study.geometry.group_geometry import GroupGeometry, LayerGeometry
-from .figures import PALETTE, Picture, Width, add_legend, new_picture, plain, short
+from ..study.geometry.geometry_report import GeometryReport, GroupGeometry, LayerGeometry
+from ..study.geometry.moments import Divergent
+from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, plain, short
 
 PANEL_MM = {"full": 50.0, "column": 40.0}
 COLUMNS = {"full": 3, "column": 2}
@@ -26,12 +25,6 @@ LEGEND_MM = 4.0
 
 COLOURS = PALETTE[:-1]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*", "<", ">")
-
-ESTIMATOR_TITLES = {
-    "facco": "TwoNN: facco",
-    "mle": "TwoNN: mle",
-    "low-fifth": "TwoNN: low-fifth",
-}
 
 UNTRAINED = "untrained"
 
@@ -42,8 +35,6 @@ ABOVE = 1.03
 """Room above the highest mark, which would be cut at a full number."""
 
 MARGIN = 1.05
-
-MISSING = Divergence(estimator="gauss")
 
 CAPTION = (
     "d: intrinsic dimension from the ratio of the distances to the two nearest tokens (facco: all "
@@ -66,11 +57,7 @@ Bounds = Callable[[LayerGeometry], tuple[float, float] | None]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One group of one network.
-
-    Attributes:
-        number: Of the group, for its colour and marker.
-    """
+    """One group of one network; its number chooses colour and marker."""
 
     number: int
     geometry: GroupGeometry
@@ -79,6 +66,11 @@ class Curve:
     @property
     def name(self) -> str:
         return plain(self.geometry.group) or "all texts"
+
+    @property
+    def style(self) -> Style:
+        number = self.number
+        return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +126,7 @@ def draw_geometry(report: GeometryReport, width: Width = "full", *, model: str =
 
 def _panels(report: GeometryReport) -> Iterator[Panel]:
     for place, estimator in enumerate(report.options.estimators):
-        yield Panel(
-            ESTIMATOR_TITLES[estimator], "d", partial(_dimension, place), partial(_bounds, place)
-        )
+        yield Panel(f"TwoNN: {estimator}", "d", partial(_dimension, place), partial(_bounds, place))
     yield Panel("Anisotropy", "σ₁²/Σσ²", attrgetter("anisotropy.centred"))
     yield Panel("Mean cosine", "cosine", attrgetter("anisotropy.mean_cosine"))
     yield Panel(
@@ -148,10 +138,13 @@ def _panels(report: GeometryReport) -> Iterator[Panel]:
     if report.reference is None:
         return
     layers = [layer for group in report.groups for layer in group.layers]
-    if any(_gauss(layer) is not None for layer in layers):
-        yield Panel("Divergence, Gauss", "J (nats)", _gauss, floor=_floor)
-    if any(_softmax(layer) is not None for layer in layers):
-        yield Panel("Divergence, softmax", "KL (nats)", _softmax)
+    gauss = partial(_divergence, "gauss", "jeffreys")
+    if any(gauss(layer) is not None for layer in layers):
+        floor = partial(_divergence, "gauss", "floor")
+        yield Panel("Divergence, Gauss", "J (nats)", gauss, floor=floor)
+    softmax = partial(_divergence, "softmax-mean", "to_reference")
+    if any(softmax(layer) is not None for layer in layers):
+        yield Panel("Divergence, softmax", "KL (nats)", softmax)
 
 
 def _highest(curve: Curve) -> float:
@@ -174,10 +167,6 @@ def _linearity(name: str, layer: LayerGeometry) -> float | None:
     return score
 
 
-def _floor(layer: LayerGeometry) -> float | None:
-    return _divergence(layer, "gauss").floor
-
-
 def _bounds(place: int, layer: LayerGeometry) -> tuple[float, float] | None:
     estimate = layer.intrinsic_dimension[place]
     if estimate.low is None or estimate.high is None:
@@ -185,35 +174,28 @@ def _bounds(place: int, layer: LayerGeometry) -> tuple[float, float] | None:
     return max(0.0, estimate.low), estimate.high
 
 
-def _gauss(layer: LayerGeometry) -> float | None:
-    return _divergence(layer, "gauss").jeffreys
-
-
-def _softmax(layer: LayerGeometry) -> float | None:
-    return _divergence(layer, "softmax-mean").to_reference
-
-
-def _divergence(layer: LayerGeometry, estimator: Divergent) -> Divergence:
-    return layer.divergence_by(estimator) or MISSING
+def _divergence(estimator: Divergent, key: str, layer: LayerGeometry) -> float | None:
+    value: float | None = getattr(layer.divergence_by(estimator), key, None)
+    return value
 
 
 def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:
     """Every group's line; the axis begins at 0, or at the lowest value below it."""
     lowest = 0.0
     for curve in curves:
-        layers = curve.geometry.layers
+        layers, colour = curve.geometry.layers, curve.style["color"]
         for value, hollow in ((panel.value, False), (panel.second, True)):
             if value is None:
                 continue
-            values = _floats([value(layer) for layer in layers])
-            _draw_line(axes, curve, values, hollow=hollow)
+            values = np.array([value(layer) for layer in layers], dtype=np.float64)
+            face = rcParams["axes.facecolor"] if hollow else colour
+            line = "--" if curve.untrained else "-"
+            axes.plot(values, **curve.style, markerfacecolor=face, linestyle=line)
             lowest = min(lowest, float(np.nanmin(values, initial=0.0)))
             of = f"{panel.title}, contribution" if hollow else panel.title
             _mark(picture, axes, curve, values, of)
         if panel.bounds is not None:
-            both = [panel.bounds(layer) or (np.nan, np.nan) for layer in layers]
-            low, high = _floats([b[0] for b in both]), _floats([b[1] for b in both])
-            colour = COLOURS[curve.number % len(COLOURS)]
+            low, high = np.array([panel.bounds(layer) or (np.nan, np.nan) for layer in layers]).T
             alpha = UNTRAINED_BAND if curve.untrained else BAND
             axes.fill_between(range(len(low)), low, high, color=colour, alpha=alpha, linewidth=0)
             if not curve.untrained:  # a layer between two without a number has no band
@@ -228,19 +210,6 @@ def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Cur
     axes.grid(alpha=0.25)
 
 
-def _draw_line(
-    axes: Axes, curve: Curve, values: Float64[np.ndarray, " layers"], *, hollow: bool
-) -> None:
-    colour = COLOURS[curve.number % len(COLOURS)]
-    axes.plot(
-        values,
-        color=colour,
-        marker=MARKERS[curve.number % len(MARKERS)],
-        markerfacecolor=rcParams["axes.facecolor"] if hollow else colour,
-        linestyle="--" if curve.untrained else "-",
-    )
-
-
 def _mark(
     picture: Picture,
     axes: Axes,
@@ -248,7 +217,6 @@ def _mark(
     values: Float64[np.ndarray, " layers"],
     measure: str,
 ) -> None:
-    """Let every point show its group, layer and value."""
     network = f", {UNTRAINED}" if curve.untrained else ""
     known = np.flatnonzero(np.isfinite(values))
     name = f"{curve.geometry.group or 'all texts'}{network}"
@@ -257,11 +225,10 @@ def _mark(
 
 
 def _draw_floor(axes: Axes, curves: Sequence[Curve], floor: Value) -> None:
-    """The reference's halves in one network."""
     if not curves:
         return
     by_group = [[floor(layer) for layer in curve.geometry.layers] for curve in curves]
-    values = np.fmax.reduce([_floats(floors) for floors in by_group])
+    values = np.fmax.reduce(np.array(by_group, dtype=np.float64))
     style = "--" if curves[0].untrained else "-"
     axes.plot(values, linestyle=style, color=rcParams["text.color"], linewidth=0.8)
 
@@ -269,17 +236,8 @@ def _draw_floor(axes: Axes, curves: Sequence[Curve], floor: Value) -> None:
 def _entries(
     report: GeometryReport, curves: Sequence[Curve], panels: Sequence[Panel]
 ) -> dict[str, Artist]:
-    """One legend: the groups, then what lines and marks mean."""
     ink = rcParams["text.color"]
-    entries: dict[str, Artist] = {
-        curve.name: Line2D(
-            [],
-            [],
-            color=COLOURS[curve.number % len(COLOURS)],
-            marker=MARKERS[curve.number % len(MARKERS)],
-        )
-        for curve in curves
-    }
+    entries: dict[str, Artist] = {curve.name: Line2D([], [], **curve.style) for curve in curves}
     if report.untrained:
         entries[UNTRAINED] = Line2D([], [], color=ink, linestyle="--")
     hollow = Line2D([], [], color=ink, marker="o", markerfacecolor=rcParams["axes.facecolor"])
@@ -294,7 +252,3 @@ def _caption(report: GeometryReport) -> str:
     if report.reference is not None:
         caption += CAPTION_REFERENCE.format(reference=report.reference)
     return caption + CAPTION_UNTRAINED * bool(report.untrained)
-
-
-def _floats(values: Sequence[float | None]) -> Float64[np.ndarray, " layers"]:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

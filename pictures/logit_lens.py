@@ -9,7 +9,6 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ..arrays import Float64
 from ..study.lens import LayerLens, LensReport
 from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
 
@@ -81,7 +80,8 @@ def _draw_line(
     shown = layers[:-1] if name == "kl" and len(layers) > 1 else layers
     numbers = [layer.layer for layer in shown]
     values, error = (
-        _floats([getattr(layer, key) for layer in shown]) for key in (name, f"{name}_se")
+        np.array([getattr(layer, key) for layer in shown], dtype=np.float64)
+        for key in (name, f"{name}_se")
     )
     if np.isfinite(error).any():
         around = QUANTILE * np.nan_to_num(error)
@@ -95,7 +95,3 @@ def _draw_line(
         for number, value, e in zip(numbers, values, error, strict=True)
     ]
     picture.hover(axes, numbers, values, labels)
-
-
-def _floats(values: list[float | None]) -> Float64[np.ndarray, " layers"]:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

@@ -19,8 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from deltadex.study.cka.alignment import align
-from deltadex.study.cka.paired_states import PairedStates
+from deltadex.study.cka.cka_report import PairedStates, align
 
 OURS = "deltadex, with standard errors"
 Method = Callable[[PairedStates], np.ndarray]

@@ -29,18 +29,25 @@ import transformers
 from threadpoolctl import threadpool_limits
 
 from deltadex.study.geometry import GeometryOptions, geometry_study
-from deltadex.study.geometry.anisotropy import streamed_anisotropy
 from deltadex.study.geometry.geometry_report import GeometryReport
 from deltadex.study.geometry.intrinsic_dimension import (
+    BLOCKS,
     ESTIMATORS,
+    assign_blocks,
+    distinct_rows,
     estimate,
     intrinsic_dimension,
     rows_needed,
+    standard_error,
+    two_nearest,
 )
-from deltadex.study.geometry.linearity import LayerStep, layer_linearity
-from deltadex.study.geometry.moments import RowSums, StreamMoments
-from deltadex.study.geometry.nearest_neighbours import distinct_rows, two_nearest
-from deltadex.study.geometry.text_blocks import BLOCKS, assign_blocks, standard_error
+from deltadex.study.geometry.moments import (
+    LayerStep,
+    RowSums,
+    StreamMoments,
+    layer_linearity,
+    streamed_anisotropy,
+)
 from deltadex.study.network import Network, TokenStates, load_network, token_states
 from deltadex.study.network.anatomy import find_stacks
 from deltadex.study.texts import Text, read_texts

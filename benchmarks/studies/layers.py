@@ -31,8 +31,13 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from deltadex.study.layers import LayersPlan, collect_rows, fit_classifier, study_network
-from deltadex.study.layers.layer_classifier import LayerClassifier
-from deltadex.study.layers.layer_contributions import contributions
+from deltadex.study.layers.layer_classifier import (
+    MOST_ITERATIONS,
+    STRENGTH,
+    TOLERANCE,
+    LayerClassifier,
+    contributions,
+)
 from deltadex.study.layers.layer_controls import (
     joined,
     mean_removal,
@@ -44,7 +49,6 @@ from deltadex.study.layers.layer_controls import (
 from deltadex.study.layers.layer_norms import row_norms
 from deltadex.study.layers.layer_rows import LayerRows, split_by_text
 from deltadex.study.layers.layers import Layers
-from deltadex.study.layers.softmax_regression import MOST_ITERATIONS, STRENGTH, TOLERANCE
 from deltadex.study.network import Network, load_network, token_states, untrained_twin
 from deltadex.study.network.anatomy import find_stacks
 from deltadex.study.network.hidden_states import encoded

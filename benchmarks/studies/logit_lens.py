@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from deltadex.study.lens import lens_study
-from deltadex.study.lens.layer_predictions import LOGITS_AT_ONCE
+from deltadex.study.lens.lens_report import LOGITS_AT_ONCE
 from deltadex.study.network.causal_model import CausalModel, as_causal
 from deltadex.study.texts import Text
 

@@ -95,7 +95,6 @@ class CkaTable(StudyTable):
         return draw_cka(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """Each layer beside the other model's layer of the same relative depth."""
         document = self._document
         yield Section(
             title=f"linear CKA of {document['model']} and {document['against']} · "

@@ -3,21 +3,359 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ...arrays import Float64
+from ...arrays import Float32, Float64, Int64
+from ...errors import StudyError
+from ..geometry.group_states import Reservoir
 from ..report_json import JsonRecord
 from ..texts import Text
-from .alignment import Alignment, align
 from .cka import Cka
-from .paired_states import Pair, paired_batches, sample_pairs
-from .squared_norms import Form
 
 if TYPE_CHECKING:
-    from ..network import Network
+    from ..network import Network, TokenStates
+
+
+MOST_BYTES = 8 * 2**30
+"""Memory that the sampled states may take; more is refused before it is taken."""
+
+Pair = tuple["TokenStates", "TokenStates"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedStates:
+    """Sampled tokens in every layer of two networks.
+
+    Attributes:
+        n_seen: Tokens that the sample was drawn from.
+    """
+
+    first: Float32[np.ndarray, "first_layers tokens first_dim"] = field(repr=False)
+    second: Float32[np.ndarray, "second_layers tokens second_dim"] = field(repr=False)
+    text: Int64[np.ndarray, " tokens"] = field(repr=False)
+    n_seen: int
+
+
+def paired_batches(
+    network: Network, against: Network, texts: Sequence[Text], *, batch_size: int, max_tokens: int
+) -> Iterator[Pair]:
+    """The states of both networks, batch by batch, over the tokens that both read."""
+    from ..network.hidden_states import require_same_tokens, token_states
+
+    tokenizer = network.tokenizer or against.tokenizer
+    first, second = (replace(n, tokenizer=n.tokenizer or tokenizer) for n in (network, against))
+    pair = (first, second)
+    limit = min(max_tokens, *(n.window or max_tokens for n in pair))
+    require_same_tokens(first, second, texts, limit)
+    states = (token_states(n, texts, batch_size=batch_size, max_tokens=limit) for n in pair)
+    yield from zip(*states, strict=True)
+
+
+def sample_pairs(
+    batches: Iterable[Pair],
+    *,
+    keep: int,
+    seed: int,
+    names: tuple[str, str] = ("the first model", "the second model"),
+) -> PairedStates:
+    """At most `keep` tokens, drawn at random; each is in all layers of both networks.
+
+    Peak: layers · keep · dim float32 of both.
+    """
+    samples: list[Reservoir] = []
+    for pair in batches:
+        if not samples:
+            shapes = [(len(states.hidden), keep, states.hidden.shape[2]) for states in pair]
+            _require_memory(shapes)
+            samples = [Reservoir(*shape, seed) for shape in shapes]
+        for sample, states in zip(samples, pair, strict=True):
+            sample.update(states.hidden, pair[0].text)  # of one seed: both choose the same tokens
+    if not samples or not samples[0].seen:
+        raise StudyError("the texts leave no token to study; give longer texts")
+    first, second = (sample.hidden() for sample in samples)
+    for name, hidden in zip(names, (first, second), strict=True):
+        if not np.isfinite(hidden).all():
+            raise StudyError(f"{name}: its states hold NaN or infinity; check its weights")
+    text, n_seen = samples[0].texts(), samples[0].seen
+    return PairedStates(first=first, second=second, text=text, n_seen=n_seen)
+
+
+def _require_memory(shapes: Sequence[tuple[int, int, int]]) -> None:
+    needed = sum(4 * prod(shape) for shape in shapes)
+    if needed > MOST_BYTES:
+        keep = shapes[0][1]
+        raise StudyError(
+            f"{keep} tokens in all layers of both models would need {needed / 2**30:.0f} GiB; "
+            f"give --keep-tokens {keep * MOST_BYTES // needed} or less"
+        )
+
+
+Form = Literal["features", "tokens"]
+
+LONGEST_SIDE = 512
+"""Rows of a tile of a kernel."""
+
+First = Float32[np.ndarray, "layers rows dim"]
+Second = Float32[np.ndarray, "others rows width"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquaredNorms:
+    """|XᵀY|²_F of layers over rows, and of layers with themselves; first index: 0 of all rows, then
+    without each block.
+
+    Two forms of one number (|XᵀY|²_F = Σᵢⱼ (XXᵀ)ᵢⱼ (YYᵀ)ᵢⱼ): from the matrices XᵀY, whose cost is
+    linear in the rows, or from tiles of the kernels XXᵀ, whose cost is linear in the layers.
+    Neither holds a matrix of rows × rows. Products are float32, of rows of length about 1; sums
+    are float64.
+    """
+
+    cross: Float64[np.ndarray, "subsets first_layers second_layers"]
+    first: Float64[np.ndarray, "subsets first_layers"]
+    second: Float64[np.ndarray, "subsets second_layers"]
+
+
+def cheaper_form(first: tuple[int, ...], second: tuple[int, ...]) -> Form:
+    """The form with fewer multiplications, by the shapes (layers, rows, dim) of the states."""
+    (layers, rows, dim), (others, _, width) = first, second
+    features = rows * (layers * others * dim * width + layers * dim**2 + others * width**2)
+    tokens = rows**2 * (layers * dim + others * width + layers * others) // 2
+    return "features" if features < tokens else "tokens"
+
+
+def by_features(first: First, second: Second, blocks: Sequence[slice]) -> SquaredNorms:
+    """From XᵀY, a pair of layers at a time. Peak: blocks · dim² float32."""
+    return SquaredNorms(
+        cross=np.stack(
+            [np.stack([_norms(x, y, blocks) for y in second], axis=1) for x in first], axis=1
+        ),
+        first=np.stack([_norms(x, x, blocks) for x in first], axis=1),
+        second=np.stack([_norms(y, y, blocks) for y in second], axis=1),
+    )
+
+
+def by_tokens(first: First, second: Second, blocks: Sequence[slice]) -> SquaredNorms:
+    """From tiles of XXᵀ, all layers at once. Peak: layers · 512² float32."""
+    n = len(blocks)
+    cross = np.zeros((n, n, len(first), len(second)))
+    own = [np.zeros((n, n, len(first))), np.zeros((n, n, len(second)))]
+    for g, one in enumerate(blocks):
+        for h, other in enumerate(blocks[: g + 1]):
+            for rows, columns, twice in _tiles(one, other):
+                tiles = [
+                    (states[:, rows] @ states[:, columns].transpose(0, 2, 1)).reshape(
+                        len(states), -1
+                    )
+                    for states in (first, second)
+                ]
+                cross[g, h] += twice * (tiles[0] @ tiles[1].T).astype(np.float64)
+                for sums, tile in zip(own, tiles, strict=True):
+                    sums[g, h] += twice * np.einsum("lk,lk->l", tile, tile)
+    return SquaredNorms(cross=_subsets(cross), first=_subsets(own[0]), second=_subsets(own[1]))
+
+
+def _norms(
+    x: Float32[np.ndarray, "rows dim"],
+    y: Float32[np.ndarray, "rows width"],
+    blocks: Sequence[slice],
+) -> Float64[np.ndarray, " subsets"]:
+    """|C|² and |C − C_g|² = |C|² − 2⟨C, C_g⟩ + |C_g|², where C = Σ C_g over blocks g."""
+    parts = np.stack([x[block].T @ y[block] for block in blocks]).reshape(len(blocks), -1)
+    whole = parts.sum(axis=0, dtype=np.float64).astype(np.float32)
+    total = float(np.einsum("i,i->", whole, whole, dtype=np.float64))
+    inner = (parts @ whole).astype(np.float64)
+    own = np.einsum("gi,gi->g", parts, parts, dtype=np.float64)
+    return np.concatenate([[total], total - 2 * inner + own])
+
+
+def _tiles(one: slice, other: slice) -> Iterator[tuple[slice, slice, int]]:
+    """(rows, columns, how often it counts): tiles of two blocks, or of half of one block."""
+    for rows in _cut(one):
+        for columns in _cut(other):
+            if one == other and columns.start > rows.start:
+                continue
+            yield rows, columns, 2 if one == other and columns.start < rows.start else 1
+
+
+def _cut(block: slice) -> list[slice]:
+    starts = range(block.start, block.stop, LONGEST_SIDE)
+    return [slice(start, min(start + LONGEST_SIDE, block.stop)) for start in starts]
+
+
+def _subsets(
+    sums: Float64[np.ndarray, "blocks blocks *sizes"],
+) -> Float64[np.ndarray, " subsets *sizes"]:
+    """From sums over pairs of blocks g ≥ h: over all pairs, and over those without each block."""
+    diagonal = np.stack([sums[g, g] for g in range(len(sums))])
+    below = sums.copy()
+    for g in range(len(sums)):
+        below[g, g] = 0
+    total = 2 * below.sum(axis=(0, 1)) + diagonal.sum(axis=0)
+    touching = 2 * (below.sum(axis=0) + below.sum(axis=1)) + diagonal
+    return np.concatenate([total[None], total - touching])
+
+
+MOST_BLOCKS = 20
+FEWEST_BLOCKS = 5
+"""With fewer texts there is no standard error."""
+
+FEWEST_TOKENS = 10
+
+LEAST_SPREAD = 1e-6
+"""Of a layer's largest value; what varies less is rounding."""
+
+States = Float32[np.ndarray, "layers rows dim"]
+Squares = Float64[np.ndarray, "layers rows"]
+Matrix = Float64[np.ndarray, "first_layers second_layers"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """CKA of each layer of the first network with each of the second; NaN of constant layers.
+
+    The standard error is the debiased form's, from blocks of whole texts that are left out in turn.
+    """
+
+    biased: Matrix
+    debiased: Matrix
+    standard_error: Matrix
+    n_blocks: int
+    form: Form
+
+
+def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Alignment:
+    """CKA from the sampled tokens; both forms give the same answers, the default is the cheaper.
+
+    Kornblith et al. 2019 (arXiv 1905.00414), eqs. 2 to 5: HSIC(X, Y) / √(HSIC(X, X) HSIC(Y, Y)).
+    The biased form has HSIC = |XᵀY|²_F of centred rows; it is near 1 for any two matrices of more
+    columns than rows. The debiased form has the unbiased HSIC of Song et al. 2012, eq. 5 (used for
+    CKA by Nguyen et al. 2021, eq. 3), whose mean is 0 for unrelated matrices.
+    The standard error is that of a jackknife over blocks of whole texts (Efron & Stein 1981),
+    since tokens of one text are not independent.
+    """
+    n = len(states.text)
+    if n < FEWEST_TOKENS:
+        raise StudyError(f"{n} tokens are too few; give texts of {FEWEST_TOKENS} tokens or more")
+    block_of = _blocks(states.text, seed)
+    order = np.argsort(block_of, kind="stable")
+    edges = np.searchsorted(block_of[order], range(int(block_of.max()) + 2)).tolist()
+    blocks = [slice(a, b) for a, b in pairwise(edges)]
+    first, second = (_unit_rows(part[:, order]) for part in (states.first, states.second))
+    form = form or cheaper_form(first.shape, second.shape)
+    norms = (by_features if form == "features" else by_tokens)(first, second, blocks)
+    subsets = [None, *(blocks if len(blocks) >= FEWEST_BLOCKS else ())]
+    squares = [np.einsum("lnd,lnd->ln", x, x, dtype=np.float64) for x in (first, second)]
+    forms = []
+    for subset, left_out in enumerate(subsets):
+        x = _Rows.of(first, squares[0], left_out)
+        y = _Rows.of(second, squares[1], left_out)
+        forms.append(_cka(x, y, norms, subset))
+    biased, debiased = forms[0]
+    left_out = np.stack([value for _, value in forms[1:]] or [np.full(debiased.shape, np.nan)])
+    spread = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
+    b = len(left_out)
+    return Alignment(
+        biased=biased,
+        debiased=debiased,
+        standard_error=np.sqrt(spread * (b - 1) / b),
+        n_blocks=len(subsets) - 1,
+        form=form,
+    )
+
+
+def _cka(x: _Rows, y: _Rows, norms: SquaredNorms, subset: int) -> tuple[Matrix, Matrix]:
+    n = x.squares.shape[1]
+    cross = norms.cross[subset] - _mean_term(x, y, n)
+    of_x = norms.first[subset] - np.diagonal(_mean_term(x, x, n))
+    of_y = norms.second[subset] - np.diagonal(_mean_term(y, y, n))
+    debiased = _ratio(
+        cross + _correction(x.squares @ y.squares.T, np.outer(x.total, y.total), n),
+        of_x + _correction((x.squares**2).sum(axis=1), x.total**2, n),
+        of_y + _correction((y.squares**2).sum(axis=1), y.total**2, n),
+    )
+    return _ratio(cross, of_x, of_y), debiased
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows without a block, whose own mean is not 0: what their centring needs, by layer.
+
+    Attributes:
+        along: Of each row, its product with the sum of the rows that are left.
+        shift: |that sum|².
+        squares: |row − mean|² of each row.
+    """
+
+    along: Squares
+    shift: Float64[np.ndarray, " layers"]
+    squares: Squares
+
+    @classmethod
+    def of(cls, states: States, squares: Squares, left_out: slice | None) -> _Rows:
+        if left_out is None:  # centred already
+            return cls(np.zeros_like(squares), np.zeros(len(states)), squares)
+        total = -states[:, left_out].sum(axis=1, dtype=np.float64)  # all rows add up to 0
+        products = np.matmul(states, total.astype(np.float32)[:, :, None])[:, :, 0]
+        rows = np.ones(squares.shape[1], dtype=bool)
+        rows[left_out] = False
+        along = products[:, rows].astype(np.float64)
+        n = along.shape[1]
+        shift = (total**2).sum(axis=1)
+        return cls(along, shift, squares[:, rows] - 2 * along / n + (shift / n**2)[:, None])
+
+    @property
+    def total(self) -> np.ndarray:
+        total: np.ndarray = self.squares.sum(axis=1)
+        return total
+
+
+def _mean_term(x: _Rows, y: _Rows, n: int) -> Matrix:
+    """What |XᵀY|² loses by centring: with sums s and t, 2 sᵀXᵀYt / n − |s|²|t|² / n²."""
+    lost: Matrix = 2 * (x.along @ y.along.T) / n - np.outer(x.shift, y.shift) / n**2
+    return lost
+
+
+def _correction(products: np.ndarray, squares: np.ndarray, n: int) -> np.ndarray:
+    """n(n − 3) HSIC₁ − |XᵀY|², by Σ |x|²|y|² over rows and Σ|x|² Σ|y|²."""
+    return -products * n / (n - 2) + squares / ((n - 1) * (n - 2))
+
+
+def _ratio(cross: Matrix, of_x: np.ndarray, of_y: np.ndarray) -> Matrix:
+    """cross / √(of_x of_y); NaN where a layer has no variance."""
+    x, y = (np.where(values > 0, values, np.nan) for values in (of_x, of_y))
+    cka: Matrix = cross / np.sqrt(np.outer(x, y))
+    return cka
+
+
+def _unit_rows(states: States) -> States:
+    """Centred rows, divided by their root mean square length; rows of zeros where they are equal.
+
+    CKA does not depend on the scale, float32 sums of fourth powers do.
+    """
+    unit = np.empty(states.shape, dtype=np.float32)
+    for rows, into in zip(states, unit, strict=True):
+        centred = rows - rows.mean(axis=0, dtype=np.float64)
+        size = float(np.sqrt((centred**2).sum() / len(rows)))
+        varies = size > LEAST_SPREAD * float(np.abs(rows).max())
+        into[:] = centred / size if varies else 0.0
+    return unit
+
+
+def _blocks(text: Int64[np.ndarray, " tokens"], seed: int) -> Int64[np.ndarray, " tokens"]:
+    """The block of each token: whole texts in random order, cut where tokens are about equal."""
+    numbers, place, counts = np.unique(text, return_inverse=True, return_counts=True)
+    n_blocks = min(MOST_BLOCKS, len(numbers))
+    order = np.random.default_rng(seed).permutation(len(numbers))
+    middle = np.cumsum(counts[order]) - counts[order] / 2
+    of_text = np.empty(len(numbers), dtype=np.int64)
+    of_text[order] = np.minimum((middle * n_blocks / len(text)).astype(np.int64), n_blocks - 1)
+    _, dense = np.unique(of_text, return_inverse=True)  # a long text may leave a block empty
+    return dense.astype(np.int64)[place]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +450,6 @@ def cka_study(
 
 
 def _by_depth(alignment: Alignment) -> Iterator[LayerCka]:
-    """Each layer beside the other network's layer of the same relative depth."""
     layers, others = alignment.debiased.shape
     for layer in range(layers):
         other = round(layer * (others - 1) / max(1, layers - 1))

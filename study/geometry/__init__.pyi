@@ -1,7 +1,6 @@
-from .divergence import gaussian_divergence
-from .geometry_options import GeometryOptions
 from .geometry_report import GeometryReport, geometry_study
-from .scrambling import scrambled
+from .group_states import GeometryOptions, scrambled
+from .moments import gaussian_divergence
 
 __all__ = [
     "GeometryOptions",

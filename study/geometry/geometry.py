@@ -148,7 +148,6 @@ class GeometryTable(StudyTable):
         return draw_geometry(self._report, width, model=self._document["model"])
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """Each group's measures by layer, differences of groups, and what limits them."""
         document = self._document
         groups = list(_named_groups(document))
         yield Section(
@@ -194,7 +193,6 @@ def _by_layer(
 
 
 def _named_groups(document: Document) -> Iterator[NamedGroup]:
-    """Each group, followed by the untrained network's."""
     fresh = {group["group"]: group for group in document["untrained"]}
     for group in document["groups"]:
         name = group["group"] or "all"
@@ -274,7 +272,6 @@ def _limits(document: Document, groups: Sequence[NamedGroup]) -> Iterator[str]:
 
 
 def _layers_apart(group: Document) -> list[int]:
-    """Layers in which the largest estimate is more than 1.5 times the smallest."""
     found = []
     for layer in group["layers"]:
         values = [d["dimension"] for d in layer["intrinsic_dimension"]]
@@ -285,7 +282,6 @@ def _layers_apart(group: Document) -> list[int]:
 
 
 def _too_few(groups: Sequence[NamedGroup]) -> Iterator[str]:
-    """For each estimator, how many numbers are missing and the first reason."""
     missing: dict[str, list[str]] = {}
     for name, group in groups:
         for layer in group["layers"]:
@@ -299,7 +295,6 @@ def _too_few(groups: Sequence[NamedGroup]) -> Iterator[str]:
 
 
 def _linearity_limits(group: Document) -> Iterator[str]:
-    """That there are few tokens for the dimensions, or no linearity at all."""
     steps = [layer["linearity"] for layer in group["layers"][1:]]
     if steps and all(step is None for step in steps):
         yield "left out, its moments would need more than 8 GiB"
@@ -323,7 +318,6 @@ def _trend(trend: Document) -> str:
 def _divergence(
     document: Document, groups: Sequence[NamedGroup], estimator: str, key: str, title: str
 ) -> Section:
-    """From the reference, with its floor; the reason of each group that has no number."""
     rows: list[tuple[object, ...]] = []
     notes, floors = [], []
     for name, group in groups:
@@ -350,7 +344,6 @@ def _divergence(
 
 
 def _differences(document: Document, everything: bool) -> Iterator[Section]:
-    """Pairs of scripts and contrasts: first less second, with 95 % intervals."""
     for pair in document["pairs"]:
         title = f"{pair['first']} less {pair['second']} ({pair['shared_ids']} texts in both)"
         first, second = pair["first_fertility"], pair["second_fertility"]

@@ -2,29 +2,456 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations, starmap
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+from scipy.stats import binomtest
+from scipy.stats import t as student
+
+from ...arrays import Float64
 from ..report_json import JsonRecord
 from ..texts import Text
-from .anisotropy import sampled_anisotropy, streamed_anisotropy
-from .contrasts import Contrast, contrasts
-from .depth_trends import depth_trends, trends_disagree
-from .fertility import Fertility, Tokenize, fertility
-from .geometry_options import GeometryOptions
-from .group_geometry import GroupGeometry, LayerGeometry
-from .group_states import CollectedStates
-from .intrinsic_dimension import FEWEST_ROWS, intrinsic_dimension
-from .linearity import layer_linearity
-from .moments import pooled
-from .paired_measures import ComparedGroup
-from .reference_divergences import ReferenceDivergences
-from .script_pairs import ScriptPair, compare_scripts
-from .text_blocks import BLOCKS
+from .group_states import (
+    SCRAMBLED,
+    CollectedStates,
+    Fertility,
+    GeometryOptions,
+    Tokenize,
+    fertility,
+    scrambled_group,
+)
+from .intrinsic_dimension import (
+    BLOCKS,
+    CONFIDENCE,
+    FEWEST_ROWS,
+    DepthTrend,
+    IntrinsicDimension,
+    depth_trends,
+    interval,
+    intrinsic_dimension,
+    trends_disagree,
+)
+from .moments import (
+    DIVERGENCES,
+    Anisotropy,
+    BothWays,
+    Divergence,
+    Divergent,
+    LayerLinearity,
+    gaussian_divergence,
+    gaussian_floor,
+    layer_linearity,
+    pooled,
+    sampled_anisotropy,
+    softmax_divergence,
+    softmax_mean,
+    softmax_padded,
+    streamed_anisotropy,
+    text_influence,
+)
 
 if TYPE_CHECKING:
     from ..network import TokenStates
+
+
+NO_SENTENCES = BothWays(np.empty(0), np.empty(0))
+
+
+@dataclass(slots=True)
+class ReferenceDivergences:
+    """The divergences of all groups from the reference, layer by layer.
+
+    Attributes:
+        sentences: By (group, layer), the `softmax-mean` KL(group ‖ reference) of each parallel
+            text by its id.
+    """
+
+    collected: CollectedStates
+    sentences: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    floors: dict[int, float | None] = field(default_factory=dict)
+
+    def divergences(self, name: str, layer: int) -> tuple[Divergence, ...]:
+        """The divergence by each estimator; none of the reference from itself."""
+        reference = self.collected.reference
+        if reference is None or name == reference:
+            return ()
+        scale = self.collected.by_group[reference].sums[layer].rms_coordinate
+        if scale == 0.0:
+            zero = "the reference's states are all zero"
+            return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
+        means = self._by_mean(name, reference, layer, scale)
+        tokens = self._padded(name, reference, layer, scale)
+        return (
+            softmax_divergence("softmax-mean", means, scale=scale),
+            softmax_divergence("softmax-padded", tokens, scale=scale),
+            self._gauss(name, reference, layer),
+        )
+
+    def _by_mean(self, name: str, reference: str, layer: int, scale: float) -> BothWays:
+        """Between mean vectors, over all parallel texts with tokens on both sides."""
+        own, theirs = (self.collected.by_group[group] for group in (name, reference))
+        numbers = self.collected.index[reference]
+        pairs = {}
+        for i, number in self.collected.index[name].items():
+            mean = own.mean_of(number, layer)
+            other = theirs.mean_of(numbers[i], layer) if i in numbers else None
+            if mean is not None and other is not None:
+                pairs[i] = mean, other
+        if not pairs:
+            return NO_SENTENCES
+        both = softmax_mean(*map(np.stack, zip(*pairs.values(), strict=True)), scale=scale)
+        self.sentences[name, layer] = dict(zip(pairs, both.forward.tolist(), strict=True))
+        return both
+
+    def _padded(self, name: str, reference: str, layer: int, scale: float) -> BothWays:
+        ours, others = [], []
+        for i in self.collected.padded[name]:
+            rows, other = (
+                self.collected.by_group[group].tokens_of(self.collected.index[group][i], layer)
+                for group in (name, reference)
+            )
+            if rows is not None and other is not None:
+                ours.append(rows)
+                others.append(other)
+        return softmax_padded(ours, others, scale=scale) if ours else NO_SENTENCES
+
+    def _gauss(self, name: str, reference: str, layer: int) -> Divergence:
+        own, halves = (self.collected.by_group[g].moments(layer) for g in (name, reference))
+        axes = self.collected.options.axes
+        if layer not in self.floors:
+            self.floors[layer] = gaussian_floor(halves, axes=axes)
+        floor = self.floors[layer]
+        return gaussian_divergence(pooled(own), pooled(halves), floor=floor, axes=axes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGeometry(JsonRecord):
+    """One group in one layer.
+
+    Attributes:
+        layer: 0 is the input of the first block, l the output of block l.
+        intrinsic_dimension: By estimator, in the order of the options.
+        linearity: Of the step from the layer before; None for layer 0, and where the memory
+            for it was refused.
+        divergence: From the reference, by estimator; empty without a reference and for it.
+    """
+
+    layer: int
+    tokens: int
+    intrinsic_dimension: tuple[IntrinsicDimension, ...]
+    anisotropy: Anisotropy
+    linearity: LayerLinearity | None
+    divergence: tuple[Divergence, ...]
+
+    def divergence_by(self, estimator: Divergent) -> Divergence | None:
+        """The result of an estimator; None without a reference."""
+        return next((d for d in self.divergence if d.estimator == estimator), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupGeometry(JsonRecord):
+    """One group in all layers.
+
+    Attributes:
+        tokens: Tokens that were studied, the same in every layer.
+        fertility: None without a tokenizer, and of an untrained network.
+        trends: Of intrinsic dimension with depth, by estimator.
+        trends_disagree: One estimator is sure of a trend that another is not sure of, or denies.
+        notes: What too few texts mean for the numbers.
+    """
+
+    group: str
+    texts: int
+    tokens: int
+    fertility: Fertility | None
+    layers: tuple[LayerGeometry, ...]
+    trends: tuple[DepthTrend, ...]
+    trends_disagree: bool
+    notes: tuple[str, ...]
+
+
+Condition = Literal["untrained", "scrambled"]
+
+FEWEST_SENTENCES = 10
+"""With fewer, a bootstrap over sentences says little about other sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerDifference(JsonRecord):
+    """First group − second in one layer.
+
+    Attributes:
+        low, high: 95 %: by blocks of texts for intrinsic dimension, by a bootstrap over texts for
+            the other measures; the same texts are taken together where both groups have them.
+            None for fewer than ten texts, and for linearity.
+    """
+
+    layer: int
+    difference: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedMeasure(JsonRecord):
+    """One measure of two groups.
+
+    Attributes:
+        estimator: Of the measure, as elsewhere in the report.
+        layers: The layers in which both groups have a number.
+        mean_difference: Over these layers.
+        sign_test_p: Two-sided, over layers without ties. Layers of one network are not
+            independent, so the p value is too small.
+        sentences: Texts that both have, where the interval is a bootstrap over them.
+    """
+
+    measure: str
+    estimator: str
+    layers: tuple[LayerDifference, ...]
+    mean_difference: float | None
+    positive: int
+    negative: int
+    sign_test_p: float | None
+    sentences: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedGroup:
+    """One group of one network; `sentences` as of `ReferenceDivergences`."""
+
+    geometry: GroupGeometry
+    states: CollectedStates
+    sentences: Mapping[tuple[str, int], Mapping[str, float]]
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        return self.states.index[self.geometry.group]
+
+    def influence(self, layer: int) -> Mapping[str, Mapping[str, float]]:
+        """What its texts contribute to anisotropy and mean cosine."""
+        sample = self.states.by_group[self.geometry.group].sample
+        return text_influence(sample.rows(layer), sample.texts(), self.ids)
+
+
+def paired_measure(
+    measure: str, estimator: str, layers: Iterable[LayerDifference], sentences: int | None = None
+) -> PairedMeasure:
+    """The differences by layer, their mean and their sign test."""
+    layers = tuple(layers)
+    differences = [layer.difference for layer in layers]
+    positive = sum(difference > 0 for difference in differences)
+    negative = sum(difference < 0 for difference in differences)
+    untied = positive + negative
+    return PairedMeasure(
+        measure=measure,
+        estimator=estimator,
+        layers=layers,
+        mean_difference=float(np.mean(differences)) if differences else None,
+        positive=positive,
+        negative=negative,
+        sign_test_p=float(binomtest(positive, untied).pvalue) if untied else None,
+        sentences=sentences,
+    )
+
+
+def bootstrap_interval(
+    differences: Float64[np.ndarray, " sentences"], resamples: int, seed: int
+) -> tuple[float, float] | None:
+    """2.5 and 97.5 % points of the mean over resampled sentences; None for fewer than ten."""
+    n = len(differences)
+    if n < FEWEST_SENTENCES:
+        return None
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(counts @ differences / n, (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def compare_groups(first: ComparedGroup, second: ComparedGroup) -> tuple[PairedMeasure, ...]:
+    return tuple(m for m in _measures(first, second) if m.layers)
+
+
+def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+    yield from _dimensions(first, second)
+    yield from _directions(first, second)
+    for name in ("stream", "contribution"):
+        gaps = _gaps(first, second, partial(_linearity, name))
+        yield paired_measure(f"linearity, {name}", "least squares", starmap(_difference, gaps))
+    if first.sentences or second.sentences:
+        gaps = _gaps(first, second, _gauss)
+        yield paired_measure("KL to reference", "gauss", starmap(_difference, gaps))
+    yield from _softmax(first, second)
+
+
+def _difference(
+    layer: int, difference: float, bounds: tuple[float, float] | None = None
+) -> LayerDifference:
+    low, high = bounds or (None, None)
+    return LayerDifference(layer=layer, difference=difference, low=low, high=high)
+
+
+def _gaps(
+    first: ComparedGroup, second: ComparedGroup, value: Callable[[LayerGeometry], float | None]
+) -> Iterator[tuple[int, float]]:
+    """(layer, difference) of a measure, where both have it."""
+    for a, b in zip(first.geometry.layers, second.geometry.layers, strict=True):
+        ours, theirs = value(a), value(b)
+        if ours is not None and theirs is not None:
+            yield a.layer, ours - theirs
+
+
+def _dimensions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+    """With the same texts the blocks are paired, else the variances are added."""
+    paired = first.ids.keys() == second.ids.keys()
+    for place, estimator in enumerate(first.states.options.estimators):
+        layers = []
+        for a, b in zip(first.geometry.layers, second.geometry.layers, strict=True):
+            ours, theirs = a.intrinsic_dimension[place], b.intrinsic_dimension[place]
+            if ours.dimension is not None and theirs.dimension is not None:
+                gap = ours.dimension - theirs.dimension
+                bounds = _dimension_interval(gap, ours, theirs, paired=paired)
+                layers.append(_difference(a.layer, gap, bounds))
+        yield paired_measure("intrinsic dimension", estimator, layers)
+
+
+def _dimension_interval(
+    difference: float, ours: IntrinsicDimension, theirs: IntrinsicDimension, *, paired: bool
+) -> tuple[float, float] | None:
+    if not (ours.blocks and theirs.blocks):
+        return None
+    if paired:
+        gaps = [a - b for a, b in zip(ours.blocks, theirs.blocks, strict=True)]
+        return interval(difference, gaps)
+    errors = (ours.standard_error or 0.0, theirs.standard_error or 0.0)
+    reach = float(student.ppf(0.5 + CONFIDENCE / 2, BLOCKS - 1) * np.hypot(*errors))
+    return difference - reach, difference + reach
+
+
+def _directions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+    options = first.states.options
+    shared = [i for i in first.ids if i in second.ids]
+    layers = range(len(first.geometry.layers))
+    influences = [(first.influence(layer), second.influence(layer)) for layer in layers]
+    for name, measure, estimator in (
+        ("centred", "anisotropy, centred", options.method),
+        ("uncentred", "anisotropy, uncentred", options.method),
+        ("mean_cosine", "mean cosine", "exact"),
+    ):
+        found = []
+        for layer, gap in _gaps(first, second, attrgetter(f"anisotropy.{name}")):
+            ours, theirs = (influence.get(name, {}) for influence in influences[layer])
+            by_text = np.array([ours.get(i, 0.0) - theirs.get(i, 0.0) for i in shared], np.float64)
+            around = by_text - by_text.mean() + gap if shared else by_text
+            bounds = bootstrap_interval(around, options.resamples, options.seed)
+            found.append(_difference(layer, gap, bounds))
+        yield paired_measure(measure, estimator, found, len(shared))
+
+
+def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+    """KL to the reference of the sentences that all three have."""
+    options = first.states.options
+    layers, shared = [], []
+    for layer in range(len(first.geometry.layers)):
+        ours, theirs = (
+            group.sentences.get((group.geometry.group, layer), {}) for group in (first, second)
+        )
+        shared = [i for i in ours if i in theirs]
+        if not shared:
+            return
+        gaps = np.array([ours[i] - theirs[i] for i in shared], dtype=np.float64)
+        bounds = bootstrap_interval(gaps, options.resamples, options.seed)
+        layers.append(_difference(layer, float(gaps.mean()), bounds))
+    yield paired_measure("KL to reference", "softmax-mean", layers, len(shared))
+
+
+def _linearity(name: str, layer: LayerGeometry) -> float | None:
+    held_out: float | None = getattr(layer.linearity, f"held_out_{name}", None)
+    return held_out
+
+
+def _gauss(layer: LayerGeometry) -> float | None:
+    to_reference: float | None = getattr(layer.divergence_by("gauss"), "to_reference", None)
+    return to_reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast(JsonRecord):
+    """One group as it is, less itself under a condition."""
+
+    condition: Condition
+    group: str
+    measures: tuple[PairedMeasure, ...]
+
+
+def contrasts(
+    trained: Sequence[ComparedGroup], untrained: Sequence[ComparedGroup]
+) -> tuple[Contrast, ...]:
+    """Of every group with its untrained one, and with its scrambled one, where they exist."""
+    fresh = {group.geometry.group: group for group in untrained}
+    by_name = {group.geometry.group: group for group in trained}
+    found = []
+    permuted = {scrambled_group(name) for name in by_name}
+    for name, group in by_name.items():
+        if name in permuted:
+            continue
+        others: dict[Condition, ComparedGroup | None] = {
+            "untrained": fresh.get(name),
+            "scrambled": by_name.get(scrambled_group(name)),
+        }
+        for condition, other in others.items():
+            if other is not None:
+                measures = compare_groups(group, other)
+                found.append(Contrast(condition=condition, group=name, measures=measures))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptPair(JsonRecord):
+    """One language in two scripts; every difference is first − second.
+
+    Read the fertilities first: a script that is cut into more tokens, or into unknown tokens,
+    differs for that reason already.
+    """
+
+    language: str
+    first: str
+    second: str
+    shared_ids: int
+    first_fertility: Fertility | None
+    second_fertility: Fertility | None
+    measures: tuple[PairedMeasure, ...]
+
+
+def compare_scripts(groups: Sequence[ComparedGroup]) -> tuple[ScriptPair, ...]:
+    """Every two groups named `language_ScriptA` and `language_ScriptB`, Latin script first."""
+    by_language: dict[str, list[ComparedGroup]] = {}
+    for group in groups:
+        language, _, script = group.geometry.group.rpartition("_")
+        if language and script and not script.endswith(SCRAMBLED):
+            by_language.setdefault(language, []).append(group)
+    return tuple(
+        ScriptPair(
+            language=language,
+            first=first.geometry.group,
+            second=second.geometry.group,
+            shared_ids=len(first.ids.keys() & second.ids.keys()),
+            first_fertility=first.geometry.fertility,
+            second_fertility=second.geometry.fertility,
+            measures=compare_groups(first, second),
+        )
+        for language, scripts in by_language.items()
+        for first, second in combinations(sorted(scripts, key=_latin_first), 2)
+    )
+
+
+def _latin_first(script: ComparedGroup) -> tuple[bool, str]:
+    return not script.geometry.group.endswith("_Latn"), script.geometry.group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +462,7 @@ class GeometryReport(JsonRecord):
         sample: Rows that intrinsic dimension is estimated from, the same in every group, layer
             and network; None where no group has enough.
         sample_set_by: The group and layer that have no more rows.
-        groups: Of the network that is studied.
-        untrained: The same groups of a network of the same shape with fresh weights; empty
-            where there was none.
-        pairs: One language in two scripts.
-        contrasts: Trained less untrained, and as written less scrambled.
+        untrained: The same groups of a network of the same shape with fresh weights, if any.
     """
 
     reference: str | None
@@ -75,8 +498,7 @@ def geometry_study(
         states: Of `texts`, as `token_states` yields them; they are read once.
         untrained: Of the same texts, by a network of the same shape with fresh weights.
         reference: A group that the others are compared with, over texts of the same id.
-        tokenize: For fertility.
-        unknown: Id of the tokenizer's unknown token.
+        tokenize, unknown: For fertility: the tokenizer, and the id of its unknown token.
 
     Raises:
         StudyError: no such reference, no tokens, states not finite or too large.
@@ -89,62 +511,48 @@ def geometry_study(
     ]
     sample, set_by = _common_sample(collected)
     fertilities = {} if tokenize is None else fertility(texts, tokenize, unknown=unknown)
-    studied = _groups(collected[0], reference, options.sample or sample, options, fertilities)
-    fresh = [
-        group
-        for states_of in collected[1:]
-        for group in _groups(states_of, reference, options.sample or sample, options, {})
-    ]
+    sample, set_by = (options.sample, "--sample") if options.sample else (sample, set_by)
+    studied = _groups(collected[0], sample, fertilities)
+    fresh = [group for states_of in collected[1:] for group in _groups(states_of, sample, {})]
     return GeometryReport(
         reference=reference,
         n_layers=collected[0].shape[0],
         dim=collected[0].shape[1],
-        sample=options.sample or sample,
-        sample_set_by="--sample" if options.sample else set_by,
+        sample=sample,
+        sample_set_by=set_by,
         options=options,
         groups=tuple(group.geometry for group in studied),
         untrained=tuple(group.geometry for group in fresh),
-        pairs=compare_scripts(studied, options),
-        contrasts=contrasts(studied, fresh, options),
+        pairs=compare_scripts(studied),
+        contrasts=contrasts(studied, fresh),
     )
 
 
 def _groups(
-    collected: CollectedStates,
-    reference: str | None,
-    sample: int | None,
-    options: GeometryOptions,
-    fertilities: Mapping[str, Fertility],
+    collected: CollectedStates, sample: int | None, fertilities: Mapping[str, Fertility]
 ) -> list[ComparedGroup]:
-    """The groups of one network, in order of the texts."""
-    divergences = None
-    if reference is not None:
-        divergences = ReferenceDivergences(collected, reference, options.axes)
-    groups = [
-        _group(collected, name, divergences, sample, options, fertilities.get(name))
-        for name in collected.by_group
-    ]
-    sentences = {} if divergences is None else divergences.sentences
+    divergences = ReferenceDivergences(collected)
     return [
-        ComparedGroup(geometry=group, states=collected, sentences=sentences) for group in groups
+        ComparedGroup(
+            geometry=_group(name, divergences, sample, fertilities.get(name)),
+            states=collected,
+            sentences=divergences.sentences,
+        )
+        for name in collected.by_group
     ]
 
 
 def _group(
-    collected: CollectedStates,
-    name: str,
-    divergences: ReferenceDivergences | None,
-    sample: int | None,
-    options: GeometryOptions,
-    fertility: Fertility | None,
+    name: str, divergences: ReferenceDivergences, sample: int | None, fertility: Fertility | None
 ) -> GroupGeometry:
-    """One group in all layers."""
-    own = collected.by_group[name]
+    collected = divergences.collected
+    own, options = collected.by_group[name], collected.options
     blocks = collected.block[own.sample.texts()]
 
     def layer_geometry(layer: int) -> LayerGeometry:
         rows = own.sample.rows(layer)
-        steps = own.step(layer, collected.half) if layer else []
+        sums = own.sums[layer]
+        steps = own.step(layer) if layer else []
         return LayerGeometry(
             layer=layer,
             tokens=own.n_tokens,
@@ -157,14 +565,12 @@ def _group(
                 seed=options.seed,
             ),
             anisotropy=(
-                streamed_anisotropy(pooled(own.moments(layer, collected.half)), own.sums[layer])
+                streamed_anisotropy(pooled(own.moments(layer)), sums)
                 if options.method == "gram"
-                else sampled_anisotropy(
-                    rows, own.sums[layer], method=options.method, seed=options.seed
-                )
+                else sampled_anisotropy(rows, sums, method=options.method, seed=options.seed)
             ),
             linearity=layer_linearity(steps) if steps else None,
-            divergence=() if divergences is None else divergences.divergences(name, layer),
+            divergence=divergences.divergences(name, layer),
         )
 
     layers = tuple(layer_geometry(layer) for layer in range(collected.shape[0]))
@@ -186,7 +592,6 @@ def _group(
 
 
 def _notes(n_texts: int) -> list[str]:
-    """What too few texts mean for the numbers."""
     if n_texts == 1:
         return ["one text: its tokens depend on each other; no error and no held-out score"]
     if n_texts < BLOCKS:
@@ -196,11 +601,11 @@ def _notes(n_texts: int) -> list[str]:
 
 def _common_sample(networks: Sequence[CollectedStates]) -> tuple[int | None, str]:
     """The fewest distinct rows, of clouds that have enough, and where; None if none has."""
-    counts = [
+    enough = [
         (len(rows), f"{name or 'all texts'}, layer {layer}")
         for collected in networks
         for name, group in collected.by_group.items()
         for layer, rows in enumerate(group.distinct())
+        if len(rows) >= FEWEST_ROWS
     ]
-    enough = [(n, where) for n, where in counts if n >= FEWEST_ROWS]
-    return min(enough, key=lambda found: found[0]) if enough else (None, "")
+    return min(enough, key=itemgetter(0)) if enough else (None, "")

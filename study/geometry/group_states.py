@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,15 +12,153 @@ import numpy as np
 
 from ...arrays import Float32, Int64
 from ...errors import StudyError
+from ..report_json import JsonRecord
 from ..texts import Text
-from .geometry_options import GeometryOptions
-from .linearity import LayerStep
-from .moments import CrossMoments, Moments, RowSums, StreamMoments
-from .nearest_neighbours import distinct_rows
-from .text_blocks import assign_blocks
+from .geometry import Geometry
+from .intrinsic_dimension import ESTIMATORS, FEWEST_ROWS, Estimator, assign_blocks, distinct_rows
+from .moments import AXES, METHODS, CrossMoments, LayerStep, Method, Moments, RowSums, StreamMoments
 
 if TYPE_CHECKING:
     from ..network import TokenStates
+
+Hidden = Float32[np.ndarray, "layers tokens dim"]
+OfTokens = Int64[np.ndarray, " tokens"]
+OfTexts = Int64[np.ndarray, " texts"]
+Vector = Float32[np.ndarray, " dim"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeometryOptions(JsonRecord):
+    """The options are part of the report: the same states and options give the same numbers.
+
+    Attributes:
+        method: How the largest σ² is computed; every method but `gram` uses the sampled tokens.
+        keep: Tokens sampled from each group at random, the same in every layer.
+        sample: Rows that intrinsic dimension is estimated from; by default the most that all
+            groups and layers with enough of them have.
+        axes: Of the Gaussian divergence.
+        padded_texts: Parallel texts for the padded softmax divergence.
+        resamples: Bootstrap resamples of the texts.
+    """
+
+    estimators: tuple[Estimator, ...] = ESTIMATORS
+    method: Method = Geometry.method
+    keep: int = Geometry.keep_tokens
+    sample: int | None = None
+    axes: int = AXES
+    padded_texts: int = 32
+    resamples: int = 1000
+    seed: int = Geometry.seed
+
+    def __post_init__(self) -> None:
+        if not self.estimators or set(self.estimators) - set(ESTIMATORS):
+            raise ValueError(f"estimators must be some of {', '.join(ESTIMATORS)}")
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.keep < FEWEST_ROWS:
+            raise ValueError(f"keep must be {FEWEST_ROWS} or more, got {self.keep}")
+        if self.sample is not None and not FEWEST_ROWS <= self.sample <= self.keep:
+            raise ValueError(f"sample must be {FEWEST_ROWS}…{self.keep} (keep), got {self.sample}")
+        if self.axes < 1 or self.padded_texts < 0 or self.resamples < 1:
+            raise ValueError("axes and resamples must be 1 or more, padded_texts 0 or more")
+
+
+Tokenize = Callable[[str], Sequence[int]]
+"""A text's token ids, without special tokens."""
+
+UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
+"""Beginnings of the Unicode names of letters in scripts that put no space between words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fertility(JsonRecord):
+    """The fertility of one group's texts.
+
+    Attributes:
+        tokens: Of all texts, which are not cut.
+        tokens_per_word: Words end at whitespace; None in scripts without spaces between words.
+        tokens_per_character: Without whitespace.
+        unknown_share: Share of unknown tokens, 0…1; None if the tokenizer has no unknown token.
+    """
+
+    texts: int
+    tokens: int
+    tokens_per_word: float | None
+    tokens_per_character: float | None
+    unknown_share: float | None
+
+
+def fertility(
+    texts: Sequence[Text], tokenize: Tokenize, *, unknown: int | None = None
+) -> dict[str, Fertility]:
+    """By group, in order of appearance; `unknown` is the id of the unknown token, if any."""
+    by_group: dict[str, list[str]] = {}
+    for text in texts:
+        by_group.setdefault(text.group, []).append(text.text)
+    return {group: _of_group(own, tokenize, unknown) for group, own in by_group.items()}
+
+
+def is_spaced(text: str) -> bool:
+    """Whether half of its letters or more are of scripts that put spaces between words."""
+    letters = [char for char in text if char.isalpha()]
+    unspaced = sum(unicodedata.name(char, "").startswith(UNSPACED) for char in letters)
+    return 2 * unspaced <= len(letters)
+
+
+def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> Fertility:
+    spelled = [word for text in texts for word in text.split()]
+    n_characters = sum(map(len, spelled))
+    n_tokens = n_unknown = 0
+    for text in texts:
+        ids = list(tokenize(text))
+        n_tokens += len(ids)
+        n_unknown += ids.count(unknown) if unknown is not None else 0
+    spaced = bool(spelled) and is_spaced("".join(spelled))
+    return Fertility(
+        texts=len(texts),
+        tokens=n_tokens,
+        tokens_per_word=n_tokens / len(spelled) if spaced else None,
+        tokens_per_character=n_tokens / n_characters if n_characters else None,
+        unknown_share=n_unknown / n_tokens if unknown is not None and n_tokens else None,
+    )
+
+
+SCRAMBLED = ", scrambled"
+"""What the name of a group of scrambled texts ends in."""
+
+FIRST_TRIES = 10
+"""Permutations that are tried for one that changes the text."""
+
+
+def scrambled(texts: Sequence[Text], seed: int) -> list[Text]:
+    """Each text with its words permuted, in a group of its own with the same ids.
+
+    Scripts without spaces between words have their characters permuted. A text of one word, or of
+    equal words, stays as it is.
+    """
+    return [
+        replace(text, text=_permuted(text.text, seed, text.id), group=scrambled_group(text.group))
+        for text in texts
+    ]
+
+
+def scrambled_group(group: str) -> str:
+    """The group's name; of texts without groups, `scrambled`."""
+    return f"{group}{SCRAMBLED}" if group else SCRAMBLED.removeprefix(", ")
+
+
+def _permuted(text: str, seed: int, name: str) -> str:
+    """The seed of a text depends on its id, not on its place among the texts."""
+    spaced = is_spaced(text)
+    parts = text.split() if spaced else [char for char in text if not char.isspace()]
+    digest = hashlib.sha256(f"{seed}:{name}".encode("utf-8", "replace")).digest()
+    rng = np.random.default_rng(list(digest))
+    for _ in range(FIRST_TRIES):
+        order = [parts[place] for place in rng.permutation(len(parts))]
+        if order != parts:
+            break
+    return (" " if spaced else "").join(order) if parts else text
+
 
 MOST_BYTES = 8 * 2**30
 """Memory that a study may use; a larger study is refused before the memory is taken."""
@@ -36,16 +176,13 @@ class Reservoir:
 
     __slots__ = ("_hidden", "_rng", "_text", "seen")
 
-    def __init__(self, layers: int, size: int, dim: int, seed: list[int]) -> None:
+    def __init__(self, layers: int, size: int, dim: int, seed: int | list[int]) -> None:
         self.seen = 0
         self._hidden = np.empty((layers, size, dim), dtype=np.float32)
         self._text = np.empty(size, dtype=np.int64)
         self._rng = np.random.default_rng(seed)
 
-    def update(
-        self, hidden: Float32[np.ndarray, "layers tokens dim"], text: Int64[np.ndarray, " tokens"]
-    ) -> None:
-        """Add a batch."""
+    def update(self, hidden: Hidden, text: OfTokens) -> None:
         size = len(self._text)
         numbers = np.arange(self.seen, self.seen + len(text))
         places = (self._rng.random(len(text)) * (numbers + 1)).astype(np.int64)
@@ -57,12 +194,13 @@ class Reservoir:
         self._text[into] = text[of]
         self.seen += len(text)
 
+    def hidden(self) -> Hidden:
+        return self._hidden[:, : self.seen]
+
     def rows(self, layer: int) -> Float32[np.ndarray, "rows dim"]:
-        """The sampled tokens in one layer."""
-        return self._hidden[layer, : min(self.seen, len(self._text))]
+        return self._hidden[layer, : self.seen]
 
     def texts(self) -> Int64[np.ndarray, " rows"]:
-        """The text of each sampled token."""
         return self._text[: self.seen]
 
 
@@ -71,7 +209,7 @@ class Streaming:
     """What is summed over all tokens of a group, beside what is sampled.
 
     Attributes:
-        moments: Whether each half of the texts has moments: the method `gram`.
+        moments: Of each half of the texts: the method `gram`.
         halves: 2, or 1 where memory allows no more and nothing needs two.
         crossed: Whether moments of a layer with the next are summed too, for linearity.
     """
@@ -81,30 +219,25 @@ class Streaming:
     crossed: bool
 
     def n_bytes(self, dim: int) -> int:
-        """Of one layer of one group."""
         return 8 * dim**2 * self.moments * self.halves * (1 + self.crossed)
 
 
 class GroupStates:
-    """One group: sums over all tokens, a sample of tokens, the means of parallel texts.
-
-    Attributes:
-        n_tokens: Tokens added so far.
-        sums: By layer.
-        sample: Tokens drawn at random.
-    """
+    """One group: sums over all tokens by layer, a sample of tokens, the means of parallel texts."""
 
     def __init__(
         self,
         group: str,
         shape: tuple[int, int],
         options: GeometryOptions,
+        half: OfTexts,
         *,
         streaming: Streaming,
         parallel: frozenset[int],
         padded: frozenset[int],
     ) -> None:
         layers, dim = shape
+        self._half = half
         self.n_tokens = 0
         self.sums = [RowSums(dim) for _ in range(layers)]
         self.sample = Reservoir(layers, options.keep, dim, [options.seed, *group.encode()])
@@ -117,21 +250,15 @@ class GroupStates:
         self._parallel, self._padded = parallel, padded
         self._totals: dict[int, Float32[np.ndarray, "layers dim"]] = {}
         self._counts: dict[int, int] = {}
-        self._tokens: dict[int, list[Float32[np.ndarray, "layers tokens dim"]]] = {}
+        self._tokens: dict[int, list[Hidden]] = {}
 
-    def update(
-        self,
-        hidden: Float32[np.ndarray, "layers tokens dim"],
-        text: Int64[np.ndarray, " tokens"],
-        half: Int64[np.ndarray, " tokens"],
-    ) -> None:
-        """Add a batch of this group's tokens."""
+    def update(self, hidden: Hidden, text: OfTokens) -> None:
         self.n_tokens += len(text)
         self.sample.update(hidden, text)
         for layer, rows in enumerate(hidden):
             self.sums[layer].update(rows)
         for part, moments in enumerate(self._streamed):
-            moments.update(hidden[:, half % self._streaming.halves == part])
+            moments.update(hidden[:, self._half[text] % self._streaming.halves == part])
         for number in self._parallel.intersection(text.tolist()):
             own = hidden[:, text == number]
             total = own.sum(axis=1, dtype=np.float64)
@@ -140,14 +267,14 @@ class GroupStates:
             if number in self._padded:
                 self._tokens.setdefault(number, []).append(own)
 
-    def moments(self, layer: int, half: Int64[np.ndarray, " texts"]) -> list[Moments]:
+    def moments(self, layer: int) -> list[Moments]:
         """The moments of each half: of all tokens where they were streamed, else of the sample."""
         if self._streamed:
             return [part.layers[layer] for part in self._streamed]
-        which = half[self.sample.texts()] % HALVES
-        return [Moments.of(self.sample.rows(layer)[which == part]) for part in range(HALVES)]
+        half = self._half[self.sample.texts()]
+        return [Moments.of(self.sample.rows(layer)[half == part]) for part in range(HALVES)]
 
-    def step(self, layer: int, half: Int64[np.ndarray, " texts"]) -> list[LayerStep]:
+    def step(self, layer: int) -> list[LayerStep]:
         """The step into a layer from the one before, by half; nothing where it was not summed."""
         if not self._streaming.crossed:
             return []
@@ -156,13 +283,11 @@ class GroupStates:
                 LayerStep(part.layers[layer - 1], part.layers[layer], part.crossed[layer - 1])
                 for part in self._streamed
             ]
-        which = half[self.sample.texts()] % HALVES
-        before, after = (self.sample.rows(number) for number in (layer - 1, layer))
+        half = self._half[self.sample.texts()]
         steps = []
         for part in range(HALVES):
-            x, y = before[which == part], after[which == part]
-            cross = CrossMoments.of(x, y)
-            steps.append(LayerStep(Moments.of(x), Moments.of(y), cross))
+            x, y = (self.sample.rows(number)[half == part] for number in (layer - 1, layer))
+            steps.append(LayerStep(Moments.of(x), Moments.of(y), CrossMoments.of(x, y)))
         return steps
 
     def distinct(self) -> list[Int64[np.ndarray, " _"]]:
@@ -172,13 +297,11 @@ class GroupStates:
             self._distinct = [distinct_rows(self.sample.rows(layer)) for layer in layers]
         return self._distinct
 
-    def mean_of(self, number: int, layer: int) -> Float32[np.ndarray, " dim"] | None:
+    def mean_of(self, number: int, layer: int) -> Vector | None:
         """The mean vector of a parallel text; None for a text without tokens."""
         if number not in self._totals:
             return None
-        mean: Float32[np.ndarray, " dim"] = self._totals[number][layer] / np.float32(
-            self._counts[number]
-        )
+        mean: Vector = self._totals[number][layer] / np.float32(self._counts[number])
         return mean
 
     def tokens_of(self, number: int, layer: int) -> Float32[np.ndarray, "tokens dim"] | None:
@@ -196,12 +319,7 @@ class CollectedStates:
         half: Of each text, whether its rank among its group's distinct texts is even or odd: equal
             texts are in one half, so that neither is held out from the other.
         block: Of each text, its block among the group's texts, for standard errors.
-        streaming: What was summed over all tokens.
         padded: By group, ids of the parallel texts that are stored whole.
-
-    Raises:
-        StudyError: no texts of the reference, no tokens, states that are not finite or that would
-            not fit into memory.
     """
 
     def __init__(
@@ -232,7 +350,7 @@ class CollectedStates:
         self.by_group: dict[str, GroupStates] = {}
         self.shape = (0, 0)
         self.padded: dict[str, list[str]] = {}
-        self._reference, self._options, self._networks = reference, options, networks
+        self.reference, self.options, self._networks = reference, options, networks
         self.streaming = Streaming(moments=options.method == "gram", halves=HALVES, crossed=True)
         self._group_of = np.array([text.group for text in texts], dtype=np.str_)
         for batch in states:
@@ -244,7 +362,6 @@ class CollectedStates:
             )
 
     def _update(self, batch: TokenStates) -> None:
-        """Add a batch, which may hold texts of several groups."""
         layers, n_tokens, dim = batch.hidden.shape
         if not self.by_group:
             self._begin((layers, dim))
@@ -260,13 +377,13 @@ class CollectedStates:
                     f"hidden state {layer} holds NaN or infinity"
                     f"{f' on texts of {group!r}' if group else ''}: check the model's weights"
                 )
-            self.by_group[group].update(hidden, batch.text[mine], self.half[batch.text[mine]])
+            self.by_group[group].update(hidden, batch.text[mine])
 
     def _begin(self, shape: tuple[int, int]) -> None:
         self.shape = layers, dim = shape
-        compared = self._reference is not None
+        compared = self.reference is not None
         # the samples and the means of parallel texts
-        n_bytes = 4 * dim * self._options.keep * len(self.index)
+        n_bytes = 4 * dim * self.options.keep * len(self.index)
         n_bytes += 4 * dim * sum(map(len, self.index.values())) * compared
 
         def needed() -> int:
@@ -286,41 +403,39 @@ class CollectedStates:
             )
         self.padded = self._choose_padded()
         for group, own in self.index.items():
-            stored_whole = (
-                self.padded.values() if group == self._reference else [self.padded.get(group, [])]
-            )
+            stored_whole, streaming = [self.padded.get(group, [])], self.streaming
+            if group == self.reference:
+                stored_whole = list(self.padded.values())
+                streaming = replace(self.streaming, halves=HALVES)
             self.by_group[group] = GroupStates(
                 group,
                 shape,
-                self._options,
-                streaming=(
-                    replace(self.streaming, halves=HALVES)
-                    if group == self._reference
-                    else self.streaming
-                ),
+                self.options,
+                self.half,
+                streaming=streaming,
                 parallel=frozenset(own[i] for i in self._parallel(group)),
                 padded=frozenset(own[i] for ids in stored_whole for i in ids),
             )
 
     def _parallel(self, group: str) -> list[str]:
         """Ids that the group shares with the reference, or the reference with any group."""
-        if self._reference is None:
+        if self.reference is None:
             return []
-        theirs = self.index[self._reference]
-        if group != self._reference:
+        theirs = self.index[self.reference]
+        if group != self.reference:
             return [i for i in self.index[group] if i in theirs]
         others = {i for name, own in self.index.items() if name != group for i in own}
         return [i for i in theirs if i in others]
 
     def _choose_padded(self) -> dict[str, list[str]]:
         """By group, ids of parallel texts, from one random order of the reference's ids."""
-        if self._reference is None:
+        if self.reference is None:
             return {}
-        ids = list(self.index[self._reference])
-        order = np.random.default_rng(self._options.seed).permutation(len(ids))
+        ids = list(self.index[self.reference])
+        order = np.random.default_rng(self.options.seed).permutation(len(ids))
         shuffled = [ids[i] for i in order]
         return {
-            group: [i for i in shuffled if i in own][: self._options.padded_texts]
+            group: [i for i in shuffled if i in own][: self.options.padded_texts]
             for group, own in self.index.items()
-            if group != self._reference
+            if group != self.reference
         }

@@ -1,22 +1,211 @@
-"""Intrinsic dimension of a cloud of rows, from the distances to its two nearest neighbours.
-
-All three estimators are forms of TwoNN (Facco et al. 2017, doi:10.1038/s41598-017-11873-y):
-μ = r₂/r₁ of a row follows a Pareto law whose exponent is the dimension.
-"""
+"""Intrinsic dimension of a cloud of rows, from the distances to its two nearest neighbours."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import ceil
 from typing import Literal, get_args
 
 import numpy as np
+from scipy.stats import rankdata
+from scipy.stats import t as student
 
 from ...arrays import Float, Float64, Int64
 from ..report_json import JsonRecord
-from .nearest_neighbours import distinct_rows, two_nearest
-from .text_blocks import block_subsets, interval, standard_error
+
+Rows = Float[np.ndarray, "rows dim"]
+Exact = Float64[np.ndarray, "rows dim"]
+Nearest = Float64[np.ndarray, "rows 2"]
+Members = Int64[np.ndarray, " members"]
+Subset = Int64[np.ndarray, " subset"]
+Lengths = Float64[np.ndarray, " rows"]
+TwoOfEach = Float64[np.ndarray, "members 2"]
+
+
+BLOCKS = 10
+
+CONFIDENCE = 0.95
+
+
+def assign_blocks(ids: Sequence[str], seed: int = 0) -> Int64[np.ndarray, " texts"]:
+    """The block, 0…9, of each text of a group.
+
+    Texts are in blocks by the order of a digest of their id: groups with the same ids, as
+    translations have, get the same blocks.
+    """
+    digests = [hashlib.sha256(f"{seed}:{i}".encode("utf-8", "replace")).digest() for i in ids]
+    order = sorted(range(len(ids)), key=digests.__getitem__)
+    blocks = np.empty(len(ids), dtype=np.int64)
+    blocks[order] = np.arange(len(ids)) * BLOCKS // max(1, len(ids))
+    return blocks
+
+
+def block_subsets(blocks: Int64[np.ndarray, " rows"], fewest: int) -> list[Subset]:
+    """The rows of each block, ascending; nothing where a block has fewer rows than `fewest`."""
+    subsets = [np.flatnonzero(blocks == block) for block in range(BLOCKS)]
+    return subsets if min(map(len, subsets)) >= fewest else []
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Of the estimate from all blocks' rows; None for fewer than two blocks."""
+    return float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else None
+
+
+def interval(centre: float, values: Sequence[float]) -> tuple[float, float] | None:
+    """95 % by Student's t around an estimate; None for fewer than two blocks."""
+    error = standard_error(values)
+    if error is None:
+        return None
+    reach = float(student.ppf(0.5 + CONFIDENCE / 2, len(values) - 1)) * error
+    return centre - reach, centre + reach
+
+
+def resampled(
+    centre: Float64[np.ndarray, " layers"],
+    values: Float64[np.ndarray, "layers blocks"],
+    resamples: int,
+    seed: int,
+) -> Float64[np.ndarray, "resamples layers"]:
+    """What fresh texts might give, layers moving together as they do between the blocks.
+
+    Multiplier bootstrap: the estimate plus Σ_b w_b (value_b − mean)/√(B(B − 1)), w standard normal.
+    """
+    n = values.shape[1]
+    weights = np.random.default_rng(seed).standard_normal((resamples, n))
+    apart = values - values.mean(axis=1, keepdims=True)
+    drawn: Float64[np.ndarray, "resamples layers"] = (
+        centre + weights @ apart.T / (n * (n - 1)) ** 0.5
+    )
+    return drawn
+
+
+BLOCK_BYTES = 16 * 2**20
+"""Memory of a block of distances. Ranking them takes about three times as much again."""
+
+ROUNDING = 8.0
+"""Rows nearer than this many roundings of their mean length count as equal. The same prefix in
+two batches of a causal model differs by one to four roundings in float32."""
+
+PROJECTION_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+
+CANDIDATES = 5
+"""Neighbours by ‖x‖² + ‖y‖² − 2x·y whose distance is then taken without cancellation."""
+
+PRODUCT_ROUNDING = 8 * float(np.finfo(np.float32).eps)
+"""Of a sum of products in float32, for each root of the number of terms and each length."""
+
+TINY = float(np.finfo(np.float64).tiny)
+
+
+def distinct_rows(rows: Rows) -> Int64[np.ndarray, " distinct"]:
+    """Indices of rows none of which repeats another up to rounding, ascending.
+
+    Rows that are this near have projections that are as near onto any direction, so that only
+    neighbours along one seeded direction are compared.
+    """
+    if not len(rows):
+        return np.empty(0, dtype=np.int64)
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    tolerance = ROUNDING * float(np.finfo(rows.dtype).eps * lengths.mean())
+    direction = np.random.default_rng(0).standard_normal(rows.shape[1])
+    along = rows @ (direction / np.linalg.norm(direction))
+    order = np.argsort(along, kind="stable")
+    apart = tolerance + PROJECTION_ROUNDING * float(lengths.max())
+    breaks = np.flatnonzero(np.diff(along[order]) > apart) + 1
+    runs = np.split(order, breaks)
+    distinct = [
+        row
+        for run in runs
+        for row in (run.tolist() if len(run) == 1 else _leaders(rows, np.sort(run), tolerance))
+    ]
+    return np.sort(np.array(distinct, dtype=np.int64))
+
+
+def two_nearest(
+    rows: Exact, subsets: Sequence[Int64[np.ndarray, " _"]]
+) -> list[Float64[np.ndarray, "_ 2"]]:
+    """(r₁, r₂) of every row of each subset within that subset, exact, in the subset's order.
+
+    Subsets are ascending indices. Products of all rows are taken once, in blocks, in float32;
+    they only choose candidates, and for a row whose candidates are not certain they are taken
+    again in float64.
+    """
+    if any(len(subset) < 3 for subset in subsets):
+        raise ValueError("two nearest neighbours need three rows or more")
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    # the square of a length in float32 neither overflows nor vanishes
+    single = (rows / max(float(lengths.max(initial=0.0)), TINY)).astype(np.float32)
+    squares = np.einsum("ij,ij->i", single, single)
+    distances = [np.empty((len(subset), 2)) for subset in subsets]
+    height = max(1, BLOCK_BYTES // (8 * max(len(rows), CANDIDATES * rows.shape[1])))
+    for start in range(0, len(rows), height):
+        block = single[start : start + height]
+        gaps = block @ single.T  # (block, rows)
+        gaps *= -2.0
+        gaps += squares  # ‖x − y‖² less ‖x‖², in units of the longest row
+        gaps[np.arange(len(block)), np.arange(start, start + len(block))] = np.inf
+        for subset, nearest in zip(subsets, distances, strict=True):
+            low, high = np.searchsorted(subset, [start, start + len(block)])
+            members = subset[low:high]
+            if len(members):
+                own = gaps if len(members) == len(block) else gaps[members - start]
+                nearest[low:high] = _nearest_of(rows, members, subset, own, lengths)
+    return distances
+
+
+def _nearest_of(
+    rows: Exact,
+    members: Members,
+    subset: Subset,
+    gaps: Float[np.ndarray, "members rows"],
+    lengths: Lengths,
+) -> TwoOfEach:
+    among = gaps if len(subset) == gaps.shape[1] else gaps[:, subset]
+    few = _lowest(among, len(subset) - 1)
+    two = _exact(rows, members, subset[few])
+    if len(subset) - 1 > CANDIDATES:
+        longest = max(float(lengths.max()), TINY)
+        furthest = np.take_along_axis(among, few, axis=1).max(axis=1).astype(np.float64)
+        squares = (lengths[members] / longest) ** 2
+        rounding = PRODUCT_ROUNDING * rows.shape[1] ** 0.5 * (squares**0.5 + squares)
+        unsure = np.flatnonzero(furthest + squares - rounding < (two[:, 1] / longest) ** 2)
+        if len(unsure):
+            two[unsure] = _in_double(rows, members[unsure], subset, lengths)
+    return two
+
+
+def _in_double(rows: Exact, members: Members, subset: Subset, lengths: Lengths) -> TwoOfEach:
+    """The same with candidates by products in float64, which are not checked."""
+    gaps = lengths[subset] ** 2 - 2.0 * (rows[members] @ rows[subset].T)
+    gaps[np.arange(len(members)), np.searchsorted(subset, members)] = np.inf
+    return _exact(rows, members, subset[_lowest(gaps, len(subset) - 1)])
+
+
+def _lowest(gaps: np.ndarray, n_others: int) -> np.ndarray:
+    n = min(CANDIDATES, n_others)
+    return np.argpartition(gaps, n - 1, axis=1)[:, :n]
+
+
+def _exact(rows: Exact, members: Members, among: Int64[np.ndarray, "members few"]) -> TwoOfEach:
+    """The two smallest distances of each member to its few, without cancellation."""
+    apart = rows[among] - rows[members][:, None, :]  # (members, few, dim)
+    squares: Float64[np.ndarray, "members few"] = np.einsum("ijk,ijk->ij", apart, apart)
+    two: TwoOfEach = np.sqrt(np.sort(squares, axis=1)[:, :2])
+    return two
+
+
+def _leaders(rows: Rows, run: Int64[np.ndarray, " run"], tolerance: float) -> list[int]:
+    """Of a run, the rows that are not within the tolerance of an earlier one taken."""
+    taken: list[int] = []
+    for row in run.tolist():
+        apart = rows[taken].astype(np.float64) - rows[row]
+        if not taken or np.sqrt(np.einsum("ij,ij->i", apart, apart).min()) > tolerance:
+            taken.append(row)
+    return taken
+
 
 Estimator = Literal["facco", "mle", "low-fifth"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -78,7 +267,7 @@ class IntrinsicDimension(JsonRecord):
 
 
 def intrinsic_dimension(
-    rows: Float[np.ndarray, "rows dim"],
+    rows: Rows,
     *,
     estimators: Sequence[Estimator] = ESTIMATORS,
     blocks: Int64[np.ndarray, " rows"] | None = None,
@@ -115,16 +304,17 @@ def intrinsic_dimension(
         )
 
     def answer(estimator: Estimator) -> IntrinsicDimension:
-        value, why = (None if reason else estimate(whole, estimator)), reason
+        value = None if reason else estimate(whole, estimator)
+        needed = None
+        why = reason or TIED
+        if value is not None:
+            needed, why = rows_needed(value, estimator), ""
+            if wanted < needed:
+                more = f"over {MOST_NEEDED}" if needed == MOST_NEEDED else str(needed)
+                why = f"too few: {wanted} rows; an estimate of {value:.1f} needs {more}"
         by_block = [estimate(part, estimator) for part in parts]
         values = tuple(number for number in by_block if number is not None)
         values = values if len(values) == len(by_block) else ()
-        needed = None if value is None else rows_needed(value, estimator)
-        if not why and value is None:
-            why = TIED
-        if value is not None and needed is not None and wanted < needed:
-            more = f"over {MOST_NEEDED}" if needed == MOST_NEEDED else str(needed)
-            why = f"too few: {wanted} rows; an estimate of {value:.1f} needs {more}"
         bounds = None if why or value is None else interval(value, values)
         return IntrinsicDimension(
             estimator=estimator,
@@ -156,15 +346,13 @@ def rows_needed(dimension: float, estimator: Estimator) -> int:
     return min(MOST_NEEDED, ceil(max(for_spread, for_bias)))
 
 
-def estimate(nearest: Float64[np.ndarray, "rows 2"], estimator: Estimator) -> float | None:
+def estimate(nearest: Nearest, estimator: Estimator) -> float | None:
     """The dimension by the (r₁, r₂) of each row; None where they do not determine it."""
     formulas = {"low-fifth": low_fifth, "facco": facco, "mle": maximum_likelihood}
-    if estimator not in formulas:
-        raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
     return formulas[estimator](nearest)
 
 
-def low_fifth(nearest: Float64[np.ndarray, "rows 2"]) -> float | None:
+def low_fifth(nearest: Nearest) -> float | None:
     """TwoNN by regression through the lowest fifth of μ, as LLM-Microscope computes it.
 
     d = Σ ln μᵢ·(−ln(1 − Fᵢ)) / Σ (ln μᵢ)² with Fᵢ = (m + i)/(m + n), where the m rows without
@@ -181,22 +369,21 @@ def low_fifth(nearest: Float64[np.ndarray, "rows 2"]) -> float | None:
     return _slope(lowest, shares)
 
 
-def facco(nearest: Float64[np.ndarray, "rows 2"]) -> float | None:
+def facco(nearest: Nearest) -> float | None:
     """TwoNN by regression without the highest tenth of μ (Facco et al. 2017)."""
     logs = _log_ratios(nearest)
     n_kept = len(logs) * 9 // 10
     return _slope(logs[:n_kept], np.arange(1, n_kept + 1) / max(1, len(logs)))
 
 
-def maximum_likelihood(nearest: Float64[np.ndarray, "rows 2"]) -> float | None:
+def maximum_likelihood(nearest: Nearest) -> float | None:
     """(N − 1)/Σ ln μ, the unbiased estimate of a Pareto exponent; its s.e. is d/√N."""
     logs = _log_ratios(nearest)
     total = float(logs.sum())
     return (len(logs) - 1) / total if total > 0 and len(logs) > 1 else None
 
 
-def _log_ratios(nearest: Float64[np.ndarray, "rows 2"]) -> Float64[np.ndarray, " positive"]:
-    """ln μ, ascending, of the rows with a neighbour at some distance."""
+def _log_ratios(nearest: Nearest) -> Float64[np.ndarray, " positive"]:
     first, second = nearest[nearest[:, 0] > 0].T
     logs: Float64[np.ndarray, " positive"] = np.log(np.sort(second / first))
     return logs
@@ -208,3 +395,78 @@ def _slope(
     """Of −ln(1 − F) against ln μ, through the origin."""
     below = float(logs @ logs)
     return float(logs @ -np.log1p(-shares)) / below if below > 0 else None
+
+
+FEWEST_LAYERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthTrend(JsonRecord):
+    """Spearman's correlation of depth and dimension, by one estimator.
+
+    Attributes:
+        layers: Layers with a number.
+        low, high: 95 % over fresh texts (`resampled`); None without errors of the dimensions.
+    """
+
+    estimator: Estimator
+    layers: int
+    spearman: float
+    low: float | None
+    high: float | None
+
+    @property
+    def sign(self) -> int | None:
+        """1 or −1 where the interval omits zero, 0 where it holds zero; None without one."""
+        if self.low is None or self.high is None:
+            return None
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+
+def depth_trends(
+    layers: Sequence[Sequence[IntrinsicDimension]], *, resamples: int, seed: int
+) -> tuple[DepthTrend, ...]:
+    """By estimator; nothing for an estimator with numbers for fewer than four layers."""
+    found = []
+    for answers in zip(*layers, strict=True):
+        known = [(depth, a) for depth, a in enumerate(answers) if a.dimension is not None]
+        if len(known) < FEWEST_LAYERS:
+            continue
+        depths = np.array([depth for depth, _ in known], dtype=np.float64)
+        values = np.array([a.dimension for _, a in known], dtype=np.float64)
+        low = high = None
+        if all(a.blocks for _, a in known):
+            blocks = np.array([a.blocks for _, a in known], dtype=np.float64)
+            drawn = _spearman(depths, resampled(values, blocks, resamples, seed))
+            tail = (1 - CONFIDENCE) / 2
+            low, high = map(float, np.quantile(drawn, (tail, 1 - tail)))
+        found.append(
+            DepthTrend(
+                estimator=answers[0].estimator,
+                layers=len(known),
+                spearman=float(_spearman(depths, values[None])[0]),
+                low=low,
+                high=high,
+            )
+        )
+    return tuple(found)
+
+
+def trends_disagree(trends: Sequence[DepthTrend]) -> bool:
+    """Whether the interval of one estimator has a sign that the interval of another has not."""
+    known = [trend for trend in trends if trend.sign is not None]
+    return any(a.sign != b.sign for a, b in combinations(known, 2))
+
+
+def _spearman(
+    depths: Float64[np.ndarray, " layers"], values: Float64[np.ndarray, "draws layers"]
+) -> Float64[np.ndarray, " draws"]:
+    """Of every row with depth; 0 for a row of equal values."""
+    ranks = rankdata(values, axis=1)
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    own = rankdata(depths) - (len(depths) + 1) / 2
+    lengths = np.sqrt((ranks**2).sum(axis=1) * (own**2).sum())
+    answer: Float64[np.ndarray, " draws"] = np.divide(
+        ranks @ own, lengths, out=np.zeros(len(ranks)), where=lengths > 0
+    )
+    return answer

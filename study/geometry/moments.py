@@ -1,121 +1,53 @@
-"""Means and covariances of rows that come in batches, and the main axes of a covariance."""
+"""Moments of rows that come in batches; anisotropy, linearity and divergence by them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
-from scipy.linalg import eigh
-from scipy.sparse.linalg import eigsh
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.special import log_softmax
 
-from ...arrays import Float, Float64
+from ...arrays import Float, Float64, Int64
+from ..report_json import JsonRecord
+
+Rows = Float[np.ndarray, "rows dim"]
+Matrix = Float[np.ndarray, "rows cols"]
+Vector = Float64[np.ndarray, " dim"]
+Square = Float64[np.ndarray, "dim dim"]
+OfRows = Float64[np.ndarray, " rows"]
+
 
 LARGE_SIDE = 1024
 """Above this side Lanczos takes a fifth of the time of a tridiagonalisation."""
 
+SPREAD_ROUNDING = 1e-24
+"""Share of the squares that rounding may leave of equal rows less their mean."""
 
-class Moments:
-    """Count, mean and scatter Σ(x − x̄)(x − x̄)ᵀ of rows seen so far, in float64.
+
+class _Scatter:
+    """Count, means and scatter Σ(x − x̄)(y − ȳ)ᵀ of rows seen so far, in float64.
 
     Every batch is centred by its own mean and added by Chan, Golub & LeVeque 1983, eq. 1.5, so
     that a mean far from the origin costs no digits. Peak: two dim² matrices.
     """
 
-    __slots__ = ("mean", "n", "scatter")
-
-    def __init__(self, dim: int) -> None:
-        self.n = 0
-        self.mean: Float64[np.ndarray, " dim"] = np.zeros(dim)
-        self.scatter: Float64[np.ndarray, "dim dim"] = np.zeros((dim, dim))
-
-    @classmethod
-    def of(cls, rows: Float[np.ndarray, "rows dim"]) -> Moments:
-        """Of rows in memory."""
-        moments = cls(rows.shape[1])
-        moments.update(rows)
-        return moments
-
-    @property
-    def dim(self) -> int:
-        return len(self.mean)
-
-    def update(self, rows: Float[np.ndarray, "rows dim"]) -> None:
-        """Add a batch of rows."""
-        if len(rows):
-            mean = rows.mean(axis=0, dtype=np.float64)
-            centred = rows - mean
-            self.join(len(rows), mean, centred.T @ centred)
-
-    def covariance(self) -> Float64[np.ndarray, "dim dim"]:
-        """Σ(x − x̄)(x − x̄)ᵀ / n."""
-        covariance: Float64[np.ndarray, "dim dim"] = self.scatter / self.n
-        return covariance
-
-    def about_origin(self) -> Float64[np.ndarray, "dim dim"]:
-        """Σ x xᵀ."""
-        squares: Float64[np.ndarray, "dim dim"] = self.scatter.copy()
-        squares += self.n * np.outer(self.mean, self.mean)
-        return squares
-
-    def join(
-        self, n: int, mean: Float64[np.ndarray, " dim"], scatter: Float64[np.ndarray, "dim dim"]
-    ) -> None:
-        """Add n > 0 rows by their moments."""
-        total = self.n + n
-        step = mean - self.mean
-        self.scatter += scatter
-        if self.n:
-            self.scatter += np.outer(step, step * (self.n * n / total))
-        self.mean = self.mean + step * (n / total)
-        self.n = total
-
-
-def pooled_cross(parts: Sequence[CrossMoments]) -> CrossMoments:
-    """The cross moments of all the parts' rows."""
-    whole = CrossMoments(len(parts[0].mean_x))
-    for part in parts:
-        if part.n:
-            whole.join(part.n, part.mean_x, part.mean_y, part.scatter)
-    return whole
-
-
-def pooled(parts: Sequence[Moments]) -> Moments:
-    """The moments of all the parts' rows."""
-    whole = Moments(parts[0].dim)
-    for part in parts:
-        if part.n:
-            whole.join(part.n, part.mean, part.scatter)
-    return whole
-
-
-class CrossMoments:
-    """Scatter Σ(x − x̄)(y − ȳ)ᵀ of two matrices whose rows belong together, in float64."""
-
     __slots__ = ("mean_x", "mean_y", "n", "scatter")
 
     def __init__(self, dim: int) -> None:
         self.n = 0
-        self.mean_x: Float64[np.ndarray, " dim"] = np.zeros(dim)
-        self.mean_y: Float64[np.ndarray, " dim"] = np.zeros(dim)
-        self.scatter: Float64[np.ndarray, "dim dim"] = np.zeros((dim, dim))
+        self.mean_x: Vector = np.zeros(dim)
+        self.mean_y: Vector = np.zeros(dim)
+        self.scatter: Square = np.zeros((dim, dim))
 
-    @classmethod
-    def of(cls, x: Float[np.ndarray, "rows dim"], y: Float[np.ndarray, "rows dim"]) -> CrossMoments:
-        """Of rows in memory."""
-        moments = cls(x.shape[1])
-        if len(x):
-            means = [rows.mean(axis=0, dtype=np.float64) for rows in (x, y)]
-            moments.join(len(x), means[0], means[1], (x - means[0]).T @ (y - means[1]))
-        return moments
+    @property
+    def dim(self) -> int:
+        return len(self.mean_x)
 
-    def join(
-        self,
-        n: int,
-        mean_x: Float64[np.ndarray, " dim"],
-        mean_y: Float64[np.ndarray, " dim"],
-        scatter: Float64[np.ndarray, "dim dim"],
-    ) -> None:
-        """Add n > 0 rows by their moments."""
+    def join(self, n: int, mean_x: Vector, mean_y: Vector, scatter: Square) -> None:
         total = self.n + n
         step_x, step_y = mean_x - self.mean_x, mean_y - self.mean_y
         self.scatter += scatter
@@ -124,6 +56,71 @@ class CrossMoments:
         self.mean_x = self.mean_x + step_x * (n / total)
         self.mean_y = self.mean_y + step_y * (n / total)
         self.n = total
+
+
+Kind = TypeVar("Kind", bound=_Scatter)
+
+
+def pooled(parts: Sequence[Kind]) -> Kind:
+    whole = type(parts[0])(parts[0].dim)
+    for part in parts:
+        if part.n:
+            whole.join(part.n, part.mean_x, part.mean_y, part.scatter)
+    return whole
+
+
+class Moments(_Scatter):
+    """Count, mean and scatter Σ(x − x̄)(x − x̄)ᵀ of rows."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, rows: Rows) -> Moments:
+        moments = cls(rows.shape[1])
+        moments.update(rows)
+        return moments
+
+    @property
+    def mean(self) -> Vector:
+        return self.mean_x
+
+    @property
+    def varies(self) -> bool:
+        """Whether more than rounding is left of the rows less their mean."""
+        about_mean = float(np.trace(self.scatter))
+        about_origin = about_mean + self.n * float(self.mean @ self.mean)
+        return self.n > 1 and about_mean > SPREAD_ROUNDING * about_origin
+
+    def update(self, rows: Rows) -> None:
+        if len(rows):
+            mean = rows.mean(axis=0, dtype=np.float64)
+            centred = rows - mean
+            self.join(len(rows), mean, mean, centred.T @ centred)
+
+    def covariance(self) -> Square:
+        """Σ(x − x̄)(x − x̄)ᵀ / n."""
+        covariance: Square = self.scatter / self.n
+        return covariance
+
+    def about_origin(self) -> Square:
+        """Σ x xᵀ."""
+        squares: Square = self.scatter.copy()
+        squares += self.n * np.outer(self.mean, self.mean)
+        return squares
+
+
+class CrossMoments(_Scatter):
+    """Means and scatter Σ(x − x̄)(y − ȳ)ᵀ of two matrices whose rows belong together."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, x: Rows, y: Rows) -> CrossMoments:
+        moments = cls(x.shape[1])
+        if len(x):
+            means = [rows.mean(axis=0, dtype=np.float64) for rows in (x, y)]
+            moments.join(len(x), means[0], means[1], (x - means[0]).T @ (y - means[1]))
+        return moments
 
 
 class StreamMoments:
@@ -140,19 +137,17 @@ class StreamMoments:
         self.crossed = [CrossMoments(dim) for _ in range(layers - 1)] if crossed else []
 
     def update(self, hidden: Float[np.ndarray, "layers rows dim"]) -> None:
-        """Add a batch of rows of all layers."""
         n = hidden.shape[1]
         if not n:
             return
         before: Float64[np.ndarray, "rows dim"] = np.empty((0, 0))
-        before_mean: Float64[np.ndarray, " dim"] = np.empty(0)
+        before_mean: Vector = np.empty(0)
         for layer, rows in enumerate(hidden):
             mean = rows.mean(axis=0, dtype=np.float64)
             centred = rows - mean
-            self.layers[layer].join(n, mean, centred.T @ centred)
+            self.layers[layer].join(n, mean, mean, centred.T @ centred)
             if layer and self.crossed:
-                cross = self.crossed[layer - 1]
-                cross.join(n, before_mean, mean, before.T @ centred)
+                self.crossed[layer - 1].join(n, before_mean, mean, before.T @ centred)
             before, before_mean = centred, mean
 
 
@@ -164,11 +159,10 @@ class RowSums:
     def __init__(self, dim: int) -> None:
         self.n = 0
         self.n_nonzero = 0
-        self.units: Float64[np.ndarray, " dim"] = np.zeros(dim)
+        self.units: Vector = np.zeros(dim)
         self.squares = 0.0
 
-    def update(self, rows: Float[np.ndarray, "rows dim"]) -> None:
-        """Add a batch of rows."""
+    def update(self, rows: Rows) -> None:
         exact = rows.astype(np.float64)
         squares = np.einsum("ij,ij->i", exact, exact)
         nonzero = squares > 0
@@ -190,7 +184,7 @@ class RowSums:
 
 
 def top_eigenpairs(
-    matrix: Float64[np.ndarray, "dim dim"], k: int
+    matrix: Square, k: int
 ) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, "dim k"]]:
     """The k largest eigenvalues of a symmetric matrix, ascending, and their vectors."""
     side = len(matrix)
@@ -201,3 +195,555 @@ def top_eigenpairs(
         values, vectors = eigh(matrix, subset_by_index=(side - k, side - 1))
     order = np.argsort(values)
     return values[order], vectors[:, order]
+
+
+Method = Literal["gram", "lanczos", "power"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+LANCZOS_TOLERANCE = 1e-4
+"""Tolerance of the residual; the error of the value is proportional to its square."""
+
+EXACT_SIDE = 64
+"""Matrices of up to this side are solved directly, as Lanczos would not be faster."""
+
+POWER_TOLERANCE = 1e-6
+POWER_STARTS = 2
+FEWEST_ITERATIONS, MOST_ITERATIONS = 10, 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerReport(JsonRecord):
+    """The value of the power method, and whether it converged.
+
+    Attributes:
+        value: σ₁², never too large: the largest value over the starts.
+        iterations: Of the start that gave the value.
+        residual: ‖XᵀXv − λv‖/λ.
+        converged: The value did not change in three iterations and the residual is small. The
+            value may still be some per cent below the largest where σ₁ and σ₂ are close.
+    """
+
+    value: float
+    iterations: int
+    residual: float
+    converged: bool
+    starts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anisotropy(JsonRecord):
+    """σ₁²/Σσᵢ² of a cloud of tokens, the share of its squares on its main direction; None for
+    fewer than two rows, or equal ones.
+
+    Attributes:
+        method: The largest σ² comes from the Gram matrix (exact, streamed), from Lanczos on a
+            matrix in memory, or from the power method, which may converge to a smaller σ².
+        rows: Rows that `centred` and `uncentred` are computed from.
+        centred: σ₁²/Σσᵢ² of the column-centred matrix, 0…1.
+        uncentred: The same of the matrix as it is; at least n‖x̄‖²/Σ‖x‖².
+        mean_cosine: Mean over all pairs of different rows, −1…1, without zero rows.
+        cosine_rows: Rows that `mean_cosine` is computed from.
+    """
+
+    method: Method
+    rows: int
+    centred: float | None
+    uncentred: float | None
+    mean_cosine: float | None
+    cosine_rows: int
+    centred_power: PowerReport | None = None
+    uncentred_power: PowerReport | None = None
+
+
+def anisotropy(rows: Rows, *, method: Method = "gram", seed: int = 0) -> Anisotropy:
+    """The anisotropy of rows in memory.
+
+    Peak: a centred copy; with `gram` a copy in float64 and two dim² matrices.
+    """
+    sums = RowSums(rows.shape[1])
+    sums.update(rows)
+    if method == "gram":
+        return streamed_anisotropy(Moments.of(rows), sums)
+    return sampled_anisotropy(rows, sums, method=method, seed=seed)
+
+
+def streamed_anisotropy(moments: Moments, sums: RowSums) -> Anisotropy:
+    """The anisotropy of rows that were only summed. Peak: two dim² matrices."""
+    return Anisotropy(
+        method="gram",
+        rows=moments.n,
+        centred=_share_of_gram(moments.scatter) if moments.varies else None,
+        uncentred=_share_of_gram(moments.about_origin()) if moments.n > 1 else None,
+        mean_cosine=sums.mean_cosine,
+        cosine_rows=sums.n_nonzero,
+    )
+
+
+def sampled_anisotropy(rows: Rows, sums: RowSums, *, method: Method, seed: int = 0) -> Anisotropy:
+    """The anisotropy of rows in memory; the mean cosine is of `sums`, which may have more rows."""
+    if method not in ("lanczos", "power"):
+        raise ValueError(f"method must be lanczos or power for rows in memory, got {method!r}")
+    centred, centred_power = _share(centre(rows), method, seed)
+    uncentred, uncentred_power = _share(rows, method, seed) if len(rows) > 1 else (None, None)
+    return Anisotropy(
+        method=method,
+        rows=len(rows),
+        centred=centred,
+        uncentred=uncentred,
+        mean_cosine=sums.mean_cosine,
+        cosine_rows=sums.n_nonzero,
+        centred_power=centred_power,
+        uncentred_power=uncentred_power,
+    )
+
+
+def centre(rows: Rows) -> Rows:
+    """The rows less their mean, taken in float64; zeros where only rounding is left."""
+    if not len(rows):
+        return rows
+    mean = rows.mean(axis=0, dtype=np.float64)
+    centred: Rows = (rows - mean).astype(rows.dtype)
+    if sum_of_squares(centred) <= SPREAD_ROUNDING * sum_of_squares(rows):
+        centred[:] = 0
+    return centred
+
+
+def lanczos(matrix: Matrix, *, tol: float = LANCZOS_TOLERANCE, seed: int = 0) -> float:
+    """σ₁² of a matrix by ARPACK's implicitly restarted Lanczos on its smaller side.
+
+    Measured (benchmarks/anisotropy.py): relative error ≤ 1e-7 in float32, with or without a gap
+    between σ₁ and σ₂. The Rayleigh quotient at the end is taken in float64 sums.
+    """
+    thin = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T  # (side, other)
+    side = thin.shape[0]
+    if side <= EXACT_SIDE:
+        exact = thin.astype(np.float64)
+        return float(top_eigenpairs(exact @ exact.T, 1)[0][0])
+    start = np.random.default_rng(seed).standard_normal((side,)).astype(thin.dtype)
+    if not (thin.T @ start).any():
+        return 0.0
+    operator = LinearOperator(
+        (side, side), matvec=lambda z: thin @ (thin.T @ z.ravel()), dtype=thin.dtype
+    )
+    _, vectors = eigsh(operator, k=1, which="LA", tol=tol, v0=start)
+    image = (thin.T @ vectors[:, 0]).astype(np.float64)
+    return float(image @ image) / float(np.sum(vectors.astype(np.float64) ** 2))
+
+
+def power_method(
+    matrix: Matrix, *, tol: float = POWER_TOLERANCE, starts: int = POWER_STARTS, seed: int = 0
+) -> PowerReport:
+    """σ₁² of a matrix by iterating v ← XᵀXv, the largest over seeded starts."""
+    rng = np.random.default_rng(seed)
+    vectors = (rng.standard_normal((matrix.shape[1],)) for _ in range(starts))
+    reports = (_power_from(matrix, vector, tol, starts) for vector in vectors)
+    return max(reports, key=lambda report: report.value)
+
+
+def sum_of_squares(matrix: Matrix) -> float:
+    """Σ xᵢⱼ² in float64, without a float64 copy."""
+    parts = np.array_split(matrix, max(1, len(matrix) // 256))
+    return float(sum(np.einsum("ij,ij->", part, part, dtype=np.float64) for part in parts))
+
+
+def _share(matrix: Matrix, method: Method, seed: int) -> tuple[float | None, PowerReport | None]:
+    total = sum_of_squares(matrix)
+    if total == 0.0:
+        return None, None
+    if method == "lanczos":
+        return lanczos(matrix, seed=seed) / total, None
+    report = power_method(matrix, seed=seed)
+    return report.value / total, report
+
+
+def _power_from(
+    matrix: Matrix, start: Float64[np.ndarray, " cols"], tol: float, n: int
+) -> PowerReport:
+    """The power method from one start.
+
+    It stops after 10 iterations or more, when the value changed by at most `tol` in three
+    iterations in a row and the residual is at most √tol.
+    """
+    vector = (start / np.linalg.norm(start)).astype(matrix.dtype)
+    value, residual, still, converged = 0.0, np.inf, 0, False
+    for iteration in range(1, MOST_ITERATIONS + 1):
+        before = value
+        image = matrix @ vector
+        value = float(np.dot(image, image))
+        if value == 0.0:
+            residual, converged = 0.0, True
+            break
+        back = matrix.T @ image
+        residual = float(np.linalg.norm(back - value * vector)) / value
+        still = still + 1 if abs(value - before) <= tol * value else 0
+        converged = iteration >= FEWEST_ITERATIONS and still >= 3 and residual <= tol**0.5
+        if converged:
+            break
+        vector = back / np.linalg.norm(back)
+    return PowerReport(
+        value=value, iterations=iteration, residual=residual, converged=converged, starts=n
+    )
+
+
+def _share_of_gram(gram: Square) -> float | None:
+    total = float(np.trace(gram))
+    return float(top_eigenpairs(gram, 1)[0][0]) / total if total > 0 else None
+
+
+TextInfluence = Mapping[str, Mapping[str, float]]
+"""By measure: the contribution of each text, by its id. They sum to 0."""
+
+
+def text_influence(
+    rows: Rows, text: Int64[np.ndarray, " rows"], ids: Mapping[str, int]
+) -> TextInfluence:
+    """What each text contributes to the anisotropy and mean cosine of a cloud, for intervals; by
+    the rows sampled from it, nothing for fewer than two.
+
+    The infinitesimal jackknife (Efron 1982, ch. 6) with whole texts: T times the first-order change
+    of a statistic by a text's rows. The mean of these values over fresh texts varies as the
+    statistic itself does, so that a bootstrap over texts gives an interval for it.
+    """
+    if len(rows) < 2:
+        return {}
+    places = np.searchsorted(np.unique(text), text)
+    by_number = {
+        measure: dict(zip(np.unique(text).tolist(), np.bincount(places, values), strict=True))
+        for measure, values in _row_influence(rows.astype(np.float64)).items()
+    }
+    n = len(ids)
+    return {
+        measure: {i: n * float(values.get(number, 0.0)) for i, number in ids.items()}
+        for measure, values in by_number.items()
+    }
+
+
+def _row_influence(rows: Float64[np.ndarray, "rows dim"]) -> dict[str, OfRows]:
+    moments = Moments.of(rows)
+    clouds = {
+        "centred": (rows - moments.mean, moments.scatter),
+        "uncentred": (rows, moments.about_origin()),
+    }
+    found = {}
+    for name, (points, gram) in clouds.items():
+        squares = np.einsum("ij,ij->i", points, points)
+        total = float(squares.sum())
+        if total > 0:
+            # λ changes by the square of the row's part along its eigenvector
+            values, vectors = top_eigenpairs(gram, 1)
+            along = (points @ vectors[:, 0]) ** 2
+            found[name] = (along - float(values[0]) / total * squares) / total
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    if (lengths > 0).all():
+        units = rows / lengths[:, None]
+        n = len(rows)
+        cosines = (units @ units.sum(axis=0) - 1.0) / (n - 1)
+        found["mean_cosine"] = 2.0 / n * (cosines - cosines.mean())
+    return found
+
+
+MANY_TOKENS = 10
+"""Tokens for each dimension above which the score in the sample is near the held-out one."""
+
+NO_DIRECTION = 1e-9
+"""Share of the largest eigenvalue below which a direction counts as none: rounding of float32
+states leaves 1e-13 or less."""
+
+NEARLY_DEPENDENT = 1e-7
+"""Share of a column's squares, beyond what columns before it give, below which the eigenvalues
+decide which directions there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerLinearity(JsonRecord):
+    """The linearity of the step into one layer, from the layer before.
+
+    Razzhigaev et al. 2024 (arXiv 2405.12250, eq. 1): with X̃ and Ỹ the token matrices of two
+    consecutive layers, column-centred and divided by their Frobenius norm, the score is
+    1 − min_A ‖X̃A − Ỹ‖². It is the share of Y's variance that a linear map of X gives (R²).
+
+    Attributes:
+        tokens: Tokens that the maps are fitted to.
+        stream: Of the output of the layer, 0…1, as published: on the tokens of the fit.
+        contribution: Of the layer's own contribution Y − X, 0…1, on the same tokens. With Â the
+            best map to Y, Â − I is the best to Y − X, and the residuals are the same.
+        held_out_stream, held_out_contribution: The same fitted to half of the texts and scored
+            on the other half, both ways; below 0 where the map is worse than the mean. None
+            where a half has no more tokens than dimensions.
+        optimistic: There are fewer than ten tokens for each dimension: read the held-out scores.
+        reason: Why there is no number; empty where there is one.
+    """
+
+    tokens: int
+    stream: float | None = None
+    contribution: float | None = None
+    held_out_stream: float | None = None
+    held_out_contribution: float | None = None
+    optimistic: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStep:
+    """The moments of a layer's input and output, and between them, of some texts."""
+
+    before: Moments
+    after: Moments
+    cross: CrossMoments
+
+
+def layer_linearity(halves: Sequence[LayerStep]) -> LayerLinearity:
+    """The scores of all tokens, and held-out ones where there are two halves of the texts."""
+    whole = LayerStep(
+        pooled([half.before for half in halves]),
+        pooled([half.after for half in halves]),
+        pooled([half.cross for half in halves]),
+    )
+    n, dim = whole.before.n, whole.before.dim
+    if n <= dim + 1:
+        return LayerLinearity(
+            tokens=n, reason=f"too few: any {n} tokens in {dim} dimensions fit a linear map"
+        )
+    if not (whole.before.varies and whole.after.varies):
+        return LayerLinearity(tokens=n, reason="all tokens are equal")
+    stream, contribution = _scores(_map(whole), whole, whole)
+    outside: list[tuple[float | None, float | None]] = []
+    if len(halves) == 2 and min(half.before.n for half in halves) > dim + 1:
+        for fitted, scored in (halves, (halves[1], halves[0])):
+            if fitted.before.varies and scored.after.varies:
+                outside.append(_scores(_map(fitted), fitted, scored))
+    by_kind = list(zip(*outside, strict=True)) or [(), ()]
+    known = [[score for score in scores if score is not None] for scores in by_kind]
+    held_out = [float(np.mean(scores)) if scores else None for scores in known]
+    return LayerLinearity(
+        tokens=n,
+        stream=stream,
+        contribution=contribution,
+        held_out_stream=held_out[0],
+        held_out_contribution=held_out[1],
+        optimistic=n < MANY_TOKENS * dim,
+    )
+
+
+def _map(step: LayerStep) -> Square:
+    """A with the least ‖XA − Y‖² of the centred rows.
+
+    Columns are scaled to length 1 first, so that one large coordinate costs the others no
+    digits. Of columns that depend on each other, the smallest A: normalised states have one such
+    direction, embeddings of few words many, and held-out words are not to be mapped by rounding.
+    """
+    lengths = np.sqrt(np.diag(step.before.scatter))
+    scale = np.divide(1.0, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
+    scaled = step.before.scatter * scale * scale[:, None]
+    target = step.cross.scatter * scale[:, None]
+    try:
+        factor = cho_factor(scaled)
+        independent = float(np.diag(factor[0]).min()) ** 2 > NEARLY_DEPENDENT
+    except LinAlgError:
+        independent = False
+    if independent:
+        solved = cho_solve(factor, target)
+    else:
+        values, vectors = eigh(scaled, driver="evd")
+        kept = values > NO_DIRECTION * values[-1]
+        inverse = np.divide(1.0, values, out=np.zeros(len(values)), where=kept)
+        solved = (vectors * inverse) @ (vectors.T @ target)
+    answer: Square = solved * scale[:, None]
+    return answer
+
+
+def _scores(fit: Square, fitted: LayerStep, scored: LayerStep) -> tuple[float | None, float | None]:
+    """(of the output, of the contribution), 1 − residual/variance, each on the scored tokens.
+
+    ‖Y − XA‖² = tr Syy − 2 tr(AᵀSxy) + tr(AᵀSxxA), and n times the square of what the means miss.
+    """
+    n = scored.after.n
+    before, after, cross = scored.before.scatter, scored.after.scatter, scored.cross.scatter
+    missed = (scored.after.mean - fitted.after.mean) - (
+        scored.before.mean - fitted.before.mean
+    ) @ fit
+    residual = float(
+        np.trace(after)
+        - 2.0 * np.einsum("ij,ij->", fit, cross)
+        + np.einsum("ij,ij->", fit, before @ fit)
+        + n * float(missed @ missed)
+    )
+    total = float(np.trace(after))
+    own = total - 2.0 * float(np.trace(cross)) + float(np.trace(before))
+    # a layer that adds nothing has no contribution that could be linear
+    moves = own > len(before) * float(np.finfo(np.float32).eps) ** 2 * total
+    return 1.0 - residual / total, 1.0 - residual / own if moves else None
+
+
+Divergent = Literal["softmax-mean", "softmax-padded", "gauss"]
+DIVERGENCES: tuple[Divergent, ...] = get_args(Divergent)
+
+AXES = 16
+SHRINKAGE = 0.1
+
+TOKENS_AN_AXIS = 100
+"""Tokens of each side for every axis; with fewer, noise is most of the divergence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence(JsonRecord):
+    """The divergence of a group from the reference by one estimator, in nats.
+
+    `softmax-mean` and `softmax-padded` read a vector as the softmax of its coordinates, sentence
+    by parallel sentence. For small vectors that is ½Var_j(a_j − b_j), a squared distance, which
+    grows with the square of the scale: vectors are divided by the reference's root mean square
+    coordinate first. `gauss` compares the clouds themselves and needs no parallel text.
+
+    Attributes:
+        to_reference: KL(group ‖ reference).
+        from_reference: KL(reference ‖ group).
+        jeffreys: The sum of both; of `gauss` only.
+        floor: Jeffreys between two halves of the reference's texts; of `gauss` only. The same
+            language at half the tokens differs by this much, so a value near it is no difference.
+        sentences: Parallel sentences that were compared; of the softmax estimators only.
+        scale: Root mean square coordinate of the reference, by which vectors were divided; of
+            the softmax estimators only.
+        tokens: Tokens of the group and of the reference; of `gauss` only.
+        axes: Main axes of the pooled tokens that were compared; of `gauss` only.
+        reason: Why there is no number; empty where there is one.
+    """
+
+    estimator: Divergent
+    to_reference: float | None = None
+    from_reference: float | None = None
+    jeffreys: float | None = None
+    floor: float | None = None
+    sentences: int | None = None
+    scale: float | None = None
+    tokens: tuple[int, int] | None = None
+    axes: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BothWays:
+    """KL(group ‖ reference) and KL(reference ‖ group), sentence by sentence."""
+
+    forward: Float64[np.ndarray, " sentences"]
+    backward: Float64[np.ndarray, " sentences"]
+
+
+def softmax_mean(
+    group: Float[np.ndarray, "sentences dim"],
+    reference: Float[np.ndarray, "sentences dim"],
+    *,
+    scale: float,
+) -> BothWays:
+    """Between the softmaxes of parallel sentences' mean vectors."""
+    if not scale > 0.0:
+        raise ValueError(f"scale must be above 0, got {scale}")
+    ours, theirs = (
+        log_softmax((rows / scale).astype(np.float64), axis=1) for rows in (group, reference)
+    )
+    gap = ours - theirs
+    return BothWays((np.exp(ours) * gap).sum(axis=1), -(np.exp(theirs) * gap).sum(axis=1))
+
+
+def softmax_padded(
+    group: Sequence[Float[np.ndarray, "_ dim"]],
+    reference: Sequence[Float[np.ndarray, "_ dim"]],
+    *,
+    scale: float,
+) -> BothWays:
+    """Between the softmaxes of the tokens at one place of parallel sentences, a mean a sentence.
+
+    The shorter sentence is padded with zero vectors, whose softmax is uniform, so that the
+    estimator measures length as well.
+    """
+    means = np.empty((2, len(group)))
+    for number, pair in enumerate(zip(group, reference, strict=True)):
+        length = max(map(len, pair))
+        ours, theirs = (np.pad(rows, ((0, length - len(rows)), (0, 0))) for rows in pair)
+        both = softmax_mean(ours, theirs, scale=scale)
+        means[:, number] = both.forward.mean(), both.backward.mean()
+    return BothWays(*means)
+
+
+def softmax_divergence(estimator: Divergent, sentences: BothWays, *, scale: float) -> Divergence:
+    """The mean over sentences; a reason in its place where there are none."""
+    n = len(sentences.forward)
+    if not n:
+        reason = "no text shares its id with the reference"
+        return Divergence(estimator=estimator, sentences=0, reason=reason)
+    return Divergence(
+        estimator=estimator,
+        to_reference=float(sentences.forward.mean()),
+        from_reference=float(sentences.backward.mean()),
+        sentences=n,
+        scale=scale,
+    )
+
+
+def gaussian_divergence(
+    group: Moments,
+    reference: Moments,
+    *,
+    floor: float | None = None,
+    axes: int = AXES,
+    shrinkage: float = SHRINKAGE,
+) -> Divergence:
+    """Between Gaussians of the two clouds, in the main axes of both pooled.
+
+    ½[tr(Σ_B⁻¹Σ_A) + δᵀΣ_B⁻¹δ − k + ln|Σ_B|/|Σ_A|] with
+    Σ ← (1 − shrinkage)·Σ + shrinkage·(tr Σ/k)·I.
+    """
+    axes = min(axes, group.dim)
+    tokens = (group.n, reference.n)
+    empty = Divergence(estimator="gauss", tokens=tokens, axes=axes)
+    if min(tokens) < TOKENS_AN_AXIS * axes:
+        few = f"{group.n} and {reference.n} tokens; {axes} axes need {TOKENS_AN_AXIS * axes} a side"
+        return replace(empty, reason=few)
+    both = _gaussian_both_ways(group, reference, axes, shrinkage)
+    if both is None:
+        return replace(empty, reason=f"the tokens fill fewer than {axes} axes")
+    to, back = both
+    return replace(empty, to_reference=to, from_reference=back, jeffreys=to + back, floor=floor)
+
+
+def gaussian_floor(halves: Sequence[Moments], *, axes: int = AXES) -> float | None:
+    """Jeffreys divergence between two halves of one group's texts.
+
+    None where there are no two halves, or too few tokens for a comparison of the whole.
+    """
+    axes = min(axes, halves[0].dim)
+    enough = sum(half.n for half in halves) >= TOKENS_AN_AXIS * axes
+    if len(halves) != 2 or not enough or min(half.n for half in halves) <= axes:
+        return None
+    both = _gaussian_both_ways(halves[0], halves[1], axes)
+    return None if both is None else sum(both)
+
+
+def _gaussian_both_ways(
+    a: Moments, b: Moments, axes: int, shrinkage: float = SHRINKAGE
+) -> tuple[float, float] | None:
+    """KL(a ‖ b), KL(b ‖ a) in the pooled main axes; None where a covariance has no volume."""
+    both = pooled([a, b])
+    values, vectors = top_eigenpairs(both.covariance(), axes)
+    if values[0] <= values[-1] * np.finfo(np.float64).eps * both.dim:
+        return None
+    step = vectors.T @ (a.mean - b.mean)
+    spread_a, spread_b = (vectors.T @ moments.covariance() @ vectors for moments in (a, b))
+    for spread in (spread_a, spread_b):
+        # towards a sphere of the same trace (Ledoit & Wolf 2004), by a fixed share
+        sphere = float(np.trace(spread)) / axes * np.eye(axes)
+        spread[:] = (1 - shrinkage) * spread + shrinkage * sphere
+    if min(np.trace(spread_a), np.trace(spread_b)) <= 0.0:
+        return None
+    return _gaussian(spread_a, spread_b, step), _gaussian(spread_b, spread_a, step)
+
+
+def _gaussian(
+    spread_a: Float64[np.ndarray, "axes axes"],
+    spread_b: Float64[np.ndarray, "axes axes"],
+    step: Float64[np.ndarray, " axes"],
+) -> float:
+    factor = cho_factor(spread_b)
+    trace = float(np.trace(cho_solve(factor, spread_a)))
+    distance = float(step @ cho_solve(factor, step))
+    volumes = float(np.linalg.slogdet(spread_b)[1] - np.linalg.slogdet(spread_a)[1])
+    return 0.5 * (trace + distance - len(step) + volumes)

@@ -1,9 +1,10 @@
 from .layer_classifier import LayerClassifier, fit_classifier, score_classifier
 from .layer_rows import LayerRows, collect_rows
-from .layer_sweeps import ModelPoint
-from .layers_report import LayersReport, layers_study
-from .network_layers import (
+from .layers_report import (
     LayersPlan,
+    LayersReport,
+    ModelPoint,
+    layers_study,
     measure_model,
     studied_model,
     study_network,

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
+from sklearn.tree import DecisionTreeClassifier
 
 from ...arrays import Float32, Float64, Int64
 from ..report_json import JsonRecord
-from .layer_classifier import LayerClassifier, fit_classifier, score_classifier
-from .layer_contributions import contributions
+from .layer_classifier import (
+    LayerClassifier,
+    Score,
+    Scored,
+    contributions,
+    fit_classifier,
+    score_classifier,
+    score_predictions,
+)
 from .layer_norms import row_norms, unit_rows
-from .layer_rows import COLUMNS, LayerRows, Split
-from .layer_scores import Score, score_predictions
-from .layer_tree import LayerTree, score_tree
-from .punctuation import PunctuationTokens
+from .layer_rows import COLUMNS, LayerRows, PunctuationTokens, Split
 
 Change = Callable[[LayerRows], LayerRows]
 
@@ -26,7 +30,7 @@ RANDOM_DRAWS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Control(JsonRecord):
+class Control(Scored):
     """One accuracy of the study.
 
     Attributes:
@@ -40,9 +44,55 @@ class Control(JsonRecord):
     score: Score = field(repr=False)
     retrained: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields, with those of the score beside them."""
-        return JsonRecord.to_json(self) | self.score.to_json()
+
+MAX_DEPTH = 10
+MIN_LEAF_ROWS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTree(JsonRecord):
+    """The size of a decision tree (CART, Gini impurity), and its limits.
+
+    Attributes:
+        max_depth: Questions on the way to a leaf, at most.
+        min_leaf: Training rows of a leaf, at least.
+        dims: Dimensions that it asks about.
+        top_dims: Those that lower the impurity most, counted from 0, largest first.
+    """
+
+    max_depth: int
+    min_leaf: int
+    depth: int
+    leaves: int
+    dims: int
+    top_dims: tuple[int, ...]
+
+
+def tree_control(split: Split, *, seed: int = 0) -> tuple[Control, LayerTree]:
+    """A decision tree in place of the linear classifier, and its size.
+
+    It asks whether one raw coordinate is above a threshold, so that it needs no standardiser.
+    """
+    tree = DecisionTreeClassifier(
+        max_depth=MAX_DEPTH, min_samples_leaf=MIN_LEAF_ROWS, random_state=seed
+    )
+    tree.fit(split.train.vectors, split.train.layer)
+    predicted: Int64[np.ndarray, " rows"] = tree.predict(split.test.vectors).astype(np.int64)
+    score = score_predictions(
+        predicted, split.test, layers=split.train.layers, n_train=len(split.train.layer)
+    )
+    importances = tree.feature_importances_
+    used = np.flatnonzero(importances > 0)
+    top = used[np.argsort(-importances[used], kind="stable")][:10]
+    title = f"decision tree, depth up to {MAX_DEPTH}"
+    return Control("decision-tree", title, score, retrained=True), LayerTree(
+        max_depth=MAX_DEPTH,
+        min_leaf=MIN_LEAF_ROWS,
+        depth=int(tree.get_depth()),
+        leaves=int(tree.get_n_leaves()),
+        dims=len(used),
+        top_dims=tuple(top.tolist()),
+    )
 
 
 def simple_controls(
@@ -66,17 +116,14 @@ def simple_controls(
 
 
 def score_split(split: Split, *, start: LayerClassifier | None = None) -> Score:
-    """The score on the test rows of a classifier of the training rows."""
     return score_classifier(fit_classifier(split.train, start=start), split.test)
 
 
 def score_retrained(split: Split, change: Change, *, start: LayerClassifier | None = None) -> Score:
-    """The score of a classifier that is trained and tested on changed rows."""
     return score_split(Split(change(split.train), change(split.test)), start=start)
 
 
 def unit_norm(rows: LayerRows) -> LayerRows:
-    """The directions of the rows without their lengths."""
     return rows.with_vectors(unit_rows(rows.vectors))
 
 
@@ -132,13 +179,6 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     return score_predictions(
         nearest, split.test, layers=classifier.layers, n_train=classifier.n_train
     )
-
-
-def tree_control(split: Split, *, seed: int = 0) -> tuple[Control, LayerTree]:
-    """A decision tree in place of the linear classifier, and its size."""
-    score, tree = score_tree(split, seed=seed)
-    title = f"decision tree, depth up to {tree.max_depth}"
-    return Control("decision-tree", title, score, retrained=True), tree
 
 
 def punctuation_controls(
@@ -205,7 +245,6 @@ def masked(
 
 
 def without(rows: LayerRows, dims: Int64[np.ndarray, " k"]) -> LayerRows:
-    """The rows without some dimensions."""
     return rows.with_vectors(np.delete(rows.vectors, dims, axis=1))
 
 
@@ -230,13 +269,7 @@ def transfer_controls(here: Split, other: Split, classifier: LayerClassifier) ->
 
 def joined(here: LayerRows, other: LayerRows) -> LayerRows:
     """All rows of both; texts of the other are numbered after these."""
-    if here.dim != other.dim or here.layers != other.layers:
-        raise ValueError(
-            f"rows of {here.dim} dimensions and layers {here.layers} do not join rows of "
-            f"{other.dim} and layers {other.layers}"
-        )
-    shifted = replace(other, text=other.text + int(here.text.max()) + 1)
-    columns = {
-        name: np.concatenate([getattr(here, name), getattr(shifted, name)]) for name in COLUMNS
-    }
+    other = replace(other, text=other.text + int(here.text.max()) + 1)
+    pairs = {name: (getattr(here, name), getattr(other, name)) for name in COLUMNS}
+    columns = {name: np.concatenate(pair) for name, pair in pairs.items()}
     return LayerRows(**columns, n_seen=here.n_seen + other.n_seen)

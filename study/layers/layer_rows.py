@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,55 @@ from ...errors import StudyError
 
 if TYPE_CHECKING:
     from ..network import TokenStates
+
+
+WORD_CATEGORIES = ("L", "M", "N")
+"""Unicode's letters, the marks that some scripts write vowels with, and numbers."""
+
+PART_OF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+"""What a tokenizer of bytes decodes to, where a token is a part of a character."""
+
+
+def is_punctuation(text: str) -> bool:
+    """Whether the text of a token has no letter, digit or mark; a part of a character has one."""
+    return not any(
+        unicodedata.category(character).startswith(WORD_CATEGORIES)
+        or character == PART_OF_A_CHARACTER
+        for character in text
+    )
+
+
+def tokens_where(batch: TokenStates, kept: Bool[np.ndarray, " tokens"]) -> TokenStates:
+    columns = {name: getattr(batch, name)[kept] for name in ("text", "position", "token")}
+    return replace(batch, hidden=batch.hidden[:, kept], **columns)
+
+
+class PunctuationTokens:
+    """Tells the punctuation of a tokenizer by token id; each id is decoded once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.known: dict[int, bool] = {}
+        self.n_seen = 0
+        """Punctuation tokens that `removed` met."""
+
+    def among(self, tokens: Int64[np.ndarray, " tokens"]) -> Bool[np.ndarray, " tokens"]:
+        ids, where = np.unique(tokens, return_inverse=True)
+        for token in ids.tolist():
+            if token not in self.known:
+                self.known[token] = is_punctuation(self.tokenizer.decode([token]))
+        marks: Bool[np.ndarray, " tokens"] = np.array(
+            [self.known[token] for token in ids.tolist()], dtype=bool
+        )[where]
+        return marks
+
+    def removed(self, states: Iterable[TokenStates]) -> Iterator[TokenStates]:
+        """The states without those of punctuation; `n_seen` counts what is left out."""
+        for batch in states:
+            words = ~self.among(batch.token)
+            self.n_seen += int((~words).sum())
+            if words.any():
+                yield tokens_where(batch, words)
 
 
 MOST_TOKENS = 1_000
@@ -37,10 +87,9 @@ class LayerRows:
     """All tokens in the first layer, then all tokens in the next.
 
     Attributes:
-        layer: The layer of each row; 0 is the embedding output.
+        layer: 0 is the embedding output.
         text: Index of the text that holds the row's token.
-        position: Position of the token in its text, from 0.
-        token: Id of the token.
+        position: Of the token in its text, from 0.
         n_seen: Tokens that the sample was drawn from.
     """
 
@@ -73,16 +122,13 @@ class LayerRows:
         return len(self.vectors) // max(1, len(self.layers))
 
     def only(self, keep: Bool[np.ndarray, " rows"]) -> LayerRows:
-        """The rows where `keep` is true, in the same order."""
         return replace(self, **{name: getattr(self, name)[keep] for name in COLUMNS})
 
     def layer_means(self) -> Float64[np.ndarray, "layers dim"]:
-        """The mean vector of each layer."""
         groups = (self.vectors[self.layer == layer] for layer in self.layers)
         return np.stack([group.mean(axis=0, dtype=np.float64) for group in groups])
 
     def with_vectors(self, vectors: Float32[np.ndarray, "rows features"]) -> LayerRows:
-        """The same tokens and layers with other vectors."""
         return replace(self, vectors=vectors)
 
 
@@ -159,11 +205,7 @@ class RowSample:
         self.n_seen = 0
 
     def add(self, batch: TokenStates) -> None:
-        """Replace the tokens with larger keys by tokens of the batch.
-
-        Raises:
-            StudyError: one layer only, or values that are not finite.
-        """
+        """Replace the tokens with larger keys by tokens of the batch."""
         hidden = batch.hidden[self.first_layer :]
         where = np.stack([batch.text, batch.position, batch.token])
         n_layers, n_tokens, dim = hidden.shape
@@ -192,11 +234,7 @@ class RowSample:
         self.n_seen += n_tokens
 
     def rows(self) -> LayerRows:
-        """The sample in the order in which its tokens came.
-
-        Raises:
-            StudyError: too few texts or tokens.
-        """
+        """The sample in the order in which its tokens came."""
         if self.hidden is None or self.n_seen < FEWEST_TOKENS:
             raise StudyError(
                 f"layers: {self.n_seen} tokens, at least {FEWEST_TOKENS} are needed; "

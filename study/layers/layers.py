@@ -131,13 +131,13 @@ class Layers(TextStudy):
             sweep_texts=self.sweep_texts,
         )
         report = replace(report, context_sweep=swept)
-        failed: dict[str, list[dict[str, str]]] = {}
+        also: dict[str, list[dict[str, str]]] = {}
         if self.also:
-            points, failed["failed"] = try_each(
+            points, also["failed"] = try_each(
                 compared, lambda other: measure_model(other.load(device), texts.entries, plan)
             )
             report = replace(report, models=(studied_model(network, report), *points))
-        document = {"model": network.name} | report.to_json() | text_notes | failed
+        document = {"model": network.name} | report.to_json() | text_notes | also
         settings = self.settings(
             texts=texts.digest,
             transfer=others.digest if others else None,
@@ -163,7 +163,6 @@ class LayersTable(StudyTable):
         return draw_layers(self._report, width, model=self._document["model"])
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """Accuracies of the layer classifier and of every control; dimensions, norms, sweeps."""
         document = self._document
         removed, tree = document["n_punctuation_removed"], document["tree"]
         notes = [
@@ -198,7 +197,6 @@ class LayersTable(StudyTable):
 
 
 def _contributions(document: Document) -> Section:
-    """By layer, how many dimensions hold half and nine tenths of the weights, and the largest."""
     held = document["contributions"]
     rows = []
     for place, layer in enumerate(held["layers"]):
@@ -220,7 +218,6 @@ def _contributions(document: Document) -> Section:
 
 
 def _growth(growth: Document) -> str:
-    """Whether norms grow or shrink with depth, in words."""
     low, high = growth["rate_interval"]
     numbers = f"×{growth['rate']:.3f} a layer (95 % interval {low:.3f} to {high:.3f})"
     fit = f"R² {growth['r2']:.2f}"
@@ -231,7 +228,6 @@ def _growth(growth: Document) -> str:
 
 
 def _sweep(sweep: Document) -> Section:
-    """Accuracies by context length or number of texts."""
     reaching = sweep["n_examined"] is not None
     texts = (f"reach it, of {sweep['n_examined']}", "texts used") if reaching else ()
     return Section(
@@ -262,7 +258,6 @@ def _difference(point: Document) -> str:
 
 
 def _models(models: Sequence[Document]) -> Section:
-    """Accuracies by model size."""
     return Section(
         columns=(
             *("model", "parameters", "depth", "width", "chance"),
@@ -290,7 +285,6 @@ def _error(value: float | None) -> str:
 
 
 def _short(name: str) -> str:
-    """An id, or the last part of a path."""
     return name.rstrip("/").rsplit("/", 1)[-1] if name.startswith(("/", ".", "~")) else name
 
 

@@ -1,26 +1,173 @@
-"""The logit lens as a report: what each layer predicts, and from which layer it is decided."""
+"""The logit lens: what each layer predicts, and from which layer it is decided."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from ...arrays import Float, Float64, Int64
+from ...arrays import Float, Float32, Float64, Int64
+from ...errors import StudyError
+from ..network.hidden_states import Batch, encoded, stream_layers
 from ..report_json import JsonRecord
 from ..texts import Text
-from .layer_predictions import (
-    LayerPredictions,
-    decided_from,
-    layer_predictions,
-    predicted_characters,
-)
 
 if TYPE_CHECKING:
     from ..network.causal_model import CausalModel
     from ..network.hidden_states import Batch
+
+OfTokens = Int64[np.ndarray, " tokens"]
+OfTexts = Float64[np.ndarray, " texts"]
+
+
+LOGITS_AT_ONCE = 1 << 24
+"""Numbers of a matrix of logits; three such matrices are in memory."""
+
+BITS = 1 / float(np.log(2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPredictions:
+    """What each layer predicts for every token that counts; the last layer is the model's own.
+
+    Attributes:
+        top: The token with the largest logit.
+        surprisal: −log₂ of the probability of the token that follows, in bits.
+        kl: KL(last layer ‖ layer) of the distributions, in bits.
+    """
+
+    text: OfTokens = field(repr=False)
+    top: Int64[np.ndarray, "layers tokens"] = field(repr=False)
+    surprisal: Float32[np.ndarray, "layers tokens"] = field(repr=False)
+    kl: Float32[np.ndarray, "layers tokens"] = field(repr=False)
+
+
+def layer_predictions(
+    model: CausalModel,
+    texts: Sequence[Text],
+    *,
+    batch_size: int,
+    max_tokens: int,
+    watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
+) -> LayerPredictions:
+    """The predictions of all tokens but each text's first; special tokens are not predicted.
+
+    The logit lens (nostalgebraist 2020): the final norm and the head, applied to each layer's
+    residual stream. The last layer's predictions are the model's own.
+
+    Peak: every layer of one batch, three matrices of logits of 64 MiB or of one token, and 16
+    bytes for each token and layer.
+    """
+    parts: list[LayerPredictions] = []
+    # the first token of a text is what the second is predicted from
+    batches = encoded(model.network, texts, batch_size=batch_size, max_tokens=max_tokens,
+                      keep_first=True)  # fmt: skip
+    with torch.inference_mode():
+        for batch in watched(batches):
+            layers = stream_layers(model.network, batch)
+            if not parts:
+                model.check(batch, layers[-1])
+            rows, positions = np.nonzero(batch.counted[:, 1:])
+            if len(rows):
+                states = torch.stack([layer[rows, positions].float() for layer in layers])
+                following = batch.ids[rows, positions + 1]
+                text = (rows + batch.first).astype(np.int64)
+                parts.append(_predict(model, states, following, text))
+    if not parts:
+        raise StudyError(f"{model.network.name}: the texts leave no token to predict")
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
+        for name in ("text", "top", "surprisal", "kl")
+    }
+    for layer, finite in enumerate(np.isfinite(joined["surprisal"]).all(axis=1)):
+        if not finite:
+            raise StudyError(
+                f"layer {layer} of {model.network.name} predicts NaN or infinity: "
+                "check the model's weights"
+            )
+    return LayerPredictions(**joined)
+
+
+def _predict(
+    model: CausalModel, states: torch.Tensor, following: torch.Tensor, text: OfTokens
+) -> LayerPredictions:
+    """The predictions from states of shape (layers, tokens, dim), some tokens at a time."""
+    n_layers, n_tokens, _ = states.shape
+    top = torch.empty((n_layers, n_tokens), dtype=torch.int64)
+    surprisal = torch.empty((n_layers, n_tokens))
+    kl = torch.zeros((n_layers, n_tokens))
+    size = max(1, LOGITS_AT_ONCE // int(model.network.config.vocab_size))
+    for first in range(0, n_tokens, size):
+        some = slice(first, first + size)
+        target = following[some, None]
+        own = model.logits(states[-1, some])
+        own_log = own.logsumexp(dim=1)
+        shares = (own - own_log[:, None]).exp_()
+        own_mean = torch.einsum("tv,tv->t", shares, own)
+        for layer in range(n_layers):
+            logits, log = own, own_log
+            if layer < n_layers - 1:
+                logits = model.logits(states[layer, some])
+                log = logits.logsumexp(dim=1)
+                # Σ p (log p − log q), with log p = own − own_log and log q = logits − log
+                mean = torch.einsum("tv,tv->t", shares, logits)
+                kl[layer, some] = (own_mean - own_log - mean + log).clamp_(min=0).cpu()
+            top[layer, some] = logits.argmax(dim=1).cpu()
+            surprisal[layer, some] = (log - logits.gather(1, target)[:, 0]).cpu()
+    return LayerPredictions(
+        text=text,
+        top=top.numpy(),
+        surprisal=(surprisal * BITS).numpy(),
+        kl=(kl * BITS).numpy(),
+    )
+
+
+def predicted_characters(
+    model: CausalModel, texts: Sequence[Text], max_tokens: int
+) -> OfTexts | None:
+    """Characters of the text that is predicted, by text; None without a tokenizer.
+
+    They are the characters after the first token (all of them where that is a special token), up
+    to where the text is cut.
+    """
+    tokenizer = model.network.tokenizer
+    if tokenizer is None:
+        return None
+    limit = min(max_tokens, model.network.window or max_tokens)
+    counts = np.zeros(len(texts))
+    for number, text in enumerate(texts):
+        encoding = tokenizer(
+            text.text,
+            truncation=True,
+            max_length=limit,
+            return_special_tokens_mask=True,
+            return_offsets_mapping=bool(tokenizer.is_fast),
+        )
+        special = encoding["special_tokens_mask"]
+        if not len(special):
+            continue
+        if tokenizer.is_fast:
+            ends = [
+                0 if mark else end
+                for (_, end), mark in zip(encoding["offset_mapping"], special, strict=True)
+            ]
+            counts[number] = max(ends) - ends[0]
+        else:
+            kept = [t for t, mark in zip(encoding["input_ids"], special, strict=True) if not mark]
+            lengths = [len(tokenizer.decode(part)) for part in (kept, kept[: 1 - special[0]])]
+            counts[number] = lengths[0] - lengths[1]
+    return counts
+
+
+def decided_from(top: Int64[np.ndarray, "layers tokens"]) -> OfTokens:
+    """The first layer from which a token's top prediction is the last layer's, up to the last."""
+    same_from_here = np.cumprod((top == top[-1])[::-1], axis=0).sum(axis=0)
+    first: OfTokens = len(top) - same_from_here
+    return first
+
 
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -59,11 +206,7 @@ class LayerLens(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LensOfModel(JsonRecord):
-    """A model's layers.
-
-    Attributes:
-        decided_layers: The layers by which 25, 50 and 75 % of tokens are decided.
-    """
+    """A model's layers; `decided_layers`: by which 25, 50 and 75 % of tokens are decided."""
 
     model: str
     n_layers: int
@@ -78,7 +221,6 @@ class LensBeside(JsonRecord):
     """A model beside another one on the same tokens: the differences are model − other.
 
     Attributes:
-        other: The other model's layers.
         same_top: By layer, share of tokens for which both have the same top prediction; None
             where the numbers of layers differ, but for the last layer.
         same_answer: The same of the last layers.
@@ -97,12 +239,8 @@ class LensBeside(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LensReport(LensOfModel):
-    """The logit lens of a model, over one set of texts.
-
-    Attributes:
-        n_tokens: Tokens that are predicted.
-        n_characters: Characters that are predicted; None without a tokenizer.
-    """
+    """The logit lens of a model, over one set of texts, with the tokens and characters that are
+    predicted; no characters are counted without a tokenizer."""
 
     n_texts: int
     n_tokens: int
@@ -144,7 +282,8 @@ def lens_study(
     lens = _lens_of(model, own, characters)
     beside = None
     if against is not None:
-        beside = _beside(own, others[0], _lens_of(against, others[0], characters), characters)
+        (theirs,) = others
+        beside = _beside(own, theirs, _lens_of(against, theirs, characters), characters)
     return LensReport(
         **{name: getattr(lens, name) for name in LensOfModel.__dataclass_fields__},
         n_texts=len(np.unique(own.text)),
@@ -154,9 +293,7 @@ def lens_study(
     )
 
 
-def _lens_of(
-    model: CausalModel, own: LayerPredictions, characters: Float64[np.ndarray, " texts"] | None
-) -> LensOfModel:
+def _lens_of(model: CausalModel, own: LayerPredictions, characters: OfTexts | None) -> LensOfModel:
     decided = decided_from(own.top)
     shares = [float((decided <= layer).mean()) for layer in range(len(own.top))]
     layers = []
@@ -171,10 +308,8 @@ def _lens_of(
                 agreement_se=agreement.standard_error,
                 bits_per_token=bits.value,
                 bits_per_token_se=bits.standard_error,
-                bits_per_character=None if by_character is None else by_character.value,
-                bits_per_character_se=(
-                    None if by_character is None else by_character.standard_error
-                ),
+                bits_per_character=getattr(by_character, "value", None),
+                bits_per_character_se=getattr(by_character, "standard_error", None),
                 kl=divergence.value,
                 kl_se=divergence.standard_error,
                 decided=shares[layer],
@@ -192,14 +327,10 @@ def _lens_of(
 
 
 def _beside(
-    own: LayerPredictions,
-    theirs: LayerPredictions,
-    other: LensOfModel,
-    characters: Float64[np.ndarray, " texts"] | None,
+    own: LayerPredictions, theirs: LayerPredictions, other: LensOfModel, characters: OfTexts | None
 ) -> LensBeside:
     more = own.surprisal[-1].astype(np.float64) - theirs.surprisal[-1]
-    depths = (decided_from(p.top) / max(1, len(p.top) - 1) for p in (own, theirs))
-    mine, others = depths
+    mine, others = (decided_from(p.top) / max(1, len(p.top) - 1) for p in (own, theirs))
     alike = len(own.top) == len(theirs.top)
     return LensBeside(
         other=other,
@@ -211,16 +342,13 @@ def _beside(
     )
 
 
-def per_token(values: np.ndarray, text: Int64[np.ndarray, " tokens"]) -> Estimate:
-    """The mean over tokens."""
+def per_token(values: np.ndarray, text: OfTokens) -> Estimate:
     counts = np.bincount(text).astype(np.float64)
     return ratio(np.bincount(text, weights=values.astype(np.float64)), counts)
 
 
 def _per_character(
-    values: Float[np.ndarray, " tokens"],
-    text: Int64[np.ndarray, " tokens"],
-    characters: Float64[np.ndarray, " texts"] | None,
+    values: Float[np.ndarray, " tokens"], text: OfTokens, characters: OfTexts | None
 ) -> Estimate | None:
     if characters is None or not characters.sum():
         return None
@@ -228,7 +356,7 @@ def _per_character(
     return ratio(sums, characters)
 
 
-def ratio(sums: Float64[np.ndarray, " texts"], sizes: Float64[np.ndarray, " texts"]) -> Estimate:
+def ratio(sums: OfTexts, sizes: OfTexts) -> Estimate:
     """Σ sums / Σ sizes over texts, with its linearised standard error (Cochran 1977, eq. 6.13).
 
     Texts are the sampled units, since the tokens of one text are not independent.

@@ -83,7 +83,6 @@ class LogitLensTable(StudyTable):
         return draw_logit_lens(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """Each layer's predictions, the layer that decides, and what another model does."""
         document = self._document
         characters = document["n_characters"]
         counted = "" if characters is None else f", {characters} characters"

@@ -24,10 +24,10 @@ from ..components.decomposition import (
     streams_of,
     token_sums,
 )
-from ..geometry.anisotropy import anisotropy
 from ..geometry.intrinsic_dimension import Estimator, intrinsic_dimension
+from ..geometry.moments import anisotropy
 from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
-from ..layers.layer_contributions import contributions
+from ..layers.layer_classifier import contributions
 from ..layers.layer_controls import norm_only, score_retrained
 from ..layers.layer_norms import NormTally
 from ..layers.layer_rows import split_by_text

@@ -7,17 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.study.geometry import moments
-from deltadex.study.geometry.anisotropy import (
+from deltadex.study.geometry.moments import (
     METHODS,
+    Moments,
+    RowSums,
     anisotropy,
     centre,
     lanczos,
+    pooled,
     power_method,
     sampled_anisotropy,
     streamed_anisotropy,
     sum_of_squares,
 )
-from deltadex.study.geometry.moments import Moments, RowSums, pooled
 
 
 def make_rows(n, dim, *, offset=0.0, decay=0.9, dtype=np.float64, seed=0):

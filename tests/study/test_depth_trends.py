@@ -7,10 +7,12 @@ import pytest
 from scipy.stats import spearmanr
 
 from deltadex.study.geometry import scrambled
-from deltadex.study.geometry.anisotropy import anisotropy
-from deltadex.study.geometry.depth_trends import depth_trends, trends_disagree
-from deltadex.study.geometry.intrinsic_dimension import IntrinsicDimension
-from deltadex.study.geometry.text_influence import text_influence
+from deltadex.study.geometry.intrinsic_dimension import (
+    IntrinsicDimension,
+    depth_trends,
+    trends_disagree,
+)
+from deltadex.study.geometry.moments import anisotropy, text_influence
 from deltadex.study.texts import Text
 
 

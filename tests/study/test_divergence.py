@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from scipy.stats import entropy
 
 from deltadex.study.geometry import gaussian_divergence
-from deltadex.study.geometry.divergence import (
+from deltadex.study.geometry.moments import (
+    Moments,
     gaussian_floor,
     softmax_divergence,
     softmax_mean,
     softmax_padded,
 )
-from deltadex.study.geometry.moments import Moments
 
 
 def softmax(vector):

@@ -19,18 +19,14 @@ from deltadex.study.geometry import (
     group_states,
     scrambled,
 )
-from deltadex.study.geometry.anisotropy import anisotropy
-from deltadex.study.geometry.divergence import gaussian_floor
-from deltadex.study.geometry.fertility import fertility
-from deltadex.study.geometry.group_states import Reservoir
-from deltadex.study.geometry.intrinsic_dimension import intrinsic_dimension
-from deltadex.study.geometry.moments import Moments
-from deltadex.study.geometry.paired_measures import (
+from deltadex.study.geometry.geometry_report import (
     LayerDifference,
     bootstrap_interval,
     paired_measure,
 )
-from deltadex.study.geometry.text_blocks import assign_blocks
+from deltadex.study.geometry.group_states import Reservoir, fertility
+from deltadex.study.geometry.intrinsic_dimension import assign_blocks, intrinsic_dimension
+from deltadex.study.geometry.moments import Moments, anisotropy, gaussian_floor
 from deltadex.study.network import TokenStates
 from deltadex.study.texts import Text
 

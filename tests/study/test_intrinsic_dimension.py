@@ -7,18 +7,20 @@ from hypothesis import strategies as st
 from scipy.stats import sem, t
 from sklearn.neighbors import NearestNeighbors
 
-from deltadex.study.geometry import nearest_neighbours
+from deltadex.study.geometry import intrinsic_dimension as module
 from deltadex.study.geometry.intrinsic_dimension import (
+    BLOCKS,
     ESTIMATORS,
     MOST_NEEDED,
+    assign_blocks,
+    distinct_rows,
     estimate,
     facco,
     intrinsic_dimension,
     low_fifth,
     rows_needed,
+    two_nearest,
 )
-from deltadex.study.geometry.nearest_neighbours import distinct_rows, two_nearest
-from deltadex.study.geometry.text_blocks import BLOCKS, assign_blocks
 
 
 def make_ball(n, dimension, *, within=30, seed=0):
@@ -152,7 +154,7 @@ def test_rotation_scale_shift_and_order_change_nothing(seed, scale):
 def test_nearest_two_equal_sklearn_in_blocks_of_any_size(monkeypatch):
     rows = np.random.default_rng(0).standard_normal((120, 5))
     subsets = [np.arange(120), np.arange(0, 120, 3), np.array([1, 7, 119])]
-    monkeypatch.setattr(nearest_neighbours, "BLOCK_BYTES", 8 * 120 * 7)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 8 * 120 * 7)
 
     for subset, found in zip(subsets, two_nearest(rows, subsets), strict=True):
         oracle = NearestNeighbors(n_neighbors=2, algorithm="brute").fit(rows[subset])

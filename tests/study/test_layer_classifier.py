@@ -14,9 +14,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from deltadex.errors import StudyError
-from deltadex.study.layers.layer_classifier import fit_classifier, score_classifier
+from deltadex.study.layers.layer_classifier import (
+    accuracy_error,
+    difference_error,
+    fit_classifier,
+    score_classifier,
+    score_predictions,
+)
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
-from deltadex.study.layers.layer_scores import accuracy_error, difference_error, score_predictions
 
 
 def columns(rows):
@@ -286,7 +291,7 @@ def test_a_dimension_that_never_varies_harms_nothing():
 
 
 def test_an_early_stop_is_recorded_and_raises_nothing(monkeypatch):
-    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 1)
+    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
     split = split_by_text(make_rows(make_hidden(tokens=200, apart=1)))
 
     classifier = fit_classifier(split.train)

@@ -10,8 +10,12 @@ from planted_layers import make_hidden, make_rows
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestCentroid
 
-from deltadex.study.layers.layer_classifier import fit_classifier, score_classifier
-from deltadex.study.layers.layer_contributions import contributions, dims_holding
+from deltadex.study.layers.layer_classifier import (
+    contributions,
+    dims_holding,
+    fit_classifier,
+    score_classifier,
+)
 from deltadex.study.layers.layer_controls import (
     joined,
     mask_controls,
@@ -29,8 +33,7 @@ from deltadex.study.layers.layer_controls import (
     unit_norm,
 )
 from deltadex.study.layers.layer_norms import row_norms
-from deltadex.study.layers.layer_rows import split_by_text
-from deltadex.study.layers.punctuation import PunctuationTokens
+from deltadex.study.layers.layer_rows import PunctuationTokens, split_by_text
 
 
 def split_of(hidden, **options):
@@ -359,8 +362,3 @@ def test_joined_texts_stay_apart():
 
     assert both.n_texts == here.n_texts + other.n_texts
     assert both.n_seen == 80
-
-
-def test_rows_of_another_width_do_not_join():
-    with pytest.raises(ValueError, match="do not join"):
-        joined(make_rows(make_hidden(dim=6)), make_rows(make_hidden(dim=5)))

@@ -8,8 +8,8 @@ from planted_layers import make_hidden, make_rows, permuted
 from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 
-from deltadex.study.layers import layer_pca as module
-from deltadex.study.layers.layer_pca import layer_pca
+from deltadex.study.layers import layer_norms as module
+from deltadex.study.layers.layer_norms import layer_pca
 
 
 @pytest.mark.parametrize("unit_norm", [False, True])

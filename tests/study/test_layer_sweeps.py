@@ -10,12 +10,10 @@ from tiny_networks import make_texts, make_tokenizer, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.layers import LayersPlan, measure_model, studied_model, study_network
-from deltadex.study.layers.context_sweep import context_sweep
 from deltadex.study.layers.layer_classifier import fit_classifier
-from deltadex.study.layers.layer_rows import split_by_text
-from deltadex.study.layers.layer_sweeps import texts_sweep
+from deltadex.study.layers.layer_rows import PunctuationTokens, is_punctuation, split_by_text
 from deltadex.study.layers.layers import Layers
-from deltadex.study.layers.punctuation import PunctuationTokens, is_punctuation
+from deltadex.study.layers.layers_report import context_sweep, texts_sweep
 from deltadex.study.network import token_states
 from deltadex.study.texts import Text
 
@@ -72,7 +70,7 @@ def test_a_causal_network_is_run_once_and_gives_what_a_run_for_each_length_gives
     options = {"max_tokens": 150, "watched": watched, "batch_size": 7}
     once = context_sweep(*arguments, **options)
     monkeypatch.setattr(
-        "deltadex.study.layers.context_sweep._same_beginnings", lambda *arguments: False
+        "deltadex.study.layers.layers_report._same_beginnings", lambda *arguments: False
     )
     each = context_sweep(*arguments, **options)
 

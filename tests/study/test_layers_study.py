@@ -13,7 +13,7 @@ from planted_layers import batches, make_hidden
 from deltadex.errors import StudyError
 from deltadex.pictures.layers import draw_layers
 from deltadex.study.layers import ModelPoint, layers_study
-from deltadex.study.layers.layer_sweeps import Sweep, SweepPoint
+from deltadex.study.layers.layers_report import Sweep, SweepPoint
 
 ALWAYS = [
     "classifier",
@@ -121,7 +121,7 @@ def test_without_other_texts_and_twin_their_controls_are_left_out():
 
 
 def test_an_early_stop_is_said(monkeypatch):
-    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 1)
+    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
 
     report = layers_study(batches(make_hidden(tokens=48, apart=1)), masks=[])
 
@@ -280,7 +280,7 @@ def test_equal_reports_give_equal_pictures(report):
 
 @pytest.mark.parametrize(("layers", "dim"), [(2, 1), (33, 5)])
 def test_few_and_many_layers_can_be_drawn(monkeypatch, layers, dim):
-    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 5)
+    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 5)
     hidden = make_hidden(layers=layers, tokens=24, dim=dim, apart=1)
 
     report = layers_study(batches(hidden, tokens_a_text=4), masks=[])

@@ -5,8 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.study.geometry.linearity import LayerStep, layer_linearity
-from deltadex.study.geometry.moments import CrossMoments, Moments, StreamMoments
+from deltadex.study.geometry.moments import (
+    CrossMoments,
+    LayerStep,
+    Moments,
+    StreamMoments,
+    layer_linearity,
+)
 
 
 def make_step(n=300, dim=6, *, noise=0.3, seed=0, offset=0.0):

@@ -21,10 +21,9 @@ from tiny_networks import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.study.lens import layer_predictions as predictions
+from deltadex.study.lens import lens_report as predictions
 from deltadex.study.lens import lens_study
-from deltadex.study.lens.layer_predictions import decided_from, predicted_characters
-from deltadex.study.lens.lens_report import per_token, ratio
+from deltadex.study.lens.lens_report import decided_from, per_token, predicted_characters, ratio
 from deltadex.study.network.causal_model import as_causal, load_causal
 from deltadex.study.texts import Text
 
