@@ -1,14 +1,15 @@
 from .clusters import ClusterReport, cluster_family
 from .evaluation import Rankings, check_ways, evaluate, rankings
-from .explain import Explanation, explain_pair
 from .labelled import LabelledModels, family_views, labelled_models, read_family
 from .layout import Placement, place_models
 from .neighbours import (
+    Explanation,
     FreshQuery,
     Neighbour,
     Neighbours,
     Query,
     StoredQuery,
+    explain_pair,
     find_similar,
     pair_cosine,
     prepare_search,

@@ -19,25 +19,30 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from ..arrays import Float64, Int64
+from ..arrays import Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import GROUP, PERMUTED, WHOLE, DataSet
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
 from .data_control import ControlComparison, compare_data
-from .evidence import RATE, SMALL_FAMILY, Calibration, Verdict, verdict
 from .family_scores import (
     LEAST_SPREAD,
+    RATE,
+    SMALL_FAMILY,
+    Calibration,
     FamilyScores,
     PairScores,
     Scored,
     Traits,
+    Verdict,
     bounded,
     lower_spread,
     normalised,
     plain,
+    verdict,
     weights_by_kinds,
 )
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
+from .shapes import Codes, Numbers, Rows
 
 NO_COPY = 0.0
 """A data set is no model, so that no model is its copy, whatever the cosine."""
@@ -57,17 +62,8 @@ BLOCK = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModel:
-    """A model near a data set's gradient.
-
-    Attributes:
-        rank: From 1.
-        cosine: Of the gradient and the update, over slots and kinds of features, −1…1.
-        score: z, bounded to −1…1.
-        z: Deviations above this gradient's scores with the family's strangers.
-        z_error: Standard error of z over groups of the examples; None with fewer than three.
-        fdr: Share of such answers that are expected to be wrong, 0…1.
-        verdict: The same in words.
-    """
+    """A model near a data set's gradient: the attributes are those of `Neighbour`, with the
+    standard error of z over groups of the examples, None with fewer than three."""
 
     rank: int
     model: str
@@ -87,13 +83,9 @@ class TrainedModel:
 class TrainedModels:
     """The answer to a data set, nearest first; equal scores in order of id.
 
-    Attributes:
-        compared: Models that were compared.
-        references: Gradients of other data by which models were normalised too; 0 where there are
-            too few.
-        control: The highest z of the same texts with their labels permuted; None without labels.
-        calibration: The tail of z that rates of false discoveries are known from.
-        comparison: With a control, model by model in the same order; None without one.
+    references: gradients of other data by which models were normalised too, 0 where there are too
+    few. control: the highest z of the same texts with their labels permuted. comparison: with a
+    control, model by model in the same order.
     """
 
     data: str
@@ -113,7 +105,6 @@ class TrainedModels:
         return self.models[0].verdict if self.models else "no model stands out"
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys, ready for json.dumps."""
         return {
             "recipe": self.recipe,
             "recipe_id": self.recipe_id,
@@ -131,10 +122,8 @@ class TrainedModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataNeighbour:
-    """A kept data set near a model; the attributes are those of `TrainedModel`.
-
-    One number for one pair: `fdr` is that of the model among the models near the data set.
-    """
+    """A kept data set near a model; the attributes are those of `TrainedModel`, and `fdr` is that
+    of the model among the models near the data set."""
 
     rank: int
     data: str
@@ -159,7 +148,6 @@ class NearestData:
     calibration: Calibration
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys, ready for json.dumps."""
         return {
             "query": {"model": self.model, "base": self.base},
             "recipe": self.recipe,
@@ -172,16 +160,8 @@ class NearestData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptData:
-    """The kept data sets of a family, and their evidence with some of its models.
-
-    Attributes:
-        sets: By name.
-        z: Deviations above a data set's scores with the family's strangers.
-        cosines: Plain.
-        rates: Of false discoveries among the models beside a data set, as `find-trained-on` has
-            them where the models are the whole family.
-        calibration: What false discovery rates are computed from.
-    """
+    """The kept data sets of a family, by name, and their evidence with some of its models: z, plain
+    cosines, and rates of false discoveries among the models beside a data set."""
 
     sets: tuple[DataSet, ...]
     z: Float64[np.ndarray, "data models"] = field(compare=False)
@@ -200,14 +180,9 @@ class KeptData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModelsOfEach:
-    """Every data set with every model that passes the filters.
-
-    Attributes:
-        sets: The data sets, a row each.
-        answers: What `find-trained-on` answers of each.
-        models: By id, a column each.
-        z: Deviations above a data set's scores with the family's strangers.
-    """
+    """Data sets, a row each, with every model that passes the filters, a column each by id, and
+    what `find-trained-on` answers of each; z is above a data set's scores with the family's
+    strangers."""
 
     sets: tuple[DataSet, ...]
     answers: tuple[TrainedModels, ...]
@@ -215,7 +190,6 @@ class TrainedModelsOfEach:
     z: Float64[np.ndarray, "data models"] = field(compare=False)
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys, ready for json.dumps."""
         answer = self.answers[0]
         return {
             "base": answer.base,
@@ -248,7 +222,6 @@ class DataScores:
     """Scores of gradients with the models of a family."""
 
     def __init__(self, family: FamilyScores, references: SketchMatrix | None) -> None:
-        """Of a family, with gradients of other data, if there are some."""
         self.family = family
         self._references = (
             references if references is not None and len(references) >= FEWEST_REFERENCES else None
@@ -259,11 +232,8 @@ class DataScores:
 
     @classmethod
     def of(cls, view: FamilyView, others: Sequence[DataSet]) -> DataScores:
-        """Of a view's models, which other data sets normalise too.
-
-        Raises:
-            RequestError: no model has sketches.
-        """
+        """Of a view's models, which other data sets normalise too; RequestError where none has
+        sketches."""
         family = FamilyScores.of(view)
         if family is None:
             raise _no_sketches(view)
@@ -276,10 +246,8 @@ class DataScores:
         return self.family.prepare(sketches, [KIND] * n, [-1] * n)
 
     def compare(self, gradients: Scored, models: Scored) -> PairScores:
-        """Cosines and z of every gradient with every model.
-
-        z is in deviations of the same gradient's scores with the cohort, above their median.
-        """
+        """Cosines of every gradient with every model, and z in deviations of the same gradient's
+        scores with the cohort, above their median."""
         mine, theirs, cohort = gradients.traits, models.traits, self.family.strangers
         cosines = gradients.features.cosines(models.features)
         among_cohort = gradients.features.cosines(cohort.features)
@@ -325,15 +293,10 @@ def null_calibration(n_models: int) -> Calibration:
     return Calibration(RATE * (1.0 + SMALL_FAMILY / max(1, n_models)), "the null alone", 0, 0)
 
 
-def with_labels(
-    rates: Float64[np.ndarray, " neighbours"], labels: Sequence[str | None]
-) -> Float64[np.ndarray, " neighbours"]:
-    """The rates of neighbours, nearest first, raised where their labels disagree.
-
-    Args:
-        labels: Of the same neighbours, or of more; None without.
-    """
-    raised: Float64[np.ndarray, " neighbours"] = rates.copy()
+def with_labels(rates: Numbers, labels: Sequence[str | None]) -> Numbers:
+    """The rates of neighbours, nearest first, raised where their labels (of them or more)
+    disagree."""
+    raised: Numbers = rates.copy()
     nearer: Counter[str] = Counter()
     for place, label in enumerate(labels[: len(rates)]):
         if label is not None:
@@ -344,21 +307,17 @@ def with_labels(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RankedByData:
-    """Models by falling z with a data set.
+    """Models by falling z with a data set, of `compared` that could have come first.
 
-    Attributes:
-        errors: Of z: the standard deviation of the groups' z over the root of their number; None
-            with fewer than three. A group's z is lower than the whole's, as it has fewer examples.
-        rates: Of false discoveries.
-        control: The highest z that the same texts reach with their labels permuted; None without.
-        compared: Models that could have come first.
+    Errors are the standard deviation of the groups' z over the root of their number: a group's z is
+    lower than the whole's, as it has fewer examples.
     """
 
-    rows: Int64[np.ndarray, " models"]
-    z: Float64[np.ndarray, " models"]
-    cosines: Float64[np.ndarray, " models"]
+    rows: Codes
+    z: Numbers
+    cosines: Numbers
     errors: Sequence[float | None]
-    rates: Float64[np.ndarray, " models"]
+    rates: Numbers
     control: float | None
     compared: int
 
@@ -370,7 +329,7 @@ def _rank_models(
     *,
     k: int = 1,
     filters: Filters = EVERY_MODEL,
-    also: Int64[np.ndarray, " rows"] | None = None,
+    also: Rows | None = None,
 ) -> _RankedByData:
     """The models that may be the `k` nearest to a data set, and those in the rows `also`; all
     parts of the data set compared at once."""
@@ -410,12 +369,8 @@ def _rank_models(
 
 
 def _rank_with_rates(
-    view: FamilyView,
-    rows: Int64[np.ndarray, " models"],
-    z: Float64[np.ndarray, " models"],
-    labels: Sequence[str | None],
-    compared: int,
-) -> tuple[Int64[np.ndarray, " models"], Float64[np.ndarray, " models"]]:
+    view: FamilyView, rows: Codes, z: Numbers, labels: Sequence[str | None], compared: int
+) -> tuple[Codes, Numbers]:
     """The places of models by falling z with one data set, and their false discovery rates."""
     order = rank_rows(view.ids, rows, z)
     rates = null_calibration(len(view)).fdr(z[order], compared)
@@ -445,14 +400,11 @@ def find_trained_on(
     filters: Filters = EVERY_MODEL,
     control: DataSet | None = None,
 ) -> TrainedModels:
-    """The `k` models of the data set's family nearest to its gradient, at one moment.
+    """The `k` models of the data set's family nearest to its gradient, at one moment, each compared
+    with `control` too: alike data that no model saw.
 
-    Args:
-        control: Alike data that no model saw, with which each of them is compared.
-
-    Raises:
-        RequestError: k < 1, or the family keeps no sketches of the recipe, or the control cannot be
-            compared with the data; an empty catalog and a bad filter raise its subclasses.
+    Raises RequestError: k < 1, or the family keeps no sketches of the recipe, or the control cannot
+    be compared with the data; an empty catalog and a bad filter raise its subclasses.
     """
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
@@ -537,12 +489,10 @@ def _nearest_models(
 def find_trained_on_each(
     catalog: Catalog, sets: Sequence[DataSet], *, k: int, filters: Filters = EVERY_MODEL
 ) -> TrainedModelsOfEach:
-    """The z of data sets of one family with its models, and the `k` models nearest to each.
+    """The z of data sets of one family with its models, and the `k` models nearest to each,
+    normalised by the others and by those that are kept.
 
-    A data set is normalised by the others of the list and by those that are kept.
-
-    Raises:
-        RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
+    Raises RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
     """
     if k < 1 or not sets:
         raise RequestError(f"k must be at least 1, got {k}" if sets else "name a data set")
@@ -575,10 +525,8 @@ def find_data(
 ) -> NearestData:
     """The kept data sets of a stored model's family, nearest first.
 
-    Raises:
-        RequestError: none is kept under the recipe.
-        UnknownModel: there is no such model.
-        UnknownRecipe: the model has no fingerprint of that recipe.
+    Raises RequestError where none is kept under the recipe, UnknownModel, and UnknownRecipe where
+    the model has no such fingerprint.
     """
 
     def answer() -> NearestData:
@@ -622,11 +570,7 @@ def _nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Near
 def _data_neighbours(
     scored: Iterable[tuple[DataSet, float, float, float | None, float]],
 ) -> tuple[DataNeighbour, ...]:
-    """Data sets by falling z with one model.
-
-    Args:
-        scored: Each with its z, cosine, standard error and rate of false discoveries.
-    """
+    """Data sets by falling z with one model; each with its z, cosine, standard error and rate."""
     ranked = sorted(scored, key=lambda entry: (-entry[1], entry[0].name))
     return tuple(
         DataNeighbour(
@@ -652,18 +596,10 @@ def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
 
 
 def compare_kept(
-    view: FamilyView,
-    kept: Sequence[DataSet],
-    rows: Int64[np.ndarray, " rows"],
-    others: Sequence[DataSet] | None = None,
+    view: FamilyView, kept: Sequence[DataSet], rows: Rows, others: Sequence[DataSet] | None = None
 ) -> KeptData | None:
-    """Every data set with the models at some rows; None without any data set.
-
-    Peak: the sketches of `BLOCK` models.
-
-    Args:
-        others: By which each data set is normalised; else by one another, as `find-data` does.
-    """
+    """Every data set with the models at some rows; None without any data set. Each is normalised by
+    the `others`, else by one another. Peak: the sketches of `BLOCK` models."""
     family = FamilyScores.of(view)
     if not kept or family is None:
         return None
@@ -686,11 +622,7 @@ def compare_kept(
         order, ranked = _rank_with_rates(view, rows, z[place], datasets, len(rows))
         rates[place, order] = ranked
     return KeptData(
-        sets=tuple(kept),
-        z=z,
-        cosines=cosines,
-        rates=rates,
-        calibration=null_calibration(len(view)),
+        sets=tuple(kept), z=z, cosines=cosines, rates=rates, calibration=null_calibration(len(view))
     )
 
 

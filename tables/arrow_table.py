@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError
-from .table import NumberedRow, Table, Undecoded, distinct_names
-from .text_file import too_large, translated_errors, unpacked_limit
+from .text_tables import (
+    NumberedRow,
+    Table,
+    Undecoded,
+    distinct_names,
+    too_large,
+    translated_errors,
+    unpacked_limit,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,14 +32,11 @@ METADATA_KEY = b"huggingface"
 
 
 def open_arrow(path: Path) -> Table:
-    """The table in a `.parquet` or `.arrow` file, with the class names in its metadata.
+    """The table in a `.parquet` or `.arrow` file, with the class names in its metadata; a value of
+    a type that holds no text or label is `Undecoded`. DataError for a damaged file.
 
-    A value of a type that holds no text or label is `Undecoded`. Peak: of parquet a page of each
-    column and `BATCH_ROWS` rows; of Arrow one of the batches that the file was written in (1,000
-    rows by `datasets`).
-
-    Raises:
-        DataError: a file that is damaged or of another format.
+    Peak: of parquet a page of each column and `BATCH_ROWS` rows; of Arrow one of the batches that
+    the file was written in (1,000 rows by `datasets`).
     """
     with _pyarrow_errors(path):
         if path.stat().st_size == 0:
@@ -169,11 +173,8 @@ def _parquet_batches(path: Path, places: Sequence[int]) -> Iterator[pa.RecordBat
 
 
 def _longest_text(path: Path, group: int, columns: Sequence[str]) -> int:
-    """Bytes of the longest text in the dictionaries of a group of rows.
-
-    Raises:
-        DataError: the columns have more data than a file of its size holds.
-    """
+    """Bytes of the longest text in the dictionaries of a group of rows; DataError where the columns
+    have more data than a file of its size holds."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
@@ -231,11 +232,8 @@ def _arrow_reader(
 
 
 def is_read(type: pa.DataType, *, is_nested: bool = False) -> bool:
-    """Whether a column holds texts, numbers, truth values, or lists and structs of them.
-
-    Moments are read inside of messages only, as numbers: Python has none of nanoseconds or beyond
-    the year 9999.
-    """
+    """Whether a column holds texts, numbers, truth values, or lists and structs of them; moments
+    only inside of messages, as Python has none of nanoseconds or beyond the year 9999."""
     from pyarrow import types
 
     if types.is_dictionary(type):

@@ -13,9 +13,14 @@ from sklearn.metrics import (
     silhouette_score,
 )
 
-from deltadex.search import density
-from deltadex.search.clusters import _notes, measure_agreement
-from deltadex.search.density import NOISE, default_min_size, find_clusters
+from deltadex.search import clusters as density
+from deltadex.search.clusters import (
+    NOISE,
+    _notes,
+    default_min_size,
+    find_clusters,
+    measure_agreement,
+)
 from deltadex.search.family_scores import id_digest
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from kept_families import AXES, DIM, fill, make_data
 
 from deltadex.search.clusters import cluster_family
-from deltadex.search.evidence import RATE, Calibration
+from deltadex.search.family_scores import RATE, Calibration
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
 from deltadex.search.trained_on import KeptData
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from deltadex.search import retrieval
+from deltadex.search import evaluation
+from deltadex.search.evaluation import Retrieval, rank
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.retrieval import Retrieval, rank
 
 
 def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base"):
@@ -120,9 +120,9 @@ def test_blocks_of_any_size_give_the_same_results(monkeypatch, every_query):
     family = make_family(rng.normal(size=(40, 9)), [f"d{i % 5}" for i in range(40)])
     whole = scored(family)
 
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", every_query)
-    monkeypatch.setattr(retrieval, "BLOCK_BYTES", 8 * 100)
-    monkeypatch.setattr(retrieval, "LARGE_BYTES", 8 * 40 * 7)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", every_query)
+    monkeypatch.setattr(evaluation, "BLOCK_BYTES", 8 * 100)
+    monkeypatch.setattr(evaluation, "LARGE_BYTES", 8 * 40 * 7)
 
     assert scored(family) == whole
 
@@ -216,8 +216,8 @@ def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
     whole = {result.model: result for result in scored(family)}
     by_digest = sorted(whole, key=lambda id: hashlib.sha256(id.encode()).digest())
 
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 59)
-    monkeypatch.setattr(retrieval, "SAMPLE", 12)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 59)
+    monkeypatch.setattr(evaluation, "SAMPLE", 12)
     sample = Retrieval.of(family)
 
     assert (sample.eligible, len(sample.queries), sample.is_sample) == (59, 12, True)
@@ -227,8 +227,8 @@ def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
 
 def test_a_family_of_few_labelled_models_is_not_sampled(monkeypatch):
     family = make_family(np.eye(9), ["a", "a", "b", "b", *[None] * 5])
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 5)
-    monkeypatch.setattr(retrieval, "SAMPLE", 4)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 5)
+    monkeypatch.setattr(evaluation, "SAMPLE", 4)
 
     ranked = rank(Retrieval.of(family))
 
@@ -240,7 +240,7 @@ def test_a_family_of_few_labelled_models_is_not_sampled(monkeypatch):
 def test_singletons_of_a_large_family_are_not_ranked(monkeypatch):
     family = make_family(np.eye(6), ["a", "a", *"bcde"])
     small = rank(Retrieval.of(family))
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 5)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 5)
 
     large = rank(Retrieval.of(family))
 
