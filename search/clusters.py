@@ -21,12 +21,12 @@ import numpy as np
 
 from ..arrays import Float64, Int64
 from ..errors import RequestError
-from ..records import DataSet, ModelRecord
-from ..store import Catalog, FamilyView
+from ..records import ModelRecord
+from ..store import Catalog
 from .evaluation import MOST_MODELS, silhouettes
 from .family_scores import id_digest
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
-from .shapes import Codes
+from .shapes import Codes, Rows
 from .suggestions import UNKNOWN_SHARE, Suggestion, SuggestionCalibration, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
 
@@ -560,32 +560,11 @@ def cluster_family(
         raise RequestError(f"the share of unknown datasets is from 0 to 1, not {unknown_share}")
     if min_size is not None and min_size < 2:
         raise RequestError(f"a cluster has at least 2 models, not {min_size}")
-    view, models, records = read_family(
+    view, family, records = read_family(
         catalog, recipe, base, several="clusters are those of one family"
     )
+    kept = kept_data_sets(catalog, view) if suggest else []
     # outside the snapshot: a large family takes minutes
-    return cluster(
-        view,
-        models,
-        records,
-        min_size=min_size,
-        suggest=suggest,
-        unknown_share=unknown_share,
-        kept=kept_data_sets(catalog, view) if suggest else (),
-    )
-
-
-def cluster(
-    view: FamilyView,
-    family: LabelledModels,
-    records: Mapping[str, ModelRecord],
-    *,
-    min_size: int | None = None,
-    suggest: bool = True,
-    unknown_share: float = UNKNOWN_SHARE,
-    kept: Sequence[DataSet] = (),
-) -> ClusterReport:
-    """The clusters of a view's models, of `family` as `labelled_models` reads it."""
     n_models = len(family.ids)
     smallest = min_size or default_min_size(n_models)
     codes = find_clusters(family, smallest)

@@ -215,7 +215,7 @@ def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: in
     axes = gram_axes(gram, vectors)
     if method == "pca" or len(vectors) < FEWEST_NEIGHBOURS or axes.are_equal:
         return _pca(axes)
-    return _place_by(method, axes.points, _distances(gram), seed)
+    return _placed(method, axes.points, _distances(gram), seed)
 
 
 def _place_many(
@@ -229,9 +229,9 @@ def _place_many(
     if method == "pca" or axes.are_equal:
         return _pca(axes)
     if method == "umap" or (method == "tsne" and len(ids) <= LARGEST_TSNE):
-        return _place_by(method, axes.points, None, seed)
+        return _placed(method, axes.points, None, seed)
     chosen = choose_landmarks(axes.points, hashed, EVERY_PAIR)
-    places = place_by_tsne(axes.points[chosen], None, seed)
+    places = _coordinates("tsne", axes.points[chosen], None, seed)
     coordinates = place_among(axes.points, chosen, places)
     return Placement(
         method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)
@@ -243,9 +243,8 @@ def _pca(axes: Axes) -> Placement:
     return Placement(method="pca", coordinates=points, explained=axes.explained)
 
 
-def _place_by(method: Layout, points: Points, distances: Square | None, seed: int) -> Placement:
-    place = place_by_umap if method == "umap" else place_by_tsne
-    coordinates = place(points, distances, seed)
+def _placed(method: Layout, points: Points, distances: Square | None, seed: int) -> Placement:
+    coordinates = _coordinates(method, points, distances, seed)
     return Placement(
         method="umap" if method == "umap" else "tsne",
         coordinates=coordinates - coordinates.mean(axis=0),
@@ -261,35 +260,36 @@ def _distances(gram: Square) -> Square:
     return np.asarray(np.sqrt(distances, out=distances))
 
 
-def place_by_tsne(points: Points, distances: Square | None, seed: int) -> Places:
-    """t-SNE with perplexity min(30, (n − 1)/3) (van der Maaten, Hinton 2008), from the first two
-    axes; `distances` of None are those between the points."""
-    from sklearn.manifold import TSNE
+def _coordinates(method: Layout, points: Points, distances: Square | None, seed: int) -> Places:
+    """t-SNE with perplexity min(30, (n − 1)/3) (van der Maaten, Hinton 2008), or UMAP of the 15
+    nearest (McInnes et al. 2018), in a single thread, which a seed requires.
 
-    start = points[:, :2]
-    coordinates = TSNE(
-        perplexity=min(PERPLEXITY, (len(points) - 1) / 3),
-        metric="euclidean" if distances is None else "precomputed",
-        init=start / np.std(start[:, 0]) * START_SPREAD,
-        learning_rate="auto",
-        random_state=seed,
-    ).fit_transform(points if distances is None else distances)
-    return np.asarray(coordinates, dtype=np.float64)
+    Both start from the first two of `points`; `distances` of None are those between the points.
+    """
+    metric, start = "euclidean" if distances is None else "precomputed", points[:, :2]
+    numbers = points if distances is None else distances
+    if method == "umap":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # notes on inverse transforms and on Numba
+            from umap import UMAP
 
+            coordinates = UMAP(
+                n_neighbors=min(NEIGHBOURS, len(points) - 1),
+                metric=metric,
+                init=start.astype(np.float32),
+                random_state=seed,
+                n_jobs=1,
+            ).fit_transform(numbers)
+    else:
+        from sklearn.manifold import TSNE
 
-def place_by_umap(points: Points, distances: Square | None, seed: int) -> Places:
-    """UMAP of the 15 nearest (McInnes et al. 2018), in a single thread, which a seed requires."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # notes on inverse transforms and on Numba
-        from umap import UMAP
-
-        coordinates = UMAP(
-            n_neighbors=min(NEIGHBOURS, len(points) - 1),
-            metric="euclidean" if distances is None else "precomputed",
-            init=points[:, :2].astype(np.float32),
+        coordinates = TSNE(
+            perplexity=min(PERPLEXITY, (len(points) - 1) / 3),
+            metric=metric,
+            init=start / np.std(start[:, 0]) * START_SPREAD,
+            learning_rate="auto",
             random_state=seed,
-            n_jobs=1,
-        ).fit_transform(points if distances is None else distances)
+        ).fit_transform(numbers)
     return np.asarray(coordinates, dtype=np.float64)
 
 

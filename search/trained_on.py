@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -305,23 +305,6 @@ def with_labels(rates: Numbers, labels: Sequence[str | None]) -> Numbers:
     return raised
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RankedByData:
-    """Models by falling z with a data set, of `compared` that could have come first.
-
-    Errors are the standard deviation of the groups' z over the root of their number: a group's z is
-    lower than the whole's, as it has fewer examples.
-    """
-
-    rows: Codes
-    z: Numbers
-    cosines: Numbers
-    errors: Sequence[float | None]
-    rates: Numbers
-    control: float | None
-    compared: int
-
-
 def _rank_models(
     view: FamilyView,
     scores: DataScores,
@@ -330,9 +313,13 @@ def _rank_models(
     k: int = 1,
     filters: Filters = EVERY_MODEL,
     also: Rows | None = None,
-) -> _RankedByData:
+) -> TrainedModels:
     """The models that may be the `k` nearest to a data set, and those in the rows `also`; all
-    parts of the data set compared at once."""
+    parts of the data set compared at once.
+
+    The error of z is the standard deviation of the groups' z over the root of their number: a
+    group's z is lower than the whole's, as it has fewer examples.
+    """
     query = ResolvedQuery(
         model=data.name,
         dataset=None,
@@ -357,14 +344,37 @@ def _rank_models(
     errors: Sequence[float | None] = [None] * len(rows)
     if len(groups) > 2:
         errors = (of_groups.std(axis=0, ddof=1) / np.sqrt(len(groups)))[order].tolist()
-    return _RankedByData(
-        rows=rows[order],
-        z=pairs.z[0, order],
-        cosines=pairs.cosines[0, order],
-        errors=errors,
-        rates=rates,
-        control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
+    models = []
+    for rank, (place, rate, error) in enumerate(
+        zip(order.tolist(), rates.tolist(), errors, strict=True), start=1
+    ):
+        row, z, cosine = int(rows[place]), float(pairs.z[0, place]), float(pairs.cosines[0, place])
+        models.append(
+            TrainedModel(
+                rank=rank,
+                model=view.ids[row],
+                cosine=min(1.0, max(-1.0, cosine)),
+                score=float(bounded(np.array([z]))[0]),
+                z=z,
+                z_error=error,
+                fdr=rate,
+                verdict=verdict(NO_COPY, rate),
+                dataset=labels[row].dataset,
+                author=labels[row].author,
+                run=labels[row].run,
+                base=view.base,
+            )
+        )
+    return TrainedModels(
+        data=data.name,
+        base=view.base,
+        recipe=view.recipe.name,
+        recipe_id=view.recipe.id,
+        models=tuple(models),
         compared=compared,
+        references=scores.n_references,
+        control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
+        calibration=null_calibration(len(view)),
     )
 
 
@@ -448,42 +458,11 @@ def _nearest_models(
     """The `k` models nearest to a data set, normalised by the other kept data sets too."""
     scores = DataScores.of(view, _other_data(kept, data))
     ranked = _rank_models(view, scores, data, k=k, filters=filters)
-    rows, z, cosines, rates = (
-        values[:k].tolist() for values in (ranked.rows, ranked.z, ranked.cosines, ranked.rates)
-    )
-    labels = view.labels_at(rows)
-    return TrainedModels(
-        data=data.name,
-        base=view.base,
-        recipe=view.recipe.name,
-        recipe_id=view.recipe.id,
-        models=tuple(
-            TrainedModel(
-                rank=place + 1,
-                model=view.ids[row],
-                cosine=min(1.0, max(-1.0, cosines[place])),
-                score=float(bounded(np.array([z[place]]))[0]),
-                z=z[place],
-                z_error=ranked.errors[place],
-                fdr=rates[place],
-                verdict=verdict(NO_COPY, rates[place]),
-                dataset=labels[row].dataset,
-                author=labels[row].author,
-                run=labels[row].run,
-                base=view.base,
-            )
-            for place, row in enumerate(rows)
-        ),
-        compared=ranked.compared,
-        references=scores.n_references,
-        control=ranked.control,
-        calibration=null_calibration(len(view)),
-        comparison=(
-            compare_data(view, scores.family, data, control, ranked.rows[:k])
-            if control is not None and rows
-            else None
-        ),
-    )
+    nearest, comparison = ranked.models[:k], None
+    if control is not None and nearest:
+        rows = view.rows([model.model for model in nearest])
+        comparison = compare_data(view, scores.family, data, control, rows)
+    return replace(ranked, models=nearest, comparison=comparison)
 
 
 def find_trained_on_each(
@@ -552,11 +531,8 @@ def _nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Near
     for data in kept:
         scores = DataScores.of(view, _other_data(kept, data))
         ranked = _rank_models(view, scores, data, also=rows)
-        place = int(np.flatnonzero(ranked.rows == rows[0])[0])
-        z, cosine, rate = (
-            float(values[place]) for values in (ranked.z, ranked.cosines, ranked.rates)
-        )
-        found.append((data, z, cosine, ranked.errors[place], rate))
+        near = next(one for one in ranked.models if one.model == model)
+        found.append((data, near.z, near.cosine, near.z_error, near.fdr))
     return NearestData(
         model=model,
         base=view.base,
