@@ -147,7 +147,6 @@ def _condense(tree: Sequence[Edge], n_points: int, min_size: int) -> tuple[list[
 
 
 def _by_distance(tree: Sequence[Edge]) -> Iterator[tuple[float, list[Edge]]]:
-    """The sorted edges in groups of one length."""
     group: list[Edge] = []
     for edge in tree:
         if group and edge[0] > group[0][0] * (1 + SAME_DISTANCE):
@@ -280,8 +279,6 @@ def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> C
 
 
 def _chords_among(points: Points) -> Distances:
-    """Chords of unit points, computed row by row."""
-
     def chords(rows: Rows) -> ToAll:
         squares = points[rows] @ points.T
         np.subtract(2.0, np.multiply(squares, 2.0, out=squares), out=squares)
@@ -438,7 +435,7 @@ def _name(
 
 
 def _with_unique_names(namings: Sequence[Naming]) -> list[Naming]:
-    """The same with names that differ: by a term of their own, else by a number."""
+    """Names that differ: by a term of their own, else by a number."""
     counts = Counter(naming.name for naming in namings)
     taken = {name for name, n in counts.items() if n == 1}
     unique = []
@@ -456,8 +453,6 @@ def _with_unique_names(namings: Sequence[Naming]) -> list[Naming]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Some models of a family that lie close together, by id."""
-
     number: int
     naming: Naming
     models: tuple[str, ...]
@@ -546,15 +541,12 @@ def cluster_family(
     suggest: bool = True,
     unknown_share: float = UNKNOWN_SHARE,
 ) -> ClusterReport:
-    """The clusters of the catalog's family, or of the one of `base`.
+    """The clusters of the catalog's family, or of the one of `base`, of at least `min_size` models,
+    2 or more, which by default grows with the family; `unknown_share` of the unlabelled models at
+    most have a dataset that no labelled model has.
 
-    Args:
-        min_size: Fewest models of a cluster, at least 2; by default it grows with the family.
-        unknown_share: Share of the unlabelled models whose dataset no labelled model has, at most.
-
-    Raises:
-        EmptyCatalog, UnknownRecipe: As named.
-        RequestError: Several families and no `base`, or a number out of its range.
+    Raises EmptyCatalog, UnknownRecipe, and RequestError for several families and no `base`, or a
+    number out of its range.
     """
     if not 0 <= unknown_share <= 1:
         raise RequestError(f"the share of unknown datasets is from 0 to 1, not {unknown_share}")
@@ -614,7 +606,6 @@ def _notes(n_models: int, min_size: int) -> list[str]:
 
 
 def measure_agreement(family: LabelledModels, codes: Codes) -> Agreement:
-    """The agreement of clusters with the family's labels."""
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     rows = [row for row, label in enumerate(family.labels) if label is not None]

@@ -62,7 +62,6 @@ def permutation_p(
 
 @lru_cache(maxsize=4)
 def _splits(n: int, n_chosen: int, seed: int) -> Float64[np.ndarray, "splits n"]:
-    """Which rows are in the first part, a row a split."""
     if comb(n, n_chosen) <= MOST_SPLITS:
         places = np.array(list(combinations(range(n), n_chosen)))
     else:

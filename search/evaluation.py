@@ -88,7 +88,6 @@ class Retrieval:
 
     @property
     def is_sample(self) -> bool:
-        """Whether the queries are a sample of the models that could ask."""
         return len(self.queries) < self.eligible
 
     def ranked_blocks(
@@ -553,7 +552,6 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
 
 
 def _note(chance: float) -> str | None:
-    """Why purity says nothing, where it does not."""
     return "every candidate has this label: no test" if chance == 1.0 else None
 
 
@@ -635,8 +633,6 @@ def silhouettes(scores: Square, groups: Sequence[str]) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Rankings:
-    """The rankings of one family under one recipe, by one way of scoring."""
-
     recipe_id: str
     way: str
     retrieval: Retrieval

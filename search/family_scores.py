@@ -144,7 +144,6 @@ def calibrate(
 def _of_pairs(
     weights: Numbers, pairs: Bool[np.ndarray, "models models"]
 ) -> Float64[np.ndarray, " pairs"]:
-    """The weight of each pair: that of the model that asks."""
     return np.asarray(np.broadcast_to(weights[:, None], pairs.shape)[pairs])
 
 
@@ -160,7 +159,6 @@ def _weight_above(
 
 
 def verdict(cosine: float, fdr: float) -> Verdict:
-    """The evidence in words."""
     if cosine >= COPY_COSINE:
         return "copy"
     if fdr <= LIKELY:
@@ -169,8 +167,6 @@ def verdict(cosine: float, fdr: float) -> Verdict:
 
 
 class LabelledCohort:
-    """The scores of a family's cohort, and what its labels say of them."""
-
     def __init__(
         self,
         rows: Int64[np.ndarray, " cohort"],
@@ -284,7 +280,6 @@ class Cohort:
 
     @property
     def rows(self) -> Int64[np.ndarray, " cohort"]:
-        """Kind by kind."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *self.by_kind.values()])
 
 
@@ -516,7 +511,6 @@ class Scale:
     spread: Mapping[tuple[int, int], float]
 
     def of(self, values: Pairs, left: Codes, right: Int64[np.ndarray, " others"]) -> Pairs:
-        """The values in spreads above the centre."""
         scaled = np.empty_like(values)
         for one, other, rows, columns in _pairs_of_kinds(left, right):
             pair, part = (min(one, other), max(one, other)), np.ix_(rows, columns)
@@ -544,7 +538,6 @@ def measure_scale(
 
 
 def deviation(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
-    """Median and standard deviation; 0 and 1 where there is nothing to measure."""
     if len(values) < 2:
         return 0.0, 1.0
     return float(np.median(values)), float(values.std()) or 1.0
@@ -587,7 +580,7 @@ def unbounded(scores: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*sh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """Some models, ready to be compared: their features, and what normalises their scores."""
+    """Some models, ready to be compared."""
 
     features: SketchMatrix
     traits: Traits
@@ -723,11 +716,9 @@ class FamilyScores:
         self.evidence = LabelledCohort(self.cohort, z, are_strangers)
 
     def _counts(self, rows: Sequence[int]) -> CohortCounts:
-        """Which models of the cohort are another than the model itself."""
         return np.asarray(np.arange(len(self.cohort))[None, :] != self._places(rows)[:, None])
 
     def _places(self, rows: Sequence[int]) -> Codes:
-        """Where models are in the cohort; −1 for one that is not."""
         return np.array([self._place.get(row, -1) for row in rows], dtype=np.int64)
 
     def _traits_of(
@@ -750,7 +741,6 @@ class FamilyScores:
     def _sum(
         self, parts: Sequence[Pairs], left: Codes, right: Int64[np.ndarray, " others"]
     ) -> Pairs:
-        """All that a score is a sum of, each on its own scale."""
         total = np.zeros(parts[0].shape)
         for part, scale, weight in zip(parts, self._scales, PART_WEIGHTS, strict=True):
             total += weight * scale.of(part, left, right)

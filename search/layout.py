@@ -174,21 +174,16 @@ def place_models(
     scores: Square | None = None,
     seed: int = 0,
 ) -> Placement:
-    """Return two coordinates per model, equal for equal models, seed and method.
+    """Two coordinates per model, equal for equal models, seed and method; identical models get the
+    same, or nearly: there is no jitter.
 
-    Neither the order of models nor the number of threads matters: rows are taken in order of
-    id, and sums in one thread. `auto` is t-SNE. Identical models get the same
-    coordinates, or nearly: there is no jitter.
+    Neither the order of models nor the number of threads matters: rows are taken in order of id,
+    and sums in one thread. `auto` is t-SNE. Scores are every pair's cosine, where there is a better
+    estimate than the vectors'; read for families of up to `EVERY_PAIR` models. RequestError for
+    `umap` without umap-learn.
 
-    Args:
-        scores: Every pair's cosine, where there is a better estimate than the vectors'; read
-            for families of up to `EVERY_PAIR` models.
-
-    Raises:
-        RequestError: `umap` without umap-learn.
-
-    Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond,
-    `SAMPLE` models in float32 and 50 numbers a model.
+    Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond, `SAMPLE`
+    models in float32 and 50 numbers a model.
     """
     from threadpoolctl import threadpool_limits
 

@@ -125,11 +125,7 @@ def combine_answers(names: Sequence[str], rates: Numbers, kept: KeptData | None)
 
 
 def kept_rates(kept: KeptData) -> Numbers:
-    """The false discovery rate of each model's nearest kept data set, in the list of all models.
-
-    1 where no set stands out. p of a model combines the sets (Simes 1986); the rate is no smaller
-    than the share of wrong answers that the family's labelled pairs show at this z.
-    """
+    """The false discovery rate of each model's nearest kept data set, in the list of all models."""
     n_sets, n_models = kept.z.shape
     falling = -np.sort(-kept.z, axis=0)
     ranks = np.arange(1, n_sets + 1)[:, None]
@@ -171,13 +167,9 @@ MOST_REFERENCES = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """For each of some models, the dataset of its nearest labelled model.
-
-    Attributes:
-        codes: The dataset, as a place among those of the references.
-        p: Probability that a model of no known dataset is as near to it; 1 without any reference.
-        cosines: Plain cosine with the nearest.
-    """
+    """For each of some models, the dataset of its nearest labelled model, as a place among those of
+    the references; the probability that a model of no known dataset is as near; and their
+    cosine."""
 
     codes: Queries = field(compare=False)
     p: Evidence = field(compare=False)
@@ -186,15 +178,9 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Answers for the labelled models, whose labels are held out.
-
-    Attributes:
-        p: Of the models that have a sibling in another group.
-        right: Whether their answer is their dataset.
-        weights: 1 shared among a group's models of one dataset: together they are one answer.
-        strangers: p of all labelled models, without the models of their dataset.
-        datasets: Dataset of each of these.
-    """
+    """Answers for the labelled models, whose labels are held out: those with a sibling in another
+    group, weighted so that a group's models of one dataset are one answer together; and, of all, p
+    without the models of their dataset."""
 
     p: Evidence = field(compare=False)
     right: Bool[np.ndarray, " queries"] = field(compare=False)
@@ -220,10 +206,8 @@ class HeldOut:
         return float(self.weights[self.p <= p].sum()) / total if total else 0.0
 
     def false_answers(self, p: float) -> float:
-        """Share of the models that get such an answer once their dataset is taken away.
-
-        Every dataset counts alike.
-        """
+        """Share of the models that get such an answer once their dataset is taken away, every
+        dataset alike."""
         if not len(self.datasets):
             return 0.0
         counts = np.bincount(self.datasets)

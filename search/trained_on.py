@@ -1,14 +1,11 @@
 """Which models of a family were trained on a data set, or on data like it.
 
 The gradient of a base's loss over a data set, negated, is treated as a full fine-tune's ΔW, and its
-cosines are normalised as a model's are: by those of both sides with the family's strangers. Where
-enough gradients of *other* data are kept, a model's side is also normalised by its cosines with
-these, and the lower of the two z counts: an answer must stand out among models and among data.
-
-Labels of models do not calibrate this as they do pairs of models: how near models of two data sets
-are says little of gradients. But the labels of the models that stand out must agree: a neighbour's
+cosines are normalised as a model's are. Where enough gradients of *other* data are kept, a model's
+side is also normalised by its cosines with these, and the lower of the two z counts. A neighbour's
 false discovery rate is at least the share of labelled models, as near as it or nearer, that have
-another label. docs/find-trained-on.md has what this changed.
+another label: how near models of two data sets are says little of gradients
+(docs/find-trained-on.md).
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Scores by pooled vectors alone: of models that keep no sketches, and of published indexes.
 
-Two fine-tunes of one base are alike because both were fine-tuned, whatever the data, and two
-adapters because adapters leave most of a model alone: their fingerprints share their kind's
-mean μ. With x and y of unit length the centred cosine is that of x − aμ(x) and y − aμ(y);
-a = n / (n + SHRINKAGE) keeps the mean of a few models from deciding, and is 0 for none.
-(Mean removal against hubs: Suzuki et al. 2013; all-but-the-mean: Mu, Viswanath 2018.)
-Candidates, axes and maps are centred too; scores of sketches are not (`family_scores.py`).
-
-Normalising every model's scores amplifies the noise of pooled vectors (docs/scores.md), so that
-here one centre and one spread hold for all strangers of two kinds: the order is that of the cosine,
-centred where the recipe's vectors share a mean.
+Fine-tunes of one base share their kind's mean μ, whatever the data. With x and y of unit length the
+centred cosine is that of x − aμ(x) and y − aμ(y); a = n / (n + SHRINKAGE) keeps the mean of a few
+models from deciding. (Mean removal against hubs: Suzuki et al. 2013; all-but-the-mean: Mu,
+Viswanath 2018.) Normalising every model's scores amplifies the noise of pooled vectors
+(docs/scores.md), so that here one centre and one spread hold for all strangers of two kinds.
 """
 
 from __future__ import annotations

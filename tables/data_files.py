@@ -1,5 +1,5 @@
-"""Which files hold a data set: one file, a saved data set, or a downloaded repository; and which
-files and folders of a folder are data sets of their own."""
+"""Which files hold a data set: one file, a saved data set, or a repository; which are sets of their
+own."""
 
 from __future__ import annotations
 
@@ -193,7 +193,6 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _is_data_file(path: Path) -> bool:
-    """Whether it is a file with the ending of a data file."""
     return _format(path) in FORMATS and path.is_file()
 
 

@@ -421,11 +421,9 @@ def _are_quotes_whole(file: TextFile, delimiter: str) -> bool:
 
 
 def _are_quotes_plain(lines: Sequence[str], delimiter: str, is_part: bool) -> bool:
-    """Whether the lines are a table without quoting, and none with it.
-
-    Taken as plain characters, quotes leave every line with the same number of fields, and a field
-    begins with a quote that it does not end with. `is_part`: the last row may be cut.
-    """
+    """Whether the lines are a table without quoting, and none with it: taken as plain characters,
+    quotes leave every line as many fields, and a field begins with a quote that it does not end
+    with. `is_part`: the last row may be cut."""
     rows = [line.split(delimiter) for line in lines if line.strip()]
     widths = {len(row) for row in rows}
     if len(widths) != 1 or widths == {1}:
@@ -447,11 +445,9 @@ def _is_quoted(field: str) -> bool:
 def _is_header(
     names: Sequence[str], rows: Iterable[Sequence[str]], wanted: Collection[str]
 ) -> bool:
-    """Whether the first line names columns.
-
-    It does where a cell is a wanted name, or where all are short, none is a number, and none stands
-    twice. Otherwise it does where a column has few values below, none of them the cell's.
-    """
+    """Whether the first line names columns: where a cell is a wanted name, or all are short, none
+    is a number, and none stands twice; otherwise where a column has few values below, none the
+    cell's."""
     named = [name for name in names if name]
     if any(name.lower() in wanted and not NUMBER.fullmatch(name) for name in named):
         return True

@@ -51,16 +51,10 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataQueryOptions:
-    """How a data set becomes a fingerprint.
-
-    Attributes:
-        loss: Instead of the base's usual loss.
-        max_tokens: Of each text; further ones are cut.
-        batch_size: Examples that are run at once.
-        parts: Disjoint groups of examples; fewer where there are few examples.
-        seed: Of what examples a group has, of masks and dropout.
-        streamed: Keep sketches of the gradients and not the gradients; None decides by size.
-    """
+    """How a data set becomes a fingerprint: with `loss` instead of the base's usual one, texts cut
+    to `max_tokens`, in disjoint groups (fewer of few examples). The seed decides groups, masks and
+    dropout. `streamed` keeps sketches of the gradients and not the gradients; None decides by
+    size."""
 
     loss: LossName | None = None
     max_tokens: int = 128

@@ -210,8 +210,6 @@ NOT_LABEL = "label is neither a text nor a number"
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """The columns of a table's rows, and the names of its classes."""
-
     columns: Mapping[Part, str]
     class_names: Sequence[str] = ()
 
@@ -362,21 +360,15 @@ def read_examples(
     """At most `max_examples` examples of a data set, drawn at random by a hash of their texts.
 
     Reads `.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`, `.arrow` and text files, text also as
-    `.gz`; a folder that `datasets` saved; a downloaded repository with such files. Files are read
-    from beginning to end, twice (a digest, the rows). Peak, whatever their size: the drawn
-    examples of at most 100,000 characters a part, one row of at most 8 Mi characters (or 256 rows
-    of parquet, a batch of Arrow), and blocks of 1 MiB; about 100 MiB with ordinary rows.
+    `.gz`; a folder that `datasets` saved; a downloaded repository with such files. Of several
+    splits `train` is read if none is chosen. Columns that are not chosen are found by their names
+    and values; messages go through the template, or are `role: content` lines. Peak, whatever the
+    files' size: the drawn examples of at most 100,000 characters a part, one row of at most 8 Mi
+    characters (or 256 rows of parquet, a batch of Arrow), and blocks of 1 MiB; about 100 MiB with
+    ordinary rows.
 
-    Args:
-        columns: The user's choice; other columns are found by their names and values.
-        split: Of a folder with several; `train` if none is chosen.
-        template: Messages to (prompt, completion); without one, `role: content` lines.
-        name: What messages call the data set; by default the name of the file or folder.
-
-    Raises:
-        DataError: a file that cannot be read, no column of texts, a chosen column that is not
-            there, labels that are lists, fewer than `MIN_EXAMPLES` usable rows that differ.
-        ValueError: `max_examples` is below `MIN_EXAMPLES`.
+    Raises DataError: a file that cannot be read, no column of texts, a chosen column that is not
+    there, labels that are lists, fewer than `MIN_EXAMPLES` usable rows that differ.
     """
     if max_examples < MIN_EXAMPLES:
         raise ValueError(f"max_examples is {max_examples}; at least {MIN_EXAMPLES} are needed")
@@ -515,7 +507,6 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
 
 
 def _finished(scan: _Scan, template: Template | None, *, are_classes: bool) -> Iterator[Example]:
-    """The drawn examples, messages through the chat template."""
     for example, messages in scan.sample.drawn(are_classes=are_classes):
         if messages and template is not None:
             try:

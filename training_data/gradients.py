@@ -1,16 +1,13 @@
 """The gradients of a model's layer matrices, from hooks to sketches.
 
 No parameter requires a gradient: what enters the first layer does, so that a backward pass hands
-each matrix its δ and stores nothing else. Hooks add δ xᵀ to the sum of each matrix at once. A small
-matrix is added up as it is. Of a large one two products with random matrices are kept, the range
-sketch Y = G Ω and the co-range sketch Z = Ψ G (Tropp, Yurtsever, Udell, Cevher 2017, "Practical
-sketching algorithms for low-rank matrix approximation", Alg. 4): both are linear in G, so that they
-too are sums over tokens, and cost less than G itself.
+each matrix its δ and stores nothing else. Of a large matrix two products with random matrices are
+kept, the range sketch Y = G Ω and the co-range sketch Z = Ψ G (Tropp, Yurtsever, Udell, Cevher
+2017, Alg. 4): both are linear in G, and cost less than G itself.
 
-A gradient's spectrum falls steeply, and its first directions are what all data asks of a base. An
-optimizer that scales every entry by its own history, as Adam does, makes updates whose spectra fall
-less. So each singular value σ of a query counts as σ to a power below 1, which the loss decides:
-`SPECTRUM_POWERS`, measured by `benchmarks.families score-data`.
+A gradient's spectrum falls steeply, and its first directions are what all data asks of a base;
+Adam's updates fall less. So each singular value σ of a query counts as σ to a power below 1, which
+the loss decides: `SPECTRUM_POWERS`, measured by `benchmarks.families score-data`.
 """
 
 from __future__ import annotations
@@ -110,10 +107,8 @@ def layer_matrices(model: nn.Module, config: Mapping[str, object] | None) -> Lay
 def require_same_base(
     model: TaskModel, architecture: str | None, shapes: Mapping[str, tuple[int, int]]
 ) -> None:
-    """Raise `RequestError` where the family's matrices have other types or shapes than the model's.
-
-    Weights of the same shapes that were replaced are not noticed.
-    """
+    """Raise `RequestError` where the family's matrices have other types or shapes than the model's;
+    weights of the same shapes that were replaced are not noticed."""
     found = str(model.config.model_type)
     if architecture not in (None, found):
         raise RequestError(
@@ -144,14 +139,11 @@ class MatrixSum(ABC):
         """−`scale` times the gradient: the direction that training moves the matrix in."""
 
     def add_sum(self, other: MatrixSum) -> None:
-        """Add another sum, of the same kind and matrix."""
         for own, others in zip(self.buffers, other.buffers, strict=True):
             own += others
 
 
 class DenseSum(MatrixSum):
-    """The matrix itself."""
-
     def __init__(self, shape: tuple[int, int], device: torch.device) -> None:
         self._total = torch.zeros(shape, device=device)
         self.buffers = (self._total,)
@@ -230,7 +222,6 @@ class GradientSums:
                 yield
 
     def add_sums(self, other: GradientSums) -> None:
-        """Add the sums over other examples."""
         for (_, total), (_, part) in zip(self._in_order(), other._in_order(), strict=True):
             total.add_sum(part)
 
@@ -304,8 +295,6 @@ def _collector(
 
 @dataclass(slots=True)
 class _SlotSums:
-    """Statistics of the parts of one slot."""
-
     shape: tuple[int, int] = (0, 0)
     squares: float = 0.0
     sigmas: list[torch.Tensor] = field(default_factory=list)

@@ -70,7 +70,6 @@ class Loss(ABC):
 
     @property
     def _limit(self) -> int:
-        """The most tokens of a text that are read."""
         return min(self.max_tokens, self.model.window or self.max_tokens)
 
     def _tokens(self, text: str, pair: str = "") -> tuple[list[int], list[int], list[int]]:
@@ -86,7 +85,6 @@ class Loss(ABC):
         return list(encoding["input_ids"]), list(types), list(encoding["special_tokens_mask"])
 
     def _inputs(self, batch: Sequence[EncodedExample]) -> dict[str, Any]:
-        """The arguments of the model for a batch."""
         device = self.model.device
         rows = [example.ids for example in batch]
         # padded tokens are masked, so that any id will do where none is set
@@ -107,10 +105,9 @@ class Loss(ABC):
         return padded([example.targets for example in batch], IGNORED, self.model.device)
 
     def _pooled_states(self, batch: Sequence[EncodedExample]) -> Float[torch.Tensor, "texts dim"]:
-        """What a head on top of a base reads: the pooler's output where the checkpoint has one,
-        else the first token's state; the last token's of a model that reads one way. Of an
-        encoder-decoder the mean over the encoder's tokens.
-        """
+        """What a head reads: the pooler's output where the checkpoint has one, else the first
+        token's state; the last token's of a model that reads one way; of an encoder-decoder the
+        encoder's mean."""
         model, inputs = self.model, self._inputs(batch)
         mask = inputs["attention_mask"]
         if getattr(model.config, "is_encoder_decoder", False):
@@ -338,17 +335,14 @@ def fit_head(
 def padded(
     rows: Sequence[Sequence[int]], padding: int, device: torch.device
 ) -> Int64[torch.Tensor, "texts tokens"]:
-    """Rows of unequal length, padded on the right."""
     width = max(len(row) for row in rows)
     numbers = [[*row, *[padding] * (width - len(row))] for row in rows]
     return torch.tensor(numbers, dtype=torch.int64, device=device)
 
 
 def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The sum of the cross-entropy, in float32, where a target counts; and how many do.
-
-    Logits of tokens that do not count are left out before they are widened.
-    """
+    """The sum of the cross-entropy, in float32, where a target counts, and how many do; logits of
+    other tokens are left out before they are widened."""
     counted = targets != IGNORED
     chosen = logits[counted].float()
     loss = torch.nn.functional.cross_entropy(chosen, targets[counted], reduction="sum")
@@ -363,16 +357,10 @@ def choose_loss(
     seed: int = 0,
     wanted: LossName | None = None,
 ) -> Loss:
-    """The loss that fine-tunes of this base would minimise on these examples.
+    """The loss that fine-tunes of this base would minimise on these examples, or the `wanted` one.
 
     A base that predicts the next token takes its own loss, whatever labels there are; an encoder
-    takes labels where there are some.
-
-    Args:
-        wanted: Instead of the base's usual loss.
-
-    Raises:
-        RequestError: what the base or the examples lack.
+    takes labels where there are some. RequestError says what the base or the examples lack.
     """
     name = wanted or _usual(model, examples)
     _require_head(model, name)
