@@ -470,22 +470,6 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """Of clusters with datasets, over the labelled models; None where it is not defined.
-
-    A model of no cluster counts as a cluster of its own. ari: adjusted Rand index (Hubert, Arabie
-    1985). nmi: mutual information over the mean of the two entropies, 0…1, not corrected for
-    chance. The others: mean silhouettes by 1 − score, −1…1; `of_clusters` of models that are in
-    one.
-    """
-
-    ari: float | None
-    nmi: float | None
-    of_datasets: float | None
-    of_clusters: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReport:
     """The clusters of one family under one recipe, the largest first.
 
@@ -500,7 +484,7 @@ class ClusterReport:
     models: int
     clusters: tuple[Cluster, ...]
     noise: tuple[str, ...]
-    agreement: Agreement
+    agreement: dict[str, object]
     suggestions: tuple[Suggestion, ...] | None
     hints: tuple[Suggestion, ...]
     abstained: int
@@ -516,12 +500,7 @@ class ClusterReport:
             "min_size": self.min_size,
             "clusters": [cluster.to_json() for cluster in self.clusters],
             "noise": list(self.noise),
-            "ari": self.agreement.ari,
-            "nmi": self.agreement.nmi,
-            "silhouette": {
-                "labels": self.agreement.of_datasets,
-                "clusters": self.agreement.of_clusters,
-            },
+            **self.agreement,
             "notes": list(self.notes),
         }
         if self.suggestions is not None and self.calibration is not None:
@@ -605,7 +584,14 @@ def _notes(n_models: int, min_size: int) -> list[str]:
     return notes
 
 
-def measure_agreement(family: LabelledModels, codes: Codes) -> Agreement:
+def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]:
+    """The document of clusters' agreement with datasets, over the labelled models; None where it is
+    not defined. A model of no cluster counts as a cluster of its own.
+
+    ari: adjusted Rand index (Hubert, Arabie 1985). nmi: mutual information over the mean of the two
+    entropies, 0…1, not corrected for chance. silhouette: means by 1 − score, −1…1, of the datasets
+    and, over the models that are in one, of the clusters.
+    """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     rows = [row for row, label in enumerate(family.labels) if label is not None]
@@ -616,12 +602,12 @@ def measure_agreement(family: LabelledModels, codes: Codes) -> Agreement:
         groups = np.where(codes == NOISE, alone, codes)[rows]
         ari = float(adjusted_rand_score(labels, groups))
         nmi = float(normalized_mutual_info_score(labels, groups))
-    return Agreement(
-        ari=ari,
-        nmi=nmi,
-        of_datasets=_silhouette(family, family.labels),
-        of_clusters=_silhouette(family, [None if c == NOISE else str(c) for c in codes.tolist()]),
-    )
+    in_clusters = [None if code == NOISE else str(code) for code in codes.tolist()]
+    silhouette = {
+        "labels": _silhouette(family, family.labels),
+        "clusters": _silhouette(family, in_clusters),
+    }
+    return {"ari": ari, "nmi": nmi, "silhouette": silhouette}
 
 
 def _silhouette(family: LabelledModels, groups: Sequence[str | None]) -> float | None:

@@ -41,6 +41,13 @@ FEWEST_SAMPLED, MOST_PAIRS = 100, 40_000_000
 """Above 40,000 models fewer are sampled, so that a million take minutes."""
 
 
+RankedBlock = tuple[
+    Int64[np.ndarray, " block"],
+    Int64[np.ndarray, "block models"],
+    Float64[np.ndarray, "block models"],
+]
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Retrieval:
     """A family, its models by row in order of id, and who of them asks.
@@ -90,15 +97,7 @@ class Retrieval:
     def is_sample(self) -> bool:
         return len(self.queries) < self.eligible
 
-    def ranked_blocks(
-        self, rows: Rows
-    ) -> Iterator[
-        tuple[
-            Int64[np.ndarray, " block"],
-            Int64[np.ndarray, "block models"],
-            Float64[np.ndarray, "block models"],
-        ]
-    ]:
+    def ranked_blocks(self, rows: Rows) -> Iterator[RankedBlock]:
         """Blocks of some rows with the rows of their candidates, nearest first, then −1; and with
         the scores of all models in order of row.
 

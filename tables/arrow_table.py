@@ -41,7 +41,7 @@ def open_arrow(path: Path) -> Table:
     with _pyarrow_errors(path):
         if path.stat().st_size == 0:
             raise DataError(f"{path}: the file is empty")
-        schema = _parquet_schema(path) if _is_parquet(path) else _arrow_schema(path)
+        schema = _schema(path)
     names, notes = distinct_names(schema.names)
     types = ["" if is_read(type) else str(type) for type in schema.types]
 
@@ -149,11 +149,15 @@ def _damaged(path: Path, err: Exception) -> DataError:
     )
 
 
-def _parquet_schema(path: Path) -> pa.Schema:
+def _schema(path: Path) -> pa.Schema:
+    import pyarrow as pa
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
-        return file.schema_arrow
+    if _is_parquet(path):
+        with parquet.ParquetFile(path) as file:
+            return file.schema_arrow
+    with pa.OSFile(str(path), "rb") as source:
+        return _arrow_reader(source).schema
 
 
 def _parquet_batches(path: Path, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -198,13 +202,6 @@ def _longest_text(path: Path, group: int, columns: Sequence[str]) -> int:
 
 def _rows_at_once(longest: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES // max(longest, 1)))
-
-
-def _arrow_schema(path: Path) -> pa.Schema:
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "rb") as source:
-        return _arrow_reader(source).schema
 
 
 def _arrow_batches(path: Path, places: Sequence[int]) -> Iterator[pa.RecordBatch]:

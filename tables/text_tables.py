@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from io import TextIOWrapper
 from itertools import filterfalse, groupby, islice
 from pathlib import Path
@@ -295,7 +296,7 @@ def open_csv(file: TextFile, wanted: Collection[str]) -> Table:
     notes.extend(repeated)
     if not has_quotes:
         notes.append("quotes are plain characters in it")
-    rows = _Rows(file, names, delimiter, has_quotes, has_header=has_header)
+    rows = partial(_rows, file, names, delimiter, has_quotes, has_header=has_header)
     return Table(path=file.path, columns=names, rows=rows, notes=tuple(notes))
 
 
@@ -316,7 +317,7 @@ def open_named_csv(file: TextFile, wanted: Sequence[str], *, is_ragged: bool = F
             f"{', '.join(filter(None, names)) or 'nothing'}{'; ' * bool(said)}{said}"
         )
     has_quotes = _are_quotes_whole(file, delimiter)
-    rows = _Rows(file, names, delimiter, has_quotes, is_ragged=is_ragged)
+    rows = partial(_rows, file, names, delimiter, has_quotes, is_ragged=is_ragged)
     notes = (said,) if said else ()
     return Table(path=file.path, columns=names, rows=rows, notes=notes, delimiter=delimiter)
 
@@ -341,35 +342,32 @@ def _choose_delimiter(path: Path, header: str, columns: Collection[str]) -> tupl
     return found, f"its columns are separated by {DELIMITERS[found]}" * (found != own)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Reads the rows of a file whose columns, delimiter and quotes are known."""
-
-    file: TextFile
-    names: Sequence[str]
-    delimiter: str
-    has_quotes: bool
-    has_header: bool = True
-    is_ragged: bool = False
-
-    def __call__(self, columns: Collection[str]) -> Iterator[NumberedRow]:
-        places = [(name, place) for place, name in enumerate(self.names) if name in columns]
-        width, is_header = len(self.names), self.has_header
-        record = _Record(self.file)
-        for fields in _reader(record, self.delimiter, self.has_quotes):
-            if is_header:
-                is_header = _is_blank(fields)
-            elif record.ends_in_quotes:
-                yield record.number, "a quote that is never closed"
-            elif not any(fields):
-                yield record.number, "empty"
-            elif len(fields) != width and not self.is_ragged:
-                kind = "more" if len(fields) > width else "fewer"
-                yield record.number, f"{kind} fields than the header"
-            else:
-                cells = [*fields, *[None] * (width - len(fields))]
-                yield record.number, {name: cells[place] for name, place in places}
-            record.lines.clear()
+def _rows(
+    file: TextFile,
+    names: Sequence[str],
+    delimiter: str,
+    has_quotes: bool,
+    columns: Collection[str],
+    *,
+    has_header: bool = True,
+    is_ragged: bool = False,
+) -> Iterator[NumberedRow]:
+    places = [(name, place) for place, name in enumerate(names) if name in columns]
+    width, record = len(names), _Record(file)
+    for fields in _reader(record, delimiter, has_quotes):
+        if has_header:
+            has_header = _is_blank(fields)
+        elif record.ends_in_quotes:
+            yield record.number, "a quote that is never closed"
+        elif not any(fields):
+            yield record.number, "empty"
+        elif len(fields) != width and not is_ragged:
+            kind = "more" if len(fields) > width else "fewer"
+            yield record.number, f"{kind} fields than the header"
+        else:
+            cells = [*fields, *[None] * (width - len(fields))]
+            yield record.number, {name: cells[place] for name, place in places}
+        record.lines.clear()
 
 
 class _Record:

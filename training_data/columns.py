@@ -261,6 +261,7 @@ def _content(value: object) -> str:
 
 
 Part = Literal["text", "input", "completion", "pair", "label", "messages"]
+CHOSEN: tuple[Part, ...] = ("text", "label", "pair", "completion")
 FoundBy = Literal["choice", "name", "looks"]
 
 MESSAGES = ("messages", "conversations", "conversation", "chat", "dialog")
@@ -322,7 +323,7 @@ class ColumnChoice:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self.text, self.label, self.pair, self.completion)))
+        return tuple(filter(None, (getattr(self, part) for part in CHOSEN)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,10 +336,7 @@ class FoundColumn:
 
 
 def find_columns(
-    source: str,
-    names: Sequence[str],
-    values: Mapping[str, ColumnValues],
-    choice: ColumnChoice,
+    source: str, names: Sequence[str], values: Mapping[str, ColumnValues], choice: ColumnChoice
 ) -> tuple[FoundColumn, ...]:
     """The columns of an example's parts, `text` or `messages` among them: by the user's choice,
     then names, then values: the text is the column with the longest natural texts, the label the
@@ -398,13 +396,8 @@ class _Columns:
 
     def take_chosen(self, source: str) -> None:
         """The user's columns; as text also one of messages."""
-        chosen: dict[Part, str | None] = {
-            "text": self._choice.text,
-            "label": self._choice.label,
-            "pair": self._choice.pair,
-            "completion": self._choice.completion,
-        }
-        for part, name in chosen.items():
+        for part in CHOSEN:
+            name = getattr(self._choice, part)
             if not name:
                 continue
             if not self._take(part, self._named(name), "choice"):
