@@ -46,11 +46,7 @@ SAME_DISTANCE = 1e-9
 """Distances closer than this share of themselves are equal."""
 
 BLOCK = 500
-"""Points whose distances to all others are held at once."""
-
 Distances = Callable[[Rows], ToAll]
-"""Distances of some points to all, 0 to themselves."""
-
 Edge = tuple[float, int, int]
 
 
@@ -346,8 +342,6 @@ def _by_size(numbers: Codes) -> Codes:
 TERMS_SHOWN = 5
 
 COMMON = 0.5
-"""Share of a cluster's models that a term, or of its labelled models a dataset, must cover."""
-
 _TERM = re.compile(r"[a-z][a-z0-9+]{2,}")
 
 
@@ -541,7 +535,8 @@ def cluster_family(
     codes = find_clusters(family, smallest)
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
     namings = name_clusters(members, {id: records[id] for id in family.ids})
-    listed, calibration = [], None
+    listed: Sequence[Suggestion] = ()
+    calibration = None
     if suggest:
         unlabelled = view.rows([family.ids[row] for row in family.unlabelled_rows.tolist()])
         beside = compare_kept(view, kept, unlabelled)

@@ -76,25 +76,17 @@ def _splits(n: int, n_chosen: int, seed: int) -> Float64[np.ndarray, "splits n"]
 Nearer = Literal["nearer to the data", "nearer to the control", "cannot tell"]
 
 WEIGHTS = {"update": 1.0, "output": 1.0, "input": 0.0}
-"""Of the blocks. Strong directions of the input side say what kind of data it is, not which half
-(docs/find-trained-on.md)."""
+"""Of the blocks; the input side says what kind of data it is, not which half."""
 
 FEWEST_GROUPS = 4
 """Of each file; of 3 and 3 groups no permutation has a two-sided p below .1."""
 
 FEWEST_OTHERS = 10
-"""Models from which the other models are a null."""
-
 LEVEL = 0.05
 
 SIGMA_SHARES = (NORMAL_LOWER, 1 - NORMAL_LOWER)
-"""Quantiles of a normal distribution one deviation below and above its centre."""
-
 EQUAL_SETTINGS = ("loss", "max_tokens", "parts", "seed")
-"""Settings in which two fingerprints must agree."""
-
 LEAST_NULL = 1e-9
-"""Spread of the other models' differences, in standard errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,10 +93,6 @@ class Retrieval:
         """Whether only queries are ranked, of which there may be a sample."""
         return len(self.codes) > EVERY_QUERY
 
-    @property
-    def is_sample(self) -> bool:
-        return len(self.queries) < self.eligible
-
     def ranked_blocks(self, rows: Rows) -> Iterator[RankedBlock]:
         """Blocks of some rows with the rows of their candidates, nearest first, then −1; and with
         the scores of all models in order of row.
@@ -173,7 +169,6 @@ class QueryResult:
     """What one labelled model retrieved: purity is the share of the `siblings` nearest that are
     siblings, whose labels are `retrieved`; average precision is over the whole ranking."""
 
-    base: str
     model: str
     dataset: str
     siblings: int
@@ -226,7 +221,6 @@ def _score(retrieval: Retrieval, row: int, ranked: Int64[np.ndarray, " candidate
     k = len(hits)
     precision_at_hits = np.arange(1, k + 1) / (hits + 1)
     return QueryResult(
-        base=retrieval.family.base,
         model=retrieval.family.ids[row],
         dataset=names[own],
         siblings=k,
@@ -241,15 +235,13 @@ def _score(retrieval: Retrieval, row: int, ranked: Int64[np.ndarray, " candidate
 RESAMPLES = 2_000
 
 FEWEST = 5
-"""Datasets with queries, or queries of one dataset, below which there is no interval: a bootstrap
-over two or three says nothing."""
+"""Datasets with queries, or queries of one, below which a bootstrap says nothing."""
 
 PERMUTATIONS = 999
 FEWEST_PERMUTATIONS = 99
 
 LOOKUPS = 200_000_000
-"""Retrieved labels looked up in all permutations, which takes about two seconds: larger families
-have fewer permutations."""
+"""Retrieved labels looked up in all permutations, in two seconds; beyond, these are fewer."""
 
 Interval = tuple[float, float]
 
@@ -513,7 +505,9 @@ def _counts(retrievals: Sequence[Retrieval]) -> dict[str, Any]:
         "unlabelled": models - labelled,
         "datasets": len(set().union(*labels)),
         "queries": queries,
-        "sampled_queries": queries if any(one.is_sample for one in retrievals) else None,
+        "sampled_queries": queries
+        if any(len(one.queries) < one.eligible for one in retrievals)
+        else None,
         "singletons": singletons,
         "dropped": labelled - singletons - sum(retrieval.eligible for retrieval in retrievals),
     }

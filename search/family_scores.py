@@ -59,8 +59,6 @@ UNSEEN = 1.0
 """Data sets beside the labelled ones whose nearest stranger is as near as any that was seen."""
 
 BEYOND = np.array([0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-"""z above the nearest stranger at which the unseen ones are counted."""
-
 FEWEST_QUERIES = 8
 """Labelled models with a labelled stranger from which labels are used."""
 
@@ -194,8 +192,7 @@ class LabelledCohort:
 
 
 COHORT = 256
-"""Models of a kind at most that stand for strangers: a mean and a spread are known to a few
-percent."""
+"""Models of a kind that stand for strangers: a mean and a spread are known to a few percent."""
 
 ADAPTERS = {"update": 1.0, "output": 2.0, "input": 0.5}
 """Weights among adapters, whose input side still holds the random start of their A matrices."""
@@ -222,8 +219,6 @@ HALF_SCORE = 4.0
 """z that has the score 0.71; strangers are at 0, copies near 1."""
 
 LARGEST_SCORE = 1 - 1e-9
-"""Scores are compared to as many decimals."""
-
 HELD_TRAITS = 4_000
 """Models whose comparison with the cohort is held for later searches; 6 KB each."""
 
@@ -241,9 +236,6 @@ TIE_DECIMALS = 9
 
 COPY_MARGIN = 0.05
 """Below `COPY_COSINE`: where a model turns from a stranger into a copy."""
-
-
-# strangers
 
 
 def id_digest(id: str) -> bytes:
@@ -287,9 +279,6 @@ def codes_of(kinds: Sequence[str], known: Sequence[str]) -> Codes:
     """Kinds as places in `known`; a kind that no stored model has counts as the first."""
     place = {kind: code for code, kind in enumerate(known)}
     return np.array([place.get(kind, 0) for kind in kinds], dtype=np.int64)
-
-
-# normalisation
 
 
 def weights_by_kinds(blocks: Sequence[str], kinds: Sequence[str]) -> Weights:
@@ -573,9 +562,6 @@ def unbounded(scores: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*sh
     inside = np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE)
     z: Float64[np.ndarray, "*shape"] = HALF_SCORE * inside / np.sqrt(1 - np.square(inside))
     return z
-
-
-# a family
 
 
 @dataclass(frozen=True, slots=True, eq=False)

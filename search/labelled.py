@@ -21,8 +21,7 @@ Columns = Int64[np.ndarray, " reference"]
 Scores = Float64[np.ndarray, "queries reference"]
 
 WAYS = ("normalised", "raw", "update", "output", "input", "pooled")
-"""Ways of scoring a pair: as searches do; the plain cosine, and that of one block of features; the
-cosine of the pooled vectors."""
+"""Of scoring a pair: as searches do, the plain cosine, that of one block, and of pooled vectors."""
 
 COMPARED_AT_ONCE = 4_000
 """Models that are read, and compared with some others, at a time: 150 MB of sketches."""

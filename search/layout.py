@@ -26,15 +26,10 @@ Places = Float64[np.ndarray, "models 2"]
 Landmarks = Int64[np.ndarray, " landmarks"]
 
 COMPONENTS = 50
-"""Axes that neighbourhoods of a large family are taken in, as is usual before t-SNE (Kobak,
-Berens 2019): the noise of a sketch is spread over thousands, its structure over few."""
+"""Axes that neighbourhoods of a large family are taken in before t-SNE (Kobak, Berens 2019)."""
 
 SAMPLE = 10_000
-"""Models that the axes of a large family are fitted to."""
-
 AT_ONCE = 4_096
-"""Models projected at a time."""
-
 DENSE = 500
 """Models up to which all eigenvectors are computed: faster than to iterate for two."""
 
@@ -135,8 +130,6 @@ LARGEST_TSNE = 20_000
 
 PERPLEXITY = 30.0
 NEIGHBOURS = 15
-"""umap-learn's own default."""
-
 START_SPREAD = 1e-4
 """Of t-SNE's start, where its gradients are largest."""
 
@@ -286,9 +279,6 @@ def _coordinates(method: Layout, points: Points, distances: Square | None, seed:
             random_state=seed,
         ).fit_transform(numbers)
     return np.asarray(coordinates, dtype=np.float64)
-
-
-# landmarks
 
 
 def choose_landmarks(points: Points, hashed: Codes, n_landmarks: int) -> Landmarks:

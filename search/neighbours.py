@@ -68,11 +68,8 @@ VECTOR_CANDIDATES = 256
 """How many where vectors are all there is: they cost little."""
 
 NAMES_SHOWN = 3
-"""Models that an error names."""
-
 FEWEST_OWN = 16
-"""Models of the catalog from which it knows its strangers; fewer are scored by pooled vectors and
-the statistics of the largest attached index."""
+"""Models from which a catalog knows its strangers; fewer are scored as the largest index's."""
 
 CLOSE = 1e-5
 """Cosines whose order single precision may change."""

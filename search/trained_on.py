@@ -54,7 +54,6 @@ KIND = "full"
 """A gradient changes every weight, as full fine-tunes do."""
 
 BLOCK = 1_000
-"""Models whose sketches are held at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +209,6 @@ class TrainedModelsOfEach:
                 for data, answer, row in zip(self.sets, self.answers, self.z.tolist(), strict=True)
             ],
         }
-
-
-# scores
 
 
 class DataScores:
@@ -396,9 +392,6 @@ def _other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
     return [other for other in kept if data.name != other.name and data.sha256 != other.sha256]
 
 
-# models of a data set
-
-
 def find_trained_on(
     catalog: Catalog,
     data: DataSet,
@@ -491,9 +484,6 @@ def find_trained_on_each(
         )
 
     return catalog.look(answer)
-
-
-# data sets of a model
 
 
 def find_data(

@@ -192,9 +192,6 @@ def _cosines(left: Vectors, right: Shaped[np.ndarray, "others dim"]) -> Pairs:
     return np.asarray(np.round(products, DECIMALS))
 
 
-# statistics of an index: measured when it is published, used where it is attached
-
-
 def measure_published(
     recipe: Recipe,
     ids: Sequence[str],

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 256
 BATCH_BYTES = 1 << 26
-"""A dictionary of long texts makes batches of fewer rows."""
-
 BUFFER_BYTES = 1 << 20
 ARROW_FILE_MAGIC = b"ARROW1"
 METADATA_KEY = b"huggingface"

@@ -31,8 +31,6 @@ PARTS = 8
 """Disjoint groups of examples, each with a fingerprint of its own."""
 
 FEWEST = 8
-"""Examples with something to predict."""
-
 SPECTRUM_POWERS: dict[LossName, float] = {
     "causal": 0.0,
     "seq2seq": 0.0,

@@ -58,7 +58,6 @@ class Example:
 
 
 Draft = tuple[Example, tuple[Message, ...]]
-"""An example, and the messages that it is made of, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +207,12 @@ NOT_TEXT = "not a text"
 NOT_LABEL = "label is neither a text nor a number"
 
 
-@dataclass(frozen=True, slots=True)
 class RowReader:
-    columns: Mapping[Part, str]
-    class_names: Sequence[str] = ()
-
-    @classmethod
-    def of(
-        cls, found: Sequence[FoundColumn], class_names: Mapping[str, Sequence[str]]
-    ) -> RowReader:
-        columns = {column.part: column.column for column in found}
-        return cls(columns, class_names.get(columns.get("label", ""), ()))
+    def __init__(
+        self, found: Sequence[FoundColumn], class_names: Mapping[str, Sequence[str]]
+    ) -> None:
+        self.columns = {column.part: column.column for column in found}
+        self.class_names = class_names.get(self.columns.get("label", ""), ())
 
     def draft(self, row: Row) -> Draft | str:
         """The example that a row holds, with its messages, or why it holds none."""
@@ -284,11 +278,6 @@ class RowReader:
         return self.class_names[place] if place < len(self.class_names) else name
 
 
-def is_cut(example: Example) -> bool:
-    """Whether a part of it was cut, or just fits."""
-    return LONGEST_TEXT in (len(example.text), len(example.completion), len(example.pair))
-
-
 def until_last_answer(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The messages up to the last one of the assistant; () if it never answers."""
     places = [
@@ -312,7 +301,6 @@ def chat_template(tokenizer: Any) -> Template | None:
         return None
 
     def apply(messages: list[dict[str, str]]) -> tuple[str, str]:
-        """Raises `ValueError` for conversations that the template refuses."""
         from jinja2 import TemplateError
 
         try:
@@ -452,7 +440,7 @@ def _scan(
                 f"{table.path.name}: no column {missing[0]!r}, which {first.path.name} has; "
                 "name one file"
             )
-        reader = RowReader.of(found, {**table.class_names, **files.class_names})
+        reader = RowReader(found, {**table.class_names, **files.class_names})
         for row in table.rows(parts):
             scan.add(table, row, reader, len(tables) == 1)
     return scan
@@ -474,10 +462,10 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
     has_label = any(column.part == "label" for column in scan.found)
     labelled = label_kind(scan.labels) if has_label else None
     examples = tuple(_finished(scan, template, are_classes=labelled == "classes"))
-    _refuse_broken(scan)
-    _refuse_few(scan, examples)
+    _refuse_broken(scan, len(examples))
     kind, found, examples = _labelled(scan, examples, labelled)
-    cut = sum(map(is_cut, examples))
+    parts = ((len(one.text), len(one.completion), len(one.pair)) for one in examples)
+    cut = sum(LONGEST_TEXT in lengths for lengths in parts)
     if cut:
         scan.notes.append(f"{cut} example{'s' * (cut != 1)} cut to {LONGEST_TEXT:,} characters")
     if kind == "messages" and template is None:
@@ -527,24 +515,20 @@ def _refuse_lists(scan: _Scan) -> None:
         )
 
 
-def _refuse_broken(scan: _Scan) -> None:
-    """A file of which more than a tenth cannot be read is not read at all."""
+def _refuse_broken(scan: _Scan, n_examples: int) -> None:
+    """A file of which more than a tenth cannot be read is not read at all, and one of few rows."""
     broken = [skip for skip in scan.skipped.values() if skip.reason not in HARMLESS]
     rows = sum(skip.rows for skip in broken)
     if rows > MAX_BROKEN_SHARE * scan.rows:
         reasons = ", ".join(f"{skip.rows:,} {skip.reason} ({skip.first})" for skip in broken)
         raise DataError(f"{scan.source}: {rows:,} of {scan.rows:,} rows cannot be used: {reasons}")
-
-
-def _refuse_few(scan: _Scan, examples: Sequence[Example]) -> None:
-    if len(examples) >= MIN_EXAMPLES:
-        return
-    reasons = ", ".join(f"{skip.rows:,} {skip.reason}" for skip in scan.skipped.values())
-    number = f"{len(examples)} example{'s' * (len(examples) != 1)} in {scan.rows:,} rows"
-    raise DataError(
-        f"{scan.source}: {number}, equal texts counted once{'; skipped: ' * bool(reasons)}"
-        f"{reasons}; at least {MIN_EXAMPLES} are needed"
-    )
+    if n_examples < MIN_EXAMPLES:
+        reasons = ", ".join(f"{skip.rows:,} {skip.reason}" for skip in scan.skipped.values())
+        raise DataError(
+            f"{scan.source}: {n_examples} example{'s' * (n_examples != 1)} in {scan.rows:,} rows, "
+            f"equal texts counted once{'; skipped: ' * bool(reasons)}{reasons}; at least "
+            f"{MIN_EXAMPLES} are needed"
+        )
 
 
 def _labelled(

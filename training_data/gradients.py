@@ -53,8 +53,7 @@ FEWEST_COLUMNS, MOST_COLUMNS = 24, 128
 """Of the range sketch of a matrix that does not fit."""
 
 CORANGE = 2
-"""Rows of Z for each column of Y, as the source's section 4.5 advises for spectra that fall slowly.
-"""
+"""Rows of Z for each column of Y, as the source's section 4.5 advises."""
 
 RANGE_SEED, CORANGE_SEED = 17, 18
 
@@ -95,7 +94,7 @@ def layer_matrices(model: nn.Module, config: Mapping[str, object] | None) -> Lay
         name = tensor.removesuffix(WEIGHT)
         module = model.get_submodule(name) if tensor.endswith(WEIGHT) else None
         # x Wᵀ + b, or x W + b
-        if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
+        if module and (isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"):
             modules[name] = module, tuple(placements)
         else:
             left_out.append(tensor)

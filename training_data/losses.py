@@ -20,8 +20,6 @@ from .examples import Example
 
 NOTHING = "there is nothing to predict; name another column as label, or draw more examples"
 IGNORED = -100
-"""Target of a token that does not count."""
-
 MASKED_SHARE = 0.15
 """Of the tokens, as in BERT's training (Devlin et al. 2019); every one of them is masked here."""
 
@@ -29,8 +27,7 @@ TEMPERATURE = 0.05
 """Of the cosines, as in SimCSE (Gao, Yao, Chen 2021)."""
 
 PENALTY = 0.01
-"""Of the squared weights of a head over states of unit variance. Without it a few hundred examples
-are fitted without error, and nothing is left for the base to learn."""
+"""Of a head's squared weights: without it few examples are fitted without error."""
 
 ROUNDS = 200
 

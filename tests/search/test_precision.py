@@ -220,7 +220,7 @@ def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
     monkeypatch.setattr(evaluation, "SAMPLE", 12)
     sample = Retrieval.of(family)
 
-    assert (sample.eligible, len(sample.queries), sample.is_sample) == (59, 12, True)
+    assert (sample.eligible, len(sample.queries)) == (59, 12)
     assert rank(sample).results == [whole[id] for id in sorted(by_digest[:12])]
     assert len(set(sorted(by_digest[:12])) & set(sorted(whole)[:12])) < 12
 
@@ -230,9 +230,10 @@ def test_a_family_of_few_labelled_models_is_not_sampled(monkeypatch):
     monkeypatch.setattr(evaluation, "EVERY_QUERY", 5)
     monkeypatch.setattr(evaluation, "SAMPLE", 4)
 
-    ranked = rank(Retrieval.of(family))
+    retrieval = Retrieval.of(family)
+    ranked = rank(retrieval)
 
-    assert not Retrieval.of(family).is_sample
+    assert len(retrieval.queries) == retrieval.eligible
     assert len(ranked.results) == 4
     assert ranked.rows.tolist() == [0, 1, 2, 3]
 

@@ -122,7 +122,7 @@ def results_of(purities):
     """Query results with these purities by dataset."""
     return [
         QueryResult(
-            base="base", model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
+            model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
             nn1=False, average_precision=0.0, retrieved=(None,),
         )
         for name, values in purities.items()
