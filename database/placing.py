@@ -29,8 +29,7 @@ from ..search import (
     place_models,
     read_family,
 )
-from ..search.evidence import Calibration, verdict
-from ..search.family_scores import TIE_DECIMALS
+from ..search.family_scores import TIE_DECIMALS, Calibration, verdict
 from ..search.neighbours import CANDIDATES
 from ..store import Catalog, FamilyView
 from .queries import MapOptions

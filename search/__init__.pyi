@@ -1,68 +1,35 @@
-from .clusters import ClusterReport, cluster_family
-from .evaluation import Rankings, check_ways, evaluate, rankings
-from .explain import Explanation, explain_pair
-from .labelled import LabelledModels, family_views, labelled_models, read_family
-from .layout import Placement, place_models
-from .neighbours import (
-    FreshQuery,
-    Neighbour,
-    Neighbours,
-    Query,
-    StoredQuery,
-    find_similar,
-    pair_cosine,
-    prepare_search,
-)
-from .trained_on import (
-    KeptData,
-    NearestData,
-    TrainedModel,
-    TrainedModels,
-    TrainedModelsOfEach,
-    check_searchable,
-    compare_kept,
-    find_data,
-    find_trained_on,
-    find_trained_on_each,
-    kept_data_sets,
-    nearest_to_kept,
-)
-from .vector_scores import measure_published
-
-__all__ = [
-    "ClusterReport",
-    "Explanation",
-    "FreshQuery",
-    "KeptData",
-    "LabelledModels",
-    "NearestData",
-    "Neighbour",
-    "Neighbours",
-    "Placement",
-    "Query",
-    "Rankings",
-    "StoredQuery",
-    "TrainedModel",
-    "TrainedModels",
-    "TrainedModelsOfEach",
-    "check_searchable",
-    "check_ways",
-    "cluster_family",
-    "compare_kept",
-    "evaluate",
-    "explain_pair",
-    "family_views",
-    "find_data",
-    "find_similar",
-    "find_trained_on",
-    "find_trained_on_each",
-    "kept_data_sets",
-    "labelled_models",
-    "measure_published",
-    "nearest_to_kept",
-    "pair_cosine",
-    "place_models",
-    "prepare_search",
-    "rankings",
-    "read_family",
-]
+from .clusters import ClusterReport as ClusterReport
+from .clusters import cluster_family as cluster_family
+from .evaluation import Rankings as Rankings
+from .evaluation import check_ways as check_ways
+from .evaluation import evaluate as evaluate
+from .evaluation import rankings as rankings
+from .labelled import LabelledModels as LabelledModels
+from .labelled import family_views as family_views
+from .labelled import labelled_models as labelled_models
+from .labelled import read_family as read_family
+from .layout import Placement as Placement
+from .layout import place_models as place_models
+from .neighbours import Explanation as Explanation
+from .neighbours import FreshQuery as FreshQuery
+from .neighbours import Neighbour as Neighbour
+from .neighbours import Neighbours as Neighbours
+from .neighbours import Query as Query
+from .neighbours import StoredQuery as StoredQuery
+from .neighbours import explain_pair as explain_pair
+from .neighbours import find_similar as find_similar
+from .neighbours import pair_cosine as pair_cosine
+from .neighbours import prepare_search as prepare_search
+from .trained_on import KeptData as KeptData
+from .trained_on import NearestData as NearestData
+from .trained_on import TrainedModel as TrainedModel
+from .trained_on import TrainedModels as TrainedModels
+from .trained_on import TrainedModelsOfEach as TrainedModelsOfEach
+from .trained_on import check_searchable as check_searchable
+from .trained_on import compare_kept as compare_kept
+from .trained_on import find_data as find_data
+from .trained_on import find_trained_on as find_trained_on
+from .trained_on import find_trained_on_each as find_trained_on_each
+from .trained_on import kept_data_sets as kept_data_sets
+from .trained_on import nearest_to_kept as nearest_to_kept
+from .vector_scores import measure_published as measure_published

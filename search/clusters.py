@@ -1,31 +1,347 @@
-"""A family's clusters: their names, how they agree with its labels, and what they suggest."""
+"""A family's clusters: dense groups, their names, how they agree with its labels.
+
+Distance is the chord √(2 − 2·score) between two models as points of the unit sphere, with the
+scores that find-similar and eval show; nothing is read from a map. HDBSCAN (Campello, Moulavi,
+Sander 2013) is our own: equal mutual reachability distances are the rule here, and the paper
+removes equal edges together (section 3, step 4.2.1). Libraries, scikit-learn among them, remove
+them one by one in the order of an unstable sort, which the processor and the input decide.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from math import log
 
 import numpy as np
 
-from ..arrays import Int64
+from ..arrays import Float64, Int64
 from ..errors import RequestError
-from ..records import DataSet, ModelRecord
-from ..store import Catalog, FamilyView
-from .density import AXES, NOISE, SAMPLE, default_min_size, find_clusters
+from ..records import ModelRecord
+from ..store import Catalog
 from .evaluation import MOST_MODELS, silhouettes
 from .family_scores import id_digest
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
+from .shapes import Codes, Rows
 from .suggestions import UNKNOWN_SHARE, Suggestion, SuggestionCalibration, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
+
+Points = Float64[np.ndarray, "points axes"]
+Labels = Int64[np.ndarray, " points"]
+ToAll = Float64[np.ndarray, "rows points"]
+
+NOISE = -1
+
+SAME_SCORE = 1e-4
+"""Scores closer than this are equal: so well processors agree (docs/reliability.md)."""
+
+FINEST = math.sqrt(2 * SAME_SCORE)
+"""Smallest chord that differs from 0."""
+
+SAME_DISTANCE = 1e-9
+"""Distances closer than this share of themselves are equal."""
+
+BLOCK = 500
+Distances = Callable[[Rows], ToAll]
+Edge = tuple[float, int, int]
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """A node of the condensed tree, of `size` points where it is largest; born at 1/distance, and
+    with mass: Σ of 1/distance at which its points leave it or are handed to a child."""
+
+    children: Sequence[int]
+    size: int = 0
+    mass: float = 0.0
+    born: float = 0.0
+    parent: int | None = None
+
+    @property
+    def stability(self) -> float:
+        """Excess of mass (the paper's equation 3)."""
+        return self.mass - self.size * self.born
+
+
+@dataclass(slots=True)
+class _Component:
+    cluster: int | None = None
+    loose: list[int] = field(default_factory=list)
+
+
+def hdbscan(distances: Distances, n_points: int, min_size: int) -> Labels:
+    """Each point's cluster, 0 … n − 1, by excess of mass, or `NOISE`; the root is no cluster.
+
+    Where nothing else is one, points that lie together within `FINEST` are: copies of one model.
+    `min_size`, at most n_points, is also the neighbours of the core distance, the point itself
+    counted. Peak: `BLOCK` rows of distances. Time grows with n_points².
+    """
+    core = _core_distances(distances, n_points, min_size)
+    tree = sorted(_spanning_tree(distances, core))
+    clusters, first_cluster = _condense(tree, n_points, min_size)
+    if len(clusters) == 1:
+        _, copies = _condense([edge for edge in tree if edge[0] == FINEST], n_points, min_size)
+        return copies
+    return np.asarray(np.array(_select(clusters), dtype=np.int64)[first_cluster])
+
+
+def _core_distances(
+    distances: Distances, n_points: int, n_neighbours: int
+) -> Float64[np.ndarray, " points"]:
+    core = np.empty(n_points)
+    for start in range(0, n_points, BLOCK):
+        rows = np.arange(start, min(start + BLOCK, n_points))
+        nearest = np.partition(distances(rows), n_neighbours - 1, axis=1)
+        core[rows] = nearest[:, n_neighbours - 1]
+    return core
+
+
+def _spanning_tree(distances: Distances, core: Float64[np.ndarray, " points"]) -> Iterator[Edge]:
+    """The edges of a minimum spanning tree of mutual reachability (Prim 1957)."""
+    nearest = np.full(len(core), np.inf)
+    towards = np.zeros(len(core), dtype=np.int64)
+    outside = np.ones(len(core), dtype=np.bool_)
+    point = 0
+    for _ in range(len(core) - 1):
+        outside[point] = False
+        reach = np.maximum(distances(np.array([point]))[0], np.maximum(core, core[point]))
+        nearer = reach < nearest
+        nearest[nearer], towards[nearer] = reach[nearer], point
+        point = int(np.where(outside, nearest, np.inf).argmin())
+        yield max(float(nearest[point]), FINEST), int(towards[point]), point
+
+
+def _condense(tree: Sequence[Edge], n_points: int, min_size: int) -> tuple[list[_Cluster], Labels]:
+    """The condensed tree, children first, and the cluster that each point joins first, or `NOISE`;
+    whatever the edges of one length connect is connected at once."""
+    above = np.arange(n_points)
+    components = {point: _Component(loose=[point]) for point in range(n_points)}
+    clusters: list[_Cluster] = []
+    first_cluster = np.full(n_points, NOISE, dtype=np.int64)
+    for distance, edges in _by_distance(tree):
+        joined: dict[int, list[_Component]] = {}
+        for _, left, right in edges:
+            root, absorbed = _root(above, left), _root(above, right)
+            parts = [
+                part
+                for point in (root, absorbed)
+                for part in (joined.pop(point) if point in joined else [components.pop(point)])
+            ]
+            joined[root] = parts
+            above[absorbed] = root
+        for root, parts in joined.items():
+            whole = _connect(parts, 1 / distance, min_size, clusters)
+            if whole.cluster is not None:
+                first_cluster[whole.loose] = whole.cluster
+                whole.loose.clear()
+            components[root] = whole
+    return clusters, first_cluster
+
+
+def _by_distance(tree: Sequence[Edge]) -> Iterator[tuple[float, list[Edge]]]:
+    group: list[Edge] = []
+    for edge in tree:
+        if group and edge[0] > group[0][0] * (1 + SAME_DISTANCE):
+            yield group[0][0], group
+            group = []
+        group.append(edge)
+    if group:
+        yield group[0][0], group
+
+
+def _root(above: Labels, point: int) -> int:
+    """The point that stands for a component (union-find with path halving)."""
+    while above[point] != point:
+        above[point] = above[above[point]]
+        point = int(above[point])
+    return point
+
+
+def _connect(
+    parts: Sequence[_Component], density: float, min_size: int, clusters: list[_Cluster]
+) -> _Component:
+    """The component that the parts make: two clusters or more become the children of a new one,
+    appended to `clusters`; one takes the loose points in."""
+    loose = [point for part in parts for point in part.loose]
+    children = [part.cluster for part in parts if part.cluster is not None]
+    size = len(loose) + sum(clusters[child].size for child in children)
+    if size < min_size:
+        return _Component(loose=loose)
+    if len(children) == 1:
+        number = children[0]
+    else:
+        number = len(clusters)
+        clusters.append(_Cluster(children=children))
+        for child in children:
+            clusters[child].parent, clusters[child].born = number, density
+    cluster = clusters[number]
+    cluster.mass += (size - cluster.size) * density
+    cluster.size = size
+    return _Component(cluster=number, loose=loose)
+
+
+def _select(clusters: Sequence[_Cluster]) -> list[int]:
+    """Each condensed cluster's label, or `NOISE` (the paper's algorithm 3): it is selected, with
+    all that is below it, unless what is below is more stable."""
+    best = [0.0] * len(clusters)
+    selected = [False] * len(clusters)
+    for number, cluster in enumerate(clusters):
+        below = sum(best[child] for child in cluster.children)
+        best[number] = max(cluster.stability, below)
+        is_stable = cluster.stability >= below * (1 - SAME_DISTANCE)
+        selected[number] = is_stable and cluster.parent is not None
+    labels = [NOISE] * len(clusters)
+    fresh = count()
+    for number in reversed(range(len(clusters))):
+        parent = clusters[number].parent
+        if parent is not None and labels[parent] != NOISE:
+            labels[number] = labels[parent]
+        elif selected[number]:
+            labels[number] = next(fresh)
+    return labels
+
+
+AXES = 50
+"""Principal axes that stand for the vectors of a family above `WHOLE_FAMILY` models."""
+
+SAMPLE = 20_000
+"""Models that HDBSCAN sees of a larger family: its time grows with their square."""
+
+STRAYS = 0.05
+"""Share of a cluster's own members whose distance from the others says nothing about it."""
+
+CONFIDENCE = 0.95
+"""With which a joining point is no farther from its cluster than the last of those."""
+
+
+def default_min_size(n_models: int) -> int:
+    """Fewest models of a cluster: √n/4, at least 3; 3 of 100 models, 16 of 4,000."""
+    return max(3, round(math.sqrt(n_models) / 4))
+
+
+def find_clusters(family: LabelledModels, min_size: int) -> Codes:
+    """A cluster's number for every model, or `NOISE`: the largest is 0, then by first id.
+
+    Above `WHOLE_FAMILY` models distances are those of `AXES` principal axes; above `SAMPLE`, that
+    many picked by their ids are clustered, and another one joins its nearest one's cluster where it
+    is as near as the cluster's members are to each other.
+    """
+    order = np.array(sorted(range(len(family.ids)), key=family.ids.__getitem__), dtype=np.int64)
+    if len(order) < 2 * min_size:
+        numbers = np.full(len(order), NOISE, dtype=np.int64)
+    elif len(order) <= WHOLE_FAMILY:
+        scores = family.unrounded_between(order, order)
+        # exactly symmetric, and 0 on the diagonal
+        chords = np.sqrt(np.maximum(2.0 - (scores + scores.T), 0.0))
+        np.fill_diagonal(chords, 0.0)
+        numbers = hdbscan(lambda rows: chords[rows], len(order), min_size)
+    else:
+        numbers = _in_principal_axes(family, order, min_size)
+    codes = np.empty_like(numbers)
+    codes[order] = _by_size(numbers)
+    return codes
+
+
+def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> Codes:
+    """Clusters of models in `order`, in few dimensions and from a sample of them."""
+    from sklearn.decomposition import PCA
+
+    places = np.arange(len(order))
+    if len(order) > SAMPLE:
+        hashes = [id_digest(family.ids[row]) for row in order.tolist()]
+        places = np.array(sorted(sorted(places.tolist(), key=hashes.__getitem__)[:SAMPLE]))
+    sample = family.vectors[order[places]].astype(np.float32)
+    pca = PCA(n_components=AXES, svd_solver="randomized", random_state=0).fit(sample)
+    points = np.concatenate(
+        [
+            pca.transform(family.vectors[order[start : start + BLOCK]].astype(np.float32))
+            for start in range(0, len(order), BLOCK)
+        ]
+    ).astype(np.float64)
+    # strangers have little of any axis: left short, they would lie close together
+    points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
+    smallest = max(2, round(min_size * len(places) / len(order)))
+    sampled = points[places]
+    numbers = hdbscan(_chords_among(sampled), len(sampled), smallest)
+    codes = np.full(len(order), NOISE, dtype=np.int64)
+    codes[places] = numbers
+    rest = np.setdiff1d(np.arange(len(order)), places)
+    codes[rest] = _join(points[rest], sampled, numbers)
+    return codes
+
+
+def _chords_among(points: Points) -> Distances:
+    def chords(rows: Rows) -> ToAll:
+        squares = points[rows] @ points.T
+        np.subtract(2.0, np.multiply(squares, 2.0, out=squares), out=squares)
+        np.maximum(squares, 0.0, out=squares)
+        squares[np.arange(len(rows)), rows] = 0.0
+        return np.asarray(np.sqrt(squares, out=squares))
+
+    return chords
+
+
+def _join(
+    points: Points,
+    sample: Float64[np.ndarray, "sample axes"],
+    numbers: Int64[np.ndarray, " sample"],
+) -> Labels:
+    """The cluster of each point's nearest of the sample, where it is near enough."""
+    codes = np.full(len(points), NOISE, dtype=np.int64)
+    least = np.array(
+        [_joining_cosine(sample[numbers == code]) for code in range(numbers.max() + 1)]
+    )
+    if not len(least):
+        return codes
+    for start in range(0, len(points), BLOCK):
+        cosines = points[start : start + BLOCK] @ sample.T
+        code = numbers[cosines.argmax(axis=1)]
+        near = (code != NOISE) & (cosines.max(axis=1) >= least[code] - SAME_SCORE)
+        codes[start : start + BLOCK][near] = code[near]
+    return codes
+
+
+def _joining_cosine(members: Points) -> float:
+    """The cosine with its nearest member from which a point joins their cluster; one member more or
+    less moves it by one rank among the members."""
+    nearest = np.empty(len(members))
+    for start in range(0, len(members), BLOCK):
+        cosines = members[start : start + BLOCK] @ members.T
+        own = np.arange(len(cosines))
+        cosines[own, start + own] = -1.0
+        nearest[start : start + BLOCK] = cosines.max(axis=1)
+    return _bounded_quantile(nearest)
+
+
+def _bounded_quantile(sample: Float64[np.ndarray, " sample"]) -> float:
+    """An upper bound of the quantile `STRAYS` with `CONFIDENCE`, or the largest value: an order
+    statistic, whatever the distribution (David, Nagaraja 2003, section 7.1)."""
+    from scipy.stats import binom
+
+    return float(np.sort(sample)[int(binom.ppf(CONFIDENCE, len(sample), STRAYS))])
+
+
+def _by_size(numbers: Codes) -> Codes:
+    """The same clusters, numbered by size, then by their first model."""
+    values, first, counts = np.unique(numbers, return_index=True, return_counts=True)
+    ranked = sorted(
+        (-count, place, value)
+        for value, place, count in zip(values, first, counts, strict=True)
+        if value != NOISE
+    )
+    codes = np.full(len(numbers), NOISE, dtype=np.int64)
+    for code, (_, _, value) in enumerate(ranked):
+        codes[numbers == value] = code
+    return codes
+
 
 TERMS_SHOWN = 5
 
 COMMON = 0.5
-"""Share of a cluster's models that a term, or of its labelled models a dataset, must cover."""
-
 _TERM = re.compile(r"[a-z][a-z0-9+]{2,}")
 
 
@@ -42,13 +358,8 @@ _UNINFORMATIVE = _terms(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """A cluster's name and its sources, most frequent first.
-
-    Attributes:
-        datasets: Of its labelled models, and how many have each.
-        authors: Likewise.
-        words: Terms of most of its models' names and of few other models'.
-    """
+    """A cluster's name, its models' datasets and authors with their numbers, most frequent first,
+    and terms of most of its models' names and of few other models'."""
 
     name: str
     datasets: tuple[tuple[str, int], ...]
@@ -118,7 +429,7 @@ def _name(
 
 
 def _with_unique_names(namings: Sequence[Naming]) -> list[Naming]:
-    """The same with names that differ: by a term of their own, else by a number."""
+    """Names that differ: by a term of their own, else by a number."""
     counts = Counter(naming.name for naming in namings)
     taken = {name for name, n in counts.items() if n == 1}
     unique = []
@@ -136,8 +447,6 @@ def _with_unique_names(namings: Sequence[Naming]) -> list[Naming]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Some models of a family that lie close together, by id."""
-
     number: int
     naming: Naming
     models: tuple[str, ...]
@@ -155,37 +464,12 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """Of clusters with datasets, over the labelled models; None where it is not defined.
-
-    A model of no cluster counts as a cluster of its own.
-
-    Attributes:
-        ari: Adjusted Rand index (Hubert, Arabie 1985): 0 for chance, 1 for the same groups.
-        nmi: Mutual information over the mean of the two entropies, 0…1; not corrected for
-            chance, and high for many small groups.
-        of_datasets: Mean silhouette of the datasets, by 1 − score, −1…1.
-        of_clusters: Of the clusters, over the models that are in one.
-    """
-
-    ari: float | None
-    nmi: float | None
-    of_datasets: float | None
-    of_clusters: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReport:
-    """The clusters of one family under one recipe.
+    """The clusters of one family under one recipe, the largest first.
 
-    Attributes:
-        models: All that were clustered.
-        clusters: The largest first.
-        noise: Models of no cluster, by id.
-        suggestions: For unlabelled models, by id; None where they were not requested.
-        hints: Likewise, for models whose evidence is too weak for a suggestion.
-        abstained: Unlabelled models without a suggestion.
-        notes: Deviations from the usual method, in sentences.
+    `noise` are models of no cluster; `suggestions` are for unlabelled models, None where not
+    requested; `hints` are those whose evidence is too weak for a suggestion; `abstained` counts
+    unlabelled models without one; `notes` are deviations from the usual method, in sentences.
     """
 
     base: str
@@ -194,7 +478,7 @@ class ClusterReport:
     models: int
     clusters: tuple[Cluster, ...]
     noise: tuple[str, ...]
-    agreement: Agreement
+    agreement: dict[str, object]
     suggestions: tuple[Suggestion, ...] | None
     hints: tuple[Suggestion, ...]
     abstained: int
@@ -210,12 +494,7 @@ class ClusterReport:
             "min_size": self.min_size,
             "clusters": [cluster.to_json() for cluster in self.clusters],
             "noise": list(self.noise),
-            "ari": self.agreement.ari,
-            "nmi": self.agreement.nmi,
-            "silhouette": {
-                "labels": self.agreement.of_datasets,
-                "clusters": self.agreement.of_clusters,
-            },
+            **self.agreement,
             "notes": list(self.notes),
         }
         if self.suggestions is not None and self.calibration is not None:
@@ -235,56 +514,33 @@ def cluster_family(
     suggest: bool = True,
     unknown_share: float = UNKNOWN_SHARE,
 ) -> ClusterReport:
-    """The clusters of the catalog's family, or of the one of `base`.
+    """The clusters of the catalog's family, or of the one of `base`, of at least `min_size` models,
+    2 or more, which by default grows with the family; `unknown_share` of the unlabelled models at
+    most have a dataset that no labelled model has.
 
-    Args:
-        min_size: Fewest models of a cluster, at least 2; by default it grows with the family.
-        unknown_share: Share of the unlabelled models whose dataset no labelled model has, at most.
-
-    Raises:
-        EmptyCatalog, UnknownRecipe: As named.
-        RequestError: Several families and no `base`, or a number out of its range.
+    Raises EmptyCatalog, UnknownRecipe, and RequestError for several families and no `base`, or a
+    number out of its range.
     """
     if not 0 <= unknown_share <= 1:
         raise RequestError(f"the share of unknown datasets is from 0 to 1, not {unknown_share}")
     if min_size is not None and min_size < 2:
         raise RequestError(f"a cluster has at least 2 models, not {min_size}")
-    view, models, records = read_family(
+    view, family, records = read_family(
         catalog, recipe, base, several="clusters are those of one family"
     )
+    kept = kept_data_sets(catalog, view) if suggest else []
     # outside the snapshot: a large family takes minutes
-    return cluster(
-        view,
-        models,
-        records,
-        min_size=min_size,
-        suggest=suggest,
-        unknown_share=unknown_share,
-        kept=kept_data_sets(catalog, view) if suggest else (),
-    )
-
-
-def cluster(
-    view: FamilyView,
-    family: LabelledModels,
-    records: Mapping[str, ModelRecord],
-    *,
-    min_size: int | None = None,
-    suggest: bool = True,
-    unknown_share: float = UNKNOWN_SHARE,
-    kept: Sequence[DataSet] = (),
-) -> ClusterReport:
-    """The clusters of a view's models.
-
-    Args:
-        family: The same models with their labels and scores, as `labelled_models` reads them.
-        records: By id.
-        kept: The family's kept data sets.
-    """
     n_models = len(family.ids)
     smallest = min_size or default_min_size(n_models)
     codes = find_clusters(family, smallest)
-    listed, calibration = _suggest(view, family, unknown_share, kept) if suggest else ([], None)
+    members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
+    namings = name_clusters(members, {id: records[id] for id in family.ids})
+    listed: Sequence[Suggestion] = ()
+    calibration = None
+    if suggest:
+        unlabelled = view.rows([family.ids[row] for row in family.unlabelled_rows.tolist()])
+        beside = compare_kept(view, kept, unlabelled)
+        listed, calibration = suggest_datasets(family, unknown_share, beside)
     suggestions = tuple(one for one in listed if not one.hint)
     n_unlabelled = sum(label is None for label in family.labels)
     return ClusterReport(
@@ -292,7 +548,10 @@ def cluster(
         recipe=view.recipe.name,
         min_size=smallest,
         models=n_models,
-        clusters=_clusters(family, codes, {id: records[id] for id in family.ids}),
+        clusters=tuple(
+            Cluster(number=number, naming=naming, models=models)
+            for number, (naming, models) in enumerate(zip(namings, members, strict=True))
+        ),
         noise=_members(family, codes, NOISE),
         agreement=measure_agreement(family, codes),
         suggestions=suggestions if suggest else None,
@@ -303,27 +562,7 @@ def cluster(
     )
 
 
-def _suggest(
-    view: FamilyView, family: LabelledModels, unknown_share: float, kept: Sequence[DataSet]
-) -> tuple[list[Suggestion], SuggestionCalibration]:
-    ids = [family.ids[row] for row in family.unlabelled_rows.tolist()]
-    return suggest_datasets(family, unknown_share, compare_kept(view, kept, view.rows(ids)))
-
-
-def _clusters(
-    family: LabelledModels, codes: Int64[np.ndarray, " models"], records: Mapping[str, ModelRecord]
-) -> tuple[Cluster, ...]:
-    members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
-    namings = name_clusters(members, records)
-    return tuple(
-        Cluster(number=number, naming=naming, models=models)
-        for number, (naming, models) in enumerate(zip(namings, members, strict=True))
-    )
-
-
-def _members(
-    family: LabelledModels, codes: Int64[np.ndarray, " models"], code: int
-) -> tuple[str, ...]:
+def _members(family: LabelledModels, codes: Codes, code: int) -> tuple[str, ...]:
     return tuple(sorted(family.ids[row] for row in np.flatnonzero(codes == code).tolist()))
 
 
@@ -340,8 +579,14 @@ def _notes(n_models: int, min_size: int) -> list[str]:
     return notes
 
 
-def measure_agreement(family: LabelledModels, codes: Int64[np.ndarray, " models"]) -> Agreement:
-    """The agreement of clusters with the family's labels."""
+def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]:
+    """The document of clusters' agreement with datasets, over the labelled models; None where it is
+    not defined. A model of no cluster counts as a cluster of its own.
+
+    ari: adjusted Rand index (Hubert, Arabie 1985). nmi: mutual information over the mean of the two
+    entropies, 0…1, not corrected for chance. silhouette: means by 1 − score, −1…1, of the datasets
+    and, over the models that are in one, of the clusters.
+    """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     rows = [row for row, label in enumerate(family.labels) if label is not None]
@@ -352,19 +597,17 @@ def measure_agreement(family: LabelledModels, codes: Int64[np.ndarray, " models"
         groups = np.where(codes == NOISE, alone, codes)[rows]
         ari = float(adjusted_rand_score(labels, groups))
         nmi = float(normalized_mutual_info_score(labels, groups))
-    return Agreement(
-        ari=ari,
-        nmi=nmi,
-        of_datasets=_silhouette(family, family.labels),
-        of_clusters=_silhouette(family, [None if c == NOISE else str(c) for c in codes.tolist()]),
-    )
+    in_clusters = [None if code == NOISE else str(code) for code in codes.tolist()]
+    silhouette = {
+        "labels": _silhouette(family, family.labels),
+        "clusters": _silhouette(family, in_clusters),
+    }
+    return {"ari": ari, "nmi": nmi, "silhouette": silhouette}
 
 
 def _silhouette(family: LabelledModels, groups: Sequence[str | None]) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) over grouped models; one that is alone counts 0.
-
-    Over `MOST_MODELS` of them, picked by their ids, where there are more.
-    """
+    """Mean silhouette (Rousseeuw 1987) over grouped models, at most `MOST_MODELS` picked by their
+    ids; one that is alone counts 0."""
     rows = sorted(
         (row for row, group in enumerate(groups) if group is not None),
         key=lambda row: id_digest(family.ids[row]),

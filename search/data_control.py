@@ -1,18 +1,15 @@
 """Whether a model lies nearer to a data set than to a control: alike texts that it did not see.
 
-Both data sets are gradients over disjoint groups of examples. A model's score with a group is the
-sum of its cosines, in standard deviations of the family's strangers. The effect is the mean score
-with the groups of the data less that with the groups of the control. Two nulls are tested, and the
-larger p counts:
+Both are gradients over disjoint groups of examples. A model's score with a group is the sum of its
+cosines, in standard deviations of the family's strangers; the effect is the mean score with the
+groups of the data less that with those of the control. Two nulls are tested, and the larger p
+counts: the groups of both files are exchangeable (a permutation test: Fisher 1935; Phipson, Smyth
+2010); and the two files differ for *every* model, as files from two sources do (the model's
+difference over its standard error among those of the family's strangers, whose centre is taken out
+of the effect).
 
-* The groups of both files are exchangeable: a permutation test of the difference (Fisher 1935;
-  Phipson, Smyth 2010 for p of a sample of permutations).
-* The two files differ for *every* model, as files from two sources do: the model's difference over
-  its standard error among those of the family's strangers, of which most saw neither file. Their
-  centre is taken out of the effect: a difference of differences.
-
-The idea of a control that no model saw: dataset inference (Maini, Yaghini, Papernot 2021,
-arXiv 2104.10706; Maini et al. 2024, arXiv 2406.06443).
+The idea of a control that no model saw: dataset inference (Maini et al. 2021, arXiv 2104.10706;
+2024, arXiv 2406.06443).
 """
 
 from __future__ import annotations
@@ -26,11 +23,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..arrays import Bool, Float64, Int64
+from ..arrays import Bool, Float64
 from ..errors import RequestError
 from ..records import GROUP, LABELLED_LOSSES, DataSet
 from ..store import FamilyView, SketchMatrix
 from .family_scores import LEAST_SPREAD, NORMAL_LOWER, FamilyScores
+from .shapes import Numbers, Rows
 
 MOST_SPLITS = 20_000
 """Splits that are enumerated; 8 and 8 values have 12,870. Of more, `DRAWN_SPLITS` are drawn."""
@@ -47,10 +45,8 @@ def permutation_p(
     *,
     seed: int = 0,
 ) -> Float64[np.ndarray, " columns"]:
-    """Two-sided p of the difference of means in each column, rows of both exchanged.
-
-    Of all splits, or of a sample in which the one that was found counts (Phipson, Smyth 2010).
-    """
+    """Two-sided p of the difference of means in each column, of all splits of the rows or of a
+    sample in which the one that was found counts (Phipson, Smyth 2010)."""
     # scipy.stats.permutation_test draws other splits, and knows no tolerance for equal sums
     values = np.concatenate([first, second])
     chosen = _splits(len(values), len(first), seed)
@@ -61,13 +57,11 @@ def permutation_p(
     tolerance = ROUNDING * np.abs(scores).max(axis=0) * len(values)
     extreme = (sums >= found - tolerance).sum(axis=0)
     is_drawn = comb(len(values), len(first)) > MOST_SPLITS
-    p: Float64[np.ndarray, " columns"] = (extreme + is_drawn) / (len(chosen) + is_drawn)
-    return p
+    return np.asarray((extreme + is_drawn) / (len(chosen) + is_drawn))
 
 
 @lru_cache(maxsize=4)
 def _splits(n: int, n_chosen: int, seed: int) -> Float64[np.ndarray, "splits n"]:
-    """Which rows are in the first part, a row a split: all of them, or a sample."""
     if comb(n, n_chosen) <= MOST_SPLITS:
         places = np.array(list(combinations(range(n), n_chosen)))
     else:
@@ -82,36 +76,23 @@ def _splits(n: int, n_chosen: int, seed: int) -> Float64[np.ndarray, "splits n"]
 Nearer = Literal["nearer to the data", "nearer to the control", "cannot tell"]
 
 WEIGHTS = {"update": 1.0, "output": 1.0, "input": 0.0}
-"""Of the blocks. Strong directions of the input side say what kind of data it is, not which half
-(docs/find-trained-on.md)."""
+"""Of the blocks; the input side says what kind of data it is, not which half."""
 
 FEWEST_GROUPS = 4
 """Of each file; of 3 and 3 groups no permutation has a two-sided p below .1."""
 
 FEWEST_OTHERS = 10
-"""Models from which the other models are a null."""
-
 LEVEL = 0.05
 
 SIGMA_SHARES = (NORMAL_LOWER, 1 - NORMAL_LOWER)
-"""Quantiles of a normal distribution one deviation below and above its centre."""
-
 EQUAL_SETTINGS = ("loss", "max_tokens", "parts", "seed")
-"""Settings in which two fingerprints must agree."""
-
 LEAST_NULL = 1e-9
-"""Spread of the other models' differences, in standard errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlEffect:
-    """One model between the data and the control.
-
-    Attributes:
-        effect: How much nearer to the data, in standard deviations of the family's strangers.
-        low, high: 95 % interval.
-        p: Two-sided, of a model that saw neither.
-    """
+    """How much nearer one model is to the data, in standard deviations of the family's strangers,
+    with a 95 % interval and the two-sided p of a model that saw neither."""
 
     model: str
     effect: float
@@ -123,13 +104,8 @@ class ControlEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlComparison:
-    """A data set and its control, as some models see them.
-
-    Attributes:
-        examples: Of each of the two.
-        groups: That the examples of each are in.
-        others: Models that are the second null; 0 where there are too few.
-    """
+    """A data set and its control, of as many examples, as some models see them; `others` models are
+    the second null, 0 where there are too few."""
 
     control: str
     examples: int
@@ -138,16 +114,12 @@ class ControlComparison:
     models: tuple[ControlEffect, ...]
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys, ready for json.dumps."""
         return {**asdict(self), "models": [asdict(model) for model in self.models]}
 
 
 def check_control(data: DataSet, control: DataSet) -> None:
-    """Whether the two can be compared.
-
-    Raises:
-        RequestError: they are one file, or differ in what decides the numbers, or are too small.
-    """
+    """Raise `RequestError` where the two cannot be compared: they are one file, too small, or
+    differ in what decides the numbers."""
     if data.sha256 == control.sha256:
         raise RequestError(
             f"{control.name} is the same file as {data.name}: a control has other texts"
@@ -190,20 +162,10 @@ def check_control(data: DataSet, control: DataSet) -> None:
 
 
 def compare_data(
-    view: FamilyView,
-    family: FamilyScores,
-    data: DataSet,
-    control: DataSet,
-    rows: Int64[np.ndarray, " rows"],
+    view: FamilyView, family: FamilyScores, data: DataSet, control: DataSet, rows: Rows
 ) -> ControlComparison:
-    """How some models lie between a data set and its control.
-
-    Args:
-        rows: Of the models in the family.
-
-    Raises:
-        RequestError: the two cannot be compared.
-    """
+    """How the models in some rows lie between a data set and its control, as `check_control`
+    allows."""
     check_control(data, control)
     groups, control_groups = (
         SketchMatrix.of_rows(one.parts(GROUP), view.recipe) for one in (data, control)
@@ -234,13 +196,9 @@ def compare_groups(
     *,
     models: SketchMatrix,
     ids: Sequence[str],
-    rows: Int64[np.ndarray, " rows"],
+    rows: Rows,
 ) -> list[ControlEffect]:
-    """The effect on some models of a family, from the gradients of groups of examples.
-
-    Args:
-        models, ids: Of the models in `rows`.
-    """
+    """The effect on the models in `rows`, from the gradients of groups of examples."""
     strangers = family.strangers.features
     among = [groups.cosines(strangers) for groups in (data, control)]
     scale = _scales(list(strangers.dims), block_spreads(np.concatenate(among, axis=1)))
@@ -278,15 +236,11 @@ def _scales(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Differences:
-    """Mean scores with the data less those with the control, model by model.
+    """Mean scores with the data less those with the control, model by model, with Welch's standard
+    errors."""
 
-    Attributes:
-        errors: Their standard errors (Welch).
-        freedom: Degrees of freedom of the errors.
-    """
-
-    means: Float64[np.ndarray, " models"]
-    errors: Float64[np.ndarray, " models"]
+    means: Numbers
+    errors: Numbers
     freedom: int
 
     @classmethod
@@ -295,7 +249,6 @@ class Differences:
         data: Float64[np.ndarray, "groups models"],
         control: Float64[np.ndarray, "others models"],
     ) -> Differences:
-        """Of the scores of two files' groups."""
         variance = data.var(axis=0, ddof=1) / len(data)
         variance += control.var(axis=0, ddof=1) / len(control)
         errors = np.maximum(np.sqrt(variance), LEAST_SPREAD)
@@ -312,18 +265,16 @@ def compare_with_control(
     *,
     seed: int = 0,
 ) -> list[ControlEffect]:
-    """The effect on each model, from the scores of the groups.
+    """The effect on each model, from its scores with the groups; `others` are of the family's
+    strangers."""
+    from scipy import stats
 
-    Args:
-        others: Of the family's strangers with the same groups.
-        is_itself: Whether one of those is the model.
-    """
     own = Differences.of(data, control)
     p_groups = permutation_p(data, control, seed=seed)
     effects = []
     for row, model in enumerate(ids):
         mean, error = float(own.means[row]), float(own.errors[row])
-        half = _t_quantile(own.freedom) * error
+        half = float(stats.t.ppf(1 - LEVEL / 2, own.freedom)) * error
         low, high, effect, p = mean - half, mean + half, mean, float(p_groups[row])
         null = (others.means / others.errors)[~is_itself[row]]
         if len(null) >= FEWEST_OTHERS:
@@ -332,12 +283,7 @@ def compare_with_control(
             p = max(p, p_models) if effect * mean > 0 else 1.0
         effects.append(
             ControlEffect(
-                model=model,
-                effect=effect,
-                low=low,
-                high=high,
-                p=p,
-                verdict=_verdict(low, high, p),
+                model=model, effect=effect, low=low, high=high, p=p, verdict=_verdict(low, high, p)
             )
         )
     return effects
@@ -346,11 +292,11 @@ def compare_with_control(
 def _among_others(
     mean: float, error: float, null: Float64[np.ndarray, " others"]
 ) -> tuple[float, float, float]:
-    """The effect less what all models have, half of its interval, and p.
+    """The effect less what all models have, half of its interval, and p: a prediction interval of
+    one more value from `null`.
 
-    A prediction interval of one more value from `null`. Its spread is half of the middle 68 %, so
-    that models that did see one of the files do not widen it; it is known as well as the standard
-    deviation of half as many.
+    Its spread is half of the middle 68 %, so that models that did see one of the files do not widen
+    it; it is known as well as the standard deviation of half as many.
     """
     from scipy import stats
 
@@ -361,12 +307,6 @@ def _among_others(
     half = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * spread * error
     p = float(2 * stats.t.sf(abs(effect) / (error * spread), n - 1))
     return effect, half, p
-
-
-def _t_quantile(freedom: int) -> float:
-    from scipy import stats
-
-    return float(stats.t.ppf(1 - LEVEL / 2, freedom))
 
 
 def _verdict(low: float, high: float, p: float) -> Nearer:

@@ -1,34 +1,355 @@
-"""How well fingerprints retrieve models of the same dataset: the document of `eval`, rankings."""
+"""Same-dataset retrieval: who asks, what is retrieved, how sure that is; the document of `eval`.
+
+Candidates are the labelled models; unlabelled ones, whose truth is unknown, only where they are
+asked for. A query is a labelled model that has a sibling among its candidates. For a labelled model
+with k−1 siblings, take its k−1 nearest among its candidates; its purity is the share of them that
+carry its label.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Float64
+from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, offered
+from ..records import Exclude as Exclude
 from ..store import Catalog, FamilyView
+from .family_scores import id_digest
 from .labelled import BLOCK_BYTES, WAYS, LabelledModels, family_views, labelled_models
-from .retrieval import (
-    FEWEST,
-    Exclude,
-    QueryResult,
-    Retrieval,
-    Significance,
-    bootstrap_interval,
-    dataset_interval,
-    permutation_test,
-    rank,
-)
+from .shapes import Codes, Numbers, Rows, Square
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+EVERY_QUERY = 4_000
+"""Models of a family up to which every labelled model with a sibling is a query."""
+
+LARGE_BYTES = 256 * 2**20
+"""Scores of a larger family held at a time: each block may read all of its sketches."""
+
+SAMPLE = 1_000
+"""Queries of a larger family. The standard error of micro is then at most 0.016."""
+
+FEWEST_SAMPLED, MOST_PAIRS = 100, 40_000_000
+"""Above 40,000 models fewer are sampled, so that a million take minutes."""
+
+
+RankedBlock = tuple[
+    Int64[np.ndarray, " block"],
+    Int64[np.ndarray, "block models"],
+    Float64[np.ndarray, "block models"],
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Retrieval:
+    """A family, its models by row in order of id, and who of them asks.
+
+    `codes` are datasets as places in `names`, −1 for none; a query's candidates have another number
+    in `groups`; `eligible` labelled models have a sibling among their candidates.
+    """
+
+    family: LabelledModels
+    names: tuple[str, ...]
+    codes: Codes
+    groups: Codes
+    is_candidate: Bool[np.ndarray, " models"]
+    eligible: int
+    queries: Int64[np.ndarray, " queries"]
+
+    @classmethod
+    def of(
+        cls,
+        family: LabelledModels,
+        exclude: Exclude | None = None,
+        *,
+        with_unlabelled: bool = False,
+    ) -> Retrieval:
+        """The retrieval that an evaluation measures; `exclude` removes the query's own author or
+        run from its candidates and siblings."""
+        family = family.sorted_by_id()
+        names = sorted({label for label in family.labels if label is not None})
+        codes, groups = label_codes(family.labels, names), exclusion_groups(family, exclude)
+        eligible = np.flatnonzero(count_siblings(codes, groups, len(names)) > 0)
+        return cls(
+            family=family,
+            names=tuple(names),
+            codes=codes,
+            groups=groups,
+            is_candidate=(codes >= 0) | with_unlabelled,
+            eligible=len(eligible),
+            queries=_sample(family.ids, eligible) if len(codes) > EVERY_QUERY else eligible,
+        )
+
+    @property
+    def is_large(self) -> bool:
+        """Whether only queries are ranked, of which there may be a sample."""
+        return len(self.codes) > EVERY_QUERY
+
+    def ranked_blocks(self, rows: Rows) -> Iterator[RankedBlock]:
+        """Blocks of some rows with the rows of their candidates, nearest first, then −1; and with
+        the scores of all models in order of row.
+
+        Peak: about 64 MB beside what the family holds; 320 MB above `EVERY_QUERY` models.
+        """
+        n_models = len(self.codes)
+        row_bytes = 8 * max(1, n_models)
+        height = max(1, BLOCK_BYTES // row_bytes)
+        scored = max(height, LARGE_BYTES // row_bytes) if self.is_large else height
+        for start in range(0, len(rows), scored):
+            scores = self.family.score_block(rows[start : start + scored])
+            for part in range(0, len(scores), height):
+                block = rows[start + part : min(start + part + height, start + scored)]
+                block_scores = scores[part : part + height]
+                yield block, self._ranked(block, block_scores), block_scores
+
+    def _ranked(
+        self, block: Int64[np.ndarray, " block"], scores: Float64[np.ndarray, "block models"]
+    ) -> Int64[np.ndarray, "block models"]:
+        allowed = (self.groups[block][:, None] != self.groups[None, :]) & self.is_candidate
+        ranking = np.argsort(np.where(allowed, -scores, np.inf), axis=1, kind="stable")
+        ranking[np.arange(len(self.codes))[None, :] >= allowed.sum(axis=1)[:, None]] = -1
+        return ranking
+
+
+def _sample(
+    ids: Sequence[str], eligible: Int64[np.ndarray, " eligible"]
+) -> Int64[np.ndarray, " queries"]:
+    """`SAMPLE` rows, the same in every process and whatever else is in the family."""
+    by_digest = sorted(eligible.tolist(), key=lambda row: id_digest(ids[row]))
+    size = min(SAMPLE, max(FEWEST_SAMPLED, MOST_PAIRS // max(1, len(ids))))
+    return np.array(sorted(by_digest[:size]), dtype=np.int64)
+
+
+def label_codes(labels: Sequence[str | None], names: Sequence[str]) -> Codes:
+    """Each label's position in `names`; −1 where there is none."""
+    position = {name: code for code, name in enumerate(names)}
+    return np.array([-1 if label is None else position[label] for label in labels], dtype=np.int64)
+
+
+def exclusion_groups(family: LabelledModels, exclude: Exclude | None) -> Codes:
+    """A number a model, of its author or run or, where that is unknown or nothing is excluded, its
+    own."""
+    if exclude is None:
+        return np.arange(len(family.ids), dtype=np.int64)
+    if exclude not in ("author", "run"):
+        raise ValueError(f"exclude must be 'author' or 'run', got {exclude!r}")
+    marks = family.authors if exclude == "author" else family.runs
+    first: dict[str, int] = {}
+    return np.array(
+        [i if mark is None else first.setdefault(mark, i) for i, mark in enumerate(marks)],
+        dtype=np.int64,
+    )
+
+
+def count_siblings(codes: Codes, groups: Codes, n_labels: int) -> Codes:
+    """Models of the same label outside the own group; 0 for unlabelled models."""
+    siblings = np.zeros(len(codes), dtype=np.int64)
+    labelled = codes >= 0
+    own = codes[labelled]
+    pairs = groups[labelled] * n_labels + own
+    _, inverse, same_group = np.unique(pairs, return_inverse=True, return_counts=True)
+    siblings[labelled] = np.bincount(own, minlength=n_labels)[own] - same_group[inverse]
+    return siblings
+
+
+MAX_CELLS = 20_000_000
+"""Nearest candidates that are held for a permutation test; a larger family is not tested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """What one labelled model retrieved: purity is the share of the `siblings` nearest that are
+    siblings, whose labels are `retrieved`; average precision is over the whole ranking."""
+
+    model: str
+    dataset: str
+    siblings: int
+    candidates: int
+    purity: float
+    nn1: bool
+    average_precision: float
+    retrieved: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranked:
+    """What the queries of a family retrieved, in order of id, and what others would have.
+
+    `rows` are models that other labels could make a query: all that are labelled, but of a large
+    family the queries. `nearest` are their nearest candidates, as many as the largest dataset has
+    models, −1 beyond; none where that is more than `MAX_CELLS`.
+    """
+
+    results: list[QueryResult]
+    rows: Int64[np.ndarray, " labelled"]
+    nearest: Int64[np.ndarray, "labelled depth"]
+
+
+def rank(retrieval: Retrieval) -> Ranked:
+    """Every query's result, from one reading of the family's scores."""
+    labelled = np.flatnonzero(retrieval.codes >= 0)
+    rows = retrieval.queries if retrieval.is_large else labelled
+    depth = int(np.bincount(retrieval.codes[labelled]).max(initial=0))
+    if len(rows) * depth > MAX_CELLS:
+        depth = 0
+    nearest = np.full((len(rows), depth), -1, dtype=np.int64)
+    is_query = np.isin(rows, retrieval.queries)
+    results: list[QueryResult] = []
+    start = 0
+    for block, ranking, _ in retrieval.ranked_blocks(rows):
+        nearest[start : start + len(block)] = ranking[:, :depth]
+        chosen = is_query[start : start + len(block)]
+        start += len(block)
+        codes = np.where(ranking >= 0, retrieval.codes[ranking], -2)  # (block, models)
+        for row, ranked in zip(block[chosen].tolist(), codes[chosen], strict=True):
+            results.append(_score(retrieval, row, ranked[ranked >= -1]))
+    return Ranked(results, rows, nearest)
+
+
+def _score(retrieval: Retrieval, row: int, ranked: Int64[np.ndarray, " candidates"]) -> QueryResult:
+    """Purity, hit at one and average precision of one ranking of label codes."""
+    own, names = int(retrieval.codes[row]), retrieval.names
+    hits = np.flatnonzero(ranked == own)  # ranks of the siblings, from 0
+    k = len(hits)
+    precision_at_hits = np.arange(1, k + 1) / (hits + 1)
+    return QueryResult(
+        model=retrieval.family.ids[row],
+        dataset=names[own],
+        siblings=k,
+        candidates=len(ranked),
+        purity=float(np.count_nonzero(hits < k) / k),
+        nn1=bool(hits[0] == 0),
+        average_precision=float(precision_at_hits.mean()),
+        retrieved=tuple(None if code < 0 else names[code] for code in ranked[:k].tolist()),
+    )
+
+
+RESAMPLES = 2_000
+
+FEWEST = 5
+"""Datasets with queries, or queries of one, below which a bootstrap says nothing."""
+
+PERMUTATIONS = 999
+FEWEST_PERMUTATIONS = 99
+
+LOOKUPS = 200_000_000
+"""Retrieved labels looked up in all permutations, in two seconds; beyond, these are fewer."""
+
+Interval = tuple[float, float]
+
+
+def bootstrap_interval(
+    results: Sequence[QueryResult], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval | None:
+    """95 % percentile interval of micro purity; None below `FEWEST` datasets.
+
+    Datasets are drawn with replacement, then as many models of each as it has (two-stage bootstrap;
+    Davison and Hinkley 1997, section 3.8).
+    """
+    purities: dict[str, list[float]] = {}
+    for result in results:
+        purities.setdefault(result.dataset, []).append(result.purity)
+    if len(purities) < FEWEST:
+        return None
+    sizes = np.array([len(purities[name]) for name in sorted(purities)])
+    values = np.concatenate([purities[name] for name in sorted(purities)])
+    first = np.cumsum(sizes) - sizes
+    # scipy.stats.bootstrap has no two stages
+    rng = np.random.default_rng(seed)
+    means = np.empty(resamples)
+    for draw in range(resamples):
+        datasets = rng.integers(len(sizes), size=len(sizes))
+        drawn = np.repeat(datasets, sizes[datasets])
+        means[draw] = values[first[drawn] + rng.integers(sizes[drawn])].mean()
+    return _percentiles(means)
+
+
+def dataset_interval(
+    purities: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval | None:
+    """95 % percentile interval of one dataset's mean purity, its models drawn with replacement;
+    None below `FEWEST` models."""
+    if len(purities) < FEWEST:
+        return None
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(len(purities), size=(resamples, len(purities)))
+    return _percentiles(np.asarray(purities)[draws].mean(axis=1))
+
+
+def _percentiles(means: Float64[np.ndarray, " draws"]) -> Interval:
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class Significance:
+    """Probabilities of purities at least as high if labels meant nothing: of micro purity, None
+    where the family is too large, and of each dataset's, not corrected for their number."""
+
+    p_value: float | None = None
+    by_dataset: Mapping[str, float] = field(default_factory=dict)
+    permutations: int | None = None
+
+
+def permutation_test(
+    retrieval: Retrieval, ranked: Ranked, *, seed: int = 0, permutations: int = PERMUTATIONS
+) -> Significance:
+    """Whether purity is above what labels give that mean nothing.
+
+    Labels are shuffled among all labelled models; where queries are a sample, purity is that of the
+    sampled models. Where one author or run stands behind many models of one label they are not
+    exchangeable, and p is too small.
+    """
+    # scipy.stats.permutation_test takes one statistic a time, and other draws
+    cells = ranked.nearest.size
+    if not cells:
+        return Significance()
+    permutations = max(min(permutations, LOOKUPS // cells), FEWEST_PERMUTATIONS)
+    micro, by_code = _means(retrieval, ranked, retrieval.codes)
+    labelled = np.flatnonzero(retrieval.codes >= 0)
+    rng = np.random.default_rng(seed)
+    shuffled = retrieval.codes.copy()
+    as_high, as_high_by_code = 0, np.zeros(len(by_code), dtype=np.int64)
+    for _ in range(permutations):
+        shuffled[labelled] = rng.permutation(retrieval.codes[labelled])
+        other, other_by_code = _means(retrieval, ranked, shuffled)
+        as_high += other >= micro - 1e-12
+        as_high_by_code += other_by_code >= by_code - 1e-12
+    return Significance(
+        (1 + as_high) / (1 + permutations),
+        {
+            name: (1 + int(as_high_by_code[code])) / (1 + permutations)
+            for code, name in enumerate(retrieval.names)
+            if not np.isnan(by_code[code])
+        },
+        permutations,
+    )
+
+
+def _means(
+    retrieval: Retrieval, ranked: Ranked, codes: Codes
+) -> tuple[float, Float64[np.ndarray, " names"]]:
+    """Mean purity of all queries and of each dataset's under these labels; NaN of none."""
+    n_labels = len(retrieval.names)
+    siblings = count_siblings(codes, retrieval.groups, n_labels)[ranked.rows]
+    own = codes[ranked.rows]
+    counted = np.arange(ranked.nearest.shape[1])[None, :] < siblings[:, None]
+    hits = (codes[ranked.nearest] == own[:, None]) & counted
+    is_query = siblings > 0
+    purities = hits.sum(axis=1)[is_query] / siblings[is_query]
+    counts = np.bincount(own[is_query], minlength=n_labels)
+    sums = np.bincount(own[is_query], purities, minlength=n_labels)
+    with np.errstate(invalid="ignore"):
+        return float(np.divide(sums.sum(), counts.sum())), sums / counts
+
 
 MOST_MODELS = 4_000
 """Models of a family up to which all distances are held for its silhouette: 128 MB."""
@@ -50,18 +371,11 @@ def evaluate(
     way: str = "normalised",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The evaluation of the catalog's families, or one of them, under one recipe.
+    """The document of `eval --json`, as `evaluate_families` has it: of the catalog's families, or
+    one of them, under one recipe and one of `WAYS` of scoring.
 
-    Args:
-        with_unlabelled: Whether unlabelled models are candidates.
-        way: Of scoring; one of `WAYS`.
-
-    Returns:
-        The document of `eval --json`, as `evaluate_families` has it.
-
-    Raises:
-        EmptyCatalog, UnknownRecipe: As named.
-        RequestError: No such base or way, or no two labelled models to compare.
+    Raises EmptyCatalog, UnknownRecipe, and RequestError for no such base or way, or no two labelled
+    models to compare.
     """
     check_ways([way])
 
@@ -85,11 +399,7 @@ def evaluate(
 
 
 def check_ways(ways: Iterable[str]) -> None:
-    """Refuse what is no way of scoring.
-
-    Raises:
-        RequestError: One is none of `WAYS`.
-    """
+    """Raise `RequestError` where one is none of `WAYS`."""
     for way in ways:
         if way not in WAYS:
             raise RequestError(f"no way of scoring {way!r}{offered(way, WAYS)}")
@@ -158,11 +468,7 @@ def evaluate_families(
 
 
 def check_queries(retrievals: Sequence[Retrieval], exclude: Exclude | None) -> None:
-    """Refuse families without a query.
-
-    Raises:
-        RequestError: It says in one line what would change that.
-    """
+    """Raise `RequestError` for families without a query; it says what would change that."""
     if any(retrieval.eligible for retrieval in retrievals):
         return
     counts = _counts(retrievals)
@@ -199,7 +505,9 @@ def _counts(retrievals: Sequence[Retrieval]) -> dict[str, Any]:
         "unlabelled": models - labelled,
         "datasets": len(set().union(*labels)),
         "queries": queries,
-        "sampled_queries": queries if any(one.is_sample for one in retrievals) else None,
+        "sampled_queries": queries
+        if any(len(one.queries) < one.eligible for one in retrievals)
+        else None,
         "singletons": singletons,
         "dropped": labelled - singletons - sum(retrieval.eligible for retrieval in retrievals),
     }
@@ -215,6 +523,8 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
     micro = fmean(result.purity for result in results)
     chance = fmean(result.siblings / result.candidates for result in results)
     interval = bootstrap_interval(results, seed=seed)
+    have = "1 dataset has" if len(by_dataset) == 1 else f"{len(by_dataset)} datasets have"
+    too_few = f"too few to tell: {have} siblings, an interval takes {FEWEST}"
     return {
         "micro": micro,
         "macro": fmean(group["purity"] for group in by_dataset.values()),
@@ -222,7 +532,7 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
         "note": _note(chance),
         "lift": (micro - chance) / (1 - chance) if chance < 1 else None,
         "ci95": interval and list(interval),
-        "ci95_reason": None if interval else _too_few(len(by_dataset)),
+        "ci95_reason": None if interval else too_few,
         "p_value": significance.p_value,
         "permutations": significance.permutations,
         "nn1": fmean(result.nn1 for result in results),
@@ -235,13 +545,7 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
 
 
 def _note(chance: float) -> str | None:
-    """Why purity says nothing, where it does not."""
     return "every candidate has this label: no test" if chance == 1.0 else None
-
-
-def _too_few(n_datasets: int) -> str:
-    have = "1 dataset has" if n_datasets == 1 else f"{n_datasets} datasets have"
-    return f"too few to tell: {have} siblings, an interval takes {FEWEST}"
 
 
 def _by_dataset(
@@ -285,11 +589,9 @@ def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> dict[
 
 
 def mean_silhouette(family: LabelledModels) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) of the labelled models, by cosine distance 1 − score.
-
-    Models whose dataset no other model has count 0, as their definition says. None where there
-    are no two datasets or no pair of siblings, or more than `MOST_MODELS` models.
-    """
+    """Mean silhouette (Rousseeuw 1987) of the labelled models, by cosine distance 1 − score; 0 of
+    one that is alone. None without two datasets or a pair of siblings, or above `MOST_MODELS`
+    models."""
     rows = np.array([i for i, label in enumerate(family.labels) if label is not None])
     counts = Counter(family.labels[row] for row in rows)
     if len(family.ids) > MOST_MODELS or len(counts) < 2 or max(counts.values()) < 2:
@@ -300,9 +602,7 @@ def mean_silhouette(family: LabelledModels) -> float | None:
     return float(np.mean(silhouettes(scores, [str(family.labels[row]) for row in rows])))
 
 
-def silhouettes(
-    scores: Float64[np.ndarray, "models models"], groups: Sequence[str]
-) -> Float64[np.ndarray, " models"]:
+def silhouettes(scores: Square, groups: Sequence[str]) -> Numbers:
     """The silhouette of every model by distance 1 − score; 0 for a model that is alone.
 
     scikit-learn's function gives the same: to import it takes five times as long as `eval`.
@@ -326,8 +626,6 @@ def silhouettes(
 
 @dataclass(frozen=True, slots=True)
 class Rankings:
-    """The rankings of one family under one recipe, by one way of scoring."""
-
     recipe_id: str
     way: str
     retrieval: Retrieval
@@ -373,11 +671,7 @@ def rankings(
     with_unlabelled: bool = False,
     ways: Sequence[str] = ("normalised",),
 ) -> list[Rankings]:
-    """What `evaluate` ranks, for each family and way.
-
-    Raises:
-        EmptyCatalog, UnknownRecipe, RequestError: as `evaluate`.
-    """
+    """What `evaluate` ranks, for each family and way; it raises the same."""
     check_ways(ways)
 
     def read() -> list[tuple[FamilyView, str, LabelledModels]]:

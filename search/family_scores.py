@@ -4,9 +4,13 @@ With μ(i, κ) and σ(i, κ) the centre and spread of model i's cosines with the
 κ, a block's normalised score is z(i, j) = ½[(c − μ(i, κj)) / σ(i, κj) + (c − μ(j, κi)) / σ(j, κi)]
 (Auckenthaler et al. 2000; Matějka et al., Interspeech 2017, by the candidate's kind). Blocks are
 summed with the weights of the pair's kinds. Added to that: the correlation of the two models'
-scores with the cohort (models of one data set have the same strangers), and a part of the plain
-cosine, which in a family that one data set dominates holds what normalisation takes out.
-docs/scores.md has what was tried, and on which families.
+scores with the cohort, and a part of the plain cosine. docs/scores.md has what was tried.
+
+What a score proves: strangers' tail is taken as exponential, P(z or more) = ½ exp(−z / `RATE`);
+from these probabilities the false discovery rate of a list of neighbours follows by Benjamini,
+Hochberg 1995. Labels can only make an answer more careful: of that rate, the share of labelled
+pairs with at least this z that are of different data sets, and the share of models whose nearest
+of another data set has it, the largest counts.
 """
 
 from __future__ import annotations
@@ -14,19 +18,181 @@ from __future__ import annotations
 import hashlib
 import heapq
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
 from ..records import Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
-from .evidence import COPY_COSINE, LabelledCohort
+from .shapes import (
+    BlockPairs,
+    Codes,
+    CohortCounts,
+    HasBlocks,
+    Numbers,
+    Pairs,
+    Rows,
+    Square,
+    Weights,
+    WithCohort,
+)
+
+Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
+
+COPY_COSINE = 0.95
+"""Plain cosine from which a model is a copy: rounded, mirrored, or trained a few steps on."""
+
+LIKELY, PERHAPS = 0.01, 0.05
+"""False discovery rates up to which a neighbour is likely of the same data, or perhaps."""
+
+RATE = 1.1
+"""Of the exponential tail of strangers, in z."""
+
+SMALL_FAMILY = 2.0
+"""Models by which the rate is widened: few models know the scale of strangers badly."""
+
+UNSEEN = 1.0
+"""Data sets beside the labelled ones whose nearest stranger is as near as any that was seen."""
+
+BEYOND = np.array([0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+FEWEST_QUERIES = 8
+"""Labelled models with a labelled stranger from which labels are used."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """What false discovery rates are computed from: the rate of the tail of strangers and, where
+    `queries` labelled models know more, the measured share of wrong answers from each level of z
+    on."""
+
+    rate: float
+    source: Literal["labelled pairs", "the null alone"]
+    datasets: int
+    queries: int
+    levels: Float64[np.ndarray, " levels"] = field(default_factory=lambda: np.zeros(0))
+    shares: Float64[np.ndarray, " levels"] = field(default_factory=lambda: np.zeros(0))
+
+    def fdr(self, z: Numbers, n_candidates: int, cosines: Numbers | None = None) -> Numbers:
+        """The false discovery rate of each neighbour, 0…1, of `n_candidates` that were compared, by
+        falling z.
+
+        Copies of the query, of which their cosines tell, are no discoveries and count in no other's
+        rate: a stored query has the rates of the same model that is read from its files.
+        """
+        is_copy = np.zeros(len(z), np.bool_) if cosines is None else cosines >= COPY_COSINE
+        ranks = np.maximum(np.cumsum(~is_copy), 1)
+        expected = (n_candidates - is_copy.sum()) * tail(z, self.rate) / ranks
+        from_null = np.minimum.accumulate(expected[::-1])[::-1]
+        rates: Numbers = np.maximum(from_null, self.measured(z))
+        np.minimum(rates, 1.0, out=rates)
+        return rates
+
+    def measured(self, z: Numbers) -> Numbers:
+        """The measured share of wrong answers with at least this z; 0 above all strangers."""
+        places = np.searchsorted(self.levels, z, side="right") - 1
+        shares = np.append(self.shares, self.shares[0] if len(self.shares) else 0.0)
+        return np.asarray(shares[places])
+
+    def to_json(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in ("rate", "source", "datasets", "queries")}
+
+
+def tail(z: Float64[np.ndarray, "*shape"], rate: float) -> Float64[np.ndarray, "*shape"]:
+    """Probability that a stranger has at least this z."""
+    above = 0.5 * np.exp(-np.abs(z) / rate)
+    return np.asarray(np.where(z >= 0, above, 1.0 - above))
+
+
+def calibrate(
+    z: Square,
+    labels: Sequence[str | None],
+    may_answer: Bool[np.ndarray, "models models"],
+    n_family: int,
+) -> Calibration:
+    """What the labels of some of a family's `n_family` models say about its strangers; `may_answer`
+    are the pairs that count: not a model with itself or its copies."""
+    rate = RATE * (1.0 + SMALL_FAMILY / max(1, n_family))
+    names = np.array([label or "" for label in labels], dtype=object)
+    sizes = Counter(name for name in names.tolist() if name)
+    datasets = sum(size > 1 for size in sizes.values())
+    among = may_answer & (names != "")[:, None] & (names != "")[None, :]
+    same = names[:, None] == names[None, :]
+    strangers, siblings = among & ~same, among & same
+    queries = np.flatnonzero(strangers.any(axis=1))
+    if len(queries) < FEWEST_QUERIES:
+        return Calibration(rate, "the null alone", datasets, len(queries))
+    weights = np.array([1.0 / sizes[name] if name else 0.0 for name in names.tolist()])
+    nearest = np.array([z[row, strangers[row]].max() for row in queries.tolist()])
+    levels = np.append(np.sort(nearest), nearest.max() + BEYOND)
+    unseen = UNSEEN * np.exp(-np.maximum(levels - nearest.max(), 0.0) / rate)
+    above = _weight_above(nearest, weights[queries], levels)
+    by_query = (above + unseen) / (weights[queries].sum() + UNSEEN)
+    answerable = strangers & siblings.any(axis=1)[:, None]
+    wrong = _weight_above(z[answerable], _of_pairs(weights, answerable), levels)
+    right = _weight_above(z[siblings], _of_pairs(weights, siblings), levels)
+    by_pair = np.divide(wrong, wrong + right, out=np.zeros(len(levels)), where=wrong > 0)
+    shares = np.minimum.accumulate(np.maximum(by_query, by_pair))
+    return Calibration(rate, "labelled pairs", datasets, len(queries), levels, shares)
+
+
+def _of_pairs(
+    weights: Numbers, pairs: Bool[np.ndarray, "models models"]
+) -> Float64[np.ndarray, " pairs"]:
+    return np.asarray(np.broadcast_to(weights[:, None], pairs.shape)[pairs])
+
+
+def _weight_above(
+    values: Float64[np.ndarray, " values"],
+    weights: Float64[np.ndarray, " values"],
+    levels: Float64[np.ndarray, " levels"],
+) -> Float64[np.ndarray, " levels"]:
+    """The weight of the values that reach each level."""
+    order = np.argsort(values, kind="stable")
+    sums = np.append(0.0, weights[order].cumsum())
+    return np.asarray(sums[-1] - sums[np.searchsorted(values[order], levels)])
+
+
+def verdict(cosine: float, fdr: float) -> Verdict:
+    if cosine >= COPY_COSINE:
+        return "copy"
+    if fdr <= LIKELY:
+        return "likely the same data"
+    return "perhaps" if fdr <= PERHAPS else "no model stands out"
+
+
+class LabelledCohort:
+    def __init__(
+        self,
+        rows: Int64[np.ndarray, " cohort"],
+        z: Float64[np.ndarray, "cohort cohort"],
+        are_strangers: Bool[np.ndarray, "cohort cohort"],
+    ) -> None:
+        self.rows, self.z, self.are_strangers = rows, z, are_strangers
+        self._last: tuple[str, tuple[str | None, ...], Calibration] | None = None
+
+    def calibration(self, view: FamilyView) -> Calibration:
+        """By the labels as of now; computed again where one of them changed."""
+        last = self._last
+        if last is not None and last[0] == view.changes and view.is_current:
+            return last[2]
+        listed = self.rows.tolist()
+        labels = view.labels_at(listed)
+        names = tuple(labels[row].dataset if row in labels else None for row in listed)
+        if last is not None and last[1] == names:
+            calibration = last[2]
+        else:
+            calibration = calibrate(self.z, names, self.are_strangers, len(view))
+        if view.is_current:
+            self._last = view.changes, names, calibration
+        return calibration
+
 
 COHORT = 256
-"""Models of a kind at most that stand for strangers: a mean and a spread are known to a few
-percent."""
+"""Models of a kind that stand for strangers: a mean and a spread are known to a few percent."""
 
 ADAPTERS = {"update": 1.0, "output": 2.0, "input": 0.5}
 """Weights among adapters, whose input side still holds the random start of their A matrices."""
@@ -53,8 +219,6 @@ HALF_SCORE = 4.0
 """z that has the score 0.71; strangers are at 0, copies near 1."""
 
 LARGEST_SCORE = 1 - 1e-9
-"""Scores are compared to as many decimals."""
-
 HELD_TRAITS = 4_000
 """Models whose comparison with the cohort is held for later searches; 6 KB each."""
 
@@ -74,9 +238,6 @@ COPY_MARGIN = 0.05
 """Below `COPY_COSINE`: where a model turns from a stranger into a copy."""
 
 
-# strangers
-
-
 def id_digest(id: str) -> bytes:
     """What a sample of models is sorted by: it depends neither on names nor on order."""
     return hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
@@ -84,29 +245,21 @@ def id_digest(id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cohort:
-    """The kinds of a family's models, and the models that stand for its strangers.
-
-    Attributes:
-        kinds: In order.
-        of_models: The kind of every model of the family, as a place in `kinds`.
-        by_kind: The cohort's rows of each kind, in order of id.
-    """
+    """The kinds of a family's models, and for each kind, in order of id, the rows of those that
+    stand for its strangers; `of_models` are places in `kinds`."""
 
     kinds: tuple[str, ...]
-    of_models: Int64[np.ndarray, " models"]
+    of_models: Codes
     by_kind: Mapping[str, Int64[np.ndarray, " _"]]
 
     @classmethod
     def of(cls, view: FamilyView) -> Cohort:
-        """Of a family at one moment; picked once for as long as its models stay the same."""
         return view.derived(cls, lambda view: cls.sample(view.ids, view.kinds))
 
     @classmethod
     def sample(cls, ids: Sequence[str], kinds: Sequence[str]) -> Cohort:
-        """All models of each kind, or `COHORT` of them picked by their ids.
-
-        The same for every process and order of the models; a family that grows keeps most of it.
-        """
+        """All models of each kind, or `COHORT` of them picked by their ids: the same for every
+        process and order of the models; a family that grows keeps most of it."""
         names = tuple(sorted(set(kinds)))
         of_models = codes_of(kinds, names)
         by_kind = {}
@@ -119,22 +272,16 @@ class Cohort:
 
     @property
     def rows(self) -> Int64[np.ndarray, " cohort"]:
-        """Kind by kind."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *self.by_kind.values()])
 
 
-def codes_of(kinds: Sequence[str], known: Sequence[str]) -> Int64[np.ndarray, " models"]:
+def codes_of(kinds: Sequence[str], known: Sequence[str]) -> Codes:
     """Kinds as places in `known`; a kind that no stored model has counts as the first."""
     place = {kind: code for code, kind in enumerate(known)}
     return np.array([place.get(kind, 0) for kind in kinds], dtype=np.int64)
 
 
-# normalisation
-
-
-def weights_by_kinds(
-    blocks: Sequence[str], kinds: Sequence[str]
-) -> Float64[np.ndarray, "kinds kinds blocks"]:
+def weights_by_kinds(blocks: Sequence[str], kinds: Sequence[str]) -> Weights:
     """What each block counts between models of two kinds; the weights of a pair sum to 1."""
     weights = np.zeros((len(kinds), len(kinds), len(blocks)))
     for row, one in enumerate(kinds):
@@ -149,11 +296,9 @@ def weights_by_kinds(
 class Traits:
     """What normalisation knows of some models: a row of numbers each, which a file can hold.
 
-    Attributes:
-        numbers: The kind, as a place among the family's kinds; whether the model has each block, 0
-            or 1; the centres of its cosines with strangers, by block and kind; their standard
-            deviations; its normalised scores with the cohort, less their mean, NaN where a model of
-            the cohort does not count.
+    The kind, as a place among the family's; whether the model has each block, 0 or 1; the centres
+    of its cosines with strangers, by block and kind; their standard deviations; its normalised
+    scores with the cohort, less their mean, NaN where a model of the cohort does not count.
     """
 
     numbers: Float64[np.ndarray, "models numbers"]
@@ -164,12 +309,12 @@ class Traits:
     def of(
         cls,
         *,
-        kinds: Int64[np.ndarray, " models"],
-        blocks: Float64[np.ndarray, "models blocks"],
+        kinds: Codes,
+        blocks: HasBlocks,
         centres: Float64[np.ndarray, "blocks models kinds"],
         spreads: Float64[np.ndarray, "blocks models kinds"],
-        profile: Float64[np.ndarray, "models cohort"],
-        counts: Bool[np.ndarray, "models cohort"],
+        profile: WithCohort,
+        counts: CohortCounts,
     ) -> Traits:
         shape = len(kinds), centres.shape[0] * centres.shape[2]
         parts = (
@@ -181,21 +326,15 @@ class Traits:
         )
         return cls(np.concatenate(parts, axis=1), blocks.shape[1], counts.shape[1])
 
-    @staticmethod
-    def n_numbers(n_blocks: int, n_kinds: int, n_cohort: int) -> int:
-        """Of a row of `numbers`."""
-        return 1 + n_blocks + 2 * n_blocks * n_kinds + n_cohort
-
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> Traits:
-        """Some of the rows, in that order."""
+    def take(self, rows: Rows) -> Traits:
         return Traits(self.numbers[rows], self.n_blocks, self.n_cohort)
 
     @property
-    def kinds(self) -> Int64[np.ndarray, " models"]:
+    def kinds(self) -> Codes:
         return self.numbers[:, 0].astype(np.int64)
 
     @property
-    def blocks(self) -> Float64[np.ndarray, "models blocks"]:
+    def blocks(self) -> HasBlocks:
         """Whether a model has a block at all, 0 or 1; a budget does not show every side."""
         return self.numbers[:, 1 : 1 + self.n_blocks]
 
@@ -207,20 +346,20 @@ class Traits:
         return middle.reshape(len(middle), 2, self.n_blocks, n_kinds).transpose(1, 2, 0, 3)
 
     @property
-    def profile(self) -> Float64[np.ndarray, "models cohort"]:
+    def profile(self) -> WithCohort:
         """0 where a model of the cohort does not count."""
         return np.asarray(np.nan_to_num(self._profile))
 
     @property
-    def counts(self) -> Bool[np.ndarray, "models cohort"]:
+    def counts(self) -> CohortCounts:
         """Whether a model of the cohort counts: neither the model itself nor its copies."""
         return np.asarray(~np.isnan(self._profile))
 
     @property
-    def _profile(self) -> Float64[np.ndarray, "models cohort"]:
+    def _profile(self) -> WithCohort:
         return self.numbers[:, self.numbers.shape[1] - self.n_cohort :]
 
-    def with_profile(self, scores: Float64[np.ndarray, "models cohort"]) -> Traits:
+    def with_profile(self, scores: WithCohort) -> Traits:
         """The same models with their normalised scores with the cohort."""
         counts = self.counts
         n = np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -233,19 +372,17 @@ class Traits:
 
 def measure_traits(
     cosines: Float64[np.ndarray, "blocks models cohort"],
-    kinds: Int64[np.ndarray, " models"],
-    blocks: Float64[np.ndarray, "models blocks"],
+    kinds: Codes,
+    blocks: HasBlocks,
     cohort_kinds: Int64[np.ndarray, " cohort"],
-    weights: Float64[np.ndarray, "models cohort"],
-    counts: Bool[np.ndarray, "models cohort"],
+    weights: WithCohort,
+    counts: CohortCounts,
     n_kinds: int,
 ) -> Traits:
     """Centres and spreads of some models' cosines with the cohort; no profile yet.
 
-    Args:
-        blocks: Whether a model has a block.
-        weights: How much of a stranger each model of the cohort is, 0…1.
-        counts: Whether it counts in the profile: neither the model itself nor its copies.
+    `weights` say how much of a stranger each model of the cohort is, 0…1; `counts` whether it
+    counts in the profile.
     """
     centres = np.zeros((*cosines.shape[:2], n_kinds))
     spreads = np.zeros_like(centres)
@@ -265,9 +402,7 @@ def measure_traits(
     )
 
 
-def _centre_and_spread(
-    values: Float64[np.ndarray, "models cohort"], weights: Float64[np.ndarray, "models cohort"]
-) -> tuple[Float64[np.ndarray, " models"], Float64[np.ndarray, " models"]]:
+def _centre_and_spread(values: WithCohort, weights: WithCohort) -> tuple[Numbers, Numbers]:
     """Weighted median of every row, and root mean square around the weighted mean."""
     order = np.argsort(values, axis=1)
     sorted_values = np.take_along_axis(values, order, axis=1)
@@ -290,8 +425,8 @@ def _centre_and_spread(
 
 
 def _pairs_of_kinds(
-    left: Int64[np.ndarray, " models"], right: Int64[np.ndarray, " others"]
-) -> Iterator[tuple[int, int, Int64[np.ndarray, " rows"], Int64[np.ndarray, " columns"]]]:
+    left: Codes, right: Int64[np.ndarray, " others"]
+) -> Iterator[tuple[int, int, Rows, Int64[np.ndarray, " columns"]]]:
     """Each two kinds, with the rows of the one and the columns of the other."""
     for one in np.unique(left).tolist():
         rows = np.flatnonzero(left == one)
@@ -299,12 +434,7 @@ def _pairs_of_kinds(
             yield one, other, rows, np.flatnonzero(right == other)
 
 
-def normalised(
-    cosines: Float64[np.ndarray, "blocks models others"],
-    left: Traits,
-    right: Traits,
-    weights: Float64[np.ndarray, "kinds kinds blocks"],
-) -> Float64[np.ndarray, "models others"]:
+def normalised(cosines: BlockPairs, left: Traits, right: Traits, weights: Weights) -> Pairs:
     """Σ over blocks of weight × z."""
     scores = np.zeros(cosines.shape[1:])
     (centres, spreads), (other_centres, other_spreads) = left.scales, right.scales
@@ -323,16 +453,13 @@ def normalised(
 
 
 def plain(
-    cosines: Float64[np.ndarray, "blocks models others"],
-    left: tuple[Int64[np.ndarray, " models"], Float64[np.ndarray, "models blocks"]],
+    cosines: BlockPairs,
+    left: tuple[Codes, HasBlocks],
     right: tuple[Int64[np.ndarray, " others"], Float64[np.ndarray, "others blocks"]],
-    weights: Float64[np.ndarray, "kinds kinds blocks"],
-) -> Float64[np.ndarray, "models others"]:
-    """Σ over blocks of weight × cosine: −1…1, and 1 for copies.
-
-    Args:
-        left, right: Kinds of the models, and which blocks they have.
-    """
+    weights: Weights,
+) -> Pairs:
+    """Σ over blocks of weight × cosine: −1…1, and 1 for copies. Sides: kinds of models, blocks they
+    have."""
     scores = np.zeros(cosines.shape[1:])
     for one, other, rows, columns in _pairs_of_kinds(left[0], right[0]):
         part = np.ix_(rows, columns)
@@ -344,19 +471,17 @@ def plain(
 
 def _shares(
     weights: Float64[np.ndarray, " blocks"],
-    left: Float64[np.ndarray, "models blocks"],
+    left: HasBlocks,
     right: Float64[np.ndarray, "others blocks"],
-) -> Float64[np.ndarray, "blocks models others"]:
+) -> BlockPairs:
     """What each block counts in each pair: its share of those that both models have."""
-    shares: Float64[np.ndarray, "blocks models others"] = (
-        weights[:, None, None] * left.T[:, :, None] * right.T[:, None, :]
-    )
+    shares: BlockPairs = weights[:, None, None] * left.T[:, :, None] * right.T[:, None, :]
     total = shares.sum(axis=0)
     shares /= np.where(total > 0, total, 1.0)
     return shares
 
 
-def profile_correlations(left: Traits, right: Traits) -> Float64[np.ndarray, "models others"]:
+def profile_correlations(left: Traits, right: Traits) -> Pairs:
     """Correlation of two models' scores with the cohort, without the two themselves; −1…1."""
     mine, counts = left.profile, left.counts
     theirs = mine if right is left else right.profile
@@ -364,10 +489,7 @@ def profile_correlations(left: Traits, right: Traits) -> Float64[np.ndarray, "mo
     left_squares = np.square(mine) @ right.counts.T.astype(np.float64)
     right_squares = counts.astype(np.float64) @ np.square(theirs).T
     lengths = np.sqrt(left_squares * right_squares)
-    correlations: Float64[np.ndarray, "models others"] = np.divide(
-        products, lengths, out=np.zeros_like(products), where=lengths > 0
-    )
-    return correlations
+    return np.asarray(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,13 +499,7 @@ class Scale:
     centre: Mapping[tuple[int, int], float]
     spread: Mapping[tuple[int, int], float]
 
-    def of(
-        self,
-        values: Float64[np.ndarray, "models others"],
-        left: Int64[np.ndarray, " models"],
-        right: Int64[np.ndarray, " others"],
-    ) -> Float64[np.ndarray, "models others"]:
-        """The values in spreads above the centre."""
+    def of(self, values: Pairs, left: Codes, right: Int64[np.ndarray, " others"]) -> Pairs:
         scaled = np.empty_like(values)
         for one, other, rows, columns in _pairs_of_kinds(left, right):
             pair, part = (min(one, other), max(one, other)), np.ix_(rows, columns)
@@ -411,18 +527,14 @@ def measure_scale(
 
 
 def deviation(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
-    """Median and standard deviation; 0 and 1 where there is nothing to measure."""
     if len(values) < 2:
         return 0.0, 1.0
     return float(np.median(values)), float(values.std()) or 1.0
 
 
 def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
-    """Median, and its distance from the 16 % quantile: what is below it are strangers.
-
-    Models of one data set are a right tail, so that the lower half alone tells of strangers
-    (an empirical null by central matching: Efron 2004).
-    """
+    """Median, and its distance from the 16 % quantile: models of one data set are a right tail, the
+    lower half alone tells of strangers (empirical null by central matching: Efron 2004)."""
     if len(values) < 2 * FEWEST_PAIRS:
         # the lower half of a few pairs is one of them: they have no tail to leave out
         return deviation(values)
@@ -432,15 +544,11 @@ def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairScores:
-    """Scores of some models with some others.
+    """Plain cosines of some models with some others, over blocks and slots, −1…1, and z: standard
+    deviations above the family's strangers of these kinds."""
 
-    Attributes:
-        cosines: Plain, over blocks and slots, −1…1.
-        z: Normalised, in standard deviations above the family's strangers of these kinds.
-    """
-
-    cosines: Float64[np.ndarray, "models others"] = field(compare=False)
-    z: Float64[np.ndarray, "models others"] = field(compare=False)
+    cosines: Pairs = field(compare=False)
+    z: Pairs = field(compare=False)
 
 
 def bounded(z: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
@@ -456,41 +564,26 @@ def unbounded(scores: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*sh
     return z
 
 
-# a family
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """Some models, ready to be compared: their features, and what normalises their scores."""
+    """Some models, ready to be compared."""
 
     features: SketchMatrix
     traits: Traits
 
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> Scored:
-        """Some of the rows, in that order."""
+    def take(self, rows: Rows) -> Scored:
         return Scored(self.features.take(rows), self.traits.take(rows))
 
 
 class FamilyScores:
-    """What the scores of a family's pairs are normalised with.
-
-    Attributes:
-        cohort: Rows of the models that stand for its strangers.
-        kinds: Of models, in order.
-        evidence: Of every pair of the cohort, with its labels.
-        has_sketches: Whether any model of the cohort has a sketch.
-    """
+    """What the scores of a family's pairs are normalised with: its `cohort` of strangers, by
+    rows."""
 
     def __init__(
-        self,
-        cohort: Cohort,
-        recipe: Recipe,
-        read: Callable[[Int64[np.ndarray, " rows"]], SketchMatrix],
+        self, cohort: Cohort, recipe: Recipe, read: Callable[[Rows], SketchMatrix]
     ) -> None:
-        """Of the models that a cohort stands for; `read` gives the sketches of some rows.
-
-        Peak: the sketches of the cohort, and its cosines.
-        """
+        """Of a cohort, whose sketches `read` gives by rows. Peak: these sketches and their
+        cosines."""
         self.cohort, self.kinds = cohort.rows, cohort.kinds
         self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
@@ -505,10 +598,8 @@ class FamilyScores:
 
     @classmethod
     def of(cls, view: FamilyView) -> FamilyScores | None:
-        """Of a family at one moment; computed once for as long as its models stay the same.
-
-        None where its models have no sketches.
-        """
+        """Computed once for as long as a family's models stay the same; None where they have no
+        sketches."""
         if not block_dims(view.recipe):
             return None
         family = view.derived(cls, cls._of)
@@ -516,7 +607,6 @@ class FamilyScores:
 
     @property
     def strangers(self) -> Scored:
-        """The models of the cohort."""
         return Scored(self._features, self._traits)
 
     @classmethod
@@ -524,9 +614,7 @@ class FamilyScores:
         cohort = Cohort.of(view)
         family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]))
         if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:
-            n_blocks, n_kinds = len(block_dims(view.recipe)), len(cohort.kinds)
-            n_numbers = Traits.n_numbers(n_blocks, n_kinds, len(cohort.rows))
-            family._file = view.trait_file(family._digest(view), n_numbers)
+            family._file = view.trait_file(family._digest(view), family._traits.numbers.shape[1])
         return family
 
     def _digest(self, view: FamilyView) -> bytes:
@@ -539,18 +627,14 @@ class FamilyScores:
         return digest.digest()
 
     def prepare(self, features: SketchMatrix, kinds: Sequence[str], rows: Sequence[int]) -> Scored:
-        """Some models, compared with the cohort.
-
-        Args:
-            rows: Of the models in the family; −1 for one that is not stored.
-        """
+        """Some models, compared with the cohort; the row of one that is not stored is −1."""
         cosines = features.cosines(self._features)
         codes, counts = codes_of(kinds, self.kinds), self._counts(rows)
         traits = self._traits_of(cosines, codes, _blocks_of(features), counts)
         first = normalised(cosines, traits, self._traits, self._weights)
         return Scored(features, traits.with_profile(first))
 
-    def stored(self, view: FamilyView, rows: Int64[np.ndarray, " rows"]) -> Scored:
+    def stored(self, view: FamilyView, rows: Rows) -> Scored:
         """Some stored models; what is known of the latest of them is held."""
         sketches, listed = view.sketches(view.keys[rows]), rows.tolist()
         places = self._places(listed)
@@ -569,7 +653,7 @@ class FamilyScores:
         return Scored(sketches, Traits(numbers, self._traits.n_blocks, self._traits.n_cohort))
 
     def _fresh(
-        self, view: FamilyView, rows: Int64[np.ndarray, " rows"], sketches: SketchMatrix
+        self, view: FamilyView, rows: Rows, sketches: SketchMatrix
     ) -> Float64[np.ndarray, "rows numbers"]:
         """The traits of some models that are not in memory: read, or computed and written."""
         listed = rows.tolist()
@@ -617,23 +701,18 @@ class FamilyScores:
         z = self._null.of(total, kinds, kinds)
         self.evidence = LabelledCohort(self.cohort, z, are_strangers)
 
-    def _counts(self, rows: Sequence[int]) -> Bool[np.ndarray, "models cohort"]:
-        """Which models of the cohort are another than the model itself."""
-        others: Bool[np.ndarray, "models cohort"] = (
-            np.arange(len(self.cohort))[None, :] != self._places(rows)[:, None]
-        )
-        return others
+    def _counts(self, rows: Sequence[int]) -> CohortCounts:
+        return np.asarray(np.arange(len(self.cohort))[None, :] != self._places(rows)[:, None])
 
-    def _places(self, rows: Sequence[int]) -> Int64[np.ndarray, " models"]:
-        """Where models are in the cohort; −1 for one that is not."""
+    def _places(self, rows: Sequence[int]) -> Codes:
         return np.array([self._place.get(row, -1) for row in rows], dtype=np.int64)
 
     def _traits_of(
         self,
         cosines: Float64[np.ndarray, "blocks models cohort"],
-        kinds: Int64[np.ndarray, " models"],
-        blocks: Float64[np.ndarray, "models blocks"],
-        counts: Bool[np.ndarray, "models cohort"],
+        kinds: Codes,
+        blocks: HasBlocks,
+        counts: CohortCounts,
     ) -> Traits:
         """Traits without a profile; a copy does not count, and one that is nearly a copy is less
         of a stranger."""
@@ -646,19 +725,15 @@ class FamilyScores:
         )
 
     def _sum(
-        self,
-        parts: Sequence[Float64[np.ndarray, "models others"]],
-        left: Int64[np.ndarray, " models"],
-        right: Int64[np.ndarray, " others"],
-    ) -> Float64[np.ndarray, "models others"]:
-        """All that a score is a sum of, each on its own scale."""
+        self, parts: Sequence[Pairs], left: Codes, right: Int64[np.ndarray, " others"]
+    ) -> Pairs:
         total = np.zeros(parts[0].shape)
         for part, scale, weight in zip(parts, self._scales, PART_WEIGHTS, strict=True):
             total += weight * scale.of(part, left, right)
         return total
 
 
-def _checksums(sketches: SketchMatrix) -> Int64[np.ndarray, " models"]:
+def _checksums(sketches: SketchMatrix) -> Codes:
     """Of each model's sketches: of the slots that it has, whatever others the matrix has."""
     sums = []
     for codes, weights in zip(sketches.codes, sketches.weights, strict=True):
@@ -671,6 +746,6 @@ def _checksums(sketches: SketchMatrix) -> Int64[np.ndarray, " models"]:
     return np.array(sums, dtype=np.int64)
 
 
-def _blocks_of(sketches: SketchMatrix) -> Float64[np.ndarray, "models blocks"]:
+def _blocks_of(sketches: SketchMatrix) -> HasBlocks:
     """Which blocks each model has in any slot: 0 or 1."""
     return np.asarray(sketches.weights.any(axis=1), dtype=np.float64)

@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64, Int64, Shaped
+from ..arrays import Float64, Int64
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord
 from ..store import Catalog, FamilyView, block_dims
 from .family_scores import TIE_DECIMALS, FamilyScores, PairScores, bounded, unbounded
+from .shapes import Codes, Rows, Square, Vectors
 from .vector_scores import PooledMeans, VectorScores
 
+Queries = Int64[np.ndarray, " queries"]
+Columns = Int64[np.ndarray, " reference"]
+Scores = Float64[np.ndarray, "queries reference"]
+
 WAYS = ("normalised", "raw", "update", "output", "input", "pooled")
-"""Ways of scoring a pair: as searches do; the plain cosine, and that of one block of features; the
-cosine of the pooled vectors."""
+"""Of scoring a pair: as searches do, the plain cosine, that of one block, and of pooled vectors."""
 
 COMPARED_AT_ONCE = 4_000
 """Models that are read, and compared with some others, at a time: 150 MB of sketches."""
@@ -31,27 +35,19 @@ WHOLE_FAMILY = 4_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairSource:
-    """Some models of a family, row by row, and how their pairs are scored.
-
-    Attributes:
-        read: Gives the models of some rows, as the family prepares them.
-        blocks: Of features, each of which is a way of its own.
-    """
+    """Some models of a family, `read` by rows, and how their pairs are scored: each block is a way
+    too."""
 
     family: FamilyScores | VectorScores
-    read: Callable[[Int64[np.ndarray, " rows"]], Any]
+    read: Callable[[Rows], Any]
     way: str = "normalised"
     blocks: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, view: FamilyView, rows: Int64[np.ndarray, " models"], way: str
-    ) -> PairSource | None:
-        """Of some models; None where their pairs are scored by the cosines of vectors as they are.
-
-        Up to `COMPARED_AT_ONCE` models are read now; of more, those that are asked for.
-        Peak: the sketches of as many, and their cosines with the cohort.
-        """
+    def of(cls, view: FamilyView, rows: Codes, way: str) -> PairSource | None:
+        """Of some models, up to `COMPARED_AT_ONCE` of them read now; None where their pairs are
+        scored by the cosines of vectors as they are. Peak: the sketches of as many, and their
+        cosines."""
         blocks, family = tuple(block_dims(view.recipe)), FamilyScores.of(view)
         if family is not None and way in ("normalised", "raw", *blocks):
             if len(rows) <= COMPARED_AT_ONCE:
@@ -62,13 +58,10 @@ class PairSource:
             return cls(vectors, vectors.stored(view, rows).take)
         return None
 
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> PairSource:
-        """Some of the models, in that order."""
+    def take(self, rows: Rows) -> PairSource:
         return replace(self, read=lambda some: self.read(rows[some]))
 
-    def scores(
-        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
-    ) -> Float64[np.ndarray, "rows columns"]:
+    def scores(self, rows: Queries, columns: Columns) -> Scores:
         """Of some models with some others, −1…1; 1 for a model with itself."""
         if self.way in self.blocks:
             block, left = self.blocks.index(self.way), self.read(rows)
@@ -81,9 +74,7 @@ class PairSource:
         scores[rows[:, None] == columns[None, :]] = 1.0
         return scores
 
-    def pairs(
-        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
-    ) -> PairScores:
+    def pairs(self, rows: Rows, columns: Columns) -> PairScores:
         """Plain cosines, 1 for copies, and z of the same pairs."""
         left, shape = self.read(rows), (len(rows), len(columns))
         pairs = PairScores(cosines=np.empty(shape), z=np.empty(shape))
@@ -92,7 +83,7 @@ class PairSource:
             pairs.cosines[:, part], pairs.z[:, part] = found.cosines, found.z
         return pairs
 
-    def _parts(self, columns: Int64[np.ndarray, " columns"]) -> Iterator[tuple[slice, Any]]:
+    def _parts(self, columns: Columns) -> Iterator[tuple[slice, Any]]:
         for start in range(0, len(columns), COMPARED_AT_ONCE):
             part = slice(start, start + COMPARED_AT_ONCE)
             yield part, self.read(columns[part])
@@ -102,22 +93,18 @@ class PairSource:
 class LabelledModels:
     """The vectors of some models of one base and what is known of their training, row by row.
 
-    Attributes:
-        vectors: Unit length, so that inner products are cosines.
-        labels: None = unlabelled.
-        authors: None = unknown; two unknown authors are not the same author.
-        runs: None = unknown, likewise.
-        scores: Of every pair, −1…1, where there are better ones than the vectors' cosines.
-        source: Gives the scores of a family that is too large for all of them.
+    Vectors are of unit length. An unknown label, author or run is None, and equals no other.
+    `scores` are of every pair, −1…1, where there are better ones than the vectors' cosines;
+    `source` gives those of a family that is too large for all of them.
     """
 
     base: str
     ids: tuple[str, ...]
-    vectors: Shaped[np.ndarray, "models dim"] = field(compare=False)
+    vectors: Vectors = field(compare=False)
     labels: tuple[str | None, ...]
     authors: tuple[str | None, ...]
     runs: tuple[str | None, ...]
-    scores: Float64[np.ndarray, "models models"] | None = field(default=None, compare=False)
+    scores: Square | None = field(default=None, compare=False)
     source: PairSource | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,36 +141,28 @@ class LabelledModels:
         """Scores of some models with all, rounded to `TIE_DECIMALS`."""
         return self.scores_between(rows, np.arange(len(self.ids)))
 
-    def scores_between(
-        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
-    ) -> Float64[np.ndarray, "queries reference"]:
+    def scores_between(self, rows: Queries, columns: Columns) -> Scores:
         """Scores of some models with some others, rounded as in `score_block`."""
         return np.asarray(np.round(self.unrounded_between(rows, columns), TIE_DECIMALS))
 
-    def unrounded_between(
-        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
-    ) -> Float64[np.ndarray, "queries reference"]:
+    def unrounded_between(self, rows: Queries, columns: Columns) -> Scores:
         """The same before rounding, which would separate scores that are equal to their last
         bits."""
         if self.scores is not None:
-            scores: Float64[np.ndarray, "queries reference"] = self.scores[np.ix_(rows, columns)]
+            scores: Scores = self.scores[np.ix_(rows, columns)]
             return scores
         if self.source is not None:
             return self.source.scores(rows, columns)
         return self._vector_cosines(rows, columns)
 
-    def pairs_between(
-        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
-    ) -> PairScores:
+    def pairs_between(self, rows: Queries, columns: Columns) -> PairScores:
         """Plain cosines, 1 for copies, and z of some models with some others."""
         if self.source is not None:
             return self.source.pairs(rows, columns)
         z = unbounded(self.scores_between(rows, columns))
         return PairScores(cosines=self._vector_cosines(rows, columns), z=z)
 
-    def _vector_cosines(
-        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
-    ) -> Float64[np.ndarray, "queries reference"]:
+    def _vector_cosines(self, rows: Queries, columns: Columns) -> Scores:
         """In float64, a range of columns at a time: float32 sums of equal vectors may differ in
         their last bit with their place in the matrix, and ties would depend on it."""
         queries = self.vectors[rows].astype(np.float64)
@@ -196,15 +175,8 @@ class LabelledModels:
 
 
 def family_views(catalog: Catalog, recipe: str | None, base: str | None) -> list[FamilyView]:
-    """Every family, or that of `base`, under one recipe by name or id.
-
-    A recipe's name may stand for another id in each family: shapes can be part of it.
-
-    Raises:
-        EmptyCatalog: No model is fingerprinted.
-        UnknownRecipe: None is under this recipe.
-        UnknownBase: There is no family of this base.
-    """
+    """Every family, or that of `base`, under one recipe by name or id; a recipe's name may stand
+    for another id in each. Raises EmptyCatalog, UnknownRecipe and UnknownBase."""
     base = catalog.find_base(base)
     wanted = recipe or catalog.find_recipe(None, base).name
     catalog.find_recipe(wanted, base)
@@ -224,11 +196,8 @@ def read_family(
     """The catalog's family, or that of `base`, at one moment: its view, its models, and what the
     catalog knows of them, by id.
 
-    Args:
-        several: Why there must be one family; begins the refusal of more.
-
-    Raises:
-        RequestError: There are several families and no `base`; else as `family_views`.
+    Raises RequestError, which begins with `several`, for several families and no `base`; else as
+    `family_views`.
     """
 
     def read() -> tuple[FamilyView, LabelledModels, dict[str, ModelRecord]]:
@@ -243,10 +212,8 @@ def read_family(
 
 
 def labelled_models(view: FamilyView, way: str = "normalised") -> LabelledModels:
-    """The models of a family with their scores by one of `WAYS`, in order of id.
-
-    Above `WHOLE_FAMILY` models scores are computed when they are asked for.
-    """
+    """The models of a family by id, with their scores by one of `WAYS`: above `WHOLE_FAMILY` models
+    when they are asked for."""
     rows = view.rows(sorted(view.ids))
     labels, source = view.labels, PairSource.of(view, rows, way)
     kinds = [view.kinds[row] for row in rows.tolist()]

@@ -15,21 +15,21 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..arrays import Float, Float64, Int64, Shaped
+from ..arrays import Float, Float64, Int64
 from ..errors import RequestError
 from ..records import Layout
 from .family_scores import id_digest
+from .shapes import Codes, Square, Vectors
+
+Points = Float[np.ndarray, "models axes"]
+Places = Float64[np.ndarray, "models 2"]
+Landmarks = Int64[np.ndarray, " landmarks"]
 
 COMPONENTS = 50
-"""Axes that neighbourhoods of a large family are taken in, as is usual before t-SNE (Kobak,
-Berens 2019): the noise of a sketch is spread over thousands, its structure over few."""
+"""Axes that neighbourhoods of a large family are taken in before t-SNE (Kobak, Berens 2019)."""
 
 SAMPLE = 10_000
-"""Models that the axes of a large family are fitted to."""
-
 AT_ONCE = 4_096
-"""Models projected at a time."""
-
 DENSE = 500
 """Models up to which all eigenvectors are computed: faster than to iterate for two."""
 
@@ -42,28 +42,20 @@ NOTHING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """Models on their family's main axes, the largest first; two of them at least.
+    """Models on their family's main axes, the largest first, two of them at least, and the share of
+    the variance along the first two."""
 
-    Attributes:
-        explained: Share of the variance along the first two.
-    """
-
-    points: Float[np.ndarray, "models axes"] = field(compare=False)
+    points: Points = field(compare=False)
     explained: tuple[float, float]
 
     @property
     def are_equal(self) -> bool:
-        """Whether the models do not differ."""
         return self.explained[0] == 0
 
 
-def gram_axes(
-    gram: Float64[np.ndarray, "models models"], vectors: Float64[np.ndarray, "models dim"]
-) -> Axes:
-    """The first two, from inner products: u√λ of the doubly centred matrix (Gower 1966).
-
-    The largest loading of each on `vectors` is positive.
-    """
+def gram_axes(gram: Square, vectors: Float64[np.ndarray, "models dim"]) -> Axes:
+    """The first two, from inner products: u√λ of the doubly centred matrix (Gower 1966). The
+    largest loading of each on `vectors` is positive."""
     n_models = len(gram)
     points, explained = np.zeros((n_models, 2)), np.zeros(2)
     if n_models > 1:
@@ -79,7 +71,7 @@ def gram_axes(
 
 
 def _largest_two(
-    matrix: Float64[np.ndarray, "models models"],
+    matrix: Square,
 ) -> tuple[Float64[np.ndarray, " axes"], Float64[np.ndarray, "models axes"]]:
     """Eigenvalues, descending, and their vectors."""
     from scipy.linalg import eigh
@@ -96,16 +88,9 @@ def _largest_two(
     return values[::-1], vectors[:, ::-1]
 
 
-def sampled_axes(
-    vectors: Shaped[np.ndarray, "models dim"],
-    order: Int64[np.ndarray, " models"],
-    hashed: Int64[np.ndarray, " models"],
-    seed: int,
-) -> Axes:
-    """Up to `COMPONENTS`, fitted to the first `SAMPLE` of `hashed` (Halko et al. 2011).
-
-    Rows of the answer follow `order`, which `hashed` counts in.
-    """
+def sampled_axes(vectors: Vectors, order: Codes, hashed: Codes, seed: int) -> Axes:
+    """Up to `COMPONENTS`, in `order`, fitted to the first `SAMPLE` of `hashed`, which counts in it
+    (Halko et al. 2011)."""
     from sklearn.decomposition import PCA
 
     sample = vectors[order[np.sort(hashed[:SAMPLE])]].astype(np.float32)
@@ -145,8 +130,6 @@ LARGEST_TSNE = 20_000
 
 PERPLEXITY = 30.0
 NEIGHBOURS = 15
-"""umap-learn's own default."""
-
 START_SPREAD = 1e-4
 """Of t-SNE's start, where its gradients are largest."""
 
@@ -162,15 +145,13 @@ BLOCK = 4_096
 class Placement:
     """A map of a family, to be looked at: do not compute numbers from it.
 
-    Attributes:
-        method: The one used; `pca` also where another was requested for too few or equal models.
-        coordinates: Centred, in units of the method.
-        explained: Share of the variance along each axis, for PCA.
-        landmarks: Models that t-SNE placed, the others among them; None = all alike.
+    Coordinates are centred, in units of the method, which is `pca` also for too few or equal
+    models; `explained` is the share of the variance along PCA's axes; `landmarks` of the models
+    t-SNE placed, and the others among them.
     """
 
     method: Literal["pca", "tsne", "umap"]
-    coordinates: Float64[np.ndarray, "models 2"] = field(compare=False)
+    coordinates: Places = field(compare=False)
     explained: tuple[float, float] | None = None
     landmarks: int | None = None
 
@@ -180,27 +161,22 @@ class Placement:
 
 def place_models(
     ids: Sequence[str],
-    vectors: Shaped[np.ndarray, "models dim"],
+    vectors: Vectors,
     method: Layout = "auto",
     *,
-    scores: Float64[np.ndarray, "models models"] | None = None,
+    scores: Square | None = None,
     seed: int = 0,
 ) -> Placement:
-    """Return two coordinates per model, equal for equal models, seed and method.
+    """Two coordinates per model, equal for equal models, seed and method; identical models get the
+    same, or nearly: there is no jitter.
 
-    Neither the order of models nor the number of threads matters: rows are taken in order of
-    id, and sums in one thread. `auto` is t-SNE. Identical models get the same
-    coordinates, or nearly: there is no jitter.
+    Neither the order of models nor the number of threads matters: rows are taken in order of id,
+    and sums in one thread. `auto` is t-SNE. Scores are every pair's cosine, where there is a better
+    estimate than the vectors'; read for families of up to `EVERY_PAIR` models. RequestError for
+    `umap` without umap-learn.
 
-    Args:
-        scores: Every pair's cosine, where there is a better estimate than the vectors'; read
-            for families of up to `EVERY_PAIR` models.
-
-    Raises:
-        RequestError: `umap` without umap-learn.
-
-    Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond,
-    `SAMPLE` models in float32 and 50 numbers a model.
+    Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond, `SAMPLE`
+    models in float32 and 50 numbers a model.
     """
     from threadpoolctl import threadpool_limits
 
@@ -220,27 +196,18 @@ def place_models(
     return replace(placed, coordinates=coordinates)
 
 
-def _place_all(
-    vectors: Shaped[np.ndarray, "models dim"],
-    method: Layout,
-    scores: Float64[np.ndarray, "models models"] | None,
-    seed: int,
-) -> Placement:
+def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: int) -> Placement:
     """From every pair's similarity."""
     vectors = vectors.astype(np.float64)
     gram = vectors @ vectors.T if scores is None else scores
     axes = gram_axes(gram, vectors)
     if method == "pca" or len(vectors) < FEWEST_NEIGHBOURS or axes.are_equal:
         return _pca(axes)
-    return _place_by(method, axes.points, _distances(gram), seed)
+    return _placed(method, axes.points, _distances(gram), seed)
 
 
 def _place_many(
-    ids: Sequence[str],
-    vectors: Shaped[np.ndarray, "models dim"],
-    order: Int64[np.ndarray, " models"],
-    method: Layout,
-    seed: int,
+    ids: Sequence[str], vectors: Vectors, order: Codes, method: Layout, seed: int
 ) -> Placement:
     """From the main axes of the family, where pairs are too many."""
     # any first so many are a fair sample
@@ -250,9 +217,9 @@ def _place_many(
     if method == "pca" or axes.are_equal:
         return _pca(axes)
     if method == "umap" or (method == "tsne" and len(ids) <= LARGEST_TSNE):
-        return _place_by(method, axes.points, None, seed)
+        return _placed(method, axes.points, None, seed)
     chosen = choose_landmarks(axes.points, hashed, EVERY_PAIR)
-    places = place_by_tsne(axes.points[chosen], None, seed)
+    places = _coordinates("tsne", axes.points[chosen], None, seed)
     coordinates = place_among(axes.points, chosen, places)
     return Placement(
         method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)
@@ -264,85 +231,62 @@ def _pca(axes: Axes) -> Placement:
     return Placement(method="pca", coordinates=points, explained=axes.explained)
 
 
-def _place_by(
-    method: Layout,
-    points: Float[np.ndarray, "models axes"],
-    distances: Float64[np.ndarray, "models models"] | None,
-    seed: int,
-) -> Placement:
-    place = place_by_umap if method == "umap" else place_by_tsne
-    coordinates = place(points, distances, seed)
+def _placed(method: Layout, points: Points, distances: Square | None, seed: int) -> Placement:
+    coordinates = _coordinates(method, points, distances, seed)
     return Placement(
         method="umap" if method == "umap" else "tsne",
         coordinates=coordinates - coordinates.mean(axis=0),
     )
 
 
-def _distances(gram: Float64[np.ndarray, "models models"]) -> Float64[np.ndarray, "models models"]:
+def _distances(gram: Square) -> Square:
     """Euclidean, from inner products: √(2 − 2 cos) of unit vectors."""
     squares = np.diag(gram)
     distances = squares[:, None] + squares[None, :] - gram - gram.T
     np.maximum(distances, 0.0, out=distances)
     np.fill_diagonal(distances, 0.0)
-    root: Float64[np.ndarray, "models models"] = np.sqrt(distances, out=distances)
-    return root
+    return np.asarray(np.sqrt(distances, out=distances))
 
 
-def place_by_tsne(
-    points: Float[np.ndarray, "models axes"],
-    distances: Float64[np.ndarray, "models models"] | None,
-    seed: int,
-) -> Float64[np.ndarray, "models 2"]:
-    """t-SNE with perplexity min(30, (n − 1)/3) (van der Maaten, Hinton 2008).
+def _coordinates(method: Layout, points: Points, distances: Square | None, seed: int) -> Places:
+    """t-SNE with perplexity min(30, (n − 1)/3) (van der Maaten, Hinton 2008), or UMAP of the 15
+    nearest (McInnes et al. 2018), in a single thread, which a seed requires.
 
-    Args:
-        points: On the family's main axes; the first two are where the layout starts.
-        distances: Between all pairs; None = between the points.
+    Both start from the first two of `points`; `distances` of None are those between the points.
     """
-    from sklearn.manifold import TSNE
+    metric, start = "euclidean" if distances is None else "precomputed", points[:, :2]
+    numbers = points if distances is None else distances
+    if method == "umap":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # notes on inverse transforms and on Numba
+            from umap import UMAP
 
-    start = points[:, :2]
-    coordinates = TSNE(
-        perplexity=min(PERPLEXITY, (len(points) - 1) / 3),
-        metric="euclidean" if distances is None else "precomputed",
-        init=start / np.std(start[:, 0]) * START_SPREAD,
-        learning_rate="auto",
-        random_state=seed,
-    ).fit_transform(points if distances is None else distances)
-    return np.asarray(coordinates, dtype=np.float64)
+            coordinates = UMAP(
+                n_neighbors=min(NEIGHBOURS, len(points) - 1),
+                metric=metric,
+                init=start.astype(np.float32),
+                random_state=seed,
+                n_jobs=1,
+            ).fit_transform(numbers)
+    else:
+        from sklearn.manifold import TSNE
 
-
-def place_by_umap(
-    points: Float[np.ndarray, "models axes"],
-    distances: Float64[np.ndarray, "models models"] | None,
-    seed: int,
-) -> Float64[np.ndarray, "models 2"]:
-    """UMAP of the 15 nearest (McInnes et al. 2018), in a single thread, which a seed requires."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # notes on inverse transforms and on Numba
-        from umap import UMAP
-
-        coordinates = UMAP(
-            n_neighbors=min(NEIGHBOURS, len(points) - 1),
-            metric="euclidean" if distances is None else "precomputed",
-            init=points[:, :2].astype(np.float32),
+        coordinates = TSNE(
+            perplexity=min(PERPLEXITY, (len(points) - 1) / 3),
+            metric=metric,
+            init=start / np.std(start[:, 0]) * START_SPREAD,
+            learning_rate="auto",
             random_state=seed,
-            n_jobs=1,
-        ).fit_transform(points if distances is None else distances)
+        ).fit_transform(numbers)
     return np.asarray(coordinates, dtype=np.float64)
 
 
-# landmarks
-
-
-def choose_landmarks(
-    points: Float[np.ndarray, "models axes"], hashed: Int64[np.ndarray, " models"], n_landmarks: int
-) -> Int64[np.ndarray, " landmarks"]:
+def choose_landmarks(points: Points, hashed: Codes, n_landmarks: int) -> Landmarks:
     """Rows, ascending: half of them the first of `hashed`, half from where those are far.
 
     The second half is one round of k-means‖ (Bahmani et al. 2012), without replacement: with
-    chances as the squared distance to the nearest of the first, so that small groups which the
-    sample passed over get landmarks too. The ranks in `hashed` are its random numbers.
+    chances as the squared distance to the nearest of the first. The ranks in `hashed` are its
+    random numbers.
     """
     first, rest = hashed[: n_landmarks // 2], hashed[n_landmarks // 2 :]
     squares, _ = _nearest(points[rest], points[first], 1)
@@ -350,20 +294,14 @@ def choose_landmarks(
     # the smallest of exponential variables at these rates (Efraimidis, Spirakis 2006)
     waits = -np.log1p(-uniform) / np.maximum(squares[:, 0], 1e-30)
     soonest = np.argsort(waits, kind="stable")[: n_landmarks - len(first)]
-    chosen: Int64[np.ndarray, " landmarks"] = np.sort(np.concatenate([first, rest[soonest]]))
-    return chosen
+    return np.asarray(np.sort(np.concatenate([first, rest[soonest]])))
 
 
 def place_among(
-    points: Float[np.ndarray, "models axes"],
-    landmarks: Int64[np.ndarray, " landmarks"],
-    places: Float64[np.ndarray, "landmarks 2"],
-) -> Float64[np.ndarray, "models 2"]:
-    """Each model at the mean of its `NEAREST_LANDMARKS`, weighted by their t-SNE affinities.
-
-    The placement that openTSNE starts new points from (Poličar et al. 2019, section 2),
-    at perplexity 5 and not optimised any further. Landmarks stay where they are.
-    """
+    points: Points, landmarks: Landmarks, places: Float64[np.ndarray, "landmarks 2"]
+) -> Places:
+    """Each model at the mean of its `NEAREST_LANDMARKS`, weighted by their t-SNE affinities, as
+    openTSNE starts new points (Poličar et al. 2019, section 2); landmarks stay where they are."""
     coordinates = np.empty((len(points), 2))
     for begin in range(0, len(points), BLOCK):
         squares, nearest = _nearest(
@@ -376,7 +314,7 @@ def place_among(
 
 
 def _nearest(
-    points: Float[np.ndarray, "models axes"], landmarks: Float[np.ndarray, "landmarks axes"], k: int
+    points: Points, landmarks: Float[np.ndarray, "landmarks axes"], k: int
 ) -> tuple[Float64[np.ndarray, "models k"], Int64[np.ndarray, "models k"]]:
     """Squared distances to the nearest landmarks, and which they are."""
     lengths = np.square(landmarks).sum(axis=1)

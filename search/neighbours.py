@@ -1,4 +1,4 @@
-"""The nearest fine-tunes of a model, stored or not: of a catalog and of the indexes attached to it.
+"""The nearest fine-tunes of a model, and which slots, layers and roles carry a similarity.
 
 A model of an attached index has no sketches: its z comes from the pooled vector and the statistics
 that were published with it, and counts the same thing, standard deviations above the family's
@@ -8,16 +8,17 @@ strangers, with more noise (docs/publishing.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
 
 from ..arrays import Bool, Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
-from ..records import Fingerprint, Recipe, SlotStats
+from ..records import ROLES, STACKS, Fingerprint, Recipe, Slot, SlotStats
 from ..store import (
     AttachedIndex,
     Catalog,
@@ -27,9 +28,21 @@ from ..store import (
     SketchMatrix,
     Stored,
     block_dims,
+    true_cosines,
 )
-from .evidence import Calibration, Verdict, verdict
-from .family_scores import TIE_DECIMALS, Cohort, FamilyScores, PairScores, bounded, codes_of
+from .family_scores import (
+    TIE_DECIMALS,
+    Calibration,
+    Cohort,
+    FamilyScores,
+    PairScores,
+    Verdict,
+    bounded,
+    codes_of,
+    verdict,
+    weights_by_kinds,
+)
+from .shapes import Codes, Numbers, Rows
 from .vector_scores import (
     PooledMeans,
     ScoredVectors,
@@ -55,11 +68,8 @@ VECTOR_CANDIDATES = 256
 """How many where vectors are all there is: they cost little."""
 
 NAMES_SHOWN = 3
-"""Models that an error names."""
-
 FEWEST_OWN = 16
-"""Models of the catalog from which it knows its strangers; fewer are scored by pooled vectors and
-the statistics of the largest attached index."""
+"""Models from which a catalog knows its strangers; fewer are scored as the largest index's."""
 
 CLOSE = 1e-5
 """Cosines whose order single precision may change."""
@@ -77,13 +87,8 @@ class StoredQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshQuery:
-    """A model that was fingerprinted for this question and is not stored.
-
-    Attributes:
-        model: What to call it in the answer.
-        kind: `full` or `adapter`: whose mean is taken out.
-        slots: With their sketches scores are finer, and can be explained.
-    """
+    """A model that was fingerprinted for this question and is not stored; with sketches in its
+    slots scores are finer, and can be explained. Its kind is `full` or `adapter`."""
 
     model: str
     base: str
@@ -94,11 +99,7 @@ class FreshQuery:
 
     @classmethod
     def of_attached(cls, index: AttachedIndex, id: str) -> FreshQuery:
-        """A model of an attached index.
-
-        Raises:
-            KeyError: it has none of that id.
-        """
+        """A model of an attached index; KeyError where it has none of that id."""
         row = index.row_of[id]
         vector = index.vectors_at(np.array([row], dtype=np.int64))[0]
         norm = float(index.models.column("norm")[row].as_py())
@@ -118,14 +119,9 @@ Query = StoredQuery | FreshQuery
 class Neighbour:
     """A model near the query.
 
-    Attributes:
-        rank: From 1.
-        cosine: Of the two updates, over slots and kinds of features, −1…1: 1 for copies.
-        score: What ranks: z, bounded to −1…1; a family's strangers are around 0.
-        z: Standard deviations above the family's strangers.
-        fdr: Share of such answers that are expected to be wrong, 0…1.
-        verdict: The same in words.
-        source: The attached index that the model is of; None for one of the catalog.
+    cosine: of the two updates, over slots and kinds of features, −1…1. score: what ranks: z,
+    bounded to −1…1. z: standard deviations above the family's strangers. fdr: share of such answers
+    that are expected to be wrong. source: the attached index that it is of; None for the catalog.
     """
 
     rank: int
@@ -144,13 +140,10 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """The neighbours of a query, nearest first; equal scores in order of id.
+    """The neighbours of a query among `compared` models, nearest first; equal scores in order of
+    id.
 
-    Attributes:
-        compared: Models that the query was compared with, these among them.
-        calibration: What the rates of false discoveries are known from; with attached indexes, the
-            catalog's, or the first index's.
-        attached: Names of the indexes that were searched beside the catalog.
+    With indexes `attached`, the calibration is the catalog's, or the first index's.
     """
 
     model: str
@@ -168,7 +161,6 @@ class Neighbours:
         return self.neighbours[0].verdict if self.neighbours else "no model stands out"
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys, ready for json.dumps."""
         return {
             "query": {"model": self.model, "dataset": self.dataset, "base": self.base},
             "recipe": self.recipe.name,
@@ -183,12 +175,7 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedQuery:
-    """A query with everything that a search needs of it.
-
-    Attributes:
-        itself: The stored model that is left out of its own answer.
-        sketches: One row; None where it has none.
-    """
+    """A query with everything that a search needs of it; `itself` is left out of its own answer."""
 
     model: str
     dataset: str | None
@@ -210,15 +197,12 @@ def find_similar(
 ) -> Neighbours:
     """The `k` nearest of the query's family that pass the filters, at one moment.
 
-    Args:
-        recipe: By name or id; by default the one that most of the family's models have.
-        base: Which family, where several have a model of that id.
-        attached: Indexes of the query's base, searched too where their recipe is the same.
+    The recipe, by name or id, is by default the one that most of the family's models have;
+    `attached` indexes of the query's base are searched too where their recipe is the same.
 
-    Raises:
-        RequestError: k < 1, or the query has no vector to search with; an unknown model or
-            recipe, a bad filter and an empty catalog raise its subclasses.
-        BadIndex: an attached index is damaged.
+    Raises RequestError: k < 1, or the query has no vector to search with; an unknown model or
+    recipe, a bad filter and an empty catalog raise its subclasses. BadIndex: an attached index is
+    damaged.
     """
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
@@ -233,12 +217,8 @@ def find_similar(
 def resolve(
     catalog: Catalog, query: Query, recipe: str | None, base: str | None
 ) -> tuple[FamilyView, ResolvedQuery]:
-    """The family that a query searches, and the data that a search needs of the query.
-
-    Raises:
-        RequestError: the query has no vector to search with; an unknown model or recipe raises
-            its subclass.
-    """
+    """The family that a query searches, and the data that a search needs of the query; RequestError
+    where it has no vector, UnknownModel and UnknownRecipe as named."""
     if isinstance(query, StoredQuery):
         view, stored = _found(catalog, query.model, query.base or base, recipe)
         return view, _stored_query(catalog, view, stored)
@@ -310,19 +290,13 @@ def pair_cosine(catalog: Catalog, first: str, second: str, base: str) -> float |
 
 
 class _Ranked(NamedTuple):
-    """What the catalog, or one attached index, has near a query.
-
-    Attributes:
-        best: Model, label, cosine and z of the nearest; no more than are wanted.
-        z: Of all that were scored.
-        cosines: Of these; of an attached index only where z is near the best, else 0.
-        compared: Models that the query was compared with.
-        calibration: What the rates of false discoveries are known from.
-    """
+    """What the catalog, or one attached index, has near a query: model, label, cosine and z of the
+    best; z of all that were scored, and their cosines, of an index only where z is near the
+    best."""
 
     best: Sequence[tuple[str, Label, float, float]]
-    z: Float64[np.ndarray, " models"]
-    cosines: Float64[np.ndarray, " models"]
+    z: Numbers
+    cosines: Numbers
     compared: int
     calibration: Calibration
     base: str
@@ -337,14 +311,8 @@ def nearest(
     filters: Filters = EVERY_MODEL,
     attached: Sequence[AttachedIndex] = (),
 ) -> Neighbours:
-    """The `k` nearest that pass the filters, or all if fewer do.
-
-    A model that several places have counts once, the catalog's first.
-
-    Raises:
-        EmptyCatalog: there is no model to compare with.
-        BadFilter: the filters' condition is not understood.
-    """
+    """The `k` nearest that pass the filters, or all if fewer do; a model that several places have
+    counts once, the catalog's first. Raises EmptyCatalog and BadFilter."""
     indexes = [index for index in attached if index.recipe.id == view.recipe.id]
     for index in attached:
         if index not in indexes:
@@ -439,9 +407,7 @@ def _rank_family(
     )
 
 
-def _present(
-    view: FamilyView, rows: Int64[np.ndarray, " rows"], itself: int
-) -> Int64[np.ndarray, " present"]:
+def _present(view: FamilyView, rows: Rows, itself: int) -> Int64[np.ndarray, " present"]:
     """The rows of models that were not removed since, without the query's own."""
     if not view.is_current:
         rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
@@ -477,14 +443,9 @@ def _rank_attached(
     )
 
 
-def _check_finite(
-    view: FamilyView, rows: Int64[np.ndarray, " rows"], scores: Float64[np.ndarray, " rows"]
-) -> None:
-    """Refuse scores that are not numbers, which would leave models out of an answer.
-
-    Raises:
-        StoreDamaged: some are not, of models at these rows.
-    """
+def _check_finite(view: FamilyView, rows: Rows, scores: Float64[np.ndarray, " rows"]) -> None:
+    """Raise `StoreDamaged` for scores that are not numbers, which would leave models out of an
+    answer."""
     wrong = rows[~np.isfinite(scores)].tolist()
     if wrong:
         names = ", ".join(view.ids[row] for row in wrong[:NAMES_SHOWN])
@@ -495,7 +456,7 @@ def _check_finite(
 
 
 def _scored(
-    view: FamilyView, query: ResolvedQuery, itself: int, rows: Int64[np.ndarray, " rows"]
+    view: FamilyView, query: ResolvedQuery, itself: int, rows: Rows
 ) -> tuple[PairScores, Calibration]:
     """The query with some models: by sketches, or by vectors where there are none."""
     family = FamilyScores.of(view) if query.sketches is not None else None
@@ -516,7 +477,7 @@ def _likely(
     asked: ScoredVectors,
     allowed: Bool[np.ndarray, " models"],
     k: int,
-) -> tuple[Float64[np.ndarray, " models"], Int64[np.ndarray, " rows"]]:
+) -> tuple[Numbers, Rows]:
     """z of every model in single precision, and the rows among which the `k` best are: all that
     it cannot tell from them.
 
@@ -530,7 +491,7 @@ def _likely(
     means = np.stack([scale.means.by_kind.get(kind, np.zeros(dim)) for kind in scale.kinds])
     asked_mean, lengths = means @ asked.centred[0], np.vecdot(means, means)
     directions = np.concatenate([asked.centred[0][None], means]).astype(np.float32).T
-    centred: Float64[np.ndarray, " models"] = np.empty(len(kinds))
+    centred: Numbers = np.empty(len(kinds))
     start, shortest = 0, 1.0
     for vectors in index.vectors():
         part = slice(start, start + len(vectors))
@@ -551,13 +512,10 @@ def _likely(
 def prepare_search(
     catalog: Catalog, base: str, recipe: Recipe, *, goes_on: Callable[[], bool] = lambda: True
 ) -> None:
-    """Derive now what the first search after a change needs.
+    """Derive now what the first search after a change needs; `goes_on` stops the sketch file if
+    False.
 
-    Args:
-        goes_on: Called before each part of the sketch file; False stops the writing.
-
-    Raises:
-        StoreFull: the disk has no space for the sketches; searches then read the catalog.
+    Raises StoreFull where the disk has no space for the sketches; searches then read the catalog.
     """
 
     def prepare(view: FamilyView) -> None:
@@ -571,10 +529,7 @@ def prepare_search(
 
 
 def candidates_of(
-    view: FamilyView,
-    query: ResolvedQuery,
-    k: int,
-    allowed: Int64[np.ndarray, " allowed"] | None,
+    view: FamilyView, query: ResolvedQuery, k: int, allowed: Int64[np.ndarray, " allowed"] | None
 ) -> Int64[np.ndarray, " candidates"]:
     """The rows to score: all that are allowed of a small family, else the best of each kind by
     pooled vectors."""
@@ -587,9 +542,7 @@ def candidates_of(
     return np.unique(np.concatenate(rows))
 
 
-def _by_kind(
-    view: FamilyView, allowed: Int64[np.ndarray, " allowed"] | None
-) -> list[Int64[np.ndarray, " rows"] | None]:
+def _by_kind(view: FamilyView, allowed: Int64[np.ndarray, " allowed"] | None) -> list[Rows | None]:
     """The rows that are allowed, kind by kind, since a kind's mean shifts all of its scores alike;
     None for all, of one kind or of a large family."""
     if allowed is None:
@@ -600,12 +553,10 @@ def _by_kind(
     return [allowed[kinds == kind] for kind in np.unique(kinds)]
 
 
-def rank_rows(
-    ids: Sequence[str], rows: Int64[np.ndarray, " models"], scores: Float64[np.ndarray, " models"]
-) -> Int64[np.ndarray, " models"]:
+def rank_rows(ids: Sequence[str], rows: Codes, scores: Numbers) -> Codes:
     """Places of some of a family's models, the best first; equal scores in order of id."""
     falling = -np.round(scores, TIE_DECIMALS)
-    order: Int64[np.ndarray, " models"] = np.argsort(falling, kind="stable")
+    order: Codes = np.argsort(falling, kind="stable")
     is_tie = np.diff(falling[order]) == 0
     if is_tie.any():
         starts = np.flatnonzero(np.concatenate([[True], ~is_tie]))
@@ -613,3 +564,208 @@ def rank_rows(
             if stop - start > 1:
                 order[start:stop] = sorted(order[start:stop], key=lambda i: ids[int(rows[i])])
     return order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotShare:
+    """One slot's part in the similarity of two models that both changed it.
+
+    Contributions of all slots, or blocks, sum to the similarity; `share` is a fraction of it, None
+    where it is not positive. relative_norms: |ΔW| / |W| of the query and of the other model; None =
+    W not read.
+    """
+
+    slot: Slot
+    contribution: float
+    share: float | None
+    blocks: Mapping[str, float]
+    relative_norms: tuple[float | None, float | None]
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "slot": str(self.slot),
+            "contribution": self.contribution,
+            "share": self.share,
+            "blocks": dict(self.blocks),
+            "relative_norm": dict(zip(("query", "model"), self.relative_norms, strict=True)),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """Contributions summed over the slots of one role, layer or block."""
+
+    name: str
+    contribution: float
+    share: float | None
+
+    def to_json(self, kind: str) -> dict[str, object]:
+        return {kind: self.name, "contribution": self.contribution, "share": self.share}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The cosine of all sketches of two models, close to the searched score, taken apart: slots
+    both changed, largest contribution first, and those that only one did, which contribute
+    nothing."""
+
+    query: str
+    model: str
+    similarity: float
+    by_role: tuple[Total, ...]
+    by_layer: tuple[Total, ...]
+    by_block: tuple[Total, ...]
+    slots: tuple[SlotShare, ...]
+    only_query: tuple[Slot, ...]
+    only_model: tuple[Slot, ...]
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "query": self.query,
+            "model": self.model,
+            "similarity": self.similarity,
+            "by_role": [total.to_json("role") for total in self.by_role],
+            "by_layer": [total.to_json("layer") for total in self.by_layer],
+            "by_block": [total.to_json("block") for total in self.by_block],
+            "slots": [share.to_json() for share in self.slots],
+            "only_query": [str(slot) for slot in self.only_query],
+            "only_model": [str(slot) for slot in self.only_model],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One of the two models: its name, its kind, its slots."""
+
+    model: str
+    kind: str
+    slots: Sequence[SlotStats]
+
+
+def explain_pair(
+    catalog: Catalog,
+    query: Query,
+    model: str,
+    *,
+    recipe: str | None = None,
+    base: str | None = None,
+) -> Explanation:
+    """Which slots carry the similarity of a query and a stored model of its family.
+
+    Raises RequestError where the recipe stores no slot sketches, and its subclasses for an unknown
+    model or recipe.
+    """
+
+    def answer() -> Explanation:
+        if isinstance(query, FreshQuery):
+            family, made_by = query.base, query.fingerprint.recipe
+            first = Explained(query.model, query.kind, query.slots)
+        else:
+            row = catalog.model(query.model, query.base or base)
+            family, made_by = row.base, catalog.find_recipe(recipe, row.base)
+            first = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
+        sketch_blocks(made_by)
+        row = catalog.model(model, family)
+        second = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
+        return explain_slots(first, second, made_by)
+
+    return catalog.look(answer)
+
+
+def explain_slots(query: Explained, other: Explained, recipe: Recipe) -> Explanation:
+    """The similarity of two models by slot, role, layer and kind of feature.
+
+    A slot's contribution is its part of the plain cosine that `find-similar` shows: the mean over
+    slots of each slot's cosine, its blocks weighted as between models of these kinds.
+    """
+    sizes = sketch_blocks(recipe)
+    mine = {stats.slot: stats for stats in query.slots if stats.fro_norm > 0}
+    theirs = {stats.slot: stats for stats in other.slots if stats.fro_norm > 0}
+    parts = _contributions(query, mine, other, theirs, recipe)
+    similarity = fsum(fsum(blocks) for blocks in parts.values())
+
+    def share(contribution: float) -> float | None:
+        return contribution / similarity if similarity > 0 else None
+
+    def totals(name: Callable[[Slot], str]) -> list[Total]:
+        sums: dict[str, float] = {}
+        for slot, blocks in parts.items():
+            sums[name(slot)] = sums.get(name(slot), 0.0) + fsum(blocks)
+        return [Total(name=key, contribution=s, share=share(s)) for key, s in sums.items()]
+
+    by_block = {name: fsum(part[i] for part in parts.values()) for i, name in enumerate(sizes)}
+    shares = [
+        SlotShare(
+            slot=slot,
+            contribution=fsum(blocks),
+            share=share(fsum(blocks)),
+            blocks=dict(zip(sizes, blocks, strict=True)),
+            relative_norms=(mine[slot].relative_norm, theirs[slot].relative_norm),
+        )
+        for slot, blocks in parts.items()
+    ]
+    return Explanation(
+        query=query.model,
+        model=other.model,
+        similarity=similarity,
+        by_role=tuple(
+            sorted(totals(lambda slot: slot.role), key=lambda total: ROLES.index(total.name))
+        ),
+        by_layer=tuple(totals(lambda slot: f"{slot.stack}.{slot.layer}")),
+        by_block=tuple(
+            Total(name=name, contribution=s, share=share(s)) for name, s in by_block.items()
+        ),
+        slots=tuple(sorted(shares, key=lambda share: -share.contribution)),
+        only_query=tuple(sorted(mine.keys() - theirs.keys(), key=_reading_order)),
+        only_model=tuple(sorted(theirs.keys() - mine.keys(), key=_reading_order)),
+    )
+
+
+def sketch_blocks(recipe: Recipe) -> dict[str, int]:
+    """The recipe's blocks of slot sketches with their lengths; RequestError where it stores
+    none."""
+    blocks = block_dims(recipe)
+    if not blocks:
+        raise RequestError(
+            f"recipe {recipe.name} stores no slot sketches to explain with: "
+            "use a recipe that does, such as the default one"
+        )
+    return blocks
+
+
+def _contributions(
+    query: Explained,
+    mine: Mapping[Slot, SlotStats],
+    other: Explained,
+    theirs: Mapping[Slot, SlotStats],
+    recipe: Recipe,
+) -> dict[Slot, tuple[float, ...]]:
+    """Each common slot's part of the cosine, by block, in reading order: those of the cosine of
+    codes, scaled together to what they estimate."""
+    first, second = _sketches(query.model, mine, recipe), _sketches(other.model, theirs, recipe)
+    kinds = sorted({query.kind, other.kind})
+    pair = kinds.index(query.kind), kinds.index(other.kind)
+    weights = weights_by_kinds(list(block_dims(recipe)), kinds)[pair]
+    weights = weights * first.weights[0].any(axis=0) * second.weights[0].any(axis=0)
+    weights /= weights.sum() or 1.0
+    parts: dict[Slot, list[float]] = {}
+    for slot, block, share in first.shares(second):
+        parts.setdefault(slot, []).append(float(weights[block] * share[0, 0]))
+    coded = np.array([fsum(fsum(blocks) for blocks in parts.values())])
+    scale = float(true_cosines(coded)[0] / coded[0]) if coded[0] else 1.0
+    return {
+        slot: tuple(part * scale for part in parts[slot])
+        for slot in sorted(parts, key=_reading_order)
+    }
+
+
+def _sketches(model: str, slots: Mapping[Slot, SlotStats], recipe: Recipe) -> SketchMatrix:
+    try:
+        return SketchMatrix.of_model({slot: s.sketch for slot, s in slots.items()}, recipe)
+    except ValueError as err:
+        raise RequestError(f"{model} has {err}: index it again with this recipe") from None
+
+
+def _reading_order(slot: Slot) -> tuple[int, int, int]:
+    """Stacks as data flows through them, then layers, then roles in printing order."""
+    return STACKS.index(slot.stack), slot.layer, ROLES.index(slot.role)

@@ -1,18 +1,13 @@
 """A dataset for unlabelled models, and the share of such suggestions that is expected to be wrong.
 
-A model is suggested the dataset of its nearest labelled model. The evidence is a p-value: how
-often a model whose data no labelled one shares would be as near to that dataset. Over the list of
-unlabelled models the p-values give a false discovery rate (Benjamini, Hochberg 1995). Labelled
-models, held out one by one, say how often the nearest is of the wrong one of two known datasets.
-How heavy the tail of strangers is, is measured on labelled models too: a suggestion is tested
-against models of known data sets, so that labels may lower the rate of the tail as well as raise
-it; whatever is wrong then shows in the held-out models.
+A model is suggested the dataset of its nearest labelled model, with a p-value: how often a model
+whose data no labelled one shares would be as near. Over the unlabelled models these give a false
+discovery rate (Benjamini, Hochberg 1995); labelled models, held out one by one, say how often the
+nearest is of the wrong one of two known datasets, and how heavy the tail of strangers is.
 
-Kept data sets name models as well. A model is named after the kept data set that it is nearest to,
-where that set stands out among the kept sets, by a false discovery rate over these. These answers
-are a list of their own: over it, the models' p-values give a false discovery rate. A model takes
-the answer of the list with the smaller rate, and twice that rate: of the union of two lists that
-are each wrong at most α/2 of the time, at most α is wrong (Bonferroni).
+Kept data sets name models as well, where one stands out among them, in a list of its own. A model
+takes the answer of the list with the smaller rate, and twice that rate: of the union of two lists
+that are each wrong at most α/2 of the time, at most α is wrong (Bonferroni).
 """
 
 from __future__ import annotations
@@ -26,15 +21,28 @@ from typing import Literal
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
-from .evidence import COPY_COSINE, PERHAPS, SMALL_FAMILY, Verdict, tail, verdict
-from .family_scores import id_digest
+from .evaluation import Exclude, label_codes
+from .family_scores import (
+    COPY_COSINE,
+    PERHAPS,
+    SMALL_FAMILY,
+    Calibration,
+    Verdict,
+    id_digest,
+    tail,
+    verdict,
+)
 from .labelled import LabelledModels
-from .retrieval import Exclude, label_codes
+from .shapes import Numbers, Square
 from .trained_on import KeptData
 
-UNCALIBRATED = 1.0
-"""Rate without labels: in z."""
+Queries = Int64[np.ndarray, " queries"]
+Evidence = Float64[np.ndarray, " queries"]
+Labelled = Int64[np.ndarray, " labelled"]
+WithLabelled = Float64[np.ndarray, "queries labelled"]
+MayAnswer = Bool[np.ndarray, "queries labelled"]
 
+UNCALIBRATED = 1.0
 LEAST_RATE = 0.75
 """Rate that no labels lower: models without a sibling, which labelled ones are not, have a smaller
 spread and a larger z. At 0.5 up to 32 % of them stood out in made families, at 0.75 up to 2 %."""
@@ -49,39 +57,12 @@ CONTROLLED = 0.05
 """Share of queries whose nearest stranger may stand out; the rate is measured there."""
 
 
-@dataclass(frozen=True, slots=True)
-class StrangerTail:
-    """P(z or more) = ½ exp(−z / rate).
-
-    Attributes:
-        source: What the rate was measured on.
-        datasets: With siblings, among the labelled models.
-        queries: Labelled models that were used.
-    """
-
-    rate: float
-    source: Literal["labelled pairs", "the null alone"]
-    datasets: int
-    queries: int
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
-
 def measure_tail(
-    z: Float64[np.ndarray, "models models"],
-    labels: Sequence[str],
-    may_answer: Bool[np.ndarray, "models models"],
-    n_family: int,
-) -> StrangerTail:
-    """The tail at which `CONTROLLED` of the labelled models' nearest strangers would stand out.
-
-    Every data set counts alike.
-
-    Args:
-        may_answer: Pairs that count: not a model with itself or its copies.
-        n_family: Models of the family; few widen the rate.
-    """
+    z: Square, labels: Sequence[str], may_answer: Bool[np.ndarray, "models models"], n_family: int
+) -> Calibration:
+    """The tail at which `CONTROLLED` of the labelled models' nearest strangers would stand out,
+    every data set alike; `may_answer` are the pairs that count, and few of a family's models widen
+    the rate."""
     widening = 1.0 + SMALL_FAMILY / max(1, n_family)
     sizes, names = Counter(labels), np.array(labels)
     datasets = sum(size > 1 for size in sizes.values())
@@ -93,54 +74,33 @@ def measure_tail(
             rates.append(nearest / math.log(strangers.sum() / (2 * CONTROLLED)))
             weights.append(1.0 / sizes[name])
     if datasets < FEWEST_DATASETS or len(rates) < FEWEST_QUERIES:
-        return StrangerTail(UNCALIBRATED * widening, "the null alone", datasets, len(rates))
-    rate = _weighted_quantile(np.array(rates), np.array(weights), 1 - CONTROLLED)
-    return StrangerTail(max(rate, LEAST_RATE) * widening, "labelled pairs", datasets, len(rates))
-
-
-def _weighted_quantile(
-    values: Float64[np.ndarray, " values"], weights: Float64[np.ndarray, " values"], share: float
-) -> float:
-    """The value below which a share of the weight is, between two by interpolation."""
-    order = np.argsort(values, kind="stable")
-    middles = (weights[order].cumsum() - weights[order] / 2) / weights.sum()
-    return float(np.interp(share, middles, values[order]))
+        return Calibration(UNCALIBRATED * widening, "the null alone", datasets, len(rates))
+    order, shares = np.argsort(rates, kind="stable"), np.array(weights)
+    # the weighted quantile, between two by interpolation
+    middles = (shares[order].cumsum() - shares[order] / 2) / shares.sum()
+    rate = float(np.interp(1 - CONTROLLED, middles, np.array(rates)[order]))
+    return Calibration(max(rate, LEAST_RATE) * widening, "labelled pairs", datasets, len(rates))
 
 
 Source = Literal["labelled models", "kept data"]
 
 LISTS = 2
-"""Lists of answers whose rates add up where data sets are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offers:
-    """A name for each unlabelled model.
-
-    Attributes:
-        rates: Of false discoveries, among all answers with at least this evidence.
-        of_labels: The same for the answers of labelled models alone, as they count here.
-        from_data: Whether a kept data set gave the name.
-    """
+    """A name for each unlabelled model, and its rate of false discoveries; `of_labels` are the
+    rates of labelled models' answers alone, `from_data` whether a kept data set gave the name."""
 
     names: tuple[str, ...]
-    rates: Float64[np.ndarray, " models"] = field(compare=False)
-    of_labels: Float64[np.ndarray, " models"] = field(compare=False)
+    rates: Numbers = field(compare=False)
+    of_labels: Numbers = field(compare=False)
     from_data: Bool[np.ndarray, " models"] = field(compare=False)
 
-    def source(self, row: int) -> Source:
-        return "kept data" if self.from_data[row] else "labelled models"
 
-
-def combine_answers(
-    names: Sequence[str], rates: Float64[np.ndarray, " models"], kept: KeptData | None
-) -> Offers:
-    """The better of two answers for each model; of equal ones, that of labelled models.
-
-    Args:
-        names, rates: What labelled models answer.
-        kept: The same models beside the kept data sets; None where none is kept.
-    """
+def combine_answers(names: Sequence[str], rates: Numbers, kept: KeptData | None) -> Offers:
+    """The better of two answers for each model, labelled models' (names, rates) and the kept data
+    sets'; of equal ones, that of labelled models."""
     if kept is None:
         nothing = np.zeros(len(names), dtype=np.bool_)
         return Offers(names=tuple(names), rates=rates, of_labels=rates, from_data=nothing)
@@ -155,12 +115,8 @@ def combine_answers(
     )
 
 
-def kept_rates(kept: KeptData) -> Float64[np.ndarray, " models"]:
-    """The false discovery rate of each model's nearest kept data set, in the list of all models.
-
-    1 where no set stands out. p of a model combines the sets (Simes 1986); the rate is no smaller
-    than the share of wrong answers that the family's labelled pairs show at this z.
-    """
+def kept_rates(kept: KeptData) -> Numbers:
+    """The false discovery rate of each model's nearest kept data set, in the list of all models."""
     n_sets, n_models = kept.z.shape
     falling = -np.sort(-kept.z, axis=0)
     ranks = np.arange(1, n_sets + 1)[:, None]
@@ -172,8 +128,7 @@ def kept_rates(kept: KeptData) -> Float64[np.ndarray, " models"]:
     wrong = n_models * p[order] / np.arange(1, len(order) + 1)
     rates = np.ones(n_models)
     rates[order] = np.minimum(np.minimum.accumulate(wrong[::-1])[::-1], 1.0)
-    floored: Float64[np.ndarray, " models"] = np.maximum(rates, measured)
-    return floored
+    return np.asarray(np.maximum(rates, measured))
 
 
 SUGGESTED = 0.2
@@ -186,11 +141,7 @@ UNKNOWN_SHARE = 1.0
 """Share of the unlabelled models whose dataset no labelled model may have, unless it is given."""
 
 BLOCK = 1_000
-"""Unlabelled models at once."""
-
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99)
-"""Confidences at which the curve is shown."""
-
 PRIOR_ANSWERS, PRIOR_WRONG = 5.0, 0.5
 """What is known of confusions before any labelled model was held out: one in ten."""
 
@@ -203,36 +154,26 @@ MOST_REFERENCES = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """For each of some models, the dataset of its nearest labelled model.
+    """For each of some models, the dataset of its nearest labelled model, as a place among those of
+    the references; the probability that a model of no known dataset is as near; and their
+    cosine."""
 
-    Attributes:
-        codes: The dataset, as a place among those of the references.
-        p: Probability that a model of no known dataset is as near to it; 1 without any reference.
-        cosines: Plain cosine with the nearest.
-    """
-
-    codes: Int64[np.ndarray, " queries"] = field(compare=False)
-    p: Float64[np.ndarray, " queries"] = field(compare=False)
-    cosines: Float64[np.ndarray, " queries"] = field(compare=False)
+    codes: Queries = field(compare=False)
+    p: Evidence = field(compare=False)
+    cosines: Evidence = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Answers for the labelled models, whose labels are held out.
+    """Answers for the labelled models, whose labels are held out: those with a sibling in another
+    group, weighted so that a group's models of one dataset are one answer together; and, of all, p
+    without the models of their dataset."""
 
-    Attributes:
-        p: Of the models that have a sibling in another group.
-        right: Whether their answer is their dataset.
-        weights: 1 shared among a group's models of one dataset: together they are one answer.
-        strangers: p of all labelled models, without the models of their dataset.
-        datasets: Dataset of each of these.
-    """
-
-    p: Float64[np.ndarray, " queries"] = field(compare=False)
+    p: Evidence = field(compare=False)
     right: Bool[np.ndarray, " queries"] = field(compare=False)
-    weights: Float64[np.ndarray, " queries"] = field(compare=False)
+    weights: Evidence = field(compare=False)
     strangers: Float64[np.ndarray, " labelled"] = field(compare=False)
-    datasets: Int64[np.ndarray, " labelled"] = field(compare=False)
+    datasets: Labelled = field(compare=False)
 
     def confused(self, p: float) -> float:
         """Share of the answers with at least this evidence that name another known dataset."""
@@ -252,10 +193,8 @@ class HeldOut:
         return float(self.weights[self.p <= p].sum()) / total if total else 0.0
 
     def false_answers(self, p: float) -> float:
-        """Share of the models that get such an answer once their dataset is taken away.
-
-        Every dataset counts alike.
-        """
+        """Share of the models that get such an answer once their dataset is taken away, every
+        dataset alike."""
         if not len(self.datasets):
             return 0.0
         counts = np.bincount(self.datasets)
@@ -265,14 +204,9 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What held-out labelled models say of suggestions from some confidence on.
-
-    Attributes:
-        p: The weakest evidence of such a suggestion.
-        precision: Of the held-out models with this evidence; None if there are none.
-        coverage: Share of the models of known datasets that have it.
-        false_answers: Share of the models of other datasets that have it.
-    """
+    """What held-out labelled models say of suggestions from some confidence on: the weakest
+    evidence p, their precision with it, and the share of models of known and other datasets that
+    have it."""
 
     confidence: float
     p: float
@@ -283,14 +217,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """A dataset for a model.
-
-    Attributes:
-        source: What named it.
-        fdr: Of the suggestions with at least this evidence, the share expected to be wrong.
-        confidence: 1 − fdr.
-        hint: Whether the evidence is too weak for a suggestion.
-    """
+    """A dataset for a model; fdr is the share expected to be wrong of the suggestions with at least
+    this evidence, confidence 1 − fdr, and a hint one whose evidence is too weak for a
+    suggestion."""
 
     model: str
     dataset: str
@@ -303,19 +232,9 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestionCalibration:
-    """What the suggestions of a family are known from.
-
-    Attributes:
-        reached: What held-out models say of all that is suggested; None if nothing is.
-        models: Labelled models that have a sibling in another group.
-        answers: The same, a run's (or author's) models of one dataset counted once.
-        datasets: That could be suggested.
-        held_out: What was left out with a model, copies always.
-        unknown_share: Share of models of unknown datasets, at most.
-        levels: The same by rising confidence.
-        tail: How heavy the tail of the family's strangers is.
-        kept_data: Data sets that could be suggested as well.
-    """
+    """What the suggestions of a family are known from: what held-out models say of all that is
+    suggested (None if nothing is) and by rising confidence; labelled models with a sibling in
+    another group, and answers: a run's (or author's) models of one dataset counted once."""
 
     reached: Level | None
     models: int
@@ -324,7 +243,7 @@ class SuggestionCalibration:
     held_out: Exclude
     unknown_share: float
     levels: tuple[Level, ...]
-    tail: StrangerTail
+    tail: Calibration
     kept_data: int
 
     def to_json(self) -> dict[str, object]:
@@ -348,45 +267,36 @@ class SuggestionCalibration:
 def suggest_datasets(
     family: LabelledModels, unknown_share: float = UNKNOWN_SHARE, kept: KeptData | None = None
 ) -> tuple[list[Suggestion], SuggestionCalibration]:
-    """Datasets for the unlabelled models with some evidence, by id, and what they are known from.
-
-    Peak: `BLOCK` models' scores with the references, and those' own.
-
-    Args:
-        unknown_share: Share of the unlabelled models, 0 to 1, whose dataset no labelled model
-            has, at most.
-        kept: Kept data sets beside the family's `unlabelled_rows`, in their order.
-    """
+    """Datasets for the unlabelled models with some evidence, by id, and what they are known from;
+    `unknown_share` of these models at most have a dataset of no labelled one, 0 to 1. Peak: `BLOCK`
+    models' scores with the references, and those' own."""
     references = pick_references(family)
-    null = _measure_tail(references, len(family.ids))
+    labels = [references.names[code] for code in references.codes.tolist()]
+    null = measure_tail(references.z, labels, references.apart, len(family.ids))
     held_out = hold_out(references, null.rate)
     rows = family.unlabelled_rows
     answers = _answer_all(family, rows, references, null.rate)
     rates = false_discovery_rates(answers.p, unknown_share, held_out)
     names = [*references.names, ""]
     offers = combine_answers([names[code] for code in answers.codes.tolist()], rates, kept)
-    suggestions = [
-        Suggestion(
-            model=family.ids[row],
-            dataset=name,
-            confidence=1 - rate,
-            fdr=rate,
-            verdict=_in_words(0.0 if offers.from_data[place] else cosine, rate),
-            hint=rate > SUGGESTED,
-            source=offers.source(place),
-        )
-        for place, (row, name, rate, cosine) in enumerate(
-            zip(
-                rows.tolist(),
-                offers.names,
-                offers.rates.tolist(),
-                answers.cosines.tolist(),
-                strict=True,
+    suggestions = []
+    for place, (name, rate) in enumerate(zip(offers.names, offers.rates.tolist(), strict=True)):
+        if rate > HINTED:
+            continue
+        from_data = bool(offers.from_data[place])
+        words = verdict(0.0 if from_data else float(answers.cosines[place]), rate)
+        suggestions.append(
+            Suggestion(
+                model=family.ids[rows[place]],
+                dataset=name,
+                confidence=1 - rate,
+                fdr=rate,
+                verdict="perhaps" if words == "no model stands out" else words,
+                hint=rate > SUGGESTED,
+                source="kept data" if from_data else "labelled models",
             )
         )
-        if rate <= HINTED
-    ]
-    levels = _levels(answers.p, offers.of_labels, held_out)
+    levels = (_level(answers.p, offers.of_labels, held_out, confidence) for confidence in SHOWN)
     calibration = SuggestionCalibration(
         reached=_level(answers.p, offers.of_labels, held_out, 1 - SUGGESTED),
         models=len(held_out.p),
@@ -394,20 +304,15 @@ def suggest_datasets(
         datasets=len(references.names),
         held_out=references.held_out,
         unknown_share=unknown_share,
-        levels=tuple(levels),
+        levels=tuple(level for level in levels if level is not None),
         tail=null,
         kept_data=0 if kept is None else len(kept.sets),
     )
     return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
 
 
-def _measure_tail(references: References, n_family: int) -> StrangerTail:
-    labels = [references.names[code] for code in references.codes.tolist()]
-    return measure_tail(references.z, labels, references.apart, n_family)
-
-
 def _answer_all(
-    family: LabelledModels, rows: Int64[np.ndarray, " queries"], references: References, rate: float
+    family: LabelledModels, rows: Queries, references: References, rate: float
 ) -> Answers:
     """Answers for unlabelled models, `BLOCK` at a time."""
     parts = []
@@ -424,19 +329,12 @@ def _answer_all(
 
 
 def answer(
-    z: Float64[np.ndarray, "queries labelled"],
-    cosines: Float64[np.ndarray, "queries labelled"],
-    allowed: Bool[np.ndarray, "queries labelled"],
-    codes: Int64[np.ndarray, " labelled"],
-    rate: float,
+    z: WithLabelled, cosines: WithLabelled, allowed: MayAnswer, codes: Labelled, rate: float
 ) -> Answers:
-    """The dataset of each model's nearest reference, and p.
+    """The dataset of each model's nearest reference, and p, by the `rate` of the strangers' tail.
 
     p combines the dataset's references (Simes 1986): with the r-th nearest of them at z and n
     references in all, the least n × tail(z) / r; 0 for copies.
-
-    Args:
-        rate: Of the strangers' tail.
     """
     first = np.zeros(len(z), dtype=np.int64)
     p, nearest_cosines = np.ones(len(z)), np.zeros(len(z))
@@ -477,14 +375,11 @@ def hold_out(references: References, rate: float) -> HeldOut:
     )
 
 
-def false_discovery_rates(
-    p: Float64[np.ndarray, " queries"], unknown_share: float, held_out: HeldOut
-) -> Float64[np.ndarray, " queries"]:
+def false_discovery_rates(p: Evidence, unknown_share: float, held_out: HeldOut) -> Evidence:
     """For each model: the share expected to be wrong of the answers with at least its evidence.
 
     The larger of two: answers for models of unknown datasets, of which p × models × share are
-    expected (Benjamini, Hochberg 1995), and the confusions of known datasets that held-out
-    models show.
+    expected (Benjamini, Hochberg 1995), and the confusions that held-out models show.
     """
     order = np.argsort(p, kind="stable")
     expected = unknown_share * len(p) * p[order] / np.arange(1, len(p) + 1)
@@ -494,25 +389,7 @@ def false_discovery_rates(
     return np.where(p < 1, np.minimum(np.maximum(rates, confused), 1.0), 1.0)
 
 
-def _in_words(cosine: float, rate: float) -> Verdict:
-    """The evidence of an answer that is worth a hint at least."""
-    words = verdict(cosine, rate)
-    return "perhaps" if words == "no model stands out" else words
-
-
-def _levels(
-    p: Float64[np.ndarray, " queries"], rates: Float64[np.ndarray, " queries"], held_out: HeldOut
-) -> list[Level]:
-    levels = (_level(p, rates, held_out, confidence) for confidence in SHOWN)
-    return [level for level in levels if level is not None]
-
-
-def _level(
-    p: Float64[np.ndarray, " queries"],
-    rates: Float64[np.ndarray, " queries"],
-    held_out: HeldOut,
-    confidence: float,
-) -> Level | None:
+def _level(p: Evidence, rates: Evidence, held_out: HeldOut, confidence: float) -> Level | None:
     """What held-out models say of the answers with this confidence; None if there are none."""
     taken = rates <= 1 - confidence
     if not taken.any():
@@ -527,46 +404,33 @@ def _level(
     )
 
 
-# labelled models that answer
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """The labelled models that answer for their datasets.
+    """The labelled models that answer for their datasets: rows by id, codes as places in `names`, z
+    and plain cosines among themselves.
 
-    Attributes:
-        rows: Their rows in the family, by id.
-        names: The datasets.
-        codes: Each one's dataset, as its place in `names`.
-        z: Among themselves.
-        cosines: Likewise, plain.
-        groups: Equal for models that must not answer for each other, the cause being `held_out`:
-            of the same run, copies and, where enough models remain, of the same author.
+    Groups are equal for models that must not answer for each other, by `held_out`: of the same run,
+    copies and, where enough models remain, of the same author.
     """
 
-    rows: Int64[np.ndarray, " labelled"] = field(compare=False)
+    rows: Labelled = field(compare=False)
     names: tuple[str, ...]
-    codes: Int64[np.ndarray, " labelled"] = field(compare=False)
+    codes: Labelled = field(compare=False)
     z: Float64[np.ndarray, "labelled labelled"] = field(compare=False)
     cosines: Float64[np.ndarray, "labelled labelled"] = field(compare=False)
-    groups: Int64[np.ndarray, " labelled"] = field(compare=False)
+    groups: Labelled = field(compare=False)
     held_out: Exclude
 
     @property
     def apart(self) -> Bool[np.ndarray, "labelled labelled"]:
         """Which pairs are of different groups."""
-        different: Bool[np.ndarray, "labelled labelled"] = (
-            self.groups[:, None] != self.groups[None, :]
-        )
-        return different
+        return np.asarray(self.groups[:, None] != self.groups[None, :])
 
 
 def pick_references(family: LabelledModels) -> References:
-    """All labelled models, or of each dataset in turn one after the other, by hash of their ids.
-
-    Authors are held out where that leaves half of the models that have a sibling in another
-    run a sibling by another author; else a family of one author would have no votes at all.
-    """
+    """All labelled models, or of each dataset in turn one after the other, by hash of their ids;
+    authors are held out where that leaves half of the models a sibling that have one in another
+    run."""
     by_label: dict[str, list[int]] = {}
     for row, label in enumerate(family.labels):
         if label is not None:
@@ -598,11 +462,8 @@ def pick_references(family: LabelledModels) -> References:
 
 
 def may_answer(
-    family: LabelledModels,
-    rows: Int64[np.ndarray, " queries"],
-    cosines: Float64[np.ndarray, "queries labelled"],
-    references: References,
-) -> Bool[np.ndarray, "queries labelled"]:
+    family: LabelledModels, rows: Queries, cosines: WithLabelled, references: References
+) -> MayAnswer:
     """Which references may answer for unlabelled models: not the own author's, but for copies."""
     allowed = np.ones(cosines.shape, dtype=np.bool_)
     if references.held_out == "author":
@@ -615,7 +476,7 @@ def may_answer(
 
 def _bound_together(
     cosines: Float64[np.ndarray, "labelled labelled"], *marks: Sequence[str | None]
-) -> Int64[np.ndarray, " labelled"]:
+) -> Labelled:
     """A number a model, equal where copies and equal marks chain models together."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
@@ -631,9 +492,7 @@ def _bound_together(
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
-def _count_with_sibling(
-    codes: Int64[np.ndarray, " labelled"], groups: Int64[np.ndarray, " labelled"]
-) -> int:
+def _count_with_sibling(codes: Labelled, groups: Labelled) -> int:
     """Models with one of their dataset in another group."""
     pairs = list(zip(codes.tolist(), groups.tolist(), strict=True))
     n_groups = Counter(code for code, _ in set(pairs))

@@ -1,43 +1,45 @@
 """Which models of a family were trained on a data set, or on data like it.
 
 The gradient of a base's loss over a data set, negated, is treated as a full fine-tune's ΔW, and its
-cosines are normalised as a model's are: by those of both sides with the family's strangers. Where
-enough gradients of *other* data are kept, a model's side is also normalised by its cosines with
-these, and the lower of the two z counts: an answer must stand out among models and among data.
-
-Labels of models do not calibrate this as they do pairs of models: how near models of two data sets
-are says little of gradients. But the labels of the models that stand out must agree: a neighbour's
+cosines are normalised as a model's are. Where enough gradients of *other* data are kept, a model's
+side is also normalised by its cosines with these, and the lower of the two z counts. A neighbour's
 false discovery rate is at least the share of labelled models, as near as it or nearer, that have
-another label. docs/find-trained-on.md has what this changed.
+another label: how near models of two data sets are says little of gradients
+(docs/find-trained-on.md).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from ..arrays import Float64, Int64
+from ..arrays import Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import GROUP, PERMUTED, WHOLE, DataSet
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
 from .data_control import ControlComparison, compare_data
-from .evidence import RATE, SMALL_FAMILY, Calibration, Verdict, verdict
 from .family_scores import (
     LEAST_SPREAD,
+    RATE,
+    SMALL_FAMILY,
+    Calibration,
     FamilyScores,
     PairScores,
     Scored,
     Traits,
+    Verdict,
     bounded,
     lower_spread,
     normalised,
     plain,
+    verdict,
     weights_by_kinds,
 )
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
+from .shapes import Codes, Numbers, Rows
 
 NO_COPY = 0.0
 """A data set is no model, so that no model is its copy, whatever the cosine."""
@@ -52,22 +54,12 @@ KIND = "full"
 """A gradient changes every weight, as full fine-tunes do."""
 
 BLOCK = 1_000
-"""Models whose sketches are held at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModel:
-    """A model near a data set's gradient.
-
-    Attributes:
-        rank: From 1.
-        cosine: Of the gradient and the update, over slots and kinds of features, −1…1.
-        score: z, bounded to −1…1.
-        z: Deviations above this gradient's scores with the family's strangers.
-        z_error: Standard error of z over groups of the examples; None with fewer than three.
-        fdr: Share of such answers that are expected to be wrong, 0…1.
-        verdict: The same in words.
-    """
+    """A model near a data set's gradient: the attributes are those of `Neighbour`, with the
+    standard error of z over groups of the examples, None with fewer than three."""
 
     rank: int
     model: str
@@ -87,13 +79,9 @@ class TrainedModel:
 class TrainedModels:
     """The answer to a data set, nearest first; equal scores in order of id.
 
-    Attributes:
-        compared: Models that were compared.
-        references: Gradients of other data by which models were normalised too; 0 where there are
-            too few.
-        control: The highest z of the same texts with their labels permuted; None without labels.
-        calibration: The tail of z that rates of false discoveries are known from.
-        comparison: With a control, model by model in the same order; None without one.
+    references: gradients of other data by which models were normalised too, 0 where there are too
+    few. control: the highest z of the same texts with their labels permuted. comparison: with a
+    control, model by model in the same order.
     """
 
     data: str
@@ -113,7 +101,6 @@ class TrainedModels:
         return self.models[0].verdict if self.models else "no model stands out"
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys, ready for json.dumps."""
         return {
             "recipe": self.recipe,
             "recipe_id": self.recipe_id,
@@ -131,10 +118,8 @@ class TrainedModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataNeighbour:
-    """A kept data set near a model; the attributes are those of `TrainedModel`.
-
-    One number for one pair: `fdr` is that of the model among the models near the data set.
-    """
+    """A kept data set near a model; the attributes are those of `TrainedModel`, and `fdr` is that
+    of the model among the models near the data set."""
 
     rank: int
     data: str
@@ -159,7 +144,6 @@ class NearestData:
     calibration: Calibration
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys, ready for json.dumps."""
         return {
             "query": {"model": self.model, "base": self.base},
             "recipe": self.recipe,
@@ -172,16 +156,8 @@ class NearestData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptData:
-    """The kept data sets of a family, and their evidence with some of its models.
-
-    Attributes:
-        sets: By name.
-        z: Deviations above a data set's scores with the family's strangers.
-        cosines: Plain.
-        rates: Of false discoveries among the models beside a data set, as `find-trained-on` has
-            them where the models are the whole family.
-        calibration: What false discovery rates are computed from.
-    """
+    """The kept data sets of a family, by name, and their evidence with some of its models: z, plain
+    cosines, and rates of false discoveries among the models beside a data set."""
 
     sets: tuple[DataSet, ...]
     z: Float64[np.ndarray, "data models"] = field(compare=False)
@@ -200,14 +176,9 @@ class KeptData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModelsOfEach:
-    """Every data set with every model that passes the filters.
-
-    Attributes:
-        sets: The data sets, a row each.
-        answers: What `find-trained-on` answers of each.
-        models: By id, a column each.
-        z: Deviations above a data set's scores with the family's strangers.
-    """
+    """Data sets, a row each, with every model that passes the filters, a column each by id, and
+    what `find-trained-on` answers of each; z is above a data set's scores with the family's
+    strangers."""
 
     sets: tuple[DataSet, ...]
     answers: tuple[TrainedModels, ...]
@@ -215,7 +186,6 @@ class TrainedModelsOfEach:
     z: Float64[np.ndarray, "data models"] = field(compare=False)
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys, ready for json.dumps."""
         answer = self.answers[0]
         return {
             "base": answer.base,
@@ -241,14 +211,10 @@ class TrainedModelsOfEach:
         }
 
 
-# scores
-
-
 class DataScores:
     """Scores of gradients with the models of a family."""
 
     def __init__(self, family: FamilyScores, references: SketchMatrix | None) -> None:
-        """Of a family, with gradients of other data, if there are some."""
         self.family = family
         self._references = (
             references if references is not None and len(references) >= FEWEST_REFERENCES else None
@@ -259,11 +225,8 @@ class DataScores:
 
     @classmethod
     def of(cls, view: FamilyView, others: Sequence[DataSet]) -> DataScores:
-        """Of a view's models, which other data sets normalise too.
-
-        Raises:
-            RequestError: no model has sketches.
-        """
+        """Of a view's models, which other data sets normalise too; RequestError where none has
+        sketches."""
         family = FamilyScores.of(view)
         if family is None:
             raise _no_sketches(view)
@@ -276,10 +239,8 @@ class DataScores:
         return self.family.prepare(sketches, [KIND] * n, [-1] * n)
 
     def compare(self, gradients: Scored, models: Scored) -> PairScores:
-        """Cosines and z of every gradient with every model.
-
-        z is in deviations of the same gradient's scores with the cohort, above their median.
-        """
+        """Cosines of every gradient with every model, and z in deviations of the same gradient's
+        scores with the cohort, above their median."""
         mine, theirs, cohort = gradients.traits, models.traits, self.family.strangers
         cosines = gradients.features.cosines(models.features)
         among_cohort = gradients.features.cosines(cohort.features)
@@ -325,42 +286,16 @@ def null_calibration(n_models: int) -> Calibration:
     return Calibration(RATE * (1.0 + SMALL_FAMILY / max(1, n_models)), "the null alone", 0, 0)
 
 
-def with_labels(
-    rates: Float64[np.ndarray, " neighbours"], labels: Sequence[str | None]
-) -> Float64[np.ndarray, " neighbours"]:
-    """The rates of neighbours, nearest first, raised where their labels disagree.
-
-    Args:
-        labels: Of the same neighbours, or of more; None without.
-    """
-    raised: Float64[np.ndarray, " neighbours"] = rates.copy()
+def with_labels(rates: Numbers, labels: Sequence[str | None]) -> Numbers:
+    """The rates of neighbours, nearest first, raised where their labels (of them or more)
+    disagree."""
+    raised: Numbers = rates.copy()
     nearer: Counter[str] = Counter()
     for place, label in enumerate(labels[: len(rates)]):
         if label is not None:
             nearer[label] += 1
             raised[place] = max(raised[place], 1.0 - nearer[label] / nearer.total())
     return raised
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _RankedByData:
-    """Models by falling z with a data set.
-
-    Attributes:
-        errors: Of z: the standard deviation of the groups' z over the root of their number; None
-            with fewer than three. A group's z is lower than the whole's, as it has fewer examples.
-        rates: Of false discoveries.
-        control: The highest z that the same texts reach with their labels permuted; None without.
-        compared: Models that could have come first.
-    """
-
-    rows: Int64[np.ndarray, " models"]
-    z: Float64[np.ndarray, " models"]
-    cosines: Float64[np.ndarray, " models"]
-    errors: Sequence[float | None]
-    rates: Float64[np.ndarray, " models"]
-    control: float | None
-    compared: int
 
 
 def _rank_models(
@@ -370,10 +305,14 @@ def _rank_models(
     *,
     k: int = 1,
     filters: Filters = EVERY_MODEL,
-    also: Int64[np.ndarray, " rows"] | None = None,
-) -> _RankedByData:
+    also: Rows | None = None,
+) -> TrainedModels:
     """The models that may be the `k` nearest to a data set, and those in the rows `also`; all
-    parts of the data set compared at once."""
+    parts of the data set compared at once.
+
+    The error of z is the standard deviation of the groups' z over the root of their number: a
+    group's z is lower than the whole's, as it has fewer examples.
+    """
     query = ResolvedQuery(
         model=data.name,
         dataset=None,
@@ -398,24 +337,43 @@ def _rank_models(
     errors: Sequence[float | None] = [None] * len(rows)
     if len(groups) > 2:
         errors = (of_groups.std(axis=0, ddof=1) / np.sqrt(len(groups)))[order].tolist()
-    return _RankedByData(
-        rows=rows[order],
-        z=pairs.z[0, order],
-        cosines=pairs.cosines[0, order],
-        errors=errors,
-        rates=rates,
-        control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
+    models = []
+    for rank, (place, rate, error) in enumerate(
+        zip(order.tolist(), rates.tolist(), errors, strict=True), start=1
+    ):
+        row, z, cosine = int(rows[place]), float(pairs.z[0, place]), float(pairs.cosines[0, place])
+        models.append(
+            TrainedModel(
+                rank=rank,
+                model=view.ids[row],
+                cosine=min(1.0, max(-1.0, cosine)),
+                score=float(bounded(np.array([z]))[0]),
+                z=z,
+                z_error=error,
+                fdr=rate,
+                verdict=verdict(NO_COPY, rate),
+                dataset=labels[row].dataset,
+                author=labels[row].author,
+                run=labels[row].run,
+                base=view.base,
+            )
+        )
+    return TrainedModels(
+        data=data.name,
+        base=view.base,
+        recipe=view.recipe.name,
+        recipe_id=view.recipe.id,
+        models=tuple(models),
         compared=compared,
+        references=scores.n_references,
+        control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
+        calibration=null_calibration(len(view)),
     )
 
 
 def _rank_with_rates(
-    view: FamilyView,
-    rows: Int64[np.ndarray, " models"],
-    z: Float64[np.ndarray, " models"],
-    labels: Sequence[str | None],
-    compared: int,
-) -> tuple[Int64[np.ndarray, " models"], Float64[np.ndarray, " models"]]:
+    view: FamilyView, rows: Codes, z: Numbers, labels: Sequence[str | None], compared: int
+) -> tuple[Codes, Numbers]:
     """The places of models by falling z with one data set, and their false discovery rates."""
     order = rank_rows(view.ids, rows, z)
     rates = null_calibration(len(view)).fdr(z[order], compared)
@@ -434,9 +392,6 @@ def _other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
     return [other for other in kept if data.name != other.name and data.sha256 != other.sha256]
 
 
-# models of a data set
-
-
 def find_trained_on(
     catalog: Catalog,
     data: DataSet,
@@ -445,14 +400,11 @@ def find_trained_on(
     filters: Filters = EVERY_MODEL,
     control: DataSet | None = None,
 ) -> TrainedModels:
-    """The `k` models of the data set's family nearest to its gradient, at one moment.
+    """The `k` models of the data set's family nearest to its gradient, at one moment, each compared
+    with `control` too: alike data that no model saw.
 
-    Args:
-        control: Alike data that no model saw, with which each of them is compared.
-
-    Raises:
-        RequestError: k < 1, or the family keeps no sketches of the recipe, or the control cannot be
-            compared with the data; an empty catalog and a bad filter raise its subclasses.
+    Raises RequestError: k < 1, or the family keeps no sketches of the recipe, or the control cannot
+    be compared with the data; an empty catalog and a bad filter raise its subclasses.
     """
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
@@ -496,53 +448,20 @@ def _nearest_models(
     """The `k` models nearest to a data set, normalised by the other kept data sets too."""
     scores = DataScores.of(view, _other_data(kept, data))
     ranked = _rank_models(view, scores, data, k=k, filters=filters)
-    rows, z, cosines, rates = (
-        values[:k].tolist() for values in (ranked.rows, ranked.z, ranked.cosines, ranked.rates)
-    )
-    labels = view.labels_at(rows)
-    return TrainedModels(
-        data=data.name,
-        base=view.base,
-        recipe=view.recipe.name,
-        recipe_id=view.recipe.id,
-        models=tuple(
-            TrainedModel(
-                rank=place + 1,
-                model=view.ids[row],
-                cosine=min(1.0, max(-1.0, cosines[place])),
-                score=float(bounded(np.array([z[place]]))[0]),
-                z=z[place],
-                z_error=ranked.errors[place],
-                fdr=rates[place],
-                verdict=verdict(NO_COPY, rates[place]),
-                dataset=labels[row].dataset,
-                author=labels[row].author,
-                run=labels[row].run,
-                base=view.base,
-            )
-            for place, row in enumerate(rows)
-        ),
-        compared=ranked.compared,
-        references=scores.n_references,
-        control=ranked.control,
-        calibration=null_calibration(len(view)),
-        comparison=(
-            compare_data(view, scores.family, data, control, ranked.rows[:k])
-            if control is not None and rows
-            else None
-        ),
-    )
+    nearest, comparison = ranked.models[:k], None
+    if control is not None and nearest:
+        rows = view.rows([model.model for model in nearest])
+        comparison = compare_data(view, scores.family, data, control, rows)
+    return replace(ranked, models=nearest, comparison=comparison)
 
 
 def find_trained_on_each(
     catalog: Catalog, sets: Sequence[DataSet], *, k: int, filters: Filters = EVERY_MODEL
 ) -> TrainedModelsOfEach:
-    """The z of data sets of one family with its models, and the `k` models nearest to each.
+    """The z of data sets of one family with its models, and the `k` models nearest to each,
+    normalised by the others and by those that are kept.
 
-    A data set is normalised by the others of the list and by those that are kept.
-
-    Raises:
-        RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
+    Raises RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
     """
     if k < 1 or not sets:
         raise RequestError(f"k must be at least 1, got {k}" if sets else "name a data set")
@@ -567,18 +486,13 @@ def find_trained_on_each(
     return catalog.look(answer)
 
 
-# data sets of a model
-
-
 def find_data(
     catalog: Catalog, model: str, *, base: str | None = None, recipe: str | None = None
 ) -> NearestData:
     """The kept data sets of a stored model's family, nearest first.
 
-    Raises:
-        RequestError: none is kept under the recipe.
-        UnknownModel: there is no such model.
-        UnknownRecipe: the model has no fingerprint of that recipe.
+    Raises RequestError where none is kept under the recipe, UnknownModel, and UnknownRecipe where
+    the model has no such fingerprint.
     """
 
     def answer() -> NearestData:
@@ -604,11 +518,8 @@ def _nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Near
     for data in kept:
         scores = DataScores.of(view, _other_data(kept, data))
         ranked = _rank_models(view, scores, data, also=rows)
-        place = int(np.flatnonzero(ranked.rows == rows[0])[0])
-        z, cosine, rate = (
-            float(values[place]) for values in (ranked.z, ranked.cosines, ranked.rates)
-        )
-        found.append((data, z, cosine, ranked.errors[place], rate))
+        near = next(one for one in ranked.models if one.model == model)
+        found.append((data, near.z, near.cosine, near.z_error, near.fdr))
     return NearestData(
         model=model,
         base=view.base,
@@ -622,11 +533,7 @@ def _nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Near
 def _data_neighbours(
     scored: Iterable[tuple[DataSet, float, float, float | None, float]],
 ) -> tuple[DataNeighbour, ...]:
-    """Data sets by falling z with one model.
-
-    Args:
-        scored: Each with its z, cosine, standard error and rate of false discoveries.
-    """
+    """Data sets by falling z with one model; each with its z, cosine, standard error and rate."""
     ranked = sorted(scored, key=lambda entry: (-entry[1], entry[0].name))
     return tuple(
         DataNeighbour(
@@ -652,18 +559,10 @@ def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
 
 
 def compare_kept(
-    view: FamilyView,
-    kept: Sequence[DataSet],
-    rows: Int64[np.ndarray, " rows"],
-    others: Sequence[DataSet] | None = None,
+    view: FamilyView, kept: Sequence[DataSet], rows: Rows, others: Sequence[DataSet] | None = None
 ) -> KeptData | None:
-    """Every data set with the models at some rows; None without any data set.
-
-    Peak: the sketches of `BLOCK` models.
-
-    Args:
-        others: By which each data set is normalised; else by one another, as `find-data` does.
-    """
+    """Every data set with the models at some rows; None without any data set. Each is normalised by
+    the `others`, else by one another. Peak: the sketches of `BLOCK` models."""
     family = FamilyScores.of(view)
     if not kept or family is None:
         return None
@@ -686,11 +585,7 @@ def compare_kept(
         order, ranked = _rank_with_rates(view, rows, z[place], datasets, len(rows))
         rates[place, order] = ranked
     return KeptData(
-        sets=tuple(kept),
-        z=z,
-        cosines=cosines,
-        rates=rates,
-        calibration=null_calibration(len(view)),
+        sets=tuple(kept), z=z, cosines=cosines, rates=rates, calibration=null_calibration(len(view))
     )
 
 

@@ -1,15 +1,10 @@
 """Scores by pooled vectors alone: of models that keep no sketches, and of published indexes.
 
-Two fine-tunes of one base are alike because both were fine-tuned, whatever the data, and two
-adapters because adapters leave most of a model alone: their fingerprints share their kind's
-mean μ. With x and y of unit length the centred cosine is that of x − aμ(x) and y − aμ(y);
-a = n / (n + SHRINKAGE) keeps the mean of a few models from deciding, and is 0 for none.
-(Mean removal against hubs: Suzuki et al. 2013; all-but-the-mean: Mu, Viswanath 2018.)
-Candidates, axes and maps are centred too; scores of sketches are not (`family_scores.py`).
-
-Normalising every model's scores amplifies the noise of pooled vectors (docs/scores.md), so that
-here one centre and one spread hold for all strangers of two kinds: the order is that of the cosine,
-centred where the recipe's vectors share a mean.
+Fine-tunes of one base share their kind's mean μ, whatever the data. With x and y of unit length the
+centred cosine is that of x − aμ(x) and y − aμ(y); a = n / (n + SHRINKAGE) keeps the mean of a few
+models from deciding. (Mean removal against hubs: Suzuki et al. 2013; all-but-the-mean: Mu,
+Viswanath 2018.) Normalising every model's scores amplifies the noise of pooled vectors
+(docs/scores.md), so that here one centre and one spread hold for all strangers of two kinds.
 """
 
 from __future__ import annotations
@@ -19,11 +14,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Float32, Float64, Int64, Shaped
+from ..arrays import Float32, Float64, Shaped
 from ..records import Recipe
 from ..store import FamilyView, NullScale, Statistics, block_dims
-from .evidence import COPY_COSINE, Calibration, LabelledCohort, calibrate
-from .family_scores import Cohort, PairScores, Scale, codes_of, lower_spread, measure_scale
+from .family_scores import (
+    COPY_COSINE,
+    Calibration,
+    Cohort,
+    LabelledCohort,
+    PairScores,
+    Scale,
+    calibrate,
+    codes_of,
+    lower_spread,
+    measure_scale,
+)
+from .shapes import Codes, Pairs, Rows, Vectors
 
 SHRINKAGE = 2.0
 """Weight of "nothing in common" in a mean, in models."""
@@ -55,7 +61,7 @@ class PooledMeans:
         return view.derived(cls, make) if block_dims(view.recipe) else cls({})
 
     @classmethod
-    def over(cls, vectors: Mapping[str, Shaped[np.ndarray, "models dim"]]) -> PooledMeans:
+    def over(cls, vectors: Mapping[str, Vectors]) -> PooledMeans:
         """Over the unit vectors of each kind."""
         return cls(
             {
@@ -64,9 +70,7 @@ class PooledMeans:
             }
         )
 
-    def centred(
-        self, kinds: Sequence[str], vectors: Shaped[np.ndarray, "models dim"]
-    ) -> Float64[np.ndarray, "models dim"]:
+    def centred(self, kinds: Sequence[str], vectors: Vectors) -> Float64[np.ndarray, "models dim"]:
         """The vectors without their kind's mean, of unit length again."""
         centred: Float64[np.ndarray, "models dim"] = vectors.astype(np.float64)
         for kind in set(kinds) & set(self.by_kind):
@@ -84,24 +88,18 @@ class PooledMeans:
 class ScoredVectors:
     """Some models' vectors, of unit length: as they are, and without their kind's mean."""
 
-    plain: Shaped[np.ndarray, "models dim"]
+    plain: Vectors
     centred: Float64[np.ndarray, "models dim"]
-    kinds: Int64[np.ndarray, " models"]
+    kinds: Codes
 
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> ScoredVectors:
-        """Some of the rows, in that order."""
+    def take(self, rows: Rows) -> ScoredVectors:
         return ScoredVectors(self.plain[rows], self.centred[rows], self.kinds[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorScale:
-    """What scores by vectors are normalised with, wherever the vectors are.
-
-    Attributes:
-        kinds: Of the family's models, in order.
-        means: Of each kind.
-        null: Of strangers' centred cosines, by kinds.
-    """
+    """What scores by vectors are normalised with, wherever the vectors are: the family's kinds, the
+    mean of each, and strangers' centred cosines by kinds."""
 
     kinds: tuple[str, ...]
     means: PooledMeans
@@ -109,34 +107,22 @@ class VectorScale:
 
     @classmethod
     def published(cls, statistics: Statistics) -> VectorScale:
-        """The scale that an index was published with."""
         null = statistics.scale
         centres = {(one, other): centre for one, other, centre, _ in null.centres}
         spreads = {(one, other): spread for one, other, _, spread in null.centres}
         return cls(null.kinds, PooledMeans(statistics.means), Scale(centres, spreads))
 
-    def prepare(
-        self, vectors: Shaped[np.ndarray, "models dim"], kinds: Sequence[str]
-    ) -> ScoredVectors:
-        """Some models' vectors."""
+    def prepare(self, vectors: Vectors, kinds: Sequence[str]) -> ScoredVectors:
         return ScoredVectors(
             vectors, self.means.centred(kinds, vectors), codes_of(kinds, self.kinds)
         )
 
     def search(
-        self,
-        query: ScoredVectors,
-        vectors: Float32[np.ndarray, "models dim"],
-        kinds: Int64[np.ndarray, " models"],
+        self, query: ScoredVectors, vectors: Float32[np.ndarray, "models dim"], kinds: Codes
     ) -> PairScores:
-        """The scores of one query with some models.
-
-        As `compare` has them, but for the last bits before rounding; a few models at a time, whose
-        numbers the processor's cache holds.
-
-        Args:
-            kinds: Of the models, as places in `self.kinds`.
-        """
+        """The scores of one query with some models, whose kinds are places in `self.kinds`: as
+        `compare` has them, but for the last bits before rounding; a few models at a time, for the
+        processor's cache."""
         plain, centred = np.empty(len(vectors)), np.empty(len(vectors))
         means = [self.means.by_kind.get(kind) for kind in self.kinds]
         for start in range(0, len(vectors), ROWS_AT_ONCE):
@@ -195,22 +181,15 @@ class VectorScores(VectorScale):
         z = null.of(centred, scored.kinds, scored.kinds)
         return cls(cohort.kinds, means, null, LabelledCohort(cohort.rows, z, are_strangers))
 
-    def stored(self, view: FamilyView, rows: Int64[np.ndarray, " rows"]) -> ScoredVectors:
-        """Some stored models."""
+    def stored(self, view: FamilyView, rows: Rows) -> ScoredVectors:
         kinds = [view.kinds[row] for row in rows.tolist()]
         return self.prepare(view.vectors(view.keys[rows]), kinds)
 
 
-def _cosines(
-    left: Shaped[np.ndarray, "models dim"], right: Shaped[np.ndarray, "others dim"]
-) -> Float64[np.ndarray, "models others"]:
+def _cosines(left: Vectors, right: Shaped[np.ndarray, "others dim"]) -> Pairs:
     """Of unit vectors, rounded: equal vectors have equal cosines wherever they are."""
     products = left.astype(np.float64, copy=False) @ right.astype(np.float64, copy=False).T
-    cosines: Float64[np.ndarray, "models others"] = np.round(products, DECIMALS)
-    return cosines
-
-
-# statistics of an index: measured when it is published, used where it is attached
+    return np.asarray(np.round(products, DECIMALS))
 
 
 def measure_published(
@@ -218,14 +197,10 @@ def measure_published(
     ids: Sequence[str],
     kinds: Sequence[str],
     datasets: Sequence[str | None],
-    vectors_at: Callable[[Int64[np.ndarray, " rows"]], Float32[np.ndarray, "rows dim"]],
+    vectors_at: Callable[[Rows], Float32[np.ndarray, "rows dim"]],
 ) -> Statistics:
-    """What scores of these models are normalised with, as `VectorScores` has it of a family.
-
-    Args:
-        ids: Rising.
-        vectors_at: Gives the vectors of some rows as they are published.
-    """
+    """What scores of these models, by rising id, are normalised with, as `VectorScores` has it of a
+    family; `vectors_at` gives the vectors of some rows as they are published."""
     cohort = Cohort.sample(ids, kinds)
     vectors = {kind: vectors_at(rows) for kind, rows in cohort.by_kind.items()}
     # the means are published in single precision

@@ -9,35 +9,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError
-from .table import NumberedRow, Table, Undecoded, distinct_names
-from .text_file import too_large, translated_errors, unpacked_limit
+from .text_tables import (
+    NumberedRow,
+    Table,
+    Undecoded,
+    distinct_names,
+    too_large,
+    translated_errors,
+    unpacked_limit,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 256
 BATCH_BYTES = 1 << 26
-"""A dictionary of long texts makes batches of fewer rows."""
-
 BUFFER_BYTES = 1 << 20
 ARROW_FILE_MAGIC = b"ARROW1"
 METADATA_KEY = b"huggingface"
 
 
 def open_arrow(path: Path) -> Table:
-    """The table in a `.parquet` or `.arrow` file, with the class names in its metadata.
+    """The table in a `.parquet` or `.arrow` file, with the class names in its metadata; a value of
+    a type that holds no text or label is `Undecoded`. DataError for a damaged file.
 
-    A value of a type that holds no text or label is `Undecoded`. Peak: of parquet a page of each
-    column and `BATCH_ROWS` rows; of Arrow one of the batches that the file was written in (1,000
-    rows by `datasets`).
-
-    Raises:
-        DataError: a file that is damaged or of another format.
+    Peak: of parquet a page of each column and `BATCH_ROWS` rows; of Arrow one of the batches that
+    the file was written in (1,000 rows by `datasets`).
     """
     with _pyarrow_errors(path):
         if path.stat().st_size == 0:
             raise DataError(f"{path}: the file is empty")
-        schema = _parquet_schema(path) if _is_parquet(path) else _arrow_schema(path)
+        schema = _schema(path)
     names, notes = distinct_names(schema.names)
     types = ["" if is_read(type) else str(type) for type in schema.types]
 
@@ -145,11 +147,15 @@ def _damaged(path: Path, err: Exception) -> DataError:
     )
 
 
-def _parquet_schema(path: Path) -> pa.Schema:
+def _schema(path: Path) -> pa.Schema:
+    import pyarrow as pa
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
-        return file.schema_arrow
+    if _is_parquet(path):
+        with parquet.ParquetFile(path) as file:
+            return file.schema_arrow
+    with pa.OSFile(str(path), "rb") as source:
+        return _arrow_reader(source).schema
 
 
 def _parquet_batches(path: Path, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -169,11 +175,8 @@ def _parquet_batches(path: Path, places: Sequence[int]) -> Iterator[pa.RecordBat
 
 
 def _longest_text(path: Path, group: int, columns: Sequence[str]) -> int:
-    """Bytes of the longest text in the dictionaries of a group of rows.
-
-    Raises:
-        DataError: the columns have more data than a file of its size holds.
-    """
+    """Bytes of the longest text in the dictionaries of a group of rows; DataError where the columns
+    have more data than a file of its size holds."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
@@ -197,13 +200,6 @@ def _longest_text(path: Path, group: int, columns: Sequence[str]) -> int:
 
 def _rows_at_once(longest: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES // max(longest, 1)))
-
-
-def _arrow_schema(path: Path) -> pa.Schema:
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "rb") as source:
-        return _arrow_reader(source).schema
 
 
 def _arrow_batches(path: Path, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -231,11 +227,8 @@ def _arrow_reader(
 
 
 def is_read(type: pa.DataType, *, is_nested: bool = False) -> bool:
-    """Whether a column holds texts, numbers, truth values, or lists and structs of them.
-
-    Moments are read inside of messages only, as numbers: Python has none of nanoseconds or beyond
-    the year 9999.
-    """
+    """Whether a column holds texts, numbers, truth values, or lists and structs of them; moments
+    only inside of messages, as Python has none of nanoseconds or beyond the year 9999."""
     from pyarrow import types
 
     if types.is_dictionary(type):

@@ -1,5 +1,5 @@
-"""Which files hold a data set: one file, a saved data set, or a downloaded repository; and which
-files and folders of a folder are data sets of their own."""
+"""Which files hold a data set: one file, a saved data set, or a repository; which are sets of their
+own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ from pathlib import Path
 
 from ..errors import DataError
 from .arrow_table import names_of_features, open_arrow
-from .csv_table import open_csv
-from .json_table import open_json
-from .line_table import open_lines
-from .table import Table
-from .text_file import LONGEST_LINE, TextFile, refuse_pipe, translated_errors
+from .text_tables import (
+    LONGEST_LINE,
+    Table,
+    TextFile,
+    open_csv,
+    open_json,
+    open_lines,
+    refuse_pipe,
+    translated_errors,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +44,8 @@ SHOWN = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFiles:
-    """The files of a data set, in the order in which they are read.
-
-    Attributes:
-        root: What was named: a file or a folder.
-        split: "" where the files have none.
-        class_names: Of columns, from files beside the data.
-    """
+    """The files of a data set, in the order in which they are read; `root` is what was named. Class
+    names of columns are from files beside the data."""
 
     root: Path
     paths: tuple[Path, ...]
@@ -74,11 +74,8 @@ class DataFiles:
 
 
 def locate_data_files(path: Path, split: str | None = None) -> DataFiles:
-    """The data files of a file or a folder; of several splits `split`, or else `train`.
-
-    Raises:
-        DataError: no such file, no data file in the folder, no such split, several data sets.
-    """
+    """The data files of a file or a folder; of several splits `split`, or else `train`. Raises
+    DataError."""
     if path.is_dir():
         return _in_folder(path, split)
     refuse_pipe(path)
@@ -89,10 +86,7 @@ def locate_data_files(path: Path, split: str | None = None) -> DataFiles:
 
 def data_sets_in(folder: Path) -> tuple[Path, ...]:
     """Each data file in a folder, and each folder in it, by name; hidden ones are left out.
-
-    Raises:
-        DataError: it is no folder, or has neither.
-    """
+    DataError where it is no folder, or has neither."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; several data sets are the files of a folder")
     with translated_errors(folder):
@@ -199,7 +193,6 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _is_data_file(path: Path) -> bool:
-    """Whether it is a file with the ending of a data file."""
     return _format(path) in FORMATS and path.is_file()
 
 

@@ -1,16 +1,13 @@
 """The gradients of a model's layer matrices, from hooks to sketches.
 
 No parameter requires a gradient: what enters the first layer does, so that a backward pass hands
-each matrix its δ and stores nothing else. Hooks add δ xᵀ to the sum of each matrix at once. A small
-matrix is added up as it is. Of a large one two products with random matrices are kept, the range
-sketch Y = G Ω and the co-range sketch Z = Ψ G (Tropp, Yurtsever, Udell, Cevher 2017, "Practical
-sketching algorithms for low-rank matrix approximation", Alg. 4): both are linear in G, so that they
-too are sums over tokens, and cost less than G itself.
+each matrix its δ and stores nothing else. Of a large matrix two products with random matrices are
+kept, the range sketch Y = G Ω and the co-range sketch Z = Ψ G (Tropp, Yurtsever, Udell, Cevher
+2017, Alg. 4): both are linear in G, and cost less than G itself.
 
-A gradient's spectrum falls steeply, and its first directions are what all data asks of a base. An
-optimizer that scales every entry by its own history, as Adam does, makes updates whose spectra fall
-less. So each singular value σ of a query counts as σ to a power below 1, which the loss decides:
-`SPECTRUM_POWERS`, measured by `benchmarks.families score-data`.
+A gradient's spectrum falls steeply, and its first directions are what all data asks of a base;
+Adam's updates fall less. So each singular value σ of a query counts as σ to a power below 1, which
+the loss decides: `SPECTRUM_POWERS`, measured by `benchmarks.families score-data`.
 """
 
 from __future__ import annotations
@@ -56,8 +53,7 @@ FEWEST_COLUMNS, MOST_COLUMNS = 24, 128
 """Of the range sketch of a matrix that does not fit."""
 
 CORANGE = 2
-"""Rows of Z for each column of Y, as the source's section 4.5 advises for spectra that fall slowly.
-"""
+"""Rows of Z for each column of Y, as the source's section 4.5 advises."""
 
 RANGE_SEED, CORANGE_SEED = 17, 18
 
@@ -68,30 +64,26 @@ LEAST_SIGMA = 1e-3
 """Of the largest σ; directions below are rounding, and no power may raise them."""
 
 
+Deltas = Float32[torch.Tensor, "tokens out"]
+Inputs = Float32[torch.Tensor, "tokens in"]
+
+
 @dataclass(frozen=True, slots=True)
 class LayerMatrices:
-    """The layer matrices of a loaded model.
-
-    Attributes:
-        modules: Those that apply them, by name, with the matrices cut out of each.
-        left_out: Names of matrices that no module of their own applies, such as stacked experts.
-    """
+    """The modules of a loaded model that apply its layer matrices, by name, with the matrices cut
+    out of each; and those that no module of their own applies, such as stacked experts."""
 
     modules: Mapping[str, tuple[nn.Module, tuple[Placement, ...]]]
     left_out: tuple[str, ...]
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Of all modules."""
         return tuple(p for _, placements in self.modules.values() for p in placements)
 
 
 def layer_matrices(model: nn.Module, config: Mapping[str, object] | None) -> LayerMatrices:
-    """The slots of a model in memory.
-
-    Raises:
-        ModelError: its layer matrices are not known, or none is applied by a module.
-    """
+    """The slots of a model in memory; ModelError where its layer matrices are not known, or none is
+    applied by a module."""
     placed: PlacedModel = place(
         {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, config
     )
@@ -101,27 +93,21 @@ def layer_matrices(model: nn.Module, config: Mapping[str, object] | None) -> Lay
     for tensor, placements in placed.by_tensor().items():
         name = tensor.removesuffix(WEIGHT)
         module = model.get_submodule(name) if tensor.endswith(WEIGHT) else None
-        if module is None or not _is_linear(module):
-            left_out.append(tensor)
-        else:
+        # x Wᵀ + b, or x W + b
+        if module and (isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"):
             modules[name] = module, tuple(placements)
+        else:
+            left_out.append(tensor)
     if not modules:
         raise ModelError("unknown-architecture", "no layer matrix is applied by a module")
     return LayerMatrices(modules, tuple(left_out))
 
 
-def _is_linear(module: nn.Module) -> bool:
-    """Whether it computes x Wᵀ + b, or x W + b as GPT-2's Conv1D."""
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
-
-
 def require_same_base(
     model: TaskModel, architecture: str | None, shapes: Mapping[str, tuple[int, int]]
 ) -> None:
-    """Raise `RequestError` where the family's matrices have other types or shapes than the model's.
-
-    Weights of the same shapes that were replaced are not noticed.
-    """
+    """Raise `RequestError` where the family's matrices have other types or shapes than the model's;
+    weights of the same shapes that were replaced are not noticed."""
     found = str(model.config.model_type)
     if architecture not in (None, found):
         raise RequestError(
@@ -139,20 +125,12 @@ def require_same_base(
 
 
 class MatrixSum(ABC):
-    """The gradient of one layer matrix, (out, in), while it is added up.
-
-    Attributes:
-        buffers: What is kept: linear in the gradient.
-    """
+    """The gradient of one layer matrix, (out, in), while it is added up in buffers linear in it."""
 
     buffers: tuple[torch.Tensor, ...]
 
     @abstractmethod
-    def add(
-        self,
-        deltas: Float32[torch.Tensor, "tokens out"],
-        inputs: Float32[torch.Tensor, "tokens in"],
-    ) -> None:
+    def add(self, deltas: Deltas, inputs: Inputs) -> None:
         """Add δ xᵀ of some tokens."""
 
     @abstractmethod
@@ -160,23 +138,16 @@ class MatrixSum(ABC):
         """−`scale` times the gradient: the direction that training moves the matrix in."""
 
     def add_sum(self, other: MatrixSum) -> None:
-        """Add another sum, of the same kind and matrix."""
         for own, others in zip(self.buffers, other.buffers, strict=True):
             own += others
 
 
 class DenseSum(MatrixSum):
-    """The matrix itself."""
-
     def __init__(self, shape: tuple[int, int], device: torch.device) -> None:
         self._total = torch.zeros(shape, device=device)
         self.buffers = (self._total,)
 
-    def add(
-        self,
-        deltas: Float32[torch.Tensor, "tokens out"],
-        inputs: Float32[torch.Tensor, "tokens in"],
-    ) -> None:
+    def add(self, deltas: Deltas, inputs: Inputs) -> None:
         self._total.addmm_(deltas.T, inputs)
 
     def descent(self, scale: float) -> Delta:
@@ -193,11 +164,7 @@ class StreamedSum(MatrixSum):
         self._corange = torch.zeros(min(CORANGE * columns, n_out), n_in, device=device)
         self.buffers = self._range, self._corange
 
-    def add(
-        self,
-        deltas: Float32[torch.Tensor, "tokens out"],
-        inputs: Float32[torch.Tensor, "tokens in"],
-    ) -> None:
+    def add(self, deltas: Deltas, inputs: Inputs) -> None:
         self._range.addmm_(deltas.T, inputs @ self._right(inputs.device).T)
         self._corange.addmm_((deltas @ self._left(deltas.device).T).T, inputs)
 
@@ -223,12 +190,7 @@ class StreamedSum(MatrixSum):
 
 @dataclass(slots=True, eq=False)
 class GradientSums:
-    """The sums of all layer matrices.
-
-    Attributes:
-        matrices: Where they are.
-        columns: Of the range sketches that are kept in place of the sums; None keeps the sums.
-    """
+    """The sums of all layer matrices, or range sketches of so many columns in their place."""
 
     matrices: LayerMatrices
     columns: int | None
@@ -236,15 +198,13 @@ class GradientSums:
     _sums: list[list[MatrixSum]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._sums = [
-            [self._new(placement.shape) for placement in placements]
-            for _, placements in self.matrices.modules.values()
-        ]
-
-    def _new(self, shape: tuple[int, int]) -> MatrixSum:
-        if self.columns is None:
-            return DenseSum(shape, self.device)
-        return StreamedSum(shape, self.device, self.columns)
+        for _, placements in self.matrices.modules.values():
+            shapes = (placement.shape for placement in placements)
+            if self.columns is None:
+                self._sums.append([DenseSum(shape, self.device) for shape in shapes])
+            else:
+                columns = self.columns
+                self._sums.append([StreamedSum(shape, self.device, columns) for shape in shapes])
 
     @contextmanager
     def collecting(self, model: nn.Module) -> Iterator[None]:
@@ -261,25 +221,13 @@ class GradientSums:
                 yield
 
     def add_sums(self, other: GradientSums) -> None:
-        """Add the sums over other examples."""
-        for own, others in zip(self._sums, other._sums, strict=True):
-            for total, part in zip(own, others, strict=True):
-                total.add_sum(part)
+        for (_, total), (_, part) in zip(self._in_order(), other._in_order(), strict=True):
+            total.add_sum(part)
 
     def updates(self, scale: float) -> Iterator[MatrixUpdate]:
-        """−`scale` times each gradient, as if it were a fine-tune's ΔW; one at a time.
-
-        Raises:
-            ModelError: a gradient holds NaN or infinity, or overflows.
-        """
-        in_order = [
-            (placement, total)
-            for (_, placements), sums in zip(
-                self.matrices.modules.values(), self._sums, strict=True
-            )
-            for placement, total in zip(placements, sums, strict=True)
-        ]
-        for placement, total in in_order:
+        """−`scale` times each gradient, as if it were a fine-tune's ΔW; one at a time. ModelError
+        for one that holds NaN or infinity, or overflows."""
+        for placement, total in self._in_order():
             delta = total.descent(scale)
             norm = delta.norm
             stored = (delta.matrix,) if isinstance(delta, DenseDelta) else (delta.left, delta.right)
@@ -294,6 +242,10 @@ class GradientSums:
                 weight_norm=None,
             )
 
+    def _in_order(self) -> Iterator[tuple[Placement, MatrixSum]]:
+        for (_, placements), sums in zip(self.matrices.modules.values(), self._sums, strict=True):
+            yield from zip(placements, sums, strict=True)
+
     def pooled(self, recipe: Recipe, layout: Layout, *, scale: float, power: float) -> GradientPool:
         """The sketches of −`scale` times the gradients under a recipe."""
         pool = GradientPool(recipe, layout, power)
@@ -303,11 +255,8 @@ class GradientSums:
 
 
 def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | None:
-    """The columns of range sketches that fit into `SUM_BYTES`; None where the sums fit.
-
-    Args:
-        streamed: Whether to keep sketches, instead of by size.
-    """
+    """The columns of range sketches that fit into `SUM_BYTES`; None where the sums fit, or are to
+    be kept."""
     shapes = [placement.shape for placement in matrices.placements]
     if streamed is None:
         streamed = 2 * 4 * sum(n_out * n_in for n_out, n_in in shapes) > SUM_BYTES
@@ -345,8 +294,6 @@ def _collector(
 
 @dataclass(slots=True)
 class _SlotSums:
-    """Statistics of the parts of one slot."""
-
     shape: tuple[int, int] = (0, 0)
     squares: float = 0.0
     sigmas: list[torch.Tensor] = field(default_factory=list)
@@ -371,8 +318,8 @@ class GradientPool:
             linear = self._linear.features(update)
             if linear is not None:
                 self._linear.take(update.slot, linear)
-        seed = self._recipe.seed
-        factors = factorise(update.delta, self._recipe.rank, seed=seed, power_steps=POWER_STEPS)
+        rank, seed = self._recipe.rank, self._recipe.seed
+        factors = factorise(update.delta, rank, seed=seed, power_steps=POWER_STEPS)
         if len(factors.sigma) == 0:
             return
         factors = factors.above(LEAST_SIGMA * float(factors.sigma[0]))
@@ -394,26 +341,26 @@ class GradientPool:
 
     def statistics(self) -> tuple[SlotStats, ...]:
         """Of the gradients themselves; the sketches are of the flattened ones."""
-        return tuple(self._statistics())
-
-    def _statistics(self) -> Iterator[SlotStats]:
+        statistics, pool = [], self._pool
         for slot, sums in sorted(self._slots.items()):
             merged = torch.cat(sums.sigmas) if sums.sigmas else torch.zeros(0)
             sigma = merged.sort(descending=True).values[: self._recipe.rank].numpy()
             energy = float((merged[: self._recipe.rank].double() ** 2).sum())
-            yield SlotStats(
-                slot=slot,
-                shape=sums.shape,
-                fro_norm=math.sqrt(sums.squares),
-                relative_norm=None,
-                sigma=sigma,
-                energy=min(1.0, energy / sums.squares) if sums.squares else 0.0,
-                stable_rank=sums.squares / float(sigma[0]) ** 2 if len(sigma) else 0.0,
-                noise_floor=0.0,
-                sketch=(
-                    self._pool.slot_sketch(slot) if isinstance(self._pool, SketchPool) else b""
-                ),
+            stable_rank = sums.squares / float(sigma[0]) ** 2 if len(sigma) else 0.0
+            statistics.append(
+                SlotStats(
+                    slot=slot,
+                    shape=sums.shape,
+                    fro_norm=math.sqrt(sums.squares),
+                    relative_norm=None,
+                    sigma=sigma,
+                    energy=min(1.0, energy / sums.squares) if sums.squares else 0.0,
+                    stable_rank=stable_rank,
+                    noise_floor=0.0,
+                    sketch=pool.slot_sketch(slot) if isinstance(pool, SketchPool) else b"",
+                )
             )
+        return tuple(statistics)
 
 
 def flattened(factors: Factors, power: float) -> Factors:

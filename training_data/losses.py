@@ -15,13 +15,11 @@ from ..arrays import Float, Float32, Int64
 from ..errors import RequestError
 from ..records import LossName
 from ..study.network import TaskModel, decoder_start
+from .columns import as_number
 from .examples import Example
-from .values import as_number
 
 NOTHING = "there is nothing to predict; name another column as label, or draw more examples"
 IGNORED = -100
-"""Target of a token that does not count."""
-
 MASKED_SHARE = 0.15
 """Of the tokens, as in BERT's training (Devlin et al. 2019); every one of them is masked here."""
 
@@ -29,22 +27,16 @@ TEMPERATURE = 0.05
 """Of the cosines, as in SimCSE (Gao, Yao, Chen 2021)."""
 
 PENALTY = 0.01
-"""Of the squared weights of a head over states of unit variance. Without it a few hundred examples
-are fitted without error, and nothing is left for the base to learn."""
+"""Of a head's squared weights: without it few examples are fitted without error."""
 
 ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedExample:
-    """One example as token ids.
-
-    Attributes:
-        ids: What the model reads.
-        types: Of each token, the text of a pair that it belongs to; empty where models do not ask.
-        targets: What is predicted: of each token, or the other text's tokens.
-        value: The place of its class, or a number of a regression.
-    """
+    """One example as token ids: what the model reads, the text of a pair that each token is of
+    (empty where models do not ask), what is predicted, and the place of its class or a regression's
+    number."""
 
     ids: Sequence[int]
     types: Sequence[int] = ()
@@ -54,12 +46,7 @@ class EncodedExample:
 
 @dataclass(slots=True)
 class Loss(ABC):
-    """A loss over examples of a model.
-
-    Attributes:
-        name: What users call it.
-        needs_dropout: Whether the model runs with dropout, as in training.
-    """
+    """A loss over examples of a model, by the name that users call it."""
 
     model: TaskModel
     max_tokens: int
@@ -80,7 +67,6 @@ class Loss(ABC):
 
     @property
     def _limit(self) -> int:
-        """The most tokens of a text that are read."""
         return min(self.max_tokens, self.model.window or self.max_tokens)
 
     def _tokens(self, text: str, pair: str = "") -> tuple[list[int], list[int], list[int]]:
@@ -96,7 +82,6 @@ class Loss(ABC):
         return list(encoding["input_ids"]), list(types), list(encoding["special_tokens_mask"])
 
     def _inputs(self, batch: Sequence[EncodedExample]) -> dict[str, Any]:
-        """The arguments of the model for a batch."""
         device = self.model.device
         rows = [example.ids for example in batch]
         # padded tokens are masked, so that any id will do where none is set
@@ -117,10 +102,9 @@ class Loss(ABC):
         return padded([example.targets for example in batch], IGNORED, self.model.device)
 
     def _pooled_states(self, batch: Sequence[EncodedExample]) -> Float[torch.Tensor, "texts dim"]:
-        """What a head on top of a base reads: the pooler's output where the checkpoint has one,
-        else the first token's state; the last token's of a model that reads one way. Of an
-        encoder-decoder the mean over the encoder's tokens.
-        """
+        """What a head reads: the pooler's output where the checkpoint has one, else the first
+        token's state; the last token's of a model that reads one way; of an encoder-decoder the
+        encoder's mean."""
         model, inputs = self.model, self._inputs(batch)
         mask = inputs["attention_mask"]
         if getattr(model.config, "is_encoder_decoder", False):
@@ -152,7 +136,6 @@ class CausalLoss(Loss):
         return [e for e in encoded if any(target != IGNORED for target in e.targets[1:])]
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        """The sum over predicted tokens, and how many."""
         logits = self.model.whole(**self._inputs(batch)).logits[:, :-1]
         return summed_cross_entropy(logits, self._targets(batch)[:, 1:])
 
@@ -176,21 +159,17 @@ class CausalLoss(Loss):
 
 @dataclass(slots=True)
 class MaskedLoss(Loss):
-    """Cross-entropy of masked tokens, which are chosen by the text itself and a seed.
-
-    For encoders that ship the head that predicts them.
-    """
+    """Cross-entropy of masked tokens, chosen by the text itself and a seed, for encoders with that
+    head."""
 
     name: LossName = "masked"
     seed: int = 0
 
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        """Texts with some tokens masked, at least one each."""
         encoded = map(self._encode, examples)
         return [e for e in encoded if any(target != IGNORED for target in e.targets)]
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        """The sum over masked tokens, and how many."""
         logits = self.model.whole(**self._inputs(batch)).logits
         return summed_cross_entropy(logits, self._targets(batch))
 
@@ -217,7 +196,6 @@ class SequenceToSequenceLoss(Loss):
     name: LossName = "seq2seq"
 
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        """Texts and what is predicted from them."""
         encoded = []
         for example in examples:
             target = example.completion or ("" if example.label is None else str(example.label))
@@ -231,7 +209,6 @@ class SequenceToSequenceLoss(Loss):
         return encoded
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        """The sum over the tokens of the completions, and how many."""
         wanted = self._targets(batch)
         shifted = self._shifted(wanted)
         output = self.model.whole(**self._inputs(batch), decoder_input_ids=shifted)
@@ -250,21 +227,17 @@ class SequenceToSequenceLoss(Loss):
 
 @dataclass(slots=True)
 class ContrastiveLoss(Loss):
-    """Cross-entropy of finding a text's second reading, under other dropout, in its batch.
-
-    For encoders without a head: unsupervised SimCSE (Gao, Yao, Chen 2021, section 3).
-    """
+    """Cross-entropy of finding a text's second reading, under other dropout, in its batch, for
+    encoders without a head: unsupervised SimCSE (Gao, Yao, Chen 2021, section 3)."""
 
     name: LossName = "contrastive"
     needs_dropout: bool = True
 
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        """Every text."""
         encoded = (self._tokens(example.text, example.pair) for example in examples)
         return [EncodedExample(ids=ids, types=types) for ids, types, _ in encoded]
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        """The sum over texts, and how many."""
         states = self._pooled_states([*batch, *batch]).float()
         unit = torch.nn.functional.normalize(states, dim=1)
         cosines = unit[: len(batch)] @ unit[len(batch) :].T / TEMPERATURE
@@ -274,13 +247,8 @@ class ContrastiveLoss(Loss):
 
 @dataclass(slots=True)
 class FittedHeadLoss(Loss):
-    """Cross-entropy of classes, or squared error of numbers, by a linear head of its own.
-
-    The head is fitted on the frozen base, then its loss is differentiated.
-
-    Attributes:
-        classes: Their names, in order; none of a regression.
-    """
+    """Cross-entropy of classes, or squared error of numbers, by a linear head that is fitted on the
+    frozen base; a regression has no names of classes."""
 
     name: LossName = "classification"
     classes: tuple[str, ...] = ()
@@ -288,7 +256,6 @@ class FittedHeadLoss(Loss):
     _bias: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
 
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        """Those that have a label."""
         place = {name: number for number, name in enumerate(self.classes)}
         encoded = []
         for example in examples:
@@ -315,7 +282,6 @@ class FittedHeadLoss(Loss):
         self._weights, self._bias = weights.to(self.model.device), bias.to(self.model.device)
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        """The sum over texts, and how many."""
         outputs = self._pooled_states(batch).float() @ self._weights.T + self._bias
         values = torch.tensor([example.value for example in batch], device=self.model.device)
         if self.classes:
@@ -330,10 +296,8 @@ def fit_head(
     values: Float32[torch.Tensor, " texts"],
     n_classes: int,
 ) -> tuple[Float32[torch.Tensor, "outputs dim"], Float32[torch.Tensor, " outputs"]]:
-    """Weights and bias of the head that minimises the mean loss and `PENALTY` × |weights|².
-
-    Numbers are fitted in units of their standard deviation. Deterministic: L-BFGS from zeros.
-    """
+    """Weights and bias of the head that minimises the mean loss and `PENALTY` × |weights|²; numbers
+    in units of their standard deviation. Deterministic: L-BFGS from zeros."""
     wide = states.double()
     centre = wide.mean(dim=0)
     scale = (wide - centre).square().mean().sqrt().clamp(min=1e-12)
@@ -368,17 +332,14 @@ def fit_head(
 def padded(
     rows: Sequence[Sequence[int]], padding: int, device: torch.device
 ) -> Int64[torch.Tensor, "texts tokens"]:
-    """Rows of unequal length, padded on the right."""
     width = max(len(row) for row in rows)
     numbers = [[*row, *[padding] * (width - len(row))] for row in rows]
     return torch.tensor(numbers, dtype=torch.int64, device=device)
 
 
 def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The sum of the cross-entropy, in float32, where a target counts; and how many do.
-
-    Logits of tokens that do not count are left out before they are widened.
-    """
+    """The sum of the cross-entropy, in float32, where a target counts, and how many do; logits of
+    other tokens are left out before they are widened."""
     counted = targets != IGNORED
     chosen = logits[counted].float()
     loss = torch.nn.functional.cross_entropy(chosen, targets[counted], reduction="sum")
@@ -393,16 +354,10 @@ def choose_loss(
     seed: int = 0,
     wanted: LossName | None = None,
 ) -> Loss:
-    """The loss that fine-tunes of this base would minimise on these examples.
+    """The loss that fine-tunes of this base would minimise on these examples, or the `wanted` one.
 
     A base that predicts the next token takes its own loss, whatever labels there are; an encoder
-    takes labels where there are some.
-
-    Args:
-        wanted: Instead of the base's usual loss.
-
-    Raises:
-        RequestError: what the base or the examples lack.
+    takes labels where there are some. RequestError says what the base or the examples lack.
     """
     name = wanted or _usual(model, examples)
     _require_head(model, name)

@@ -83,7 +83,7 @@ class NullScale:
     Attributes:
         kinds: Of the models, in order.
         centres: (one kind, another, centre, spread) of strangers' cosines, by places in `kinds`.
-        rate, source, datasets, queries: As of `search.evidence.Calibration`.
+        rate, source, datasets, queries: As of `search.family_scores.Calibration`.
         levels, shares: The measured share of wrong answers from each level on.
     """
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.search import retrieval
+from deltadex.search import evaluation
 from deltadex.store import Catalog
 
 RECIPE = Recipe(name="mean-factors", rank=2, dim=3)
@@ -98,8 +98,8 @@ def test_several_families_are_a_row_each_and_nothing_together(several):
 
 
 def test_a_sample_is_stated(several, monkeypatch):
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 10)
-    monkeypatch.setattr(retrieval, "SAMPLE", 6)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 10)
+    monkeypatch.setattr(evaluation, "SAMPLE", 6)
 
     found = document(several, "eval", "--base", "bert")
     shown = run(several, "eval", "--base", "bert").stdout

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.search import StoredQuery, density, find_similar
+from deltadex.search import StoredQuery, clusters, find_similar
 from deltadex.search.labelled import LabelledModels, labelled_models
 from deltadex.store import Catalog
 
@@ -66,7 +66,7 @@ def _answers(catalog):
         "rankings": np.array([[place[n.model] for n in row] for row in found]),
         "ranked_scores": np.array([[n.score for n in row] for row in found]),
         "evidence": np.array([[[n.z, n.fdr] for n in row] for row in found]),
-        "clusters": density.find_clusters(family, 3),
+        "clusters": clusters.find_clusters(family, 3),
         "large_clusters": _large_clusters(),
     }
 
@@ -84,8 +84,8 @@ def _large_clusters():
         authors=(None,) * n_models,
         runs=(None,) * n_models,
     )
-    with patch.object(density, "WHOLE_FAMILY", 500), patch.object(density, "SAMPLE", 600):
-        return density.find_clusters(family, 9)
+    with patch.object(clusters, "WHOLE_FAMILY", 500), patch.object(clusters, "SAMPLE", 600):
+        return clusters.find_clusters(family, 9)
 
 
 if __name__ == "__main__":

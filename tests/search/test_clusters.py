@@ -13,9 +13,14 @@ from sklearn.metrics import (
     silhouette_score,
 )
 
-from deltadex.search import density
-from deltadex.search.clusters import _notes, measure_agreement
-from deltadex.search.density import NOISE, default_min_size, find_clusters
+from deltadex.search import clusters as density
+from deltadex.search.clusters import (
+    NOISE,
+    _notes,
+    default_min_size,
+    find_clusters,
+    measure_agreement,
+)
 from deltadex.search.family_scores import id_digest
 
 
@@ -251,13 +256,13 @@ def test_agreement_is_that_of_scikit_learn_with_noise_alone():
     rows = [i for i, label in enumerate(family.labels) if label]
     labels = [family.labels[i] for i in rows]
     alone = np.where(codes == NOISE, 100 + np.arange(60), codes)[rows]
-    assert found.ari == pytest.approx(adjusted_rand_score(labels, alone))
-    assert found.nmi == pytest.approx(normalized_mutual_info_score(labels, alone))
-    assert found.of_datasets == pytest.approx(
+    assert found["ari"] == pytest.approx(adjusted_rand_score(labels, alone))
+    assert found["nmi"] == pytest.approx(normalized_mutual_info_score(labels, alone))
+    assert found["silhouette"]["labels"] == pytest.approx(
         silhouette_score(family.vectors[rows], labels, metric="cosine"), abs=1e-6
     )
     inside = codes != NOISE
-    assert found.of_clusters == pytest.approx(
+    assert found["silhouette"]["clusters"] == pytest.approx(
         silhouette_score(family.vectors[inside], codes[inside], metric="cosine"), abs=1e-6
     )
 
@@ -267,4 +272,5 @@ def test_agreement_is_undefined_without_labels_or_clusters():
 
     found = measure_agreement(family, np.full(6, NOISE))
 
-    assert (found.ari, found.nmi, found.of_datasets, found.of_clusters) == (None,) * 4
+    silhouette = {"labels": None, "clusters": None}
+    assert found == {"ari": None, "nmi": None, "silhouette": silhouette}

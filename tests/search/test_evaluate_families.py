@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
-from deltadex.search import retrieval
+from deltadex.search import evaluation
 from deltadex.search.evaluation import evaluate_families, mean_silhouette
 from deltadex.search.labelled import LabelledModels
 
@@ -165,8 +165,8 @@ def test_a_large_family_is_judged_by_a_sample_that_is_stated(monkeypatch):
     family = make_family(rng.normal(size=(50, 4)), [f"d{i % 6}" for i in range(48)] + ["x", None])
     assert evaluate(family)["sampled_queries"] is None
 
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 49)
-    monkeypatch.setattr(retrieval, "SAMPLE", 10)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 49)
+    monkeypatch.setattr(evaluation, "SAMPLE", 10)
     monkeypatch.setattr(sys.modules[evaluate_families.__module__], "MOST_MODELS", 49)
     found = evaluate(family)
 

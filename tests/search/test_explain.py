@@ -5,8 +5,8 @@ import pytest
 
 from deltadex.errors import RequestError
 from deltadex.records import Recipe, Slot, SlotStats
-from deltadex.search.explain import Explained, explain_slots
 from deltadex.search.family_scores import ADAPTERS, OTHERS
+from deltadex.search.neighbours import Explained, explain_slots
 from deltadex.store import SketchMatrix, true_cosines
 from deltadex.store.sketch_codes import encode_sketch
 

@@ -6,8 +6,8 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.cluster import HDBSCAN
 from sklearn.metrics import adjusted_rand_score, pairwise_distances
 
-from deltadex.search import density as hierarchy
-from deltadex.search.density import FINEST, NOISE, _Cluster, _select, hdbscan
+from deltadex.search import clusters as hierarchy
+from deltadex.search.clusters import FINEST, NOISE, _Cluster, _select, hdbscan
 
 
 def points_around(n, *, seed, groups=5, spread=0.5, dim=4):

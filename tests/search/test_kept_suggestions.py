@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from kept_families import AXES, DIM, fill, make_data
 
 from deltadex.search.clusters import cluster_family
-from deltadex.search.evidence import RATE, Calibration
+from deltadex.search.family_scores import RATE, Calibration
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
 from deltadex.search.trained_on import KeptData
 
@@ -58,7 +58,7 @@ def test_without_kept_data_nothing_changes():
 
     assert offers.names == tuple("abcd")
     assert offers.rates.tolist() == offers.of_labels.tolist() == rates.tolist()
-    assert {offers.source(row) for row in range(4)} == {"labelled models"}
+    assert not offers.from_data.any()
 
 
 def test_labelled_models_come_first_where_their_rate_is_no_higher():

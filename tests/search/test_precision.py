@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from deltadex.search import retrieval
+from deltadex.search import evaluation
+from deltadex.search.evaluation import Retrieval, rank
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.retrieval import Retrieval, rank
 
 
 def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base"):
@@ -120,9 +120,9 @@ def test_blocks_of_any_size_give_the_same_results(monkeypatch, every_query):
     family = make_family(rng.normal(size=(40, 9)), [f"d{i % 5}" for i in range(40)])
     whole = scored(family)
 
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", every_query)
-    monkeypatch.setattr(retrieval, "BLOCK_BYTES", 8 * 100)
-    monkeypatch.setattr(retrieval, "LARGE_BYTES", 8 * 40 * 7)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", every_query)
+    monkeypatch.setattr(evaluation, "BLOCK_BYTES", 8 * 100)
+    monkeypatch.setattr(evaluation, "LARGE_BYTES", 8 * 40 * 7)
 
     assert scored(family) == whole
 
@@ -216,23 +216,24 @@ def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
     whole = {result.model: result for result in scored(family)}
     by_digest = sorted(whole, key=lambda id: hashlib.sha256(id.encode()).digest())
 
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 59)
-    monkeypatch.setattr(retrieval, "SAMPLE", 12)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 59)
+    monkeypatch.setattr(evaluation, "SAMPLE", 12)
     sample = Retrieval.of(family)
 
-    assert (sample.eligible, len(sample.queries), sample.is_sample) == (59, 12, True)
+    assert (sample.eligible, len(sample.queries)) == (59, 12)
     assert rank(sample).results == [whole[id] for id in sorted(by_digest[:12])]
     assert len(set(sorted(by_digest[:12])) & set(sorted(whole)[:12])) < 12
 
 
 def test_a_family_of_few_labelled_models_is_not_sampled(monkeypatch):
     family = make_family(np.eye(9), ["a", "a", "b", "b", *[None] * 5])
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 5)
-    monkeypatch.setattr(retrieval, "SAMPLE", 4)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 5)
+    monkeypatch.setattr(evaluation, "SAMPLE", 4)
 
-    ranked = rank(Retrieval.of(family))
+    retrieval = Retrieval.of(family)
+    ranked = rank(retrieval)
 
-    assert not Retrieval.of(family).is_sample
+    assert len(retrieval.queries) == retrieval.eligible
     assert len(ranked.results) == 4
     assert ranked.rows.tolist() == [0, 1, 2, 3]
 
@@ -240,7 +241,7 @@ def test_a_family_of_few_labelled_models_is_not_sampled(monkeypatch):
 def test_singletons_of_a_large_family_are_not_ranked(monkeypatch):
     family = make_family(np.eye(6), ["a", "a", *"bcde"])
     small = rank(Retrieval.of(family))
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 5)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 5)
 
     large = rank(Retrieval.of(family))
 

@@ -10,7 +10,7 @@ from catalogs import PLAIN, SKETCH, make_catalog, make_indexed, unit
 
 import deltadex as dx
 from deltadex.errors import RequestError
-from deltadex.search import retrieval
+from deltadex.search import evaluation
 
 PAGE = Path(dx.__file__).parent / "docs" / "eval.md"
 DATASETS = ("a", "b", "c", "d", "e", "f", None)
@@ -71,8 +71,8 @@ def run_script():
 @pytest.mark.parametrize("sample", [False, True], ids=["all", "sample"])
 def test_the_documented_script_computes_the_evaluation(db, options, sample, monkeypatch):
     if sample:
-        monkeypatch.setattr(retrieval, "EVERY_QUERY", 20)
-        monkeypatch.setattr(retrieval, "SAMPLE", 13)
+        monkeypatch.setattr(evaluation, "EVERY_QUERY", 20)
+        monkeypatch.setattr(evaluation, "SAMPLE", 13)
     ways = ("raw", "pooled")
 
     db.export_scores("scores.parquet", ways=ways, **options)

@@ -3,9 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from deltadex.search import retrieval
-from deltadex.search.labelled import LabelledModels
-from deltadex.search.retrieval import (
+from deltadex.search import evaluation
+from deltadex.search.evaluation import (
     QueryResult,
     Retrieval,
     bootstrap_interval,
@@ -13,6 +12,7 @@ from deltadex.search.retrieval import (
     permutation_test,
     rank,
 )
+from deltadex.search.labelled import LabelledModels
 
 
 def make_family(vectors, labels, authors=None):
@@ -80,8 +80,8 @@ def test_p_of_a_sample_is_that_of_the_models_in_it(monkeypatch):
     rng = np.random.default_rng(4)
     vectors = rng.normal(size=(7, 4)) + np.repeat(np.eye(4)[:2] * 2, [3, 4], axis=0)
     family = make_family(vectors, ["a", "a", "a", "b", "b", None, "b"])
-    monkeypatch.setattr(retrieval, "EVERY_QUERY", 6)
-    monkeypatch.setattr(retrieval, "SAMPLE", 4)
+    monkeypatch.setattr(evaluation, "EVERY_QUERY", 6)
+    monkeypatch.setattr(evaluation, "SAMPLE", 4)
     sample = Retrieval.of(family)
     asked = [family.ids[row] for row in sample.queries]
 
@@ -110,11 +110,11 @@ def test_p_is_small_where_datasets_are_separate():
 def test_large_families_have_fewer_permutations_and_very_large_ones_none(monkeypatch):
     family = make_family(np.repeat(np.eye(2), 4, axis=0), list("aaaabbbb"))  # 8 × 4 cells
 
-    monkeypatch.setattr(retrieval, "LOOKUPS", 32 * 200)
+    monkeypatch.setattr(evaluation, "LOOKUPS", 32 * 200)
     assert shuffled(family).permutations == 200
-    monkeypatch.setattr(retrieval, "LOOKUPS", 1)
+    monkeypatch.setattr(evaluation, "LOOKUPS", 1)
     assert shuffled(family).permutations == 99
-    monkeypatch.setattr(retrieval, "MAX_CELLS", 31)
+    monkeypatch.setattr(evaluation, "MAX_CELLS", 31)
     assert shuffled(family).p_value is None
 
 
@@ -122,7 +122,7 @@ def results_of(purities):
     """Query results with these purities by dataset."""
     return [
         QueryResult(
-            base="base", model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
+            model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
             nn1=False, average_precision=0.0, retrieved=(None,),
         )
         for name, values in purities.items()

@@ -188,7 +188,7 @@ def test_traits_come_back_from_their_numbers(n, n_blocks, n_kinds, n_cohort):
 
     traits = Traits.of(centres=scales[0], spreads=scales[1], **parts).take(np.arange(n))
 
-    assert traits.numbers.shape == (n, Traits.n_numbers(n_blocks, n_kinds, n_cohort))
+    assert traits.numbers.shape == (n, 1 + n_blocks + 2 * n_blocks * n_kinds + n_cohort)
     for name, value in {"scales": scales, **parts}.items():
         assert np.array_equal(getattr(traits, name), value)
 

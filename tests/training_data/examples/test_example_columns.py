@@ -7,8 +7,8 @@ import uuid
 import pytest
 from data_set_files import write_csv, write_jsonl
 
-from deltadex.training_data import ColumnChoice, Example, read_examples, reading
-from deltadex.training_data.values import class_name, label_kind
+from deltadex.training_data import ColumnChoice, Example, examples, read_examples
+from deltadex.training_data.columns import class_name, label_kind
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
 VALUES = {
@@ -162,7 +162,7 @@ def test_classes_that_the_first_rows_do_not_repeat_are_judged_by_the_whole_file(
     tmp_path, monkeypatch
 ):
     """Of 60 rows that are looked at, 44 have a class of their own."""
-    monkeypatch.setattr(reading, "ROWS_LOOKED_AT", 60)
+    monkeypatch.setattr(examples, "ROWS_LOOKED_AT", 60)
     rows = [{"text": f"words {i}", "label": f"class {i % 44}"} for i in range(60)]
     rows += [{"text": f"short words {i}", "label": f"class {i % 250}"} for i in range(700)]
 

@@ -8,7 +8,7 @@ import pytest
 from data_set_files import reviews, write_csv, write_jsonl, write_parquet
 
 from deltadex.errors import DataError
-from deltadex.tables import csv_table, line_table, text_file
+from deltadex.tables import text_tables
 from deltadex.training_data import ColumnChoice, read_examples
 
 ROWS = reviews()
@@ -246,8 +246,7 @@ def test_a_table_without_a_header_has_numbered_columns(tmp_path):
 
 
 def test_a_line_or_a_row_without_end_is_not_held(tmp_path, monkeypatch):
-    for module in (csv_table, line_table, text_file):
-        monkeypatch.setattr(module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(text_tables, "LONGEST_LINE", 1000)
     lines = "".join(f"some words {i}\n" for i in range(20))
 
     read = read_examples(write(tmp_path / "a.txt", lines + "x y " * 5000 + "\nlast words\n"))

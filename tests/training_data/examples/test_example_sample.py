@@ -8,7 +8,7 @@ from data_set_files import reviews, write_csv, write_jsonl, write_parquet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deltadex.tables import arrow_table, json_table, text_file
+from deltadex.tables import arrow_table, text_tables
 from deltadex.training_data import ColumnChoice, read_examples
 from deltadex.training_data.examples import Example, Sample
 
@@ -52,8 +52,8 @@ def test_the_size_of_a_block_does_not_change_the_sample(tmp_path, rows, block):
     whole = [read_examples(path, max_examples=8) for path in (csv, json, parquet)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_file, "BLOCK_BYTES", block + 64)
-        patch.setattr(json_table, "BLOCK_CHARACTERS", block)
+        patch.setattr(text_tables, "BLOCK_BYTES", block + 64)
+        patch.setattr(text_tables, "BLOCK_CHARACTERS", block)
         patch.setattr(arrow_table, "BATCH_ROWS", block)
         in_blocks = [read_examples(path, max_examples=8) for path in (csv, json, parquet)]
 

@@ -10,7 +10,7 @@ from data_set_files import reviews, save_to_disk, write_arrow, write_jsonl
 from pyarrow import parquet
 
 from deltadex.errors import DataError
-from deltadex.tables import text_file
+from deltadex.tables import text_tables
 from deltadex.training_data import ColumnChoice, Example, read_examples
 
 ROWS = 40
@@ -131,7 +131,7 @@ def test_an_arrow_dictionary_that_stands_for_gigabytes_is_refused(tmp_path):
 
 
 def test_a_gzip_file_that_stands_for_gigabytes_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_file, "LEAST_LIMIT", 1 << 24)
+    monkeypatch.setattr(text_tables, "LEAST_LIMIT", 1 << 24)
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"text\n" + (b"some words of it " * (1 << 18) + b"\n") * 5))
 
