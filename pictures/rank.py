@@ -13,7 +13,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullF
 
 from ..errors import StudyError
 from ..study.rank.laws import LAW_NAMED
-from ..study.rank.rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport
+from ..study.rank.rank_study import FamilyRankReport, RankCurve, RankPoint, RankReport
 from .figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
 
 PANEL_MM, TITLE_LINE_MM, FRAME_MM = 36.0, 3.4, 20.0

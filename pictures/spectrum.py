@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from ..study.spectrum.spectrum_report import MatrixSpectrum, PowerLaw, SpectrumReport, Subject
+from ..study.spectrum.spectrum_study import MatrixSpectrum, PowerLaw, SpectrumReport, Subject
 from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
 
 PANEL_MM, FRAME_MM = 46.0, 22.0

@@ -1,5 +1,10 @@
-from .components_report import ComponentsReport, HeadShares, StackComponents, most_edited
-from .components_study import components_study
+from .components_study import (
+    ComponentsReport,
+    HeadShares,
+    StackComponents,
+    components_study,
+    most_edited,
+)
 
 __all__ = [
     "ComponentsReport",

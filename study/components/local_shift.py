@@ -20,8 +20,15 @@ from torch.utils.hooks import RemovableHandle
 
 from ..network.anatomy import Stack, Sublayer
 from ..network.hidden_states import first_tensor
-from .decomposition import Rows, Stream, select_rows, token_sums
-from .heads import AttentionHeads, HeadOutputs, HeadReads
+from .decomposition import (
+    AttentionHeads,
+    HeadOutputs,
+    HeadReads,
+    Rows,
+    Stream,
+    select_rows,
+    token_sums,
+)
 
 Call = dict[str, Any]
 

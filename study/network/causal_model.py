@@ -13,15 +13,15 @@ from torch import nn
 
 from ...arrays import Float
 from ...errors import StudyError
-from .adapters import merge_adapter
 from .anatomy import require_supported
-from .given_states import head_alone, head_logits
 from .hidden_states import Batch
+from .language_head import head_alone, head_logits
 from .model_loading import (
     Network,
     as_network,
     file_of,
     first_tokenizer,
+    merge_adapter,
     quiet,
     refusing,
 )

@@ -1,5 +1,5 @@
 from .model_profile import ProbedBase, Profile, probe_base, profile_model
-from .probe import probe_texts, profile_settings
+from .profile import probe_texts, profile_settings
 
 __all__ = [
     "ProbedBase",

@@ -34,7 +34,7 @@ from ..layers.layer_rows import split_by_text
 from ..network import Network, TokenStates
 from ..network.hidden_states import Batch, encoded
 from ..texts import Text, Texts
-from .probe import SAMPLED_TOKENS, probe_texts, profile_settings, prompt_texts
+from .profile import SAMPLED_TOKENS, probe_texts, profile_settings, prompt_texts
 
 ESTIMATORS: tuple[Estimator, ...] = ("low-fifth", "facco")
 ACTIVATION_SHIFT, DELTA_ACTIVATIONS = "activation-shift", "delta-activations"

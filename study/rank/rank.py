@@ -21,7 +21,7 @@ from ..study import (
 
 if TYPE_CHECKING:
     from ...pictures import Picture, Width
-    from .rank_report import RankReport
+    from .rank_study import RankReport
 
 EARLIER_LAWS = 2
 """Version of stored settings: the same ranks, with laws that were chosen by fewer tests."""
