@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..store import Catalog, ModelRow, SketchMatrix
 
 MOST_CHANGED = 8
-
 ALIKE, RELATED = 0.9, 0.3
 """Update cosines from which two updates are called nearly the same, and related."""
 
@@ -103,8 +102,9 @@ def diff_models(
     def pair(slot: Slot, value: Callable[[SlotStats | None], float]) -> Pair:
         return value(stats_a.get(slot)), value(stats_b.get(slot))
 
+    common = {*a.recipes} & {*b.recipes}
     recipe = next(
-        (r for r in catalog.recipes_of(a.base) if r.name == "sketch" and _have(r.id, a, b)), None
+        (r for r in catalog.recipes_of(a.base) if r.name == "sketch" and r.id in common), None
     )
     cosine = cosine_of(a.id, b.id, a.base)
     update_cosine: float | None = None
@@ -167,10 +167,6 @@ def _norm(stats: StatsBySlot, slots: Sequence[Slot]) -> float:
     return float(sum(stats[slot].fro_norm ** 2 for slot in slots if slot in stats) ** 0.5)
 
 
-def _have(recipe: str, *rows: ModelRow) -> bool:
-    return all(recipe in row.recipes for row in rows)
-
-
 def _cosines(a: SketchMatrix, b: SketchMatrix) -> tuple[float | None, dict[Slot, float]]:
     """Of the updates, by the first block of their sketches: over all slots, where one that a model
     lacks counts as zero, and of every slot that both have."""
@@ -230,7 +226,6 @@ def _size(names: tuple[str, str], by_role: Mapping[str, Pair]) -> str:
 
 
 def _place(by_layer: Mapping[str, Pair], by_role: Mapping[str, Pair]) -> str:
-
     def widest(norms: Mapping[str, Pair]) -> str:
         a, b = (sum(pair[side] ** 2 for pair in norms.values()) or 1.0 for side in (0, 1))
         return max(norms, key=lambda name: abs(norms[name][0] ** 2 / a - norms[name][1] ** 2 / b))

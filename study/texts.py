@@ -24,11 +24,9 @@ ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", *FLORES_ENDINGS)
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One text.
+    """One text; its `group` is a language and script (`eng_Latn`), another name, or "".
 
-    Attributes:
-        group: Its language and script (`eng_Latn`), or any other group; "" without groups.
-        id: Unique within the group; parallel texts of several groups have the same id.
+    Ids are unique within a group; parallel texts of several groups have the same id.
     """
 
     text: str
@@ -66,7 +64,6 @@ class Texts:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """In order of appearance."""
         return tuple(dict.fromkeys(t.group for t in self.entries))
 
 

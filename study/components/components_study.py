@@ -55,12 +55,8 @@ FITS = (("feed-forward term", "sum of the other terms"), ("feed-forward output",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearFit(JsonRecord):
-    """Least squares without a penalty, by layer.
-
-    Attributes:
-        r2: On held-out tokens: the mean over coordinates, as if each were z-scored.
-        r2_train: On the tokens of the fit, as in the published figure.
-    """
+    """Least squares without a penalty, by layer: R² on held-out tokens, the mean over coordinates,
+    as if each were z-scored; and on the tokens of the fit, as in the published figure."""
 
     outcome: str
     predictor: str
@@ -70,11 +66,7 @@ class LinearFit(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearFits(JsonRecord):
-    """The fits of a stream, for layers 1 to the last.
-
-    Attributes:
-        fits: None with too few tokens.
-    """
+    """The fits of a stream, for layers 1 to the last; none with too few tokens."""
 
     train_tokens: int
     held_out_tokens: int
@@ -83,19 +75,14 @@ class LinearFits(JsonRecord):
 
     @property
     def too_few(self) -> bool:
-        """Whether there are too few tokens for a fit."""
         return min(self.train_tokens, TOKENS_PER_DIM * self.held_out_tokens) < self.needed_tokens
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, and whether there are too few tokens."""
         return JsonRecord.to_json(self) | {"too_few_tokens": self.too_few}
 
 
 def held_out_texts(texts: Sequence[Text]) -> frozenset[int]:
-    """The places of the texts that are held out.
-
-    Their order does not matter, and equal texts are on one side.
-    """
+    """The places of the texts that are held out, whatever their order, with all equal ones."""
     digests = [hashlib.sha256(text.text.encode()).digest() for text in texts]
     unique = sorted(set(digests))
     held = set(unique[: round(HELD_OUT * len(unique))])
@@ -178,7 +165,6 @@ class LinearTally:
     _calls: int = 0
 
     def attach(self, batch: Batch, rows: Rows) -> Iterator[RemovableHandle]:
-        """Hook every feed-forward for one pass."""
         self._rows, self._calls = rows, 0
         texts = np.flatnonzero(batch.counted) // batch.counted.shape[1] + batch.first
         held = np.isin(texts, list(self.held_out))
@@ -190,7 +176,6 @@ class LinearTally:
                 yield sublayer.branch.register_forward_hook(self._after)
 
     def see(self, layer: Decomposed) -> None:
-        """Add the terms of one layer."""
         if layer.layer and not layer.normed:
             term = layer.terms[self.stack.terms.index("feed_forward")]
             self._add(0, layer.layer, layer.terms.sum(dim=0) - term, term)
@@ -206,19 +191,12 @@ class LinearTally:
         )
         if fits.too_few:
             return fits
-        scores = map(self._scores, range(len(FITS)))
-        return replace(
-            fits,
-            fits=tuple(
-                LinearFit(outcome=y, predictor=x, r2=by_layer[:, 0], r2_train=by_layer[:, 1])
-                for (y, x), by_layer in zip(FITS, scores, strict=True)
-            ),
-        )
-
-    def _scores(self, fit: int) -> Float64[np.ndarray, "layers sides"]:
-        layers = sorted({layer for _, layer, _ in self._moments})
-        pairs = ([self._moments[fit, layer, side] for side in (False, True)] for layer in layers)
-        return np.array([fit_and_score(*sides) for sides in pairs])
+        layers, made = sorted({layer for _, layer, _ in self._moments}), []
+        for fit, (y, x) in enumerate(FITS):
+            pairs = ((self._moments[fit, n, False], self._moments[fit, n, True]) for n in layers)
+            r2, r2_train = np.array([fit_and_score(*sides) for sides in pairs]).T
+            made.append(LinearFit(outcome=y, predictor=x, r2=r2, r2_train=r2_train))
+        return replace(fits, fits=tuple(made))
 
     def _before(
         self, _: nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]
@@ -244,7 +222,6 @@ class Against(JsonRecord):
         correlation: Spearman's ρ of both models' importance over tokens; NaN where constant.
         term_shift: Mean |x' − x| / |e| of each term.
         term_shift_share: Mean share of each term in the change of the hidden state.
-        total_shift: Mean relative change of the hidden state.
         local_shift: By block and `local_terms`: mean change of the sub-layer's own output on the
             base's input, relative to that input.
         local_embedding: The same of the embedding output.
@@ -284,10 +261,9 @@ class HeadShares(JsonRecord):
     """The term of self-attention by block and head.
 
     Attributes:
-        importance: Mean of μ in the output of the head's own block. Summed over heads, what the
-            block's attention adds to this hidden state.
-        importance_last: Mean of μ in the last hidden state. Summed over blocks and heads, the
-            importance of attention there.
+        importance: Mean of μ in the output of the head's own block; its sum over heads is what
+            the block's attention adds to this hidden state.
+        importance_last: Mean of μ in the last hidden state; its sum is attention's importance.
         local_shift: With a base: mean change of the head's own output on the base's input,
             relative to that input.
     """
@@ -307,8 +283,6 @@ class StackComponents(JsonRecord):
         importance: Mean of μ = ⟨e, x⟩ / |e|² over tokens; sums to 1 over terms.
         norm_ratio: Mean |x| / |e|.
         error: Largest relative error of the sum of terms, over layers.
-        heads: On request.
-        linear: On request.
     """
 
     name: str = field(repr=False)
@@ -325,8 +299,7 @@ class StackComponents(JsonRecord):
 
     def to_json(self) -> dict[str, Any]:
         """The fields; those of the comparison beside them."""
-        compared = {} if self.against is None else self.against.to_json()
-        return JsonRecord.to_json(self) | compared
+        return JsonRecord.to_json(self) | (self.against.to_json() if self.against else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +314,6 @@ class ComponentsReport(JsonRecord):
     stacks: tuple[StackComponents, ...] = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, and the streams by name."""
         stacks = {stack.name: stack.to_json() for stack in self.stacks}
         return JsonRecord.to_json(self) | {"stacks": stacks}
 
@@ -354,13 +326,7 @@ Measured = Float32[np.ndarray, "layers terms tokens"]
 
 @dataclass(slots=True)
 class StreamTally:
-    """A stream's numbers of every token, batch by batch; 8 bytes a token, layer and term.
-
-    Attributes:
-        importance: Of each batch.
-        error: Largest relative error of the sum of terms.
-        labels: Of the layers.
-    """
+    """A stream's numbers of every token, batch by batch; 8 bytes a token, layer and term."""
 
     stream: Stream
     heads: HeadTally | None = None
@@ -392,11 +358,6 @@ class StreamTally:
         yield from Track(self.stream.stack, self.stream.constants, emit, rows, scaled).attach()
 
     def end_pass(self, model: str) -> None:
-        """Add the numbers of the tokens of one pass of this model.
-
-        Raises:
-            StudyError: a hidden state holds NaN or infinity.
-        """
         shares, ratios, errors, finite = map(torch.stack, zip(*self._pass, strict=True))
         if not finite.all():
             first = self.labels[int(finite.cpu().numpy().argmin())]
@@ -408,7 +369,6 @@ class StreamTally:
         self.norm_ratio.append(ratios.cpu().numpy())
         if self.heads is not None:
             self.heads.end_pass()
-        self._pass = []
 
     def report(
         self,
@@ -488,7 +448,6 @@ class Comparison:
         yield from self._local.attach()
 
     def end_pass(self, base: str) -> None:
-        """Add the changes of one pass of this base."""
         self.base.end_pass(base)
         assert self._local is not None
         shifts, shares, changes = map(torch.stack, zip(*self._shifts, strict=True))
@@ -503,7 +462,6 @@ class Comparison:
         self._local, self._shifts = None, []
 
     def report(self, n_tokens: int) -> StackComponents:
-        """The fine-tune's stream beside the base's."""
         mine, theirs = (
             np.concatenate(tally.importance, axis=2) for tally in (self.tuned, self.base)
         )

@@ -27,13 +27,10 @@ from ..network.model_loading import Network
 
 @dataclass(frozen=True, slots=True)
 class Decomposed:
-    """One layer of one batch.
+    """One layer of one batch: 0 is the embedding output, l the output of block l.
 
-    Attributes:
-        layer: 0 is the embedding output, l the output of block l.
-        normed: Whether this is the stream after the final norm.
-        terms: In the order of `Stack.terms`; their sum is the hidden state.
-        hidden: The hidden state that the network computed.
+    The terms are in the order of `Stack.terms`; their sum is the hidden state that the network
+    computed, after the final norm where it is `normed`.
     """
 
     layer: int
@@ -73,14 +70,12 @@ def streams_of(network: Network) -> tuple[Stream, ...]:
 
 
 def counted_rows(batch: Batch) -> Rows:
-    """The places of the tokens that count."""
     return torch.from_numpy(np.flatnonzero(batch.counted)).to(batch.ids.device)
 
 
 def select_rows(
     states: Float[torch.Tensor, "... dim"], rows: Rows
 ) -> Float[torch.Tensor, "tokens dim"]:
-    """The states of these tokens."""
     return states.reshape(-1, states.shape[-1]).index_select(0, rows)
 
 
@@ -92,8 +87,7 @@ def decompose(
     Peak: all terms of all layers of the batch.
     """
     layers: list[Decomposed] = []
-    track = Track(stack, constants, keeper(layers))
-    run_with_hooks(network, batch, track.attach())
+    run_with_hooks(network, batch, Track(stack, constants, keeper(layers)).attach())
     return layers
 
 
@@ -159,12 +153,10 @@ def run_on_zeros(
 
 @dataclass(slots=True)
 class Track:
-    """The terms, updated by the hooks of a forward pass.
+    """The terms of all tokens or of some rows, updated by the hooks of a forward pass.
 
-    Attributes:
-        emit: Called with every layer; what it is given changes after it returns.
-        rows: The tokens that are tracked; all of them by default.
-        scaled: Called with the factors (tokens, 1) and (dim,) of every normalisation.
+    `emit` is called with every layer, which changes after it returns; `scaled` with the factors
+    (tokens, 1) and (dim,) of every normalisation.
     """
 
     stack: Stack
@@ -176,7 +168,6 @@ class Track:
     _terms: torch.Tensor | None = None
 
     def attach(self) -> Iterator[RemovableHandle]:
-        """Hook every module that reads or writes the stream."""
         if self.stack.first_norm is not None:
             yield self.stack.first_norm.register_forward_pre_hook(self._embedded)
         if self.stack.projection is not None:
@@ -188,7 +179,7 @@ class Track:
             if sublayer.norm is not None:
                 yield sublayer.norm.register_forward_pre_hook(self._normalised)
         for block in self.stack.blocks:
-            yield block.register_forward_hook(self._leave)
+            yield block.register_forward_hook(lambda _, __, output: self._snapshot(output))
         if self.stack.final_norm is not None:
             yield self.stack.final_norm.register_forward_hook(self._finish)
 
@@ -248,9 +239,6 @@ class Track:
             self._terms[-1] += bias
         if self.scaled is not None:
             self.scaled(scale, gain)
-
-    def _leave(self, _: nn.Module, __: object, output: object) -> None:
-        self._snapshot(output)
 
     def _finish(self, norm: nn.Module, args: tuple[torch.Tensor, ...], output: object) -> None:
         self._normalised(norm, args)
@@ -349,13 +337,8 @@ class AttentionHeads:
 
 @dataclass(slots=True)
 class HeadOutputs:
-    """What each head of one sub-layer added to the stream, scaled by the norms since.
-
-    Attributes:
-        values: What W_o read, without the constant.
-        scale: Factor of each token.
-        gain: Factor of each coordinate.
-    """
+    """What each head of one sub-layer added to the stream: what W_o read, without the constant,
+    scaled by the norms since."""
 
     matrices: Float32[torch.Tensor, "heads head_dim dim"]
     values: Float32[torch.Tensor, "tokens heads head_dim"]
@@ -363,7 +346,6 @@ class HeadOutputs:
     gain: Float32[torch.Tensor, " dim"]
 
     def vectors(self, head: int) -> Float32[torch.Tensor, "tokens dim"]:
-        """The vectors of one head."""
         return self.scale * self.gain * (self.values[:, head] @ self.matrices[head])
 
     def rescale(self, scale: torch.Tensor, gain: torch.Tensor) -> None:
@@ -382,12 +364,7 @@ class HeadOutputs:
 
 
 def attention_heads(network: Network, stack: Stack) -> Mapping[int, AttentionHeads]:
-    """The heads of every self-attention of a stream, by the id of the sub-layer's branch.
-
-    Raises:
-        StudyError: the output projection does not read heads of one size, or adds a bias
-            before a norm, which belongs to no head.
-    """
+    """The heads of every self-attention of a stream, by the id of the sub-layer's branch."""
     sublayers = [s for s in chain.from_iterable(stack.sublayers) if s.term == "attention"]
     still = _read_of_zeros(network, sublayers)
     n_heads = _n_heads(network.config, stack)
@@ -447,7 +424,6 @@ class HeadReads:
     _read: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
 
     def attach(self) -> Iterator[RemovableHandle]:
-        """Hook W_o, and the branch where it is a norm behind W_o."""
         linear = self.heads.sublayer.out_projection
         assert linear is not None
         yield linear.register_forward_pre_hook(self._before)
@@ -478,7 +454,6 @@ class HeadTally:
     _hidden: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
 
     def attach(self, rows: Rows) -> Iterator[RemovableHandle]:
-        """Hook every self-attention for one pass."""
         self._outputs, self._own = [], []
         for heads in self.heads.values():
             yield from HeadReads(heads, rows, self._outputs.append).attach()

@@ -44,19 +44,14 @@ ZERO = 1e-6
 
 @dataclass(slots=True)
 class CallRecord:
-    """The arguments of a network's blocks in one pass, without the states.
-
-    Attributes:
-        embedded: The input of the first block.
-        calls: In the order of the calls.
-    """
+    """The arguments of a network's blocks in one pass, in the order of the calls, without the
+    states, and the input of the first block."""
 
     stack: Stack
     embedded: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     calls: list[Call] = field(default_factory=list)
 
     def attach(self) -> Iterator[RemovableHandle]:
-        """Hook the blocks."""
         for block in self.stack.blocks:
             yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
 
@@ -111,7 +106,6 @@ class LocalShift:
         return tuple(term for term in self.base.stack.terms if term != "input")
 
     def attach(self) -> Iterator[RemovableHandle]:
-        """Hook the base: the inputs of its blocks and the outputs of its sub-layers."""
         pairs = zip(self.base.stack.blocks, self.tuned.stack.blocks, strict=True)
         for place, (block, other) in enumerate(pairs):
             yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
@@ -145,7 +139,6 @@ class LocalShift:
         self._norms[id(norm)] = args[0], first_tensor(output)
 
     def _compare(self, place: int, other: nn.Module, *_: object) -> None:
-        """Run the fine-tune's block on the base's input and the base's sub-layer outputs."""
         stream = self._called[STREAM]
         length = select_rows(stream, self.rows).norm(dim=-1)
         moved = {"bias": torch.zeros_like(stream)}

@@ -102,11 +102,7 @@ def encoded(
     keep_special: bool = False,
     keep_first: bool = False,
 ) -> Iterator[Batch]:
-    """The texts in order, cut to `max_tokens`.
-
-    Raises:
-        StudyError: there is no tokenizer and the texts are not token ids.
-    """
+    """The texts in order, cut to `max_tokens`."""
     for first in range(0, len(texts), batch_size):
         rows = [_token_ids(network, t, max_tokens) for t in texts[first : first + batch_size]]
         counts = [keep_special | ~np.array(special, dtype=bool) for _, special in rows]
@@ -140,11 +136,7 @@ def padded(
 def require_same_tokens(
     network: Network, other: Network, texts: Sequence[Text], max_tokens: int
 ) -> None:
-    """Refuse two networks that would not read the same tokens; nothing is run.
-
-    Raises:
-        StudyError: their tokenizers differ on a text, or a network has no such token.
-    """
+    """Refuse two networks that would not read the same tokens; nothing is run."""
     for text in texts:
         mine, theirs = (_token_ids(n, text, max_tokens)[0] for n in (network, other))
         if mine != theirs:
@@ -232,8 +224,7 @@ class TextWindow:
     """How texts fit into a network.
 
     Attributes:
-        texts: How many texts.
-        cut: How many of them have more tokens than are read.
+        texts, cut: How many texts, and how many of them have more tokens than are read.
         longest: Tokens of the longest text.
         max_tokens: The limit that the user sets.
         window: The most tokens that the network reads; None where nothing limits it.
@@ -244,11 +235,6 @@ class TextWindow:
     longest: int
     max_tokens: int
     window: int | None
-
-    @property
-    def limit(self) -> int:
-        """Tokens that a text is cut to."""
-        return min(self.max_tokens, self.window or self.max_tokens)
 
     def to_json(self) -> dict[str, Any]:
         """What a study's document says of it."""
@@ -277,7 +263,8 @@ class TextWindow:
             by_window = self.window is not None and self.window <= self.max_tokens
             reason = ", the model's window" if by_window else "; --max-tokens N reads more"
             yield (
-                f"{self.cut} of {self.texts} {verb} cut to {self.limit} tokens"
+                f"{self.cut} of {self.texts} {verb} cut to "
+                f"{min(self.max_tokens, self.window or self.max_tokens)} tokens"
                 f"{'' if fixed and not by_window else reason}"
             )
 

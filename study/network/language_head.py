@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from transformers.utils.generic import ModelOutput
 
 from ...arrays import Float, Float32
 from ...errors import StudyError
-from .model_loading import Network, file_of, quiet, refusing, tensors_of_adapter
+from .model_loading import Network, adapter_of, load_as, quiet, refusing, tensors_of_adapter
 
 
 def head_alone(whole: nn.Module) -> nn.Module:
@@ -79,18 +78,13 @@ OWN_HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class LanguageHead:
-    """A model's own head.
-
-    Attributes:
-        head: As `head_alone` makes it.
-    """
+    """A model's own head, as `head_alone` makes it."""
 
     head: nn.Module
     predicts: Prediction
 
     @property
     def device(self) -> torch.device:
-        """The device of its parameters."""
         return next(self.head.parameters()).device
 
     @torch.no_grad()
@@ -106,15 +100,17 @@ def prediction_of(network: Network) -> Prediction | None:
 
     Of an encoder-decoder the encoder counts, which reads masked texts where there is a mask.
     """
-    config = network.config
-    if config.is_encoder_decoder:
-        return "masked" if _has_mask(network) else None
-    masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
+    if network.config.is_encoder_decoder:
+        return "masked" if _has_mask(network.tokenizer) else None
+    return tokens_predicted(network.config, network.tokenizer)
+
+
+def tokens_predicted(config: Any, tokenizer: Any) -> Prediction | None:
+    """The same of an encoder's or a decoder's architecture."""
+    masked = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING
     if masked and not getattr(config, "is_decoder", False):
-        return "masked" if _has_mask(network) else None
-    if type(config) in transformers.AutoModelForCausalLM._model_mapping:
-        return "next"
-    return None
+        return "masked" if _has_mask(tokenizer) else None
+    return "next" if type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING else None
 
 
 def load_head(source: str, network: Network, *, base: str | None = None) -> LanguageHead:
@@ -130,29 +126,23 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> Lang
     predicts = prediction_of(network)
     if predicts is None or network.config.is_encoder_decoder:
         raise StudyError(f"{network.name}: no language head reads its first stream")
-    path = file_of(source, "adapter_config.json")
-    if path is not None:
-        adapter = json.loads(path.read_text("utf-8"))
+    adapter, base = adapter_of(source, base)
+    if adapter:
         changed = _parts_of_a_head(source, adapter)
         if changed:
             raise StudyError(f"{network.name}: the adapter changes its base's head ({changed[0]})")
-        source = base or str(adapter.get("base_model_name_or_path") or "")
-    kinds = {
-        "masked": transformers.AutoModelForMaskedLM,
-        "next": transformers.AutoModelForCausalLM,
-    }
-    kind: Any = kinds[predicts]
+        source = base or ""
+    masked = predicts == "masked"
+    kind = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
     with refusing(network.name), quiet():
-        model, info = kind.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
-    prefix = f"{model.base_model_prefix}."
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith(prefix))
+        model, lacking = load_as(kind, source)
+    missing = [key for key in lacking if not key.startswith(f"{model.base_model_prefix}.")]
     if missing:
         raise StudyError(f"{network.name}: ships no language head ({missing[0]} is missing)")
     return attach_head(model, network, predicts)
 
 
 def attach_head(model: nn.Module, network: Network, predicts: Prediction) -> LanguageHead:
-    """The head of a model, on the network's device."""
     head = head_alone(model).to(network.device).eval().requires_grad_(False)
     return LanguageHead(head, predicts)
 
@@ -168,5 +158,5 @@ def _parts_of_a_head(source: str, adapter: dict[str, Any]) -> list[str]:
     return [name for name in OWN_HEADS if name in changed]
 
 
-def _has_mask(network: Network) -> bool:
-    return getattr(network.tokenizer, "mask_token_id", None) is not None
+def _has_mask(tokenizer: Any) -> bool:
+    return getattr(tokenizer, "mask_token_id", None) is not None

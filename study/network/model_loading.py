@@ -117,14 +117,8 @@ UNREADABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A model in evaluation mode.
-
-    Attributes:
-        name: The user's name for it.
-        model: Without head, in float32.
-        tokenizer: Of transformers, or None.
-        stacks: Its residual streams: encoder, decoder or both.
-    """
+    """A model in evaluation mode, without head, in float32; its tokenizer, or None; and its
+    residual streams: encoder, decoder or both."""
 
     name: str
     model: nn.Module
@@ -133,14 +127,12 @@ class Network:
 
     @property
     def config(self) -> Any:
-        """The configuration of transformers."""
         return self.model.config
 
     @property
     def n_layers(self) -> int:
-        """The number of layers of its first stream."""
-        config = self.config
-        return int(getattr(config, "num_hidden_layers", len(self.stacks[0].blocks)))
+        """Of its first stream."""
+        return int(getattr(self.config, "num_hidden_layers", len(self.stacks[0].blocks)))
 
     @property
     def longest_text(self) -> int | None:
@@ -161,12 +153,10 @@ class Network:
 
     @property
     def dim(self) -> int:
-        """The width of the stream."""
         return int(self.config.hidden_size)
 
     @property
     def device(self) -> torch.device:
-        """The device of its parameters."""
         return next(self.model.parameters()).device
 
     def digest(self) -> str:
@@ -194,16 +184,15 @@ def load_network(
     if Path(source).is_absolute() and not Path(source).is_dir():
         raise StudyError(f"{name}: cannot be loaded: {source}: no such folder")
     with refusing(name), quiet():
-        path = file_of(source, "adapter_config.json")
-        adapter = json.loads(path.read_text("utf-8")) if path else None
+        adapter, base = adapter_of(source, base)
         if adapter:
-            base = base or str(adapter.get("base_model_name_or_path") or "")
             with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
                 require_supported(transformers.AutoConfig.from_pretrained(base), name)
-                model = _merged(source, base, str(adapter.get("task_type")))
+                model = _merged(source, base or "", str(adapter.get("task_type")))
         else:
             require_supported(transformers.AutoConfig.from_pretrained(source), name)
-            model = _load(source, name)
+            model, missing = load_as(transformers.AutoModel, source)
+            require_whole(name, missing)
         tokenizer = first_tokenizer(source, base)
     return as_network(name, model.to(device), tokenizer)
 
@@ -237,45 +226,53 @@ def untrained_twin(network: Network, *, seed: int = 0) -> Network:
 
 
 def as_network(name: str, model: nn.Module, tokenizer: Any) -> Network:
-    """A loaded model, ready to run.
-
-    Raises:
-        StudyError: its architecture is not known.
-    """
+    """A loaded model, ready to run; a `StudyError` where its architecture is not known."""
     model = model.eval().requires_grad_(False)
     stacks = find_stacks(model, model.config)
     return Network(name=name, model=model, tokenizer=tokenizer, stacks=stacks)
 
 
-def _load(source: str, name: str) -> nn.Module:
-    model, info = transformers.AutoModel.from_pretrained(
-        source, dtype=torch.float32, output_loading_info=True
-    )
-    missing = [key for key in info["missing_keys"] if "pooler" not in key]
-    if missing:
-        raise StudyError(f"{name}: no weights for {missing[0]} ({len(missing)} tensors missing)")
-    headless: nn.Module = model
-    return headless
+def adapter_of(source: str, base: str | None) -> tuple[dict[str, Any], str | None]:
+    """An adapter's configuration, empty where the source is none, and its base."""
+    path = file_of(source, "adapter_config.json")
+    adapter = json.loads(path.read_text("utf-8")) if path else {}
+    if adapter:
+        base = base or str(adapter.get("base_model_name_or_path") or "")
+    return adapter, base
+
+
+def load_as(
+    kind: Any, source: str | None, dtype: torch.dtype = torch.float32
+) -> tuple[Any, list[str]]:
+    """A model of a class of transformers, and the names of weights that its files lack."""
+    model, info = kind.from_pretrained(source, dtype=dtype, output_loading_info=True)
+    return model, sorted(info["missing_keys"])
+
+
+def require_whole(name: str, missing: list[str]) -> None:
+    """Refuse a model without some weights of its layers."""
+    lost = [key for key in missing if "pooler" not in key]
+    if lost:
+        raise StudyError(f"{name}: no weights for {lost[0]} ({len(lost)} tensors missing)")
 
 
 def _merged(source: str, base: str, task: str) -> nn.Module:
     kind = class_of_adapter(source, base, task)
-    labels = _n_labels(source)
-    sized = {} if labels is None else {"num_labels": labels}
+    sized = _labels(source)
     merged = merge_adapter(kind.from_pretrained(base, dtype=torch.float32, **sized), source)
     headless: nn.Module = getattr(merged, "base_model", merged)
     return headless
 
 
-def _n_labels(source: str) -> int | None:
-    """The number of labels of a head that an adapter saved; None without a head."""
+def _labels(source: str) -> dict[str, int]:
+    """The option that gives a model as many labels as a head that an adapter saved."""
     path = file_of(source, "adapter_model.safetensors")
     if path is None:
-        return None
+        return {}
     with safe_open(path, framework="pt") as file:
         heads = [name for name in file.keys() if name.endswith(HEADS)]  # noqa: SIM118
         shapes = [file.get_slice(name).get_shape() for name in heads]
-    return int(shapes[-1][0]) if shapes else None
+    return {"num_labels": int(shapes[-1][0])} if shapes else {}
 
 
 def file_of(source: str, name: str) -> Path | None:
