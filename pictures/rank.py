@@ -55,14 +55,8 @@ def draw_ranks(
 ) -> Picture:
     """A picture of r_θ by layer: a panel for each role of each stack, lines by θ.
 
-    All panels of a stack have one scale. The colours of text and background are those of
-    `rcParams`.
-
-    Args:
-        thetas: Those that are drawn; by default all.
-
     Raises:
-        StudyError: The report holds no ranks at one of them.
+        StudyError: the report holds no ranks at one of the θ, or there are too many.
     """
     shown = tuple(dict.fromkeys(thetas or report.thetas))
     if len(shown) > len(MARKERS):
@@ -93,7 +87,9 @@ def draw_ranks(
             axes.set_ylabel(r"rank $r_\theta$")
         if i + columns >= len(panels):
             axes.set_xlabel("layer $l$")
-    picture.figure.suptitle(_title(report))
+    family = isinstance(report, FamilyRankReport)
+    mean = f", mean of {len(report.models)} models" if family else ""
+    picture.figure.suptitle(f"Rank by layer: {short(report.name)}{mean}")
     marks = [name for name in legend if name not in LABELS]
     entries = {label: legend[label] for label in (*marks, *LABELS) if label in legend}
     add_legend(picture.figure, entries, columns=3 if width == "column" else 99)
@@ -201,22 +197,14 @@ def _caption(curve: RankCurve, several: bool, width: Width) -> str:
     return f"{head}{formula},  $R^2$ {fit.best.r_squared:.2f}"
 
 
-def _title(report: RankReport) -> str:
-    title = f"Rank by layer: {short(report.name)}"
-    if isinstance(report, FamilyRankReport):
-        title += f", mean of {len(report.models)} models"
-    return title
-
-
 def _explanation(report: RankReport, thetas: Sequence[float]) -> str:
     matrix = "ΔW" if report.subject == "update" else "W"
-    weighted = any(curve.fit.weighted for curve in report.curves if curve.theta in thetas)
-    misses = (
-        " A law that misses layers by more than two standard errors is listed with them in the "
-        "table."
-        if weighted
-        else ""
-    )
+    misses = ""
+    if any(curve.fit.weighted for curve in report.curves if curve.theta in thetas):
+        misses = (
+            " A law that misses layers by more than two standard errors is listed with them in "
+            "the table."
+        )
     return (
         f"r_θ: fewest singular directions of {matrix} that hold the share θ of |{matrix}|². "
         "l = 0…L − 1: the layer; x = l/(L − 1). A line is drawn, and its law and R² given, where a "

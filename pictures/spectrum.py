@@ -24,15 +24,11 @@ LOGARITHMIC_FROM = 4.0
 
 
 def draw_spectra(report: SpectrumReport, width: Width = "full") -> Picture:
-    """A picture of α by layer and role, and of the spectra with the smallest and the largest α.
-
-    There are two panels for each of ΔW and W; all panels of exponents have one scale. The
-    colours of text and background are those of `rcParams`.
-    """
+    """A picture of α by layer and role, and of the spectra with the smallest and the largest α, for
+    each of ΔW and W; all panels of exponents have one scale."""
     subjects = report.subjects
     columns = COLUMNS[width]
-    panels = 2 * len(subjects)
-    rows = ceil(panels / columns)
+    rows = ceil(2 * len(subjects) / columns)
     picture = new_picture(width, FRAME_MM + PANEL_MM * rows, caption=_explanation(report))
     legend: Style = {}
     exponent_panels = []
@@ -114,19 +110,12 @@ def _draw_tails(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpectrum]
             beyond = np.geomspace(law.x_min, max(eigenvalues), 50)
             tail = law.n_tail * (beyond / law.x_min) ** (1.0 - law.alpha)
             axes.plot(beyond, tail, color=colour)
-        style: Style = {
-            "color": colour,
-            "markerfacecolor": colour if filled else "none",
-            "markersize": 2.5,
-        }
+        face = colour if filled else "none"
+        style: Style = {"color": colour, "markerfacecolor": face, "markersize": 2.5}
         axes.plot(eigenvalues, counts, marker, label=label, **style)
         axes.axvline(matrix.bulk_edge or 0.0, color=colour, linestyle=":", linewidth=0.8)
-        picture.hover(
-            axes,
-            eigenvalues,
-            counts,
-            [f"{label}: {n} eigenvalues of {value:.3g} or more" for n, value in matrix.curve],
-        )
+        labels = (f"{label}: {n} eigenvalues of {value:.3g} or more" for n, value in matrix.curve)
+        picture.hover(axes, eigenvalues, counts, labels)
     if lowest:
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -23,7 +23,7 @@ from ..study import (
 
 if TYPE_CHECKING:
     from ...pictures import Picture, Width
-    from ..network import LanguageHead, Network
+    from ..network import LanguageHead
     from ..texts import Texts
     from . import AblationStudyReport
 
@@ -141,6 +141,12 @@ class Ablation(TextStudy):
 
         network = subject.load(device)
         text_notes = self.text_notes(network, texts)
+        head: LanguageHead | str | None = None
+        if "masked" in settings["tasks"]:
+            try:
+                head = subject.load_head(network)
+            except StudyError as err:
+                head = str(err)
         journal = Journal.open(
             Path(user_cache_dir("deltadex", appauthor=False)) / "studies",
             {**settings, "weights": network.digest(), "transformers": version("transformers")},
@@ -155,7 +161,7 @@ class Ablation(TextStudy):
                 seed=self.seed,
                 **self.sizes,
             ),
-            head=_head_of(subject, network) if "masked" in settings["tasks"] else None,
+            head=head,
             senses=words["senses"],
             tags=words["tags"],
             keep=journal,
@@ -164,14 +170,6 @@ class Ablation(TextStudy):
         )
         journal.remove()
         return report, text_notes
-
-
-def _head_of(subject: Subject, network: Network) -> LanguageHead | str:
-    """The model's own head, or why there is none."""
-    try:
-        return subject.load_head(network)
-    except StudyError as err:
-        return str(err)
 
 
 class AblationTable(StudyTable):
@@ -220,7 +218,6 @@ class AblationTable(StudyTable):
 
 
 def _meaning(document: Document) -> Iterator[str]:
-    """What the terms and the numbers are, and what is missing."""
     measures = document["measures"]
     letters = [s["subset"] for s in measures[0]["subsets"] if len(s["terms"]) == 1]
     names = [

@@ -12,7 +12,7 @@ import torch
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from ..components.decomposition import Decomposed, branch_constants, decompose
+from ..components.decomposition import branch_constants, decompose
 from ..network.hidden_states import Batch, padded
 from ..network.language_head import LanguageHead, Prediction, prediction_of
 from ..network.model_loading import Network
@@ -52,12 +52,8 @@ MASKED, RANDOM = 0.8, 0.1
 
 @dataclass(frozen=True, slots=True)
 class EncodedText:
-    """One text as tokens.
-
-    Attributes:
-        counted: No special tokens and no first position, which causal models use for themselves.
-        spans: The first character of each token and the one behind its last.
-    """
+    """One text as tokens: those that count are neither special nor first, a position that causal
+    models use for themselves; a span is its first character and the one behind its last."""
 
     ids: Int64[np.ndarray, " tokens"]
     counted: Bool[np.ndarray, " tokens"]
@@ -65,11 +61,7 @@ class EncodedText:
 
 
 def encode_texts(network: Network, texts: Iterable[str], max_tokens: int) -> list[EncodedText]:
-    """The texts, cut to `max_tokens`.
-
-    Raises:
-        StudyError: there is no tokenizer, or one that does not say where its tokens are.
-    """
+    """The texts, cut to `max_tokens`."""
     tokenizer = network.tokenizer
     if tokenizer is None:
         raise StudyError(
@@ -77,37 +69,30 @@ def encode_texts(network: Network, texts: Iterable[str], max_tokens: int) -> lis
         )
     if not getattr(tokenizer, "is_fast", False):
         raise StudyError(f"{network.name}: ablation needs a fast tokenizer (tokenizer.json)")
-    limit = min(max_tokens, network.window or max_tokens)
-    return [_encode(tokenizer, text, limit) for text in texts]
-
-
-def _encode(tokenizer: Callable[..., dict[str, list[int]]], text: str, limit: int) -> EncodedText:
-    encoding = tokenizer(
-        text,
-        truncation=True,
-        max_length=limit,
-        return_special_tokens_mask=True,
-        return_offsets_mapping=True,
-    )
-    counted = np.array(encoding["special_tokens_mask"], dtype=np.int64) == 0
-    counted[:1] = False
-    return EncodedText(
-        np.array(encoding["input_ids"], dtype=np.int64),
-        counted,
-        np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2),
-    )
+    encoded = []
+    for text in texts:
+        encoding = tokenizer(
+            text,
+            truncation=True,
+            max_length=min(max_tokens, network.window or max_tokens),
+            return_special_tokens_mask=True,
+            return_offsets_mapping=True,
+        )
+        counted = np.array(encoding["special_tokens_mask"], dtype=np.int64) == 0
+        counted[:1] = False
+        spans = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+        encoded.append(EncodedText(np.array(encoding["input_ids"], dtype=np.int64), counted, spans))
+    return encoded
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenTokens:
-    """What the network reads, and what it should predict.
+    """What the network reads, with masks, and what it should predict.
 
     Attributes:
-        texts: With masks, where tokens are masked.
         items: Of each text, the number of the prediction that is read at each token.
         targets: The ids of the right tokens.
         text: The text of each prediction.
-        settings: How they were chosen, for JSON.
     """
 
     texts: list[EncodedText]
@@ -159,11 +144,10 @@ def choose_tokens(
         for (row, place), token in zip(places, new.tolist(), strict=True):
             fed[row][place] = token
     chosen.sort()
-    if len(chosen) > most:
-        kept = np.random.default_rng(seed).choice(len(chosen), size=most, replace=False)
-        n_chosen, chosen = len(chosen), chosen[np.sort(kept)]
-    else:
-        n_chosen = len(chosen)
+    n_chosen = len(chosen)
+    if n_chosen > most:
+        kept = np.random.default_rng(seed).choice(n_chosen, size=most, replace=False)
+        chosen = chosen[np.sort(kept)]
     items = [np.full(len(ids), NO_ITEM, dtype=np.int64) for ids in fed]
     targets = np.empty(len(chosen), dtype=np.int64)
     places = zip(text[chosen].tolist(), position[chosen].tolist(), strict=True)
@@ -207,12 +191,9 @@ def items_of_words(
 
 @dataclass(frozen=True, slots=True)
 class ItemTerms:
-    """The terms of items, which are tokens or words.
+    """The terms of items, which are tokens or words; 0 where no token of an item was `seen`.
 
-    Attributes:
-        names: Of the terms.
-        seen: False where no token of the item was read; its terms are 0.
-        error: Largest relative error of the sum of terms over batches.
+    The error is the largest relative one of the sum of terms over batches.
     """
 
     names: tuple[str, ...]
@@ -242,9 +223,6 @@ def collect_terms(
     Args:
         items: Of each text, the item that each token belongs to; `NO_ITEM` for none. An item's
             tokens are all of one text.
-
-    Raises:
-        StudyError: the terms do not sum up to the network's own states.
     """
     wanted = [place for place, numbers in enumerate(items) if (numbers != NO_ITEM).any()]
     if not wanted:
@@ -265,10 +243,13 @@ def collect_terms(
     seen, worst = np.zeros(n_items, dtype=bool), 0.0
     for group, batch in zip(groups, watch(batches, len(groups)), strict=True):
         last = decompose(network, stack, batch, constants)[-1]
-        worst = max(worst, _error(last, batch))
+        real = batch.mask.bool()
+        hidden = last.hidden[real]
+        missed = (last.terms[:, real].sum(0) - hidden).norm()
+        worst = max(worst, float(missed / hidden.norm()))
         numbers = np.concatenate([items[place] for place in group])
         ours = torch.from_numpy(numbers != NO_ITEM).to(last.terms.device)
-        terms = last.terms[:, batch.mask.bool()][:, ours].float().cpu().numpy()
+        terms = last.terms[:, real][:, ours].float().cpu().numpy()
         here, place = np.unique(numbers[numbers != NO_ITEM], return_inverse=True)
         seen[here] = True
         for term, values in zip(sums, terms, strict=True):
@@ -281,12 +262,6 @@ def collect_terms(
             "deltadex does not know how this network computes them"
         )
     return ItemTerms(stack.terms, sums, seen, worst)
-
-
-def _error(last: Decomposed, batch: Batch) -> float:
-    real = batch.mask.bool()
-    hidden = last.hidden[real]
-    return float((last.terms[:, real].sum(0) - hidden).norm() / hidden.norm())
 
 
 Task = Literal["masked", "senses", "tagging"]
@@ -305,13 +280,7 @@ Steps: TypeAlias = Callable[[Iterable[int], int], Iterator[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationOptions(JsonRecord):
-    """What is measured.
-
-    Attributes:
-        runs: Trainings of each probe.
-        most_items: Tokens or words of a task that are used, drawn at random.
-        seed: Of everything random.
-    """
+    """What is measured: so many trainings of each probe, on so many tokens or words at most."""
 
     tasks: tuple[Task, ...] = TASKS
     runs: int = 3
@@ -418,12 +387,13 @@ def _words(
     watch: Watch,
 ) -> tuple[Items, float]:
     """Words in their senses, or with tags, and the error of the sum of their terms."""
-    if task == "senses":
+    if given:
+        source, words = "file", given
+    elif task == "senses":
         source = "pseudo-words"
-        words = given or pseudo_words(texts, most_items=options.most_items, seed=options.seed)
+        words = pseudo_words(texts, most_items=options.most_items, seed=options.seed)
     else:
-        source = "word shapes"
-        words = given or word_shapes(texts)
+        source, words = "word shapes", word_shapes(texts)
     words = words.drawn(options.most_items, options.seed)
     encoded = encode_texts(network, words.texts, options.max_tokens)
     found = collect_terms(
@@ -442,10 +412,7 @@ def _words(
         lemmas=[words.lemmas[item] for item in seen] if words.lemmas else (),
         text=words.origin[seen],
         seed=options.seed,
-        settings={
-            "labels": "file" if given else source,
-            "words_cut_off": len(found.seen) - len(seen),
-        },
+        settings={"labels": source, "words_cut_off": len(found.seen) - len(seen)},
     )
     return items, found.error
 
@@ -453,7 +420,6 @@ def _words(
 def _tokens(
     network: Network, texts: Sequence[str], options: AblationOptions, watch: Watch
 ) -> tuple[Items, float]:
-    """Tokens that are to be predicted, and the error of the sum of their terms."""
     encoded = encode_texts(network, texts, options.max_tokens)
     predicts = prediction_of(network)
     if predicts is None:
@@ -496,10 +462,9 @@ def _measures(
                 items, trainings["senses-mlp-lemma"], of_lemmas=True, keep=keep
             ),
         }
-    training = trainings["masked-trained"]
-    trained = {
-        "masked-trained": lambda keep: trained_masked_accuracy(items, training, keep=keep),
+    own, training = {}, trainings["masked-trained"]
+    if isinstance(head, LanguageHead):
+        own = {"masked-own": lambda keep: masked_accuracy(items, head, keep=keep)}
+    return own | {
+        "masked-trained": lambda keep: trained_masked_accuracy(items, training, keep=keep)
     }
-    if not isinstance(head, LanguageHead):
-        return trained
-    return {"masked-own": lambda keep: masked_accuracy(items, head, keep=keep)} | trained

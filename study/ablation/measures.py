@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -38,7 +38,6 @@ class Training(JsonRecord):
 
     Attributes:
         learning_rates: Of which each subset takes one, by the validation items (`train_heads`).
-        weight_decay: scikit-learn's `alpha`.
         runs: Trainings that differ in initial weights and in the order of items.
         seed: Of the first run; all subsets of a run start from the same weights.
     """
@@ -57,12 +56,8 @@ class Training(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedRows:
-    """Rows, their class codes, and the code of each row's lemma.
-
-    Attributes:
-        codes: `NONE` for a class that is not learnt.
-        allowed: The classes of each lemma, the only ones that are answers.
-    """
+    """Rows, their class codes (`NONE` for a class that is not learnt), the code of each row's
+    lemma, and the classes of each lemma, the only ones that are answers."""
 
     rows: Float32[np.ndarray, "items dim"]
     codes: Int64[np.ndarray, " items"]
@@ -71,12 +66,8 @@ class CodedRows:
 
     def only(self, items: Int64[np.ndarray, " part"]) -> CodedRows:
         """Some of the items."""
-        return CodedRows(
-            rows=self.rows[items],
-            codes=self.codes[items],
-            lemma=self.lemma[items],
-            allowed=self.allowed,
-        )
+        kept = {name: getattr(self, name)[items] for name in ("rows", "codes", "lemma")}
+        return replace(self, **kept)
 
 
 class Head:
@@ -121,7 +112,6 @@ class Head:
         return data.lemma if self.of_lemmas else np.zeros_like(data.lemma)
 
     def train(self, epochs: int) -> None:
-        """Train so many epochs more."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             for part, network in self.networks.values():
@@ -157,13 +147,8 @@ def train_and_predict(
     data: CodedRows, split: Split, training: Training, *, hidden: int | None, of_lemmas: bool
 ) -> tuple[Int64[np.ndarray, "runs test"], float]:
     """The codes that the heads of all runs predict for the test items, and their learning rate."""
-    heads, rate = train_heads(
-        data.only(split.train),
-        data.only(split.validation),
-        training,
-        hidden=hidden,
-        of_lemmas=of_lemmas,
-    )
+    train, validation = data.only(split.train), data.only(split.validation)
+    heads, rate = train_heads(train, validation, training, hidden=hidden, of_lemmas=of_lemmas)
     test = data.only(split.test)
     return np.stack([head.scores(test).argmax(axis=1) for head in heads]), rate
 
@@ -230,14 +215,8 @@ TIE_DECIMALS = 9
 def masked_accuracy(
     items: Items, head: LanguageHead, *, keep: Keep = keep_nothing
 ) -> SubsetPredictions:
-    """The token with the highest score of the model's own head on each subset's sum.
-
-    Args:
-        items: Tokens; their labels are the ids of the right tokens.
-
-    Raises:
-        StudyError: nothing to predict, NaN terms, or a head that scores NaN.
-    """
+    """The token with the highest score of the model's own head on each subset's sum; the items'
+    labels are the ids of the right tokens."""
     items.check("masked tokens")
     targets = np.array(items.labels, dtype=np.int64)
 
@@ -274,10 +253,6 @@ def trained_masked_accuracy(
 
     Its classes are the targets that occur in the training part. A token that does not occur there
     counts as wrong for every subset.
-
-    Raises:
-        StudyError: nothing to predict, NaN terms, a part of the split is empty, or only one
-            target occurs in the training part.
     """
     what = "masked tokens"
     items.check(what)
@@ -310,9 +285,6 @@ def tagging_probe(
     """The tags of test words by a network dim → dim → tags with ReLU, trained on each subset.
 
     Tags are coded in sorted order. A tag that only the test part has always counts as wrong.
-
-    Raises:
-        StudyError: one tag only, NaN terms, or an empty part of the split.
     """
     items.check("tagging")
     tags, targets = np.unique(np.array(items.labels, dtype=str), return_inverse=True)
@@ -349,9 +321,6 @@ def word_sense_probe(
     Args:
         of_lemmas: Each lemma has a network of its own, dim → 64 → senses; nothing is shared but
             the learning rate.
-
-    Raises:
-        StudyError: no lemma with two senses, NaN terms, or an empty part of the split.
     """
     key = "senses-mlp-lemma" if of_lemmas else "senses-mlp"
     items.check("word senses")
@@ -378,9 +347,6 @@ def word_sense_knn(items: Items, *, k: int = 5, keep: Keep = keep_nothing) -> Su
     occur in the training part gets no prediction. There is no leave-one-out, as on balanced
     senses it brings vectors without information below chance. Without terms all words are
     equally near, and the lemma's commonest training sense is predicted.
-
-    Raises:
-        StudyError: no lemma with two senses, NaN terms, or an empty part of the split.
     """
     items.check("word senses")
     classes = ItemClasses.of_senses(items, TRAIN_TEST, None)
@@ -457,11 +423,7 @@ class ItemClasses:
         lemma: Int64[np.ndarray, " items"] | None = None,
         used: Bool[np.ndarray, " items"] | None = None,
     ) -> ItemClasses:
-        """The classes, with the items' split or one that is drawn.
-
-        Raises:
-            StudyError: a part of the split is empty that is needed.
-        """
+        """The classes, with the items' split or one that is drawn; no part of it may be empty."""
         n_items = len(target)
         split = items.split or split_by_text(items.text, seed=items.seed, shares=shares)
         used = np.ones(n_items, dtype=bool) if used is None else used
@@ -487,11 +449,7 @@ class ItemClasses:
     def of_senses(
         cls, items: Items, shares: tuple[float, float, float], training: Training | None
     ) -> ItemClasses:
-        """Codes in order of appearance; lemmas with one sense are dropped.
-
-        Raises:
-            StudyError: no lemma with two senses, or an empty part of the split.
-        """
+        """Codes in order of appearance; lemmas with one sense are dropped."""
         lemmas = _codes(items.lemmas)
         senses = _codes(list(zip(items.lemmas, items.labels, strict=True)))
         first_of_sense = np.unique(senses, return_index=True)[1]
@@ -569,12 +527,9 @@ class ItemClasses:
         def result(subset: Subset) -> SubsetResult:
             if not subset.members:
                 return SubsetResult(np.tile(baseline, (training.runs, 1)))
+            rows = self.coded(subset.sum(items.terms))
             predicted, rate = train_and_predict(
-                self.coded(subset.sum(items.terms)),
-                split,
-                training,
-                hidden=hidden,
-                of_lemmas=of_lemmas,
+                rows, split, training, hidden=hidden, of_lemmas=of_lemmas
             )
             return SubsetResult(np.where(trained, self.known[predicted], NONE), rate)
 

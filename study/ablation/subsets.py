@@ -106,12 +106,10 @@ class Items:
     """Tokens or words: their terms, and what is to be predicted from these.
 
     Attributes:
-        names: The terms' names.
-        labels: A token id, a sense or a tag of each item.
-        lemmas: Of each word in a sense; senses are compared within a lemma only.
+        names: Of the terms.
+        labels: A token id, a tag, or a sense of each item, which counts within its lemma only.
         text: The text of each item. Items of one text are not independent.
         split: Where the user gave one; else it is drawn by text.
-        seed: Of the split.
         settings: How the items were chosen, for JSON.
     """
 
@@ -125,11 +123,7 @@ class Items:
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def check(self, what: str) -> None:
-        """Refuse terms that cannot be measured.
-
-        Raises:
-            StudyError: no item, or a term with NaN or infinity.
-        """
+        """Refuse to measure no item, or a term with NaN or infinity."""
         if self.terms.shape[1] == 0:
             raise StudyError(f"{what}: nothing to measure; give at least one item")
         for name, values in zip(self.names, self.terms, strict=True):
@@ -157,7 +151,6 @@ Keep: TypeAlias = Callable[[str, str, Make], SubsetResult]
 
 
 def keep_nothing(measure: str, subset: str, make: Make) -> SubsetResult:
-    """The result, made now."""
     return make()
 
 
@@ -168,13 +161,10 @@ class SubsetPredictions:
     Attributes:
         key: The measure's name for programs, such as "senses-knn".
         measure: Its name for people, such as "word senses, 5 nearest".
-        names: Of the terms.
         predicted: Class codes in the order of `term_subsets`; `NONE` where there is none. A run
             is one training; measures without training have one.
-        targets: The right codes.
         baseline: Predictions without the embedding, such as the commonest class.
         text: The text of each item; intervals resample texts.
-        settings: Seeds, options and counts, for JSON.
     """
 
     key: str
@@ -202,11 +192,9 @@ def predict_subsets(
     """The predictions of all subsets for the test items, as they were kept or are made now."""
     subsets = term_subsets(items.names)
     results = [keep(key, subset.label, partial(result, subset)) for subset in subsets]
-    rates = {
-        subset.label: found.learning_rate
-        for subset, found in zip(subsets, results, strict=True)
-        if found.learning_rate is not None
-    }
+    trained = [(s.label, r.learning_rate) for s, r in zip(subsets, results, strict=True)]
+    rates = {label: rate for label, rate in trained if rate is not None}
+    chosen = {"chosen_learning_rates": rates} if rates else {}
     return SubsetPredictions(
         key=key,
         measure=measure,
@@ -215,11 +203,7 @@ def predict_subsets(
         targets=targets[test],
         baseline=baseline,
         text=items.text[test],
-        settings={
-            **items.settings,
-            **settings,
-            **({"chosen_learning_rates": rates} if rates else {}),
-        },
+        settings={**items.settings, **settings, **chosen},
     )
 
 
@@ -393,12 +377,9 @@ class Skipped(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationStudyReport(JsonRecord):
-    """All measures of one network.
+    """All measures of one network, of the terms of one stream behind its last layer and norm.
 
-    Attributes:
-        stack: The stream whose terms were measured, behind its last layer and norm.
-        terms: Those that the network has; `absent` ones are zero for every token.
-        error: Largest relative error of the sum of terms.
+    `absent` terms are zero for every token; `error` is the largest relative one of their sum.
     """
 
     model: str
@@ -420,9 +401,6 @@ def ablation_report(
     Intervals are Wilson's where every item is its own text, or where every draw gives the same
     accuracy (all right, all wrong); otherwise, and for macro-F1, percentiles of a bootstrap over
     texts.
-
-    Args:
-        seed: Of the bootstrap.
     """
     targets, text = predictions.targets, predictions.text
     n_items, n_texts = len(targets), len(np.unique(text))
@@ -489,12 +467,8 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Journal:
-    """A `Keep` that writes every result to a file of JSON lines as soon as it is made.
-
-    Attributes:
-        path: None where nothing can be written; then nothing is kept.
-        known: What earlier runs left.
-    """
+    """A `Keep` that writes every result to a file of JSON lines as soon as it is made; without
+    a path, where nothing can be written, it keeps nothing."""
 
     path: Path | None
     known: dict[Key, SubsetResult] = field(default_factory=dict)
@@ -509,7 +483,9 @@ class Journal:
         path = folder / f"ablation-{sha256(text.encode()).hexdigest()[:16]}.jsonl"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _remove_forgotten(folder)
+            for left in folder.glob("ablation-*.jsonl"):
+                if time.time() - left.stat().st_mtime > FORGOTTEN_S:
+                    left.unlink(missing_ok=True)
             lines = path.read_bytes().splitlines() if path.exists() else []
         except OSError as err:
             log.warning("%s: progress cannot be kept: %s", folder, err.strerror)
@@ -557,9 +533,3 @@ def _read(line: bytes) -> tuple[Key, SubsetResult] | None:
         return (entry["measure"], entry["subset"]), SubsetResult(predicted, entry["learning_rate"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _remove_forgotten(folder: Path) -> None:
-    for path in folder.glob("ablation-*.jsonl"):
-        if time.time() - path.stat().st_mtime > FORGOTTEN_S:
-            path.unlink(missing_ok=True)

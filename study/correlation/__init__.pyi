@@ -1,16 +1,21 @@
-from .column_file import ColumnFile, read_columns
-from .measures import Measured, Number, family_values, find_measure, measure_names, numbers_of
-from .spearman import Correlation, correlate_columns
+from .measures import (
+    Measured,
+    Number,
+    StoredMeasures,
+    correlate_columns,
+    family_values,
+    find_measure,
+    numbers_of,
+    read_columns,
+)
 
 __all__ = [
-    "ColumnFile",
-    "Correlation",
     "Measured",
     "Number",
+    "StoredMeasures",
     "correlate_columns",
     "family_values",
     "find_measure",
-    "measure_names",
     "numbers_of",
     "read_columns",
 ]

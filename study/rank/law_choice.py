@@ -45,11 +45,9 @@ class Parameter(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedLaw(JsonRecord):
-    """A law with the parameters that fit best.
+    """A law with the parameters that fit best, linear ones first.
 
     Attributes:
-        law: A name of `laws.LAWS`.
-        parameters: By name, linear ones first.
         r_squared: Share of the (weighted) variance that is explained, 0…1.
         rss: Residual sum of squares, with weights of mean 1.
         aicc: Akaike's criterion for small samples, for comparison: no law is chosen by it.
@@ -64,7 +62,6 @@ class FittedLaw(JsonRecord):
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The values of the parameters."""
         return tuple(parameter.value for parameter in self.parameters.values())
 
 
@@ -102,7 +99,6 @@ class LawChoice(JsonRecord):
         fit_p_value: Of `best` against the standard errors alone; None without them.
         misses: Layers that `best` misses by more than two standard errors.
         loo_rmse: Error of `best` where each point is predicted from the others, in ranks.
-        constant_loo_rmse: The same of the constant.
         candidates: Every fitted law, by AICc from the best to the worst.
         left_out: Laws with too many parameters for the number of points.
         segments: Of models with nine layers or more.
@@ -136,7 +132,6 @@ class LawChoice(JsonRecord):
         return self.best.law
 
     def to_json(self) -> dict[str, Any]:
-        """The fields and the verdict."""
         return {"verdict": self.verdict} | JsonRecord.to_json(self)
 
 
@@ -182,11 +177,7 @@ def walk_p_value(
 
     The walks have the curve's steps and its known errors. The statistic is the BIC of the best law
     less that of the walk. Only walks that pass the test by permutations, and with the least R²,
-    follow a law at all.
-
-    Args:
-        laws: Fitted to the curve.
-        excess: The variance beyond the known one under the law that was chosen.
+    follow a law at all. `excess` is the variance beyond the known one under the chosen law.
     """
     n, known = len(curve.ranks), curve.variances
     weights = 1.0 / (known + excess)
@@ -227,10 +218,7 @@ def _log_p_values(
 ) -> Float64[np.ndarray, " orders"]:
     """The smallest ln p of an F-test against the constant, over laws by number of parameters.
 
-    Args:
-        explained: The part of `total` that laws of so many parameters explain, by their number.
-        total: Σ weight · (rank − weighted mean)².
-        known: The part of `total` that the known errors make.
+    These explain a part of `total`, Σ weight · (rank − weighted mean)²; known errors make another.
     """
     from scipy.special import fdtrc
 
@@ -249,11 +237,8 @@ def _explained(
     weights: Float64[np.ndarray, "depth weightings"],
     moments: Float64[np.ndarray, "depth orders"],
 ) -> Iterator[tuple[int, Float64[np.ndarray, " orders"]]]:
-    """What the best law of up to so many parameters takes off Σ weight · (rank − mean)².
-
-    Args:
-        moments: weight · (rank − weighted mean), in the order of `weights`.
-    """
+    """What the best law of up to so many parameters takes off Σ weight · (rank − mean)²; `moments`
+    are weight · (rank − weighted mean)."""
     gain = np.zeros(moments.shape[1])
     laws = [law for law in LAWS[1:] if law.fewest_points <= len(curve.ranks)]
     for n_parameters, same_size in groupby(laws, key=lambda law: len(law.parameters)):
@@ -287,6 +272,8 @@ def _orders(n: int) -> Int64[np.ndarray, "orders depth"]:
     drawn = [rng.permutation(n) for _ in range(PERMUTATIONS)]
     return np.stack([np.arange(n), *drawn]).astype(np.int64)
 
+
+Counts = Int64[np.ndarray, " depth"]
 
 FEWEST_POINTS = 5
 """Of 4 points, 2 of 24 permutations are as straight as a straight line: p = 0.08."""
@@ -350,28 +337,23 @@ def fit_laws(
     return _choose(curve, None if errors is None else counts[order])
 
 
-def _choose(curve: Curve, counts: Int64[np.ndarray, " depth"] | None) -> LawChoice:
+def _choose(curve: Curve, counts: Counts | None) -> LawChoice:
     """The choice; `counts` are given where the variances are those of means over models."""
     fits = [fit_law(law, curve) for law in LAWS if law.fewest_points <= len(curve.ranks)]
     constant, laws = fits[0], fits[1:]
     p_value, critical = depth_p_value(curve, SIGNIFICANCE)
-    chosen = (
-        _largest_that_pays(constant, laws, curve)
-        if p_value <= SIGNIFICANCE
-        else _two_levels(constant, laws, curve)
-    )
-    walk_p = (
-        None
-        if chosen is None
-        else walk_p_value(
+    choose = _largest_that_pays if p_value <= SIGNIFICANCE else _two_levels
+    chosen, walk_p = choose(constant, laws, curve), None
+    if chosen is not None:
+        walk_p = walk_p_value(
             curve, laws, chosen.excess, critical=critical, least_r_squared=LEAST_R_SQUARED
         )
-    )
     best = chosen or min(laws, key=lambda fit: f_test(constant, fit, curve))
     left_out = _without_each(best, constant, curve)
     reason = _why_none(curve, counts, p_value, chosen, left_out, walk_p)
     is_constant = bool(reason) and (
-        _within_errors(constant, curve, counts)
+        (counts is None and float(np.ptp(curve.ranks)) <= ONE_RANK)
+        or _fit_p_value(constant, curve, counts) > SIGNIFICANCE  # known errors explain the scatter
         or (p_value > SIGNIFICANCE and constant.excess <= (EVEN * constant.parameters[0]) ** 2)
     )
     candidates = sorted((_fitted(fit, curve) for fit in fits), key=lambda f: f.aicc)
@@ -420,22 +402,16 @@ def _two_levels(constant: LawFit, laws: Sequence[LawFit], curve: Curve) -> LawFi
 
     Of six layers, three on each level, 2 of the 20 orders are a step: p = 0.1.
     """
-    for fit in laws:
-        if fit.law is LAW_NAMED["step"]:
-            even = fit.excess <= (EVEN * fit.parameters[1]) ** 2
-            return fit if even and f_test(constant, fit, curve) <= SIGNIFICANCE else None
-    return None
+    step = next((fit for fit in laws if fit.law is LAW_NAMED["step"]), None)
+    if step is None or step.excess > (EVEN * step.parameters[1]) ** 2:
+        return None
+    return step if f_test(constant, step, curve) <= SIGNIFICANCE else None
 
 
 @dataclass(frozen=True, slots=True)
 class _LeftOut:
-    """A law and the constant, each fitted again without every single layer.
-
-    Attributes:
-        error: RMSE of the law at the layers left out, weighted as the law's residuals are.
-        p_value: The largest of the F-tests between the two.
-        layer: The layer (from 0) without which it is the largest.
-    """
+    """RMSE of a law and of the constant at each layer left out, weighted as the law's residuals
+    are; the largest p-value of F-tests between the two, and the layer (from 0) without which."""
 
     error: float
     constant_error: float
@@ -445,29 +421,22 @@ class _LeftOut:
 
 def _without_each(fit: LawFit, constant: LawFit, curve: Curve) -> _LeftOut:
     weights = 1.0 / (curve.variances + fit.excess)
-    errors: list[float] = []
-    constant_errors: list[float] = []
-    p_values: list[float] = []
-    for point in range(len(curve.ranks)):
+    errors, p_values = np.empty((2, len(curve.ranks))), []
+    for point, rank in enumerate(curve.ranks):
         others = curve.without(point)
-        again, mean = fit_law(fit.law, others, fit), fit_law(constant.law, others)
+        pair = fit_law(fit.law, others, fit), fit_law(constant.law, others)
         at = curve.layers[point : point + 1]
-        for law, off in ((again, errors), (mean, constant_errors)):
-            predicted = law.law.values(law.parameters, at, curve.n_layers)
-            off.append(float(curve.ranks[point] - predicted[0]))
-        p_values.append(f_test(mean, again, others))
+        predicted = [again.law.values(again.parameters, at, curve.n_layers)[0] for again in pair]
+        errors[:, point] = rank - np.array(predicted)
+        p_values.append(f_test(pair[1], pair[0], others))
     weakest = int(np.argmax(p_values))
-    return _LeftOut(
-        error=float(np.sqrt(np.average(np.square(errors), weights=weights))),
-        constant_error=float(np.sqrt(np.average(np.square(constant_errors), weights=weights))),
-        p_value=p_values[weakest],
-        layer=int(curve.layers[weakest]) - 1,
-    )
+    own, of_constant = (float(np.sqrt(np.average(off**2, weights=weights))) for off in errors)
+    return _LeftOut(own, of_constant, p_values[weakest], int(curve.layers[weakest]) - 1)
 
 
 def _why_none(
     curve: Curve,
-    counts: Int64[np.ndarray, " depth"] | None,
+    counts: Counts | None,
     p_value: float,
     chosen: LawFit | None,
     left_out: _LeftOut,
@@ -504,16 +473,7 @@ def _why_none(
     return ""
 
 
-def _within_errors(
-    constant: LawFit, curve: Curve, counts: Int64[np.ndarray, " depth"] | None
-) -> bool:
-    """Whether the known errors explain how the ranks scatter about their mean."""
-    if counts is None and float(np.ptp(curve.ranks)) <= ONE_RANK:
-        return True
-    return _fit_p_value(constant, curve, counts) > SIGNIFICANCE
-
-
-def _fit_p_value(fit: LawFit, curve: Curve, counts: Int64[np.ndarray, " depth"] | None) -> float:
+def _fit_p_value(fit: LawFit, curve: Curve, counts: Counts | None) -> float:
     """P-value of the residuals under the known errors alone.
 
     A standard error from m models is itself uncertain: residual / s.e. is Student's t with
@@ -538,17 +498,11 @@ def _misses(fit: LawFit, curve: Curve) -> tuple[Miss, ...]:
 
 def _fitted(fit: LawFit, curve: Curve) -> FittedLaw:
     n, k = len(curve.ranks), len(fit.parameters)
-    errors = parameter_errors(fit, curve)
+    found = map(Parameter, fit.parameters, parameter_errors(fit, curve) or repeat(None))
     return FittedLaw(
         law=fit.law.name,
         formula=fit.law.formula,
-        parameters=dict(
-            zip(
-                fit.law.parameters,
-                map(Parameter, fit.parameters, errors or repeat(None)),
-                strict=True,
-            )
-        ),
+        parameters=dict(zip(fit.law.parameters, found, strict=True)),
         r_squared=_r_squared(fit, curve),
         rss=float(np.sum(_weights(fit, curve) * fit.residuals**2)),
         aicc=float(deviance(fit, curve) + 2 * (k + 1) + 2 * (k + 1) * (k + 2) / (n - k - 2)),

@@ -44,7 +44,6 @@ class Box:
 
     @property
     def shapes(self) -> list[Shape]:
-        """Every point of the grid."""
         return list(product(*self.grid))
 
 
@@ -54,7 +53,6 @@ class Law:
 
     Attributes:
         parameters: Names of the linear parameters, then of those of the shape.
-        formula: For people, in those names.
         basis: From layers (1…L), L and the shape to the columns that are weighted.
         boxes: From L to the regions of shapes; of a law without a shape, none.
         vertices: The law is a + c·(x − v)², for which a test by permutations tries these v.
@@ -74,14 +72,11 @@ class Law:
 
     def values(self, parameters: tuple[float, ...], layers: Layers, n_layers: int) -> Layers:
         """The law at `layers`, which need not be whole numbers."""
-        n_linear = self.basis(layers[:1], n_layers, self._any_shape(n_layers)).shape[1]
+        boxes = self.boxes(n_layers)
+        n_linear = len(parameters) - (len(boxes[0].lower) if boxes else 0)
         linear, shape = parameters[:n_linear], parameters[n_linear:]
         curve: Layers = self.basis(layers, n_layers, shape) @ np.array(linear)
         return curve
-
-    def _any_shape(self, n_layers: int) -> Shape:
-        boxes = self.boxes(n_layers)
-        return boxes[0].lower if boxes else ()
 
     def columns(self, layers: Layers, n_layers: int) -> Float64[np.ndarray, "shapes depth"]:
         """What the law adds to a constant, at every point of its grid of shapes."""
@@ -220,11 +215,9 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawFit:
-    """A law with the parameters that fit best.
+    """A law with the parameters that fit best, linear ones first, the shape last.
 
     Attributes:
-        parameters: Linear ones first.
-        shape: The last of them.
         excess: τ², the variance beyond the known one.
         residuals: Rank − law, in ranks.
         chi_squared: Σ residual²/(known variance + τ²): n − k, or less where τ² is 0.
@@ -241,7 +234,7 @@ class LawFit:
 
     @property
     def degrees(self) -> int:
-        """Degrees of freedom: points − parameters."""
+        """Of freedom."""
         return len(self.residuals) - len(self.parameters)
 
     @property
@@ -258,9 +251,7 @@ class LawFit:
 
 def fit_law(law: Law, curve: Curve, near: LawFit | None = None) -> LawFit:
     """The best fit of a law; of its shape, near that of another fit if one is given."""
-    boxes: Sequence[Box | None] = law.boxes(curve.n_layers) or (None,)
-    if near is not None:
-        boxes = (near.box,)
+    boxes: Sequence[Box | None] = (near.box,) if near else law.boxes(curve.n_layers) or (None,)
     fits = [_fit_in(law, curve, box, near) for box in boxes]
     return min(fits, key=lambda fit: (fit.excess, fit.chi_squared))
 

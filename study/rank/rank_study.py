@@ -93,13 +93,11 @@ Subject = Literal["update", "weights"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPoint(JsonRecord):
-    """r_θ at one depth: of a matrix, or the mean over a slot's parts or a family's models.
+    """r_θ at one depth: of a matrix, or the mean of `count` parts of a slot or models of a family.
 
     Attributes:
         layer: From 0, as in slots.
         normalised: rank / min(out, in), 0…1.
-        standard_error: Of the mean; None for a single value.
-        count: Values in the mean.
         left_out: Values that are zero or rounding, while others are neither.
         valid: Whether the rank counts more than rounding errors.
         reason: Why the point is fitted by no law; empty where it is.
@@ -161,11 +159,9 @@ class SlotRanks(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport(JsonRecord):
-    """The ranks of one model's matrices.
+    """The ranks of one model's matrices, of ΔW or of W.
 
     Attributes:
-        subject: Whether they are ranks of ΔW or of W.
-        models: The models that the ranks are of; for one model, its name alone.
         thetas: Shares of energy, ascending.
         depths: Layers of each stack.
         slots: By stack, role and layer.
@@ -239,11 +235,15 @@ def rank_study(
         for theta in shares:
             points = [mean_point([_point(s, theta, subject) for s in group]) for group in groups]
             curves.append(rank_curve(stack, role, theta, depths[stack], points))
-    ranks = _adapter_ranks(slots) if any(slot.norm for slot in slots) else ""
-    note = (
-        f"the update is an adapter of rank {ranks}: no rank here can exceed it, "
-        "so depth shows only how much of it is used"
-    )
+    changed, notes = any(slot.norm for slot in slots), []
+    ranks = _adapter_ranks(slots)
+    if changed and ranks:
+        notes.append(
+            f"the update is an adapter of rank {ranks}: no rank here can exceed it, "
+            "so depth shows only how much of it is used"
+        )
+    if not changed and subject == "update":
+        notes.append("no layer matrix differs from the base's: there is no update to rank")
     return RankReport(
         name=name,
         subject=subject,
@@ -252,14 +252,8 @@ def rank_study(
         depths=depths,
         slots=slots,
         curves=tuple(curves),
-        notes=(note,) if ranks else _zero_notes(slots, subject),
+        notes=tuple(notes),
     )
-
-
-def _zero_notes(slots: Sequence[SlotRanks], subject: Subject) -> tuple[str, ...]:
-    if subject == "weights" or any(slot.norm for slot in slots):
-        return ()
-    return ("no layer matrix differs from the base's: there is no update to rank",)
 
 
 def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> FamilyRankReport:
@@ -269,8 +263,7 @@ def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> Fami
     zero; each point counts the models that were left out.
 
     Raises:
-        StudyError: There are no reports, a model stands twice, or the models were not
-            studied alike.
+        StudyError: no reports, a model twice, or models that were not studied alike.
     """
     ordered = sorted(reports, key=lambda report: report.name)
     _check_alike(name, ordered)
@@ -355,13 +348,8 @@ def rank_curve(
 
 def with_laws(report: RankReport) -> RankReport:
     """The same ranks with laws fitted anew."""
-    return replace(
-        report,
-        curves=tuple(
-            rank_curve(curve.stack, curve.role, curve.theta, curve.n_layers, curve.points)
-            for curve in report.curves
-        ),
-    )
+    curves = (rank_curve(c.stack, c.role, c.theta, c.n_layers, c.points) for c in report.curves)
+    return replace(report, curves=tuple(curves))
 
 
 def _role_order(place: Slot | RankCurve) -> tuple[int, int]:
@@ -393,7 +381,6 @@ def _point(spectrum: SlotSpectrum, theta: float, subject: Subject) -> RankPoint:
 
 
 def _slot_ranks(spectra: Sequence[SlotSpectrum]) -> SlotRanks:
-    """The ranks of a slot: means over its parts, and the norm of all of them."""
     parts = [
         SlotRanks(
             stack=spectrum.slot.stack,
@@ -433,9 +420,8 @@ def _mean_slot(group: Sequence[SlotRanks]) -> SlotRanks:
 
 def _mean_curve(curves: Sequence[RankCurve]) -> RankCurve:
     by_layer = defaultdict(list)
-    for curve in curves:
-        for point in curve.points:
-            by_layer[point.layer].append(point)
+    for point in (point for curve in curves for point in curve.points):
+        by_layer[point.layer].append(point)
     first, points = curves[0], [mean_point(group) for group in by_layer.values()]
     return rank_curve(first.stack, first.role, first.theta, first.n_layers, points)
 
@@ -454,9 +440,12 @@ def _check_alike(name: str, reports: Sequence[RankReport]) -> None:
         if report.name == before.name:
             raise StudyError(f"{name}: {report.name} stands twice; give each model once")
         if (report.thetas, report.subject) != (first.thetas, first.subject):
+            here, there = (
+                f"{r.subject} at θ={', '.join(f'{theta:g}' for theta in r.thetas)}"
+                for r in (report, first)
+            )
             raise StudyError(
-                f"{report.name}: ranks of {_studied(report)}, but of {_studied(first)} in "
-                f"{first.name}; study both alike"
+                f"{report.name}: ranks of {here}, but of {there} in {first.name}; study both alike"
             )
         for stack in report.depths.keys() & first.depths.keys():
             if report.depths[stack] != first.depths[stack]:
@@ -464,7 +453,3 @@ def _check_alike(name: str, reports: Sequence[RankReport]) -> None:
                     f"{report.name}: {report.depths[stack]} {stack} layers, but "
                     f"{first.depths[stack]} in {first.name}; a family has one depth"
                 )
-
-
-def _studied(report: RankReport) -> str:
-    return f"{report.subject} at θ={', '.join(f'{theta:g}' for theta in report.thetas)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log10, sqrt
@@ -47,7 +48,6 @@ class MatrixSpectrum(JsonRecord):
     """The eigenvalues λ = σ² of one matrix's WᵀW, of the weights or of the update.
 
     Attributes:
-        layer: From 0, as in slots.
         part: The expert, where a slot holds several; else empty.
         shape: (out, in).
         n_eigenvalues: Those above 0 and above what storage rounding makes.
@@ -94,19 +94,16 @@ class MatrixSpectrum(JsonRecord):
         return "no power law" if p_value is not None and p_value < PLAUSIBLE_FROM else "power law"
 
     def to_json(self) -> dict[str, Any]:
-        """The fields and the verdict."""
         return {"verdict": self.verdict} | JsonRecord.to_json(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpectrumReport(JsonRecord):
-    """The spectra of one model.
+    """The spectra of one model: of ΔW, W or both, by subject, stack, role, layer and part.
 
     Attributes:
-        subjects: What was measured: ΔW, W or both.
         depths: Layers of each stack.
         draws: Of each p-value.
-        matrices: By subject, stack, role, layer and part.
         notes: Sentences on what limits the numbers.
     """
 
@@ -233,6 +230,11 @@ def spectrum_study(
     Raises:
         StudyError: There are no spectra.
     """
+
+    def order(spectrum: SlotSpectrum) -> tuple[int, int, int, str]:
+        slot = spectrum.slot
+        return STACKS.index(slot.stack), ROLES.index(slot.role), slot.layer, spectrum.part
+
     updates = spectra.get("update", ())
     is_equal = bool(updates) and not any(spectrum.energies.size for spectrum in updates)
     if is_equal:
@@ -240,7 +242,7 @@ def spectrum_study(
     matrices = tuple(
         _matrix(subject, spectrum, draws, seed)
         for subject in SUBJECTS
-        for spectrum in sorted(spectra.get(subject, ()), key=_order)
+        for spectrum in sorted(spectra.get(subject, ()), key=order)
     )
     if not matrices:
         reason = NO_UPDATE if is_equal else "no layer matrix; index the model to see what it holds"
@@ -268,11 +270,6 @@ def bulk_edge(shape: tuple[int, int], norm_squared: float) -> float:
     return norm_squared / (rows * cols) * (sqrt(rows) + sqrt(cols)) ** 2
 
 
-def _order(spectrum: SlotSpectrum) -> tuple[int, int, int, str]:
-    slot = spectrum.slot
-    return STACKS.index(slot.stack), ROLES.index(slot.role), slot.layer, spectrum.part
-
-
 def _matrix(subject: Subject, spectrum: SlotSpectrum, draws: int, seed: int) -> MatrixSpectrum:
     energies = np.sort(spectrum.energies)[::-1]
     energies = energies[energies > NOTHING * energies[:1]]
@@ -281,6 +278,12 @@ def _matrix(subject: Subject, spectrum: SlotSpectrum, draws: int, seed: int) -> 
     true = energies[energies > floor]
     enough = len(true) >= FEWEST_EIGENVALUES
     law = fit_power_law(true, draws=draws, seed=seed) if enough else None
+    n_rounding, reason = len(energies) - len(true), ""
+    if law is None:
+        beside = f" beside {n_rounding} of storage rounding" if n_rounding else ""
+        reason = f"{len(true)} eigenvalues{beside}; a tail needs {FEWEST_EIGENVALUES}"
+    elif law.n_tail < FEW_IN_TAIL:
+        reason = f"the tail has {law.n_tail} eigenvalues"
     edge = bulk_edge(spectrum.shape, total)
     largest = float(energies[0]) if total > 0 else None
     return MatrixSpectrum(
@@ -291,7 +294,7 @@ def _matrix(subject: Subject, spectrum: SlotSpectrum, draws: int, seed: int) -> 
         part=spectrum.part,
         shape=spectrum.shape,
         n_eigenvalues=len(true),
-        n_rounding=len(energies) - len(true),
+        n_rounding=n_rounding,
         log_norm=log10(total) if largest else None,
         log_spectral_norm=log10(largest) if largest else None,
         stable_rank=total / largest if largest else None,
@@ -299,18 +302,9 @@ def _matrix(subject: Subject, spectrum: SlotSpectrum, draws: int, seed: int) -> 
         n_spikes=int(np.sum(true > edge)),
         power_law=law,
         alpha_hat=law.alpha * log10(largest) if law and largest and largest > 1 else None,
-        reason=_reason(len(true), len(energies) - len(true), law.n_tail if law else None),
+        reason=reason,
         curve=_curve(true),
     )
-
-
-def _reason(n_true: int, n_rounding: int, n_tail: int | None) -> str:
-    if n_tail is None:
-        beside = f" beside {n_rounding} of storage rounding" if n_rounding else ""
-        return f"{n_true} eigenvalues{beside}; a tail needs {FEWEST_EIGENVALUES}"
-    if n_tail < FEW_IN_TAIL:
-        return f"the tail has {n_tail} eigenvalues"
-    return ""
 
 
 def _curve(energies: Float64[np.ndarray, " sigma"]) -> tuple[tuple[int, float], ...]:
@@ -321,26 +315,15 @@ def _curve(energies: Float64[np.ndarray, " sigma"]) -> tuple[tuple[int, float], 
 
 
 def _notes(matrices: Sequence[MatrixSpectrum]) -> tuple[str, ...]:
-    few = [matrix for matrix in matrices if matrix.verdict == "too few"]
-    equal = [matrix for matrix in matrices if matrix.verdict == "no update"]
-    rounded = [matrix for matrix in matrices if matrix.n_rounding]
-    ruled_out = [matrix for matrix in matrices if matrix.verdict == "no power law"]
-    fitted = len(matrices) - len(few) - len(equal)
-    notes = []
-    if equal:
-        notes.append(f"{len(equal)} of {len(matrices)} matrices equal the base's: no update")
-    if few:
-        notes.append(
-            f"{len(few)} of {len(matrices)} matrices have fewer than {FEWEST_EIGENVALUES} "
-            "eigenvalues that are neither zero nor rounding: no exponent"
-        )
-    if ruled_out:
-        notes.append(
-            f"in {len(ruled_out)} of {fitted} matrices draws rule a power law out (p < 0.1): "
-            "their exponent, in parentheses, describes no tail"
-        )
-    if rounded:
-        notes.append(
-            f"in {len(rounded)} matrices eigenvalues that storage rounding can make are left out"
-        )
-    return tuple(notes)
+    verdicts = Counter(matrix.verdict for matrix in matrices)
+    few, equal, ruled_out = (verdicts[v] for v in ("too few", "no update", "no power law"))
+    rounded, every = sum(matrix.n_rounding > 0 for matrix in matrices), len(matrices)
+    notes = {
+        f"{equal} of {every} matrices equal the base's: no update": equal,
+        f"{few} of {every} matrices have fewer than {FEWEST_EIGENVALUES} eigenvalues that are "
+        "neither zero nor rounding: no exponent": few,
+        f"in {ruled_out} of {every - few - equal} matrices draws rule a power law out (p < 0.1): "
+        "their exponent, in parentheses, describes no tail": ruled_out,
+        f"in {rounded} matrices eigenvalues that storage rounding can make are left out": rounded,
+    }
+    return tuple(note for note, count in notes.items() if count)
