@@ -22,7 +22,6 @@ LOWEST_MM, MARGIN_MM = 20.0, 24.0
 MATRIX_MM = {"column": 70.0, "full": 68.0}
 COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0, 0.85, 256)))
 MARKERS = "osD"
-
 TITLES = {"masked": "{predicts} tokens", "senses": "Word senses", "tagging": "Tags of words"}
 NAMES = {
     "masked-own": "own head",

@@ -36,13 +36,10 @@ Values = Float64[np.ndarray, "rows columns"]
 
 LIGHT_CELL = 0.55
 """Share of the scale of a heat map above which its numbers are dark."""
-
 MOST_LABELLED = 8
 """Layers with a label below a panel of lines."""
-
 MOST_NUMBERED = 12
 """Layers of a heat map that has numbers."""
-
 SHORT_TERMS = {"attention": "attn.", "feed_forward": "feed-f.", "source": "source", "bias": "bias"}
 
 
@@ -98,7 +95,6 @@ def _panels(stack: StackComponents, prefix: str) -> Sequence[Callable[..., None]
 
 
 def _caption(report: ComponentsReport) -> str:
-    """What the symbols of the picture mean."""
     parts = [
         "e: the hidden state of a token (0: the embedding output; n: behind n layers); x: one of "
         "its terms, which sum to e. Layers and heads count from 0. Lines: means over tokens; "

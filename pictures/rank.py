@@ -113,7 +113,6 @@ class _Scale:
         self.top = ceiling * (1.3 if self.logarithmic else 1.12)
 
     def place(self, rank: float) -> float:
-        """Where a rank is drawn: at an edge if it is beyond."""
         return min(max(rank, self.bottom), self.top)
 
     def set(self, axes: Axes, n_layers: int) -> None:
@@ -132,7 +131,6 @@ class _Scale:
 def _draw_curve(
     picture: Picture, axes: Axes, curve: RankCurve, number: int, scale: _Scale
 ) -> Style:
-    """Draw the points and the law of a curve; the entries of the legend."""
     legend: Style = {}
     colour, marker = COLOURS[number], MARKERS[number]
     true = [point for point in curve.points if point.fitted]

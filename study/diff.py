@@ -127,7 +127,6 @@ def diff_models(
     )
 
     def norms(name: Callable[[Slot], str]) -> dict[str, Pair]:
-        """|ΔW| over the slots of each name, in slot order."""
         groups: dict[str, list[Slot]] = defaultdict(list)
         for slot in in_order:
             groups[name(slot)].append(slot)

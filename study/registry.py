@@ -39,8 +39,6 @@ class _Method:
 
 
 class Studies:
-    """Every study that there is: `db.studies`."""
-
     def __init__(self, catalog, track):
         from .study import OpenCatalog
 

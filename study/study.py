@@ -48,9 +48,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 MAX_BROKEN_ROWS = 5
 """Rows of a file of texts that are named in the log; the document has all."""
-
 MAX_TOKENS = 128
-
 UPLOADED = "upload"
 """Source of a model that a service was sent."""
 
@@ -80,7 +78,6 @@ class Subject:
 
     @property
     def base_notes(self) -> dict[str, list[str]]:
-        """What a document says of the base."""
         return {"base_notes": [self.note] if self.note else []}
 
     def require_source(self) -> str:
@@ -99,7 +96,6 @@ class Subject:
         return self.base
 
     def load(self, device: str) -> Network:
-        """The model, ready to run."""
         from .network import load_network
 
         return load_network(
@@ -127,7 +123,6 @@ class Subject:
         return self.base if is_place else None
 
     def load_base(self, device: str) -> Network:
-        """Its base, ready to run."""
         from .network import load_network
 
         return load_network(self.require_base(), device=device)
@@ -151,12 +146,11 @@ def find_subject(
     """The model that a user names.
 
     Args:
-        base: Its base, as the user spells it; counts more than what an adapter's files name.
+        base: As the user spells it; counts more than what an adapter's files name.
         hint: What may be its base, for a model that is in no family.
 
     Raises:
-        RequestError: neither indexed, nor a folder or Hub id; or no such base; or an adapter of
-            a base that is no family of the catalog.
+        RequestError: neither indexed, nor a folder or Hub id; or no base that is a family.
     """
     from ..indexer import choose_base, is_model_path
 
@@ -179,13 +173,8 @@ def find_subject(
             raise RequestError(f"{model}: no such folder") from None
     may_be_base = hinted is not None and (hinted in known or is_model_path(hinted))
     chosen = choose_base(catalog, source, base, hint if may_be_base else None)
-    return Subject(
-        name=model,
-        source=source,
-        base=chosen.base,
-        is_adapter=chosen.is_adapter,
-        note=chosen.note,
-    )
+    is_adapter, note = chosen.is_adapter, chosen.note
+    return Subject(name=model, source=source, base=chosen.base, is_adapter=is_adapter, note=note)
 
 
 def _hinted_family(catalog: Catalog, hint: str) -> str | None:
@@ -296,7 +285,6 @@ class StudyTable(Table):
         """What a screen shows and a page has; `everything` has the measures that few need."""
 
     def draw(self, width: Width) -> Picture:
-        """The picture, in the colours of matplotlib's settings."""
         raise NotImplementedError
 
     def save_picture(self, path: Place, *, width: Width = "full") -> Path:
@@ -346,8 +334,6 @@ class Study(Question):
 
 @record
 class BasedStudy(Study):
-    """A study of models that may have a base, on a device."""
-
     _: KW_ONLY
     base: str | None = option(
         default=None,
@@ -372,8 +358,6 @@ def usable_device(name: str, *, float64: bool = False) -> str:
 
 @record
 class ModelStudy(BasedStudy):
-    """A study of one model."""
-
     model: str = argument(help="An id, a folder or a Hub id.")
 
 
@@ -395,7 +379,6 @@ class RunningStudy(ModelStudy):
         return {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
 
     def states(self, db: OpenCatalog, network: Network, texts: Texts) -> Iterator[TokenStates]:
-        """The network's hidden states, tracked."""
         from .network import token_states
 
         return self.watched(db, texts)(token_states(network, texts.entries, **self.sizes))
@@ -462,7 +445,6 @@ class study(Generic[P, Answer_co]):  # it makes a method, as `property` does
         self.asked, self.several = asked, several
 
     def name_in(self, owner: type[Any], name: str) -> None:
-        """Become a method of a class."""
         make: Any = question_of_several if self.several else question
         make(self.asked).__set_name__(owner, name)
 

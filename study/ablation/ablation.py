@@ -40,7 +40,6 @@ HEADS = {
 
 FEWEST_ITEMS = 30
 """With fewer a 95 % interval is wider than ± 0.17 at one half."""
-
 TIED = 1e-9
 
 

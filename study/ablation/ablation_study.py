@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
@@ -42,10 +42,8 @@ from .subsets import (
 
 WORST_ERROR = 1e-3
 """Relative error of the sum of terms above which a network is refused."""
-
 NO_ITEM = -1
 """The number of an item for tokens that belong to none."""
-
 CHOSEN = 0.15
 MASKED, RANDOM = 0.8, 0.1
 
@@ -167,7 +165,6 @@ def choose_tokens(
 def _replacements(
     network: Network, n_masked: int, n_random: int, rng: np.random.Generator
 ) -> Int64[np.ndarray, " changed"]:
-    """So many masks, then so many random tokens."""
     tokenizer = network.tokenizer
     n_words = min(len(tokenizer), network.config.vocab_size)
     words = np.setdiff1d(np.arange(n_words), tokenizer.all_special_ids)
@@ -267,12 +264,9 @@ def collect_terms(
 Task = Literal["masked", "senses", "tagging"]
 
 TASKS: tuple[Task, ...] = ("masked", "senses", "tagging")
-
 FEWEST_TEXTS = 10
 """A tenth of them is the test part."""
 
-Measures: TypeAlias = Mapping[str, Callable[[Keep], SubsetPredictions]]
-"""By key, what makes the predictions of a measure."""
 
 Steps: TypeAlias = Callable[[Iterable[int], int], Iterator[int]]
 """Passes on the numbers of the subsets that are measured, of which there are so many."""
@@ -447,7 +441,6 @@ def _tokens(
 def _measures(
     task: Task, items: Items, options: AblationOptions, head: LanguageHead | str | None
 ) -> dict[str, Callable[..., SubsetPredictions]]:
-    """The measures of a task, by key."""
     trainings = {
         key: replace(training, runs=options.runs, seed=options.seed)
         for key, training in TRAININGS.items()

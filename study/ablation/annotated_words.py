@@ -15,25 +15,18 @@ from ...tables import Row, TextFile, errors_as, json_rows, open_named_csv
 from ..texts import NOT_UNICODE
 
 TEXT_KEYS = ("text", "sentence")
-
 WORDS_AND_SIGNS = re.compile(r"\w+|[^\w\s]+")
-
 WORD = re.compile(r"[^\W\d_]+")
 SHORTEST = 3
 """Letters of a word."""
-
 FEWEST_TEXTS = 12
 """Texts that a word stands in: of so many, about ten are trained on."""
-
 MOST_TEXTS = 40
 """Texts of each sense that are used."""
-
 WIDESPREAD = 0.1
 """Words in more than this share of texts are left out: they are function words."""
-
 MOST_WORDS = 40
 """Pseudo-words; those of the commonest words are made first."""
-
 ALIKE = 3
 """Words that start with the same letters, so many, may be forms of one word: they are no pair."""
 

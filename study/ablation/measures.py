@@ -50,7 +50,6 @@ class Training(JsonRecord):
     seed: int = 0
 
     def settings(self) -> dict[str, object]:
-        """Everything that is needed to train again, for JSON."""
         return {"optimiser": "Adam"} | self.to_json()
 
 
@@ -135,7 +134,6 @@ class Head:
         return scores
 
     def quality(self, data: CodedRows) -> tuple[float, float]:
-        """(accuracy, mean ln of the right class's share, of classes that were learnt)."""
         scores = self.scores(data)
         accuracy = float(np.mean(scores.argmax(axis=1) == data.codes))
         learnt = np.flatnonzero(data.codes != NONE)
@@ -193,7 +191,6 @@ def train_heads(
 
 
 TRAIN_TEST = (0.8, 0.0, 0.2)
-
 SLOW_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 
 TRAININGS = {
@@ -204,10 +201,8 @@ TRAININGS = {
 }
 
 LEMMA_HIDDEN = 64
-
 HEAD_TOKENS = 256
 """Tokens given to the head at a time: 31 MB of scores for 30 000 words."""
-
 TIE_DECIMALS = 9
 """Cosines equal to this many decimals are ties; the earlier training item comes first."""
 
@@ -398,12 +393,10 @@ def _unit(rows: Float32[np.ndarray, "words dim"]) -> Float64[np.ndarray, "words 
 
 @dataclass(frozen=True, slots=True)
 class ItemClasses:
-    """The classes of items as codes, and which items are learnt from.
+    """The classes of items as codes, a sense's of one lemma, and which items are learnt from.
 
-    Attributes:
-        lemma: Code of each item's lemma; 0 where classes do not depend on it.
-        target: A code is of one class; of senses, of one sense of one lemma.
-        n_dropped: Occurrences of lemmas with one sense, which are in no part of the split.
+    The code of a lemma is 0 where classes do not depend on it. Occurrences of lemmas with one
+    sense are in no part of the split, but counted.
     """
 
     lemma: Int64[np.ndarray, " items"]
@@ -465,7 +458,6 @@ class ItemClasses:
 
     @property
     def known(self) -> Int64[np.ndarray, " classes"]:
-        """The classes of the training part, ascending."""
         return np.unique(self.target[self.split.train])
 
     def coded(self, rows: Float32[np.ndarray, "items dim"]) -> CodedRows:
@@ -495,7 +487,6 @@ class ItemClasses:
         return baseline
 
     def sense_settings(self) -> dict[str, object]:
-        """What the words are, for JSON."""
         used = np.concatenate([self.split.train, self.split.validation, self.split.test])
         return {
             "baseline": "commonest training sense of the lemma",
@@ -516,11 +507,8 @@ class ItemClasses:
         settings: dict[str, object],
         keep: Keep,
     ) -> SubsetPredictions:
-        """Predictions on the test items of heads that are trained on each subset's sum.
-
-        Without terms a head has nothing but the frequencies of classes, so the empty subset
-        predicts the commonest training class; nothing is trained for it.
-        """
+        """Predictions on the test items of heads that are trained on each subset's sum; the
+        commonest training class for the empty one, which has nothing but frequencies."""
         split, baseline = self.split, self.baseline()
         trained = np.isin(self.lemma[split.test], self.lemma[split.train])
 
@@ -547,6 +535,5 @@ class ItemClasses:
 
 
 def _codes(values: Sequence[object]) -> Int64[np.ndarray, " words"]:
-    """A number for each value, in order of appearance."""
     first: dict[object, int] = {}
     return np.array([first.setdefault(value, len(first)) for value in values], dtype=np.int64)

@@ -22,13 +22,10 @@ from ..report_json import JsonRecord
 
 LETTERS = {"input": "i", "attention": "h", "feed_forward": "f", "bias": "c", "source": "s"}
 """The terms' letters in e = i + h + f + c (Mickus et al. 2022) and s (Mickus & Vázquez 2023)."""
-
 NONE = -1
 """The code of no prediction, as for a word whose lemma does not occur in training."""
-
 EMPTY = "none"
 """The label of the subset without a term, whose sum is the zero vector."""
-
 TRAIN_VALIDATE_TEST = (0.8, 0.1, 0.1)
 
 
@@ -73,7 +70,6 @@ class Split:
     seed: int | None = None
 
     def sizes(self) -> dict[str, object]:
-        """The number of items in each part, and the seed, for JSON."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         return {**{name: len(part) for name, part in parts.items()}, "seed": self.seed}
 
@@ -219,7 +215,6 @@ Unknown = Literal["wrong", "dropped"]
 DRAWS = 1_000
 DRAW_BLOCK_CELLS = 2_000_000
 """Resampled texts held at a time: 16 MB."""
-
 Z95 = 1.959963984540054
 
 
@@ -369,8 +364,6 @@ class AblationReport(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped(JsonRecord):
-    """A measure that was not made, and the reason."""
-
     measure: str
     reason: str
 
@@ -493,7 +486,6 @@ class Journal:
         return cls(path, dict(filter(None, map(_read, lines))))
 
     def __call__(self, measure: str, subset: str, make: Make) -> SubsetResult:
-        """The result that is known, or the one that is made now and then kept."""
         key = (measure, subset)
         if key not in self.known:
             self.known[key] = make()
@@ -501,7 +493,6 @@ class Journal:
         return self.known[key]
 
     def remove(self) -> None:
-        """Forget everything: the study is finished."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
@@ -524,7 +515,6 @@ class Journal:
 
 
 def _read(line: bytes) -> tuple[Key, SubsetResult] | None:
-    """One line's result; None for an empty or cut line."""
     try:
         entry = json.loads(line)
         predicted = np.array(entry["predicted"], dtype=np.int64)

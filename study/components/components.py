@@ -105,7 +105,6 @@ class ComponentsTable(StudyTable):
         return draw_components(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """Importance by layer and term; beside a base, what moved and what was edited."""
         document = self._document
         beside = f" against {document['against']}" if document["against"] else ""
         yield Section(

@@ -42,13 +42,10 @@ from .local_shift import ZERO, CallRecord, Heads, LocalShift
 
 HELD_OUT = 0.2
 """Share of the texts that a fit does not see."""
-
 TOKENS_PER_DIM = 10
 """Training tokens that a fit needs for each coordinate: with fewer, R² on held-out tokens is low
 because of the noise of the fit, by (1 − R²) · dim / (tokens − dim)."""
-
 SINGLE = float(np.finfo(np.float32).eps) ** 2
-
 FITS = (("feed-forward term", "sum of the other terms"), ("feed-forward output", "its input"))
 """(outcome, predictor) of each fit."""
 
@@ -90,11 +87,8 @@ def held_out_texts(texts: Sequence[Text]) -> frozenset[int]:
 
 
 class PairMoments:
-    """Count, means and sums of squares and products of pairs (x, y), in float64.
-
-    Batches are centred and added by Chan, Golub & LeVeque 1983, eq. 1.5. Memory: 2 dim² numbers
-    where x and y have one width.
-    """
+    """Count, means and sums of squares and products of pairs (x, y), in float64; batches are
+    centred and added by Chan, Golub & LeVeque 1983, eq. 1.5."""
 
     __slots__ = ("mean_x", "mean_y", "n", "xx", "xy", "yy")
 
@@ -181,14 +175,9 @@ class LinearTally:
             self._add(0, layer.layer, layer.terms.sum(dim=0) - term, term)
 
     def report(self) -> LinearFits:
-        """R² of every layer, where there are tokens enough."""
         train, held = self.n_tokens
-        fits = LinearFits(
-            train_tokens=train,
-            held_out_tokens=held,
-            needed_tokens=TOKENS_PER_DIM * self.dim,
-            fits=(),
-        )
+        needed = TOKENS_PER_DIM * self.dim
+        fits = LinearFits(train_tokens=train, held_out_tokens=held, needed_tokens=needed, fits=())
         if fits.too_few:
             return fits
         layers, made = sorted({layer for _, layer, _ in self._moments}), []
@@ -238,11 +227,9 @@ class Against(JsonRecord):
 
     @property
     def most_edited(self) -> dict[str, Any] | None:
-        """`layer` and `term` with the largest local shift; None where nothing changed."""
         return most_edited({"local_shift": self.local_shift, "local_terms": self.local_terms})
 
     def to_json(self) -> dict[str, Any]:
-        """The fields and the most edited term."""
         return JsonRecord.to_json(self) | {"most_edited": self.most_edited}
 
 
@@ -258,15 +245,8 @@ def most_edited(stack: Mapping[str, Any]) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadShares(JsonRecord):
-    """The term of self-attention by block and head.
-
-    Attributes:
-        importance: Mean of μ in the output of the head's own block; its sum over heads is what
-            the block's attention adds to this hidden state.
-        importance_last: Mean of μ in the last hidden state; its sum is attention's importance.
-        local_shift: With a base: mean change of the head's own output on the base's input,
-            relative to that input.
-    """
+    """Means of μ of each head's part of attention, in the output of its own block and in the last
+    hidden state, and with a base the local shift of its own output."""
 
     importance: Float64[np.ndarray, "blocks heads"]
     importance_last: Float64[np.ndarray, "blocks heads"]
@@ -298,7 +278,6 @@ class StackComponents(JsonRecord):
     against: Against | None = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields; those of the comparison beside them."""
         return JsonRecord.to_json(self) | (self.against.to_json() if self.against else {})
 
 
@@ -430,7 +409,6 @@ class Comparison:
     def attach(
         self, batch: Batch, rows: Rows, record: CallRecord, layers: list[Decomposed]
     ) -> Iterator[RemovableHandle]:
-        """Hook the base for one pass, after the fine-tune's over the same batch."""
         tuned = iter(layers)
         self._shifts = []
 
@@ -502,12 +480,8 @@ def components_study(
 ) -> ComponentsReport:
     """Every stream of a network, term by term; `against` is its base, or another relative.
 
-    Each model is run once over each batch. `watched` is called with the batches and returns them,
-    with a progress bar for example.
-
-    Args:
-        heads: Whether attention is split by head too.
-        linear: Whether the feed-forward term is fitted by a linear map too.
+    Each model is run once over each batch; `watched` passes the batches on. On request attention
+    is split by head, and the feed-forward term fitted by a linear map.
 
     Peak: all terms of all layers of the tokens of one batch, with `against` or `observe`; else
     those of one layer. Per token, layer and term two float32 numbers, twice with `against`. With

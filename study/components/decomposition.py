@@ -39,7 +39,6 @@ class Decomposed:
     hidden: Float32[torch.Tensor, "*tokens dim"]
 
     def kept(self) -> Decomposed:
-        """A copy that the rest of the pass does not change."""
         return Decomposed(self.layer, self.normed, self.terms.clone(), self.hidden.clone())
 
 
@@ -104,7 +103,6 @@ def decompose_streams(streams: Sequence[Stream], batch: Batch) -> list[list[Deco
 
 
 def keeper(layers: list[Decomposed]) -> Callable[[Decomposed], None]:
-    """What adds a copy of each layer to a list."""
     return lambda layer: layers.append(layer.kept())
 
 
@@ -283,10 +281,9 @@ def term_shifts(
     tuned: Float32[torch.Tensor, "terms tokens dim"],
     base: Float32[torch.Tensor, "terms tokens dim"],
 ) -> tuple[Float32[torch.Tensor, "terms tokens"], Float32[torch.Tensor, "terms tokens"]]:
-    """(|x' − x| / |e|, ⟨x' − x, e' − e⟩ / |e' − e|²) of every term and token.
+    """(|x' − x| / |e|, ⟨x' − x, e' − e⟩ / |e' − e|²) of every term and token: how far it moved, and
+    its share in the change of the hidden state; shares sum to 1, or are 0 where nothing changed.
 
-    The first is how far a term moved, relative to the base's hidden state. The second is its
-    share in the change of the hidden state; shares sum to 1, and are 0 where nothing changed.
     Both include effects of earlier layers, and so do not say where the network was edited.
     """
     moved = tuned - base
@@ -307,12 +304,8 @@ Shares = Float32[torch.Tensor, "heads tokens"]
 
 @dataclass(frozen=True, slots=True)
 class AttentionHeads:
-    """The heads of one attention sub-layer.
-
-    Attributes:
-        matrices: W_o, head by head.
-        still: What W_o reads of each head where every token is the same, as that is bias.
-    """
+    """The heads of one attention sub-layer: W_o head by head, and what it reads of each where every
+    token is the same, as that is bias."""
 
     sublayer: Sublayer
     matrices: Float32[torch.Tensor, "heads head_dim dim"]
@@ -439,12 +432,8 @@ class HeadReads:
 
 @dataclass(slots=True)
 class HeadTally:
-    """The importance of each head, summed over tokens.
-
-    Attributes:
-        own: In the output of the head's own block, by block.
-        last: In the last hidden state.
-    """
+    """The importance of each head, summed over tokens: by block, in the output of the head's own
+    block and in the last hidden state."""
 
     heads: Mapping[int, AttentionHeads]
     own: torch.Tensor | None = None
@@ -459,18 +448,15 @@ class HeadTally:
             yield from HeadReads(heads, rows, self._outputs.append).attach()
 
     def rescale(self, scale: torch.Tensor, gain: torch.Tensor) -> None:
-        """Follow the stream through a normalisation."""
         for outputs in self._outputs:
             outputs.rescale(scale, gain)
 
     def see(self, layer: Decomposed) -> None:
-        """Measure the newest block's heads in its output."""
         self._hidden = layer.terms.sum(dim=0)
         if layer.layer and not layer.normed:
             self._own.append(self._outputs[-1].importance(self._hidden))
 
     def end_pass(self) -> None:
-        """Measure all heads in the last hidden state, and add the pass to the sums."""
         own = token_sums(torch.stack(self._own)).cpu()
         last = token_sums(torch.stack([o.importance(self._hidden) for o in self._outputs])).cpu()
         self.own = own if self.own is None else self.own + own

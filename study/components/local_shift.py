@@ -37,7 +37,6 @@ Heads = Mapping[int, AttentionHeads]
 
 STREAM, SOURCE = "hidden_states", "encoder_hidden_states"
 """Arguments of a block that are states; the other arguments belong to its network."""
-
 ZERO = 1e-6
 """Smaller shifts are float32 rounding."""
 
@@ -82,8 +81,7 @@ class LocalShift:
 
     Attributes:
         record: Of the fine-tune's pass over the same batch.
-        names: Terms of the sub-layers, and `bias`.
-        layers: By block: |change of the own term| / |input| for each of `names`.
+        layers: By block: |change of the own term| / |input| of each sub-layer's term, and `bias`.
         by_head: By block: the same of each head of its attention; empty without heads.
         embedding: |change of the embedding output| / |embedding output|.
     """

@@ -75,11 +75,9 @@ class Correlate(Study):
         stored = StoredMeasures(db.catalog, db.catalog.find_base(self.base))
         if self.over == "groups":
             name, measured = stored.by_group(self.measure, self.model)
-            values = {
-                group: value
+            of = {
+                group: measured.value(layer=self.layer, last=self.last, group=group)
                 for group in measured.groups
-                if (value := measured.value(layer=self.layer, last=self.last, group=group))
-                is not None
             }
             used, left_out, layers = measured.model, 0, measured.layers
         else:
@@ -97,13 +95,12 @@ class Correlate(Study):
                 raise RequestError(
                     f"no group {self.group!r}; groups: {', '.join(groups) or 'none'}"
                 )
-            values = {
-                one.model: value
+            of = {
+                one.model: one.value(layer=self.layer, last=self.last, group=self.group)
                 for one in every
-                if (value := one.value(layer=self.layer, last=self.last, group=self.group))
-                is not None
             }
             layers = tuple(sorted({number for one in every for number in one.layers}))
+        values = {name: value for name, value in of.items() if value is not None}
         if self.layer is not None and layers and self.layer not in layers:
             raise RequestError(f"no layer {self.layer}; layers: {layers[0]} to {layers[-1]}")
         if not set(values) & set(given.names):
@@ -112,13 +109,16 @@ class Correlate(Study):
                 f"{', '.join(sorted(values)[:8]) or 'none'}"
             )
         found = correlate_columns(values, given.columns, seed=self.seed)
+        which = "last" if self.last else self.layer
+        if which is None:
+            which = f"mean of {len(layers)}"
         return CorrelationTable(
             {
                 "measure": name,
                 "over": self.over,
                 "model": used,
                 "group": self.group,
-                "layer": _which_layer(layers, self.layer, last=self.last),
+                "layer": which if layers else None,
                 "correlations": [one.to_json() for one in found],
                 "values": [
                     {"name": n, "value": values[n]}
@@ -134,15 +134,6 @@ class Correlate(Study):
         )
 
 
-def _which_layer(layers: Sequence[int], layer: int | None, *, last: bool) -> str | int | None:
-    """What the document says of the layer; None for a measure without layers."""
-    if not layers:
-        return None
-    if last:
-        return "last"
-    return f"mean of {len(layers)}" if layer is None else layer
-
-
 class CorrelationTable(StudyTable):
     """Spearman's ρ of a measure with each column of a file, a row for each column.
 
@@ -154,7 +145,6 @@ class CorrelationTable(StudyTable):
     _key = "correlations"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """ρ of a measure with each column; what was averaged, and what was left out."""
         document = self._document
         layer = document["layer"]
         parts = [

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,31 +31,21 @@ if TYPE_CHECKING:
 
 CONTAINERS = ("groups", "layers", "stacks", "curves", "points", "slots")
 """Parts that are left out where names are listed."""
-
 IDENTIFIERS = ("stack", "role", "slot", "name", "estimator", "theta")
 """Keys whose values tell the entries of a list apart."""
-
 COLUMN_AXES = ("terms", "local_terms", "thetas")
 """Keys beside a list whose entries name that list's."""
-
 FROM_BLOCK_1 = ("local_shift",)
 """Lists by block: the first entry is of layer 1."""
-
 SLOTS = "slots"
 """The study that measures of whole updates are said to be of; the index holds them."""
-
 MOST_SHOWN = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """One number of a document.
-
-    Attributes:
-        name: Its way through the document, with the study first.
-        group: Of the texts; None where it is of all.
-        layer: None where it is of the whole network.
-    """
+    """One number of a document, named by its way through it, with the study first; the group is
+    None where it is of all texts, the layer where it is of the whole network."""
 
     name: str
     value: float
@@ -65,8 +55,6 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The numbers of one model under one name."""
-
     model: str
     numbers: tuple[Number, ...]
 
@@ -84,27 +72,25 @@ class Measured:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups of texts that have a number."""
         return tuple(dict.fromkeys(n.group for n in self.numbers if n.group is not None))
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The layers that have a number, ascending."""
         return tuple(sorted({n.layer for n in self.numbers if n.layer is not None}))
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a walk through a document is."""
-
     name: tuple[str, ...]
     group: str | None = None
     layer: int | None = None
-    depth: int | None = field(default=None)
+    depth: int | None = None
 
     def at(self, *parts: object, **changes: Any) -> _Place:
-        kept = {"group": self.group, "layer": self.layer, "depth": self.depth}
-        return _Place((*self.name, *map(str, parts)), **kept | changes)
+        return replace(self, name=(*self.name, *map(str, parts)), **changes)
+
+    def number(self, value: float) -> Number:
+        return Number(name=".".join(self.name), value=value, group=self.group, layer=self.layer)
 
 
 def numbers_of(study: str, document: Mapping[str, Any]) -> tuple[Number, ...]:
@@ -114,11 +100,8 @@ def numbers_of(study: str, document: Mapping[str, Any]) -> tuple[Number, ...]:
 
 
 def find_measure(measure: str, names: Iterable[str]) -> str:
-    """The name that a measure stands for: its first and last part are those of the name.
-
-    Raises:
-        RequestError: none does, or several do; lists names.
-    """
+    """The name that a measure stands for: its first and last part are those of the name; a
+    `RequestError` lists names where none or several are."""
     known = sorted(set(names))
     if measure in known:
         return measure
@@ -265,7 +248,7 @@ def _walk(value: Mapping[str, Any], place: _Place) -> Iterator[Number]:
         if key in ("group", "layer"):
             continue
         if _is_number(child):
-            yield _number(place.at(key), float(child))
+            yield place.at(key).number(float(child))
         elif isinstance(child, Mapping):
             yield from _walk(child, place.at(key))
         elif isinstance(child, list) and child:
@@ -291,7 +274,7 @@ def _walk_list(
             if entry is None or not (columns or by_layer):
                 continue
             at = place.at(key, layer=index) if by_layer else place.at(key, (columns or ())[index])
-            yield _number(at, float(entry))
+            yield at.number(float(entry))
     elif all(isinstance(entry, list) for entry in entries):
         start = 1 if key in FROM_BLOCK_1 else 0
         inner_axes = {axis: beside[axis] for axis in COLUMN_AXES if axis in beside}
@@ -304,11 +287,6 @@ def _is_by_layer(length: int, beside: Mapping[str, Any], depth: int | None) -> b
     if isinstance(beside.get("layers"), list):
         return length == len(beside["layers"])
     return depth is not None and length in (depth, depth + 1)
-
-
-def _number(place: _Place, value: float) -> Number:
-    name = ".".join(place.name)
-    return Number(name=name, value=value, group=place.group, layer=place.layer)
 
 
 def _is_number(value: object) -> bool:
@@ -335,7 +313,6 @@ NAME_COLUMNS: Mapping[Over, tuple[str, ...]] = {
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-")
 """Cells that say that there is no number, in lower case."""
-
 COMMA = re.compile(r"[+-]?\d*,\d+")
 POINT = re.compile(r"[+-]?\d*\.\d+")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
@@ -343,13 +320,8 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFile:
-    """Numbers by column and name.
-
-    Attributes:
-        names: Of models or groups, in file order.
-        columns: By column, the numbers of the names that have one.
-        broken: Rows and cells that could not be used.
-    """
+    """The names of models or groups in a file, by column the numbers of those that have one, and
+    the rows and cells that could not be used."""
 
     names: tuple[str, ...]
     columns: Mapping[str, Mapping[str, float]]
@@ -431,11 +403,7 @@ def _rows_by_name(table: Table, key: str) -> tuple[dict[str, Row], list[str]]:
 def _decimal_marks(
     path: Path, filled: Mapping[str, Mapping[str, str]], delimiter: str
 ) -> list[str]:
-    """A remark on commas that may separate thousands.
-
-    Raises:
-        RequestError: both commas and points, so that one of them separates thousands.
-    """
+    """A remark on commas that may separate thousands; with points, too, they are refused."""
     if delimiter == ",":
         return []
     cells = [
@@ -466,14 +434,11 @@ def _parsed(cell: str, delimiter: str) -> float | None:
 
 FEWEST = 5
 """With fewer pairs no order is surprising: of 4, one in 12 has |ρ| = 1 by chance."""
-
 LONGEST_EXACT = 7
 """Up to so many pairs every permutation is tried: 5,040."""
-
 PERMUTATIONS = 9_999
 NORMAL_QUANTILE = 1.959963984540054
 """Of a 95 % interval."""
-
 SIGNIFICANT = 0.05
 ROUNDING = 1e-12
 
@@ -507,26 +472,15 @@ def correlate_columns(
     values: Mapping[str, float], columns: Mapping[str, Mapping[str, float]], *, seed: int = 0
 ) -> tuple[Correlation, ...]:
     """ρ of the values with each column, over the names that have both."""
-    names = [[name for name in values if name in column] for column in columns.values()]
-    pairs = [
-        (
-            np.array([values[name] for name in own], dtype=np.float64),
-            np.array([column[name] for name in own], dtype=np.float64),
-        )
-        for own, column in zip(names, columns.values(), strict=True)
-    ]
-    rhos = [spearman(x, y) for x, y in pairs]
-    p_values = [
-        None if rho is None or len(x) < FEWEST else permutation_p(x, y, seed=seed)
-        for rho, (x, y) in zip(rhos, pairs, strict=True)
-    ]
-    adjusted = holm(p_values)
-    return tuple(
-        _correlation(column, len(x), rho, p, p_holm)
-        for column, (x, _), rho, p, p_holm in zip(
-            columns, pairs, rhos, p_values, adjusted, strict=True
-        )
-    )
+    found: list[tuple[str, int, float | None, float | None]] = []
+    for name, column in columns.items():
+        both = [(value, column[key]) for key, value in values.items() if key in column]
+        x, y = np.array(both, dtype=np.float64).reshape(-1, 2).T.copy()
+        rho = spearman(x, y)
+        tested = rho is not None and len(x) >= FEWEST
+        found.append((name, len(x), rho, permutation_p(x, y, seed=seed) if tested else None))
+    adjusted = holm([p for *_, p in found])
+    return tuple(_correlation(*one, p_holm) for one, p_holm in zip(found, adjusted, strict=True))
 
 
 def spearman(x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"]) -> float | None:
@@ -578,26 +532,17 @@ def _correlation(
     column: str, n: int, rho: float | None, p: float | None, p_holm: float | None
 ) -> Correlation:
     low, high = (None, None) if rho is None or n < FEWEST else interval(rho, n)
-    return Correlation(
-        column=column,
-        n=n,
-        rho=rho,
-        low=low,
-        high=high,
-        p_value=p,
-        p_holm=p_holm,
-        verdict=_verdict(n, rho, p_holm),
-    )
-
-
-def _verdict(n: int, rho: float | None, p: float | None) -> str:
     if n < FEWEST:
-        return f"too few to tell (n = {n}, {FEWEST} are needed)"
-    if rho is None or p is None:
-        return "one side is constant"
-    if p >= SIGNIFICANT:
-        return "no relation shown"
-    return "rises with it" if rho > 0 else "falls with it"
+        verdict = f"too few to tell (n = {n}, {FEWEST} are needed)"
+    elif rho is None or p_holm is None:
+        verdict = "one side is constant"
+    elif p_holm >= SIGNIFICANT:
+        verdict = "no relation shown"
+    else:
+        verdict = "rises with it" if rho > 0 else "falls with it"
+    return Correlation(
+        column=column, n=n, rho=rho, low=low, high=high, p_value=p, p_holm=p_holm, verdict=verdict
+    )
 
 
 def _centred_ranks(values: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:

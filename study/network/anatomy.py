@@ -45,7 +45,6 @@ class Sublayer:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the branch is a matrix; else it is a norm behind one, or experts."""
         return is_linear(self.branch)
 
 

@@ -28,7 +28,6 @@ from .model_loading import (
 
 OTHER_HEAD = re.compile(r"For(?!CausalLM)\w+$")
 """Names of classes with a head of another task, such as `GPT2ForSequenceClassification`."""
-
 WORST_ERROR = 1e-3
 """Difference from the model's own logits, relative to their size, above which it is refused."""
 
@@ -50,7 +49,6 @@ class CausalModel:
         return head_logits(self.head, states if norm is None else norm(states))
 
     def check(self, batch: Batch, last: Float[torch.Tensor, "texts tokens dim"]) -> None:
-        """Refuse a model that does more than `logits` between its last layer and its logits."""
         refusal = StudyError(
             f"{self.network.name}: its head is more than a final norm and a matrix "
             f"({type(self.whole).__name__}); the logit lens cannot read its layers"

@@ -19,8 +19,6 @@ from .model_loading import Network
 
 
 class Batching(TypedDict, total=False):
-    """Arguments of `encoded`: how texts become batches, and which tokens count."""
-
     batch_size: int
     max_tokens: int
     keep_special: bool
@@ -29,12 +27,8 @@ class Batching(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some texts as token ids, padded on the right.
-
-    Attributes:
-        first: Index of its first text.
-        counted: Tokens that count: no padding, and special and first tokens only on request.
-    """
+    """Some texts from the `first` on, as token ids, padded on the right; padding does not count,
+    special and first tokens only on request."""
 
     first: int
     ids: Int64[torch.Tensor, "texts tokens"]
@@ -50,6 +44,16 @@ class Batch:
             inputs |= {"decoder_input_ids": shifted, "decoder_attention_mask": self.mask}
         return inputs | ({"use_cache": False} if hasattr(network.config, "use_cache") else {})
 
+    def states(self, layers: Sequence[torch.Tensor]) -> TokenStates:
+        """Its token states, of layers that hold the tokens that count, each (tokens, dim)."""
+        rows, positions = np.nonzero(self.counted)
+        return TokenStates(
+            hidden=torch.stack(list(layers)).float().cpu().numpy(),
+            text=(rows + self.first).astype(np.int64),
+            position=positions.astype(np.int64),
+            token=self.ids.cpu().numpy()[rows, positions].astype(np.int64),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TokenStates:
@@ -58,9 +62,7 @@ class TokenStates:
     Attributes:
         hidden: The raw stream: layer 0 is the input of the first block, layer l the output of
             block l, before any final norm.
-        text: Index of the token's text.
-        position: Position of the token in its text, from 0.
-        token: Id of the token.
+        text, position: Index of the token's text, and its position there, from 0.
     """
 
     hidden: Float32[np.ndarray, "layers tokens dim"]
@@ -82,15 +84,9 @@ def token_states(
     """
     for batch in encoded(network, texts, **batching):
         rows, positions = np.nonzero(batch.counted)
-        if not len(rows):
-            continue
-        layers = [layer[rows, positions] for layer in stream_layers(network, batch)]
-        yield TokenStates(
-            hidden=torch.stack(layers).float().cpu().numpy(),
-            text=(rows + batch.first).astype(np.int64),
-            position=positions.astype(np.int64),
-            token=batch.ids.cpu().numpy()[rows, positions].astype(np.int64),
-        )
+        if len(rows):
+            layers = stream_layers(network, batch)
+            yield batch.states([layer[rows, positions] for layer in layers])
 
 
 def encoded(
@@ -119,7 +115,6 @@ def padded(
     *,
     first: int = 0,
 ) -> Batch:
-    """Texts as token ids and the tokens of each that count, as a batch on the device."""
     padding = getattr(network.config, "pad_token_id", None)
     padding = padding if isinstance(padding, int) and padding >= 0 else 0
     shape = (len(texts), max(map(len, texts)))
@@ -164,17 +159,13 @@ def stream_input(args: tuple[object, ...], kwargs: dict[str, object]) -> torch.T
 
 
 def first_tensor(output: object) -> torch.Tensor:
-    """A module's output, or the first of its outputs."""
     tensor = output[0] if isinstance(output, tuple) else output
     assert isinstance(tensor, torch.Tensor)
     return tensor
 
 
 def stream_layers(network: Network, batch: Batch) -> list[torch.Tensor]:
-    """The first stream: the input of the first block, then the output of each.
-
-    Each is of shape (texts, tokens, dim).
-    """
+    """The input of the first stream's first block, then each output: (texts, tokens, dim)."""
     layers: list[torch.Tensor] = []
 
     def entering(_: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -237,7 +228,6 @@ class TextWindow:
     window: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """What a study's document says of it."""
         return {
             "texts_cut": self.cut,
             "longest_text": self.longest,
@@ -246,12 +236,8 @@ class TextWindow:
         }
 
     def notes(self, *, chosen: bool = False, fixed: bool = False) -> Iterator[str]:
-        """What the user is told: texts that are cut, and a limit that has no effect.
-
-        Args:
-            chosen: Whether the user chose `max_tokens`; a default limit needs no remark.
-            fixed: Whether the user cannot choose it.
-        """
+        """What the user is told: texts that are cut, and a limit that has no effect, if the user
+        has `chosen` it; a `fixed` one cannot be chosen."""
         beyond = self.window is not None and self.max_tokens > self.window
         if beyond and chosen:
             yield (
@@ -284,7 +270,6 @@ def text_window(network: Network, texts: Sequence[Text], max_tokens: int) -> Tex
 
 
 def _lengths(network: Network, texts: Sequence[Text]) -> Iterator[int]:
-    """The tokens of each whole text, special ones included."""
     for first in range(0, len(texts), AT_ONCE):
         some = [text.text for text in texts[first : first + AT_ONCE]]
         if network.tokenizer is None:

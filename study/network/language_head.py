@@ -46,8 +46,6 @@ class _GivenStates(nn.Module):
 
 @dataclass
 class _GivenOutput(ModelOutput):
-    """What the heads of transformers read of a backbone's output."""
-
     last_hidden_state: torch.Tensor | None = None
     past_key_values: None = None
     hidden_states: None = None
@@ -91,7 +89,6 @@ class LanguageHead:
     def scores(
         self, rows: Float32[torch.Tensor, "tokens dim"]
     ) -> Float32[torch.Tensor, "tokens vocab"]:
-        """The scores of all tokens, as if the rows were the network's last hidden states."""
         return head_logits(self.head, rows)
 
 
@@ -114,11 +111,7 @@ def tokens_predicted(config: Any, tokenizer: Any) -> Prediction | None:
 
 
 def load_head(source: str, network: Network, *, base: str | None = None) -> LanguageHead:
-    """The head that the checkpoint ships; that of its base, for an adapter.
-
-    Args:
-        source: Folder or Hub id that `network` was loaded from.
-        base: Of an adapter; by default the one that its configuration names.
+    """The head of the checkpoint that `network` was loaded from; of an adapter that of its base.
 
     Raises:
         StudyError: it ships none.
@@ -148,11 +141,8 @@ def attach_head(model: nn.Module, network: Network, predicts: Prediction) -> Lan
 
 
 def _parts_of_a_head(source: str, adapter: dict[str, Any]) -> list[str]:
-    """The parts of a head that an adapter changes.
-
-    Its tensors tell: a target of `dense` is also a matrix of BERT's head, and targets may be a
-    regular expression.
-    """
+    """The parts of a head that an adapter changes, by its tensors: a target of `dense` is also a
+    matrix of BERT's head, and targets may be a regular expression."""
     changed = {part for name in tensors_of_adapter(source) for part in name.split(".")}
     changed |= set(adapter.get("modules_to_save") or ())
     return [name for name in OWN_HEADS if name in changed]

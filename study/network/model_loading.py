@@ -39,7 +39,6 @@ CLASSES_WITH_HEAD = (
     "AutoModelForSequenceClassification",
 )
 """PEFT has no task type for masked language models; whose head it is changes no hidden state."""
-
 WRAPPED = "base_model.model."
 IN_A_BLOCK = re.compile(r"\.\d+\.")
 
@@ -60,23 +59,18 @@ def class_of_adapter(source: str, base: str, task: str) -> Any:
 
 
 def tensors_of_adapter(source: str) -> dict[str, torch.Tensor]:
-    """An adapter's tensors, by the names that PEFT saved them under."""
     tensors: dict[str, torch.Tensor] = _peft(source).load_peft_weights(source, device="cpu")
     return tensors
 
 
 def merge_adapter(plain: nn.Module, source: str) -> nn.Module:
-    """A base's model with an adapter added to its weights.
-
-    Raises:
-        StudyError: no PEFT, or tensors for the blocks of another class of model.
-    """
+    """A base's model with an adapter added to its weights; one for blocks of another class of
+    model is refused."""
     adapted = _peft(source).PeftModel.from_pretrained(plain, source)
     placed = adapted.load_adapter(source, adapted.active_adapter)
     # a head's may be missing: the hidden states do not depend on it
-    lost = [
-        key for key in (*placed.missing_keys, *placed.unexpected_keys) if IN_A_BLOCK.search(key)
-    ]
+    odd = (*placed.missing_keys, *placed.unexpected_keys)
+    lost = [key for key in odd if IN_A_BLOCK.search(key)]
     if lost:
         raise StudyError(
             f"{Path(source).name}: the adapter does not fit {type(plain).__name__} "
@@ -97,7 +91,6 @@ def _peft(source: str) -> Any:
 
 
 HEADS = ("classifier.weight", "score.weight", "out_proj.weight")
-
 NO_LIMIT = 1 << 40
 """Tokenizers without a limit name a larger number."""
 
@@ -131,7 +124,6 @@ class Network:
 
     @property
     def n_layers(self) -> int:
-        """Of its first stream."""
         return int(getattr(self.config, "num_hidden_layers", len(self.stacks[0].blocks)))
 
     @property
@@ -160,7 +152,6 @@ class Network:
         return next(self.model.parameters()).device
 
     def digest(self) -> str:
-        """A digest of its weights in memory."""
         sums = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             sums.update(name.encode())
@@ -293,15 +284,10 @@ def first_tokenizer(*sources: str | None) -> Any:
     for source in filter(None, sources):
         with contextlib.suppress(*UNREADABLE):
             tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-            if _has_words(tokenizer):
+            ordinary = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+            if any(character.isalnum() for token in ordinary for character in str(token)):
                 return tokenizer
     return None
-
-
-def _has_words(tokenizer: Any) -> bool:
-    special = set(tokenizer.all_special_tokens)
-    ordinary = (str(token) for token in tokenizer.get_vocab() if token not in special)
-    return any(any(map(str.isalnum, token)) for token in ordinary)
 
 
 @contextlib.contextmanager
@@ -316,7 +302,6 @@ def refusing(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the progress bars and log lines of transformers and PEFT."""
     loggers = [logging.getLogger(name) for name in ("transformers", "peft", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
     bars = transformers.utils.logging.is_progress_bar_enabled()

@@ -55,7 +55,6 @@ class TaskModel:
 
     @property
     def backbone(self) -> nn.Module:
-        """The model without its head."""
         inner = getattr(self.whole, str(getattr(self.whole, "base_model_prefix", "")), None)
         return inner if isinstance(inner, nn.Module) else self.whole
 
@@ -69,12 +68,9 @@ class TaskModel:
 
     @property
     def window(self) -> int | None:
-        """The most tokens that it reads; None where nothing limits them."""
-        limits = [
-            getattr(self.config, "max_position_embeddings", None),
-            getattr(self.config, "n_positions", None),
-            getattr(self.tokenizer, "model_max_length", None),
-        ]
+        names = ("max_position_embeddings", "n_positions")
+        limits = [getattr(self.config, name, None) for name in names]
+        limits.append(getattr(self.tokenizer, "model_max_length", None))
         if self.config.model_type in ("roberta", "xlm-roberta", "camembert") and limits[0]:
             limits[0] -= 2  # positions are counted from the padding's
         return min((n for n in limits if n is not None and 0 < n < NO_LIMIT), default=None)

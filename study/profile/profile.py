@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """Raised whenever the numbers would change."""
-
 SAMPLED_TOKENS = 300
 """Tokens for the classifier of layers."""
 
@@ -68,7 +67,6 @@ def probe_texts() -> Texts:
 
 @cache
 def prompt_texts() -> Texts:
-    """The five prompts."""
     from ..texts import Text, Texts
 
     return Texts(tuple(Text(prompt, "", str(n)) for n, prompt in enumerate(PROMPTS, start=1)))
@@ -129,7 +127,6 @@ class Profile(BasedStudy):
     def _profile(
         self, db: OpenCatalog, subject: Subject, bases: dict[str, ProbedBase], device: str
     ) -> Row:
-        """The stored profile of a model, or a new one."""
         from ..components import most_edited
         from . import probe_base, profile_model
 
@@ -163,7 +160,6 @@ class ProfileTable(StudyTable):
     _key = "profiles"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """One line a model."""
         rows = []
         for profile in self:
             stack = list(profile["components"]["stacks"].values())[-1]

@@ -122,7 +122,6 @@ class LawChoice(JsonRecord):
 
     @property
     def verdict(self) -> str:
-        """The law's name, `constant`, `step at layer n`, or why there is none of them."""
         if self.best is None or self.p_value is None:
             return "too few points"
         if not self.pattern:
@@ -338,7 +337,6 @@ def fit_laws(
 
 
 def _choose(curve: Curve, counts: Counts | None) -> LawChoice:
-    """The choice; `counts` are given where the variances are those of means over models."""
     fits = [fit_law(law, curve) for law in LAWS if law.fewest_points <= len(curve.ranks)]
     constant, laws = fits[0], fits[1:]
     p_value, critical = depth_p_value(curve, SIGNIFICANCE)

@@ -184,7 +184,6 @@ LAWS: tuple[Law, ...] = (
     Law("logistic drop", ("a", "b", "c", "d"), "a + b/(1 + exp((x − c)/d))", _logistic, _drops),
 )
 """From the simplest to the one with most parameters."""
-
 LAW_NAMED = {law.name: law for law in LAWS}
 CONSTANT = LAWS[0]
 
@@ -197,8 +196,6 @@ ROUNDS, SETTLED = 8, 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Ranks by layer (1…L) with the known variance of each."""
-
     layers: Layers
     ranks: Layers
     variances: Layers
@@ -234,7 +231,6 @@ class LawFit:
 
     @property
     def degrees(self) -> int:
-        """Of freedom."""
         return len(self.residuals) - len(self.parameters)
 
     @property
@@ -257,10 +253,8 @@ def fit_law(law: Law, curve: Curve, near: LawFit | None = None) -> LawFit:
 
 
 def f_test(simple: LawFit, fit: LawFit, curve: Curve) -> float:
-    """P-value of what a law explains beyond one with fewer parameters.
-
-    Both are weighted by the variances under the larger law. Its mean square counts as 1 at
-    least, as the known errors alone are that large.
+    """P-value of what a law explains beyond one with fewer parameters, both weighted by the
+    variances under the larger; its mean square counts as 1 at least, as the known errors alone do.
     """
     from scipy.special import fdtrc
 

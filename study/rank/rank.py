@@ -139,7 +139,6 @@ class RankTable(StudyTable):
         return draw_ranks(self._report, self.thetas, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """r_θ by role and layer, with the law of each curve."""
         document = self._document
         subject = "W" if document["subject"] == "weights" else "ΔW"
         yield Section(title=f"rank of {subject}: {document['name']}")
@@ -179,7 +178,6 @@ def _ranks_by_layer(curve: Document, depth: int) -> Iterator[str]:
 
 
 def _law(fit: Document) -> str:
-    """The law and how well it fits; why there is none, where a word says it."""
     best, verdict = fit["best"], str(fit["verdict"])
     if best is None:
         return verdict

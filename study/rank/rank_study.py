@@ -114,7 +114,6 @@ class RankPoint(JsonRecord):
 
     @property
     def fitted(self) -> bool:
-        """Whether laws are fitted to it: it is neither rounding nor an exact zero."""
         return self.valid and self.rank > 0
 
 
@@ -137,7 +136,6 @@ class SlotRanks(JsonRecord):
     The ranks and the signal are means over the parts, or models, that are not exactly zero.
 
     Attributes:
-        layer: From 0, as in slots.
         shape: (out, in) of one part.
         count: Parts, or models, in the means; 0 where all are exactly zero.
         norm: ‖·‖_F of all parts together; in a family, the models' mean.
@@ -179,7 +177,6 @@ class RankReport(JsonRecord):
     notes: tuple[str, ...]
 
     def curves_at(self, theta: float) -> tuple[RankCurve, ...]:
-        """The curve of each stack and role, in printing order."""
         if theta not in self.thetas:
             known = ", ".join(f"{share:g}" for share in self.thetas)
             raise StudyError(f"{self.name}: no ranks at θ={theta:g}; there are θ={known}")
@@ -211,14 +208,10 @@ def rank_study(
         spectra: In any order, each slot and part once.
         thetas: Shares of the energy, in (0, 1].
         n_layers: Depth of each stack; by default its deepest layer among the spectra.
-        subject: What the spectra are of.
 
     Raises:
-        StudyError: There are no spectra.
+        StudyError: there are no spectra.
     """
-    for theta in thetas:
-        if not 0 < theta <= 1:
-            raise ValueError(f"theta must lie in (0, 1], got {theta}")
     shares = tuple(sorted({float(theta) for theta in thetas}))
     ordered = sorted(spectra, key=lambda s: (*_role_order(s.slot), s.slot.layer, s.part))
     if not ordered:
@@ -347,7 +340,6 @@ def rank_curve(
 
 
 def with_laws(report: RankReport) -> RankReport:
-    """The same ranks with laws fitted anew."""
     curves = (rank_curve(c.stack, c.role, c.theta, c.n_layers, c.points) for c in report.curves)
     return replace(report, curves=tuple(curves))
 

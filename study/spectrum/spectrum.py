@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 LAW_FIELDS = ("alpha", "standard_error", "x_min", "distance", "n_tail", "p_value")
 """Of a spectrum's power law; empty in the row of a matrix that has none."""
-
 SYMBOLS = {"update": "ΔW", "weights": "W"}
 
 
@@ -112,7 +111,6 @@ class SpectrumTable(StudyTable):
         return draw_spectra(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """α by role and layer, of ΔW and of W; in parentheses where draws rule a power law out."""
         document = self._document
         yield Section(title=f"α of the largest eigenvalues: {document['name']}")
         for stack, depth in document["depths"].items():

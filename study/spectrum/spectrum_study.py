@@ -17,7 +17,6 @@ from ..report_json import JsonRecord
 
 Subject = Literal["update", "weights"]
 SUBJECTS: tuple[Subject, ...] = ("update", "weights")
-
 PLAUSIBLE_FROM = 0.1
 """P-value above which a power law is not ruled out (Clauset, Shalizi & Newman 2009, 4.1)."""
 
@@ -228,7 +227,7 @@ def spectrum_study(
         draws: Of the test whether a power law is plausible; 0 leaves it out.
 
     Raises:
-        StudyError: There are no spectra.
+        StudyError: there are no spectra.
     """
 
     def order(spectrum: SlotSpectrum) -> tuple[int, int, int, str]:
@@ -261,11 +260,8 @@ def spectrum_study(
 
 
 def bulk_edge(shape: tuple[int, int], norm_squared: float) -> float:
-    """The largest eigenvalue of WᵀW for independent entries of this norm: s²(√rows + √cols)².
-
-    s² is the mean square of an entry (Marchenko & Pastur 1967); of a matrix whose entries are
-    permuted at random, this is where the bulk ends.
-    """
+    """The largest eigenvalue of WᵀW for independent entries of this norm: s²(√rows + √cols)², with
+    s² the mean square of an entry (Marchenko & Pastur 1967)."""
     rows, cols = shape
     return norm_squared / (rows * cols) * (sqrt(rows) + sqrt(cols)) ** 2
 
