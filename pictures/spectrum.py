@@ -41,7 +41,9 @@ def draw_spectra(report: SpectrumReport, width: Width = "full") -> Picture:
         _draw_tails(picture, tails, own)
         axes.set_title(f"{NAMES[subject]}: exponent by layer")
         tails.set_title(f"{NAMES[subject]}: tails of two matrices")
-    _share_scale(exponent_panels, report)
+    laws = [matrix.power_law for matrix in report.matrices if matrix.power_law]
+    if laws:
+        _share_scale(exponent_panels, laws)
     picture.figure.suptitle(f"Spectra of {short(report.name)}")
     add_legend(picture.figure, legend, columns=4 if width == "column" else 8)
     return picture
@@ -131,10 +133,7 @@ def _say_too_few(axes: Axes) -> None:
     axes.set_yticks([])
 
 
-def _share_scale(panels: Sequence[Axes], report: SpectrumReport) -> None:
-    laws = [matrix.power_law for matrix in report.matrices if matrix.power_law]
-    if not laws:
-        return
+def _share_scale(panels: Sequence[Axes], laws: Sequence[PowerLaw]) -> None:
     low = min(law.alpha - law.standard_error for law in laws)
     high = max(law.alpha + law.standard_error for law in laws)
     for axes in panels:

@@ -94,11 +94,9 @@ class Ablation(TextStudy):
         from . import AblationStudyReport, read_senses, read_tags
 
         tasks = [task for task in self.tasks if task]
-        unknown = [task for task in tasks if task not in TASKS]
+        unknown = ", ".join(task for task in tasks if task not in TASKS)
         if unknown or not tasks:
-            raise RequestError(
-                f"no task {', '.join(unknown) or 'given'}; there are {', '.join(TASKS)}"
-            )
+            raise RequestError(f"no task {unknown or 'given'}; there are {', '.join(TASKS)}")
         device = self.usable_device()
         texts = load_texts(self.texts)
         words = {
@@ -190,8 +188,6 @@ class AblationTable(StudyTable):
         return draw_ablation(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """A row for each subset of terms, a column for each measure; the best of a column is
-        marked."""
         document = self._document
         measures = document["measures"]
         heads = [

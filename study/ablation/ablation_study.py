@@ -305,9 +305,6 @@ def ablation_study(
         head: The model's own head, or why it has none.
         senses: Words in their senses; pseudo-words from the texts by default.
         tags: Tagged words; the shapes of the texts' words by default.
-
-    Raises:
-        StudyError: nothing can be measured.
     """
     distinct = list(dict.fromkeys(texts))
     if len(distinct) < FEWEST_TEXTS:

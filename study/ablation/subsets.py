@@ -338,9 +338,7 @@ class AblationReport(JsonRecord):
     """One measure on all subsets of the terms.
 
     Attributes:
-        key: The measure's name for programs, such as "senses-knn".
         baseline: The score of a guess without the embedding.
-        n_items: Scored items.
         n_unknown: Items without a prediction, which count as wrong or are dropped (`unknown`).
         agreement: Share of equal predictions, in the order of `scores`; None where two
             subsets have no item in common.

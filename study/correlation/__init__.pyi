@@ -1,21 +1,3 @@
-from .measures import (
-    Measured,
-    Number,
-    StoredMeasures,
-    correlate_columns,
-    family_values,
-    find_measure,
-    numbers_of,
-    read_columns,
-)
+from .measures import StoredMeasures, correlate_columns, read_columns
 
-__all__ = [
-    "Measured",
-    "Number",
-    "StoredMeasures",
-    "correlate_columns",
-    "family_values",
-    "find_measure",
-    "numbers_of",
-    "read_columns",
-]
+__all__ = ["StoredMeasures", "correlate_columns", "read_columns"]

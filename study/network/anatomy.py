@@ -78,11 +78,7 @@ class Stack:
 
 
 def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
-    """The streams of a headless model.
-
-    Raises:
-        StudyError: a type that is not in the table, or modules that are not where it says.
-    """
+    """The streams of a headless model; a `StudyError` where the table does not know its type."""
     entry = _entry_of(config)
     multiplier = float(getattr(config, entry.get("multiplier", ""), None) or 1.0)
     try:

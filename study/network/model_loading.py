@@ -178,8 +178,8 @@ def load_network(
         adapter, base = adapter_of(source, base)
         if adapter:
             with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
-                require_supported(transformers.AutoConfig.from_pretrained(base), name)
-                model = _merged(source, base or "", str(adapter.get("task_type")))
+                require_supported(transformers.AutoConfig.from_pretrained(str(base)), name)
+                model = _merged(source, str(base), str(adapter.get("task_type")))
         else:
             require_supported(transformers.AutoConfig.from_pretrained(source), name)
             model, missing = load_as(transformers.AutoModel, source)

@@ -112,11 +112,8 @@ def load_task_model(
 
 
 def load_tokenizer(source: str, *, name: str | None = None) -> Any:
-    """The tokenizer of a model at a folder or Hub id.
-
-    Raises:
-        StudyError: there is no such model, it is an adapter, or no tokenizer of it knows a word.
-    """
+    """The tokenizer of a model at a folder or Hub id; a `StudyError` for an adapter, or where no
+    tokenizer knows a word."""
     name = name or source
     if Path(source).is_absolute() and not Path(source).is_dir():
         raise StudyError(f"{name}: no such folder, and a data set needs the weights of the base")

@@ -124,10 +124,8 @@ class _Probed:
     _count: int = 0
 
     def see(self, batch: Batch, streams: Sequence[Sequence[Decomposed]]) -> None:
-        """Take one batch: the first stack's states, and the last stack's last terms.
-
-        Special tokens and first positions are left out. Of two stacks, the last is the decoder.
-        """
+        """Take one batch: the first stack's states, and the last stack's (a decoder's) last terms;
+        special tokens and first positions are left out."""
         if not batch.counted.any():
             return
         states = batch.states([layer.hidden for layer in streams[0] if not layer.normed])

@@ -376,11 +376,8 @@ def _choose(curve: Curve, counts: Counts | None) -> LawChoice:
 
 
 def _largest_that_pays(constant: LawFit, laws: Sequence[LawFit], curve: Curve) -> LawFit | None:
-    """From few parameters to many: the best law of each number, if an F-test prefers it.
-
-    A law whose shape is at a bound is a straight line or a single step; one that is far below 0
-    at a layer counts no directions. Neither is chosen.
-    """
+    """From few parameters to many: the best law of each number, if an F-test prefers it; none with
+    a shape at a bound (a straight line or a single step), and none far below 0 at a layer."""
     current = constant
     for _, same_size in groupby(laws, key=lambda fit: len(fit.parameters)):
         possible = [

@@ -131,9 +131,7 @@ class RankCurve(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRanks(JsonRecord):
-    """The numbers of one slot that need no threshold.
-
-    The ranks and the signal are means over the parts, or models, that are not exactly zero.
+    """The numbers of one slot that need no threshold: means over parts or models that are not 0.
 
     Attributes:
         shape: (out, in) of one part.

@@ -1,3 +1,3 @@
-from .spectrum_study import MatrixSpectrum, SpectrumReport, fit_power_law, spectrum_study
+from .spectrum_study import SpectrumReport, fit_power_law, spectrum_study
 
-__all__ = ["MatrixSpectrum", "SpectrumReport", "fit_power_law", "spectrum_study"]
+__all__ = ["SpectrumReport", "fit_power_law", "spectrum_study"]

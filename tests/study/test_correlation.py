@@ -10,15 +10,18 @@ from scipy import stats
 
 from deltadex.errors import RequestError
 from deltadex.records import Slot, SlotStats
-from deltadex.study.correlation import (
+from deltadex.study.correlation.measures import (
     Measured,
     correlate_columns,
     family_values,
     find_measure,
+    holm,
+    interval,
     numbers_of,
+    permutation_p,
     read_columns,
+    spearman,
 )
-from deltadex.study.correlation.measures import holm, interval, permutation_p, spearman
 
 NUMBERS = st.lists(st.integers(-4, 4), min_size=3, max_size=12)
 
