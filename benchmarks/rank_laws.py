@@ -22,8 +22,8 @@ import numpy as np
 import deltadex
 from deltadex.arrays import Float64
 from deltadex.study.rank import fit_laws
+from deltadex.study.rank.law_choice import LawChoice
 from deltadex.study.rank.laws import LAW_NAMED
-from deltadex.study.rank.rank_report import LawChoice
 
 Curve = Float64[np.ndarray, " depth"]
 NO_LAW = ("constant", "no pattern", "depends on depth, no law")

@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib import colormaps, rcParams
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from ..study.ablation import AblationReport, AblationStudyReport
@@ -23,7 +22,6 @@ LOWEST_MM, MARGIN_MM = 20.0, 24.0
 MATRIX_MM = {"column": 70.0, "full": 68.0}
 COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0, 0.85, 256)))
 MARKERS = "osD"
-
 TITLES = {"masked": "{predicts} tokens", "senses": "Word senses", "tagging": "Tags of words"}
 NAMES = {
     "masked-own": "own head",
@@ -38,10 +36,7 @@ SHOWN_AGREEMENT = ("senses-mlp", "masked-trained", "tagging")
 
 
 def draw_ablation(report: AblationStudyReport, width: Width = "full") -> Picture:
-    """Dots of the subsets' scores with 95 % intervals, a panel for each task; then agreement.
-
-    Colours of text and background are those of `rcParams` when it is called.
-    """
+    """Dots of the subsets' scores with 95 % intervals, a panel for each task; then agreement."""
     tasks = _tasks(report.measures)
     matrices = _matrices(report.measures, width)
     n_subsets = len(report.measures[0].scores)
@@ -55,16 +50,24 @@ def draw_ablation(report: AblationStudyReport, width: Width = "full") -> Picture
     )
     dots, agreement = parts.ravel().tolist()
     grid = dots.subplots(n_rows, len(tasks) // n_rows, squeeze=False, sharey=True)
-    for axes, (task, measures) in zip(grid.ravel(), tasks.items(), strict=True):
-        _draw_scores(picture, axes, task, measures)
-        _add_legend(axes, LEGEND_MM / panel_mm)
+    for axes, measures in zip(grid.ravel(), tasks.values(), strict=True):
+        _draw_scores(picture, axes, measures)
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, -LEGEND_MM / panel_mm),
+            handletextpad=0.2,
+            borderaxespad=0.0,
+            labelspacing=0.25,
+        )
     for row in grid:
         row[0].set_ylabel("terms kept")
     dots.suptitle(f"Ablation of {short(report.model)}")
     panels = agreement.subplots(1, len(matrices), squeeze=False).ravel().tolist()
     for axes, measure in zip(panels, matrices, strict=True):
         _draw_agreement(picture, axes, measure)
-    _add_scale(agreement, panels)
+    bar = agreement.colorbar(panels[0].images[0], ax=panels, fraction=0.03, pad=0.02)
+    bar.set_label("share of items, 0…1", fontsize=SMALL)
+    bar.outline.set_visible(False)
     return picture
 
 
@@ -81,9 +84,7 @@ def _matrices(measures: Sequence[AblationReport], width: Width) -> list[Ablation
     return shown[:1] if width == "column" else shown[:3]
 
 
-def _draw_scores(
-    picture: Picture, axes: Axes, task: str, measures: Sequence[AblationReport]
-) -> None:
+def _draw_scores(picture: Picture, axes: Axes, measures: Sequence[AblationReport]) -> None:
     ink = rcParams["text.color"]
     labels = [score.label for score in measures[0].scores]
     rows = np.arange(len(labels))
@@ -113,19 +114,7 @@ def _draw_scores(
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", alpha=0.25)
-    predicts = str(measures[0].settings.get("predicts", "")).capitalize()
-    axes.set(title=TITLES[task].format(predicts=predicts), xlabel=f"{measures[0].score}, 0…1")
-
-
-def _add_legend(axes: Axes, below: float) -> None:
-    """The legend below a panel, by so much of the panel's height."""
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -below),
-        handletextpad=0.2,
-        borderaxespad=0.0,
-        labelspacing=0.25,
-    )
+    axes.set(title=_task_title(measures[0]), xlabel=f"{measures[0].score}, 0…1")
 
 
 def _spoken(measure: AblationReport, row: int) -> str:
@@ -154,17 +143,14 @@ def _draw_agreement(picture: Picture, axes: Axes, measure: AblationReport) -> No
     picture.hover(axes, columns, rows, spoken)
 
 
-def _add_scale(figure: FigureBase, panels: Sequence[Axes]) -> None:
-    bar = figure.colorbar(panels[0].images[0], ax=panels, fraction=0.03, pad=0.02)
-    bar.set_label("share of items, 0…1", fontsize=SMALL)
-    bar.outline.set_visible(False)
+def _task_title(measure: AblationReport) -> str:
+    predicts = str(measure.settings.get("predicts", "")).capitalize()
+    return TITLES[measure.key.split("-")[0]].format(predicts=predicts)
 
 
 def _title(measure: AblationReport) -> str:
-    task = measure.key.split("-")[0]
-    predicts = str(measure.settings.get("predicts", "")).capitalize()
-    title = TITLES[task].format(predicts=predicts)
-    return title if task == "tagging" else f"{title}, {NAMES[measure.key]}"
+    title = _task_title(measure)
+    return title if measure.key == "tagging" else f"{title}, {NAMES[measure.key]}"
 
 
 def _caption(report: AblationStudyReport) -> str:

@@ -11,8 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Float64
-from ..study.components.components_report import Against, ComponentsReport, StackComponents
-from ..study.components.linear_fit import LinearFits
+from ..study.components.components_study import (
+    Against,
+    ComponentsReport,
+    LinearFits,
+    StackComponents,
+)
 from .figures import Picture, Width, add_legend, new_picture, short
 
 PANEL_MM: Mapping[Width, float] = {"full": 58.0, "column": 56.0}
@@ -28,15 +32,14 @@ STYLES: Mapping[str, tuple[str, str, Any]] = {
 }
 """Colour, marker and line of each term, which differ without colour too."""
 
+Values = Float64[np.ndarray, "rows columns"]
+
 LIGHT_CELL = 0.55
 """Share of the scale of a heat map above which its numbers are dark."""
-
 MOST_LABELLED = 8
 """Layers with a label below a panel of lines."""
-
 MOST_NUMBERED = 12
 """Layers of a heat map that has numbers."""
-
 SHORT_TERMS = {"attention": "attn.", "feed_forward": "feed-f.", "source": "source", "bias": "bias"}
 
 
@@ -70,19 +73,11 @@ def draw_components(report: ComponentsReport, width: Width = "full") -> Picture:
 def _panels(stack: StackComponents, prefix: str) -> Sequence[Callable[..., None]]:
     """What draws each panel of a stream, in order."""
     against = stack.against
-    panels: list[Callable[..., None]] = [
-        partial(
-            _lines,
-            stack,
-            stack.importance,
-            stack.importance_sd,
-            (f"{prefix}importance", "⟨e, x⟩ / |e|²"),
-        )
-    ]
+    titles = (f"{prefix}importance", "⟨e, x⟩ / |e|²")
+    panels = [partial(_lines, stack, stack.importance, stack.importance_sd, titles)]
     if against is None:
-        panels.append(
-            partial(_lines, stack, stack.norm_ratio, None, (f"{prefix}length", "|x| / |e|"))
-        )
+        titles = (f"{prefix}length", "|x| / |e|")
+        panels.append(partial(_lines, stack, stack.norm_ratio, None, titles))
     else:
         titles = (f"{prefix}how far each term moved", "|x′ − x| / |e|")
         panels.append(partial(_lines, stack, against.term_shift, None, titles))
@@ -100,7 +95,6 @@ def _panels(stack: StackComponents, prefix: str) -> Sequence[Callable[..., None]
 
 
 def _caption(report: ComponentsReport) -> str:
-    """What the symbols of the picture mean."""
     parts = [
         "e: the hidden state of a token (0: the embedding output; n: behind n layers); x: one of "
         "its terms, which sum to e. Layers and heads count from 0. Lines: means over tokens; "
@@ -131,8 +125,8 @@ def _caption(report: ComponentsReport) -> str:
 
 def _lines(
     stack: StackComponents,
-    values: Float64[np.ndarray, "layers terms"],
-    spread: Float64[np.ndarray, "layers terms"] | None,
+    values: Values,
+    spread: Values | None,
     titles: tuple[str, str],
     picture: Picture,
     axes: Axes,
@@ -179,11 +173,7 @@ def _edits(against: Against, title: str, picture: Picture, axes: Axes, _: dict[s
 
 
 def _heads(
-    values: Float64[np.ndarray, "blocks heads"],
-    titles: tuple[str, str],
-    picture: Picture,
-    axes: Axes,
-    _: dict[str, Any],
+    values: Values, titles: tuple[str, str], picture: Picture, axes: Axes, _: dict[str, Any]
 ) -> None:
     names = [str(head) for head in range(values.shape[1])]
     _heat_map(picture, axes, values, names, titles[1])
@@ -193,11 +183,7 @@ def _heads(
 
 
 def _heat_map(
-    picture: Picture,
-    axes: Axes,
-    values: Float64[np.ndarray, "blocks columns"],
-    names: Sequence[str],
-    measure: str,
+    picture: Picture, axes: Axes, values: Values, names: Sequence[str], measure: str
 ) -> None:
     low, high = min(0.0, float(values.min())), float(values.max()) or 1.0
     shown = axes.imshow(values, aspect="auto", cmap="cividis", vmin=low, vmax=high, origin="lower")
@@ -222,14 +208,8 @@ def _linear(
     axes.set(title=title, xlabel="layer", ylabel="R²")
     if linear.too_few:
         axes.set(xticks=[], yticks=[])
-        axes.text(
-            0.5,
-            0.5,
-            f"too few tokens:\n{linear.train_tokens} of {linear.needed_tokens} to fit",
-            ha="center",
-            va="center",
-            transform=axes.transAxes,
-        )
+        few = f"too few tokens:\n{linear.train_tokens} of {linear.needed_tokens} to fit"
+        axes.text(0.5, 0.5, few, ha="center", va="center", transform=axes.transAxes)
         return
     styles = (
         ("term from the other terms", "P", "-", "C5"),

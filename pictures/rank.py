@@ -13,7 +13,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullF
 
 from ..errors import StudyError
 from ..study.rank.laws import LAW_NAMED
-from ..study.rank.rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport
+from ..study.rank.rank_study import FamilyRankReport, RankCurve, RankPoint, RankReport
 from .figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
 
 PANEL_MM, TITLE_LINE_MM, FRAME_MM = 36.0, 3.4, 20.0
@@ -55,14 +55,8 @@ def draw_ranks(
 ) -> Picture:
     """A picture of r_θ by layer: a panel for each role of each stack, lines by θ.
 
-    All panels of a stack have one scale. The colours of text and background are those of
-    `rcParams`.
-
-    Args:
-        thetas: Those that are drawn; by default all.
-
     Raises:
-        StudyError: The report holds no ranks at one of them.
+        StudyError: the report holds no ranks at one of the θ, or there are too many.
     """
     shown = tuple(dict.fromkeys(thetas or report.thetas))
     if len(shown) > len(MARKERS):
@@ -93,7 +87,9 @@ def draw_ranks(
             axes.set_ylabel(r"rank $r_\theta$")
         if i + columns >= len(panels):
             axes.set_xlabel("layer $l$")
-    picture.figure.suptitle(_title(report))
+    family = isinstance(report, FamilyRankReport)
+    mean = f", mean of {len(report.models)} models" if family else ""
+    picture.figure.suptitle(f"Rank by layer: {short(report.name)}{mean}")
     marks = [name for name in legend if name not in LABELS]
     entries = {label: legend[label] for label in (*marks, *LABELS) if label in legend}
     add_legend(picture.figure, entries, columns=3 if width == "column" else 99)
@@ -117,7 +113,6 @@ class _Scale:
         self.top = ceiling * (1.3 if self.logarithmic else 1.12)
 
     def place(self, rank: float) -> float:
-        """Where a rank is drawn: at an edge if it is beyond."""
         return min(max(rank, self.bottom), self.top)
 
     def set(self, axes: Axes, n_layers: int) -> None:
@@ -136,7 +131,6 @@ class _Scale:
 def _draw_curve(
     picture: Picture, axes: Axes, curve: RankCurve, number: int, scale: _Scale
 ) -> Style:
-    """Draw the points and the law of a curve; the entries of the legend."""
     legend: Style = {}
     colour, marker = COLOURS[number], MARKERS[number]
     true = [point for point in curve.points if point.fitted]
@@ -201,22 +195,14 @@ def _caption(curve: RankCurve, several: bool, width: Width) -> str:
     return f"{head}{formula},  $R^2$ {fit.best.r_squared:.2f}"
 
 
-def _title(report: RankReport) -> str:
-    title = f"Rank by layer: {short(report.name)}"
-    if isinstance(report, FamilyRankReport):
-        title += f", mean of {len(report.models)} models"
-    return title
-
-
 def _explanation(report: RankReport, thetas: Sequence[float]) -> str:
     matrix = "ΔW" if report.subject == "update" else "W"
-    weighted = any(curve.fit.weighted for curve in report.curves if curve.theta in thetas)
-    misses = (
-        " A law that misses layers by more than two standard errors is listed with them in the "
-        "table."
-        if weighted
-        else ""
-    )
+    misses = ""
+    if any(curve.fit.weighted for curve in report.curves if curve.theta in thetas):
+        misses = (
+            " A law that misses layers by more than two standard errors is listed with them in "
+            "the table."
+        )
     return (
         f"r_θ: fewest singular directions of {matrix} that hold the share θ of |{matrix}|². "
         "l = 0…L − 1: the layer; x = l/(L − 1). A line is drawn, and its law and R² given, where a "

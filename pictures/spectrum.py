@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from ..study.spectrum.spectrum_report import MatrixSpectrum, PowerLaw, SpectrumReport, Subject
+from ..study.spectrum.spectrum_study import MatrixSpectrum, PowerLaw, SpectrumReport, Subject
 from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
 
 PANEL_MM, FRAME_MM = 46.0, 22.0
@@ -24,15 +24,11 @@ LOGARITHMIC_FROM = 4.0
 
 
 def draw_spectra(report: SpectrumReport, width: Width = "full") -> Picture:
-    """A picture of α by layer and role, and of the spectra with the smallest and the largest α.
-
-    There are two panels for each of ΔW and W; all panels of exponents have one scale. The
-    colours of text and background are those of `rcParams`.
-    """
+    """A picture of α by layer and role, and of the spectra with the smallest and the largest α, for
+    each of ΔW and W; all panels of exponents have one scale."""
     subjects = report.subjects
     columns = COLUMNS[width]
-    panels = 2 * len(subjects)
-    rows = ceil(panels / columns)
+    rows = ceil(2 * len(subjects) / columns)
     picture = new_picture(width, FRAME_MM + PANEL_MM * rows, caption=_explanation(report))
     legend: Style = {}
     exponent_panels = []
@@ -45,7 +41,9 @@ def draw_spectra(report: SpectrumReport, width: Width = "full") -> Picture:
         _draw_tails(picture, tails, own)
         axes.set_title(f"{NAMES[subject]}: exponent by layer")
         tails.set_title(f"{NAMES[subject]}: tails of two matrices")
-    _share_scale(exponent_panels, report)
+    laws = [matrix.power_law for matrix in report.matrices if matrix.power_law]
+    if laws:
+        _share_scale(exponent_panels, laws)
     picture.figure.suptitle(f"Spectra of {short(report.name)}")
     add_legend(picture.figure, legend, columns=4 if width == "column" else 8)
     return picture
@@ -114,19 +112,12 @@ def _draw_tails(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpectrum]
             beyond = np.geomspace(law.x_min, max(eigenvalues), 50)
             tail = law.n_tail * (beyond / law.x_min) ** (1.0 - law.alpha)
             axes.plot(beyond, tail, color=colour)
-        style: Style = {
-            "color": colour,
-            "markerfacecolor": colour if filled else "none",
-            "markersize": 2.5,
-        }
+        face = colour if filled else "none"
+        style: Style = {"color": colour, "markerfacecolor": face, "markersize": 2.5}
         axes.plot(eigenvalues, counts, marker, label=label, **style)
         axes.axvline(matrix.bulk_edge or 0.0, color=colour, linestyle=":", linewidth=0.8)
-        picture.hover(
-            axes,
-            eigenvalues,
-            counts,
-            [f"{label}: {n} eigenvalues of {value:.3g} or more" for n, value in matrix.curve],
-        )
+        labels = (f"{label}: {n} eigenvalues of {value:.3g} or more" for n, value in matrix.curve)
+        picture.hover(axes, eigenvalues, counts, labels)
     if lowest:
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -142,10 +133,7 @@ def _say_too_few(axes: Axes) -> None:
     axes.set_yticks([])
 
 
-def _share_scale(panels: Sequence[Axes], report: SpectrumReport) -> None:
-    laws = [matrix.power_law for matrix in report.matrices if matrix.power_law]
-    if not laws:
-        return
+def _share_scale(panels: Sequence[Axes], laws: Sequence[PowerLaw]) -> None:
     low = min(law.alpha - law.standard_error for law in laws)
     high = max(law.alpha + law.standard_error for law in laws)
     for axes in panels:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from ..store import Catalog, ModelRow, SketchMatrix
 
 MOST_CHANGED = 8
-
 ALIKE, RELATED = 0.9, 0.3
 """Update cosines from which two updates are called nearly the same, and related."""
 
 Pair = tuple[float, float]
 """A number of model A and of model B."""
-
-StatsBySlot = Mapping[Slot, SlotStats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +100,9 @@ def diff_models(
     def pair(slot: Slot, value: Callable[[SlotStats | None], float]) -> Pair:
         return value(stats_a.get(slot)), value(stats_b.get(slot))
 
+    common = {*a.recipes} & {*b.recipes}
     recipe = next(
-        (r for r in catalog.recipes_of(a.base) if r.name == "sketch" and _have(r.id, a, b)), None
+        (r for r in catalog.recipes_of(a.base) if r.name == "sketch" and r.id in common), None
     )
     cosine = cosine_of(a.id, b.id, a.base)
     update_cosine: float | None = None
@@ -127,13 +125,12 @@ def diff_models(
     )
 
     def norms(name: Callable[[Slot], str]) -> dict[str, Pair]:
-        """|ΔW| over the slots of each name, in slot order."""
-        groups: dict[str, list[Slot]] = defaultdict(list)
+        energies: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         for slot in in_order:
-            groups[name(slot)].append(slot)
-        return {
-            key: (_norm(stats_a, group), _norm(stats_b, group)) for key, group in groups.items()
-        }
+            for side, stats in enumerate((stats_a, stats_b)):
+                if slot in stats:
+                    energies[name(slot)][side] += stats[slot].fro_norm ** 2
+        return {key: (a**0.5, b**0.5) for key, (a, b) in energies.items()}
 
     by_layer = norms(lambda slot: f"{slot.stack} {slot.layer}")
     by_role = norms(lambda slot: slot.role)
@@ -161,14 +158,6 @@ def diff_models(
         slots=slots,
         profiles={name: profile for name, profile in profiles.items() if profile},
     )
-
-
-def _norm(stats: StatsBySlot, slots: Sequence[Slot]) -> float:
-    return float(sum(stats[slot].fro_norm ** 2 for slot in slots if slot in stats) ** 0.5)
-
-
-def _have(recipe: str, *rows: ModelRow) -> bool:
-    return all(recipe in row.recipes for row in rows)
 
 
 def _cosines(a: SketchMatrix, b: SketchMatrix) -> tuple[float | None, dict[Slot, float]]:
@@ -206,11 +195,8 @@ def _profile(catalog: Catalog, row: ModelRow) -> dict[str, Any] | None:
 
 
 def _relation(of_updates: float | None, cosine: float | None) -> str:
-    shown = [
-        f"{name} {value:.3f}"
-        for name, value in (("update cosine", of_updates), ("cosine", cosine))
-        if value is not None
-    ]
+    cosines = {"update cosine": of_updates, "cosine": cosine}
+    shown = [f"{name} {value:.3f}" for name, value in cosines.items() if value is not None]
     known = f" ({', '.join(shown)})" if shown else ""
     if of_updates is None:
         return f"cannot be compared direction by direction{known}"
@@ -230,7 +216,6 @@ def _size(names: tuple[str, str], by_role: Mapping[str, Pair]) -> str:
 
 
 def _place(by_layer: Mapping[str, Pair], by_role: Mapping[str, Pair]) -> str:
-
     def widest(norms: Mapping[str, Pair]) -> str:
         a, b = (sum(pair[side] ** 2 for pair in norms.values()) or 1.0 for side in (0, 1))
         return max(norms, key=lambda name: abs(norms[name][0] ** 2 / a - norms[name][1] ** 2 / b))

@@ -18,11 +18,7 @@ STUDIES = tuple(_PLACES)
 
 
 def record_of(name):
-    """The record of a study by the name of its method.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The record of a study by the name of its method; a `KeyError` where there is none."""
     return getattr(import_module(_PLACES[name], __package__), name).asked
 
 
@@ -39,8 +35,6 @@ class _Method:
 
 
 class Studies:
-    """Every study that there is: `db.studies`."""
-
     def __init__(self, catalog, track):
         from .study import OpenCatalog
 

@@ -25,29 +25,21 @@ class JsonRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The fields by name in JSON's types, all the way down; None for NaN."""
-        return {
-            field.metadata.get("key", field.name): _plain(getattr(self, field.name))
-            for field in fields(self)  # type: ignore[arg-type]
-            if field.repr
-        }
+        return {key: _plain(getattr(self, name)) for name, key in _keys(self)}
 
     @classmethod
     def from_json(cls: type[Record], document: Mapping[str, Any]) -> Record:
         """The record of a document; keys that are no field are ignored, large fields and those
         that an earlier version did not write have their defaults."""
         kinds = get_type_hints(cls)
-        keys = {
-            field.name: field.metadata.get("key", field.name)
-            for field in fields(cls)  # type: ignore[arg-type]
-            if field.repr
-        }
-        return cls(
-            **{
-                name: _restored(document[key], kinds[name])
-                for name, key in keys.items()
-                if key in document
-            }
-        )
+        given = [(name, document[key]) for name, key in _keys(cls) if key in document]
+        return cls(**{name: _restored(value, kinds[name]) for name, value in given})
+
+
+def _keys(record: JsonRecord | type[JsonRecord]) -> list[tuple[str, str]]:
+    """(name, key) of the fields that a document has."""
+    known: Any = record
+    return [(f.name, f.metadata.get("key", f.name)) for f in fields(known) if f.repr]
 
 
 def _plain(value: Any) -> Any:

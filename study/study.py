@@ -1,17 +1,4 @@
-"""What all studies share: their records, the model, its texts, what is stored, what comes out.
-
-@record
-class Halves(ModelStudy):
-    '''What a study measures.'''
-
-    parts: int = option(default=2, least=1, help="Number of parts.")
-
-    def answer(self, db: OpenCatalog) -> HalvesTable: ...
-
-halves = study(Halves)
-
-A line of `registry.pyi` makes `db.studies.halves(...)` and `deltadex halves` of it.
-"""
+"""What all studies share: their records, the model, its texts, what is stored, what comes out."""
 
 from __future__ import annotations
 
@@ -61,9 +48,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 MAX_BROKEN_ROWS = 5
 """Rows of a file of texts that are named in the log; the document has all."""
-
 MAX_TOKENS = 128
-
 UPLOADED = "upload"
 """Source of a model that a service was sent."""
 
@@ -78,10 +63,8 @@ class Subject:
     """One model.
 
     Attributes:
-        name: Its id in the catalog, or as the user calls it.
         source: A folder or Hub id to read it from; None where its files are kept nowhere.
         base: A folder, Hub id or mere name; None where nothing names one.
-        is_adapter: Whether it has no weights of its own.
         key: Of the catalog; None for a model that is not in it.
         note: What an adapter's files say against `base`, where the user chose it.
     """
@@ -95,15 +78,10 @@ class Subject:
 
     @property
     def base_notes(self) -> dict[str, list[str]]:
-        """What a document says of the base."""
         return {"base_notes": [self.note] if self.note else []}
 
     def require_source(self) -> str:
-        """Where its files are.
-
-        Raises:
-            RequestError: a service was sent them, and kept none.
-        """
+        """Where its files are; a `RequestError` where a service was sent them, and kept none."""
         if self.source is None:
             raise RequestError(
                 f"{self.name}: was sent to a service, which keeps no files; "
@@ -112,35 +90,28 @@ class Subject:
         return self.source
 
     def require_base(self) -> str:
-        """The base.
-
-        Raises:
-            RequestError: none is known.
-        """
+        """The base; a `RequestError` where none is known."""
         if self.base is None:
             raise RequestError(f"{self.name}: which base is it a fine-tune of? Add --base")
         return self.base
 
     def load(self, device: str) -> Network:
-        """The model, ready to run."""
         from .network import load_network
 
-        source = self.require_source()
-        return load_network(source, name=self.name, base=self._base_place, device=device)
+        return load_network(
+            self.require_source(), name=self.name, base=self._base_place, device=device
+        )
 
     def load_causal(self, device: str) -> CausalModel:
         """The model with its language-model head, ready to run."""
         from .network.causal_model import load_causal
 
-        source = self.require_source()
-        return load_causal(source, name=self.name, base=self._base_place, device=device)
+        return load_causal(
+            self.require_source(), name=self.name, base=self._base_place, device=device
+        )
 
     def load_head(self, network: Network) -> LanguageHead:
-        """The head with which the model predicts tokens, around its network.
-
-        Raises:
-            StudyError: its checkpoint ships none.
-        """
+        """Its checkpoint's head, with which it predicts tokens; a `StudyError` without one."""
         from .network import load_head
 
         return load_head(self.require_source(), network, base=self._base_place)
@@ -152,17 +123,12 @@ class Subject:
         return self.base if is_place else None
 
     def load_base(self, device: str) -> Network:
-        """Its base, ready to run."""
         from .network import load_network
 
         return load_network(self.require_base(), device=device)
 
     def require_descent(self, network: Network, base: Network) -> None:
-        """Refuse a full checkpoint whose layers, now loaded, owe the base nothing.
-
-        Raises:
-            RequestError: `wrong-base`, as it is refused by `index`.
-        """
+        """Refuse, as `index` does, a full checkpoint whose layers owe the base nothing."""
         from ..indexer import require_descent
         from .network import paired_matrices
 
@@ -180,12 +146,11 @@ def find_subject(
     """The model that a user names.
 
     Args:
-        base: Its base, as the user spells it; counts more than what an adapter's files name.
+        base: As the user spells it; counts more than what an adapter's files name.
         hint: What may be its base, for a model that is in no family.
 
     Raises:
-        RequestError: neither indexed, nor a folder or Hub id; or no such base; or an adapter of
-            a base that is no family of the catalog.
+        RequestError: neither indexed, nor a folder or Hub id; or no base that is a family.
     """
     from ..indexer import choose_base, is_model_path
 
@@ -208,13 +173,8 @@ def find_subject(
             raise RequestError(f"{model}: no such folder") from None
     may_be_base = hinted is not None and (hinted in known or is_model_path(hinted))
     chosen = choose_base(catalog, source, base, hint if may_be_base else None)
-    return Subject(
-        name=model,
-        source=source,
-        base=chosen.base,
-        is_adapter=chosen.is_adapter,
-        note=chosen.note,
-    )
+    is_adapter, note = chosen.is_adapter, chosen.note
+    return Subject(name=model, source=source, base=chosen.base, is_adapter=is_adapter, note=note)
 
 
 def _hinted_family(catalog: Catalog, hint: str) -> str | None:
@@ -242,11 +202,7 @@ def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
 
 
 def family_subjects(catalog: Catalog, base: str) -> list[Subject]:
-    """Every indexed model of a family.
-
-    Raises:
-        RequestError: there is none.
-    """
+    """Every indexed model of a family; a `RequestError` where there is none."""
     rows = catalog.models(base=_family(catalog, base), where="status = 'indexed'")
     if not rows:
         raise RequestError(f"{base}: no indexed model; `deltadex index {base} FOLDER` first")
@@ -262,11 +218,7 @@ def _family(catalog: Catalog, base: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class OpenCatalog:
-    """A catalog that studies read and are stored in, and how their progress is shown.
-
-    Attributes:
-        track: Passes on the things that it is given, as `deltadex.database.Track`.
-    """
+    """A catalog that studies read and are stored in, and a `Track` that shows their progress."""
 
     catalog: Catalog
     track: Callable[..., Iterator[Any]]
@@ -274,11 +226,8 @@ class OpenCatalog:
     def each(
         self, subjects: Sequence[Subject], measure: Callable[[Subject], Thing]
     ) -> tuple[list[Thing], list[dict[str, str]]]:
-        """A study of each model; those that cannot be studied are listed, and stop no other.
-
-        Raises:
-            StudyError: none could be.
-        """
+        """A study of each model that can be studied, and those that cannot; a `StudyError` where
+        none can."""
         reports, failed = try_each(self.track(subjects, "models", total=len(subjects)), measure)
         if not reports:
             raise StudyError(f"no model could be studied; {failed[0]['reason']}")
@@ -336,7 +285,6 @@ class StudyTable(Table):
         """What a screen shows and a page has; `everything` has the measures that few need."""
 
     def draw(self, width: Width) -> Picture:
-        """The picture, in the colours of matplotlib's settings."""
         raise NotImplementedError
 
     def save_picture(self, path: Place, *, width: Width = "full") -> Path:
@@ -386,8 +334,6 @@ class Study(Question):
 
 @record
 class BasedStudy(Study):
-    """A study of models that may have a base, on a device."""
-
     _: KW_ONLY
     base: str | None = option(
         default=None,
@@ -398,19 +344,11 @@ class BasedStudy(Study):
     device: str = option(default="cpu", stored=False, help="Compute on this device.")
 
     def usable_device(self, *, float64: bool = False) -> str:
-        """The device; see `usable_device`."""
         return usable_device(self.device, float64=float64)
 
 
 def usable_device(name: str, *, float64: bool = False) -> str:
-    """The device, if it is here; torch is not imported for `cpu`.
-
-    Args:
-        float64: It has to compute in float64.
-
-    Raises:
-        RequestError: no such device.
-    """
+    """The device, for float64 or any, or a `RequestError`; torch is not imported for `cpu`."""
     if name == "cpu":
         return name
     from ..indexer import choose_device
@@ -420,8 +358,6 @@ def usable_device(name: str, *, float64: bool = False) -> str:
 
 @record
 class ModelStudy(BasedStudy):
-    """A study of one model."""
-
     model: str = argument(help="An id, a folder or a Hub id.")
 
 
@@ -443,7 +379,6 @@ class RunningStudy(ModelStudy):
         return {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
 
     def states(self, db: OpenCatalog, network: Network, texts: Texts) -> Iterator[TokenStates]:
-        """The network's hidden states, tracked."""
         from .network import token_states
 
         states = token_states(
@@ -457,10 +392,7 @@ class RunningStudy(ModelStudy):
         return lambda batches: db.track(batches, "batches", total=total)
 
     def text_notes(self, network: Network, *sets: Texts) -> dict[str, Any]:
-        """What a document says of its texts: broken rows, cut texts, the model's window.
-
-        The user is told of cut texts before the study is made.
-        """
+        """What a document says of its texts; the log tells the user of cut texts at once."""
         from .network import text_window
 
         window = text_window(network, [t for texts in sets for t in texts.entries], self.max_tokens)
@@ -485,7 +417,6 @@ class TextStudy(RunningStudy):
 
 
 def seed_option(of: str) -> Any:
-    """The seed of everything random."""
     return option(default=0, least=0, most=2**32 - 1, help=f"Random seed of {of}.")
 
 
@@ -517,7 +448,6 @@ class study(Generic[P, Answer_co]):  # it makes a method, as `property` does
         self.asked, self.several = asked, several
 
     def name_in(self, owner: type[Any], name: str) -> None:
-        """Become a method of a class."""
         make: Any = question_of_several if self.several else question
         make(self.asked).__set_name__(owner, name)
 

@@ -24,11 +24,9 @@ ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", *FLORES_ENDINGS)
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One text.
+    """One text; its `group` is a language and script (`eng_Latn`), another name, or "".
 
-    Attributes:
-        group: Its language and script (`eng_Latn`), or any other group; "" without groups.
-        id: Unique within the group; parallel texts of several groups have the same id.
+    Ids are unique within a group; parallel texts of several groups have the same id.
     """
 
     text: str
@@ -38,12 +36,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Texts in file order.
-
-    Attributes:
-        broken: For each row that could not be used, its place and the reason.
-        notes: What a reader may not expect of the files: another delimiter, a single text.
-    """
+    """Texts in file order, the place and reason of each row that could not be used, and what
+    a reader may not expect of the files: another delimiter, a single text."""
 
     entries: tuple[Text, ...]
     broken: tuple[str, ...] = ()
@@ -51,7 +45,6 @@ class Texts:
 
     @property
     def digest(self) -> str:
-        """A digest of the texts, their groups and ids."""
         body = json.dumps([[t.text, t.group, t.id] for t in self.entries])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
@@ -66,7 +59,6 @@ class Texts:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """In order of appearance."""
         return tuple(dict.fromkeys(t.group for t in self.entries))
 
 
@@ -144,7 +136,6 @@ def _separated(row: Row | str) -> Row | str:
 
 
 def _lowered(row: Row | str) -> Row | str:
-    """A record by its keys in lower case, or why it is none."""
     if not isinstance(row, str):
         return {str(key).lower(): value for key, value in row.items()}
     other = {"empty": "not JSON", "not an object with columns": "not an object with a text"}

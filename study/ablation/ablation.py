@@ -23,7 +23,7 @@ from ..study import (
 
 if TYPE_CHECKING:
     from ...pictures import Picture, Width
-    from ..network import LanguageHead, Network
+    from ..network import LanguageHead
     from ..texts import Texts
     from . import AblationStudyReport
 
@@ -40,7 +40,6 @@ HEADS = {
 
 FEWEST_ITEMS = 30
 """With fewer a 95 % interval is wider than ± 0.17 at one half."""
-
 TIED = 1e-9
 
 
@@ -95,11 +94,9 @@ class Ablation(TextStudy):
         from . import AblationStudyReport, read_senses, read_tags
 
         tasks = [task for task in self.tasks if task]
-        unknown = [task for task in tasks if task not in TASKS]
+        unknown = ", ".join(task for task in tasks if task not in TASKS)
         if unknown or not tasks:
-            raise RequestError(
-                f"no task {', '.join(unknown) or 'given'}; there are {', '.join(TASKS)}"
-            )
+            raise RequestError(f"no task {unknown or 'given'}; there are {', '.join(TASKS)}")
         device = self.usable_device()
         texts = load_texts(self.texts)
         words = {
@@ -141,6 +138,12 @@ class Ablation(TextStudy):
 
         network = subject.load(device)
         text_notes = self.text_notes(network, texts)
+        head: LanguageHead | str | None = None
+        if "masked" in settings["tasks"]:
+            try:
+                head = subject.load_head(network)
+            except StudyError as err:
+                head = str(err)
         journal = Journal.open(
             Path(user_cache_dir("deltadex", appauthor=False)) / "studies",
             {**settings, "weights": network.digest(), "transformers": version("transformers")},
@@ -155,7 +158,7 @@ class Ablation(TextStudy):
                 seed=self.seed,
                 **self.sizes,
             ),
-            head=_head_of(subject, network) if "masked" in settings["tasks"] else None,
+            head=head,
             senses=words["senses"],
             tags=words["tags"],
             keep=journal,
@@ -164,14 +167,6 @@ class Ablation(TextStudy):
         )
         journal.remove()
         return report, text_notes
-
-
-def _head_of(subject: Subject, network: Network) -> LanguageHead | str:
-    """The model's own head, or why there is none."""
-    try:
-        return subject.load_head(network)
-    except StudyError as err:
-        return str(err)
 
 
 class AblationTable(StudyTable):
@@ -193,8 +188,6 @@ class AblationTable(StudyTable):
         return draw_ablation(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """A row for each subset of terms, a column for each measure; the best of a column is
-        marked."""
         document = self._document
         measures = document["measures"]
         heads = [
@@ -220,7 +213,6 @@ class AblationTable(StudyTable):
 
 
 def _meaning(document: Document) -> Iterator[str]:
-    """What the terms and the numbers are, and what is missing."""
     measures = document["measures"]
     letters = [s["subset"] for s in measures[0]["subsets"] if len(s["terms"]) == 1]
     names = [

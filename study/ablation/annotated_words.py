@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,25 +15,18 @@ from ...tables import Row, TextFile, errors_as, json_rows, open_named_csv
 from ..texts import NOT_UNICODE
 
 TEXT_KEYS = ("text", "sentence")
-
 WORDS_AND_SIGNS = re.compile(r"\w+|[^\w\s]+")
-
 WORD = re.compile(r"[^\W\d_]+")
 SHORTEST = 3
 """Letters of a word."""
-
 FEWEST_TEXTS = 12
 """Texts that a word stands in: of so many, about ten are trained on."""
-
 MOST_TEXTS = 40
 """Texts of each sense that are used."""
-
 WIDESPREAD = 0.1
 """Words in more than this share of texts are left out: they are function words."""
-
 MOST_WORDS = 40
 """Pseudo-words; those of the commonest words are made first."""
-
 ALIKE = 3
 """Words that start with the same letters, so many, may be forms of one word: they are no pair."""
 
@@ -46,8 +39,7 @@ class AnnotatedWords:
         texts: What the network reads.
         text: Of each word, the place of its text.
         spans: Of each word, its first character and the one behind its last.
-        labels: A sense or a tag of each word.
-        lemmas: Of each word; senses are compared within a lemma only.
+        labels: A sense or a tag of each word; senses are compared within a lemma only.
         origin: Of each word, the text that it is from, where `texts` has one text several times
             with changes; for the split.
         broken: What is wrong with each row that could not be used.
@@ -75,15 +67,14 @@ class AnnotatedWords:
         taken = order[np.cumsum(sizes[order]) <= most]
         words = np.flatnonzero(np.isin(units, taken))
         texts, text = np.unique(self.text[words], return_inverse=True)
-        return AnnotatedWords(
+        return replace(
+            self,
             texts=tuple(self.texts[t] for t in texts),
             text=text.astype(np.int64),
             spans=tuple(self.spans[w] for w in words),
             labels=tuple(self.labels[w] for w in words),
             lemmas=tuple(self.lemmas[w] for w in words) if self.lemmas else (),
             origin=self.origin[words],
-            broken=self.broken,
-            digest=self.digest,
         )
 
 
@@ -102,7 +93,12 @@ def read_senses(path: Path) -> AnnotatedWords:
     broken = []
     with errors_as(StudyError):
         file = TextFile.read(path)
-        rows = list(_rows(file))
+        if path.suffix.lower() in (".csv", ".tsv"):
+            table = open_named_csv(file, TEXT_KEYS)
+            read = list(table.rows(table.columns))
+        else:
+            read = list(json_rows(file))
+    rows = (row for _, row in read if row != "empty")
     for number, row in enumerate(rows, start=1):
         word = _sense(row)
         if isinstance(word, str):
@@ -112,14 +108,14 @@ def read_senses(path: Path) -> AnnotatedWords:
             words.append((texts.setdefault(text, len(texts)), span, lemma, sense))
     if not words:
         raise StudyError(f"{path}: no row with a sense{f'; {broken[0]}' if broken else ''}")
-    places = np.array([word[0] for word in words], dtype=np.int64)
+    places, spans, lemmas, senses = zip(*words, strict=True)
     return AnnotatedWords(
         texts=tuple(texts),
-        text=places,
-        spans=tuple(word[1] for word in words),
-        labels=tuple(word[3] for word in words),
-        lemmas=tuple(word[2] for word in words),
-        origin=places.copy(),
+        text=np.array(places, dtype=np.int64),
+        spans=spans,
+        labels=senses,
+        lemmas=lemmas,
+        origin=np.array(places, dtype=np.int64),
         broken=tuple(broken),
         digest=file.digest,
     )
@@ -153,21 +149,19 @@ def read_tags(path: Path) -> AnnotatedWords:
         raise StudyError(f"{path}: no word with a tag{f'; {broken[0]}' if broken else ''}")
     # the same sentence twice must not be in two parts of the split
     origins: dict[tuple[tuple[str, str], ...], int] = {}
-    text, origin, spans, tags = [], [], [], []
+    words = []
     for place, sentence in enumerate(sentences):
-        start = 0
+        start, origin = 0, origins.setdefault(tuple(sentence), place)
         for word, tag in sentence:
-            text.append(place)
-            origin.append(origins.setdefault(tuple(sentence), place))
-            spans.append((start, start + len(word)))
-            tags.append(tag)
+            words.append((place, origin, (start, start + len(word)), tag))
             start += len(word) + 1
+    text, origin_of, spans, tags = zip(*words, strict=True)
     return AnnotatedWords(
         texts=tuple(" ".join(word for word, _ in sentence) for sentence in sentences),
         text=np.array(text, dtype=np.int64),
-        spans=tuple(spans),
-        labels=tuple(tags),
-        origin=np.array(origin, dtype=np.int64),
+        spans=spans,
+        labels=tags,
+        origin=np.array(origin_of, dtype=np.int64),
         broken=tuple(broken),
         digest=file.digest,
     )
@@ -203,16 +197,6 @@ def shape(word: str) -> str:
     if word.isupper() and len(word) > 1:
         return "upper"
     return "capital" if word[0].isupper() else "other"
-
-
-def _rows(file: TextFile) -> Iterator[Row | str]:
-    """The rows that are not empty, each or what is wrong with it."""
-    if file.path.suffix.lower() in (".csv", ".tsv"):
-        table = open_named_csv(file, TEXT_KEYS)
-        rows = table.rows(table.columns)
-    else:
-        rows = json_rows(file)
-    return (row for _, row in rows if row != "empty")
 
 
 def _sense(row: Row | str) -> tuple[str, tuple[int, int], str, str] | str:
@@ -267,39 +251,33 @@ def pseudo_words(texts: Sequence[str], *, most_items: int, seed: int) -> Annotat
         and FEWEST_TEXTS <= len(numbers) <= max(WIDESPREAD * len(texts), 2 * FEWEST_TEXTS)
     }
     rng = np.random.default_rng(seed)
-    lemmas: list[str] = []
-    senses: list[str] = []
-    fed: list[str] = []
-    spans: list[tuple[int, int]] = []
-    origin: list[int] = []
+    made: list[tuple[str, tuple[int, int], str, str, int]] = []
     for first, second in _pairs(common):
         pair = ((first, second), (second, first))
         both = [[n for n in common[w] if o not in places[n]] for w, o in pair]
         size = min(MOST_TEXTS, *map(len, both))
         if size < FEWEST_TEXTS:
             continue
-        if len(lemmas) + 2 * size > most_items:
+        if len(made) + 2 * size > most_items:
             break
         form = f"{first}-{second}"
         for word, numbers in zip((first, second), both, strict=True):
             for number in np.sort(rng.choice(numbers, size=size, replace=False)).tolist():
                 start, end = places[number][word] or (0, 0)
-                fed.append(texts[number][:start] + form + texts[number][end:])
-                spans.append((start, start + len(form)))
-                lemmas.append(form)
-                senses.append(word)
-                origin.append(number)
-    if not lemmas:
+                fed = texts[number][:start] + form + texts[number][end:]
+                made.append((fed, (start, start + len(form)), word, form, number))
+    if not made:
         raise StudyError(
             f"word senses: no two words stand in {FEWEST_TEXTS} texts each; give more texts, or "
             "--senses"
         )
+    all_fed, spans, senses, lemmas, origin = zip(*made, strict=True)
     return AnnotatedWords(
-        texts=tuple(fed),
-        text=np.arange(len(fed)),
-        spans=tuple(spans),
-        labels=tuple(senses),
-        lemmas=tuple(lemmas),
+        texts=all_fed,
+        text=np.arange(len(made)),
+        spans=spans,
+        labels=senses,
+        lemmas=lemmas,
         origin=np.array(origin, dtype=np.int64),
     )
 

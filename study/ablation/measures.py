@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from ..network.language_head import LanguageHead
-from .subset_predictions import (
+from ..report_json import JsonRecord
+from .subsets import (
     NONE,
     TRAIN_VALIDATE_TEST,
     Items,
@@ -25,10 +30,167 @@ from .subset_predictions import (
     predict_subsets,
     split_by_text,
 )
-from .trained_heads import CodedRows, Training, train_and_predict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training(JsonRecord):
+    """How heads are trained: Adam, cross-entropy, a fixed number of epochs.
+
+    Attributes:
+        learning_rates: Of which each subset takes one, by the validation items (`train_heads`).
+        runs: Trainings that differ in initial weights and in the order of items.
+        seed: Of the first run; all subsets of a run start from the same weights.
+    """
+
+    epochs: int = 20
+    batch: int = 256
+    learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    weight_decay: float = 0.01
+    runs: int = 3
+    seed: int = 0
+
+    def settings(self) -> dict[str, object]:
+        return {"optimiser": "Adam"} | self.to_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedRows:
+    """Rows, their class codes (`NONE` for a class that is not learnt), the code of each row's
+    lemma, and the classes of each lemma, the only ones that are answers."""
+
+    rows: Float32[np.ndarray, "items dim"]
+    codes: Int64[np.ndarray, " items"]
+    lemma: Int64[np.ndarray, " items"]
+    allowed: Bool[np.ndarray, "lemmas classes"]
+
+    def only(self, items: Int64[np.ndarray, " part"]) -> CodedRows:
+        """Some of the items."""
+        kept = {name: getattr(self, name)[items] for name in ("rows", "codes", "lemma")}
+        return replace(self, **kept)
+
+
+class Head:
+    """A network dim → hidden → classes with ReLU, or dim → classes, in training: one for all
+    items, or one for each lemma, which shares nothing with the others.
+
+    Rows are divided by the root mean square of all training entries, so that the same learning
+    rates suit short and long terms. The softmax of training is over all classes of a network; an
+    answer is the likeliest of the lemma's.
+    """
+
+    def __init__(
+        self,
+        data: CodedRows,
+        training: Training,
+        learning_rate: float,
+        seed: int,
+        *,
+        hidden: int | None,
+        of_lemmas: bool,
+    ) -> None:
+        squares = np.square(data.rows, dtype=np.float64)
+        self.scale = np.float32(math.sqrt(squares.mean()) or 1.0)
+        self.of_lemmas = of_lemmas
+        self.networks: dict[int, tuple[CodedRows, MLPClassifier]] = {}
+        for lemma in np.unique(self._lemmas(data)).tolist():
+            part = data.only(np.flatnonzero(self._lemmas(data) == lemma))
+            self.networks[lemma] = (
+                part,
+                MLPClassifier(
+                    () if hidden is None else (hidden,),
+                    learning_rate_init=learning_rate,
+                    alpha=training.weight_decay,
+                    batch_size=min(training.batch, len(part.codes)),
+                    n_iter_no_change=np.inf,  # a fixed number of epochs
+                    warm_start=True,
+                    random_state=np.random.RandomState(seed),
+                ),
+            )
+
+    def _lemmas(self, data: CodedRows) -> Int64[np.ndarray, " items"]:
+        return data.lemma if self.of_lemmas else np.zeros_like(data.lemma)
+
+    def train(self, epochs: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            for part, network in self.networks.values():
+                if len(np.unique(part.codes)) > 1:
+                    network.set_params(max_iter=epochs).fit(part.rows / self.scale, part.codes)
+
+    def scores(self, data: CodedRows) -> Float64[np.ndarray, "items classes"]:
+        """ln of the share of each class; −∞ for those of other lemmas, and without training."""
+        scores = np.full((len(data.rows), data.allowed.shape[1]), -np.inf)
+        for lemma in np.unique(self._lemmas(data)).tolist():
+            here = np.flatnonzero(self._lemmas(data) == lemma)
+            if lemma not in self.networks:
+                continue
+            part, network = self.networks[lemma]
+            classes = np.unique(part.codes)
+            shares = np.ones((len(here), 1))
+            if len(classes) > 1:
+                shares = network.predict_proba(data.rows[here] / self.scale)
+            scores[np.ix_(here, classes)] = np.log(np.maximum(shares, np.finfo(np.float32).tiny))
+        scores[~data.allowed[data.lemma]] = -np.inf
+        return scores
+
+    def quality(self, data: CodedRows) -> tuple[float, float]:
+        scores = self.scores(data)
+        accuracy = float(np.mean(scores.argmax(axis=1) == data.codes))
+        learnt = np.flatnonzero(data.codes != NONE)
+        own = scores[learnt, data.codes[learnt]] - np.logaddexp.reduce(scores[learnt], axis=1)
+        return accuracy, float(own.mean()) if len(own) else -math.inf
+
+
+def train_and_predict(
+    data: CodedRows, split: Split, training: Training, *, hidden: int | None, of_lemmas: bool
+) -> tuple[Int64[np.ndarray, "runs test"], float]:
+    """The codes that the heads of all runs predict for the test items, and their learning rate."""
+    train, validation = data.only(split.train), data.only(split.validation)
+    heads, rate = train_heads(train, validation, training, hidden=hidden, of_lemmas=of_lemmas)
+    test = data.only(split.test)
+    return np.stack([head.scores(test).argmax(axis=1) for head in heads]), rate
+
+
+def train_heads(
+    train: CodedRows,
+    validation: CodedRows,
+    training: Training,
+    *,
+    hidden: int | None,
+    of_lemmas: bool,
+) -> tuple[list[Head], float]:
+    """A trained head for each run, and the learning rate that was chosen.
+
+    The rate is chosen with the first run's seed by successive halving (Jamieson & Talwalkar 2016):
+    all rates train for a share of the epochs, the better half of them twice as long, until one is
+    left, which trains to the end. Better is a higher accuracy on the validation items, then a
+    lower cross-entropy, then an earlier place in the list.
+    Cost for 4 rates: as 2 trainings, and 1 for each further run.
+    """
+
+    def start(rate: float, seed: int) -> Head:
+        return Head(train, training, rate, seed, hidden=hidden, of_lemmas=of_lemmas)
+
+    heads = {rate: start(rate, training.seed) for rate in training.learning_rates}
+    trained = 0
+    for left in range((len(heads) - 1).bit_length(), -1, -1):
+        epochs = -(-training.epochs // 2**left)
+        for head in heads.values():
+            head.train(epochs - trained)
+        trained = epochs
+        if left:
+            qualities = {rate: head.quality(validation) for rate, head in heads.items()}
+            best = sorted(heads, key=lambda rate: qualities[rate], reverse=True)
+            stay = best[: -(-len(heads) // 2)]
+            heads = {rate: head for rate, head in heads.items() if rate in stay}
+    ((rate, first),) = heads.items()
+    rest = [start(rate, training.seed + run) for run in range(1, training.runs)]
+    for head in rest:
+        head.train(training.epochs)
+    return [first, *rest], rate
+
 
 TRAIN_TEST = (0.8, 0.0, 0.2)
-
 SLOW_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 
 TRAININGS = {
@@ -39,10 +201,8 @@ TRAININGS = {
 }
 
 LEMMA_HIDDEN = 64
-
 HEAD_TOKENS = 256
 """Tokens given to the head at a time: 31 MB of scores for 30 000 words."""
-
 TIE_DECIMALS = 9
 """Cosines equal to this many decimals are ties; the earlier training item comes first."""
 
@@ -50,14 +210,8 @@ TIE_DECIMALS = 9
 def masked_accuracy(
     items: Items, head: LanguageHead, *, keep: Keep = keep_nothing
 ) -> SubsetPredictions:
-    """The token with the highest score of the model's own head on each subset's sum.
-
-    Args:
-        items: Tokens; their labels are the ids of the right tokens.
-
-    Raises:
-        StudyError: nothing to predict, NaN terms, or a head that scores NaN.
-    """
+    """The token with the highest score of the model's own head on each subset's sum; the items'
+    labels are the ids of the right tokens."""
     items.check("masked tokens")
     targets = np.array(items.labels, dtype=np.int64)
 
@@ -94,10 +248,6 @@ def trained_masked_accuracy(
 
     Its classes are the targets that occur in the training part. A token that does not occur there
     counts as wrong for every subset.
-
-    Raises:
-        StudyError: nothing to predict, NaN terms, a part of the split is empty, or only one
-            target occurs in the training part.
     """
     what = "masked tokens"
     items.check(what)
@@ -130,9 +280,6 @@ def tagging_probe(
     """The tags of test words by a network dim → dim → tags with ReLU, trained on each subset.
 
     Tags are coded in sorted order. A tag that only the test part has always counts as wrong.
-
-    Raises:
-        StudyError: one tag only, NaN terms, or an empty part of the split.
     """
     items.check("tagging")
     tags, targets = np.unique(np.array(items.labels, dtype=str), return_inverse=True)
@@ -169,9 +316,6 @@ def word_sense_probe(
     Args:
         of_lemmas: Each lemma has a network of its own, dim → 64 → senses; nothing is shared but
             the learning rate.
-
-    Raises:
-        StudyError: no lemma with two senses, NaN terms, or an empty part of the split.
     """
     key = "senses-mlp-lemma" if of_lemmas else "senses-mlp"
     items.check("word senses")
@@ -198,9 +342,6 @@ def word_sense_knn(items: Items, *, k: int = 5, keep: Keep = keep_nothing) -> Su
     occur in the training part gets no prediction. There is no leave-one-out, as on balanced
     senses it brings vectors without information below chance. Without terms all words are
     equally near, and the lemma's commonest training sense is predicted.
-
-    Raises:
-        StudyError: no lemma with two senses, NaN terms, or an empty part of the split.
     """
     items.check("word senses")
     classes = ItemClasses.of_senses(items, TRAIN_TEST, None)
@@ -252,12 +393,10 @@ def _unit(rows: Float32[np.ndarray, "words dim"]) -> Float64[np.ndarray, "words 
 
 @dataclass(frozen=True, slots=True)
 class ItemClasses:
-    """The classes of items as codes, and which items are learnt from.
+    """The classes of items as codes, a sense's of one lemma, and which items are learnt from.
 
-    Attributes:
-        lemma: Code of each item's lemma; 0 where classes do not depend on it.
-        target: A code is of one class; of senses, of one sense of one lemma.
-        n_dropped: Occurrences of lemmas with one sense, which are in no part of the split.
+    The code of a lemma is 0 where classes do not depend on it. Occurrences of lemmas with one
+    sense are in no part of the split, but counted.
     """
 
     lemma: Int64[np.ndarray, " items"]
@@ -277,11 +416,7 @@ class ItemClasses:
         lemma: Int64[np.ndarray, " items"] | None = None,
         used: Bool[np.ndarray, " items"] | None = None,
     ) -> ItemClasses:
-        """The classes, with the items' split or one that is drawn.
-
-        Raises:
-            StudyError: a part of the split is empty that is needed.
-        """
+        """The classes, with the items' split or one that is drawn; no part of it may be empty."""
         n_items = len(target)
         split = items.split or split_by_text(items.text, seed=items.seed, shares=shares)
         used = np.ones(n_items, dtype=bool) if used is None else used
@@ -307,11 +442,7 @@ class ItemClasses:
     def of_senses(
         cls, items: Items, shares: tuple[float, float, float], training: Training | None
     ) -> ItemClasses:
-        """Codes in order of appearance; lemmas with one sense are dropped.
-
-        Raises:
-            StudyError: no lemma with two senses, or an empty part of the split.
-        """
+        """Codes in order of appearance; lemmas with one sense are dropped."""
         lemmas = _codes(items.lemmas)
         senses = _codes(list(zip(items.lemmas, items.labels, strict=True)))
         first_of_sense = np.unique(senses, return_index=True)[1]
@@ -327,7 +458,6 @@ class ItemClasses:
 
     @property
     def known(self) -> Int64[np.ndarray, " classes"]:
-        """The classes of the training part, ascending."""
         return np.unique(self.target[self.split.train])
 
     def coded(self, rows: Float32[np.ndarray, "items dim"]) -> CodedRows:
@@ -357,7 +487,6 @@ class ItemClasses:
         return baseline
 
     def sense_settings(self) -> dict[str, object]:
-        """What the words are, for JSON."""
         used = np.concatenate([self.split.train, self.split.validation, self.split.test])
         return {
             "baseline": "commonest training sense of the lemma",
@@ -378,23 +507,17 @@ class ItemClasses:
         settings: dict[str, object],
         keep: Keep,
     ) -> SubsetPredictions:
-        """Predictions on the test items of heads that are trained on each subset's sum.
-
-        Without terms a head has nothing but the frequencies of classes, so the empty subset
-        predicts the commonest training class; nothing is trained for it.
-        """
+        """Predictions on the test items of heads that are trained on each subset's sum; the
+        commonest training class for the empty one, which has nothing but frequencies."""
         split, baseline = self.split, self.baseline()
         trained = np.isin(self.lemma[split.test], self.lemma[split.train])
 
         def result(subset: Subset) -> SubsetResult:
             if not subset.members:
                 return SubsetResult(np.tile(baseline, (training.runs, 1)))
+            rows = self.coded(subset.sum(items.terms))
             predicted, rate = train_and_predict(
-                self.coded(subset.sum(items.terms)),
-                split,
-                training,
-                hidden=hidden,
-                of_lemmas=of_lemmas,
+                rows, split, training, hidden=hidden, of_lemmas=of_lemmas
             )
             return SubsetResult(np.where(trained, self.known[predicted], NONE), rate)
 
@@ -412,6 +535,5 @@ class ItemClasses:
 
 
 def _codes(values: Sequence[object]) -> Int64[np.ndarray, " words"]:
-    """A number for each value, in order of appearance."""
     first: dict[object, int] = {}
     return np.array([first.setdefault(value, len(first)) for value in values], dtype=np.int64)

@@ -1,10 +1,3 @@
-from .components_report import ComponentsReport, HeadShares, StackComponents, most_edited
-from .components_study import components_study
+from .components_study import components_study, most_edited
 
-__all__ = [
-    "ComponentsReport",
-    "HeadShares",
-    "StackComponents",
-    "components_study",
-    "most_edited",
-]
+__all__ = ["components_study", "most_edited"]

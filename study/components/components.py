@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING
 
@@ -105,7 +105,6 @@ class ComponentsTable(StudyTable):
         return draw_components(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """Importance by layer and term; beside a base, what moved and what was edited."""
         document = self._document
         beside = f" against {document['against']}" if document["against"] else ""
         yield Section(
@@ -132,7 +131,6 @@ class ComponentsTable(StudyTable):
 
 
 def _linear_fits(name: str, linear: Document) -> Section:
-    """R² of the linear fits by layer, or how many tokens they lack."""
     if linear["too_few_tokens"]:
         held = linear["needed_tokens"] // 10
         few = (
@@ -151,10 +149,7 @@ def _linear_fits(name: str, linear: Document) -> Section:
             f"{name}: layer, R² of a linear map",
             *(f"{part}, {side}" for part in parts for side in ("held out", "fitted")),
         ),
-        rows=[
-            (layer, *(f"{value:.3f}" for value in row))
-            for layer, row in enumerate(zip(*columns, strict=True))
-        ],
+        rows=_by_layer(zip(*columns, strict=True), 3),
         notes=["; ".join(fits)],
     )
 
@@ -188,12 +183,13 @@ def _edits(name: str, stack: Document) -> Section:
     )
     return Section(
         columns=(f"{name}: layer, edited (own change / input)", *stack["local_terms"]),
-        rows=[
-            (layer, *(f"{value:.4f}" for value in row))
-            for layer, row in enumerate(stack["local_shift"])
-        ],
+        rows=_by_layer(stack["local_shift"], 4),
         notes=[f"{said}; embeddings moved by {stack['local_embedding']:.4f}"],
     )
+
+
+def _by_layer(values: Iterable[Iterable[float]], digits: int) -> list[tuple[object, ...]]:
+    return [(n, *(f"{value:.{digits}f}" for value in row)) for n, row in enumerate(values)]
 
 
 components = study(Components)

@@ -9,8 +9,9 @@ a fifth term, `source` (Mickus, Vázquez 2023).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Float, Float32, Float64, Int64
+from ...errors import StudyError
 from ..network.anatomy import Stack, Sublayer, is_linear, normalisation
 from ..network.hidden_states import Batch, first_tensor, run_with_hooks, stream_input
 from ..network.model_loading import Network
@@ -25,13 +27,10 @@ from ..network.model_loading import Network
 
 @dataclass(frozen=True, slots=True)
 class Decomposed:
-    """One layer of one batch.
+    """One layer of one batch: 0 is the embedding output, l the output of block l.
 
-    Attributes:
-        layer: 0 is the embedding output, l the output of block l.
-        normed: Whether this is the stream after the final norm.
-        terms: In the order of `Stack.terms`; their sum is the hidden state.
-        hidden: The hidden state that the network computed.
+    The terms are in the order of `Stack.terms`; their sum is the hidden state that the network
+    computed, after the final norm where it is `normed`.
     """
 
     layer: int
@@ -40,7 +39,6 @@ class Decomposed:
     hidden: Float32[torch.Tensor, "*tokens dim"]
 
     def kept(self) -> Decomposed:
-        """A copy that the rest of the pass does not change."""
         return Decomposed(self.layer, self.normed, self.terms.clone(), self.hidden.clone())
 
 
@@ -71,14 +69,12 @@ def streams_of(network: Network) -> tuple[Stream, ...]:
 
 
 def counted_rows(batch: Batch) -> Rows:
-    """The places of the tokens that count."""
     return torch.from_numpy(np.flatnonzero(batch.counted)).to(batch.ids.device)
 
 
 def select_rows(
     states: Float[torch.Tensor, "... dim"], rows: Rows
 ) -> Float[torch.Tensor, "tokens dim"]:
-    """The states of these tokens."""
     return states.reshape(-1, states.shape[-1]).index_select(0, rows)
 
 
@@ -90,8 +86,7 @@ def decompose(
     Peak: all terms of all layers of the batch.
     """
     layers: list[Decomposed] = []
-    track = Track(stack, constants, keeper(layers))
-    run_with_hooks(network, batch, track.attach())
+    run_with_hooks(network, batch, Track(stack, constants, keeper(layers)).attach())
     return layers
 
 
@@ -108,7 +103,6 @@ def decompose_streams(streams: Sequence[Stream], batch: Batch) -> list[list[Deco
 
 
 def keeper(layers: list[Decomposed]) -> Callable[[Decomposed], None]:
-    """What adds a copy of each layer to a list."""
     return lambda layer: layers.append(layer.kept())
 
 
@@ -157,12 +151,10 @@ def run_on_zeros(
 
 @dataclass(slots=True)
 class Track:
-    """The terms, updated by the hooks of a forward pass.
+    """The terms of all tokens or of some rows, updated by the hooks of a forward pass.
 
-    Attributes:
-        emit: Called with every layer; what it is given changes after it returns.
-        rows: The tokens that are tracked; all of them by default.
-        scaled: Called with the factors (tokens, 1) and (dim,) of every normalisation.
+    `emit` is called with every layer, which changes after it returns; `scaled` with the factors
+    (tokens, 1) and (dim,) of every normalisation.
     """
 
     stack: Stack
@@ -174,7 +166,6 @@ class Track:
     _terms: torch.Tensor | None = None
 
     def attach(self) -> Iterator[RemovableHandle]:
-        """Hook every module that reads or writes the stream."""
         if self.stack.first_norm is not None:
             yield self.stack.first_norm.register_forward_pre_hook(self._embedded)
         if self.stack.projection is not None:
@@ -186,7 +177,7 @@ class Track:
             if sublayer.norm is not None:
                 yield sublayer.norm.register_forward_pre_hook(self._normalised)
         for block in self.stack.blocks:
-            yield block.register_forward_hook(self._leave)
+            yield block.register_forward_hook(lambda _, __, output: self._snapshot(output))
         if self.stack.final_norm is not None:
             yield self.stack.final_norm.register_forward_hook(self._finish)
 
@@ -247,9 +238,6 @@ class Track:
         if self.scaled is not None:
             self.scaled(scale, gain)
 
-    def _leave(self, _: nn.Module, __: object, output: object) -> None:
-        self._snapshot(output)
-
     def _finish(self, norm: nn.Module, args: tuple[torch.Tensor, ...], output: object) -> None:
         self._normalised(norm, args)
         self._snapshot(output, normed=True)
@@ -293,10 +281,9 @@ def term_shifts(
     tuned: Float32[torch.Tensor, "terms tokens dim"],
     base: Float32[torch.Tensor, "terms tokens dim"],
 ) -> tuple[Float32[torch.Tensor, "terms tokens"], Float32[torch.Tensor, "terms tokens"]]:
-    """(|x' − x| / |e|, ⟨x' − x, e' − e⟩ / |e' − e|²) of every term and token.
+    """(|x' − x| / |e|, ⟨x' − x, e' − e⟩ / |e' − e|²) of every term and token: how far it moved, and
+    its share in the change of the hidden state; shares sum to 1, or are 0 where nothing changed.
 
-    The first is how far a term moved, relative to the base's hidden state. The second is its
-    share in the change of the hidden state; shares sum to 1, and are 0 where nothing changed.
     Both include effects of earlier layers, and so do not say where the network was edited.
     """
     moved = tuned - base
@@ -307,3 +294,171 @@ def token_sums(values: Float32[torch.Tensor, "*rows tokens"]) -> Float64[torch.T
     """Sums over tokens in float64: on the CPU where the device has no such numbers (MPS)."""
     here = values.cpu() if values.device.type == "mps" else values
     return here.double().sum(dim=-1)
+
+
+HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "attention_heads")
+"""Names of the number of heads in configurations."""
+
+Shares = Float32[torch.Tensor, "heads tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionHeads:
+    """The heads of one attention sub-layer: W_o head by head, and what it reads of each where every
+    token is the same, as that is bias."""
+
+    sublayer: Sublayer
+    matrices: Float32[torch.Tensor, "heads head_dim dim"]
+    still: Float32[torch.Tensor, "heads head_dim"]
+    multiplier: float
+
+    @property
+    def n_heads(self) -> int:
+        return len(self.matrices)
+
+    def outputs(self, read: torch.Tensor, summed: torch.Tensor | None, rows: Rows) -> HeadOutputs:
+        """The outputs for some tokens, from what W_o read, and what a norm behind it read."""
+        values = select_rows(read, rows).view(len(rows), *self.still.shape) - self.still
+        scale = values.new_full((len(rows), 1), self.multiplier)
+        outputs = HeadOutputs(self.matrices, values, scale, values.new_ones(self.matrices.shape[2]))
+        if summed is not None:
+            gain, _, eps, _ = normalisation(self.sublayer.branch)
+            squares = select_rows(summed, rows).square().mean(dim=-1, keepdim=True)
+            outputs.rescale((squares + eps).rsqrt(), gain)
+        return outputs
+
+
+@dataclass(slots=True)
+class HeadOutputs:
+    """What each head of one sub-layer added to the stream: what W_o read, without the constant,
+    scaled by the norms since."""
+
+    matrices: Float32[torch.Tensor, "heads head_dim dim"]
+    values: Float32[torch.Tensor, "tokens heads head_dim"]
+    scale: Float32[torch.Tensor, "tokens 1"]
+    gain: Float32[torch.Tensor, " dim"]
+
+    def vectors(self, head: int) -> Float32[torch.Tensor, "tokens dim"]:
+        return self.scale * self.gain * (self.values[:, head] @ self.matrices[head])
+
+    def rescale(self, scale: torch.Tensor, gain: torch.Tensor) -> None:
+        """Follow the stream through a normalisation."""
+        self.scale = self.scale * scale
+        self.gain = self.gain * gain
+
+    def importance(self, hidden: Float32[torch.Tensor, "tokens dim"]) -> Shares:
+        """⟨e, x⟩ / |e|² of each head; W_o is applied to e, so that no head's vector is made."""
+        tokens, heads, head_dim = self.values.shape
+        flat = self.matrices.reshape(heads * head_dim, -1)
+        read = ((hidden * self.gain) @ flat.T).view(tokens, heads, head_dim)
+        along = (read * self.values).sum(dim=-1) * self.scale
+        squares = hidden.square().sum(dim=-1, keepdim=True)
+        return torch.where(squares > 0, along / squares, 0.0).T
+
+
+def attention_heads(network: Network, stack: Stack) -> Mapping[int, AttentionHeads]:
+    """The heads of every self-attention of a stream, by the id of the sub-layer's branch."""
+    sublayers = [s for s in chain.from_iterable(stack.sublayers) if s.term == "attention"]
+    still = _read_of_zeros(network, sublayers)
+    n_heads = _n_heads(network.config, stack)
+    return {id(s.branch): _split(network, stack, s, n_heads, still) for s in sublayers}
+
+
+def _split(
+    network: Network, stack: Stack, sublayer: Sublayer, n_heads: int, still: dict[int, torch.Tensor]
+) -> AttentionHeads:
+    linear = sublayer.out_projection
+    kind = network.config.model_type
+    if linear is None:
+        raise StudyError(f"attention of architecture {kind!r} cannot be split by head")
+    weight = linear.weight if type(linear).__name__ == "Conv1D" else linear.weight.T
+    assert isinstance(weight, torch.Tensor)
+    if weight.shape[0] % n_heads:
+        raise StudyError(f"attention of {kind!r}: {weight.shape[0]} values of {n_heads} heads")
+    behind = not sublayer.is_linear
+    if behind and (linear.bias is not None or normalisation(sublayer.branch)[3]):
+        raise StudyError(
+            f"attention of architecture {kind!r} cannot be split by head: its norm also reads "
+            "a bias, which belongs to no head"
+        )
+    matrices = weight.detach().reshape(n_heads, -1, weight.shape[1])
+    at_rest = still.get(id(sublayer.branch), torch.zeros_like(matrices[..., 0]))
+    return AttentionHeads(sublayer, matrices, at_rest.view(matrices.shape[:2]), stack.multiplier)
+
+
+def _n_heads(config: Any, stack: Stack) -> int:
+    own = f"{stack.name}_attention_heads" if config.is_encoder_decoder else ""
+    found = next((getattr(config, n) for n in (own, *HEAD_COUNTS) if hasattr(config, n)), None)
+    if not isinstance(found, int):
+        raise StudyError(f"{config.model_type!r} does not say how many heads it has")
+    return found
+
+
+def _read_of_zeros(network: Network, sublayers: list[Sublayer]) -> dict[int, torch.Tensor]:
+    """By branch: what W_o reads where all projections before it read zeros: b_v of each head."""
+    read: dict[int, torch.Tensor] = {}
+
+    def keep(branch: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        read[id(branch)] = args[0].flatten(0, -2)[0].detach()
+
+    summing = [s for s in sublayers if s.weights_sum_to_one and s.is_linear]
+    hooks = (s.branch.register_forward_pre_hook(keep) for s in summing)
+    run_on_zeros(network, summing, hooks)
+    return read
+
+
+@dataclass(slots=True)
+class HeadReads:
+    """Hooks that hand over what W_o read, as soon as the sub-layer's branch has run."""
+
+    heads: AttentionHeads
+    rows: Rows
+    take: Callable[[HeadOutputs], None]
+    _read: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    def attach(self) -> Iterator[RemovableHandle]:
+        linear = self.heads.sublayer.out_projection
+        assert linear is not None
+        yield linear.register_forward_pre_hook(self._before)
+        yield self.heads.sublayer.branch.register_forward_hook(self._after)
+
+    def _before(self, _: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        self._read = args[0]
+
+    def _after(self, _: nn.Module, args: tuple[torch.Tensor, ...], __: object) -> None:
+        summed = None if self.heads.sublayer.is_linear else args[0]
+        self.take(self.heads.outputs(self._read, summed, self.rows))
+
+
+@dataclass(slots=True)
+class HeadTally:
+    """The importance of each head, summed over tokens: by block, in the output of the head's own
+    block and in the last hidden state."""
+
+    heads: Mapping[int, AttentionHeads]
+    own: torch.Tensor | None = None
+    last: torch.Tensor | None = None
+    _outputs: list[HeadOutputs] = field(default_factory=list)
+    _own: list[Shares] = field(default_factory=list)
+    _hidden: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    def attach(self, rows: Rows) -> Iterator[RemovableHandle]:
+        self._outputs, self._own = [], []
+        for heads in self.heads.values():
+            yield from HeadReads(heads, rows, self._outputs.append).attach()
+
+    def rescale(self, scale: torch.Tensor, gain: torch.Tensor) -> None:
+        for outputs in self._outputs:
+            outputs.rescale(scale, gain)
+
+    def see(self, layer: Decomposed) -> None:
+        self._hidden = layer.terms.sum(dim=0)
+        if layer.layer and not layer.normed:
+            self._own.append(self._outputs[-1].importance(self._hidden))
+
+    def end_pass(self) -> None:
+        own = token_sums(torch.stack(self._own)).cpu()
+        last = token_sums(torch.stack([o.importance(self._hidden) for o in self._outputs])).cpu()
+        self.own = own if self.own is None else self.own + own
+        self.last = last if self.last is None else self.last + last
+        self._outputs = []

@@ -20,8 +20,15 @@ from torch.utils.hooks import RemovableHandle
 
 from ..network.anatomy import Stack, Sublayer
 from ..network.hidden_states import first_tensor
-from .decomposition import Rows, Stream, select_rows, token_sums
-from .heads import AttentionHeads, HeadOutputs, HeadReads
+from .decomposition import (
+    AttentionHeads,
+    HeadOutputs,
+    HeadReads,
+    Rows,
+    Stream,
+    select_rows,
+    token_sums,
+)
 
 Call = dict[str, Any]
 
@@ -30,26 +37,20 @@ Heads = Mapping[int, AttentionHeads]
 
 STREAM, SOURCE = "hidden_states", "encoder_hidden_states"
 """Arguments of a block that are states; the other arguments belong to its network."""
-
 ZERO = 1e-6
 """Smaller shifts are float32 rounding."""
 
 
 @dataclass(slots=True)
 class CallRecord:
-    """The arguments of a network's blocks in one pass, without the states.
-
-    Attributes:
-        embedded: The input of the first block.
-        calls: In the order of the calls.
-    """
+    """The arguments of a network's blocks in one pass, in the order of the calls, without the
+    states, and the input of the first block."""
 
     stack: Stack
     embedded: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     calls: list[Call] = field(default_factory=list)
 
     def attach(self) -> Iterator[RemovableHandle]:
-        """Hook the blocks."""
         for block in self.stack.blocks:
             yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
 
@@ -80,8 +81,7 @@ class LocalShift:
 
     Attributes:
         record: Of the fine-tune's pass over the same batch.
-        names: Terms of the sub-layers, and `bias`.
-        layers: By block: |change of the own term| / |input| for each of `names`.
+        layers: By block: |change of the own term| / |input| of each sub-layer's term, and `bias`.
         by_head: By block: the same of each head of its attention; empty without heads.
         embedding: |change of the embedding output| / |embedding output|.
     """
@@ -104,7 +104,6 @@ class LocalShift:
         return tuple(term for term in self.base.stack.terms if term != "input")
 
     def attach(self) -> Iterator[RemovableHandle]:
-        """Hook the base: the inputs of its blocks and the outputs of its sub-layers."""
         pairs = zip(self.base.stack.blocks, self.tuned.stack.blocks, strict=True)
         for place, (block, other) in enumerate(pairs):
             yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
@@ -138,7 +137,6 @@ class LocalShift:
         self._norms[id(norm)] = args[0], first_tensor(output)
 
     def _compare(self, place: int, other: nn.Module, *_: object) -> None:
-        """Run the fine-tune's block on the base's input and the base's sub-layer outputs."""
         stream = self._called[STREAM]
         length = select_rows(stream, self.rows).norm(dim=-1)
         moved = {"bias": torch.zeros_like(stream)}

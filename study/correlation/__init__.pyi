@@ -1,16 +1,3 @@
-from .column_file import ColumnFile, read_columns
-from .measures import Measured, Number, family_values, find_measure, measure_names, numbers_of
-from .spearman import Correlation, correlate_columns
+from .measures import StoredMeasures, correlate_columns, read_columns
 
-__all__ = [
-    "ColumnFile",
-    "Correlation",
-    "Measured",
-    "Number",
-    "correlate_columns",
-    "family_values",
-    "find_measure",
-    "measure_names",
-    "numbers_of",
-    "read_columns",
-]
+__all__ = ["StoredMeasures", "correlate_columns", "read_columns"]

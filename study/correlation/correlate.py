@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ...errors import RequestError
 from ...options import Place, argument, option, record
 from ...results import Section, count, share
 from ..study import OpenCatalog, Study, StudyTable, seed_option, study
-
-if TYPE_CHECKING:
-    from ...store import Catalog
-    from ...store.tables.documents import StudyResult
-    from . import Measured, Number
-
-SLOTS = "slots"
-"""The study that measures of whole updates are said to be of; the index holds them."""
 
 MOST_NAMES = 8
 
@@ -76,7 +67,7 @@ class Correlate(Study):
     seed: int = seed_option("the permutations")
 
     def answer(self, db: OpenCatalog) -> CorrelationTable:
-        from . import correlate_columns, read_columns
+        from . import StoredMeasures, correlate_columns, read_columns
 
         if self.layer is not None and self.last:
             raise RequestError("give --layer, or --last")
@@ -84,11 +75,9 @@ class Correlate(Study):
         stored = StoredMeasures(db.catalog, db.catalog.find_base(self.base))
         if self.over == "groups":
             name, measured = stored.by_group(self.measure, self.model)
-            values = {
-                group: value
+            of = {
+                group: measured.value(layer=self.layer, last=self.last, group=group)
                 for group in measured.groups
-                if (value := measured.value(layer=self.layer, last=self.last, group=group))
-                is not None
             }
             used, left_out, layers = measured.model, 0, measured.layers
         else:
@@ -98,7 +87,7 @@ class Correlate(Study):
             whole = self.layer is None and not self.last
             name, every, left_out = (
                 stored.of_slots(self.measure, whole=whole)
-                if self.measure.split(".")[0] == SLOTS
+                if self.measure.split(".")[0] == "slots"
                 else stored.by_model(self.measure, given.names)
             )
             if self.group is not None and not any(self.group in one.groups for one in every):
@@ -106,13 +95,12 @@ class Correlate(Study):
                 raise RequestError(
                     f"no group {self.group!r}; groups: {', '.join(groups) or 'none'}"
                 )
-            values = {
-                one.model: value
+            of = {
+                one.model: one.value(layer=self.layer, last=self.last, group=self.group)
                 for one in every
-                if (value := one.value(layer=self.layer, last=self.last, group=self.group))
-                is not None
             }
             layers = tuple(sorted({number for one in every for number in one.layers}))
+        values = {name: value for name, value in of.items() if value is not None}
         if self.layer is not None and layers and self.layer not in layers:
             raise RequestError(f"no layer {self.layer}; layers: {layers[0]} to {layers[-1]}")
         if not set(values) & set(given.names):
@@ -121,13 +109,16 @@ class Correlate(Study):
                 f"{', '.join(sorted(values)[:8]) or 'none'}"
             )
         found = correlate_columns(values, given.columns, seed=self.seed)
+        which = "last" if self.last else self.layer
+        if which is None:
+            which = f"mean of {len(layers)}"
         return CorrelationTable(
             {
                 "measure": name,
                 "over": self.over,
                 "model": used,
                 "group": self.group,
-                "layer": _which_layer(layers, self.layer, last=self.last),
+                "layer": which if layers else None,
                 "correlations": [one.to_json() for one in found],
                 "values": [
                     {"name": n, "value": values[n]}
@@ -143,111 +134,6 @@ class Correlate(Study):
         )
 
 
-@dataclass(frozen=True)
-class StoredMeasures:
-    """What the catalog holds of a measure, of the models of a family or of all."""
-
-    catalog: Catalog
-    base: str | None
-
-    def by_model(self, measure: str, names: Sequence[str]) -> tuple[str, list[Measured], int]:
-        """(name of the measure, its numbers by model, models with other settings only).
-
-        Studies with other settings are other measurements: those of most named models count.
-        """
-        from . import Measured
-
-        name, numbers = self._results(measure, self.base)
-        having = [result for result, own in numbers if own]
-        counts = Counter(r.settings for r in having if r.model in names)
-        newest = {r.settings: r.made_at for r in sorted(having, key=lambda r: r.made_at)}
-        settings = max(newest, key=lambda s: (counts[s], newest[s]))
-        chosen = {(r.base, r.model): own for r, own in numbers if own and r.settings == settings}
-        self._require_one_family([model for _, model in chosen])
-        others = {(r.base, r.model) for r in having} - chosen.keys()
-        every = [Measured(model=model, numbers=own) for (_, model), own in chosen.items()]
-        return name, every, len(others)
-
-    def by_group(self, measure: str, model: str | None) -> tuple[str, Measured]:
-        """The numbers of a model's newest study that has the measure."""
-        from . import Measured
-
-        base = self.base
-        if model is not None:
-            row = self.catalog.model(model, base)
-            model, base = row.id, row.base
-        name, results = self._results(measure, base, model)
-        models = dict.fromkeys((r.base, r.model) for r, _ in results)
-        if len(models) > 1:
-            shown = ", ".join(name for _, name in list(models)[:8])
-            raise RequestError(f"which model? Give --model, one of: {shown}")
-        for result, numbers in reversed(results):  # the newest
-            grouped = tuple(n for n in numbers if n.group is not None)
-            if grouped:
-                return name, Measured(model=result.model, numbers=grouped)
-        raise RequestError(f"{name} is not measured by group of texts")
-
-    def _results(
-        self, measure: str, base: str | None, model: str | None = None
-    ) -> tuple[str, list[tuple[StudyResult, tuple[Number, ...]]]]:
-        """(the measure's name, its numbers in each stored result of its study)."""
-        from . import find_measure, numbers_of
-
-        study = measure.split(".")[0]
-        results = self.catalog.study_results(study, base, model)
-        if not results:
-            studies = [name for name in self.catalog.study_names() if name != study]
-            raise RequestError(
-                f"{measure}: no study {study!r} is stored"
-                f"{f' of {model}' if model else ''}; stored studies: "
-                f"{', '.join([SLOTS, *studies])}"
-            )
-        numbers = [(result, numbers_of(study, result.document)) for result in results]
-        name = find_measure(measure, {n.name for _, own in numbers for n in own})
-        return name, [(r, tuple(n for n in own if n.name == name)) for r, own in numbers]
-
-    def of_slots(self, measure: str, *, whole: bool) -> tuple[str, list[Measured], int]:
-        """The same of whole updates, or by layer: sums over slots, which the index holds."""
-        from . import Measured, Number, family_values, find_measure
-
-        by_model: dict[str, list[Number]] = {}
-        rows = self.catalog.models(base=self.base, status="indexed")
-        self._require_one_family([row.id for row in rows])
-        for row in rows:
-            slots = self.catalog.slots(row.key)
-            layers = sorted({slot.slot.layer for slot in slots})
-            depths: list[int | None] = [None] if whole else [*layers]
-            by_model[row.id] = [
-                Number(name=name, value=value, layer=depth)
-                for depth in depths
-                for name, value in family_values(slots, layer=depth).items()
-            ]
-        name = find_measure(measure, {n.name for own in by_model.values() for n in own})
-        return (
-            name,
-            [
-                Measured(model=model, numbers=tuple(n for n in own if n.name == name))
-                for model, own in by_model.items()
-            ],
-            0,
-        )
-
-    def _require_one_family(self, models: Sequence[str]) -> None:
-        twice = [model for model, count in Counter(models).items() if count > 1]
-        if self.base is None and twice:
-            bases = ", ".join(self.catalog.bases())
-            raise RequestError(f"{twice[0]}: several families have it; add --base, one of: {bases}")
-
-
-def _which_layer(layers: Sequence[int], layer: int | None, *, last: bool) -> str | int | None:
-    """What the document says of the layer; None for a measure without layers."""
-    if not layers:
-        return None
-    if last:
-        return "last"
-    return f"mean of {len(layers)}" if layer is None else layer
-
-
 class CorrelationTable(StudyTable):
     """Spearman's ρ of a measure with each column of a file, a row for each column.
 
@@ -259,7 +145,6 @@ class CorrelationTable(StudyTable):
     _key = "correlations"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """ρ of a measure with each column; what was averaged, and what was left out."""
         document = self._document
         layer = document["layer"]
         parts = [

@@ -1,4 +1,4 @@
-"""Measures by name: every number of a study's document, with its group of texts and its layer.
+"""Measures of stored studies by name, columns of a file, and the rank correlation of the two.
 
 A measure's name is the way to it through the document, `geometry.groups.layers.anisotropy.centred`,
 where entries of a list are told apart by what names them. Any parts between the first and the last
@@ -7,39 +7,45 @@ may be left out: `geometry.anisotropy.centred`.
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ...errors import RequestError, nearest_names
+from ...arrays import Float64
+from ...errors import RequestError, nearest_names, offered
 from ...records import SlotStats
+from ...tables import Row, Table, TextFile, errors_as, open_named_csv
+from ..report_json import JsonRecord
+from ..texts import GROUP_COLUMNS
+
+if TYPE_CHECKING:
+    from ...store import Catalog
+    from ...store.tables.documents import StudyResult
 
 CONTAINERS = ("groups", "layers", "stacks", "curves", "points", "slots")
 """Parts that are left out where names are listed."""
-
 IDENTIFIERS = ("stack", "role", "slot", "name", "estimator", "theta")
 """Keys whose values tell the entries of a list apart."""
-
 COLUMN_AXES = ("terms", "local_terms", "thetas")
 """Keys beside a list whose entries name that list's."""
-
 FROM_BLOCK_1 = ("local_shift",)
 """Lists by block: the first entry is of layer 1."""
-
+SLOTS = "slots"
+"""The study that measures of whole updates are said to be of; the index holds them."""
 MOST_SHOWN = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """One number of a document.
-
-    Attributes:
-        name: Its way through the document, with the study first.
-        group: Of the texts; None where it is of all.
-        layer: None where it is of the whole network.
-    """
+    """One number of a document, named by its way through it, with the study first; the group is
+    None where it is of all texts, the layer where it is of the whole network."""
 
     name: str
     value: float
@@ -49,8 +55,6 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The numbers of one model under one name."""
-
     model: str
     numbers: tuple[Number, ...]
 
@@ -68,27 +72,25 @@ class Measured:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups of texts that have a number."""
         return tuple(dict.fromkeys(n.group for n in self.numbers if n.group is not None))
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The layers that have a number, ascending."""
         return tuple(sorted({n.layer for n in self.numbers if n.layer is not None}))
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a walk through a document is."""
-
     name: tuple[str, ...]
     group: str | None = None
     layer: int | None = None
-    depth: int | None = field(default=None)
+    depth: int | None = None
 
     def at(self, *parts: object, **changes: Any) -> _Place:
-        kept = {"group": self.group, "layer": self.layer, "depth": self.depth}
-        return _Place((*self.name, *map(str, parts)), **kept | changes)
+        return replace(self, name=(*self.name, *map(str, parts)), **changes)
+
+    def number(self, value: float) -> Number:
+        return Number(name=".".join(self.name), value=value, group=self.group, layer=self.layer)
 
 
 def numbers_of(study: str, document: Mapping[str, Any]) -> tuple[Number, ...]:
@@ -98,11 +100,8 @@ def numbers_of(study: str, document: Mapping[str, Any]) -> tuple[Number, ...]:
 
 
 def find_measure(measure: str, names: Iterable[str]) -> str:
-    """The name that a measure stands for: its first and last part are those of the name.
-
-    Raises:
-        RequestError: none does, or several do; lists names.
-    """
+    """The name that a measure stands for: its first and last part are those of the name; a
+    `RequestError` lists names where none or several are."""
     known = sorted(set(names))
     if measure in known:
         return measure
@@ -122,11 +121,6 @@ def find_measure(measure: str, names: Iterable[str]) -> str:
         + (f"there are: {', '.join(listed[:MOST_SHOWN])}" if listed else "run a study first")
         + (f" and {len(listed) - MOST_SHOWN} more" if len(listed) > MOST_SHOWN else "")
     )
-
-
-def measure_names(numbers: Iterable[Number]) -> list[str]:
-    """The different names, in order of appearance."""
-    return list(dict.fromkeys(number.name for number in numbers))
 
 
 def short_name(name: str) -> str:
@@ -156,6 +150,94 @@ def family_values(slots: Sequence[SlotStats], *, layer: int | None = None) -> di
     return values
 
 
+@dataclass(frozen=True)
+class StoredMeasures:
+    """What the catalog holds of a measure, of the models of a family or of all."""
+
+    catalog: Catalog
+    base: str | None
+
+    def by_model(self, measure: str, names: Sequence[str]) -> tuple[str, list[Measured], int]:
+        """(name of the measure, its numbers by model, models with other settings only).
+
+        Studies with other settings are other measurements: those of most named models count.
+        """
+        name, numbers = self._results(measure, self.base)
+        having = [result for result, own in numbers if own]
+        counts = Counter(r.settings for r in having if r.model in names)
+        newest = {r.settings: r.made_at for r in sorted(having, key=lambda r: r.made_at)}
+        settings = max(newest, key=lambda s: (counts[s], newest[s]))
+        chosen = {(r.base, r.model): own for r, own in numbers if own and r.settings == settings}
+        self._require_one_family([model for _, model in chosen])
+        others = {(r.base, r.model) for r in having} - chosen.keys()
+        every = [Measured(model=model, numbers=own) for (_, model), own in chosen.items()]
+        return name, every, len(others)
+
+    def by_group(self, measure: str, model: str | None) -> tuple[str, Measured]:
+        """The numbers of a model's newest study that has the measure."""
+        base = self.base
+        if model is not None:
+            row = self.catalog.model(model, base)
+            model, base = row.id, row.base
+        name, results = self._results(measure, base, model)
+        models = dict.fromkeys((r.base, r.model) for r, _ in results)
+        if len(models) > 1:
+            shown = ", ".join(name for _, name in list(models)[:8])
+            raise RequestError(f"which model? Give --model, one of: {shown}")
+        for result, numbers in reversed(results):  # the newest
+            grouped = tuple(n for n in numbers if n.group is not None)
+            if grouped:
+                return name, Measured(model=result.model, numbers=grouped)
+        raise RequestError(f"{name} is not measured by group of texts")
+
+    def _results(
+        self, measure: str, base: str | None, model: str | None = None
+    ) -> tuple[str, list[tuple[StudyResult, tuple[Number, ...]]]]:
+        """(the measure's name, its numbers in each stored result of its study)."""
+        study = measure.split(".")[0]
+        results = self.catalog.study_results(study, base, model)
+        if not results:
+            studies = [name for name in self.catalog.study_names() if name != study]
+            raise RequestError(
+                f"{measure}: no study {study!r} is stored"
+                f"{f' of {model}' if model else ''}; stored studies: "
+                f"{', '.join([SLOTS, *studies])}"
+            )
+        numbers = [(result, numbers_of(study, result.document)) for result in results]
+        name = find_measure(measure, {n.name for _, own in numbers for n in own})
+        return name, [(r, tuple(n for n in own if n.name == name)) for r, own in numbers]
+
+    def of_slots(self, measure: str, *, whole: bool) -> tuple[str, list[Measured], int]:
+        """The same of whole updates, or by layer: sums over slots, which the index holds."""
+        by_model: dict[str, list[Number]] = {}
+        rows = self.catalog.models(base=self.base, status="indexed")
+        self._require_one_family([row.id for row in rows])
+        for row in rows:
+            slots = self.catalog.slots(row.key)
+            layers = sorted({slot.slot.layer for slot in slots})
+            depths: list[int | None] = [None] if whole else [*layers]
+            by_model[row.id] = [
+                Number(name=name, value=value, layer=depth)
+                for depth in depths
+                for name, value in family_values(slots, layer=depth).items()
+            ]
+        name = find_measure(measure, {n.name for own in by_model.values() for n in own})
+        return (
+            name,
+            [
+                Measured(model=model, numbers=tuple(n for n in own if n.name == name))
+                for model, own in by_model.items()
+            ],
+            0,
+        )
+
+    def _require_one_family(self, models: Sequence[str]) -> None:
+        twice = [model for model, count in Counter(models).items() if count > 1]
+        if self.base is None and twice:
+            bases = ", ".join(self.catalog.bases())
+            raise RequestError(f"{twice[0]}: several families have it; add --base, one of: {bases}")
+
+
 def _walk(value: Mapping[str, Any], place: _Place) -> Iterator[Number]:
     group, layer = value.get("group"), value.get("layer")
     if isinstance(group, str):
@@ -166,7 +248,7 @@ def _walk(value: Mapping[str, Any], place: _Place) -> Iterator[Number]:
         if key in ("group", "layer"):
             continue
         if _is_number(child):
-            yield _number(place.at(key), float(child))
+            yield place.at(key).number(float(child))
         elif isinstance(child, Mapping):
             yield from _walk(child, place.at(key))
         elif isinstance(child, list) and child:
@@ -192,7 +274,7 @@ def _walk_list(
             if entry is None or not (columns or by_layer):
                 continue
             at = place.at(key, layer=index) if by_layer else place.at(key, (columns or ())[index])
-            yield _number(at, float(entry))
+            yield at.number(float(entry))
     elif all(isinstance(entry, list) for entry in entries):
         start = 1 if key in FROM_BLOCK_1 else 0
         inner_axes = {axis: beside[axis] for axis in COLUMN_AXES if axis in beside}
@@ -205,11 +287,6 @@ def _is_by_layer(length: int, beside: Mapping[str, Any], depth: int | None) -> b
     if isinstance(beside.get("layers"), list):
         return length == len(beside["layers"])
     return depth is not None and length in (depth, depth + 1)
-
-
-def _number(place: _Place, value: float) -> Number:
-    name = ".".join(place.name)
-    return Number(name=name, value=value, group=place.group, layer=place.layer)
 
 
 def _is_number(value: object) -> bool:
@@ -225,3 +302,254 @@ def _abbreviates(parts: Sequence[str], name: Sequence[str]) -> bool:
 
 def _shown(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(short_name(name) for name in names))
+
+
+Over = Literal["models", "groups"]
+
+NAME_COLUMNS: Mapping[Over, tuple[str, ...]] = {
+    "models": ("model", "id"),
+    "groups": (*GROUP_COLUMNS, "script"),
+}
+
+MISSING = ("", "na", "n/a", "nan", "null", "none", "-")
+"""Cells that say that there is no number, in lower case."""
+COMMA = re.compile(r"[+-]?\d*,\d+")
+POINT = re.compile(r"[+-]?\d*\.\d+")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFile:
+    """The names of models or groups in a file, by column the numbers of those that have one, and
+    the rows and cells that could not be used."""
+
+    names: tuple[str, ...]
+    columns: Mapping[str, Mapping[str, float]]
+    broken: tuple[str, ...]
+
+
+def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
+    """The wanted columns of a file, or every column of numbers where none is named.
+
+    The header names a column `model`, or `group` (also `language`, `lang`), and the numbers'.
+    Columns are separated by commas, semicolons, tabs or pipes; the header decides. Without commas
+    between columns a number may have a decimal comma. Cells such as NA are empty.
+
+    Raises:
+        RequestError: no such file or column, or no number in it.
+    """
+    keys = NAME_COLUMNS[over]
+    with errors_as(RequestError):
+        table = open_named_csv(TextFile.read(path), keys)
+        key = next(name for name in keys if name in table.columns)
+        named = [name.strip().lower() for name in wanted]
+        others = [name for name in table.columns if name and name != key]
+        missing = [name for name in named if name not in others]
+        if missing:
+            raise RequestError(
+                f"{path}: no column {missing[0]!r}{offered(missing[0], others, 'columns')}"
+            )
+        twice = next((name for name in others if others.count(name) > 1), None)
+        if twice is not None:
+            raise RequestError(f"{path}: two columns {twice!r} in its header")
+        rows, broken = _rows_by_name(table, key)
+    columns: dict[str, dict[str, float]] = {}
+    filled = {
+        column: {
+            n: cell
+            for n, row in rows.items()
+            if (cell := str(row[column]).strip()).lower() not in MISSING
+        }
+        for column in named or others
+    }
+    broken += _decimal_marks(path, filled, table.delimiter)
+    for column, cells in filled.items():
+        numbers = {name: _parsed(cell, table.delimiter) for name, cell in cells.items()}
+        unusable = [name for name, value in numbers.items() if value is None]
+        if unusable and not named:
+            if len(unusable) < len(numbers):  # else a column of words
+                first = unusable[0]
+                broken.append(
+                    f"{path.name}: {column} is left out: {cells[first]!r} of {first} is no number"
+                )
+            continue
+        broken += [f"{path.name}: {column} of {n} is {cells[n]!r}, no number" for n in unusable]
+        columns[column] = {name: value for name, value in numbers.items() if value is not None}
+    columns = {column: numbers for column, numbers in columns.items() if numbers or named}
+    if not any(columns.values()):
+        raise RequestError(f"{path}: no number in {', '.join(named or others) or 'any column'}")
+    return ColumnFile(names=tuple(rows), columns=columns, broken=tuple(broken))
+
+
+def _rows_by_name(table: Table, key: str) -> tuple[dict[str, Row], list[str]]:
+    """The rows by the name in a column, and what is wrong with those that cannot be used."""
+    rows: dict[str, Row] = {}
+    broken = []
+    for number, (_, row) in enumerate(table.rows(table.columns), start=1):
+        name = "" if isinstance(row, str) else str(row[key]).strip()
+        if isinstance(row, str) and row != "empty":
+            wrong = "not as many fields as the header"
+        elif isinstance(row, str) or not name:
+            wrong = f"no {key}"
+        elif name in rows:
+            wrong = f"{key} {name!r} is there twice"
+        else:
+            rows[name] = row
+            continue
+        broken.append(f"{table.path.name}:{number}: {wrong}")
+    return rows, broken
+
+
+def _decimal_marks(
+    path: Path, filled: Mapping[str, Mapping[str, str]], delimiter: str
+) -> list[str]:
+    """A remark on commas that may separate thousands; with points, too, they are refused."""
+    if delimiter == ",":
+        return []
+    cells = [
+        (f"{cell} ({column} of {name})", cell)
+        for column, own in filled.items()
+        for name, cell in own.items()
+    ]
+    commas = [(where, cell) for where, cell in cells if COMMA.fullmatch(cell)]
+    point = next((where for where, cell in cells if POINT.fullmatch(cell)), None)
+    if commas and point:
+        raise RequestError(
+            f"{path}: numbers with a comma, {commas[0][0]}, and with a point, {point}: write one "
+            "decimal mark, and none between thousands"
+        )
+    if commas and all(THOUSANDS.fullmatch(cell) for _, cell in commas):
+        where, cell = commas[0]
+        return [f"{path.name}: {where} is read as {cell.replace(',', '.')}: a comma is decimal"]
+    return []
+
+
+def _parsed(cell: str, delimiter: str) -> float | None:
+    try:
+        value = float(cell.replace(",", ".") if delimiter != "," else cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+FEWEST = 5
+"""With fewer pairs no order is surprising: of 4, one in 12 has |ρ| = 1 by chance."""
+LONGEST_EXACT = 7
+"""Up to so many pairs every permutation is tried: 5,040."""
+PERMUTATIONS = 9_999
+NORMAL_QUANTILE = 1.959963984540054
+"""Of a 95 % interval."""
+SIGNIFICANT = 0.05
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correlation(JsonRecord):
+    """Spearman's ρ of a measure and a column.
+
+    Attributes:
+        n: Pairs.
+        rho: −1…1, with mean ranks for ties; None where one side is constant, or with fewer than
+            two pairs.
+        low, high: A 95 % interval: Fisher's z with the standard error of Bonett & Wright 2000.
+            None with fewer than five pairs.
+        p_value: Two-sided, by permutation: all of them up to seven pairs, else 9,999 at random.
+        p_holm: The same for as many columns (Holm 1979).
+        verdict: One line.
+    """
+
+    column: str
+    n: int
+    rho: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+    p_holm: float | None
+    verdict: str
+
+
+def correlate_columns(
+    values: Mapping[str, float], columns: Mapping[str, Mapping[str, float]], *, seed: int = 0
+) -> tuple[Correlation, ...]:
+    """ρ of the values with each column, over the names that have both."""
+    found: list[tuple[str, int, float | None, float | None]] = []
+    for name, column in columns.items():
+        both = [(value, column[key]) for key, value in values.items() if key in column]
+        x, y = np.array(both, dtype=np.float64).reshape(-1, 2).T.copy()
+        rho = spearman(x, y)
+        tested = rho is not None and len(x) >= FEWEST
+        found.append((name, len(x), rho, permutation_p(x, y, seed=seed) if tested else None))
+    adjusted = holm([p for *_, p in found])
+    return tuple(_correlation(*one, p_holm) for one, p_holm in zip(found, adjusted, strict=True))
+
+
+def spearman(x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"]) -> float | None:
+    """Pearson's correlation of the ranks; None where one side has no two different values."""
+    a, b = (_centred_ranks(values) for values in (x, y))
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / size if size > 0 else None
+
+
+def interval(rho: float, n: int) -> tuple[float, float]:
+    """Of ρ from n > 3 pairs, at 95 %: tanh(artanh ρ ± 1.96 √((1 + ρ²/2) / (n − 3))).
+
+    Bonett & Wright 2000, Psychometrika 65, eq. 3. A perfect order is taken for half of an exchange
+    of two neighbours less, since artanh 1 is infinite.
+    """
+    most = 1 - 6 / (n * (n * n - 1))
+    rho = min(max(rho, -most), most)
+    z, error = np.arctanh(rho), np.sqrt((1 + rho**2 / 2) / (n - 3))
+    low, high = np.tanh([z - NORMAL_QUANTILE * error, z + NORMAL_QUANTILE * error])
+    return float(low), float(high)
+
+
+def permutation_p(
+    x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"], *, seed: int
+) -> float:
+    """Share of permutations whose |ρ| is at least as large, two-sided."""
+    a, b = _centred_ranks(x), _centred_ranks(y)
+    least = abs(float(a @ b)) - ROUNDING * float(np.sqrt((a @ a) * (b @ b)))
+    if len(a) <= LONGEST_EXACT:
+        orders = np.array(list(itertools.permutations(range(len(a)))))
+        return float((np.abs(b[orders] @ a) >= least).mean())
+    rng = np.random.default_rng(seed)
+    as_large = sum(abs(float(rng.permutation(b) @ a)) >= least for _ in range(PERMUTATIONS))
+    return (as_large + 1) / (PERMUTATIONS + 1)
+
+
+def holm(p_values: list[float | None]) -> list[float | None]:
+    """Adjusted for as many tests as there are numbers (Holm 1979)."""
+    tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, place) in enumerate(tested):
+        largest = max(largest, min(1.0, p * (len(tested) - rank)))
+        adjusted[place] = largest
+    return adjusted
+
+
+def _correlation(
+    column: str, n: int, rho: float | None, p: float | None, p_holm: float | None
+) -> Correlation:
+    low, high = (None, None) if rho is None or n < FEWEST else interval(rho, n)
+    if n < FEWEST:
+        verdict = f"too few to tell (n = {n}, {FEWEST} are needed)"
+    elif rho is None or p_holm is None:
+        verdict = "one side is constant"
+    elif p_holm >= SIGNIFICANT:
+        verdict = "no relation shown"
+    else:
+        verdict = "rises with it" if rho > 0 else "falls with it"
+    return Correlation(
+        column=column, n=n, rho=rho, low=low, high=high, p_value=p, p_holm=p_holm, verdict=verdict
+    )
+
+
+def _centred_ranks(values: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """Ranks from 1, equal values with their mean rank, minus the mean of all."""
+    if not len(values):
+        return values
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: Float64[np.ndarray, " n"] = (last - (counts - 1) / 2)[place] - (len(values) + 1) / 2
+    return ranks

@@ -1,7 +1,7 @@
 """Networks as the studies see them: loaded, hooked, run over texts."""
 
 from .anatomy import decoder_start
-from .hidden_states import TokenStates, token_states
+from .hidden_states import TokenStates, text_window, token_states
 from .language_head import LanguageHead, load_head
 from .model_loading import Network, load_network, paired_matrices, untrained_twin
 from .task_model import (
@@ -11,13 +11,11 @@ from .task_model import (
     load_tokenizer,
     predicts_next_token,
 )
-from .text_window import TextWindow, text_window
 
 __all__ = [
     "LanguageHead",
     "Network",
     "TaskModel",
-    "TextWindow",
     "TokenStates",
     "as_task_model",
     "decoder_start",

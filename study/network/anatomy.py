@@ -45,7 +45,6 @@ class Sublayer:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the branch is a matrix; else it is a norm behind one, or experts."""
         return is_linear(self.branch)
 
 
@@ -56,7 +55,6 @@ class Stack:
     Attributes:
         name: `encoder` or `decoder`.
         blocks: In order; fewer than layers where layers share blocks.
-        sublayers: Of each block.
         first_norm: Normalises the embeddings, where the network normalises after adding.
         projection: Maps the normalised embeddings to the width of the stream.
         final_norm: Follows the last block.
@@ -80,11 +78,7 @@ class Stack:
 
 
 def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
-    """The streams of a headless model.
-
-    Raises:
-        StudyError: a type that is not in the table, or modules that are not where it says.
-    """
+    """The streams of a headless model; a `StudyError` where the table does not know its type."""
     entry = _entry_of(config)
     multiplier = float(getattr(config, entry.get("multiplier", ""), None) or 1.0)
     try:
@@ -96,11 +90,8 @@ def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
 
 
 def require_supported(config: Any, name: str) -> None:
-    """Pass if a model can be run and its streams found, as far as its configuration tells.
-
-    Raises:
-        StudyError: a type that is not in the table, or no token that a decoder begins with.
-    """
+    """Pass if its configuration says that a model can be run and its streams found; else
+    a `StudyError`."""
     inner = getattr(config, "text_config", None)  # what may be loaded of a multimodal model
     try:
         if inner is None or str(inner.model_type) not in _table():
@@ -112,11 +103,7 @@ def require_supported(config: Any, name: str) -> None:
 
 
 def decoder_start(config: Any) -> int:
-    """The token that a decoder begins with; by T5's convention the padding, where none is named.
-
-    Raises:
-        StudyError: there is no padding either.
-    """
+    """The token that a decoder begins with; by T5's convention the padding, where none is named."""
     for key in ("decoder_start_token_id", "pad_token_id"):
         token = getattr(config, key, None)
         if isinstance(token, int) and token >= 0:
@@ -128,14 +115,16 @@ def decoder_start(config: Any) -> int:
 
 
 def _entry_of(config: Any) -> Mapping[str, Any]:
-    """The table's entry for a model of this configuration."""
+    def has(options: Mapping[str, Any]) -> bool:
+        return all(getattr(config, name, None) == value for name, value in options.items())
+
     entries = _table().get(str(config.model_type))
     if entries is None:
         raise StudyError(
             f"unsupported architecture {config.model_type!r}; "
             f"supported: {', '.join(sorted(_table()))}"
         )
-    entry = next((e for e in entries if _has(config, e.get("when", {}))), entries[0])
+    entry = next((e for e in entries if has(e.get("when", {}))), entries[0])
     for option, value in entry.get("unless", {}).items():
         if getattr(config, option, None) == value:
             raise StudyError(
@@ -145,7 +134,6 @@ def _entry_of(config: Any) -> Mapping[str, Any]:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Whether a module is a matrix with or without a bias."""
     return isinstance(module, nn.Linear) or type(module).__name__ in ("Conv1D", "FalconLinear")
 
 
@@ -182,10 +170,6 @@ def _sublayer(part: Mapping[str, Any], block: nn.Module) -> Sublayer:
     )
 
 
-def _has(config: Any, options: Mapping[str, Any]) -> bool:
-    return all(getattr(config, name, None) == value for name, value in options.items())
-
-
 def _optional(model: nn.Module, path: str | None) -> nn.Module | None:
     try:
         module = model.get_submodule(path) if path else None
@@ -195,11 +179,7 @@ def _optional(model: nn.Module, path: str | None) -> nn.Module | None:
 
 
 def normalisation(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None, float, bool]:
-    """(gain, bias, ε, whether it centres) of a layer norm or a root-mean-square norm.
-
-    Raises:
-        StudyError: neither.
-    """
+    """(gain, bias, ε, whether it centres) of a layer norm or a root-mean-square norm."""
     gain, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
     centres = isinstance(norm, nn.LayerNorm) or type(norm).__name__ in CENTRING
     fixed = FIXED_EPSILON.get(type(norm).__name__)
@@ -217,9 +197,8 @@ def normalisation(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None, f
 def _table() -> Mapping[str, list[Mapping[str, Any]]]:
     """By model type, the ways in which it can be built."""
     entries: dict[str, list[Mapping[str, Any]]] = {}
-    for entry in json.loads(
-        files(__package__).joinpath("anatomy.json").read_text("utf-8")
-    ).values():
+    text = files(__package__).joinpath("anatomy.json").read_text("utf-8")
+    for entry in json.loads(text).values():
         for kind in entry["types"]:
             entries.setdefault(kind, []).append(entry)
     return entries

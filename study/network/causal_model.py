@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -13,35 +12,30 @@ from torch import nn
 
 from ...arrays import Float
 from ...errors import StudyError
-from .adapters import merge_adapter
 from .anatomy import require_supported
-from .given_states import head_alone, head_logits
 from .hidden_states import Batch
+from .language_head import head_alone, head_logits
 from .model_loading import (
     Network,
+    adapter_of,
     as_network,
-    file_of,
     first_tokenizer,
+    load_as,
+    merge_adapter,
     quiet,
     refusing,
 )
 
 OTHER_HEAD = re.compile(r"For(?!CausalLM)\w+$")
 """Names of classes with a head of another task, such as `GPT2ForSequenceClassification`."""
-
 WORST_ERROR = 1e-3
 """Difference from the model's own logits, relative to their size, above which it is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausalModel:
-    """A causal language model in evaluation mode.
-
-    Attributes:
-        network: The model without head; it shares its weights with the others.
-        whole: As transformers runs it.
-        head: The same with a backbone that returns the states that it is given.
-    """
+    """A causal language model in evaluation mode: without head, as transformers runs it, and the
+    same with a backbone that returns the states that it is given; they share their weights."""
 
     network: Network
     whole: nn.Module
@@ -50,20 +44,15 @@ class CausalModel:
     def logits(
         self, states: Float[torch.Tensor, "tokens dim"]
     ) -> Float[torch.Tensor, "tokens vocabulary"]:
-        """Final norm and head over states of any layer, by the model's own code after its backbone.
-
-        So capped or scaled logits are as the model's.
-        """
+        """Final norm and head over states of any layer: the model's own code caps and scales."""
         norm = self.network.stacks[0].final_norm
-        last = states if norm is None else norm(states)
-        return head_logits(self.head, last)
+        return head_logits(self.head, states if norm is None else norm(states))
 
     def check(self, batch: Batch, last: Float[torch.Tensor, "texts tokens dim"]) -> None:
-        """Compare the logits of the last layer's states with those of the whole model.
-
-        Raises:
-            StudyError: the model does more between them than `logits` does.
-        """
+        refusal = StudyError(
+            f"{self.network.name}: its head is more than a final norm and a matrix "
+            f"({type(self.whole).__name__}); the logit lens cannot read its layers"
+        )
         own = self.whole(**batch.inputs(self.network)).logits.float()
         if not own.isfinite().all():  # of a broken model, which is another refusal
             return
@@ -71,18 +60,11 @@ class CausalModel:
         try:
             found = self.logits(last[read])
         except RuntimeError as err:  # of another width, where the model projects it first
-            raise self._refusal() from err
+            raise refusal from err
         if found.shape != own[read].shape:
-            raise self._refusal()
-        error = (found - own[read]).norm() / own[read].norm()
-        if not error <= WORST_ERROR:
-            raise self._refusal()
-
-    def _refusal(self) -> StudyError:
-        return StudyError(
-            f"{self.network.name}: its head is more than a final norm and a matrix "
-            f"({type(self.whole).__name__}); the logit lens cannot read its layers"
-        )
+            raise refusal
+        if not (found - own[read]).norm() / own[read].norm() <= WORST_ERROR:
+            raise refusal
 
 
 def load_causal(
@@ -90,23 +72,18 @@ def load_causal(
 ) -> CausalModel:
     """The model at a folder or Hub id with its head, in float32; an adapter is merged.
 
-    Args:
-        base: As of `load_network`.
-
     Raises:
         StudyError: it is not causal, was saved without its head, or cannot be loaded.
     """
     name = name or source
     with refusing(name), quiet():
-        path = file_of(source, "adapter_config.json")
-        adapter = json.loads(path.read_text("utf-8")) if path else None
+        adapter, base = adapter_of(source, base)
         if adapter:
-            base = base or str(adapter.get("base_model_name_or_path") or "")
             task = adapter.get("task_type")
             if task not in (None, "CAUSAL_LM"):
                 raise StudyError(f"{name}: an adapter for {task} has no language-model head")
             with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
-                whole = merge_adapter(_with_head(base, name), source)
+                whole = merge_adapter(_with_head(base or "", name), source)
         else:
             whole = _with_head(source, name)
         tokenizer = first_tokenizer(source, base)
@@ -114,7 +91,6 @@ def load_causal(
 
 
 def as_causal(name: str, whole: nn.Module, tokenizer: Any) -> CausalModel:
-    """A loaded model with its head, ready to run."""
     whole = whole.eval().requires_grad_(False)
     network = as_network(name, whole.get_submodule(str(whole.base_model_prefix)), tokenizer)
     return CausalModel(network=network, whole=whole, head=head_alone(whole))
@@ -122,7 +98,11 @@ def as_causal(name: str, whole: nn.Module, tokenizer: Any) -> CausalModel:
 
 def _with_head(source: str, name: str) -> nn.Module:
     config = transformers.AutoConfig.from_pretrained(source)
-    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or not _is_causal(config):
+    # encoders are in the causal mapping as well
+    reads_both_ways = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING or getattr(
+        config, "is_encoder_decoder", False
+    )
+    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or reads_both_ways:
         raise StudyError(
             f"{name}: {config.model_type} is no causal language model; "
             "the logit lens reads models that predict the next token"
@@ -131,20 +111,10 @@ def _with_head(source: str, name: str) -> nn.Module:
     other = [kind for kind in config.architectures or () if OTHER_HEAD.search(kind)]
     if other:
         raise StudyError(f"{name}: saved as {other[0]}, without a language-model head")
-    loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-        source, dtype=torch.float32, output_loading_info=True
-    )
-    whole, info = loaded
-    missing = sorted(info["missing_keys"])
+    whole, missing = load_as(transformers.AutoModelForCausalLM, source)
     if missing:
         heads = [key for key in missing if not key.startswith(f"{whole.base_model_prefix}.")]
         what = "its head: it was saved without" if heads else missing[0]
         raise StudyError(f"{name}: no weights for {what} ({len(missing)} tensors missing)")
     with_head: nn.Module = whole
     return with_head
-
-
-def _is_causal(config: Any) -> bool:
-    """Whether a type of the causal mapping reads one way: encoders are in the mapping as well."""
-    encoders = transformers.MODEL_FOR_MASKED_LM_MAPPING
-    return type(config) not in encoders and not getattr(config, "is_encoder_decoder", False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -19,8 +19,6 @@ from .model_loading import Network
 
 
 class Batching(TypedDict, total=False):
-    """Arguments of `encoded`: how texts become batches, and which tokens count."""
-
     batch_size: int
     max_tokens: int
     keep_special: bool
@@ -29,12 +27,8 @@ class Batching(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some texts as token ids, padded on the right.
-
-    Attributes:
-        first: Index of its first text.
-        counted: Tokens that count: no padding, and special and first tokens only on request.
-    """
+    """Some texts from the `first` on, as token ids, padded on the right; padding does not count,
+    special and first tokens only on request."""
 
     first: int
     ids: Int64[torch.Tensor, "texts tokens"]
@@ -50,6 +44,16 @@ class Batch:
             inputs |= {"decoder_input_ids": shifted, "decoder_attention_mask": self.mask}
         return inputs | ({"use_cache": False} if hasattr(network.config, "use_cache") else {})
 
+    def states(self, layers: Sequence[torch.Tensor]) -> TokenStates:
+        """Its token states, of layers that hold the tokens that count, each (tokens, dim)."""
+        rows, positions = np.nonzero(self.counted)
+        return TokenStates(
+            hidden=torch.stack(list(layers)).float().cpu().numpy(),
+            text=(rows + self.first).astype(np.int64),
+            position=positions.astype(np.int64),
+            token=self.ids.cpu().numpy()[rows, positions].astype(np.int64),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TokenStates:
@@ -58,9 +62,7 @@ class TokenStates:
     Attributes:
         hidden: The raw stream: layer 0 is the input of the first block, layer l the output of
             block l, before any final norm.
-        text: Index of the token's text.
-        position: Position of the token in its text, from 0.
-        token: Id of the token.
+        text, position: Index of the token's text, and its position there, from 0.
     """
 
     hidden: Float32[np.ndarray, "layers tokens dim"]
@@ -82,15 +84,9 @@ def token_states(
     """
     for batch in encoded(network, texts, **batching):
         rows, positions = np.nonzero(batch.counted)
-        if not len(rows):
-            continue
-        layers = [layer[rows, positions] for layer in stream_layers(network, batch)]
-        yield TokenStates(
-            hidden=torch.stack(layers).float().cpu().numpy(),
-            text=(rows + batch.first).astype(np.int64),
-            position=positions.astype(np.int64),
-            token=batch.ids.cpu().numpy()[rows, positions].astype(np.int64),
-        )
+        if len(rows):
+            layers = stream_layers(network, batch)
+            yield batch.states([layer[rows, positions] for layer in layers])
 
 
 def encoded(
@@ -102,11 +98,7 @@ def encoded(
     keep_special: bool = False,
     keep_first: bool = False,
 ) -> Iterator[Batch]:
-    """The texts in order, cut to `max_tokens`.
-
-    Raises:
-        StudyError: there is no tokenizer and the texts are not token ids.
-    """
+    """The texts in order, cut to `max_tokens`."""
     for first in range(0, len(texts), batch_size):
         rows = [_token_ids(network, t, max_tokens) for t in texts[first : first + batch_size]]
         counts = [keep_special | ~np.array(special, dtype=bool) for _, special in rows]
@@ -123,7 +115,6 @@ def padded(
     *,
     first: int = 0,
 ) -> Batch:
-    """Texts as token ids and the tokens of each that count, as a batch on the device."""
     padding = getattr(network.config, "pad_token_id", None)
     padding = padding if isinstance(padding, int) and padding >= 0 else 0
     shape = (len(texts), max(map(len, texts)))
@@ -140,11 +131,7 @@ def padded(
 def require_same_tokens(
     network: Network, other: Network, texts: Sequence[Text], max_tokens: int
 ) -> None:
-    """Refuse two networks that would not read the same tokens; nothing is run.
-
-    Raises:
-        StudyError: their tokenizers differ on a text, or a network has no such token.
-    """
+    """Refuse two networks that would not read the same tokens; nothing is run."""
     for text in texts:
         mine, theirs = (_token_ids(n, text, max_tokens)[0] for n in (network, other))
         if mine != theirs:
@@ -172,17 +159,13 @@ def stream_input(args: tuple[object, ...], kwargs: dict[str, object]) -> torch.T
 
 
 def first_tensor(output: object) -> torch.Tensor:
-    """A module's output, or the first of its outputs."""
     tensor = output[0] if isinstance(output, tuple) else output
     assert isinstance(tensor, torch.Tensor)
     return tensor
 
 
 def stream_layers(network: Network, batch: Batch) -> list[torch.Tensor]:
-    """The first stream: the input of the first block, then the output of each.
-
-    Each is of shape (texts, tokens, dim).
-    """
+    """The input of the first stream's first block, then each output: (texts, tokens, dim)."""
     layers: list[torch.Tensor] = []
 
     def entering(_: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -221,3 +204,77 @@ def _token_ids(network: Network, text: Text, max_tokens: int) -> tuple[list[int]
             f"text {text.id!r} has a token id outside 0…{network.config.vocab_size - 1}"
         )
     return ids, [0] * len(ids)
+
+
+AT_ONCE = 256
+"""Texts that are tokenised together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextWindow:
+    """How texts fit into a network.
+
+    Attributes:
+        texts, cut: How many texts, and how many of them have more tokens than are read.
+        longest: Tokens of the longest text.
+        max_tokens: The limit that the user sets.
+        window: The most tokens that the network reads; None where nothing limits it.
+    """
+
+    texts: int
+    cut: int
+    longest: int
+    max_tokens: int
+    window: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "texts_cut": self.cut,
+            "longest_text": self.longest,
+            "max_tokens": self.max_tokens,
+            "window": self.window,
+        }
+
+    def notes(self, *, chosen: bool = False, fixed: bool = False) -> Iterator[str]:
+        """What the user is told: texts that are cut, and a limit that has no effect, if the user
+        has `chosen` it; a `fixed` one cannot be chosen."""
+        beyond = self.window is not None and self.max_tokens > self.window
+        if beyond and chosen:
+            yield (
+                f"the model's window is {self.window}: --max-tokens {self.max_tokens} has no "
+                "effect beyond it"
+            )
+        if self.cut:
+            verb = "text was" if self.texts == 1 else "texts were"
+            by_window = self.window is not None and self.window <= self.max_tokens
+            reason = ", the model's window" if by_window else "; --max-tokens N reads more"
+            yield (
+                f"{self.cut} of {self.texts} {verb} cut to "
+                f"{min(self.max_tokens, self.window or self.max_tokens)} tokens"
+                f"{'' if fixed and not by_window else reason}"
+            )
+
+
+def text_window(network: Network, texts: Sequence[Text], max_tokens: int) -> TextWindow:
+    """Count the texts that are longer than the network reads; nothing is run."""
+    lengths = list(_lengths(network, texts))
+    window = network.window
+    limit = min(max_tokens, window or max_tokens)
+    return TextWindow(
+        texts=len(texts),
+        cut=sum(length > limit for length in lengths),
+        longest=max(lengths, default=0),
+        max_tokens=max_tokens,
+        window=window,
+    )
+
+
+def _lengths(network: Network, texts: Sequence[Text]) -> Iterator[int]:
+    for first in range(0, len(texts), AT_ONCE):
+        some = [text.text for text in texts[first : first + AT_ONCE]]
+        if network.tokenizer is None:
+            yield from (len(text.split()) for text in some)
+        else:
+            # without `verbose` it warns of every text beyond its limit
+            encoded = network.tokenizer(some, truncation=False, verbose=False)
+            yield from map(len, encoded["input_ids"])

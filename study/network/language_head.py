@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
-import json
+import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import transformers
 from torch import nn
+from transformers.utils.generic import ModelOutput
 
-from ...arrays import Float32
+from ...arrays import Float, Float32
 from ...errors import StudyError
-from .adapters import tensors_of_adapter
-from .given_states import head_alone, head_logits
-from .model_loading import Network, file_of, quiet, refusing
+from .model_loading import Network, adapter_of, load_as, quiet, refusing, tensors_of_adapter
+
+
+def head_alone(whole: nn.Module) -> nn.Module:
+    """The model around a backbone that returns the states that it is given."""
+    head = copy.copy(whole)
+    backbone = str(whole.base_model_prefix)
+    head.__dict__["_modules"] = {**whole._modules, backbone: _GivenStates()}
+    return head
+
+
+def head_logits(
+    head: nn.Module, states: Float[torch.Tensor, "tokens dim"]
+) -> Float32[torch.Tensor, "tokens vocabulary"]:
+    """What the head makes of the states, as if they were the backbone's output."""
+    logits: torch.Tensor = head(inputs_embeds=states[None]).logits[0]
+    return logits.float()
+
+
+class _GivenStates(nn.Module):
+    """A backbone whose last states are the embeddings that it is given."""
+
+    @property
+    def decoder(self) -> _GivenStates:
+        """OPT's head asks the decoder of its backbone."""
+        return self
+
+    def forward(self, *_: Any, inputs_embeds: torch.Tensor, **__: Any) -> _GivenOutput:
+        return _GivenOutput(last_hidden_state=inputs_embeds)
+
+
+@dataclass
+class _GivenOutput(ModelOutput):
+    last_hidden_state: torch.Tensor | None = None
+    past_key_values: None = None
+    hidden_states: None = None
+    attentions: None = None
+    cross_attentions: None = None
+    router_logits: None = None
+
 
 Prediction = Literal["masked", "next"]
 """What a network was trained to predict: masked tokens, or the next one."""
@@ -38,25 +76,19 @@ OWN_HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class LanguageHead:
-    """A model's own head.
-
-    Attributes:
-        head: As `head_alone` makes it.
-    """
+    """A model's own head, as `head_alone` makes it."""
 
     head: nn.Module
     predicts: Prediction
 
     @property
     def device(self) -> torch.device:
-        """The device of its parameters."""
         return next(self.head.parameters()).device
 
     @torch.no_grad()
     def scores(
         self, rows: Float32[torch.Tensor, "tokens dim"]
     ) -> Float32[torch.Tensor, "tokens vocab"]:
-        """The scores of all tokens, as if the rows were the network's last hidden states."""
         return head_logits(self.head, rows)
 
 
@@ -65,23 +97,21 @@ def prediction_of(network: Network) -> Prediction | None:
 
     Of an encoder-decoder the encoder counts, which reads masked texts where there is a mask.
     """
-    config = network.config
-    if config.is_encoder_decoder:
-        return "masked" if _has_mask(network) else None
-    masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
+    if network.config.is_encoder_decoder:
+        return "masked" if _has_mask(network.tokenizer) else None
+    return tokens_predicted(network.config, network.tokenizer)
+
+
+def tokens_predicted(config: Any, tokenizer: Any) -> Prediction | None:
+    """The same of an encoder's or a decoder's architecture."""
+    masked = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING
     if masked and not getattr(config, "is_decoder", False):
-        return "masked" if _has_mask(network) else None
-    if type(config) in transformers.AutoModelForCausalLM._model_mapping:
-        return "next"
-    return None
+        return "masked" if _has_mask(tokenizer) else None
+    return "next" if type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING else None
 
 
 def load_head(source: str, network: Network, *, base: str | None = None) -> LanguageHead:
-    """The head that the checkpoint ships; that of its base, for an adapter.
-
-    Args:
-        source: Folder or Hub id that `network` was loaded from.
-        base: Of an adapter; by default the one that its configuration names.
+    """The head of the checkpoint that `network` was loaded from; of an adapter that of its base.
 
     Raises:
         StudyError: it ships none.
@@ -89,43 +119,34 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> Lang
     predicts = prediction_of(network)
     if predicts is None or network.config.is_encoder_decoder:
         raise StudyError(f"{network.name}: no language head reads its first stream")
-    path = file_of(source, "adapter_config.json")
-    if path is not None:
-        adapter = json.loads(path.read_text("utf-8"))
+    adapter, base = adapter_of(source, base)
+    if adapter:
         changed = _parts_of_a_head(source, adapter)
         if changed:
             raise StudyError(f"{network.name}: the adapter changes its base's head ({changed[0]})")
-        source = base or str(adapter.get("base_model_name_or_path") or "")
-    kinds = {
-        "masked": transformers.AutoModelForMaskedLM,
-        "next": transformers.AutoModelForCausalLM,
-    }
-    kind: Any = kinds[predicts]
+        source = base or ""
+    masked = predicts == "masked"
+    kind = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
     with refusing(network.name), quiet():
-        model, info = kind.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
-    prefix = f"{model.base_model_prefix}."
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith(prefix))
+        model, lacking = load_as(kind, source)
+    missing = [key for key in lacking if not key.startswith(f"{model.base_model_prefix}.")]
     if missing:
         raise StudyError(f"{network.name}: ships no language head ({missing[0]} is missing)")
     return attach_head(model, network, predicts)
 
 
 def attach_head(model: nn.Module, network: Network, predicts: Prediction) -> LanguageHead:
-    """The head of a model, on the network's device."""
     head = head_alone(model).to(network.device).eval().requires_grad_(False)
     return LanguageHead(head, predicts)
 
 
 def _parts_of_a_head(source: str, adapter: dict[str, Any]) -> list[str]:
-    """The parts of a head that an adapter changes.
-
-    Its tensors tell: a target of `dense` is also a matrix of BERT's head, and targets may be a
-    regular expression.
-    """
+    """The parts of a head that an adapter changes, by its tensors: a target of `dense` is also a
+    matrix of BERT's head, and targets may be a regular expression."""
     changed = {part for name in tensors_of_adapter(source) for part in name.split(".")}
     changed |= set(adapter.get("modules_to_save") or ())
     return [name for name in OWN_HEADS if name in changed]
 
 
-def _has_mask(network: Network) -> bool:
-    return getattr(network.tokenizer, "mask_token_id", None) is not None
+def _has_mask(tokenizer: Any) -> bool:
+    return getattr(tokenizer, "mask_token_id", None) is not None

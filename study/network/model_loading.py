@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import pickle
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,11 +22,75 @@ from torch import nn
 from transformers.utils import hub
 
 from ...errors import StudyError
-from .adapters import class_of_adapter, merge_adapter
 from .anatomy import Stack, find_stacks, require_supported
 
-HEADS = ("classifier.weight", "score.weight", "out_proj.weight")
+MODEL_CLASSES = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+}
+"""By the task type of an adapter, the class with the modules that it names."""
 
+CLASSES_WITH_HEAD = (
+    "AutoModelForMaskedLM",
+    "AutoModelForCausalLM",
+    "AutoModelForSequenceClassification",
+)
+"""PEFT has no task type for masked language models; whose head it is changes no hidden state."""
+WRAPPED = "base_model.model."
+IN_A_BLOCK = re.compile(r"\.\d+\.")
+
+
+def class_of_adapter(source: str, base: str, task: str) -> Any:
+    """The class of transformers whose modules have the names of the adapter's tensors."""
+    if task in MODEL_CLASSES:
+        return getattr(transformers, MODEL_CLASSES[task])
+    config = transformers.AutoConfig.from_pretrained(base)
+    headed: Any = (getattr(transformers, name) for name in CLASSES_WITH_HEAD)
+    tensors = tensors_of_adapter(source)
+    for kind in headed:
+        if type(config) in kind._model_mapping:
+            prefix = kind._model_mapping[type(config)].base_model_prefix
+            if any(name.startswith(f"{WRAPPED}{prefix}.") for name in tensors):
+                return kind
+    return transformers.AutoModel
+
+
+def tensors_of_adapter(source: str) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = _peft(source).load_peft_weights(source, device="cpu")
+    return tensors
+
+
+def merge_adapter(plain: nn.Module, source: str) -> nn.Module:
+    """A base's model with an adapter added to its weights; one for blocks of another class of
+    model is refused."""
+    adapted = _peft(source).PeftModel.from_pretrained(plain, source)
+    placed = adapted.load_adapter(source, adapted.active_adapter)
+    # a head's may be missing: the hidden states do not depend on it
+    odd = (*placed.missing_keys, *placed.unexpected_keys)
+    lost = [key for key in odd if IN_A_BLOCK.search(key)]
+    if lost:
+        raise StudyError(
+            f"{Path(source).name}: the adapter does not fit {type(plain).__name__} "
+            f"({len(lost)} tensors without their place, such as {lost[0]})"
+        )
+    merged: nn.Module = adapted.merge_and_unload()
+    return merged
+
+
+def _peft(source: str) -> Any:
+    try:
+        import peft
+    except ModuleNotFoundError as err:
+        raise StudyError(
+            f"{source} is an adapter: its study needs peft, pip install 'deltadex[studies]'"
+        ) from err
+    return peft
+
+
+HEADS = ("classifier.weight", "score.weight", "out_proj.weight")
 NO_LIMIT = 1 << 40
 """Tokenizers without a limit name a larger number."""
 
@@ -45,14 +110,8 @@ UNREADABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A model in evaluation mode.
-
-    Attributes:
-        name: The user's name for it.
-        model: Without head, in float32.
-        tokenizer: Of transformers, or None.
-        stacks: Its residual streams: encoder, decoder or both.
-    """
+    """A model in evaluation mode, without head, in float32; its tokenizer, or None; and its
+    residual streams: encoder, decoder or both."""
 
     name: str
     model: nn.Module
@@ -61,14 +120,11 @@ class Network:
 
     @property
     def config(self) -> Any:
-        """The configuration of transformers."""
         return self.model.config
 
     @property
     def n_layers(self) -> int:
-        """The number of layers of its first stream."""
-        config = self.config
-        return int(getattr(config, "num_hidden_layers", len(self.stacks[0].blocks)))
+        return int(getattr(self.config, "num_hidden_layers", len(self.stacks[0].blocks)))
 
     @property
     def longest_text(self) -> int | None:
@@ -89,16 +145,13 @@ class Network:
 
     @property
     def dim(self) -> int:
-        """The width of the stream."""
         return int(self.config.hidden_size)
 
     @property
     def device(self) -> torch.device:
-        """The device of its parameters."""
         return next(self.model.parameters()).device
 
     def digest(self) -> str:
-        """A digest of its weights in memory."""
         sums = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             sums.update(name.encode())
@@ -122,16 +175,15 @@ def load_network(
     if Path(source).is_absolute() and not Path(source).is_dir():
         raise StudyError(f"{name}: cannot be loaded: {source}: no such folder")
     with refusing(name), quiet():
-        path = file_of(source, "adapter_config.json")
-        adapter = json.loads(path.read_text("utf-8")) if path else None
+        adapter, base = adapter_of(source, base)
         if adapter:
-            base = base or str(adapter.get("base_model_name_or_path") or "")
             with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
-                require_supported(transformers.AutoConfig.from_pretrained(base), name)
-                model = _merged(source, base, str(adapter.get("task_type")))
+                require_supported(transformers.AutoConfig.from_pretrained(str(base)), name)
+                model = _merged(source, str(base), str(adapter.get("task_type")))
         else:
             require_supported(transformers.AutoConfig.from_pretrained(source), name)
-            model = _load(source, name)
+            model, missing = load_as(transformers.AutoModel, source)
+            require_whole(name, missing)
         tokenizer = first_tokenizer(source, base)
     return as_network(name, model.to(device), tokenizer)
 
@@ -165,45 +217,53 @@ def untrained_twin(network: Network, *, seed: int = 0) -> Network:
 
 
 def as_network(name: str, model: nn.Module, tokenizer: Any) -> Network:
-    """A loaded model, ready to run.
-
-    Raises:
-        StudyError: its architecture is not known.
-    """
+    """A loaded model, ready to run; a `StudyError` where its architecture is not known."""
     model = model.eval().requires_grad_(False)
     stacks = find_stacks(model, model.config)
     return Network(name=name, model=model, tokenizer=tokenizer, stacks=stacks)
 
 
-def _load(source: str, name: str) -> nn.Module:
-    model, info = transformers.AutoModel.from_pretrained(
-        source, dtype=torch.float32, output_loading_info=True
-    )
-    missing = [key for key in info["missing_keys"] if "pooler" not in key]
-    if missing:
-        raise StudyError(f"{name}: no weights for {missing[0]} ({len(missing)} tensors missing)")
-    headless: nn.Module = model
-    return headless
+def adapter_of(source: str, base: str | None) -> tuple[dict[str, Any], str | None]:
+    """An adapter's configuration, empty where the source is none, and its base."""
+    path = file_of(source, "adapter_config.json")
+    adapter = json.loads(path.read_text("utf-8")) if path else {}
+    if adapter:
+        base = base or str(adapter.get("base_model_name_or_path") or "")
+    return adapter, base
+
+
+def load_as(
+    kind: Any, source: str | None, dtype: torch.dtype = torch.float32
+) -> tuple[Any, list[str]]:
+    """A model of a class of transformers, and the names of weights that its files lack."""
+    model, info = kind.from_pretrained(source, dtype=dtype, output_loading_info=True)
+    return model, sorted(info["missing_keys"])
+
+
+def require_whole(name: str, missing: list[str]) -> None:
+    """Refuse a model without some weights of its layers."""
+    lost = [key for key in missing if "pooler" not in key]
+    if lost:
+        raise StudyError(f"{name}: no weights for {lost[0]} ({len(lost)} tensors missing)")
 
 
 def _merged(source: str, base: str, task: str) -> nn.Module:
     kind = class_of_adapter(source, base, task)
-    labels = _n_labels(source)
-    sized = {} if labels is None else {"num_labels": labels}
+    sized = _labels(source)
     merged = merge_adapter(kind.from_pretrained(base, dtype=torch.float32, **sized), source)
     headless: nn.Module = getattr(merged, "base_model", merged)
     return headless
 
 
-def _n_labels(source: str) -> int | None:
-    """The number of labels of a head that an adapter saved; None without a head."""
+def _labels(source: str) -> dict[str, int]:
+    """The option that gives a model as many labels as a head that an adapter saved."""
     path = file_of(source, "adapter_model.safetensors")
     if path is None:
-        return None
+        return {}
     with safe_open(path, framework="pt") as file:
         heads = [name for name in file.keys() if name.endswith(HEADS)]  # noqa: SIM118
         shapes = [file.get_slice(name).get_shape() for name in heads]
-    return int(shapes[-1][0]) if shapes else None
+    return {"num_labels": int(shapes[-1][0])} if shapes else {}
 
 
 def file_of(source: str, name: str) -> Path | None:
@@ -224,15 +284,10 @@ def first_tokenizer(*sources: str | None) -> Any:
     for source in filter(None, sources):
         with contextlib.suppress(*UNREADABLE):
             tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-            if _has_words(tokenizer):
+            ordinary = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+            if any(character.isalnum() for token in ordinary for character in str(token)):
                 return tokenizer
     return None
-
-
-def _has_words(tokenizer: Any) -> bool:
-    special = set(tokenizer.all_special_tokens)
-    ordinary = (str(token) for token in tokenizer.get_vocab() if token not in special)
-    return any(any(map(str.isalnum, token)) for token in ordinary)
 
 
 @contextlib.contextmanager
@@ -247,7 +302,6 @@ def refusing(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the progress bars and log lines of transformers and PEFT."""
     loggers = [logging.getLogger(name) for name in ("transformers", "peft", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
     bars = transformers.utils.logging.is_progress_bar_enabled()

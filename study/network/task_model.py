@@ -12,7 +12,16 @@ import transformers
 from torch import nn
 
 from ...errors import StudyError
-from .model_loading import NO_LIMIT, file_of, first_tokenizer, quiet, refusing
+from .language_head import tokens_predicted
+from .model_loading import (
+    NO_LIMIT,
+    file_of,
+    first_tokenizer,
+    load_as,
+    quiet,
+    refusing,
+    require_whole,
+)
 
 OwnHead = Literal["next", "masked", "translated"]
 """What a head was trained to predict: the next token, masked tokens, or another text."""
@@ -30,9 +39,7 @@ class TaskModel:
     """A model in evaluation mode, none of whose weights collects a gradient.
 
     Attributes:
-        name: The user's name for it.
         whole: With its own head where the checkpoint ships one.
-        tokenizer: Of transformers.
         head: What the checkpoint's head predicts; None without one.
         missing_head: The kind of head that the architecture has and the checkpoint lacks.
         has_pooler: Whether a pooler was loaded: a matrix over the first token's state, which heads
@@ -48,28 +55,22 @@ class TaskModel:
 
     @property
     def backbone(self) -> nn.Module:
-        """The model without its head."""
         inner = getattr(self.whole, str(getattr(self.whole, "base_model_prefix", "")), None)
         return inner if isinstance(inner, nn.Module) else self.whole
 
     @property
     def config(self) -> Any:
-        """The configuration of transformers."""
         return self.whole.config
 
     @property
     def device(self) -> torch.device:
-        """The device of its parameters."""
         return next(self.whole.parameters()).device
 
     @property
     def window(self) -> int | None:
-        """The most tokens that it reads; None where nothing limits them."""
-        limits = [
-            getattr(self.config, "max_position_embeddings", None),
-            getattr(self.config, "n_positions", None),
-            getattr(self.tokenizer, "model_max_length", None),
-        ]
+        names = ("max_position_embeddings", "n_positions")
+        limits = [getattr(self.config, name, None) for name in names]
+        limits.append(getattr(self.tokenizer, "model_max_length", None))
         if self.config.model_type in ("roberta", "xlm-roberta", "camembert") and limits[0]:
             limits[0] -= 2  # positions are counted from the padding's
         return min((n for n in limits if n is not None and 0 < n < NO_LIMIT), default=None)
@@ -99,23 +100,20 @@ def load_task_model(
         kind = kind_of_head(config, tokenizer)
         if labelled and kind == "masked":
             kind = None
-        loaded = _load(source, name, kind, DTYPES[dtype])
+        model, has_head, has_pooler = _load(source, name, kind, DTYPES[dtype])
     return as_task_model(
         name,
-        loaded.model.to(device),
+        model.to(device),
         tokenizer,
-        head=kind if loaded.has_head else None,
-        missing_head=None if loaded.has_head else kind,
-        has_pooler=loaded.has_pooler,
+        head=kind if has_head else None,
+        missing_head=None if has_head else kind,
+        has_pooler=has_pooler,
     )
 
 
 def load_tokenizer(source: str, *, name: str | None = None) -> Any:
-    """The tokenizer of a model at a folder or Hub id.
-
-    Raises:
-        StudyError: there is no such model, it is an adapter, or no tokenizer of it knows a word.
-    """
+    """The tokenizer of a model at a folder or Hub id; a `StudyError` for an adapter, or where no
+    tokenizer knows a word."""
     name = name or source
     if Path(source).is_absolute() and not Path(source).is_dir():
         raise StudyError(f"{name}: no such folder, and a data set needs the weights of the base")
@@ -153,7 +151,6 @@ def as_task_model(
     missing_head: OwnHead | None = None,
     has_pooler: bool = False,
 ) -> TaskModel:
-    """A model that was loaded or made, ready to run."""
     return TaskModel(
         name=name,
         whole=whole.eval().requires_grad_(False),
@@ -169,45 +166,20 @@ def kind_of_head(config: Any, tokenizer: Any) -> OwnHead | None:
     if getattr(config, "is_encoder_decoder", False):
         known = type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
         return "translated" if known else None
-    if type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING:
-        is_decoder = getattr(config, "is_decoder", False)
-        if not is_decoder:
-            return "masked" if getattr(tokenizer, "mask_token_id", None) is not None else None
-    return "next" if type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING else None
+    return tokens_predicted(config, tokenizer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A model, and what of it was in the checkpoint."""
-
-    model: nn.Module
-    has_head: bool
-    has_pooler: bool
-
-
-def _load(source: str, name: str, kind: OwnHead | None, dtype: torch.dtype) -> _Loaded:
-    """With its own head where all of the head's weights are in the checkpoint, else without."""
+def _load(
+    source: str, name: str, kind: OwnHead | None, dtype: torch.dtype
+) -> tuple[nn.Module, bool, bool]:
+    """(model, whether it has its head, a pooler); the head where its weights are all there."""
     if kind is not None:
-        model, missing = _load_as(source, KINDS[kind], dtype)
+        model, missing = load_as(getattr(transformers, KINDS[kind]), source, dtype)
         prefix = f"{model.base_model_prefix}."
         if all(key.startswith(prefix) for key in missing):
-            _require_whole(name, missing)
-            return _Loaded(model, has_head=True, has_pooler=False)
-    model, missing = _load_as(source, "AutoModel", dtype)
-    _require_whole(name, missing)
+            require_whole(name, missing)
+            return model, True, False
+    model, missing = load_as(transformers.AutoModel, source, dtype)
+    require_whole(name, missing)
     pooler = getattr(model, "pooler", None) is not None
-    return _Loaded(model, False, pooler and not any("pooler" in key for key in missing))
-
-
-def _load_as(source: str, kind: str, dtype: torch.dtype) -> tuple[Any, list[str]]:
-    loaded: Any = getattr(transformers, kind).from_pretrained(
-        source, dtype=dtype, output_loading_info=True
-    )
-    model, info = loaded
-    return model, sorted(info["missing_keys"])
-
-
-def _require_whole(name: str, missing: list[str]) -> None:
-    lost = [key for key in missing if "pooler" not in key]
-    if lost:
-        raise StudyError(f"{name}: no weights for {lost[0]} ({len(lost)} tensors missing)")
+    return model, False, pooler and not any("pooler" in key for key in missing)

@@ -1,11 +1,4 @@
-from .model_profile import ProbedBase, Profile, probe_base, profile_model
-from .probe import probe_texts, profile_settings
+from .model_profile import ProbedBase, probe_base, profile_model
+from .profile import probe_texts, profile_settings
 
-__all__ = [
-    "ProbedBase",
-    "Profile",
-    "probe_base",
-    "probe_texts",
-    "profile_model",
-    "profile_settings",
-]
+__all__ = ["ProbedBase", "probe_base", "probe_texts", "profile_model", "profile_settings"]

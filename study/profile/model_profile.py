@@ -34,7 +34,7 @@ from ..layers.layer_rows import split_by_text
 from ..network import Network, TokenStates
 from ..network.hidden_states import Batch, encoded
 from ..texts import Text, Texts
-from .probe import SAMPLED_TOKENS, probe_texts, profile_settings, prompt_texts
+from .profile import SAMPLED_TOKENS, probe_texts, profile_settings, prompt_texts
 
 ESTIMATORS: tuple[Estimator, ...] = ("low-fifth", "facco")
 ACTIVATION_SHIFT, DELTA_ACTIVATIONS = "activation-shift", "delta-activations"
@@ -52,23 +52,14 @@ class ProbedBase:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The profile of one model.
-
-    Attributes:
-        document: In JSON's types.
-        fingerprints: Its shifts, each with its own recipe, without shifts of length 0.
-    """
+    """A model's document, in JSON's types, and its shifts above 0, each with its own recipe."""
 
     document: dict[str, Any]
     fingerprints: tuple[Fingerprint, ...]
 
 
 def probe_base(network: Network) -> ProbedBase:
-    """Run the base over the probe.
-
-    Raises:
-        StudyError: it cannot be run over it.
-    """
+    """Run the base over the probe; a `StudyError` where it cannot be."""
     _require_tokenizer(network)
     probed = _Probed(network)
     streams = streams_of(network)
@@ -124,11 +115,8 @@ def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0)
 
 @dataclass(slots=True)
 class _Probed:
-    """What the parts of a profile read of one pass over the probe.
-
-    Attributes:
-        states: The raw stream of the network's first stack, batch by batch.
-    """
+    """What the parts of a profile read of one pass over the probe; `states` are of the raw stream
+    of the network's first stack, batch by batch."""
 
     network: Network
     states: list[TokenStates] = field(default_factory=list)
@@ -136,25 +124,15 @@ class _Probed:
     _count: int = 0
 
     def see(self, batch: Batch, streams: Sequence[Sequence[Decomposed]]) -> None:
-        """Take one batch: the first stack's states, and the last stack's last terms.
-
-        Special tokens and first positions are left out. Of two stacks, the last is the decoder.
-        """
-        rows, positions = np.nonzero(batch.counted)
-        if not len(rows):
+        """Take one batch: the first stack's states, and the last stack's (a decoder's) last terms;
+        special tokens and first positions are left out."""
+        if not batch.counted.any():
             return
-        raw = [layer.hidden for layer in streams[0] if not layer.normed]
-        self.states.append(
-            TokenStates(
-                hidden=torch.stack(raw).float().cpu().numpy(),
-                text=(rows + batch.first).astype(np.int64),
-                position=positions.astype(np.int64),
-                token=batch.ids.cpu().numpy()[rows, positions].astype(np.int64),
-            )
-        )
+        states = batch.states([layer.hidden for layer in streams[0] if not layer.normed])
+        self.states.append(states)
         summed = token_sums(streams[-1][-1].terms.transpose(1, 2)).cpu()
         self._terms = summed if self._terms is None else self._terms + summed
-        self._count += len(rows)
+        self._count += len(states.text)
 
     def mean_terms(self) -> Float64[np.ndarray, "terms dim"]:
         """The mean token at the last layer, term by term, after any final norm."""
@@ -164,7 +142,6 @@ class _Probed:
         return means
 
     def rows(self) -> LayerRows:
-        """Some tokens at every layer, for the classifier of layers."""
         return collect_rows(self.states, max_tokens=SAMPLED_TOKENS)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError
 from ...options import argument, option, record
@@ -23,7 +26,62 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
+    from ..texts import Texts
     from . import ProbedBase
+
+VERSION = 2
+"""Raised whenever the numbers would change."""
+SAMPLED_TOKENS = 300
+"""Tokens for the classifier of layers."""
+
+PROMPTS = tuple(
+    f"{opening}\n\n### Instruction:\nPlease provide a response. Input:Input.\n\n### Response:"
+    for opening in (
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.",
+        "The task described below requires a response that completes the request accurately.",
+        "Below is a description of a task. Provide a response that aligns with the requirements.",
+        "The following instruction outlines a task. Generate a response that meets the specified "
+        "request.",
+        "You are given an instruction and input. Write a response that completes the task as "
+        "requested.",
+    )
+)
+"""The five generic prompts of Delta Activations (Xu et al. 2025, arXiv 2509.04442)."""
+
+
+@cache
+def probe_texts() -> Texts:
+    """64 short parallel texts in eight languages, by language and script."""
+    from ..texts import Text, Texts
+
+    text = files(__package__).joinpath("probe.json").read_text("utf-8")
+    return Texts(
+        tuple(
+            Text(sentence, group, str(number))
+            for group, sentences in json.loads(text).items()
+            for number, sentence in enumerate(sentences, start=1)
+        )
+    )
+
+
+@cache
+def prompt_texts() -> Texts:
+    from ..texts import Text, Texts
+
+    return Texts(tuple(Text(prompt, "", str(n)) for n, prompt in enumerate(PROMPTS, start=1)))
+
+
+def profile_settings() -> dict[str, Any]:
+    """Everything but the models that changes a profile's numbers."""
+    return {
+        "version": VERSION,
+        "probe": probe_texts().digest,
+        "prompts": prompt_texts().digest,
+        "special_tokens": False,
+        "first_positions": False,
+        "sampled_tokens": SAMPLED_TOKENS,
+    }
 
 
 @record
@@ -69,9 +127,8 @@ class Profile(BasedStudy):
     def _profile(
         self, db: OpenCatalog, subject: Subject, bases: dict[str, ProbedBase], device: str
     ) -> Row:
-        """The stored profile of a model, or a new one."""
         from ..components import most_edited
-        from . import probe_base, probe_texts, profile_model, profile_settings
+        from . import probe_base, profile_model
 
         settings = profile_settings()
         stored = None if self.again else db.load(subject, self.name, settings)
@@ -103,7 +160,6 @@ class ProfileTable(StudyTable):
     _key = "profiles"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """One line a model."""
         rows = []
         for profile in self:
             stack = list(profile["components"]["stacks"].values())[-1]

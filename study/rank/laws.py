@@ -11,8 +11,8 @@ of their own, so the bounds leave them out of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import log
 
@@ -44,7 +44,6 @@ class Box:
 
     @property
     def shapes(self) -> list[Shape]:
-        """Every point of the grid."""
         return list(product(*self.grid))
 
 
@@ -54,7 +53,6 @@ class Law:
 
     Attributes:
         parameters: Names of the linear parameters, then of those of the shape.
-        formula: For people, in those names.
         basis: From layers (1…L), L and the shape to the columns that are weighted.
         boxes: From L to the regions of shapes; of a law without a shape, none.
         vertices: The law is a + c·(x − v)², for which a test by permutations tries these v.
@@ -74,14 +72,11 @@ class Law:
 
     def values(self, parameters: tuple[float, ...], layers: Layers, n_layers: int) -> Layers:
         """The law at `layers`, which need not be whole numbers."""
-        n_linear = self.basis(layers[:1], n_layers, self._any_shape(n_layers)).shape[1]
+        boxes = self.boxes(n_layers)
+        n_linear = len(parameters) - (len(boxes[0].lower) if boxes else 0)
         linear, shape = parameters[:n_linear], parameters[n_linear:]
         curve: Layers = self.basis(layers, n_layers, shape) @ np.array(linear)
         return curve
-
-    def _any_shape(self, n_layers: int) -> Shape:
-        boxes = self.boxes(n_layers)
-        return boxes[0].lower if boxes else ()
 
     def columns(self, layers: Layers, n_layers: int) -> Float64[np.ndarray, "shapes depth"]:
         """What the law adds to a constant, at every point of its grid of shapes."""
@@ -189,6 +184,253 @@ LAWS: tuple[Law, ...] = (
     Law("logistic drop", ("a", "b", "c", "d"), "a + b/(1 + exp((x − c)/d))", _logistic, _drops),
 )
 """From the simplest to the one with most parameters."""
-
 LAW_NAMED = {law.name: law for law in LAWS}
 CONSTANT = LAWS[0]
+
+
+ON_BOUND = 1e-3
+"""A shape so close to a bound of its box, relative to it, is at the bound."""
+ROUNDS, SETTLED = 8, 1e-4
+"""Of weights and shape in turn; they settle in two or three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    layers: Layers
+    ranks: Layers
+    variances: Layers
+    n_layers: int
+
+    def without(self, point: int) -> Curve:
+        return replace(
+            self,
+            layers=np.delete(self.layers, point),
+            ranks=np.delete(self.ranks, point),
+            variances=np.delete(self.variances, point),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LawFit:
+    """A law with the parameters that fit best, linear ones first, the shape last.
+
+    Attributes:
+        excess: τ², the variance beyond the known one.
+        residuals: Rank − law, in ranks.
+        chi_squared: Σ residual²/(known variance + τ²): n − k, or less where τ² is 0.
+        box: The region that the shape was searched for in; None without a shape.
+    """
+
+    law: Law
+    parameters: tuple[float, ...]
+    shape: Shape
+    excess: float
+    residuals: Layers
+    chi_squared: float
+    box: Box | None
+
+    @property
+    def degrees(self) -> int:
+        return len(self.residuals) - len(self.parameters)
+
+    @property
+    def on_bound(self) -> bool:
+        """Whether the points push the shape out of the range where it is determined."""
+        if self.box is None or self.box.discrete:
+            return False
+        shape = np.array(self.shape)
+        return any(
+            bool((np.abs(shape - bound) <= ON_BOUND * np.abs(bound)).any())
+            for bound in (np.array(self.box.lower), np.array(self.box.upper))
+        )
+
+
+def fit_law(law: Law, curve: Curve, near: LawFit | None = None) -> LawFit:
+    """The best fit of a law; of its shape, near that of another fit if one is given."""
+    boxes: Sequence[Box | None] = (near.box,) if near else law.boxes(curve.n_layers) or (None,)
+    fits = [_fit_in(law, curve, box, near) for box in boxes]
+    return min(fits, key=lambda fit: (fit.excess, fit.chi_squared))
+
+
+def f_test(simple: LawFit, fit: LawFit, curve: Curve) -> float:
+    """P-value of what a law explains beyond one with fewer parameters, both weighted by the
+    variances under the larger; its mean square counts as 1 at least, as the known errors alone do.
+    """
+    from scipy.special import fdtrc
+
+    extra = len(fit.parameters) - len(simple.parameters)
+    weighted = project(simple.law, curve, simple.shape, fit.excess)[1]
+    gain = max(0.0, float(np.sum(weighted**2)) - fit.chi_squared)
+    scale = max(1.0, fit.chi_squared / fit.degrees)
+    return float(fdtrc(extra, fit.degrees, gain / extra / scale))
+
+
+def deviance(fit: LawFit, curve: Curve) -> float:
+    """−2 ln likelihood at the most likely τ² ≥ 0; n ln(RSS/n) where the known errors are 0."""
+    from scipy.optimize import minimize_scalar
+
+    squares = fit.residuals**2
+
+    def at(excess: float) -> float:
+        variances = curve.variances + excess
+        return float(np.sum(np.log(variances) + squares / variances - 1.0))
+
+    most = float(squares.max())
+    found = minimize_scalar(at, bounds=(0.0, most), method="bounded") if most > 0 else None
+    return min(at(0.0), found.fun if found else at(0.0))
+
+
+def _fit_in(law: Law, curve: Curve, box: Box | None, near: LawFit | None) -> LawFit:
+    """The best fit with a shape in a box: weights and shape in turn until both stand still."""
+    excess, shape = (near.excess, near.shape) if near else (0.0, ())
+    for _ in range(1 if near or _alike(curve.variances) else ROUNDS):
+        if box is not None:
+            shape = _best_shape(law, curve, box, shape, excess)
+        before, excess = excess, excess_variance(law, curve, shape)
+        if abs(excess - before) <= SETTLED * excess:
+            break
+    linear, weighted = project(law, curve, shape, excess)
+    parameters = (*linear, *shape)
+    return LawFit(
+        law=law,
+        parameters=parameters,
+        shape=shape,
+        excess=excess,
+        residuals=weighted * np.sqrt(curve.variances + excess),
+        chi_squared=float(np.sum(weighted**2)),
+        box=box,
+    )
+
+
+def excess_variance(law: Law, curve: Curve, shape: Shape) -> float:
+    """τ² with Σ residual²/(known + τ²) = n − k, or 0 where the sum is below that already."""
+    from scipy.optimize import brentq
+
+    columns = int(law.basis(curve.layers[:1], curve.n_layers, shape).shape[1]) + len(shape)
+    degrees = len(curve.ranks) - columns
+
+    def surplus(excess: float) -> float:
+        return float(np.sum(project(law, curve, shape, excess)[1] ** 2) - degrees)
+
+    beyond = surplus(0.0)
+    if beyond <= 0.0:
+        return 0.0
+    if _alike(curve.variances):
+        return float(curve.variances[0] * beyond / degrees)
+    most = float(np.sum((curve.ranks - curve.ranks.mean()) ** 2)) + 1.0
+    while surplus(most) > 0.0:
+        most *= 4.0
+    return float(brentq(surplus, 0.0, most, xtol=1e-9 * most, rtol=1e-9))
+
+
+def _alike(variances: Layers) -> bool:
+    """Whether one factor of all variances changes no fit."""
+    return bool(np.ptp(variances) <= 1e-12 * variances.max())
+
+
+def _best_shape(law: Law, curve: Curve, box: Box, start: Shape, excess: float) -> Shape:
+    """The shape with the smallest sum of squares: from a start, or from the best of the grid."""
+    from scipy.optimize import least_squares
+
+    def residuals(shape: Float64[np.ndarray, " shape"]) -> Layers:
+        return project(law, curve, tuple(shape.tolist()), excess)[1]
+
+    if not start:
+        sums = [float(np.sum(residuals(np.array(shape)) ** 2)) for shape in box.shapes]
+        start = box.shapes[int(np.argmin(sums))]
+    if box.discrete:
+        return start
+    inside = np.clip(start, box.lower, box.upper)
+    found = least_squares(residuals, inside, bounds=(box.lower, box.upper), x_scale="jac")
+    return tuple(found.x.tolist())
+
+
+def project(
+    law: Law, curve: Curve, shape: Shape, excess: float
+) -> tuple[tuple[float, ...], Layers]:
+    """The linear parameters that fit best at this shape, and the weighted residuals."""
+    root = 1.0 / np.sqrt(curve.variances + excess)
+    basis = law.basis(curve.layers, curve.n_layers, shape) * root[:, None]
+    size = np.abs(basis).max(axis=0)
+    size[size == 0] = 1.0
+    basis /= size
+    wanted = curve.ranks * root
+    solution, *_ = np.linalg.lstsq(basis, wanted, rcond=None)
+    return tuple((solution / size).tolist()), wanted - basis @ solution
+
+
+SINGULAR = 1e10
+"""Condition number of the Jacobian above which no parameter is determined."""
+STEP = 1e-5
+"""Of a shape, which is never 0, relative to it: where the law is differentiated."""
+REACH = 4.0
+"""Linear standard errors, on both sides, within which the likelihood is profiled."""
+PROFILED = {1: 65, 2: 25}
+"""Values of each shape parameter in a profile, by their number."""
+
+
+def standard_errors(fit: LawFit, curve: Curve) -> list[float | None] | None:
+    """Of every parameter, None of a discrete shape; None where the points do not determine them.
+
+    The larger of two: √diag (JᵀWJ)⁻¹ with W = 1/(known variance + τ²); and the half-width of
+    the profile-likelihood interval, where Σ W·residual² grows by 1 at most while the other
+    parameters are fitted again (Bates & Watts 1988, 6.1). The first understates where a law is
+    curved in its parameters.
+    """
+    if fit.on_bound:
+        return None
+    linear = _from_jacobian(fit, curve)
+    if linear is None or fit.box is None or fit.box.discrete:
+        return None if linear is None else [*linear, *[None] * len(fit.parameters[len(linear) :])]
+    profile = _from_profile(fit, curve, linear[-len(fit.shape) :])
+    if profile is None:
+        return None
+    return [max(pair) for pair in zip(linear, profile, strict=True)]
+
+
+def _from_jacobian(fit: LawFit, curve: Curve) -> list[float] | None:
+    basis = fit.law.basis(curve.layers, curve.n_layers, fit.shape)
+    columns = list(basis.T)
+    shape = () if fit.box is not None and fit.box.discrete else fit.shape
+    for i, value in enumerate(shape):
+        step = STEP * abs(value)
+        ahead, behind = (
+            fit.law.basis(
+                curve.layers, curve.n_layers, (*fit.shape[:i], value + change, *fit.shape[i + 1 :])
+            )
+            for change in (step, -step)
+        )
+        columns.append((ahead - behind) @ fit.parameters[: basis.shape[1]] / (2.0 * step))
+    jacobian = np.column_stack(columns) / np.sqrt(curve.variances + fit.excess)[:, None]
+    size = np.linalg.norm(jacobian, axis=0)
+    if not size.all() or np.linalg.cond(jacobian / size) > SINGULAR:
+        return None
+    errors: list[float] = (np.linalg.norm(np.linalg.pinv(jacobian / size), axis=1) / size).tolist()
+    return errors
+
+
+def _from_profile(fit: LawFit, curve: Curve, reach: list[float]) -> list[float] | None:
+    """Half-widths of the region where Σ W·residual² is within 1 of the smallest."""
+    assert fit.box is not None
+    lower, upper = np.array(fit.box.lower), np.array(fit.box.upper)
+    step = REACH * np.array(reach)
+    axes = [
+        np.linspace(max(low, at - by), min(high, at + by), PROFILED[len(fit.shape)])
+        for at, by, low, high in zip(fit.shape, step, lower, upper, strict=True)
+    ]
+    root = 1.0 / np.sqrt(curve.variances + fit.excess)
+    least, most = np.array(fit.parameters), np.array(fit.parameters)
+    for point in product(*(axis.tolist() for axis in axes)):
+        linear, weighted = project(fit.law, curve, point, fit.excess)
+        room = 1.0 - (float(np.sum(weighted**2)) - fit.chi_squared)
+        if room < 0.0:
+            continue
+        if (np.isclose(point, lower) | np.isclose(point, upper)).any():
+            return None
+        basis = fit.law.basis(curve.layers, curve.n_layers, point) * root[:, None]
+        size = np.linalg.norm(basis, axis=0)
+        own = np.linalg.norm(np.linalg.pinv(basis / size), axis=1) / size * np.sqrt(room)
+        least = np.minimum(least, [*(np.array(linear) - own), *point])
+        most = np.maximum(most, [*(np.array(linear) + own), *point])
+    widths: list[float] = ((most - least) / 2.0).tolist()
+    return widths

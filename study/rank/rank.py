@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import RequestError
 from ...options import argument, option, record
@@ -21,7 +21,7 @@ from ..study import (
 
 if TYPE_CHECKING:
     from ...pictures import Picture, Width
-    from .rank_report import RankReport
+    from .rank_study import RankReport
 
 EARLIER_LAWS = 2
 """Version of stored settings: the same ranks, with laws that were chosen by fewer tests."""
@@ -89,17 +89,13 @@ class Rank(BasedStudy):
         table.thetas = tuple(self.thetas)
         return table
 
-    def _settings(self) -> dict[str, Any]:
-        return self.settings(
-            thetas=sorted(set(self.thetas)), subject="weights" if self.weights else "update"
-        )
-
     def _ranks(self, db: OpenCatalog, subject: Subject, device: str) -> RankReport:
         """One model's ranks, from the catalog where they are stored; laws are fitted again to those
         that an earlier version stored."""
         from . import RankReport, with_laws
 
-        settings = self._settings()
+        of: Literal["weights", "update"] = "weights" if self.weights else "update"
+        settings = self.settings(thetas=sorted(set(self.thetas)), subject=of)
         stored = db.load(subject, "rank", settings)
         if stored is not None:
             return RankReport.from_json(stored)
@@ -107,11 +103,13 @@ class Rank(BasedStudy):
         if earlier is not None:
             report = with_laws(RankReport.from_json(earlier))
         else:
-            report = self._measure(db, subject, device)
+            report = self._measure(db, subject, device, of)
         db.save(subject, "rank", settings, report.to_json())
         return report
 
-    def _measure(self, db: OpenCatalog, subject: Subject, device: str) -> RankReport:
+    def _measure(
+        self, db: OpenCatalog, subject: Subject, device: str, of: Literal["weights", "update"]
+    ) -> RankReport:
         from ...indexer import update_spectra, weight_spectra
         from . import rank_study
 
@@ -125,13 +123,8 @@ class Rank(BasedStudy):
             *((name.split(".")[0], int(name.split(".")[1])) for name in shapes),
         ):
             depths[stack] = max(depths.get(stack, 0), layer + 1)
-        return rank_study(
-            subject.name,
-            spectra,
-            thetas=sorted(set(self.thetas)),
-            n_layers=depths,
-            subject="weights" if self.weights else "update",
-        )
+        thetas = sorted(set(self.thetas))
+        return rank_study(subject.name, spectra, thetas=thetas, n_layers=depths, subject=of)
 
 
 class RankTable(StudyTable):
@@ -146,7 +139,6 @@ class RankTable(StudyTable):
         return draw_ranks(self._report, self.thetas, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """r_θ by role and layer, with the law of each curve."""
         document = self._document
         subject = "W" if document["subject"] == "weights" else "ΔW"
         yield Section(title=f"rank of {subject}: {document['name']}")
@@ -176,18 +168,16 @@ class RankTable(StudyTable):
 def _ranks_by_layer(curve: Document, depth: int) -> Iterator[str]:
     by_layer = {point["layer"]: point for point in curve["points"]}
     for layer in range(depth):
-        point = by_layer.get(layer)
-        yield "" if point is None else _rank(point)
-
-
-def _rank(point: Document) -> str:
-    error = point["standard_error"]
-    shown = f"{point['rank']:.0f}" if error is None else f"{point['rank']:.1f}±{error:.1f}"
-    return shown if point["valid"] else f"({shown})"
+        if layer not in by_layer:
+            yield ""
+            continue
+        point = by_layer[layer]
+        rank, error = point["rank"], point["standard_error"]
+        shown = f"{rank:.0f}" if error is None else f"{rank:.1f}±{error:.1f}"
+        yield shown if point["valid"] else f"({shown})"
 
 
 def _law(fit: Document) -> str:
-    """The law and how well it fits; why there is none, where a word says it."""
     best, verdict = fit["best"], str(fit["verdict"])
     if best is None:
         return verdict

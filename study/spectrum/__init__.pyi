@@ -1,5 +1,3 @@
-from .power_law import fit_power_law
-from .spectrum_report import MatrixSpectrum, SpectrumReport
-from .spectrum_study import spectrum_study
+from .spectrum_study import SpectrumReport, fit_power_law, spectrum_study
 
-__all__ = ["MatrixSpectrum", "SpectrumReport", "fit_power_law", "spectrum_study"]
+__all__ = ["SpectrumReport", "fit_power_law", "spectrum_study"]

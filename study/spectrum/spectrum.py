@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...errors import DeltadexError
 from ...options import option, record
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 LAW_FIELDS = ("alpha", "standard_error", "x_min", "distance", "n_tail", "p_value")
 """Of a spectrum's power law; empty in the row of a matrix that has none."""
-
 SYMBOLS = {"update": "ΔW", "weights": "W"}
 
 
@@ -112,7 +111,6 @@ class SpectrumTable(StudyTable):
         return draw_spectra(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
-        """α by role and layer, of ΔW and of W; in parentheses where draws rule a power law out."""
         document = self._document
         yield Section(title=f"α of the largest eigenvalues: {document['name']}")
         for stack, depth in document["depths"].items():
@@ -120,7 +118,7 @@ class SpectrumTable(StudyTable):
             yield Section(
                 columns=(stack, "of", *range(depth)),
                 rows=[
-                    (role, SYMBOLS[subject], *_alphas(own, subject, role, depth))
+                    (role, SYMBOLS[subject], *(_alpha(own, subject, role, n) for n in range(depth)))
                     for role in dict.fromkeys(matrix["role"] for matrix in own)
                     for subject in document["subjects"]
                 ],
@@ -135,19 +133,13 @@ class SpectrumTable(StudyTable):
             yield Section(columns=columns, rows=[[row[c] for c in columns] for row in rows])
 
 
-def _alphas(matrices: Sequence[Document], subject: str, role: str, depth: int) -> Iterator[str]:
-    for layer in range(depth):
-        place = (subject, role, layer)
-        yield _alpha([m for m in matrices if (m["subject"], m["role"], m["layer"]) == place])
-
-
-def _alpha(matrices: Sequence[Any]) -> str:
+def _alpha(matrices: Sequence[Document], subject: str, role: str, layer: int) -> str:
     """Of one matrix with its standard error; the mean of a slot's parts."""
-    fitted = [m for m in matrices if m["power_law"]]
-    if not matrices:
-        return ""
+    place = (subject, role, layer)
+    here = [m for m in matrices if (m["subject"], m["role"], m["layer"]) == place]
+    fitted = [m for m in here if m["power_law"]]
     if not fitted:
-        return str(matrices[0]["verdict"])
+        return str(here[0]["verdict"]) if here else ""
     alphas = [m["power_law"]["alpha"] for m in fitted]
     shown = f"{sum(alphas) / len(alphas):.1f}"
     if len(fitted) == 1:

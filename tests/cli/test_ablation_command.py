@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 from deltadex.cli import main
 from deltadex.study.ablation.ablation import AblationTable
-from deltadex.study.ablation.measures import TRAININGS
-from deltadex.study.ablation.trained_heads import Training
+from deltadex.study.ablation.measures import TRAININGS, Training
 from deltadex.terminal import show_study
 
 sys.path.append(str(Path(__file__).parents[1] / "study"))

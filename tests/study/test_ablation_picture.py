@@ -5,7 +5,7 @@ import pytest
 
 from deltadex.pictures import draw_ablation, save_picture
 from deltadex.study.ablation import AblationStudyReport, ablation_report
-from deltadex.study.ablation.subset_predictions import SubsetPredictions
+from deltadex.study.ablation.subsets import SubsetPredictions
 
 FOUR = ("input", "attention", "feed_forward", "bias")
 KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "senses-mlp-lemma", "tagging")

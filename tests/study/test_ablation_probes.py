@@ -7,10 +7,16 @@ import pytest
 from sklearn.neural_network import MLPClassifier
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation import ablation_report, trained_heads
-from deltadex.study.ablation.measures import tagging_probe, word_sense_probe
-from deltadex.study.ablation.subset_predictions import Items, Split
-from deltadex.study.ablation.trained_heads import CodedRows, Head, Training, train_heads
+from deltadex.study.ablation import ablation_report, measures
+from deltadex.study.ablation.measures import (
+    CodedRows,
+    Head,
+    Training,
+    tagging_probe,
+    train_heads,
+    word_sense_probe,
+)
+from deltadex.study.ablation.subsets import Items, Split
 
 QUICK = Training(epochs=15, batch=32, learning_rates=(1e-3, 1e-2), runs=2)
 LONGER = Training(epochs=20, batch=32, learning_rates=(1e-2,), runs=3)
@@ -133,7 +139,7 @@ class Counting(Head):
 
 @pytest.mark.parametrize("rates", [(3.0,), (1.0, 3.0), (9.0, 3.0, 1.0, 5.0), (1.0, 2.0, 3.0)])
 def test_the_best_rate_is_left_and_costs_two_trainings(rates, monkeypatch):
-    monkeypatch.setattr(trained_heads, "Head", Counting)
+    monkeypatch.setattr(measures, "Head", Counting)
     monkeypatch.setattr(Counting, "made", [])
     training = Training(epochs=20, learning_rates=rates, runs=3)
 

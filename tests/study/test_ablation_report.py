@@ -10,8 +10,12 @@ from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
 from deltadex.study.ablation import ablation_report
-from deltadex.study.ablation.subset_predictions import SubsetPredictions, split_by_text
-from deltadex.study.ablation.subset_scores import agreement_matrix, wilson_interval
+from deltadex.study.ablation.subsets import (
+    SubsetPredictions,
+    agreement_matrix,
+    split_by_text,
+    wilson_interval,
+)
 
 NAMES = ("input", "attention")
 
@@ -129,7 +133,7 @@ def test_blocks_of_draws_change_nothing(monkeypatch):
     predictions = make_predictions(rng.integers(3, size=(2, 3, 30)), rng.integers(3, size=30), text)
     whole = ablation_report(predictions, score="macro-F1")
 
-    monkeypatch.setattr("deltadex.study.ablation.subset_scores.DRAW_BLOCK_CELLS", 77)
+    monkeypatch.setattr("deltadex.study.ablation.subsets.DRAW_BLOCK_CELLS", 77)
 
     assert ablation_report(predictions, score="macro-F1") == whole
     assert ablation_report(predictions, score="macro-F1", seed=1) != whole

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deltadex.errors import StudyError
 from deltadex.study.ablation import ablation_report
 from deltadex.study.ablation.measures import word_sense_knn
-from deltadex.study.ablation.subset_predictions import Items, Split, term_subsets
+from deltadex.study.ablation.subsets import Items, Split, term_subsets
 
 NAMES = ("input", "attention", "feed_forward", "bias")
 

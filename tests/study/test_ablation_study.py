@@ -15,10 +15,9 @@ from deltadex.study.ablation import (
     Journal,
     ablation_study,
 )
-from deltadex.study.ablation.item_terms import choose_tokens, encode_texts
-from deltadex.study.ablation.measures import TRAININGS
-from deltadex.study.ablation.subset_predictions import SubsetResult
-from deltadex.study.ablation.trained_heads import Training
+from deltadex.study.ablation.ablation_study import choose_tokens, encode_texts
+from deltadex.study.ablation.measures import TRAININGS, Training
+from deltadex.study.ablation.subsets import SubsetResult
 from deltadex.study.network.language_head import attach_head
 
 OPTIONS = AblationOptions(runs=1, most_items=300)

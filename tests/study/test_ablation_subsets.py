@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.study.ablation.subset_predictions import LETTERS, term_subsets
+from deltadex.study.ablation.subsets import LETTERS, term_subsets
 
 FOUR = ("input", "attention", "feed_forward", "bias")
 

@@ -9,7 +9,7 @@ from tiny_networks import edited, make_texts, perturb, tiny_network
 
 from deltadex.pictures.components import STYLES, draw_components
 from deltadex.study.components import components_study
-from deltadex.study.components.linear_fit import FITS, LinearFit
+from deltadex.study.components.components_study import FITS, LinearFit
 
 TEXTS = make_texts(9, 12)
 

@@ -10,16 +10,18 @@ from scipy import stats
 
 from deltadex.errors import RequestError
 from deltadex.records import Slot, SlotStats
-from deltadex.study.correlation import (
+from deltadex.study.correlation.measures import (
     Measured,
     correlate_columns,
     family_values,
     find_measure,
-    measure_names,
+    holm,
+    interval,
     numbers_of,
+    permutation_p,
     read_columns,
+    spearman,
 )
-from deltadex.study.correlation.spearman import holm, interval, permutation_p, spearman
 
 NUMBERS = st.lists(st.integers(-4, 4), min_size=3, max_size=12)
 
@@ -158,7 +160,7 @@ COMPONENTS = {
 
 def measured(study, document, measure, **chosen):
     numbers = numbers_of(study, document)
-    name = find_measure(measure, measure_names(numbers))
+    name = find_measure(measure, (number.name for number in numbers))
     return Measured(model="m", numbers=tuple(n for n in numbers if n.name == name)).value(**chosen)
 
 
@@ -194,7 +196,7 @@ def test_matrices_by_layer_and_term_are_measures(measure, chosen, value):
 
 
 def test_unknown_and_ambiguous_measures_list_what_there_is():
-    names = measure_names(numbers_of("geometry", GEOMETRY))
+    names = [number.name for number in numbers_of("geometry", GEOMETRY)]
 
     with pytest.raises(RequestError, match=r"several measures: .*facco\.dimension, .*mle\.dim"):
         find_measure("geometry.dimension", names)

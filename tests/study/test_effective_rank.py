@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.study.rank.effective_rank import (
+from deltadex.study.rank.rank_study import (
     energy_rank,
     entropy_rank,
     rounding_reason,

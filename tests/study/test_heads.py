@@ -7,8 +7,15 @@ from tiny_networks import edited, make_texts, one_of_each_structure, perturb, ti
 
 from deltadex.errors import StudyError
 from deltadex.study.components import components_study
-from deltadex.study.components.decomposition import Stream, Track, counted_rows, decompose
-from deltadex.study.components.heads import HeadReads, HeadTally, attention_heads
+from deltadex.study.components.decomposition import (
+    HeadReads,
+    HeadTally,
+    Stream,
+    Track,
+    attention_heads,
+    counted_rows,
+    decompose,
+)
 from deltadex.study.network.anatomy import normalisation
 from deltadex.study.network.hidden_states import encoded, run_with_hooks
 

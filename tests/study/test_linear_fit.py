@@ -11,8 +11,8 @@ from sklearn.linear_model import LinearRegression
 from tiny_networks import edited, make_texts, tiny_network
 
 from deltadex.study.components import components_study
+from deltadex.study.components.components_study import PairMoments, fit_and_score, held_out_texts
 from deltadex.study.components.decomposition import branch_constants, counted_rows, decompose
-from deltadex.study.components.linear_fit import PairMoments, fit_and_score, held_out_texts
 from deltadex.study.network.hidden_states import encoded, run_with_hooks
 from deltadex.study.texts import Text
 

@@ -19,7 +19,7 @@ from deltadex.study.profile import (
     profile_settings,
 )
 from deltadex.study.profile.model_profile import last_token_mean
-from deltadex.study.profile.probe import prompt_texts
+from deltadex.study.profile.profile import prompt_texts
 
 TERMS = ("input", "attention", "feed_forward", "bias")
 

@@ -12,12 +12,14 @@ from scipy import stats
 from scipy.optimize import brentq, curve_fit
 
 from deltadex.study.rank import fit_laws
-from deltadex.study.rank.depth_test import depth_p_value
-from deltadex.study.rank.law_choice import SIGNIFICANCE, _LeftOut, _why_none
-from deltadex.study.rank.law_errors import _from_jacobian
-from deltadex.study.rank.law_fit import Curve, fit_law
-from deltadex.study.rank.laws import FLATTEST_RATE, LAW_NAMED, LAWS
-from deltadex.study.rank.rank_report import LawChoice
+from deltadex.study.rank.law_choice import (
+    SIGNIFICANCE,
+    LawChoice,
+    _LeftOut,
+    _why_none,
+    depth_p_value,
+)
+from deltadex.study.rank.laws import FLATTEST_RATE, LAW_NAMED, LAWS, Curve, _from_jacobian, fit_law
 
 pytestmark = pytest.mark.slow
 

@@ -1,20 +1,190 @@
-"""The ranks of one model by depth, and the mean ranks of a family's models."""
+"""How many directions a matrix really uses, from the energies σ² of its singular values."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import fsum, sqrt
+from typing import Literal
 
 import numpy as np
 
+from ...arrays import Float64
 from ...errors import StudyError
 from ...records import ROLES, STACKS, Slot, SlotSpectrum
-from .effective_rank import energy_rank, entropy_rank, rounding_reason, signal_fraction, stable_rank
-from .law_choice import fit_laws
-from .rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport, SlotRanks, Subject
+from ..report_json import JsonRecord
+from .law_choice import LawChoice, fit_laws
+
+SAME_SHARE = 1e-12
+"""Shares of the energy closer than this are equal: float64 sums are not exact."""
+
+
+def energy_rank(energies: Float64[np.ndarray, " sigma"], theta: float) -> int:
+    """Fewest directions that carry the share `theta` of Σσ²; 0 for an exact zero.
+
+    r_θ = min { r : Σ_{i≤r} σ_i² ≥ θ Σ σ_i² }, 0 < θ ≤ 1.
+    """
+    if not 0 < theta <= 1:
+        raise ValueError(f"theta must lie in (0, 1], got {theta}")
+    shares = _shares(energies)
+    if not len(shares):
+        return 0
+    needed = int(np.searchsorted(np.cumsum(shares), theta - SAME_SHARE)) + 1
+    return min(needed, len(shares))
+
+
+def stable_rank(energies: Float64[np.ndarray, " sigma"]) -> float:
+    """‖·‖_F² / σ₁², at least 1; 0 for an exact zero."""
+    shares = _shares(energies)
+    return float(1.0 / shares[0]) if len(shares) else 0.0
+
+
+def entropy_rank(energies: Float64[np.ndarray, " sigma"]) -> float:
+    """exp(−Σ p ln p) of the shares p = σ²/Σσ², 1 … their number; 0 for an exact zero.
+
+    Roy & Vetterli 2007 take shares of σ; these are shares of σ², as r_θ's are.
+    """
+    shares = _shares(energies)
+    return float(np.exp(-np.sum(shares * np.log(shares)))) if len(shares) else 0.0
+
+
+def signal_fraction(energies: Float64[np.ndarray, " sigma"], noise_energy: float) -> float:
+    """Share of ‖·‖_F² that storage rounding does not explain, 0…1; 0 for an exact zero."""
+    return 1.0 - _noise_fraction(energies, noise_energy)
+
+
+def rounding_reason(
+    energies: Float64[np.ndarray, " sigma"], noise_energy: float, theta: float
+) -> str:
+    """Why r_θ counts rounding errors rather than directions; empty where it does not.
+
+    The rank is not to be trusted where rounding is a larger share of the energy than the
+    1 − θ that r_θ may leave out. An exact zero has rank 0 whatever rounding was expected.
+    """
+    noise = _noise_fraction(energies, noise_energy)
+    if not energies.any() or noise <= 1.0 - theta + SAME_SHARE:
+        return ""
+    return (
+        f"storage rounding is about {noise:.0%} of the energy, "
+        f"and a rank at θ={theta:g} leaves out only {1.0 - theta:.2g}"
+    )
+
+
+def _noise_fraction(energies: Float64[np.ndarray, " sigma"], noise_energy: float) -> float:
+    total = float(energies.sum())
+    return min(1.0, noise_energy / total) if total > 0 else 1.0
+
+
+def _shares(energies: Float64[np.ndarray, " sigma"]) -> Float64[np.ndarray, " positive"]:
+    """The positive energies as shares of their sum, descending."""
+    if not (np.isfinite(energies).all() and (energies >= 0).all()):
+        raise ValueError("energies must be finite and not negative")
+    positive = np.sort(energies[energies > 0])[::-1]
+    relative = positive / positive[:1]
+    relative = relative[relative > 0]
+    shares: Float64[np.ndarray, " positive"] = relative / relative.sum()
+    return shares
+
+
+Subject = Literal["update", "weights"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPoint(JsonRecord):
+    """r_θ at one depth: of a matrix, or the mean of `count` parts of a slot or models of a family.
+
+    Attributes:
+        layer: From 0, as in slots.
+        normalised: rank / min(out, in), 0…1.
+        left_out: Values that are zero or rounding, while others are neither.
+        valid: Whether the rank counts more than rounding errors.
+        reason: Why the point is fitted by no law; empty where it is.
+    """
+
+    layer: int
+    rank: float
+    normalised: float
+    standard_error: float | None = None
+    count: int = 1
+    left_out: int = 0
+    valid: bool = True
+    reason: str = ""
+
+    @property
+    def fitted(self) -> bool:
+        return self.valid and self.rank > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCurve(JsonRecord):
+    """r_θ by depth in one role of one stack, and the law that it follows."""
+
+    stack: str
+    role: str
+    theta: float
+    n_layers: int
+    points: tuple[RankPoint, ...]
+    fit: LawChoice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRanks(JsonRecord):
+    """The numbers of one slot that need no threshold: means over parts or models that are not 0.
+
+    Attributes:
+        shape: (out, in) of one part.
+        count: Parts, or models, in the means; 0 where all are exactly zero.
+        norm: ‖·‖_F of all parts together; in a family, the models' mean.
+        signal_fraction: Share of ‖·‖_F² that storage rounding does not explain, 0…1.
+        known_rank: The largest rank of an adapter in this slot; None without adapters.
+    """
+
+    stack: str
+    layer: int
+    role: str
+    shape: tuple[int, int]
+    count: int
+    norm: float
+    stable_rank: float
+    entropy_rank: float
+    signal_fraction: float
+    known_rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport(JsonRecord):
+    """The ranks of one model's matrices, of ΔW or of W.
+
+    Attributes:
+        thetas: Shares of energy, ascending.
+        depths: Layers of each stack.
+        slots: By stack, role and layer.
+        curves: By stack, role and θ.
+        notes: Sentences on what limits the numbers.
+    """
+
+    name: str
+    subject: Subject
+    models: tuple[str, ...]
+    thetas: tuple[float, ...]
+    depths: Mapping[str, int]
+    slots: tuple[SlotRanks, ...]
+    curves: tuple[RankCurve, ...]
+    notes: tuple[str, ...]
+
+    def curves_at(self, theta: float) -> tuple[RankCurve, ...]:
+        if theta not in self.thetas:
+            known = ", ".join(f"{share:g}" for share in self.thetas)
+            raise StudyError(f"{self.name}: no ranks at θ={theta:g}; there are θ={known}")
+        return tuple(curve for curve in self.curves if curve.theta == theta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyRankReport(RankReport):
+    """The mean over models of every value that is neither rounding nor an exact zero."""
+
 
 THETAS = (0.5, 0.9, 0.99)
 
@@ -36,14 +206,10 @@ def rank_study(
         spectra: In any order, each slot and part once.
         thetas: Shares of the energy, in (0, 1].
         n_layers: Depth of each stack; by default its deepest layer among the spectra.
-        subject: What the spectra are of.
 
     Raises:
-        StudyError: There are no spectra.
+        StudyError: there are no spectra.
     """
-    for theta in thetas:
-        if not 0 < theta <= 1:
-            raise ValueError(f"theta must lie in (0, 1], got {theta}")
     shares = tuple(sorted({float(theta) for theta in thetas}))
     ordered = sorted(spectra, key=lambda s: (*_role_order(s.slot), s.slot.layer, s.part))
     if not ordered:
@@ -60,11 +226,15 @@ def rank_study(
         for theta in shares:
             points = [mean_point([_point(s, theta, subject) for s in group]) for group in groups]
             curves.append(rank_curve(stack, role, theta, depths[stack], points))
-    ranks = _adapter_ranks(slots) if any(slot.norm for slot in slots) else ""
-    note = (
-        f"the update is an adapter of rank {ranks}: no rank here can exceed it, "
-        "so depth shows only how much of it is used"
-    )
+    changed, notes = any(slot.norm for slot in slots), []
+    ranks = _adapter_ranks(slots)
+    if changed and ranks:
+        notes.append(
+            f"the update is an adapter of rank {ranks}: no rank here can exceed it, "
+            "so depth shows only how much of it is used"
+        )
+    if not changed and subject == "update":
+        notes.append("no layer matrix differs from the base's: there is no update to rank")
     return RankReport(
         name=name,
         subject=subject,
@@ -73,14 +243,8 @@ def rank_study(
         depths=depths,
         slots=slots,
         curves=tuple(curves),
-        notes=(note,) if ranks else _zero_notes(slots, subject),
+        notes=tuple(notes),
     )
-
-
-def _zero_notes(slots: Sequence[SlotRanks], subject: Subject) -> tuple[str, ...]:
-    if subject == "weights" or any(slot.norm for slot in slots):
-        return ()
-    return ("no layer matrix differs from the base's: there is no update to rank",)
 
 
 def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> FamilyRankReport:
@@ -90,8 +254,7 @@ def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> Fami
     zero; each point counts the models that were left out.
 
     Raises:
-        StudyError: There are no reports, a model stands twice, or the models were not
-            studied alike.
+        StudyError: no reports, a model twice, or models that were not studied alike.
     """
     ordered = sorted(reports, key=lambda report: report.name)
     _check_alike(name, ordered)
@@ -175,14 +338,8 @@ def rank_curve(
 
 
 def with_laws(report: RankReport) -> RankReport:
-    """The same ranks with laws fitted anew."""
-    return replace(
-        report,
-        curves=tuple(
-            rank_curve(curve.stack, curve.role, curve.theta, curve.n_layers, curve.points)
-            for curve in report.curves
-        ),
-    )
+    curves = (rank_curve(c.stack, c.role, c.theta, c.n_layers, c.points) for c in report.curves)
+    return replace(report, curves=tuple(curves))
 
 
 def _role_order(place: Slot | RankCurve) -> tuple[int, int]:
@@ -214,7 +371,6 @@ def _point(spectrum: SlotSpectrum, theta: float, subject: Subject) -> RankPoint:
 
 
 def _slot_ranks(spectra: Sequence[SlotSpectrum]) -> SlotRanks:
-    """The ranks of a slot: means over its parts, and the norm of all of them."""
     parts = [
         SlotRanks(
             stack=spectrum.slot.stack,
@@ -254,9 +410,8 @@ def _mean_slot(group: Sequence[SlotRanks]) -> SlotRanks:
 
 def _mean_curve(curves: Sequence[RankCurve]) -> RankCurve:
     by_layer = defaultdict(list)
-    for curve in curves:
-        for point in curve.points:
-            by_layer[point.layer].append(point)
+    for point in (point for curve in curves for point in curve.points):
+        by_layer[point.layer].append(point)
     first, points = curves[0], [mean_point(group) for group in by_layer.values()]
     return rank_curve(first.stack, first.role, first.theta, first.n_layers, points)
 
@@ -275,9 +430,12 @@ def _check_alike(name: str, reports: Sequence[RankReport]) -> None:
         if report.name == before.name:
             raise StudyError(f"{name}: {report.name} stands twice; give each model once")
         if (report.thetas, report.subject) != (first.thetas, first.subject):
+            here, there = (
+                f"{r.subject} at θ={', '.join(f'{theta:g}' for theta in r.thetas)}"
+                for r in (report, first)
+            )
             raise StudyError(
-                f"{report.name}: ranks of {_studied(report)}, but of {_studied(first)} in "
-                f"{first.name}; study both alike"
+                f"{report.name}: ranks of {here}, but of {there} in {first.name}; study both alike"
             )
         for stack in report.depths.keys() & first.depths.keys():
             if report.depths[stack] != first.depths[stack]:
@@ -285,7 +443,3 @@ def _check_alike(name: str, reports: Sequence[RankReport]) -> None:
                     f"{report.name}: {report.depths[stack]} {stack} layers, but "
                     f"{first.depths[stack]} in {first.name}; a family has one depth"
                 )
-
-
-def _studied(report: RankReport) -> str:
-    return f"{report.subject} at θ={', '.join(f'{theta:g}' for theta in report.thetas)}"
