@@ -25,29 +25,9 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa
 
 COLUMNS = (
-    "author",
-    "base",
-    "base_raw",
-    "bytes_read",
-    "bytes_total",
-    "code",
-    "created_at",
-    "dataset",
-    "dataset_raw",
-    "downloads",
-    "id",
-    "kind",
-    "label_source",
-    "license",
-    "method",
-    "model",
-    "revision",
-    "run",
-    "seconds",
-    "source",
-    "status",
-    "task",
-    "verified",
+    *("author", "base", "base_raw", "bytes_read", "bytes_total", "code", "created_at", "dataset"),
+    *("dataset_raw", "downloads", "id", "kind", "label_source", "license", "method", "model"),
+    *("revision", "run", "seconds", "source", "status", "task", "verified"),
 )
 _STORED_AS = {"model": "id"}
 """What everything but the table `models` calls a model's id; `id` is understood too."""
