@@ -4,8 +4,7 @@ from .care.export import content_sha256, write_parquet, write_safetensors, write
 from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
 from .derived.index import SearchIndex
-from .derived.row_files import SketchFiles, TraitFile
-from .derived.sketch_matrix import SketchMatrix
+from .derived.row_files import SketchFiles, SketchMatrix, TraitFile
 from .family import FamilyView
 from .files import make_folder, write_atomically, write_user_file
 from .model_rows import block_dims

@@ -177,8 +177,8 @@ def parse_manifest(data: bytes) -> Manifest:
 
 def _what(err: Exception) -> str:
     """Which field is at fault; nothing that the file says."""
-    text = str(err)
-    return text if text.isidentifier() or isinstance(err, KeyError) else type(err).__name__
+    is_field = str(err).isidentifier() or isinstance(err, KeyError)
+    return str(err) if is_field else type(err).__name__
 
 
 def _manifest(raw: Mapping[str, Any]) -> Manifest:
@@ -196,19 +196,17 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         raise ValueError("parts")
     if any(part.bytes < part.models * vector_bytes(recipe.dim, form) for part in parts):
         raise ValueError("parts")
+    texts: dict[str, Any] = {}
+    for name in ("created", "deltadex", "base", "base_revision", "architecture"):
+        may_lack = name in ("base_revision", "architecture") and raw[name] is None
+        texts[name] = None if may_lack else _text(raw[name], name)
     card = raw["card"]
     return Manifest(
         index=checked_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
         serial=checked_count(raw["serial"], "serial", 1 << 53),
-        created=_text(raw["created"], "created"),
-        deltadex=_text(raw["deltadex"], "deltadex"),
-        base=_text(raw["base"], "base"),
-        base_revision=_optional(raw["base_revision"], "base_revision"),
-        architecture=_optional(raw["architecture"], "architecture"),
+        **texts,
         recipe=recipe,
-        shapes={
-            _text(slot, "shapes"): _shape(shape) for slot, shape in _dict(raw["shapes"]).items()
-        },
+        shapes=_shapes(raw["shapes"]),
         layout=checked_layout(raw["layout"], LONGEST_TEXT),
         vectors=form,
         models=models,
@@ -276,23 +274,21 @@ def _centre(raw: Sequence[Any], n_kinds: int) -> tuple[int, int, float, float]:
     )
 
 
-def _shape(raw: Sequence[Any]) -> tuple[int, int]:
-    rows, columns = raw
-    return checked_count(rows, "shapes", 1 << 40), checked_count(columns, "shapes", 1 << 40)
+def _shapes(raw: object) -> dict[str, tuple[int, int]]:
+    if not isinstance(raw, dict) or len(raw) > 100_000:
+        raise ValueError("shapes")
+    most = 1 << 40
+    return {
+        _text(slot, "shapes"): (
+            checked_count(rows, "shapes", most),
+            checked_count(columns, "shapes", most),
+        )
+        for slot, (rows, columns) in raw.items()
+    }
 
 
 def _text(value: object, field: str) -> str:
     return checked_text(value, field, LONGEST_TEXT)
-
-
-def _optional(value: object, field: str) -> str | None:
-    return None if value is None else _text(value, field)
-
-
-def _dict(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict) or len(value) > 100_000:
-        raise ValueError("shapes")
-    return value
 
 
 def removal_hash(base: str, id: str) -> str:

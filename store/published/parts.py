@@ -63,7 +63,7 @@ class CheckedFile:
         if sums is None:
             sums = self._made_sums(file)
             with suppress(StoreFull):
-                write_atomically(_sums_path(path), _bound(file, sums.tobytes()))
+                write_atomically(path.with_name(path.name + SUMS), _bound(file, sums.tobytes()))
         self._sums = sums
 
     def read(self, n: int = -1) -> memoryview:
@@ -109,19 +109,10 @@ class CheckedFile:
         return np.array(sums, dtype="<u8")
 
 
-def sums_name(file: PublishedFile) -> str:
-    """The name of the file of a file's checksums."""
-    return file.name + SUMS
-
-
-def _sums_path(path: Path) -> Path:
-    return path.with_name(path.name + SUMS)
-
-
 def _stored_sums(path: Path, file: PublishedFile) -> UInt64[np.ndarray, " blocks"] | None:
     """The checksums that an earlier process wrote; None without, or where they are damaged."""
     try:
-        content = _sums_path(path).read_bytes()
+        content = path.with_name(path.name + SUMS).read_bytes()
     except OSError:
         return None
     sums = content[_HASH_BYTES:]
@@ -136,25 +127,13 @@ def _bound(file: PublishedFile, sums: bytes) -> bytes:
 
 
 TEXTS = (
-    "id",
-    "kind",
-    "method",
-    "dataset",
-    "label_source",
-    "author",
-    "run",
-    "license",
-    "task",
-    "created_at",
-    "revision",
-    "content_sha256",
-    "verified",
+    *("id", "kind", "method", "dataset", "label_source", "author", "run", "license", "task"),
+    *("created_at", "revision", "content_sha256", "verified"),
 )
 """Columns of text; only `id` and `kind` have a value in every row."""
 
 COUNTS = ("downloads", "bytes_total")
 REQUIRED = ("id", "kind")
-LARGEST_COUNT = (1 << 63) - 1
 
 ROWS_AT_ONCE = 1_024
 """Models of a row group: 4 MB of vectors."""
@@ -185,21 +164,8 @@ def with_vectors(models: pa.Table, rows: UInt8[np.ndarray, "models bytes"]) -> p
     return models.append_column(pa.field("vector", column.type, nullable=False), column)
 
 
-def write_part(folder: Path, models: pa.Table) -> PublishedFile:
-    """Write some models, at least one, with their vectors; the file has its content's name.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
-    return write_named(folder, "models", models, rows=models.num_rows)
-
-
 def write_named(folder: Path, kind: str, table: pa.Table, *, rows: int = 0) -> PublishedFile:
-    """Write a table into a file that is named by its content.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Write a table into a file that is named by its content; raises as `write_content`."""
     sink = pa.BufferOutputStream()
     compressed = [name for name in table.column_names if name != "vector"]
     parquet.write_table(
@@ -329,20 +295,17 @@ class PublishedPart:
             table.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as err:
             raise self._bad(type(err).__name__) from None
-        columns = {}
+        columns = {name: table.column(name) for name in (*TEXTS, *COUNTS, "norm")}
         for name in TEXTS:
-            column = table.column(name).combine_chunks()
+            column = columns[name].combine_chunks()
             self._check_texts(name, column)
             columns[name] = column.cast(pa.string())
         for name in COUNTS:
-            values = [value for value in table.column(name).to_pylist() if value is not None]
-            if values and min(values) < 0:
+            if any(count is not None and count < 0 for count in columns[name].to_pylist()):
                 raise self._bad(name)
-            columns[name] = table.column(name)
-        norms = table.column("norm").to_numpy()
-        if table.column("norm").null_count or not (np.isfinite(norms) & (norms >= 0)).all():
+        norms = columns["norm"].to_numpy()
+        if columns["norm"].null_count or not (np.isfinite(norms) & (norms >= 0)).all():
             raise self._bad("norm")
-        columns["norm"] = table.column("norm")
         return pa.table(columns)
 
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
@@ -381,19 +344,13 @@ class PublishedPart:
         if name in REQUIRED and column.null_count:
             raise self._bad(f"{name} is missing")
         texts = column.dictionary if isinstance(column, pa.DictionaryArray) else column
-        sizes = texts.nbytes
-        if sizes > (len(texts) + 1) * (4 * LONGEST_TEXT + 16):
+        if texts.nbytes > (len(texts) + 1) * (4 * LONGEST_TEXT + 16):
             raise self._bad(f"{name} is too long")
         if not all(text is None or is_plain(text) for text in texts.to_pylist()):
             raise self._bad(f"{name} is too long, or cannot be shown")
 
     def _bad(self, what: str) -> BadIndex:
         return BadIndex(f"{self.name}: not a part of a published index ({what})")
-
-
-MEANS_SCHEMA = pa.schema(
-    [pa.field("kind", pa.string()), pa.field("numbers", pa.list_(pa.float32()))]
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -421,17 +378,13 @@ Measure = Callable[
 
 
 def write_means(folder: Path, statistics: Statistics) -> PublishedFile:
-    """Write the means.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Write the means; raises as `write_content`."""
     numbers = [mean.astype(np.float32) for mean in statistics.means.values()]
     columns = [
         pa.array(list(statistics.means), pa.string()),
         pa.array(numbers, pa.list_(pa.float32())),
     ]
-    return write_named(folder, "means", pa.table(columns, schema=MEANS_SCHEMA))
+    return write_named(folder, "means", pa.table(columns, names=["kind", "numbers"]))
 
 
 def read_statistics(content: bytes, manifest: Manifest) -> Statistics:

@@ -84,7 +84,10 @@ def select_results(
         f"WHERE {where} ORDER BY base, model, made_at",
         [*given.values()],
     )
-    return [StudyResult(*about, json.loads(results), at) for *about, results, at in rows]
+    return [
+        StudyResult(base, model, study, settings, json.loads(results), at)
+        for base, model, study, settings, results, at in rows
+    ]
 
 
 def select_study_names(session: Session) -> list[str]:
