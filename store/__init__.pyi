@@ -31,8 +31,7 @@ from .published.manifest import (
 )
 from .published.parts import Statistics
 from .published.publication import Publication, Published, is_licence, publish_index
-from .qdrant.engine_choice import use_exported
-from .qdrant.exporting import Exported, export_vectors
+from .qdrant.exporting import Exported, export_vectors, use_exported
 from .qdrant.points import is_target, parse_target
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog

@@ -126,11 +126,8 @@ def part_bytes(part: Part) -> bytes:
 
 
 def read_part(content: bytes, name: str) -> Part:
-    """The part that a Parquet file holds, everything of it compared with what the catalog may hold.
-
-    Raises:
-        StoreDamaged: it is no part, of a later deltadex, or its bytes changed.
-    """
+    """The part that a Parquet file holds, everything of it compared with what the catalog may hold;
+    raises `StoreDamaged` if it is no part, of a later deltadex, or its bytes changed."""
     table, about = _read(pa.BufferReader(content), name, None)
     recipes = {recipe.id: recipe for recipe in about.recipes}
     try:
@@ -254,11 +251,8 @@ class PartFolder:
     """
 
     def __init__(self, url: str) -> None:
-        """The folder at a path, or at an address such as `s3://bucket/parts`.
-
-        Raises:
-            StoreError: fsspec cannot open such an address here.
-        """
+        """The folder at a path, or at an address such as `s3://bucket/parts`; raises `StoreError`
+        if fsspec cannot open such an address here."""
         import fsspec
 
         try:
@@ -276,11 +270,8 @@ class PartFolder:
         return f"{_folder(part.base)}/recipe={recipes}/{_name(part.lease)}"
 
     def write(self, part: Part) -> str:
-        """Write a part, in place of one of the same lease; returns its path from the folder.
-
-        Raises:
-            StoreFull: the system refuses.
-        """
+        """Write a part, in place of one of the same lease; returns its path from the folder. Raises
+        `StoreFull` if the system refuses."""
         path, content = self.path_of(part), part_bytes(part)
         if self.is_local:
             target = Path(self._root) / path
@@ -298,11 +289,8 @@ class PartFolder:
         return path
 
     def paths(self, base: str | None = None) -> list[str]:
-        """Every part of a family, or of all, from the folder, sorted.
-
-        Raises:
-            StoreError: the folder cannot be listed.
-        """
+        """Every part of a family, or of all, from the folder, sorted; raises `StoreError` if the
+        folder cannot be listed."""
         root = self._root if base is None else f"{self._root}/{_folder(base)}"
         try:
             self._files.invalidate_cache()
@@ -331,10 +319,8 @@ class PartFolder:
         return part
 
     def known(self, base: str) -> dict[str, Known]:
-        """What a second run compares with models' files, of every model of a family's parts.
-
-        A damaged part counts as if it were not there.
-        """
+        """What a second run compares with models' files, of every model of a family's parts; a
+        damaged part counts as if it were not there."""
         known: dict[str, Known] = {}
         for path in self.paths(base):
             name = f"{self.url}/{path}"
@@ -400,11 +386,8 @@ def commit_part(
     """Record what a part has that the catalog has not, in one transaction; returns that.
 
     An outcome is passed over if the catalog has it, or a later reading of the model, or a
-    fingerprint that it would replace by a fault which may pass. After the last part, `save_family`
-    adds the shapes that the family's models changed.
-
-    Args:
-        known: The family's models in the catalog; brought up to date.
+    fingerprint that it would replace by a fault which may pass. What is `known` is brought up to
+    date. After the last part, `save_family` adds the shapes that the family's models changed.
     """
     news = [o for o in part.outcomes if _is_news(o, part, known.get(o.model.id))]
     if news:

@@ -231,12 +231,8 @@ class SearchIndex:
         path: Path,
         last: SearchIndex | None = None,
     ) -> SearchIndex:
-        """The index of some models: the last index or its file, caught up; else a new index.
-
-        Args:
-            keys: Of the models, rising; one that `fetch` does not give is left out.
-            path: Of its file, without an ending.
-        """
+        """The index of some models: the last index or its file, caught up; else a new index. Keys
+        rise; one that `fetch` does not give is left out. The path is that without an ending."""
         index, held, saved = None, keys[:0], 0
         if last is not None and fits(last._index, len(keys)):
             index, held, saved = copied(last._index), last.keys, last.saved
@@ -306,7 +302,7 @@ class SearchIndex:
                 scores, positions = self._index.search(query[None, :], fetched, params=parameters)
             as_good = scores[0] >= scores[0][n - 1] - CLOSE
             if fetched == n_allowed or not as_good[-1]:
-                return self.keys[positions[0][as_good]]
+                return np.asarray(self.keys[positions[0][as_good]])
             fetched = min(2 * fetched, n_allowed)
 
     def scan(self, query: Float32[np.ndarray, " dim"], n: int) -> None:

@@ -132,12 +132,10 @@ class Rows:
 
     @classmethod
     def read(cls, path: Path, header: bytes, columns: Columns, before: Rows | None = None) -> Rows:
-        """The rows that are whole in every file; none where the header is another.
-
-        Args:
-            before: An earlier moment, whose entries are not read again.
-        """
-        entries, inode = np.zeros(0, _entry(columns)), -1
+        """The rows that are whole in every file; none where the header is another. Entries of an
+        earlier moment are not read again."""
+        entry = np.dtype([("key", "<i8"), ("source", "<u8"), ("sums", "<u8", (len(columns),))])
+        entries, inode = np.zeros(0, entry), -1
         with contextlib.suppress(OSError), path.open("rb") as file:
             status = os.fstat(file.fileno())
             if file.readline() == header + b"\n":
@@ -181,8 +179,7 @@ class Rows:
     @property
     def keys(self) -> Int64[np.ndarray, " models"]:
         """Of the models, row by row."""
-        keys: Int64[np.ndarray, " models"] = self.entries["key"]
-        return keys
+        return np.asarray(self.entries["key"])
 
     @property
     def last_key(self) -> int:
@@ -196,11 +193,7 @@ class Rows:
         return places
 
     def take(self, places: Int64[np.ndarray, " places"], *endings: str) -> list[np.ndarray]:
-        """Some rows of some columns.
-
-        Raises:
-            DamagedRows: some are not as they were written.
-        """
+        """Some rows of some columns; raises `DamagedRows` if some are not as they were written."""
         taken = [self.arrays[ending][places] for ending in endings]
         is_right = np.ones(len(places), dtype=np.bool_)
         for ending, rows in zip(endings, taken, strict=True):
@@ -263,10 +256,6 @@ def checksums(
     return np.fromiter(sums, "<u8", count=len(rows))
 
 
-def _entry(columns: Columns) -> np.dtype[Any]:
-    return np.dtype([("key", "<i8"), ("source", "<u8"), ("sums", "<u8", (len(columns),))])
-
-
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -286,11 +275,8 @@ def _write(
     start: int = 0,
     n_rows: int | None = None,
 ) -> None:
-    """Write rows to their places of a file.
-
-    Args:
-        n_rows: How many the file has; what is behind the last of them and of these is cut off.
-    """
+    """Write rows to their places of a file; where it has `n_rows`, what is behind the last of them
+    and of these is cut off."""
     if not len(rows) or not rows.nbytes:
         return
     n_bytes = rows.nbytes // len(rows)
@@ -457,11 +443,8 @@ def stored_matrix(
     recipe: Recipe,
     slots: Sequence[Slot] | None = None,
 ) -> SketchMatrix:
-    """The sketches of the models with these keys, each but once, in their order.
-
-    Args:
-        rows: `model`, `stack`, `layer`, `role` and `sketch`, in any order; those of other models
-            are skipped.
+    """The sketches of the models with these keys, each but once, in their order, from rows of
+    `select_sketch_rows`, of which those of other models are skipped.
 
     Raises:
         StoreDamaged: a weight is not finite, or a sketch is of another size.
@@ -485,13 +468,8 @@ def stored_matrix(
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What a row of sketches is.
-
-    Attributes:
-        dim: Numbers of a vector.
-        blocks: Numbers of each block of a slot's sketch.
-        slots: Of every row, in this order.
-    """
+    """What a row of sketches is: numbers of a vector, and of each block of a slot's sketch; the
+    slots of every row, in order."""
 
     dim: int
     blocks: Mapping[str, int]
@@ -585,22 +563,16 @@ class SketchFile:
         return None if (places < 0).any() else rows.take(places, ".vectors")[0]
 
     def check(self, keys: Int64[np.ndarray, " keys"]) -> None:
-        """Compare the rows of some models, all of them here, with their checksums.
-
-        Raises:
-            DamagedRows: some differ.
-        """
+        """Compare the rows of some models, all of them here, with their checksums; raises
+        `DamagedRows` if some differ."""
         shapes, rows = self._content
         rows.take(rows.places(keys), *shapes.columns)
 
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
     ) -> None:
-        """Write what the catalog has and the file has not, for as long as `goes_on` says so.
-
-        Raises:
-            StoreFull: the disk is too full for it, or refuses.
-        """
+        """Write what the catalog has and the file has not, for as long as `goes_on` says so; raises
+        `StoreFull` if the disk is too full for it, or refuses."""
         before, rows = self._content
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
         new_slots = select_sketched_slots(session, base, recipe.id, rows.last_key)
@@ -719,13 +691,8 @@ class TraitFile:
     appends those it computed. Threads and processes share it."""
 
     def __init__(self, path: Path, depends_on: bytes, n_numbers: int) -> None:
-        """Open the files, if there are any.
-
-        Args:
-            path: Of the family's derived files.
-            depends_on: A digest of everything that decides the rows but the models themselves.
-            n_numbers: Of a row.
-        """
+        """Open the files, if there are any; `depends_on` is a digest of everything that decides the
+        rows but the models themselves."""
         header = {"format": FORMAT, "cohort": hashlib.sha256(depends_on).hexdigest()}
         self._header = json.dumps({**header, "numbers": n_numbers}).encode()
         self._path, self._lock = path.with_suffix(".traitkeys"), threading.RLock()
@@ -736,11 +703,7 @@ class TraitFile:
     def read(
         self, keys: Int64[np.ndarray, " keys"], checksums: Int64[np.ndarray, " keys"]
     ) -> tuple[Bool[np.ndarray, " keys"], Float64[np.ndarray, "found numbers"]]:
-        """Which of some models have a row, and the rows of these.
-
-        Args:
-            checksums: Of their sketches.
-        """
+        """Which of some models, with sketches of these checksums, have a row, and these rows."""
         rows = self._refreshed()
         places = rows.places(keys)
         found = places >= 0

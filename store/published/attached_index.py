@@ -63,11 +63,8 @@ class AttachedIndexes:
         self._open: dict[Attachment, tuple[frozenset[str], AttachedIndex]] = {}
 
     def of(self, catalog: Path, attachments: Attachments) -> list[AttachedIndex]:
-        """The indexes that are registered now, by name.
-
-        Raises:
-            BadIndex: one is missing or damaged.
-        """
+        """The indexes that are registered now, by name; raises `BadIndex` if one is missing or
+        damaged."""
         registered = [attachment for attachment, _ in attachments.all()]
         opened = {}
         for attachment in registered:
@@ -86,25 +83,14 @@ class AttachedIndexes:
 
 
 class AttachedIndex:
-    """An index in a folder that nothing else writes. Its models are known by row.
-
-    Attributes:
-        name: What the user calls it.
-        sha256: Of the manifest.
-        is_damaged: Whether a file was found to be another than was fetched.
-    """
+    """An index in a folder that nothing else writes. Its models are known by row. It `is_damaged`
+    where a file was found to be another than was fetched."""
 
     def __init__(
         self, folder: Path, sha256: str, name: str = "", hidden: frozenset[str] = frozenset()
     ) -> None:
-        """Open the index that has this manifest.
-
-        Args:
-            hidden: Hashes of models that another copy of the index lists as removed.
-
-        Raises:
-            BadIndex: a file is missing, or is another than it was when it was fetched.
-        """
+        """Open the index that has this manifest; `hidden` are hashes of models that another copy of
+        it lists as removed. Raises `BadIndex` if a file is missing, or is another than it was."""
         self.name, self.sha256, self._folder = name, sha256, folder
         self.is_damaged = False
         path = manifest_path(folder, sha256)
@@ -120,12 +106,8 @@ class AttachedIndex:
         self._hidden = hidden
 
     def check(self) -> None:
-        """Read everything once.
-
-        Raises:
-            BadIndex: a file is not what the manifest says, an id is there twice, or one is listed
-                as removed.
-        """
+        """Read everything once; raises `BadIndex` if a file is not what the manifest says, an id is
+        there twice, or one is listed as removed."""
         n_ids = len(self.models)
         _ = self.kinds, self.statistics
         if len(self.row_of) != n_ids:
@@ -182,22 +164,16 @@ class AttachedIndex:
         return Label(*(self.models.column(name)[row].as_py() for name in names))
 
     def allowed(self, filters: Filters) -> Bool[np.ndarray, " models"]:
-        """Which models pass the filters and are not removed.
-
-        Raises:
-            BadFilter: their condition is not understood.
-        """
+        """Which models pass the filters and are not removed; raises `BadFilter` if their condition
+        is not understood."""
         conditions = filters.conditions()
         if not conditions:
             return self.is_shown
         return np.asarray(self.is_shown & matching(self.models, self.base, conditions))
 
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
-        """The vectors of all rows in order, some at a time; of unit length.
-
-        Raises:
-            BadIndex: a file is damaged.
-        """
+        """The vectors of all rows in order, some at a time; of unit length. Raises `BadIndex` if a
+        file is damaged."""
         for part in self._parts:
             yield from part.vectors()
 
@@ -245,20 +221,13 @@ Track = Callable[[Iterable[PublishedFile], str, int], Iterator[PublishedFile]]
 
 @runtime_checkable
 class IndexSource(Protocol):
-    """Where a published index is.
-
-    Attributes:
-        name: As the user gave it.
-    """
+    """Where a published index is; its name is as the user gave it."""
 
     name: str
 
     def read(self, file: str, limit: int) -> bytes:
-        """A small file's content, of at most that many bytes.
-
-        Raises:
-            BadIndex: there is no such file, or it is larger.
-        """
+        """A small file's content, of at most that many bytes; raises `BadIndex` if there is no such
+        file, or it is larger."""
 
     def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
         """The bytes of a file of that size from a place on; raises as `read`."""
@@ -291,9 +260,8 @@ class FolderSource:
 
 
 def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[AttachedIndex, int]:
-    """Copy what a folder lacks of an index, and open it; nothing is deleted.
-
-    Returns the index, and how many bytes were fetched.
+    """Copy what a folder lacks of an index, and open it; nothing is deleted. Returns the index, and
+    how many bytes were fetched.
 
     Raises:
         BadIndex: it is not there, is damaged, or is not what its manifest says.

@@ -24,8 +24,17 @@ from pyarrow import parquet
 from ...arrays import Float32, Float64, Int64, UInt8, UInt64
 from ...errors import BadIndex, StoreFull
 from ..files import atomic_file, write_atomically
-from .manifest import LONGEST_TEXT, Manifest, NullScale, PublishedFile, is_plain, sha256_of
-from .vector_codes import Form, decode_vectors, vector_bytes
+from .manifest import (
+    LONGEST_TEXT,
+    Form,
+    Manifest,
+    NullScale,
+    PublishedFile,
+    decode_vectors,
+    is_plain,
+    sha256_of,
+    vector_bytes,
+)
 
 BLOCK = 1 << 16
 """Bytes with one checksum."""
@@ -43,14 +52,8 @@ class CheckedFile:
     closed = False
 
     def __init__(self, path: Path, file: PublishedFile, damaged: Callable[[str], BadIndex]) -> None:
-        """Open a file.
-
-        Args:
-            damaged: Makes the error that says what is wrong with the file; reading raises it too.
-
-        Raises:
-            BadIndex: it is not there, or is another than was fetched.
-        """
+        """Open a file; `damaged` makes the error that this and reading raise where it is not there,
+        or is another than was fetched."""
         self._size, self._damaged, self._at = file.bytes, damaged, 0
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
@@ -184,11 +187,8 @@ def write_named(folder: Path, kind: str, table: pa.Table, *, rows: int = 0) -> P
 def write_content(
     folder: Path, kind: str, ending: str, data: bytes, *, rows: int = 0
 ) -> PublishedFile:
-    """Write bytes into a file that is named by them; one that is there already stays.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Write bytes into a file that is named by them; one that is there already stays. Raises
+    `StoreFull` if the system refuses."""
     digest = sha256_of(data)
     file = PublishedFile(
         name=f"{kind}-{digest[:16]}.{ending}", sha256=digest, bytes=len(data), models=rows
@@ -200,11 +200,8 @@ def write_content(
 
 
 def is_whole(path: Path, file: PublishedFile) -> bool:
-    """Whether a file is there and has the listed content.
-
-    Raises:
-        StoreFull: the system refuses to read it.
-    """
+    """Whether a file is there and has the listed content; raises `StoreFull` if the system refuses
+    to read it."""
     try:
         if not path.is_file() or os.path.getsize(path) != file.bytes:
             return False
@@ -215,11 +212,8 @@ def is_whole(path: Path, file: PublishedFile) -> bool:
 
 
 def read_listed(path: Path, file: PublishedFile) -> bytes | None:
-    """A small file's content; None where it is missing, or not the listed content.
-
-    Raises:
-        StoreFull: the system refuses to read it.
-    """
+    """A small file's content; None where it is missing, or not the listed content. Raises
+    `StoreFull` if the system refuses to read it."""
     try:
         with path.open("rb") as opened:
             content = opened.read(file.bytes + 1)
@@ -236,11 +230,8 @@ class PublishedPart:
     def __init__(
         self, source: Path | CheckedFile, file: PublishedFile, dim: int, form: Form
     ) -> None:
-        """Open a part and compare its columns with those of a part.
-
-        Raises:
-            BadIndex: it is not what the manifest says.
-        """
+        """Open a part and compare its columns with those of a part; raises `BadIndex` if it is not
+        what the manifest says."""
         self.name, self._dim, self._form = file.name, dim, form
         # two threads that read one Parquet file end the process
         self._reading = threading.Lock()
@@ -284,11 +275,8 @@ class PublishedPart:
         return int(self._file.metadata.row_group(group).num_rows)
 
     def models(self) -> pa.Table:
-        """Everything but the vectors: texts, counts and norms.
-
-        Raises:
-            BadIndex: a text is too long, cannot be shown, or is missing.
-        """
+        """Everything but the vectors: texts, counts and norms; raises `BadIndex` if a text is too
+        long, cannot be shown, or is missing."""
         try:
             with self._reading:
                 table = self._file.read(columns=[*TEXTS, *COUNTS, "norm"], use_threads=False)
@@ -309,11 +297,8 @@ class PublishedPart:
         return pa.table(columns)
 
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
-        """The vectors, some rows at a time, in order; of unit length.
-
-        Raises:
-            BadIndex: a vector is missing, not finite, or not of length 1.
-        """
+        """The vectors, some rows at a time, in order; of unit length. Raises `BadIndex` if a vector
+        is missing, not finite, or not of length 1."""
         for place in range(self.n_groups):
             yield self.vectors_of(place)
 
@@ -355,11 +340,8 @@ class PublishedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Statistics:
-    """Cohort statistics of an index.
-
-    Attributes:
-        means: aμ of each kind, which is subtracted from vectors; none for recipes without a mean.
-    """
+    """Cohort statistics of an index: how scores are scaled, and aμ of each kind, taken from
+    vectors; none for recipes without a mean."""
 
     scale: NullScale
     means: Mapping[str, Float64[np.ndarray, " dim"]] = field(compare=False)
@@ -388,11 +370,8 @@ def write_means(folder: Path, statistics: Statistics) -> PublishedFile:
 
 
 def read_statistics(content: bytes, manifest: Manifest) -> Statistics:
-    """The statistics of an index, from the file of its means.
-
-    Raises:
-        BadIndex: the means are not what the manifest says.
-    """
+    """The statistics of an index, from the file of its means; raises `BadIndex` if the means are
+    not what the manifest says."""
     name, dim = manifest.means.name, manifest.recipe.dim
     try:
         file = parquet.ParquetFile(

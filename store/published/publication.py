@@ -30,6 +30,9 @@ from .manifest import (
     MANIFEST,
     Manifest,
     PublishedFile,
+    decode_vectors,
+    encode_vectors,
+    form_for,
     may_be_public,
     parse_manifest,
     read_removals,
@@ -48,7 +51,6 @@ from .parts import (
     write_means,
     write_named,
 )
-from .vector_codes import decode_vectors, encode_vectors, form_for
 
 _LICENCE = re.compile(r"[a-z0-9.+-]{1,40}")
 
@@ -139,13 +141,8 @@ def _cell(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublicModels:
-    """Models in order of id.
-
-    Attributes:
-        keys: In the catalog.
-        table: A row each, without vectors.
-        left_out: How many models are not published, by reason.
-    """
+    """Models in order of id: their keys in the catalog, a row each without vectors; how many are
+    not published, by reason."""
 
     keys: Int64[np.ndarray, " models"]
     table: pa.Table
@@ -214,8 +211,7 @@ class Published:
     """What a publication did.
 
     Attributes:
-        written: Files that were not there before.
-        deleted: Files that are there no more.
+        written, deleted: Files that were not there before, and that are there no more.
         left_out: How many models are not published, by reason.
         changed: Whether anything differs from the former index.
     """
@@ -310,11 +306,7 @@ def _publish(
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where there is none.
-
-    Raises:
-        BadIndex: it is damaged.
-    """
+    """The manifest of a folder; None where there is none. Raises `BadIndex` if it is damaged."""
     try:
         return parse_manifest((folder / MANIFEST).read_bytes())
     except FileNotFoundError:

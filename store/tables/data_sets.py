@@ -29,21 +29,15 @@ class DataSets:
         self.session.write(lambda s: replace_data_set(s, data_set))
 
     def remove(self, name: str, base: str | None = None) -> dict[str, Any]:
-        """Remove a data set; returns its row, without its numbers.
-
-        Raises:
-            RequestError: there is none of that name, or several families have one.
-        """
+        """Remove a data set; returns its row, without its numbers. Raises `RequestError` if there
+        is none of that name, or several families have one."""
         row = self._row(name, base)
         self.session.write(lambda s: delete_data_set(s, row["base"], name))
         return _without_numbers(row)
 
     def load(self, name: str, base: str | None = None) -> DataSet:
-        """A data set with its sketches.
-
-        Raises:
-            RequestError: there is none of that name, or several families have one.
-        """
+        """A data set with its sketches; raises `RequestError` if there is none of that name, or
+        several families have one."""
         return data_set_of(self.session, self._row(name, base))
 
     def _row(self, name: str, base: str | None) -> dict[str, Any]:

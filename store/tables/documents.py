@@ -20,11 +20,8 @@ class Studies:
     key: int
 
     def save(self, study: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-        """Store a study's document in place of the last with the same settings.
-
-        Raises:
-            StoreError: the model was removed.
-        """
+        """Store a study's document in place of the last with the same settings; raises `StoreError`
+        if the model was removed."""
         values = [self.key, study, json.dumps(settings, sort_keys=True)]
 
         def replace(session: Session) -> None:

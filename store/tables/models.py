@@ -180,11 +180,8 @@ def may_record(outcome: Outcome, known: Known | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A range of the models that pass a filter, and their order.
-
-    Models of which the sorting column is unknown come last in either order; equal ones are in
-    order of id.
-    """
+    """A range of the models that pass a filter, and their order: those of which the sorting column
+    is unknown come last in either order, equal ones in order of id."""
 
     sort: SortColumn = "id"
     descending: bool = False
@@ -278,11 +275,7 @@ def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
 def insert_models(
     session: Session, outcomes: Sequence[tuple[int, Outcome]], at: str | None = None
 ) -> None:
-    """Write one row for each model, under its key.
-
-    Args:
-        at: When they were read, UTC, ISO 8601; None for now.
-    """
+    """Write one row for each model, under its key; `at` is when they were read, None for now."""
     rows = [{"key": key, **outcome_row(outcome)} for key, outcome in outcomes]
     read_at = f"* REPLACE (coalesce(?::TIMESTAMP, {NOW}) AS indexed_at)"
     insert_rows(session, "models", rows, read_at, [at])
@@ -366,11 +359,8 @@ def new_keys(session: Session, n: int) -> list[int]:
 
 
 def require_model(session: Session, key: int) -> None:
-    """Refuse a key that no model has.
-
-    Raises:
-        StoreError: the model was removed or re-indexed.
-    """
+    """Refuse a key that no model has; raises `StoreError` if the model was removed or
+    re-indexed."""
     if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
         raise StoreError("the model was removed or re-indexed during this call")
 

@@ -66,11 +66,8 @@ def ensure_table(session: Session, recipe: Recipe) -> str:
 
 
 def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerprint]]) -> None:
-    """Write models' vectors, each under its model's key.
-
-    Raises:
-        RecipeMismatch: a vector is not what its recipe promises.
-    """
+    """Write models' vectors, each under its model's key; raises `RecipeMismatch` if a vector is not
+    what its recipe promises."""
     by_recipe: dict[Recipe, list[tuple[int, Fingerprint]]] = {}
     for key, fingerprint in fingerprints:
         if fault := wrong_vector(fingerprint):
@@ -91,31 +88,11 @@ def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerpri
             session.execute(f"INSERT INTO {table} SELECT * FROM new_vectors")
 
 
-def delete_vector(session: Session, key: int, recipe: Recipe) -> None:
-    """Remove the vector that a model has under a recipe, if any."""
-    table = _table(session, recipe)
-    if table is not None:
-        session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
-
-
-def carry_over(session: Session, old: int, new: int, but: set[str]) -> None:
-    """Move a model's vectors under recipes other than `but` from key `old` to `new`."""
-    for recipe, table in tables(session):
-        if recipe not in but:
-            session.execute(
-                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?",
-                [new, old],
-            )
-
-
 def fetch_vectors(
     session: Session, sql: str, values: list[object], dim: int
 ) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
-    """The rows of a query for (name, vector): names, and vectors as one matrix.
-
-    Raises:
-        StoreDamaged: a number is not finite.
-    """
+    """The rows of a query for (name, vector): names, and vectors as one matrix; raises
+    `StoreDamaged` if a number is not finite."""
     table = session.arrow(sql, values)
     if table.num_rows == 0:
         return [], np.zeros((0, dim), dtype=np.float32)
@@ -198,11 +175,8 @@ def refresh_view(session: Session) -> None:
 
 
 def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotStats]:
-    """A model's slots under a recipe, or as the one that saw most of it, in slot order.
-
-    Raises:
-        StoreDamaged: a number is not finite.
-    """
+    """A model's slots under a recipe, or as the one that saw most of it, in slot order; raises
+    `StoreDamaged` if a number is not finite."""
     source = "slots" if recipe is not None else "slot_statistics"
     rows = session.arrow(
         f"SELECT stack, layer, role, rows, columns, {', '.join(STATISTICS)}, sigma, sketch "
@@ -253,18 +227,6 @@ def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
         [base],
     )
     return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
-
-
-def carry_over_slots(session: Session, old: int, key: int, outcome: Indexed) -> bool:
-    """Give a model that is recorded again its slots with other recipes' sketches.
-
-    Returns whether they make the new ones redundant: slots without sketches are statistics alone.
-    """
-    recipe = _sketch_recipe(f.recipe for f in outcome.fingerprints)
-    others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
-    carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
-    session.execute(f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe])
-    return bool(carried[0][0]) and not any(stats.sketch for stats in outcome.slots)
 
 
 def _sketch_recipe(recipes: Iterable[Recipe]) -> str | None:
@@ -343,23 +305,36 @@ def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, Linea
     insert_rows(session, "linear_sketches", rows)
 
 
-def carry_over_linear(session: Session, old: int, key: int, written: str | None) -> None:
-    """Give a model that is recorded again its sketches under other recipes than the one written."""
+def _carry_over(
+    session: Session, old: int, key: int, outcome: Indexed, *, was_indexed: bool
+) -> bool:
+    """Give a model that is recorded again, of the same files, what it had under other recipes.
+
+    Returns whether its new slots are redundant: without sketches they are statistics alone.
+    """
+    if was_indexed:
+        written = {f.recipe.id for f in outcome.fingerprints}
+        for table in (table for recipe, table in tables(session) if recipe not in written):
+            session.execute(
+                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?",
+                [key, old],
+            )
+        session.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old])
     session.execute(
         "INSERT INTO linear_sketches SELECT ?, * EXCLUDE (model) FROM linear_sketches "
         "WHERE model = ? AND recipe IS DISTINCT FROM ?",
-        [key, old, written],
+        [key, old, outcome.linear.recipe if outcome.linear else None],
     )
+    recipe = _sketch_recipe(f.recipe for f in outcome.fingerprints)
+    others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
+    carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
+    session.execute(f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe])
+    return bool(carried[0][0]) and not any(stats.sketch for stats in outcome.slots)
 
 
 def write_outcome(session: Session, outcome: Outcome, at: str | None = None) -> None:
-    """Replace whatever is known of the model by its outcome.
-
-    Vectors under other recipes stay if the model's files are the same as they were.
-
-    Args:
-        at: When it was read, UTC, ISO 8601; None for now.
-    """
+    """Replace whatever is known of the model by its outcome; what it has under other recipes stays
+    if its files are the same. `at` is when it was read, UTC, ISO 8601; None for now."""
     model = outcome.model
     known = session.execute(
         "SELECT key, signature, status FROM models WHERE base = ? AND id = ?",
@@ -373,15 +348,11 @@ def write_outcome(session: Session, outcome: Outcome, at: str | None = None) -> 
     same_files = old is not None and model.signature != "" and signature == model.signature
     if isinstance(outcome, Indexed):
         insert_vectors(session, [(key, f) for f in outcome.fingerprints])
-        if same_files and status == "indexed":
-            carry_over(session, old, key, {f.recipe.id for f in outcome.fingerprints})
-            session.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old])
-        if not (same_files and carry_over_slots(session, old, key, outcome)):
+        was_indexed = status == "indexed"
+        if not (same_files and _carry_over(session, old, key, outcome, was_indexed=was_indexed)):
             insert_slots(session, [(key, outcome)])
-        linear = outcome.linear
-        if same_files:
-            carry_over_linear(session, old, key, linear.recipe if linear else None)
-        insert_linear_sketches(session, [(key, linear)] if linear is not None else [])
+        if outcome.linear is not None:
+            insert_linear_sketches(session, [(key, outcome.linear)])
     if old is not None:
         delete_model(session, old)
 
@@ -434,18 +405,13 @@ def outcome_of_copy(
 
 
 def add_vectors(session: Session, key: int, fingerprints: Sequence[Fingerprint]) -> int:
-    """Give an indexed model more vectors, in place of those of the same recipes.
-
-    Returns:
-        The model's key from now on.
-
-    Raises:
-        StoreError: there is no such model any more.
-    """
+    """Give an indexed model more vectors, in place of those of the same recipes; returns its key
+    from now on. Raises `StoreError` if there is no such model any more."""
     require_model(session, key)
     (new,) = new_keys(session, 1)
     for fingerprint in fingerprints:
-        delete_vector(session, key, fingerprint.recipe)
+        if table := _table(session, fingerprint.recipe):
+            session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
     move_models(session, {key: new})
     insert_vectors(session, [(new, fingerprint) for fingerprint in fingerprints])
     return new

@@ -129,9 +129,7 @@ def choose_recipe(
 ) -> Recipe:
     """The recipe of that name or id that most models of the base have; see `rank_recipes`.
 
-    Args:
-        counts: (recipe id, base, models).
-        path: Of the catalog, for the message.
+    `counts` are (recipe id, base, models).
 
     Raises:
         EmptyCatalog: nothing is fingerprinted.
@@ -153,11 +151,8 @@ def choose_recipe(
 
 
 def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
-    """Seconds and bytes that one model's fingerprint took, on average; None where unknown.
-
-    For activation shifts, of loading and running the model in `profile`; for the others, of the run
-    that indexed the model, under all its recipes.
-    """
+    """Seconds and bytes that one model's fingerprint took, on average, in the run that indexed the
+    model; of activation shifts, in `profile`. None where unknown."""
     marks = ", ".join("?" * len(recipes))
     of_weights, seconds, n_bytes = session.execute(
         "SELECT max(r.rank) > 0, avg(m.seconds), avg(m.bytes_read) FROM recipes r "
