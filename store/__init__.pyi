@@ -4,8 +4,7 @@ from .care.export import content_sha256, write_parquet, write_safetensors, write
 from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
 from .derived.index import SearchIndex
-from .derived.row_files import SketchFiles, TraitFile
-from .derived.sketch_matrix import SketchMatrix
+from .derived.row_files import SketchFiles, SketchMatrix, TraitFile
 from .family import FamilyView
 from .files import make_folder, write_atomically, write_user_file
 from .model_rows import block_dims
@@ -32,8 +31,7 @@ from .published.manifest import (
 )
 from .published.parts import Statistics
 from .published.publication import Publication, Published, is_licence, publish_index
-from .qdrant.engine_choice import use_exported
-from .qdrant.exporting import Exported, export_vectors
+from .qdrant.exporting import Exported, export_vectors, use_exported
 from .qdrant.points import is_target, parse_target
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog

@@ -22,8 +22,7 @@ from .tables.outcomes import count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
     from .derived.index import SearchIndex
-    from .derived.row_files import SketchFile, TraitFile
-    from .derived.sketch_matrix import SketchMatrix
+    from .derived.row_files import SketchFile, SketchMatrix, TraitFile
     from .qdrant.index import ExportedPoints, QdrantIndex
 
 log = logging.getLogger(__name__)
@@ -226,7 +225,7 @@ class FamilyView:
     def sketches(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
         """The sketches of the models with these keys side by side, from the file of them where it
         has them all."""
-        from .derived.sketch_matrix import SketchMatrix
+        from .derived.row_files import SketchMatrix
 
         if (matrix := self._from_file(lambda file: file.matrix(keys))) is not None:
             return matrix
@@ -236,7 +235,7 @@ class FamilyView:
         return self._fetch(keys)
 
     def _fetch(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
-        from .derived.sketch_matrix import fetch_matrix
+        from .derived.row_files import fetch_matrix
 
         return fetch_matrix(self._session, keys.tolist(), self.recipe)
 

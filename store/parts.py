@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
@@ -16,24 +16,19 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 import xxhash
 from pyarrow import parquet
 
-from ..arrays import Float32
 from ..errors import StoreDamaged, StoreError, StoreFull
 from ..records import (
     LONGEST_TEXT,
     Fingerprint,
     Indexed,
     LinearSketch,
-    ModelRecord,
     Outcome,
     Recipe,
     Refused,
-    Slot,
-    SlotStats,
 )
 from .catalog import Catalog
 from .files import make_folder, write_atomically
@@ -49,22 +44,27 @@ from .model_rows import (
     checked_recipe,
     checked_text,
 )
-from .tables.models import Known, may_record
+from .tables.models import (
+    KNOWN_COLUMNS,
+    RECORD_COLUMNS,
+    Known,
+    may_record,
+    model_record,
+    outcome_row,
+)
+from .tables.outcomes import STATISTICS, fixed, slot_row, slot_stats
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
+
+LONGEST_NAME = 120
+"""Characters of a folder's name: file systems take 255 bytes."""
 
 REMEDY = "delete it, and index that share again"
 
 _WRITTEN_AT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}Z")
 _ENTRY, _CHECKSUM = b"deltadex.part", b"deltadex.xxh3"
-
-KNOWN_COLUMNS = ("id", "signature", "source", "bytes_total", "verified", "status", "code", "reason")
-"""Columns of `read_known`."""
-
-_RECORD = tuple(f.name for f in fields(ModelRecord))
-_STATISTICS = (
-    *("fro_norm", "relative_norm", "energy", "stable_rank", "noise_floor", "zero_share"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,6 @@ class Part:
 
     Attributes:
         lease: Which models, of which files, under which recipes: the file's name.
-        base: The family's name.
-        recipes: Of the run.
         revision, architecture: Of the base, if it was opened.
         layout: The blocks of the recipe that depends on them.
         base_bytes: That were fetched of the base.
@@ -100,13 +98,13 @@ def _schema() -> pa.Schema:
     slot = pa.struct(
         [("stack", text), ("layer", pa.int32()), ("role", text)]
         + [("rows", pa.int32()), ("columns", pa.int32())]
-        + [(name, number) for name in _STATISTICS]
+        + [(name, number) for name in STATISTICS]
         + [("sigma", float32s), ("sketch", pa.binary())]
     )
     layer = pa.struct([("stack", text), ("layer", pa.int32()), ("numbers", float32s)])
     linear = pa.struct([("recipe", text), ("pooled", float32s), ("layers", pa.list_(layer))])
     return pa.schema(
-        [(name, types.get(name, text)) for name in _RECORD]
+        [(name, types.get(name, text)) for name in RECORD_COLUMNS]
         + [("status", text), ("code", text), ("reason", text)]
         + [("bytes_read", long), ("seconds", number)]
         + [("vectors", pa.list_(vector)), ("slots", pa.list_(slot)), ("linear", linear)]
@@ -128,11 +126,8 @@ def part_bytes(part: Part) -> bytes:
 
 
 def read_part(content: bytes, name: str) -> Part:
-    """The part that a Parquet file holds, everything of it compared with what the catalog may hold.
-
-    Raises:
-        StoreDamaged: it is no part, of a later deltadex, or its bytes changed.
-    """
+    """The part that a Parquet file holds, everything of it compared with what the catalog may hold;
+    raises `StoreDamaged` if it is no part, of a later deltadex, or its bytes changed."""
     table, about = _read(pa.BufferReader(content), name, None)
     recipes = {recipe.id: recipe for recipe in about.recipes}
     try:
@@ -150,27 +145,12 @@ def read_part(content: bytes, name: str) -> Part:
     return replace(about, outcomes=outcomes)
 
 
-def read_known(file: BinaryIO, name: str) -> list[Mapping[str, Any]]:
-    """`KNOWN_COLUMNS` and `recipes`, ids, of every model of a part; reads little else.
-
-    Raises:
-        StoreDamaged: as `read_part`.
-    """
-    table, about = _read(file, name, KNOWN_COLUMNS)
-    recipes = tuple(recipe.id for recipe in about.recipes)
-    return [{**row, "recipes": recipes} for row in table.to_pylist()]
-
-
 def _read(
-    file: BinaryIO | pa.NativeFile, name: str, columns: Sequence[str] | None
+    file: BinaryIO | pa.NativeFile, name: str, columns: list[str] | None
 ) -> tuple[pa.Table, Part]:
-    """Rows, and the part without its outcomes."""
+    """Rows of a part's file, and the part without its outcomes; raises as `read_part`."""
     try:
-        table = parquet.read_table(
-            file,
-            columns=None if columns is None else list(columns),
-            page_checksum_verification=True,
-        )
+        table = parquet.read_table(file, columns=columns, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError):
         raise StoreDamaged(f"{name}: not a readable Parquet file, or cut short; {REMEDY}") from None
     metadata = table.schema.metadata or {}
@@ -220,35 +200,15 @@ def _about(body: bytes, name: str) -> Part:
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
-    refused = outcome if isinstance(outcome, Refused) else None
-    row = {name: getattr(outcome.model, name) for name in _RECORD} | {
-        "status": outcome.status,
-        "code": refused.code if refused else None,
-        "reason": refused.reason if refused else None,
-        "bytes_read": outcome.bytes_read,
-        "seconds": outcome.seconds,
-    }
+    row = outcome_row(outcome)
     if isinstance(outcome, Indexed):
         row["vectors"] = [
             {"recipe": f.recipe.id, "vector": f.vector.tolist(), "norm": f.norm}
             for f in outcome.fingerprints
         ]
-        row["slots"] = [_slot_row(stats) for stats in outcome.slots]
+        row["slots"] = [slot_row(stats) for stats in outcome.slots]
         row["linear"] = outcome.linear and _linear_row(outcome.linear)
     return row
-
-
-def _slot_row(stats: SlotStats) -> dict[str, Any]:
-    slot, (rows, columns) = stats.slot, stats.shape
-    return {name: getattr(stats, name) for name in _STATISTICS} | {
-        "stack": slot.stack,
-        "layer": slot.layer,
-        "role": slot.role,
-        "rows": rows,
-        "columns": columns,
-        "sigma": stats.sigma.tolist(),
-        "sketch": stats.sketch,
-    }
 
 
 def _linear_row(linear: LinearSketch) -> dict[str, Any]:
@@ -260,62 +220,28 @@ def _linear_row(linear: LinearSketch) -> dict[str, Any]:
 
 
 def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
-    record = {name: row[name] for name in _RECORD}
-    model = ModelRecord(**{**record, "notes": tuple(record["notes"] or ())})
-    code = row["code"]
-    if code is not None:
-        return Refused(
-            model=model,
-            code=code,
-            reason=row["reason"],
-            bytes_read=row["bytes_read"],
-            seconds=row["seconds"],
-        )
+    cost = {"bytes_read": row["bytes_read"], "seconds": row["seconds"]}
+    model = model_record([row[name] for name in RECORD_COLUMNS])
+    if row["code"] is not None:
+        return Refused(model=model, code=row["code"], reason=row["reason"], **cost)
     return Indexed(
         model=model,
         fingerprints=tuple(
-            Fingerprint(
-                recipe=recipes[entry["recipe"]],
-                vector=_numbers(entry["vector"]),
-                norm=entry["norm"],
-            )
-            for entry in row["vectors"]
+            Fingerprint(recipe=recipes[v["recipe"]], vector=fixed(v["vector"]), norm=v["norm"])
+            for v in row["vectors"]
         ),
-        slots=tuple(_slot_stats(entry) for entry in row["slots"]),
-        bytes_read=row["bytes_read"],
-        seconds=row["seconds"],
+        slots=tuple(slot_stats(slot) for slot in row["slots"]),
         linear=row["linear"] and _linear(row["linear"]),
-    )
-
-
-def _slot_stats(entry: Mapping[str, Any]) -> SlotStats:
-    return SlotStats(
-        slot=Slot(entry["stack"], entry["layer"], entry["role"]),
-        shape=(entry["rows"], entry["columns"]),
-        sigma=_numbers(entry["sigma"]),
-        sketch=entry["sketch"] or b"",
-        **{name: entry[name] for name in _STATISTICS},
+        **cost,
     )
 
 
 def _linear(entry: Mapping[str, Any]) -> LinearSketch:
     return LinearSketch(
         recipe=entry["recipe"],
-        pooled=_numbers(entry["pooled"]),
-        layers={(e["stack"], e["layer"]): _numbers(e["numbers"]) for e in entry["layers"]},
+        pooled=fixed(entry["pooled"]),
+        layers={(e["stack"], e["layer"]): fixed(e["numbers"]) for e in entry["layers"]},
     )
-
-
-def _numbers(values: Sequence[float]) -> Float32[np.ndarray, " numbers"]:
-    numbers: Float32[np.ndarray, " numbers"] = np.array(values, dtype=np.float32)
-    numbers.flags.writeable = False
-    return numbers
-
-
-log = logging.getLogger(__name__)
-
-LONGEST_NAME = 120
-"""Characters of a folder's name: file systems take 255 bytes."""
 
 
 class PartFolder:
@@ -325,20 +251,16 @@ class PartFolder:
     """
 
     def __init__(self, url: str) -> None:
-        """The folder at a path, or at an address such as `s3://bucket/parts`.
-
-        Raises:
-            StoreError: fsspec cannot open such an address here.
-        """
+        """The folder at a path, or at an address such as `s3://bucket/parts`; raises `StoreError`
+        if fsspec cannot open such an address here."""
         import fsspec
 
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError, OSError) as err:
-            raise StoreError(
-                f"{url}: cannot be opened: {getattr(err, 'strerror', None) or err}"
-            ) from err
-        self.is_local = "file" in _protocols(self._files)
+            raise StoreError(f"{url}: cannot be opened: {_reason(err)}") from err
+        protocol = self._files.protocol
+        self.is_local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
         # workers have other working folders
         self.url = str(self._root) if self.is_local else url
 
@@ -348,11 +270,8 @@ class PartFolder:
         return f"{_folder(part.base)}/recipe={recipes}/{_name(part.lease)}"
 
     def write(self, part: Part) -> str:
-        """Write a part, in place of one of the same lease; returns its path from the folder.
-
-        Raises:
-            StoreFull: the system refuses.
-        """
+        """Write a part, in place of one of the same lease; returns its path from the folder. Raises
+        `StoreFull` if the system refuses."""
         path, content = self.path_of(part), part_bytes(part)
         if self.is_local:
             target = Path(self._root) / path
@@ -366,25 +285,20 @@ class PartFolder:
             with self._files.transaction, self._files.open(place, "wb") as file:
                 file.write(content)
         except OSError as err:
-            raise StoreFull(f"{self.url}/{path}: {getattr(err, 'strerror', None) or err}") from err
+            raise StoreFull(f"{self.url}/{path}: {_reason(err)}") from err
         return path
 
     def paths(self, base: str | None = None) -> list[str]:
-        """Every part of a family, or of all, from the folder, sorted.
-
-        Raises:
-            StoreError: the folder cannot be listed.
-        """
+        """Every part of a family, or of all, from the folder, sorted; raises `StoreError` if the
+        folder cannot be listed."""
         root = self._root if base is None else f"{self._root}/{_folder(base)}"
         try:
             self._files.invalidate_cache()
             listed = self._files.find(root) if self._files.exists(root) else []
         except OSError as err:
-            raise StoreError(
-                f"{self.url}: cannot be listed: {getattr(err, 'strerror', None) or err}"
-            ) from err
+            raise StoreError(f"{self.url}: cannot be listed: {_reason(err)}") from err
         names = (str(path)[len(self._root) :].lstrip("/") for path in listed)
-        return sorted(n for n in names if _is_part(n.rpartition("/")[2]))
+        return sorted(name for name in names if PurePosixPath(name).match("part-*.parquet"))
 
     def read(self, path: str) -> Part:
         """A part.
@@ -394,21 +308,34 @@ class PartFolder:
             StoreError: it cannot be read.
         """
         name = f"{self.url}/{path}"
-        part = read_part(self._content(path), name)
+        self._require_file(path)
+        try:
+            content = self._files.cat_file(f"{self._root}/{path}")
+        except OSError as err:
+            raise StoreError(f"{name}: cannot be read: {_reason(err)}") from err
+        part = read_part(bytes(content), name)
         if PurePosixPath(path).name != _name(part.lease):
             raise StoreDamaged(f"{name}: holds the part {_name(part.lease)}; {REMEDY}")
         return part
 
     def known(self, base: str) -> dict[str, Known]:
-        """What a second run compares with models' files, of every model of a family's parts.
-
-        A damaged part counts as if it were not there.
-        """
+        """What a second run compares with models' files, of every model of a family's parts; a
+        damaged part counts as if it were not there."""
         known: dict[str, Known] = {}
-        for row in self._known_rows(base):
-            known[row["id"]] = Known(
-                **{name: row[name] for name in (*KNOWN_COLUMNS[1:], "recipes")}
-            )
+        for path in self.paths(base):
+            name = f"{self.url}/{path}"
+            try:
+                self._require_file(path)
+                with self._files.open(f"{self._root}/{path}", "rb") as file:
+                    table, about = _read(file, name, ["id", *KNOWN_COLUMNS])
+            except StoreDamaged as err:
+                log.warning("%s; it counts as if it were not there: delete it", err)
+            except OSError as err:
+                raise StoreError(f"{name}: cannot be read: {_reason(err)}") from err
+            else:
+                recipes = [recipe.id for recipe in about.recipes]
+                rows = table.to_pylist()
+                known |= {row["id"]: Known.of_row(row, recipes) for row in rows}
         return known
 
     def remove_family(self, base: str) -> None:
@@ -432,40 +359,14 @@ class PartFolder:
         except OSError as err:
             log.warning("%s/%s: cannot be removed: %s", self.url, path, err)
 
-    def _known_rows(self, base: str) -> Iterator[dict[str, Any]]:
-        for path in self.paths(base):
-            try:
-                self._require_file(path)
-                with self._files.open(f"{self._root}/{path}", "rb") as file:
-                    rows = read_known(file, f"{self.url}/{path}")
-            except StoreDamaged as err:
-                log.warning("%s; it counts as if it were not there: delete it", err)
-            except OSError as err:
-                raise StoreError(
-                    f"{self.url}/{path}: cannot be read: {getattr(err, 'strerror', None) or err}"
-                ) from err
-            else:
-                yield from map(dict, rows)
-
     def _require_file(self, path: str) -> None:
         """Raises `StoreDamaged` for a pipe or device, which has no end."""
         if self.is_local and not self._files.isfile(f"{self._root}/{path}"):
             raise StoreDamaged(f"{self.url}/{path}: no file; {REMEDY}")
 
-    def _content(self, path: str) -> bytes:
-        self._require_file(path)
-        try:
-            content = self._files.cat_file(f"{self._root}/{path}")
-        except OSError as err:
-            raise StoreError(
-                f"{self.url}/{path}: cannot be read: {getattr(err, 'strerror', None) or err}"
-            ) from err
-        return bytes(content)
 
-
-def _protocols(files: Any) -> tuple[str, ...]:
-    protocol = files.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+def _reason(err: Exception) -> str:
+    return str(getattr(err, "strerror", None) or err)
 
 
 def _name(lease: str) -> str:
@@ -479,33 +380,18 @@ def _folder(base: str) -> str:
     return f"base={name}"
 
 
-def _is_part(name: str) -> bool:
-    return name.startswith("part-") and name.endswith(".parquet")
-
-
 def commit_part(
     catalog: Catalog, part: Part, known: MutableMapping[str, Known]
 ) -> Sequence[Outcome]:
     """Record what a part has that the catalog has not, in one transaction; returns that.
 
     An outcome is passed over if the catalog has it, or a later reading of the model, or a
-    fingerprint that it would replace by a fault which may pass. After the last part, `save_family`
-    adds the shapes that the family's models changed.
-
-    Args:
-        known: The family's models in the catalog; brought up to date.
+    fingerprint that it would replace by a fault which may pass. What is `known` is brought up to
+    date. After the last part, `save_family` adds the shapes that the family's models changed.
     """
     news = [o for o in part.outcomes if _is_news(o, part, known.get(o.model.id))]
     if news:
         catalog.record_all(news, part.written_at)
-    _save_base(catalog, part)
-    for outcome in news:
-        known[outcome.model.id] = _known(outcome, part, known.get(outcome.model.id))
-    return news
-
-
-def _save_base(catalog: Catalog, part: Part) -> None:
-    """Store what a part says of its base, unless it is known; `save_family` adds the shapes."""
     before = catalog.base(part.base)
     after = replace(
         before,
@@ -515,6 +401,9 @@ def _save_base(catalog: Catalog, part: Part) -> None:
     )
     if after != before:
         catalog.save_base(after)
+    for outcome in news:
+        known[outcome.model.id] = _known(outcome, part, known.get(outcome.model.id))
+    return news
 
 
 def save_family(

@@ -1,13 +1,10 @@
 """The FAISS index of a family: caught up with the catalog, read from its file, or rebuilt; exact up
 to a size, beyond it a shortlist by one bit a dimension.
 
-Measured in docs/benchmarks.md: above about 50,000 vectors of 2,048 numbers an exact scan takes
-too long for an interactive query, and its memory is that of the vectors. RaBitQ codes (Gao, Long
-2024, arXiv:2405.12497) in inverted lists take a 32nd of it; their first 128 hold the ten nearest,
-and are scored exactly.
-
-What all vectors have in common is taken out of those that are stored: it moves every score of a
-query alike, but would draw most of them into one list, and queries into none of it.
+Above about 50,000 vectors an exact scan takes too long for an interactive query. RaBitQ codes (Gao,
+Long 2024, arXiv:2405.12497) in inverted lists take a 32nd of its memory; their first 128 hold the
+ten nearest, and are scored exactly (docs/benchmarks.md). What all vectors have in common is taken
+out of those stored: it would draw most of them into one list, and queries into none of it.
 """
 
 from __future__ import annotations
@@ -57,7 +54,6 @@ RETRAIN_AT = 4
 """Growth since training at which the index is rebuilt."""
 
 OWN_INVERTED_LISTS = True
-
 
 SMALL_SEARCH = 1 << 26
 """Products of two numbers up to which OpenMP's threads spin for longer than they work."""
@@ -118,20 +114,13 @@ def _folded(vectors: Float32[np.ndarray, "models dim"]) -> Float32[np.ndarray, "
     if dim <= FOLDED or dim % FOLDED:
         return np.ascontiguousarray(vectors)
     signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), size=dim)
-    sums: Float32[np.ndarray, "models folded"] = np.einsum(
-        "mpf,pf->mf", vectors.reshape(len(vectors), -1, FOLDED), signs.reshape(-1, FOLDED)
-    )
-    return sums
+    parts = vectors.reshape(len(vectors), -1, FOLDED)
+    return np.asarray(np.einsum("mpf,pf->mf", parts, signs.reshape(-1, FOLDED)))
 
 
 def n_lists(n_vectors: int) -> int:
     """2√n inverted lists: with √n, one list holds several datasets, and a query's is scattered."""
     return max(1, math.isqrt(4 * n_vectors))
-
-
-def training_size(n_vectors: int) -> int:
-    """How many vectors train an index for so many; 0 where it is exact."""
-    return 0 if n_vectors <= FLAT_UP_TO else TRAINING_POINTS * n_lists(n_vectors)
 
 
 def add(
@@ -162,7 +151,7 @@ def _nearest_lists(
     directions = faiss.IndexFlatIP(folded.shape[1])
     directions.add(_folded(lists.quantizer.reconstruct_n(0, lists.nlist)))
     scores, chosen = directions.search(folded, 2)
-    nearest: Int64[np.ndarray, " added"] = chosen[:, 0].copy()
+    nearest = chosen[:, 0].copy()
     lead = scores[:, 0] - scores[:, 1]
     is_open = lead < CLEAR_LEAD * np.sqrt(np.vecdot(centred, centred))
     if is_open.any():
@@ -204,8 +193,7 @@ def coarse_search(
     )
     # the codes alone: the query is not to be centred again
     _, labels = ivf.search(query[None, :], n_candidates, params=parameters)
-    keys: Int64[np.ndarray, " candidates"] = labels[0][labels[0] >= 0]
-    return keys
+    return np.asarray(labels[0][labels[0] >= 0])
 
 
 log = logging.getLogger(__name__)
@@ -243,30 +231,26 @@ class SearchIndex:
         path: Path,
         last: SearchIndex | None = None,
     ) -> SearchIndex:
-        """The index of some models: the last index or its file, caught up; else a new index.
-
-        Args:
-            keys: Of the models, rising; one that `fetch` does not give is left out.
-            path: Of its file, without an ending.
-        """
+        """The index of some models: the last index or its file, caught up; else a new index. Keys
+        rise; one that `fetch` does not give is left out. The path is that without an ending."""
         index, held, saved = None, keys[:0], 0
         if last is not None and fits(last._index, len(keys)):
             index, held, saved = copied(last._index), last.keys, last.saved
         elif len(keys) >= PERSIST_FROM:
             index, held = load_index(path, dim)
             if index is not None and not fits(index, len(keys)):
-                index = None
-            saved = len(held) if index is not None else 0
-        if index is None:
-            index, held = make_index(dim, len(keys), _sample(fetch, keys)), keys[:0]
+                index, held = None, keys[:0]
+            saved = len(held)
         removed = np.setdiff1d(held, keys)
-        if len(removed):
-            remove(index, held, removed)
-            held = np.setdiff1d(held, removed)
-        if len(held) and len(held) != np.searchsorted(keys, held[-1], side="right"):
-            # every change comes with a new key: the file is of another catalog, or of a later one
-            # than this, which was put back
+        kept = np.setdiff1d(held, removed)
+        # every change comes with a new key: else the file is of another catalog, or of a later one
+        # than this, which was put back
+        is_ours = not len(kept) or len(kept) == np.searchsorted(keys, kept[-1], side="right")
+        if index is None or not is_ours:
             index, held = make_index(dim, len(keys), _sample(fetch, keys)), keys[:0]
+        elif len(removed):
+            remove(index, held, removed)
+            held = kept
         new = keys[len(held) :]
         for start in range(0, len(new), BATCH):
             present, vectors = fetch(new[start : start + BATCH])
@@ -293,8 +277,7 @@ class SearchIndex:
         is_inside = positions < len(self.keys)
         if not is_inside.all() or not (self.keys[positions] == keys).all():
             return None
-        rows: Float32[np.ndarray, "models dim"] = self._index.reconstruct_batch(positions)
-        return rows
+        return np.asarray(self._index.reconstruct_batch(positions))
 
     def nearest(
         self,
@@ -319,8 +302,7 @@ class SearchIndex:
                 scores, positions = self._index.search(query[None, :], fetched, params=parameters)
             as_good = scores[0] >= scores[0][n - 1] - CLOSE
             if fetched == n_allowed or not as_good[-1]:
-                keys: Int64[np.ndarray, " candidates"] = self.keys[positions[0][as_good]]
-                return keys
+                return np.asarray(self.keys[positions[0][as_good]])
             fetched = min(2 * fetched, n_allowed)
 
     def scan(self, query: Float32[np.ndarray, " dim"], n: int) -> None:
@@ -333,7 +315,8 @@ class SearchIndex:
 
 def _sample(fetch: Fetch, keys: Int64[np.ndarray, " models"]) -> Float32[np.ndarray, "sample dim"]:
     """Vectors that train a coarse index, spread over the family; none for an exact one."""
-    size = min(len(keys), training_size(len(keys)))
+    needed = 0 if len(keys) <= FLAT_UP_TO else TRAINING_POINTS * n_lists(len(keys))
+    size = min(len(keys), needed)
     places = np.linspace(0, len(keys) - 1, size).astype(np.int64)
     return fetch(keys[np.unique(places)])[1]
 

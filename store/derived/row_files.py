@@ -1,13 +1,12 @@
-"""Rows of numbers of a family's models in files beside the catalog, which can be made again:
-sketches and vectors, and what normalisation knows of models.
+"""Sketches and vectors of a family's models, and what normalisation knows of them: in rows of files
+beside the catalog, which are mapped into memory and can be made again.
 
-128 candidates have 5 MB of sketches. DuckDB needs a tenth of a second to find them among a hundred
-thousand models; in files that are mapped into memory they are where they are. Each column has a
-file, a row a model. The file of keys has a line of JSON that says what decides the rows but the
-models, then an entry for each row: the model's key, a checksum of what the row was made of, and of
-each column a checksum (XXH3, 64 bits) of the row's bytes and of what the row is: the file, that
-line, the row's number and its model. Checksums are compared whenever a row is read: rows and files
-that were damaged, exchanged or half written, also where power failed, are made again.
+Of 128 candidates, which have 5 MB of sketches, DuckDB needs a tenth of a second to find them among
+a hundred thousand models. Each column has a file, a row a model. The file of keys has a line of
+JSON that says what decides the rows but the models, then an entry for each row: the model's key, a
+checksum of what the row was made of, and of each column a checksum (XXH3, 64 bits) of the row's
+bytes and of what the row is. Checksums are compared whenever a row is read: what was damaged,
+exchanged or half written is made again.
 
 `numpy.lib.format.open_memmap` was tried: its header has the number of rows, so that a file of it
 cannot grow under those who read it.
@@ -24,22 +23,32 @@ import os
 import shutil
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 from filelock import FileLock, Timeout
 
-from ...arrays import Bool, Float32, Float64, Int64, UInt64
-from ...errors import StoreFull
+from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
+from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
 from ..files import open_at, write_atomically
 from ..model_rows import block_dims
-from ..session import Session
-from ..sketch_codes import code_bytes
+from ..session import Session, not_finite
+from ..sketch_codes import (
+    WEIGHT,
+    bit_products,
+    code_bytes,
+    coded,
+    decode,
+    sketch_bytes,
+    squared_lengths,
+)
 from ..tables.filters import Condition
 from ..tables.models import count_models
 from ..tables.outcomes import (
@@ -48,7 +57,6 @@ from ..tables.outcomes import (
     select_sketch_rows,
     select_sketched_slots,
 )
-from .sketch_matrix import SketchMatrix, stored_matrix
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +78,12 @@ FEW_KEYS = 16
 MADV_POPULATE_READ = 22
 """Of Linux's madvise(2); other systems refuse it without harm."""
 
+FEW_COMPARED = 4
+"""Models that are compared bit by bit; with more, codes become numbers and are multiplied."""
+
+ROWS_AT_ONCE = 512
+"""Models whose codes become numbers at a time: one block takes 2 MB."""
+
 SPARE_BYTES = 1 << 30
 """Left free on the disk."""
 
@@ -86,11 +100,7 @@ Columns = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
 class DamagedRows(Exception):
-    """Rows of a file differ from their checksums.
-
-    Attributes:
-        keys: Of their models.
-    """
+    """Rows of a file, of the models with these keys, differ from their checksums."""
 
     def __init__(self, keys: Int64[np.ndarray, " damaged"]) -> None:
         super().__init__(f"damaged rows of models {keys.tolist()}")
@@ -122,12 +132,10 @@ class Rows:
 
     @classmethod
     def read(cls, path: Path, header: bytes, columns: Columns, before: Rows | None = None) -> Rows:
-        """The rows that are whole in every file; none where the header is another.
-
-        Args:
-            before: An earlier moment, whose entries are not read again.
-        """
-        entries, inode = np.zeros(0, _entry(columns)), -1
+        """The rows that are whole in every file; none where the header is another. Entries of an
+        earlier moment are not read again."""
+        entry = np.dtype([("key", "<i8"), ("source", "<u8"), ("sums", "<u8", (len(columns),))])
+        entries, inode = np.zeros(0, entry), -1
         with contextlib.suppress(OSError), path.open("rb") as file:
             status = os.fstat(file.fileno())
             if file.readline() == header + b"\n":
@@ -171,8 +179,7 @@ class Rows:
     @property
     def keys(self) -> Int64[np.ndarray, " models"]:
         """Of the models, row by row."""
-        keys: Int64[np.ndarray, " models"] = self.entries["key"]
-        return keys
+        return np.asarray(self.entries["key"])
 
     @property
     def last_key(self) -> int:
@@ -186,11 +193,7 @@ class Rows:
         return places
 
     def take(self, places: Int64[np.ndarray, " places"], *endings: str) -> list[np.ndarray]:
-        """Some rows of some columns.
-
-        Raises:
-            DamagedRows: some are not as they were written.
-        """
+        """Some rows of some columns; raises `DamagedRows` if some are not as they were written."""
         taken = [self.arrays[ending][places] for ending in endings]
         is_right = np.ones(len(places), dtype=np.bool_)
         for ending, rows in zip(endings, taken, strict=True):
@@ -204,11 +207,8 @@ class Rows:
     ) -> Bool[np.ndarray, " places"]:
         """Whether rows of a column that were read have their checksums."""
         entries = self.entries[places]
-        sums: UInt64[np.ndarray, " places"] = entries["sums"][:, list(self.columns).index(ending)]
-        is_right: Bool[np.ndarray, " places"] = np.equal(
-            sums, checksums(self.identity(ending), rows, places, entries)
-        )
-        return is_right
+        sums = entries["sums"][:, list(self.columns).index(ending)]
+        return np.asarray(sums == checksums(self.identity(ending), rows, places, entries))
 
     def identity(self, ending: str) -> bytes:
         """What tells a file from those of other families, recipes and slots."""
@@ -256,10 +256,6 @@ def checksums(
     return np.fromiter(sums, "<u8", count=len(rows))
 
 
-def _entry(columns: Columns) -> np.dtype[Any]:
-    return np.dtype([("key", "<i8"), ("source", "<u8"), ("sums", "<u8", (len(columns),))])
-
-
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -279,11 +275,8 @@ def _write(
     start: int = 0,
     n_rows: int | None = None,
 ) -> None:
-    """Write rows to their places of a file.
-
-    Args:
-        n_rows: How many the file has; what is behind the last of them and of these is cut off.
-    """
+    """Write rows to their places of a file; where it has `n_rows`, what is behind the last of them
+    and of these is cut off."""
     if not len(rows) or not rows.nbytes:
         return
     n_bytes = rows.nbytes // len(rows)
@@ -299,15 +292,184 @@ def _write(
 # sketches and vectors
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """What a row of sketches is.
+class SketchMatrix:
+    """The sketches of some models, which may lack slots.
 
     Attributes:
-        dim: Numbers of a vector.
-        blocks: Numbers of each block of a slot's sketch.
-        slots: Of every row, in this order.
+        dims: Numbers of each block of a slot.
+        slots: What the second axis is.
+        weights: What each block of a slot counts, 0…1; 0 where a model lacks it.
+        codes: As `sketch_codes` defines them; may be a mapped file.
     """
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        slots: Sequence[Slot],
+        weights: Float32[np.ndarray, "models slots blocks"],
+        codes: UInt8[np.ndarray, "models slots bytes"],
+    ) -> None:
+        self.dims, self.slots = dict(dims), tuple(slots)
+        self.weights, self.codes = weights, codes
+
+    @classmethod
+    def of_model(cls, sketches: Mapping[Slot, bytes], recipe: Recipe) -> SketchMatrix:
+        """One model's sketches."""
+        return cls.of_rows([sketches], recipe)
+
+    @classmethod
+    def of_rows(
+        cls,
+        rows: Sequence[Mapping[Slot, bytes]],
+        recipe: Recipe,
+        slots: Sequence[Slot] | None = None,
+    ) -> SketchMatrix:
+        """Sketches of some models, a row each; the slots are by default those that they have."""
+        if slots is None:
+            slots = sorted({slot for row in rows for slot in row})
+        matrix = cls.empty(block_dims(recipe), slots, len(rows))
+        column = {slot: i for i, slot in enumerate(slots)}
+        for place, row in enumerate(rows):
+            for slot, sketch in row.items():
+                matrix._put(place, column[slot], sketch)
+        return matrix
+
+    @classmethod
+    def empty(cls, dims: Mapping[str, int], slots: Sequence[Slot], n_models: int) -> SketchMatrix:
+        """Of models that have nothing yet."""
+        weights = np.zeros((n_models, len(slots), len(dims)), dtype=np.float32)
+        codes = np.zeros((n_models, len(slots), code_bytes(dims)), dtype=np.uint8)
+        return cls(dims, slots, weights, codes)
+
+    def _put(self, row: int, column: int, sketch: bytes) -> None:
+        if len(sketch) == 2 * sum(self.dims.values()):
+            if not np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
+                self.weights[row, column] = np.nan
+                return
+            sketch = coded(sketch, self.dims)
+        if len(sketch) != sketch_bytes(self.dims):
+            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+        at = len(self.dims) * WEIGHT.itemsize
+        self.weights[row, column] = np.frombuffer(sketch[:at], dtype=WEIGHT)
+        self.codes[row, column] = np.frombuffer(sketch[at:], dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> SketchMatrix:
+        """Some of the rows, in that order."""
+        return SketchMatrix(self.dims, self.slots, self.weights[rows], self.codes[rows])
+
+    @property
+    def has_sketches(self) -> Bool[np.ndarray, " models"]:
+        """Whether a model has a sketch of any slot."""
+        return np.asarray(self.weights.any(axis=(1, 2)))
+
+    def cosines(self, other: SketchMatrix) -> Float64[np.ndarray, "blocks models others"]:
+        """The cosine of every pair of models over all slots, block by block.
+
+        The mean over slots of each slot's cosine, by the slots' weights; a slot that one of two
+        lacks counts as 0. Exact for the codes: equal sketches have equal cosines.
+        Peak: the cosines, and one block of `ROWS_AT_ONCE` models as numbers.
+        """
+        cosines = np.zeros((len(self.dims), len(self), len(other)))
+        for _, block, shares in self.shares(other):
+            cosines[block] += shares
+        return cosines
+
+    def shares(
+        self, other: SketchMatrix
+    ) -> Iterator[tuple[Slot, int, Float64[np.ndarray, "models others"]]]:
+        """What each slot and block adds to the cosines, for the slots that both have."""
+        columns = {slot: column for column, slot in enumerate(other.slots)}
+        own, others = self._scales, other._scales
+        for column, slot in enumerate(self.slots):
+            if slot not in columns:
+                continue
+            left, right = self.codes[:, column], other.codes[:, columns[slot]]
+            start = 0
+            for block, dim in enumerate(self.dims.values()):
+                scales = np.multiply.outer(own[:, column, block], others[:, columns[slot], block])
+                yield slot, block, scales * _products(left, right, start, dim)
+                start += dim // 4
+
+    @cached_property
+    def _scales(self) -> Float64[np.ndarray, "models slots blocks"]:
+        """What a slot's codes are multiplied by, so that inner products add up to cosines."""
+        weights = self.weights.astype(np.float64)
+        lengths = np.sqrt(np.square(weights).sum(axis=1, keepdims=True))
+        scales = weights / np.where(lengths > 0, lengths, 1.0)
+        start = 0
+        for block, dim in enumerate(self.dims.values()):
+            for column in range(len(self.slots)):
+                squares = squared_lengths(self.codes[:, column], start, dim)
+                scales[:, column, block] /= np.sqrt(squares)
+            start += dim // 4
+        return scales
+
+
+def _products(
+    left: UInt8[np.ndarray, "models bytes"],
+    right: UInt8[np.ndarray, "others bytes"],
+    start: int,
+    dim: int,
+) -> Float64[np.ndarray, "models others"]:
+    """Inner products of one block's numbers: integers."""
+    products = np.empty((len(left), len(right)))
+    if len(right) <= FEW_COMPARED:
+        for column in range(len(right)):
+            products[:, column] = bit_products(left, right[column], start, dim)
+        return products
+    if len(left) <= FEW_COMPARED:
+        return np.ascontiguousarray(_products(right, left, start, dim).T)
+    numbers = decode(right, start, dim).T
+    for row in range(0, len(left), ROWS_AT_ONCE):
+        rows = slice(row, row + ROWS_AT_ONCE)
+        products[rows] = decode(left[rows], start, dim) @ numbers
+    return products
+
+
+def fetch_matrix(session: Session, keys: Sequence[int], recipe: Recipe) -> SketchMatrix:
+    """The sketches of the models with these keys, in their order; raises as `stored_matrix`."""
+    condition = "model IN (SELECT unnest(?::BIGINT[]))"
+    rows = select_sketch_rows(session, condition, recipe.id, [list(keys)])
+    return stored_matrix(session, rows, keys, recipe)
+
+
+def stored_matrix(
+    session: Session,
+    rows: pa.Table,
+    keys: Sequence[int],
+    recipe: Recipe,
+    slots: Sequence[Slot] | None = None,
+) -> SketchMatrix:
+    """The sketches of the models with these keys, each but once, in their order, from rows of
+    `select_sketch_rows`, of which those of other models are skipped.
+
+    Raises:
+        StoreDamaged: a weight is not finite, or a sketch is of another size.
+    """
+    sketches: dict[int, dict[Slot, bytes]] = {key: {} for key in keys}
+    names = ("model", "stack", "layer", "role", "sketch")
+    columns = (rows.column(name).to_pylist() for name in names)
+    try:
+        for key, stack, layer, role, sketch in zip(*columns, strict=True):
+            if key in sketches:
+                sketches[key][Slot(stack, layer, role)] = sketch
+        matrix = SketchMatrix.of_rows(list(sketches.values()), recipe, slots)
+    except ValueError as err:
+        raise StoreDamaged(f"{session.path}: damaged: {err}; index its family again") from err
+    is_finite = np.isfinite(matrix.weights).all(axis=(1, 2))
+    if not is_finite.all():
+        n_models = int((~is_finite).sum())
+        raise StoreDamaged(not_finite(session.path, f"sketches of {n_models} models"))
+    return matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """What a row of sketches is: numbers of a vector, and of each block of a slot's sketch; the
+    slots of every row, in order."""
 
     dim: int
     blocks: Mapping[str, int]
@@ -401,22 +563,16 @@ class SketchFile:
         return None if (places < 0).any() else rows.take(places, ".vectors")[0]
 
     def check(self, keys: Int64[np.ndarray, " keys"]) -> None:
-        """Compare the rows of some models, all of them here, with their checksums.
-
-        Raises:
-            DamagedRows: some differ.
-        """
+        """Compare the rows of some models, all of them here, with their checksums; raises
+        `DamagedRows` if some differ."""
         shapes, rows = self._content
         rows.take(rows.places(keys), *shapes.columns)
 
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
     ) -> None:
-        """Write what the catalog has and the file has not, for as long as `goes_on` says so.
-
-        Raises:
-            StoreFull: the disk is too full for it, or refuses.
-        """
+        """Write what the catalog has and the file has not, for as long as `goes_on` says so; raises
+        `StoreFull` if the disk is too full for it, or refuses."""
         before, rows = self._content
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
         new_slots = select_sketched_slots(session, base, recipe.id, rows.last_key)
@@ -535,13 +691,8 @@ class TraitFile:
     appends those it computed. Threads and processes share it."""
 
     def __init__(self, path: Path, depends_on: bytes, n_numbers: int) -> None:
-        """Open the files, if there are any.
-
-        Args:
-            path: Of the family's derived files.
-            depends_on: A digest of everything that decides the rows but the models themselves.
-            n_numbers: Of a row.
-        """
+        """Open the files, if there are any; `depends_on` is a digest of everything that decides the
+        rows but the models themselves."""
         header = {"format": FORMAT, "cohort": hashlib.sha256(depends_on).hexdigest()}
         self._header = json.dumps({**header, "numbers": n_numbers}).encode()
         self._path, self._lock = path.with_suffix(".traitkeys"), threading.RLock()
@@ -552,11 +703,7 @@ class TraitFile:
     def read(
         self, keys: Int64[np.ndarray, " keys"], checksums: Int64[np.ndarray, " keys"]
     ) -> tuple[Bool[np.ndarray, " keys"], Float64[np.ndarray, "found numbers"]]:
-        """Which of some models have a row, and the rows of these.
-
-        Args:
-            checksums: Of their sketches.
-        """
+        """Which of some models, with sketches of these checksums, have a row, and these rows."""
         rows = self._refreshed()
         places = rows.places(keys)
         found = places >= 0

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from ...arrays import Bool, Float32, Int64
 from ...errors import BadIndex, StoreFull
-from ...records import Recipe
 from ..files import beside, flush, make_folder, sync_folder, write_atomically
 from ..tables.documents import Attachment, Attachments
 from ..tables.filters import Filters, matching
@@ -31,13 +30,13 @@ from .manifest import (
     sha256_of,
 )
 from .parts import (
+    SUMS,
     CheckedFile,
     PublishedPart,
     Statistics,
     is_whole,
     read_listed,
     read_statistics,
-    sums_name,
 )
 
 
@@ -64,11 +63,8 @@ class AttachedIndexes:
         self._open: dict[Attachment, tuple[frozenset[str], AttachedIndex]] = {}
 
     def of(self, catalog: Path, attachments: Attachments) -> list[AttachedIndex]:
-        """The indexes that are registered now, by name.
-
-        Raises:
-            BadIndex: one is missing or damaged.
-        """
+        """The indexes that are registered now, by name; raises `BadIndex` if one is missing or
+        damaged."""
         registered = [attachment for attachment, _ in attachments.all()]
         opened = {}
         for attachment in registered:
@@ -87,26 +83,14 @@ class AttachedIndexes:
 
 
 class AttachedIndex:
-    """An index in a folder that nothing else writes. Its models are known by row.
-
-    Attributes:
-        name: What the user calls it.
-        manifest: Checked.
-        sha256: Of the manifest.
-        is_damaged: Whether a file was found to be another than was fetched.
-    """
+    """An index in a folder that nothing else writes. Its models are known by row. It `is_damaged`
+    where a file was found to be another than was fetched."""
 
     def __init__(
         self, folder: Path, sha256: str, name: str = "", hidden: frozenset[str] = frozenset()
     ) -> None:
-        """Open the index that has this manifest.
-
-        Args:
-            hidden: Hashes of models that another copy of the index lists as removed.
-
-        Raises:
-            BadIndex: a file is missing, or is another than it was when it was fetched.
-        """
+        """Open the index that has this manifest; `hidden` are hashes of models that another copy of
+        it lists as removed. Raises `BadIndex` if a file is missing, or is another than it was."""
         self.name, self.sha256, self._folder = name, sha256, folder
         self.is_damaged = False
         path = manifest_path(folder, sha256)
@@ -117,26 +101,13 @@ class AttachedIndex:
             raise self._missing(path, err.strerror) from None
         if sha256_of(content) != sha256:
             raise self._missing(path, "changed since it was fetched")
-        self.manifest: Manifest = parse_manifest(content)
+        self.manifest = parse_manifest(content)
+        self.base, self.recipe = self.manifest.base, self.manifest.recipe
         self._hidden = hidden
 
-    @property
-    def base(self) -> str:
-        """The base as the index names it."""
-        return self.manifest.base
-
-    @property
-    def recipe(self) -> Recipe:
-        """How the vectors were made."""
-        return self.manifest.recipe
-
     def check(self) -> None:
-        """Read everything once.
-
-        Raises:
-            BadIndex: a file is not what the manifest says, an id is there twice, or one is listed
-                as removed.
-        """
+        """Read everything once; raises `BadIndex` if a file is not what the manifest says, an id is
+        there twice, or one is listed as removed."""
         n_ids = len(self.models)
         _ = self.kinds, self.statistics
         if len(self.row_of) != n_ids:
@@ -159,18 +130,15 @@ class AttachedIndex:
     @cached_property
     def models(self) -> pa.Table:
         """Texts and counts of every model, by row."""
-        tables = [part.models() for part in self._parts]
-        return pa.concat_tables(tables).combine_chunks()
+        return pa.concat_tables([part.models() for part in self._parts]).combine_chunks()
 
     @cached_property
     def ids(self) -> Sequence[str]:
-        """By row."""
         ids: list[str] = self.models.column("id").to_pylist()
         return ids
 
     @cached_property
     def row_of(self) -> dict[str, int]:
-        """The row of each id."""
         return {id: row for row, id in enumerate(self.ids)}
 
     @cached_property
@@ -187,10 +155,8 @@ class AttachedIndex:
         removed = self.removed | self._hidden
         if not removed:
             return np.ones(len(self.ids), dtype=np.bool_)
-        shown: Bool[np.ndarray, " models"] = np.array(
-            [removal_hash(self.base, id) not in removed for id in self.ids], dtype=np.bool_
-        )
-        return shown
+        is_shown = [removal_hash(self.base, id) not in removed for id in self.ids]
+        return np.array(is_shown, dtype=np.bool_)
 
     def label(self, row: int) -> Label:
         """What a model was trained on, by whom, in which run."""
@@ -198,30 +164,20 @@ class AttachedIndex:
         return Label(*(self.models.column(name)[row].as_py() for name in names))
 
     def allowed(self, filters: Filters) -> Bool[np.ndarray, " models"]:
-        """Which models pass the filters and are not removed.
-
-        Raises:
-            BadFilter: their condition is not understood.
-        """
+        """Which models pass the filters and are not removed; raises `BadFilter` if their condition
+        is not understood."""
         conditions = filters.conditions()
         if not conditions:
             return self.is_shown
-        chosen: Bool[np.ndarray, " models"] = np.logical_and(
-            self.is_shown, matching(self.models, self.base, conditions)
-        )
-        return chosen
+        return np.asarray(self.is_shown & matching(self.models, self.base, conditions))
 
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
-        """The vectors of all rows in order, some at a time; of unit length.
-
-        Raises:
-            BadIndex: a file is damaged.
-        """
+        """The vectors of all rows in order, some at a time; of unit length. Raises `BadIndex` if a
+        file is damaged."""
         for part in self._parts:
             yield from part.vectors()
 
     def vectors_at(self, rows: Int64[np.ndarray, " rows"]) -> Float32[np.ndarray, "rows dim"]:
-        """The vectors of a few rows."""
         found = np.empty((len(rows), self.recipe.dim), dtype=np.float32)
         start = 0
         for part in self._parts:
@@ -245,7 +201,6 @@ class AttachedIndex:
         return parts
 
     def _content(self, file: PublishedFile) -> bytes:
-        """The content of a small file."""
         path = self._folder / file.name
         content = read_listed(path, file)
         if content is None:
@@ -266,20 +221,13 @@ Track = Callable[[Iterable[PublishedFile], str, int], Iterator[PublishedFile]]
 
 @runtime_checkable
 class IndexSource(Protocol):
-    """Where a published index is.
-
-    Attributes:
-        name: As the user gave it.
-    """
+    """Where a published index is; its name is as the user gave it."""
 
     name: str
 
     def read(self, file: str, limit: int) -> bytes:
-        """A small file's content, of at most that many bytes.
-
-        Raises:
-            BadIndex: there is no such file, or it is larger.
-        """
+        """A small file's content, of at most that many bytes; raises `BadIndex` if there is no such
+        file, or it is larger."""
 
     def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
         """The bytes of a file of that size from a place on; raises as `read`."""
@@ -292,62 +240,49 @@ class FolderSource:
         self.name, self._folder = str(folder), folder
 
     def read(self, file: str, limit: int) -> bytes:
-        """A file's content."""
-        content = b"".join(self._pieces(file, 0, limit + 1))
+        content = b"".join(self.stream(file, 0, limit + 1))
         if len(content) > limit:
             raise BadIndex(f"{self._folder / file}: more than {limit} bytes")
         return content
 
     def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
-        """The bytes from a place on."""
-        return self._pieces(file, start, size - start)
-
-    def _pieces(self, file: str, start: int, left: int) -> Iterator[bytes]:
         path = self._folder / file
         try:
             if not path.is_file():  # no pipe or device
                 raise BadIndex(f"{path}: no such file; is this a published index?")
             with path.open("rb") as opened:
                 opened.seek(start)
-                while left > 0 and (piece := opened.read(min(PIECE, left))):
-                    left -= len(piece)
+                while start < size and (piece := opened.read(min(PIECE, size - start))):
+                    start += len(piece)
                     yield piece
         except OSError as err:
             raise BadIndex(f"{path}: cannot be read: {err.strerror}") from None
 
 
 def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[AttachedIndex, int]:
-    """Copy what a folder lacks of an index, and open it; nothing is deleted.
-
-    Returns the index, and how many bytes were fetched.
+    """Copy what a folder lacks of an index, and open it; nothing is deleted. Returns the index, and
+    how many bytes were fetched.
 
     Raises:
         BadIndex: it is not there, is damaged, or is not what its manifest says.
         StoreFull: the system refuses.
     """
     content = source.read(MANIFEST, LARGEST_MANIFEST)
+    fetched, sha256 = len(content), sha256_of(content)
     try:
-        return _fetch_listed(source, folder, content, track)
+        manifest = parse_manifest(content)
+        make_folder(folder)
+        files = [f for f in manifest.data_files if not is_whole(folder / f.name, f)]
+        for file in track(files, "files", len(files)):
+            fetched += _fetch(source, file, folder)
+        sync_folder(folder)
+        write_atomically(manifest_path(folder, sha256), content)
+        index = AttachedIndex(folder, sha256)
+        index.check()
     except BadIndex as err:
         if source.name in str(err):
             raise
         raise BadIndex(f"{source.name}: {err}") from None
-
-
-def _fetch_listed(
-    source: IndexSource, folder: Path, content: bytes, track: Track
-) -> tuple[AttachedIndex, int]:
-    """Copy the files that a manifest lists, and open the index."""
-    manifest, sha256 = parse_manifest(content), sha256_of(content)
-    make_folder(folder)
-    fetched = len(content)
-    files = [f for f in manifest.data_files if not is_whole(folder / f.name, f)]
-    for file in track(files, "files", len(files)):
-        fetched += _fetch(source, file, folder)
-    sync_folder(folder)
-    write_atomically(manifest_path(folder, sha256), content)
-    index = AttachedIndex(folder, sha256)
-    index.check()
     return index, fetched
 
 
@@ -356,7 +291,7 @@ def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> 
     used = set()
     if manifest is not None:
         used = {file.name for file in manifest.data_files}
-        used |= {sums_name(part) for part in manifest.parts}
+        used |= {part.name + SUMS for part in manifest.parts}
         used.add(manifest_path(folder, sha256).name)
     if not folder.is_dir():
         return
@@ -395,10 +330,9 @@ def _fetch(source: IndexSource, file: PublishedFile, folder: Path) -> int:
 def _continue(source: IndexSource, file: PublishedFile, partial: Path) -> int:
     """Append what is missing of a file; no more than its listed size."""
     try:
-        start = partial.stat().st_size if partial.is_file() else 0
+        start, fetched = partial.stat().st_size if partial.is_file() else 0, 0
         if start > file.bytes:
             start = 0
-        fetched = 0
         with partial.open("r+b" if partial.is_file() else "wb") as opened:
             opened.truncate(start)
             opened.seek(start)

@@ -1,4 +1,5 @@
-"""The manifest of a published index: every file with its hash, and what a query needs to know.
+"""The manifest of a published index: every file with its hash, and what a query needs to know;
+vectors as they are published: half-precision numbers, or eight bits a number of longer ones.
 
 It is read from unknown publishers: every field is checked before it is used.
 """
@@ -10,8 +11,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
+
+from ...arrays import Float32, UInt8
 from ...errors import BadIndex
 from ...records import Recipe
 from ..model_rows import (
@@ -23,7 +27,6 @@ from ..model_rows import (
     checked_recipe,
     checked_text,
 )
-from .vector_codes import Form, vector_bytes
 
 LONGEST_TEXT = 512
 """Characters of an id, a label, a licence or a base's name."""
@@ -41,6 +44,17 @@ def may_be_public(text: object) -> bool:
     """Whether a plain text names no place of a machine, and holds no token."""
     return is_plain(text) and not _OWN_PATH.match(str(text)) and not _TOKEN.search(str(text))
 
+
+Form = Literal["float16", "int8"]
+
+LARGEST_HALVES = 2_560
+"""Numbers up to which a vector is stored in half precision: 5 KiB."""
+
+BLOCK = 64
+"""Numbers that share a scale where eight bits are kept of each."""
+
+LENGTH_TOLERANCE = 0.02
+"""By which a stored vector's length may differ from 1."""
 
 FORMAT = 1
 MANIFEST = "deltadex-index.json"
@@ -64,11 +78,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedFile:
-    """A file of an index, named by its content.
-
-    Attributes:
-        models: Rows of a part; 0 of other files.
-    """
+    """A file of an index, named by its content; `models` are the rows of a part."""
 
     name: str
     sha256: str
@@ -107,8 +117,6 @@ class Manifest:
         created: When, in UTC, ISO 8601.
         shapes: (out, in) of the slots that a query may have.
         layout: Of the family, for recipes that depend on it.
-        vectors: How they are stored.
-        parts: The models, in immutable files.
         means: Each kind's mean vector.
         removed: Hashes of ids that are left out for good.
         card: The README that was written with it; not needed, and not fetched.
@@ -154,11 +162,8 @@ def sha256_of(data: bytes) -> str:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest in a file's content.
-
-    Raises:
-        BadIndex: it is none, of a later format, or states what cannot be.
-    """
+    """The manifest in a file's content; raises `BadIndex` if it is none, of a later format, or
+    states what cannot be."""
     if len(data) > LARGEST_MANIFEST:
         raise BadIndex(f"{MANIFEST}: more than {LARGEST_MANIFEST} bytes")
     try:
@@ -172,13 +177,10 @@ def parse_manifest(data: bytes) -> Manifest:
             raise ValueError("format")
         return _manifest(document)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as err:
-        raise BadIndex(f"{MANIFEST}: not a published index's manifest ({_what(err)})") from None
-
-
-def _what(err: Exception) -> str:
-    """Which field is at fault; nothing that the file says."""
-    text = str(err)
-    return text if text.isidentifier() or isinstance(err, KeyError) else type(err).__name__
+        # which field is at fault; nothing that the file says
+        is_field = str(err).isidentifier() or isinstance(err, KeyError)
+        what = str(err) if is_field else type(err).__name__
+        raise BadIndex(f"{MANIFEST}: not a published index's manifest ({what})") from None
 
 
 def _manifest(raw: Mapping[str, Any]) -> Manifest:
@@ -196,19 +198,17 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         raise ValueError("parts")
     if any(part.bytes < part.models * vector_bytes(recipe.dim, form) for part in parts):
         raise ValueError("parts")
+    texts: dict[str, Any] = {}
+    for name in ("created", "deltadex", "base", "base_revision", "architecture"):
+        may_lack = name in ("base_revision", "architecture") and raw[name] is None
+        texts[name] = None if may_lack else _text(raw[name], name)
     card = raw["card"]
     return Manifest(
         index=checked_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
         serial=checked_count(raw["serial"], "serial", 1 << 53),
-        created=_text(raw["created"], "created"),
-        deltadex=_text(raw["deltadex"], "deltadex"),
-        base=_text(raw["base"], "base"),
-        base_revision=_optional(raw["base_revision"], "base_revision"),
-        architecture=_optional(raw["architecture"], "architecture"),
+        **texts,
         recipe=recipe,
-        shapes={
-            _text(slot, "shapes"): _shape(shape) for slot, shape in _dict(raw["shapes"]).items()
-        },
+        shapes=_shapes(raw["shapes"]),
         layout=checked_layout(raw["layout"], LONGEST_TEXT),
         vectors=form,
         models=models,
@@ -276,23 +276,21 @@ def _centre(raw: Sequence[Any], n_kinds: int) -> tuple[int, int, float, float]:
     )
 
 
-def _shape(raw: Sequence[Any]) -> tuple[int, int]:
-    rows, columns = raw
-    return checked_count(rows, "shapes", 1 << 40), checked_count(columns, "shapes", 1 << 40)
+def _shapes(raw: object) -> dict[str, tuple[int, int]]:
+    if not isinstance(raw, dict) or len(raw) > 100_000:
+        raise ValueError("shapes")
+    most = 1 << 40
+    return {
+        _text(slot, "shapes"): (
+            checked_count(rows, "shapes", most),
+            checked_count(columns, "shapes", most),
+        )
+        for slot, (rows, columns) in raw.items()
+    }
 
 
 def _text(value: object, field: str) -> str:
     return checked_text(value, field, LONGEST_TEXT)
-
-
-def _optional(value: object, field: str) -> str | None:
-    return None if value is None else _text(value, field)
-
-
-def _dict(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict) or len(value) > 100_000:
-        raise ValueError("shapes")
-    return value
 
 
 def removal_hash(base: str, id: str) -> str:
@@ -301,12 +299,65 @@ def removal_hash(base: str, id: str) -> str:
 
 
 def read_removals(content: bytes) -> frozenset[str]:
-    """The hashes of the models that an index leaves out for good, from the file that lists them.
-
-    Raises:
-        BadIndex: it is no such list.
-    """
+    """The hashes of the models that an index leaves out for good, from the file that lists them;
+    raises `BadIndex` if it is no such list."""
     lines = content.split()
     if not all(len(line) == 64 and line.isalnum() and line.isascii() for line in lines):
         raise BadIndex("the list of removed models is not a list of hashes")
     return frozenset(line.decode() for line in lines)
+
+
+def form_for(dim: int) -> Form:
+    """How vectors of that length are stored."""
+    return "float16" if dim <= LARGEST_HALVES else "int8"
+
+
+def vector_bytes(dim: int, form: Form) -> int:
+    """Bytes of one stored vector."""
+    if form == "float16":
+        return 2 * dim
+    n_blocks = -(-dim // BLOCK)
+    return n_blocks * (2 + BLOCK)
+
+
+def encode_vectors(
+    vectors: Float32[np.ndarray, "models dim"], form: Form
+) -> UInt8[np.ndarray, "models bytes"]:
+    """The bytes of unit vectors.
+
+    In half precision a number x differs by at most 2⁻¹¹ |x| + 2⁻²⁵; with eight bits by at most
+    1/250 of the largest of its `BLOCK` numbers, + 2⁻¹⁷.
+    """
+    if form == "float16":
+        return vectors.astype("<f2").view(np.uint8)
+    n, dim = vectors.shape
+    blocks = np.zeros((n, -(-dim // BLOCK) * BLOCK), dtype=np.float32)
+    blocks[:, :dim] = vectors
+    blocks = blocks.reshape(n, -1, BLOCK)
+    scales = (np.abs(blocks).max(axis=2) / 127).astype("<f2")
+    divisors = np.where(scales > 0, scales, 1).astype(np.float32)[:, :, None]
+    codes = np.clip(np.rint(blocks / divisors), -127, 127).astype(np.int8)
+    return np.concatenate([scales.view(np.uint8), codes.reshape(n, -1).view(np.uint8)], axis=1)
+
+
+def decode_vectors(
+    rows: UInt8[np.ndarray, "models bytes"], dim: int, form: Form
+) -> Float32[np.ndarray, "models dim"]:
+    """The vectors of some rows of bytes, of unit length; raises `BadIndex` if a number is not
+    finite, or a vector's length is not 1."""
+    if form == "float16":
+        vectors = np.ascontiguousarray(rows).view("<f2").astype(np.float32)
+    else:
+        n_blocks = -(-dim // BLOCK)
+        scales = np.ascontiguousarray(rows[:, : 2 * n_blocks]).view("<f2").astype(np.float32)
+        codes = np.ascontiguousarray(rows[:, 2 * n_blocks :]).view(np.int8)
+        with np.errstate(invalid="ignore"):
+            blocks = codes.reshape(len(rows), n_blocks, BLOCK) * scales[:, :, None]
+        vectors = np.ascontiguousarray(blocks.reshape(len(rows), -1)[:, :dim])
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.sqrt(np.vecdot(vectors, vectors))
+        is_unit = np.abs(lengths - 1.0) <= LENGTH_TOLERANCE
+    if not is_unit.all():
+        raise BadIndex(f"{int((~is_unit).sum())} vectors are not finite, or not of length 1")
+    vectors /= lengths[:, None]
+    return vectors

@@ -24,8 +24,17 @@ from pyarrow import parquet
 from ...arrays import Float32, Float64, Int64, UInt8, UInt64
 from ...errors import BadIndex, StoreFull
 from ..files import atomic_file, write_atomically
-from .manifest import LONGEST_TEXT, Manifest, NullScale, PublishedFile, is_plain, sha256_of
-from .vector_codes import Form, decode_vectors, vector_bytes
+from .manifest import (
+    LONGEST_TEXT,
+    Form,
+    Manifest,
+    NullScale,
+    PublishedFile,
+    decode_vectors,
+    is_plain,
+    sha256_of,
+    vector_bytes,
+)
 
 BLOCK = 1 << 16
 """Bytes with one checksum."""
@@ -43,14 +52,8 @@ class CheckedFile:
     closed = False
 
     def __init__(self, path: Path, file: PublishedFile, damaged: Callable[[str], BadIndex]) -> None:
-        """Open a file.
-
-        Args:
-            damaged: Makes the error that says what is wrong with the file; reading raises it too.
-
-        Raises:
-            BadIndex: it is not there, or is another than was fetched.
-        """
+        """Open a file; `damaged` makes the error that this and reading raise where it is not there,
+        or is another than was fetched."""
         self._size, self._damaged, self._at = file.bytes, damaged, 0
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
@@ -63,7 +66,7 @@ class CheckedFile:
         if sums is None:
             sums = self._made_sums(file)
             with suppress(StoreFull):
-                write_atomically(_sums_path(path), _bound(file, sums.tobytes()))
+                write_atomically(path.with_name(path.name + SUMS), _bound(file, sums.tobytes()))
         self._sums = sums
 
     def read(self, n: int = -1) -> memoryview:
@@ -109,19 +112,10 @@ class CheckedFile:
         return np.array(sums, dtype="<u8")
 
 
-def sums_name(file: PublishedFile) -> str:
-    """The name of the file of a file's checksums."""
-    return file.name + SUMS
-
-
-def _sums_path(path: Path) -> Path:
-    return path.with_name(path.name + SUMS)
-
-
 def _stored_sums(path: Path, file: PublishedFile) -> UInt64[np.ndarray, " blocks"] | None:
     """The checksums that an earlier process wrote; None without, or where they are damaged."""
     try:
-        content = _sums_path(path).read_bytes()
+        content = path.with_name(path.name + SUMS).read_bytes()
     except OSError:
         return None
     sums = content[_HASH_BYTES:]
@@ -136,25 +130,13 @@ def _bound(file: PublishedFile, sums: bytes) -> bytes:
 
 
 TEXTS = (
-    "id",
-    "kind",
-    "method",
-    "dataset",
-    "label_source",
-    "author",
-    "run",
-    "license",
-    "task",
-    "created_at",
-    "revision",
-    "content_sha256",
-    "verified",
+    *("id", "kind", "method", "dataset", "label_source", "author", "run", "license", "task"),
+    *("created_at", "revision", "content_sha256", "verified"),
 )
 """Columns of text; only `id` and `kind` have a value in every row."""
 
 COUNTS = ("downloads", "bytes_total")
 REQUIRED = ("id", "kind")
-LARGEST_COUNT = (1 << 63) - 1
 
 ROWS_AT_ONCE = 1_024
 """Models of a row group: 4 MB of vectors."""
@@ -185,21 +167,8 @@ def with_vectors(models: pa.Table, rows: UInt8[np.ndarray, "models bytes"]) -> p
     return models.append_column(pa.field("vector", column.type, nullable=False), column)
 
 
-def write_part(folder: Path, models: pa.Table) -> PublishedFile:
-    """Write some models, at least one, with their vectors; the file has its content's name.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
-    return write_named(folder, "models", models, rows=models.num_rows)
-
-
 def write_named(folder: Path, kind: str, table: pa.Table, *, rows: int = 0) -> PublishedFile:
-    """Write a table into a file that is named by its content.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Write a table into a file that is named by its content; raises as `write_content`."""
     sink = pa.BufferOutputStream()
     compressed = [name for name in table.column_names if name != "vector"]
     parquet.write_table(
@@ -218,11 +187,8 @@ def write_named(folder: Path, kind: str, table: pa.Table, *, rows: int = 0) -> P
 def write_content(
     folder: Path, kind: str, ending: str, data: bytes, *, rows: int = 0
 ) -> PublishedFile:
-    """Write bytes into a file that is named by them; one that is there already stays.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Write bytes into a file that is named by them; one that is there already stays. Raises
+    `StoreFull` if the system refuses."""
     digest = sha256_of(data)
     file = PublishedFile(
         name=f"{kind}-{digest[:16]}.{ending}", sha256=digest, bytes=len(data), models=rows
@@ -234,11 +200,8 @@ def write_content(
 
 
 def is_whole(path: Path, file: PublishedFile) -> bool:
-    """Whether a file is there and has the listed content.
-
-    Raises:
-        StoreFull: the system refuses to read it.
-    """
+    """Whether a file is there and has the listed content; raises `StoreFull` if the system refuses
+    to read it."""
     try:
         if not path.is_file() or os.path.getsize(path) != file.bytes:
             return False
@@ -249,11 +212,8 @@ def is_whole(path: Path, file: PublishedFile) -> bool:
 
 
 def read_listed(path: Path, file: PublishedFile) -> bytes | None:
-    """A small file's content; None where it is missing, or not the listed content.
-
-    Raises:
-        StoreFull: the system refuses to read it.
-    """
+    """A small file's content; None where it is missing, or not the listed content. Raises
+    `StoreFull` if the system refuses to read it."""
     try:
         with path.open("rb") as opened:
             content = opened.read(file.bytes + 1)
@@ -270,11 +230,8 @@ class PublishedPart:
     def __init__(
         self, source: Path | CheckedFile, file: PublishedFile, dim: int, form: Form
     ) -> None:
-        """Open a part and compare its columns with those of a part.
-
-        Raises:
-            BadIndex: it is not what the manifest says.
-        """
+        """Open a part and compare its columns with those of a part; raises `BadIndex` if it is not
+        what the manifest says."""
         self.name, self._dim, self._form = file.name, dim, form
         # two threads that read one Parquet file end the process
         self._reading = threading.Lock()
@@ -318,39 +275,30 @@ class PublishedPart:
         return int(self._file.metadata.row_group(group).num_rows)
 
     def models(self) -> pa.Table:
-        """Everything but the vectors: texts, counts and norms.
-
-        Raises:
-            BadIndex: a text is too long, cannot be shown, or is missing.
-        """
+        """Everything but the vectors: texts, counts and norms; raises `BadIndex` if a text is too
+        long, cannot be shown, or is missing."""
         try:
             with self._reading:
                 table = self._file.read(columns=[*TEXTS, *COUNTS, "norm"], use_threads=False)
             table.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as err:
             raise self._bad(type(err).__name__) from None
-        columns = {}
+        columns = {name: table.column(name) for name in (*TEXTS, *COUNTS, "norm")}
         for name in TEXTS:
-            column = table.column(name).combine_chunks()
+            column = columns[name].combine_chunks()
             self._check_texts(name, column)
             columns[name] = column.cast(pa.string())
         for name in COUNTS:
-            values = [value for value in table.column(name).to_pylist() if value is not None]
-            if values and min(values) < 0:
+            if any(count is not None and count < 0 for count in columns[name].to_pylist()):
                 raise self._bad(name)
-            columns[name] = table.column(name)
-        norms = table.column("norm").to_numpy()
-        if table.column("norm").null_count or not (np.isfinite(norms) & (norms >= 0)).all():
+        norms = columns["norm"].to_numpy()
+        if columns["norm"].null_count or not (np.isfinite(norms) & (norms >= 0)).all():
             raise self._bad("norm")
-        columns["norm"] = table.column("norm")
         return pa.table(columns)
 
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
-        """The vectors, some rows at a time, in order; of unit length.
-
-        Raises:
-            BadIndex: a vector is missing, not finite, or not of length 1.
-        """
+        """The vectors, some rows at a time, in order; of unit length. Raises `BadIndex` if a vector
+        is missing, not finite, or not of length 1."""
         for place in range(self.n_groups):
             yield self.vectors_of(place)
 
@@ -381,8 +329,7 @@ class PublishedPart:
         if name in REQUIRED and column.null_count:
             raise self._bad(f"{name} is missing")
         texts = column.dictionary if isinstance(column, pa.DictionaryArray) else column
-        sizes = texts.nbytes
-        if sizes > (len(texts) + 1) * (4 * LONGEST_TEXT + 16):
+        if texts.nbytes > (len(texts) + 1) * (4 * LONGEST_TEXT + 16):
             raise self._bad(f"{name} is too long")
         if not all(text is None or is_plain(text) for text in texts.to_pylist()):
             raise self._bad(f"{name} is too long, or cannot be shown")
@@ -391,18 +338,10 @@ class PublishedPart:
         return BadIndex(f"{self.name}: not a part of a published index ({what})")
 
 
-MEANS_SCHEMA = pa.schema(
-    [pa.field("kind", pa.string()), pa.field("numbers", pa.list_(pa.float32()))]
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Statistics:
-    """Cohort statistics of an index.
-
-    Attributes:
-        means: aμ of each kind, which is subtracted from vectors; none for recipes without a mean.
-    """
+    """Cohort statistics of an index: how scores are scaled, and aμ of each kind, taken from
+    vectors; none for recipes without a mean."""
 
     scale: NullScale
     means: Mapping[str, Float64[np.ndarray, " dim"]] = field(compare=False)
@@ -421,25 +360,18 @@ Measure = Callable[
 
 
 def write_means(folder: Path, statistics: Statistics) -> PublishedFile:
-    """Write the means.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Write the means; raises as `write_content`."""
     numbers = [mean.astype(np.float32) for mean in statistics.means.values()]
     columns = [
         pa.array(list(statistics.means), pa.string()),
         pa.array(numbers, pa.list_(pa.float32())),
     ]
-    return write_named(folder, "means", pa.table(columns, schema=MEANS_SCHEMA))
+    return write_named(folder, "means", pa.table(columns, names=["kind", "numbers"]))
 
 
 def read_statistics(content: bytes, manifest: Manifest) -> Statistics:
-    """The statistics of an index, from the file of its means.
-
-    Raises:
-        BadIndex: the means are not what the manifest says.
-    """
+    """The statistics of an index, from the file of its means; raises `BadIndex` if the means are
+    not what the manifest says."""
     name, dim = manifest.means.name, manifest.recipe.dim
     try:
         file = parquet.ParquetFile(

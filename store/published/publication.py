@@ -3,7 +3,6 @@ killed leaves the former index. Which models may be published, and the card of t
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import uuid
@@ -13,7 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +24,15 @@ from ..catalog import Catalog
 from ..files import abandoned, make_folder, sync_folder, write_atomically
 from ..session import Session
 from ..tables.outcomes import fetch_vectors_of
-from ..tables.recipes import BaseRecord, select_base, tables
+from ..tables.recipes import select_base, tables
 from .manifest import (
     CARD,
     MANIFEST,
     Manifest,
     PublishedFile,
+    decode_vectors,
+    encode_vectors,
+    form_for,
     may_be_public,
     parse_manifest,
     read_removals,
@@ -48,9 +49,8 @@ from .parts import (
     with_vectors,
     write_content,
     write_means,
-    write_part,
+    write_named,
 )
-from .vector_codes import decode_vectors, encode_vectors, form_for
 
 _LICENCE = re.compile(r"[a-z0-9.+-]{1,40}")
 
@@ -61,170 +61,6 @@ FEW = 12
 def is_licence(text: str) -> bool:
     """Whether a text can be the `license` of a dataset card."""
     return _LICENCE.fullmatch(text) is not None
-
-
-def card_text(
-    *,
-    base: str,
-    base_revision: str | None,
-    recipe: Recipe,
-    licences: Sequence[str | None],
-    kinds: Sequence[str],
-    n_bytes: int,
-    created: str,
-    licence: str,
-    where: str,
-) -> str:
-    """The card, with the front matter of a dataset on the Hub.
-
-    Args:
-        licences, kinds: Of every model.
-        n_bytes: Of all files but this.
-        licence: Of the index itself.
-        where: What `attach` is given.
-    """
-    counted = Counter(licence or "not stated" for licence in licences)
-    shown = "".join(f"| {_cell(name)} | {n} |\n" for name, n in counted.most_common(FEW))
-    more = len(counted) - FEW
-    rest = f"| {more} others | {sum(n for _, n in counted.most_common()[FEW:])} |\n"
-    by_kind = ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items()))
-    front = [
-        f"license: {licence}",
-        *(["license_name: see-each-model"] if licence == "other" else []),
-        "tags:",
-        "- deltadex",
-        "- model-fingerprints",
-        f"pretty_name: {json.dumps(f'deltadex index of {base}')}",
-        "configs:",
-        "- config_name: models",
-        "  data_files: models-*.parquet",
-    ]
-    return (
-        "---\n" + "\n".join(front) + "\n---\n\n"
-        f"# An index of the fine-tunes of {_cell(base)}\n\n"
-        f"{len(kinds)} models ({by_kind}), published {created} by "
-        "deltadex. A fine-tune of the same base is compared with them by its weights alone.\n\n"
-        f"```\ndeltadex attach {where}\ndeltadex find-similar some/model\n```\n\n"
-        "## What it holds\n\n"
-        "For each model: its id, labels, author, licence, revision and hash as the Hub or its "
-        "card state them, and a fingerprint of its weight update. A fingerprint is "
-        f"{recipe.dim} numbers (recipe `{recipe.id}`); weights cannot be restored from it. No "
-        "weights, texts, local paths or tokens are in these files.\n\n"
-        f"* Base: {_cell(base)}, revision {_cell(base_revision or 'not recorded')}.\n"
-        f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {n_bytes / 1e6:.2f} MB.\n"
-        "* `deltadex-index.json` lists every file with its SHA-256. Parts are never changed: "
-        "a later publication adds parts and replaces those of removed models.\n\n"
-        "## Licences\n\n"
-        f"The index: `{licence}`. Every model keeps its own licence; the column `license` has it "
-        "as its author states it.\n\n| licence of models | models |\n| --- | --- |\n"
-        f"{shown}{rest if more > 0 else ''}\n"
-        "## Removal\n\n"
-        "To have a model removed, ask the owner of this repository (on the Hub: Community → New "
-        "discussion) and name the model. `deltadex publish --exclude` rewrites the files that "
-        "hold it, and remembers a hash of its name, so that it does not come back.\n"
-    )
-
-
-def _cell(text: str) -> str:
-    """Text of unknown authors, without what Markdown would obey."""
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~])", r"\\\1", text)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PublicModels:
-    """Models in order of id.
-
-    Attributes:
-        keys: In the catalog.
-        table: A row each, without vectors.
-        left_out: How many models are not published, by reason.
-    """
-
-    keys: Int64[np.ndarray, " models"]
-    table: pa.Table
-    left_out: dict[str, int]
-
-    def digests(self) -> list[bytes]:
-        """Of all that is published of each model but its vector and its downloads."""
-        columns = [self.table.column(name).to_pylist() for name in (*TEXTS, "norm", "bytes_total")]
-        return [hashlib.sha256(repr(row).encode()).digest() for row in zip(*columns, strict=True)]
-
-
-def select_public(
-    session: Session,
-    base: str,
-    recipe: Recipe,
-    *,
-    named: str,
-    removed: Collection[str],
-    with_gated: bool,
-) -> PublicModels:
-    """The models of a family with a vector under a recipe that may be published.
-
-    Args:
-        base: In the catalog.
-        named: What the index calls it.
-        removed: Hashes of the ids that are left out.
-    """
-    table = _select(session, base, recipe)
-    left_out = {"removed": 0, "private": 0, "gated": 0, "a path or token as id": 0}
-    kept = []
-    ids, notes = table.column("id").to_pylist(), table.column("notes").to_pylist()
-    for row, (id, of_model) in enumerate(zip(ids, notes, strict=True)):
-        reason = None
-        if removal_hash(named, id) in removed:
-            reason = "removed"
-        elif PRIVATE_NOTE in (of_model or ()):
-            reason = "private"
-        elif GATED_NOTE in (of_model or ()) and not with_gated:
-            reason = "gated"
-        elif not may_be_public(id):
-            reason = "a path or token as id"
-        if reason is None:
-            kept.append(row)
-        else:
-            left_out[reason] += 1
-    table = table.take(pa.array(kept, pa.int64()))
-    columns = {}
-    for name in TEXTS:
-        texts = table.column(name).to_pylist()
-        shown = [text if may_be_public(text) else None for text in texts]
-        columns[name] = pa.array(shown, pa.string())
-    for name in COUNTS:
-        columns[name] = table.column(name).cast(pa.int64())
-    columns["norm"] = table.column("norm").cast(pa.float32())
-    return PublicModels(
-        keys=table.column("key").to_numpy(),
-        table=pa.table(columns),
-        left_out={reason: n for reason, n in left_out.items() if n},
-    )
-
-
-def _select(session: Session, base: str, recipe: Recipe) -> pa.Table:
-    vectors = dict(tables(session)).get(recipe.id)
-    columns = ", ".join(f"m.{name}" for name in (*TEXTS, *COUNTS))
-    return session.arrow(
-        f"SELECT m.key, {columns}, m.notes, v.norm FROM {vectors} v "
-        "JOIN models m ON m.key = v.model "
-        "WHERE m.base = ? AND m.status = 'indexed' ORDER BY m.id",
-        [base],
-    )
-
-
-PART_MODELS = 4_096
-"""Models of a part: 20 MB, the least that a change of one model rewrites."""
-
-SMALL_PARTS = 16
-"""Parts of fewer than a quarter of `PART_MODELS` from which they are put together."""
-
-LOCK = ".publish.lock"
-
-NO_KEYS = np.zeros(0, dtype=np.int64)
-
-_OWN_FILE = re.compile(r"(?:models|means|removed)-[0-9a-f]{16}\.(?:parquet|txt)")
-
-Track = Callable[[Iterable[int], str, int], Iterator[int]]
-"""Passes things on, and shows how far they are; of so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,13 +85,133 @@ class Publication:
     deltadex: str
 
 
+def _card_text(
+    what: Publication, manifest: Manifest, licences: Sequence[str | None], kinds: Sequence[str]
+) -> str:
+    """The card, with the front matter of a dataset on the Hub."""
+    recipe, licence = what.recipe, what.licence
+    n_bytes = sum(file.bytes for file in manifest.data_files)
+    counted = Counter(licence or "not stated" for licence in licences)
+    shown = "".join(f"| {_cell(name)} | {n} |\n" for name, n in counted.most_common(FEW))
+    more = len(counted) - FEW
+    rest = f"| {more} others | {sum(n for _, n in counted.most_common()[FEW:])} |\n"
+    by_kind = ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items()))
+    front = [
+        f"license: {licence}",
+        *(["license_name: see-each-model"] if licence == "other" else []),
+        "tags:",
+        "- deltadex",
+        "- model-fingerprints",
+        f"pretty_name: {json.dumps(f'deltadex index of {what.named}')}",
+        "configs:",
+        "- config_name: models",
+        "  data_files: models-*.parquet",
+    ]
+    return (
+        "---\n" + "\n".join(front) + "\n---\n\n"
+        f"# An index of the fine-tunes of {_cell(what.named)}\n\n"
+        f"{len(kinds)} models ({by_kind}), published {manifest.created} by "
+        "deltadex. A fine-tune of the same base is compared with them by its weights alone.\n\n"
+        f"```\ndeltadex attach {what.where}\ndeltadex find-similar some/model\n```\n\n"
+        "## What it holds\n\n"
+        "For each model: its id, labels, author, licence, revision and hash as the Hub or its "
+        "card state them, and a fingerprint of its weight update. A fingerprint is "
+        f"{recipe.dim} numbers (recipe `{recipe.id}`); weights cannot be restored from it. No "
+        "weights, texts, local paths or tokens are in these files.\n\n"
+        f"* Base: {_cell(what.named)}, "
+        f"revision {_cell(manifest.base_revision or 'not recorded')}.\n"
+        f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {n_bytes / 1e6:.2f} MB.\n"
+        "* `deltadex-index.json` lists every file with its SHA-256. Parts are never changed: "
+        "a later publication adds parts and replaces those of removed models.\n\n"
+        "## Licences\n\n"
+        f"The index: `{licence}`. Every model keeps its own licence; the column `license` has it "
+        "as its author states it.\n\n| licence of models | models |\n| --- | --- |\n"
+        f"{shown}{rest if more > 0 else ''}\n"
+        "## Removal\n\n"
+        "To have a model removed, ask the owner of this repository (on the Hub: Community → New "
+        "discussion) and name the model. `deltadex publish --exclude` rewrites the files that "
+        "hold it, and remembers a hash of its name, so that it does not come back.\n"
+    )
+
+
+def _cell(text: str) -> str:
+    """Text of unknown authors, without what Markdown would obey."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~])", r"\\\1", text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicModels:
+    """Models in order of id: their keys in the catalog, a row each without vectors; how many are
+    not published, by reason."""
+
+    keys: Int64[np.ndarray, " models"]
+    table: pa.Table
+    left_out: dict[str, int]
+
+
+def select_public(session: Session, what: Publication, removed: Collection[str]) -> PublicModels:
+    """The models of a family with a vector under a recipe that may be published; `removed` are
+    hashes of ids that are left out."""
+    vectors = dict(tables(session)).get(what.recipe.id)
+    listed = ", ".join(f"m.{name}" for name in (*TEXTS, *COUNTS))
+    table = session.arrow(
+        f"SELECT m.key, {listed}, m.notes, v.norm FROM {vectors} v "
+        "JOIN models m ON m.key = v.model "
+        "WHERE m.base = ? AND m.status = 'indexed' ORDER BY m.id",
+        [what.base],
+    )
+    left_out = {"removed": 0, "private": 0, "gated": 0, "a path or token as id": 0}
+    kept = []
+    ids, notes = table.column("id").to_pylist(), table.column("notes").to_pylist()
+    for row, (id, of_model) in enumerate(zip(ids, notes, strict=True)):
+        reason = None
+        if removal_hash(what.named, id) in removed:
+            reason = "removed"
+        elif PRIVATE_NOTE in (of_model or ()):
+            reason = "private"
+        elif GATED_NOTE in (of_model or ()) and not what.with_gated:
+            reason = "gated"
+        elif not may_be_public(id):
+            reason = "a path or token as id"
+        if reason is None:
+            kept.append(row)
+        else:
+            left_out[reason] += 1
+    table = table.take(pa.array(kept, pa.int64()))
+    columns = {}
+    for name in TEXTS:
+        shown = [t if may_be_public(t) else None for t in table.column(name).to_pylist()]
+        columns[name] = pa.array(shown, pa.string())
+    for name in COUNTS:
+        columns[name] = table.column(name).cast(pa.int64())
+    columns["norm"] = table.column("norm").cast(pa.float32())
+    return PublicModels(
+        keys=table.column("key").to_numpy(),
+        table=pa.table(columns),
+        left_out={reason: n for reason, n in left_out.items() if n},
+    )
+
+
+PART_MODELS = 4_096
+"""Models of a part: 20 MB, the least that a change of one model rewrites."""
+
+SMALL_PARTS = 16
+"""Parts of fewer than a quarter of `PART_MODELS` from which they are put together."""
+
+LOCK = ".publish.lock"
+
+_OWN_FILE = re.compile(r"(?:models|means|removed)-[0-9a-f]{16}\.(?:parquet|txt)")
+
+Track = Callable[[Iterable[int], str, int], Iterator[int]]
+"""Passes things on, and shows how far they are; of so many."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """What a publication did.
 
     Attributes:
-        written: Files that were not there before.
-        deleted: Files that are there no more.
+        written, deleted: Files that were not there before, and that are there no more.
         left_out: How many models are not published, by reason.
         changed: Whether anything differs from the former index.
     """
@@ -304,47 +260,38 @@ def _publish(
     removed = _removed(folder, before.removed) if before else frozenset()
     removed |= {removal_hash(what.named, id) for id in what.exclude}
     with closing(Session(catalog.access)) as session, session.snapshot():
-        models = select_public(
-            session,
-            what.base,
-            what.recipe,
-            named=what.named,
-            removed=removed,
-            with_gated=what.with_gated,
-        )
+        models = select_public(session, what, removed)
         if not len(models.keys):
             raise RequestError(f"no model of {what.base} may be published under {what.recipe.id}")
         writer = _Writer(session, folder, what.recipe, models, track)
         parts = writer.write(before)
-        statistics = measure(
-            models.table.column("id").to_pylist(),
-            models.table.column("kind").to_pylist(),
-            models.table.column("dataset").to_pylist(),
-            writer.vectors_at,
-        )
+        columns = ("id", "kind", "dataset")
+        ids, kinds, datasets = (models.table[name].to_pylist() for name in columns)
+        statistics = measure(ids, kinds, datasets, writer.vectors_at)
         known = select_base(session, what.base)
     listed = "".join(f"{digest}\n" for digest in sorted(removed)).encode()
-    manifest = _manifest(
-        what,
-        known,
-        before,
+    # serial, time and card are those of the former index
+    manifest = Manifest(
+        index=before.index if before else uuid.uuid4().hex,
+        serial=before.serial if before else 0,
+        created=before.created if before else "",
+        card=before.card if before else PublishedFile(name=CARD, sha256="0" * 64, bytes=0),
+        deltadex=what.deltadex,
+        base=what.named,
+        base_revision=known.revision,
+        architecture=known.architecture,
+        recipe=what.recipe,
+        shapes=dict(known.shapes),
+        layout=known.layout,
+        vectors=form_for(what.recipe.dim),
         parts=tuple(sorted(parts, key=lambda part: part.name)),
         means=write_means(folder, statistics),
         removed=write_content(folder, "removed", "txt", listed),
         models=len(models.keys),
         scale=statistics.scale,
     )
-    changed = (
-        before is None
-        or replace(
-            manifest, **{name: getattr(before, name) for name in ("serial", "created", "card")}
-        )
-        != before
-    )
-    if before is not None and not changed:
-        manifest = before
-    else:
-        manifest = _finish(folder, manifest, what, models)
+    changed = manifest != before
+    manifest = _finish(folder, manifest, what, models) if before is None or changed else before
     former = {file.name for file in before.data_files} if before else set()
     return Published(
         manifest=manifest,
@@ -359,11 +306,7 @@ def _publish(
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where there is none.
-
-    Raises:
-        BadIndex: it is damaged.
-    """
+    """The manifest of a folder; None where there is none. Raises `BadIndex` if it is damaged."""
     try:
         return parse_manifest((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
@@ -419,7 +362,8 @@ class _Writer:
         for start in self._track(starts, "parts", len(starts)):
             rows = missing[start : start + PART_MODELS]
             table = self._models.table.take(pa.array(rows))
-            kept.append(write_part(self._folder, with_vectors(table, self._stored(rows))))
+            part = with_vectors(table, self._stored(rows))
+            kept.append(write_named(self._folder, "models", part, rows=part.num_rows))
         return kept
 
     def _compare(
@@ -428,13 +372,12 @@ class _Writer:
         """The rows of a part's models, −1 where one is gone; and whether all are there and the
         same."""
         part = PublishedPart(self._folder / file.name, file, self._recipe.dim, self._form)
-        then = PublicModels(keys=NO_KEYS, table=part.models(), left_out={})
-        ids = then.table.column("id").to_pylist()
-        rows = np.array([row_of.get(id, -1) for id in ids], dtype=np.int64)
-        if (rows < 0).any():
-            return rows, False
-        now = replace(then, table=self._models.table.take(pa.array(rows)))
-        if then.digests() != now.digests():
+        then = part.models()
+        rows = np.array([row_of.get(id, -1) for id in then["id"].to_pylist()], dtype=np.int64)
+        # downloads may differ
+        compared = [*TEXTS, "norm", "bytes_total"]
+        now = self._models.table.select(compared).take(pa.array(np.maximum(rows, 0)))
+        if (rows < 0).any() or not then.select(compared).equals(now):
             return rows, False
         done = 0
         for group in range(part.n_groups):
@@ -450,47 +393,14 @@ class _Writer:
         return encode_vectors(vectors[np.searchsorted(present, keys)], self._form)
 
 
-def _manifest(
-    what: Publication, known: BaseRecord, before: Manifest | None, **found: Any
-) -> Manifest:
-    """The manifest, whose serial, time and card are those of the former index."""
-    return Manifest(
-        index=before.index if before else uuid.uuid4().hex,
-        serial=before.serial if before else 0,
-        created=before.created if before else "",
-        card=before.card if before else PublishedFile(name=CARD, sha256="0" * 64, bytes=0),
-        deltadex=what.deltadex,
-        base=what.named,
-        base_revision=known.revision,
-        architecture=known.architecture,
-        recipe=what.recipe,
-        shapes=dict(known.shapes),
-        layout=known.layout,
-        vectors=form_for(what.recipe.dim),
-        **found,
-    )
-
-
 def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicModels) -> Manifest:
     """Write the card, then the manifest, which makes the new index the index."""
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    card = card_text(
-        base=what.named,
-        base_revision=manifest.base_revision,
-        recipe=what.recipe,
-        licences=models.table.column("license").to_pylist(),
-        kinds=models.table.column("kind").to_pylist(),
-        n_bytes=sum(file.bytes for file in manifest.data_files),
-        created=created,
-        licence=what.licence,
-        where=what.where,
-    ).encode()
-    manifest = replace(
-        manifest,
-        serial=manifest.serial + 1,
-        created=created,
-        card=PublishedFile(name=CARD, sha256=sha256_of(card), bytes=len(card)),
-    )
+    manifest = replace(manifest, serial=manifest.serial + 1, created=created)
+    licences, kinds = (models.table[name].to_pylist() for name in ("license", "kind"))
+    card = _card_text(what, manifest, licences, kinds).encode()
+    file = PublishedFile(name=CARD, sha256=sha256_of(card), bytes=len(card))
+    manifest = replace(manifest, card=file)
     sync_folder(folder)
     write_atomically(folder / CARD, card)
     write_atomically(folder / MANIFEST, manifest.content())

@@ -7,6 +7,7 @@ files of a complete export are compared with the sizes and checksums that the no
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,10 +20,9 @@ import qdrant_edge as engine
 import xxhash
 from filelock import FileLock, Timeout
 
-from ...arrays import Float32, Int64
 from ...errors import EngineError, StoreError, StoreFull
 from ..files import make_folder, write_atomically
-from .points import HNSW_EF, OVERSAMPLING, Payload, Point
+from .points import HNSW_EF, OVERSAMPLING, Found, Keys, Payload, Point, Vector, Vectors
 
 NOTE = "deltadex.json"
 FORMAT = 1
@@ -39,19 +39,13 @@ GRAPH_SHARE = 1.6
 HNSW_LINKS, HNSW_EF_CONSTRUCT, FULL_SCAN_KB = 16, 100, 10_000
 """Qdrant's defaults."""
 
-CHECKED_AT_ONCE = 1 << 20
-"""Bytes of a file."""
-
 
 class EdgeCollection:
     """A `PointCollection` in a folder. One process has it open at a time."""
 
     def __init__(self, folder: Path) -> None:
         """Open the folder; a folder that is empty or not there is a collection still to be made.
-
-        Raises:
-            EngineError: its files are damaged, not ours, or another process has it open.
-        """
+        Raises `EngineError` if its files are damaged, not ours, or another process has it open."""
         self.target, self._folder = f"edge:{folder}", folder
         self.dim: int | None = None
         self._shard: engine.EdgeShard | None = None
@@ -108,19 +102,14 @@ class EdgeCollection:
         self._write_note("writing", dim)
         self.dim = dim
 
-    def upsert(
-        self,
-        keys: Int64[np.ndarray, " models"],
-        vectors: Float32[np.ndarray, "models dim"],
-        payloads: Sequence[Payload],
-    ) -> None:
+    def upsert(self, keys: Keys, vectors: Vectors, payloads: Sequence[Payload]) -> None:
         self._begin_writing(vectors.nbytes)
         rows = zip(keys.tolist(), vectors.tolist(), payloads, strict=True)
         points = [engine.Point(key, vector, dict(payload)) for key, vector, payload in rows]
         with self._guarded():
             self._open.update(engine.UpdateOperation.upsert_points(points))
 
-    def delete(self, keys: Int64[np.ndarray, " models"]) -> None:
+    def delete(self, keys: Keys) -> None:
         self._begin_writing(0)
         with self._guarded():
             self._open.update(engine.UpdateOperation.delete_points(keys.tolist()))
@@ -131,22 +120,13 @@ class EdgeCollection:
         )
         with self._guarded():
             records, _ = self._open.scroll(request)
-            return [
-                Point.of(_key(record.id), record, with_vector=with_vectors) for record in records
-            ]
+            return [Point.of(_key(record.id), record, with_vectors) for record in records]
 
     def count(self) -> int:
         with self._guarded():
             return self._open.count(engine.CountRequest(exact=True))
 
-    def nearest(
-        self,
-        query: Float32[np.ndarray, " dim"],
-        n: int,
-        allowed: Int64[np.ndarray, " allowed"] | None,
-        *,
-        is_exact: bool,
-    ) -> tuple[Int64[np.ndarray, " found"], Float32[np.ndarray, " found"]]:
+    def nearest(self, query: Vector, n: int, allowed: Keys | None, *, is_exact: bool) -> Found:
         of_these = None
         if allowed is not None:
             of_these = engine.Filter(must=[engine.HasIdCondition(set(allowed.tolist()))])
@@ -268,9 +248,7 @@ class EdgeCollection:
         except OSError as err:
             raise EngineError(f"{self.target}: {err.strerror}") from err
         if here != noted:
-            (name, *_) = sorted(
-                name for name in {*here, *noted} if here.get(name) != noted.get(name)
-            )
+            name = min(name for name in {*here, *noted} if here.get(name) != noted.get(name))
             raise EngineError(
                 f"{self.target}: {name} is damaged or missing, or was changed by another program: "
                 "remove the folder and run `deltadex export` again"
@@ -306,11 +284,8 @@ def _checksums(folder: Path) -> dict[str, list[Any]]:
 
 
 def _checksum(path: Path) -> str:
-    state, buffer = xxhash.xxh3_64(), memoryview(bytearray(CHECKED_AT_ONCE))
     with path.open("rb", buffering=0) as file:
-        while n_read := file.readinto(buffer):
-            state.update(buffer[:n_read])
-    return state.hexdigest()
+        return hashlib.file_digest(file, xxhash.xxh3_64).hexdigest()
 
 
 def _disk_bytes(path: Path) -> int:

@@ -1,4 +1,5 @@
-"""A family's vectors brought to Qdrant: what is new is written, what is gone removed, all checked.
+"""A family's vectors brought to Qdrant: what is new is written, what is gone removed, all checked;
+and the choice of what gives the candidates of searches.
 
 The collection itself says how far an export came. A point is right where its payload is the one
 that the catalog gives, which has a checksum of the vector: a model that changed has another key.
@@ -11,34 +12,45 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 
-from ...arrays import Float32, Int64, UInt64
-from ...errors import EmptyCatalog, EngineError, RecipeMismatch, StoreFull
+from ...arrays import Int64, UInt64
+from ...errors import EmptyCatalog, EngineError, RecipeMismatch, RequestError, StoreFull
 from ...records import Recipe
 from ..catalog import Catalog
+from ..files import derived_path, make_folder, write_atomically
 from ..session import Session
 from ..tables.outcomes import CLOSE, fetch_vectors_of
-from .engine_choice import open_collection, write_note
-from .index import READ_AT_ONCE, Coverage, search_points
+from .index import READ_AT_ONCE, Coverage, ExportedFamilies, search_points
 from .points import (
     DIGEST_DIGITS,
+    FORMS,
     NUMBERS_AT_ONCE,
     UPSERTED_AT_ONCE,
+    EdgeTarget,
+    Keys,
     Payload,
     PointCollection,
     Target,
+    Vectors,
     digests,
+    is_target,
     keys_of,
     pages,
+    parse_target,
 )
+
+log = logging.getLogger(__name__)
 
 KEPT = 32
 """Nearest that are kept of each query: the ten, and those as good as the tenth."""
@@ -49,22 +61,13 @@ NEAREST = 10
 class ExactNeighbours:
     """The nearest of some queries among vectors that are given batch by batch."""
 
-    def __init__(
-        self, keys: Int64[np.ndarray, " queries"], vectors: Float32[np.ndarray, "queries dim"]
-    ) -> None:
-        """Queries are models themselves, and no neighbours of their own.
-
-        Args:
-            keys: Of the queries.
-            vectors: Of the queries.
-        """
+    def __init__(self, keys: Keys, vectors: Vectors) -> None:
+        """Queries are models themselves, and no neighbours of their own."""
         self.keys, self.vectors = keys, vectors
         self._scores = np.full((len(keys), KEPT), -np.inf, dtype=np.float32)
         self._nearest = np.full((len(keys), KEPT), -1, dtype=np.int64)
 
-    def add(
-        self, keys: Int64[np.ndarray, " models"], vectors: Float32[np.ndarray, "models dim"]
-    ) -> None:
+    def add(self, keys: Keys, vectors: Vectors) -> None:
         """Compare the queries with some models."""
         if not len(keys) or not len(self.keys):
             return
@@ -89,8 +92,6 @@ class ExactNeighbours:
         hits = np.isin(answer[answer != self.keys[query]][:n_nearest], as_good).sum()
         return float(hits) / n_nearest
 
-
-log = logging.getLogger(__name__)
 
 RECALL_QUERIES = 1_000
 VECTORS_AT_ONCE = 512
@@ -140,17 +141,9 @@ class Exported:
 
 
 def export_vectors(
-    catalog: Catalog,
-    target: Target,
-    *,
-    base: str,
-    recipe: Recipe,
-    tracked: Tracked,
+    catalog: Catalog, target: Target, *, base: str, recipe: Recipe, tracked: Tracked
 ) -> Exported:
     """Bring a family's vectors under a recipe to a target, and check them there.
-
-    Args:
-        tracked: Shows progress.
 
     Raises:
         EmptyCatalog: there are none.
@@ -204,30 +197,19 @@ class FamilyVectors:
     """
 
     def __init__(
-        self,
-        session: Session,
-        base: str,
-        recipe: Recipe,
-        keys: Int64[np.ndarray, " models"],
-        tracked: Tracked,
+        self, session: Session, base: str, recipe: Recipe, keys: Keys, tracked: Tracked
     ) -> None:
         self.base, self.recipe, self.keys, self.tracked = base, recipe, keys, tracked
         self._session = session
+        # of those models that still have one
+        self.vectors = partial(fetch_vectors_of, session, recipe)
         self.present: Int64[np.ndarray, " present"] = np.zeros(0, dtype=np.int64)
         self.digests: UInt64[np.ndarray, " present"] = np.zeros(0, dtype=np.uint64)
         self.checksum = hashlib.sha256()
         spread = np.linspace(0, len(keys) - 1, min(RECALL_QUERIES, len(keys))).astype(np.int64)
         self.neighbours = ExactNeighbours(*self.vectors(keys[spread]))
 
-    def vectors(
-        self, keys: Int64[np.ndarray, " wanted"]
-    ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
-        """The vectors of those models that still have one."""
-        return fetch_vectors_of(self._session, self.recipe, keys)
-
-    def payloads(
-        self, keys: Int64[np.ndarray, " keys"], vectors: Float32[np.ndarray, "keys dim"]
-    ) -> list[Payload]:
+    def payloads(self, keys: Keys, vectors: Vectors) -> list[Payload]:
         """What the points of some models carry beside their vectors."""
         columns = ", ".join(("key", "id", *FIELDS))
         rows = self._session.execute(
@@ -246,11 +228,7 @@ class FamilyVectors:
             for key, own in zip(keys.tolist(), digests(vectors).tolist(), strict=True)
         ]
 
-    def batches(
-        self,
-    ) -> Iterator[
-        tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"], list[Payload]]
-    ]:
+    def batches(self) -> Iterator[tuple[Keys, Vectors, list[Payload]]]:
         """Every point, by rising key; the attributes are complete after the last."""
         starts, read = range(0, len(self.keys), READ_AT_ONCE), []
         for start in self.tracked(starts, "exporting", len(starts)):
@@ -264,14 +242,6 @@ class FamilyVectors:
         self.digests = np.concatenate([self.digests, *(values for _, values in read)])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PointsBefore:
-    """Keys, rising, and checksums of the payloads of the points that a collection had."""
-
-    keys: Int64[np.ndarray, " points"]
-    checksums: UInt64[np.ndarray, " points"]
-
-
 class _Export:
     """One run of an export: what it has written so far, and what it found."""
 
@@ -282,18 +252,17 @@ class _Export:
 
     def run(self) -> None:
         """Write the differences, have the graph made, and check everything."""
-        before = self._points_before()
+        keys_before, checksums_before = self._points_before()
         if self._collection.dim is None:
             self._collection.create(self._family.recipe.dim)
         for keys, vectors, payloads in self._family.batches():
             checksums = np.array([_payload_checksum(one) for one in payloads], dtype=np.uint64)
-            is_new = (
-                np.append(before.keys, -1)[places := np.searchsorted(before.keys, keys)] != keys
-            )
-            is_new |= np.append(before.checksums, 0)[places] != checksums
+            places = np.searchsorted(keys_before, keys)
+            is_new = np.append(keys_before, -1)[places] != keys
+            is_new |= np.append(checksums_before, 0)[places] != checksums
             self._write(keys, vectors, payloads, np.flatnonzero(is_new))
             self.n_added += int(is_new.sum())
-        gone = np.setdiff1d(before.keys, self._family.present)
+        gone = np.setdiff1d(keys_before, self._family.present)
         for start in range(0, len(gone), REMOVED_AT_ONCE):
             self._collection.delete(gone[start : start + REMOVED_AT_ONCE])
         self.n_removed = len(gone)
@@ -301,12 +270,9 @@ class _Export:
         self._check_vectors()
         self.recall = self._measure_recall()
 
-    def _points_before(self) -> _PointsBefore:
-        """The points that are there.
-
-        Raises:
-            RecipeMismatch: they are not of this family and recipe; nothing was changed.
-        """
+    def _points_before(self) -> tuple[Keys, UInt64[np.ndarray, " models"]]:
+        """Keys, rising, and checksums of the payloads of the points that are there; raises
+        `RecipeMismatch` if they are not of this family and recipe; nothing was changed."""
         family, target = self._family, self._collection.target
         dim, recipe = self._collection.dim, family.recipe
         keys, checksums = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
@@ -326,12 +292,12 @@ class _Export:
                     )
             keys.append(keys_of(page))
             checksums.append(np.array([_payload_checksum(p.payload) for p in page], np.uint64))
-        return _PointsBefore(np.concatenate(keys), np.concatenate(checksums))
+        return np.concatenate(keys), np.concatenate(checksums)
 
     def _write(
         self,
-        keys: Int64[np.ndarray, " models"],
-        vectors: Float32[np.ndarray, "models dim"],
+        keys: Keys,
+        vectors: Vectors,
         payloads: list[Payload],
         places: Int64[np.ndarray, " places"],
     ) -> None:
@@ -347,11 +313,8 @@ class _Export:
             self._collection.build()
 
     def _check_vectors(self) -> None:
-        """Read everything back, and write again, once, what differs.
-
-        Raises:
-            EngineError: it differs still.
-        """
+        """Read everything back, and write again, once, what differs; raises `EngineError` if it
+        differs still."""
         wrong = self._differing()
         if not len(wrong):
             return
@@ -370,11 +333,8 @@ class _Export:
             )
 
     def _differing(self) -> Int64[np.ndarray, " wrong"]:
-        """Keys of the points that differ, are missing, or should not be there.
-
-        Raises:
-            EngineError: all points are right, and their count or checksum is not.
-        """
+        """Keys of the points that differ, are missing, or should not be there; raises `EngineError`
+        if all points are right, and their count or checksum is not."""
         family, checksum = self._family, hashlib.sha256()
         here, wrong = [family.present[:0]], [family.present[:0]]
         n_pages = -(-len(family.present) // VECTORS_AT_ONCE)
@@ -422,10 +382,119 @@ def _payload_checksum(payload: Payload) -> int:
     return xxhash.xxh3_64_intdigest(text.encode())
 
 
-def _bytes_of(
-    keys: Int64[np.ndarray, " models"], vectors: Float32[np.ndarray, "models dim"]
-) -> bytes:
+def _bytes_of(keys: Keys, vectors: Vectors) -> bytes:
     """Keys and vectors, point by point, for a checksum."""
     points = np.empty(len(keys), dtype=[("key", "<i8"), ("vector", "<f4", vectors.shape[1:])])
     points["key"], points["vector"] = keys, vectors
     return points.tobytes()
+
+
+NOTE_ENDING = ".qdrant"
+
+
+def write_note(catalog: Path, base: str, recipe: str, note: Mapping[str, Any]) -> None:
+    """Note a complete export beside the catalog; raises `StoreFull` where the system refuses."""
+    path = derived_path(catalog, base, recipe, NOTE_ENDING)
+    make_folder(path.parent)
+    write_atomically(path, json.dumps(dict(note), indent=1).encode())
+
+
+def read_note(catalog: Path, base: str, recipe: str) -> dict[str, Any] | None:
+    """The last complete export of a family; None where none is noted."""
+    try:
+        note = json.loads(derived_path(catalog, base, recipe, NOTE_ENDING).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return dict(note) if isinstance(note, dict) and isinstance(note.get("target"), str) else None
+
+
+def open_collection(target: Target) -> PointCollection:
+    """The collection at a target; with `dim` None, where there is none yet.
+
+    Raises:
+        EngineError: it is damaged, not reached, or not ours.
+        RequestError: the engine is not installed.
+    """
+    try:
+        if isinstance(target, EdgeTarget):
+            from .edge import EdgeCollection
+
+            return EdgeCollection(target.folder)
+        from .server import ServerCollection
+
+        return ServerCollection.at(target)
+    except ModuleNotFoundError as err:
+        name = (err.name or "").split(".")[0]
+        if name not in ("qdrant_edge", "qdrant_client"):
+            raise
+        raise RequestError(
+            f"{target} needs {name.replace('_', '-')}: pip install 'deltadex[qdrant]'"
+        ) from err
+
+
+TARGET_VARIABLE = "DELTADEX_QDRANT"
+
+
+def use_exported(catalog: Catalog, engine: str) -> dict[tuple[str, str], str]:
+    """Have searches of a catalog take candidates from Qdrant; returns the targets by base and
+    recipe. Other families stay with FAISS.
+
+    Args:
+        engine: A target as `parse_target` takes it; or `qdrant`, for that of the environment's
+            DELTADEX_QDRANT, else for those of the last exports from this catalog.
+
+    Raises:
+        EngineError: a target is not reached, damaged, or empty.
+        RecipeMismatch: a target holds no family of this catalog.
+        RequestError: no export is noted, or a target is not understood.
+    """
+    exported = catalog.access.derived(ExportedFamilies)
+    families = [(group["base"], group["id"]) for group in catalog.stats()["recipes"]]
+    if engine != "qdrant" and not is_target(engine):
+        raise RequestError(f"no engine of that name: give faiss, qdrant, {FORMS}")
+    target = os.environ.get(TARGET_VARIABLE) if engine == "qdrant" else engine
+    if target:
+        collection = open_collection(parse_target(target))
+        try:
+            family = family_of(collection)
+            if family not in families:
+                raise RecipeMismatch(
+                    f"{collection.target} holds the vectors of {family[0]} under {family[1]}; this "
+                    "catalog has none: name the target of its own export"
+                )
+        except BaseException:
+            collection.close()
+            raise
+        exported.use(*family, collection)
+        return exported.targets
+    for base, recipe in families:
+        note = read_note(catalog.path, base, recipe)
+        if note is not None:
+            collection = open_collection(parse_target(str(note["target"])))
+            exported.use(base, recipe, collection)
+    if not exported.targets:
+        raise RequestError(
+            "no export of this catalog to Qdrant is noted: run `deltadex export --to TARGET` "
+            f"first, or name the target ({FORMS})"
+        )
+    return exported.targets
+
+
+def family_of(collection: PointCollection) -> tuple[str, str]:
+    """Base and recipe of a collection's points.
+
+    Raises:
+        EngineError: there are none.
+        RecipeMismatch: they are of another program.
+    """
+    if collection.dim is None or not (page := collection.page(0, 1, with_vectors=False)):
+        raise EngineError(
+            f"{collection.target} holds nothing: run `deltadex export --to {collection.target}`"
+        )
+    payload = page[0].payload
+    if not {"base", "recipe", "digest"} <= set(payload):
+        raise RecipeMismatch(
+            f"{collection.target} holds points that `deltadex export` did not write: name another "
+            "target"
+        )
+    return str(payload["base"]), str(payload["recipe"])

@@ -12,7 +12,17 @@ import numpy as np
 from ...arrays import Bool, Float32, Int64, UInt64
 from ...errors import EngineError, StoreDamaged
 from ..tables.outcomes import CLOSE, Fetch
-from .points import IDS_AT_ONCE, PointCollection, digests, digests_of, keys_of, pages
+from .points import (
+    IDS_AT_ONCE,
+    Found,
+    Keys,
+    PointCollection,
+    Vector,
+    digests,
+    digests_of,
+    keys_of,
+    pages,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +46,7 @@ class Coverage:
     Attributes:
         n_points: Of the collection, those of no model among them.
         exported: Keys of the models whose points hold the catalog's vectors, rising.
-        missing: Keys of the others, rising.
-        vectors: Of the others.
+        missing, vectors: Keys, rising, and vectors of the others.
     """
 
     n_points: int
@@ -57,12 +66,9 @@ class ExportedPoints:
         # of the points whose digest is that of the catalog's vector
         self._is_checked: Bool[np.ndarray, " points"] = np.zeros(0, dtype=np.bool_)
 
-    def coverage(self, keys: Int64[np.ndarray, " models"], dim: int, fetch: Fetch) -> Coverage:
-        """Which of a family's models have a point with the vector that the catalog has.
-
-        Raises:
-            EngineError: the collection lacks too many of them.
-        """
+    def coverage(self, keys: Keys, dim: int, fetch: Fetch) -> Coverage:
+        """Which of a family's models have a point with the vector that the catalog has; raises
+        `EngineError` if the collection lacks too many of them."""
         with self._lock:
             self._read_points()
             unchecked = np.intersect1d(keys, self._keys[~self._is_checked])
@@ -108,15 +114,9 @@ class ExportedPoints:
 
 
 class QdrantIndex:
-    """The candidates of a family from exported points, as `SearchIndex` gives them.
+    """The candidates of a family, whose keys rise, from exported points, as of `SearchIndex`."""
 
-    Attributes:
-        keys: Of the family's models, rising.
-    """
-
-    def __init__(
-        self, points: ExportedPoints, keys: Int64[np.ndarray, " models"], dim: int, fetch: Fetch
-    ) -> None:
+    def __init__(self, points: ExportedPoints, keys: Keys, dim: int, fetch: Fetch) -> None:
         self.keys = keys
         self._points, self._dim, self._fetch = points, dim, fetch
         self._coverage = points.coverage(keys, dim, fetch)
@@ -134,33 +134,28 @@ class QdrantIndex:
         return self._coverage.n_points <= EXACT_UP_TO
 
     def nearest(
-        self,
-        query: Float32[np.ndarray, " dim"],
-        n: int,
-        allowed: Int64[np.ndarray, " allowed"] | None = None,
+        self, query: Vector, n: int, allowed: Keys | None = None
     ) -> Int64[np.ndarray, " candidates"]:
-        """As of `SearchIndex`; of the models that the export lacks the `n` nearest too.
-
-        Raises:
-            EngineError: the engine fails.
-        """
+        """As of `SearchIndex`; of the models that the export lacks the `n` nearest too. Raises
+        `EngineError` if the engine fails."""
         coverage = self._current()
         exported, missing = coverage.exported, coverage.missing
-        if allowed is None:
-            found = [search_points(self._points.collection, coverage, query, n)]
-        else:
+        parts: list[Int64[np.ndarray, " part"] | None] = [None]
+        if allowed is not None:
             here = exported[_is_in(exported, allowed)]
-            found = [
-                search_points(
-                    self._points.collection, coverage, query, n, here[start : start + IDS_AT_ONCE]
-                )
-                for start in range(0, len(here), IDS_AT_ONCE)
-            ]
+            starts = range(0, len(here), IDS_AT_ONCE)
+            parts = [here[start : start + IDS_AT_ONCE] for start in starts]
+        collection = self._points.collection
+        found = [search_points(collection, coverage, query, n, part) for part in parts]
         is_allowed = slice(None) if allowed is None else _is_in(missing, allowed)
         scores = coverage.vectors[is_allowed] @ query
         found.append((missing[is_allowed], scores))
         keys = np.concatenate([keys for keys, _ in found])
-        return _as_good(keys, np.concatenate([scores for _, scores in found]), n)
+        scores = np.concatenate([scores for _, scores in found])
+        order = np.argsort(-scores, kind="stable")
+        if len(order) > n:
+            order = order[scores[order] >= scores[order[n - 1]] - CLOSE]
+        return np.asarray(keys[order])
 
     def _current(self) -> Coverage:
         """What the collection holds; looked at again where its number of points changed."""
@@ -175,18 +170,12 @@ class QdrantIndex:
 def search_points(
     collection: PointCollection,
     coverage: Coverage,
-    query: Float32[np.ndarray, " dim"],
+    query: Vector,
     n: int,
-    allowed: Int64[np.ndarray, " allowed"] | None = None,
-) -> tuple[Int64[np.ndarray, " found"], Float32[np.ndarray, " found"]]:
-    """Keys and scores of about the `n` nearest points of models, and of those as good as the last.
-
-    Args:
-        allowed: Keys of exported models, rising, which the engine filters by.
-
-    Raises:
-        StoreDamaged: the engine gives a score that is not finite.
-    """
+    allowed: Keys | None = None,
+) -> Found:
+    """Keys and scores of about the `n` nearest points of models, and of those as good as the last;
+    of some exported models alone, whose keys rise. Raises `StoreDamaged` if one is not finite."""
     n_there = coverage.n_points if allowed is None else len(allowed)
     is_exact, wanted = n_there <= EXACT_UP_TO, min(2 * n, n_there)
     while True:
@@ -204,24 +193,11 @@ def search_points(
         wanted = min(2 * wanted, n_there)
 
 
-def _as_good(
-    keys: Int64[np.ndarray, " found"], scores: Float32[np.ndarray, " found"], n: int
-) -> Int64[np.ndarray, " candidates"]:
-    """The keys of the `n` best and of those as good as the last of them, the best first."""
-    order = np.argsort(-scores, kind="stable")
-    if len(order) > n:
-        order = order[scores[order] >= scores[order[n - 1]] - CLOSE]
-    best: Int64[np.ndarray, " candidates"] = keys[order]
-    return best
-
-
 def _is_in(
     keys: Int64[np.ndarray, " keys"], rising: Int64[np.ndarray, " rising"]
 ) -> Bool[np.ndarray, " keys"]:
     """Which keys are among rising ones."""
-    places = np.searchsorted(rising, keys)
-    is_in: Bool[np.ndarray, " keys"] = np.append(rising, -1)[places] == keys
-    return is_in
+    return np.asarray(np.append(rising, -1)[np.searchsorted(rising, keys)] == keys)
 
 
 class ExportedFamilies:

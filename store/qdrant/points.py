@@ -58,11 +58,8 @@ def is_target(text: str) -> bool:
 
 
 def parse_target(text: str) -> Target:
-    """The target that a text names.
-
-    Raises:
-        RequestError: it names none; the message does not repeat a text that may hold a key.
-    """
+    """The target that a text names; raises `RequestError` if it names none; the message does not
+    repeat a text that may hold a key."""
     if text.startswith("edge:"):
         folder = text.removeprefix("edge:")
         if not folder:
@@ -113,22 +110,24 @@ DIGEST_DIGITS = 16
 """Of a vector's checksum in a payload: a number of 64 bits is none that JSON keeps."""
 
 Payload = Mapping[str, Any]
+Keys = Int64[np.ndarray, " models"]
+Vector = Float32[np.ndarray, " dim"]
+Vectors = Float32[np.ndarray, "models dim"]
+Found = tuple[Int64[np.ndarray, " found"], Float32[np.ndarray, " found"]]
+"""Keys and their inner products with a query, the largest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A point that was read. Equality is that of keys and payloads.
-
-    Attributes:
-        vector: None where it was not asked for.
-    """
+    """A point that was read, without its vector where that was not asked for. Equality is that of
+    keys and payloads."""
 
     key: int
     payload: Payload
-    vector: Float32[np.ndarray, " dim"] | None = field(default=None, compare=False)
+    vector: Vector | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, key: int, record: Any, *, with_vector: bool) -> Point:
+    def of(cls, key: int, record: Any, with_vector: bool) -> Point:
         """The point of an engine's record."""
         vector = np.array(record.vector, dtype=np.float32) if with_vector else None
         return cls(key=key, payload=record.payload or {}, vector=vector)
@@ -150,52 +149,32 @@ class PointCollection(Protocol):
 
     def create(self, dim: int) -> None:
         """Make the collection, for inner products of vectors of that length."""
-        ...
 
-    def upsert(
-        self,
-        keys: Int64[np.ndarray, " models"],
-        vectors: Float32[np.ndarray, "models dim"],
-        payloads: Sequence[Payload],
-    ) -> None:
+    def upsert(self, keys: Keys, vectors: Vectors, payloads: Sequence[Payload]) -> None:
         """Write points, in place of those of the same keys."""
-        ...
 
-    def delete(self, keys: Int64[np.ndarray, " models"]) -> None:
+    def delete(self, keys: Keys) -> None:
         """Remove the points of these keys, where they are there."""
-        ...
 
     def page(self, first: int, n: int, *, with_vectors: bool) -> list[Point]:
         """Up to `n` points from key `first` on, by rising key."""
-        ...
 
     def count(self) -> int:
         """How many points there are."""
-        ...
 
-    def nearest(
-        self,
-        query: Float32[np.ndarray, " dim"],
-        n: int,
-        allowed: Int64[np.ndarray, " allowed"] | None,
-        *,
-        is_exact: bool,
-    ) -> tuple[Int64[np.ndarray, " found"], Float32[np.ndarray, " found"]]:
+    def nearest(self, query: Vector, n: int, allowed: Keys | None, *, is_exact: bool) -> Found:
         """Keys and inner products of up to `n` points near a vector, the largest first."""
-        ...
 
     def build(self) -> None:
         """Have the graph made for what was written, and wait until it is."""
-        ...
 
     def seal(self) -> int | None:
         """Bring everything to the disk and note that it is complete; the bytes, where known."""
-        ...
 
     def close(self) -> None: ...
 
 
-def digests(vectors: Float32[np.ndarray, "models dim"]) -> UInt64[np.ndarray, " models"]:
+def digests(vectors: Vectors) -> UInt64[np.ndarray, " models"]:
     """A checksum of each vector's bytes."""
     rows = np.ascontiguousarray(vectors, "<f4")
     return np.array([xxhash.xxh3_64_intdigest(row.tobytes()) for row in rows], dtype=np.uint64)

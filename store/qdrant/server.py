@@ -14,9 +14,19 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
-from ...arrays import Float32, Int64
 from ...errors import EngineError, RecipeMismatch, StoreError, StoreFull
-from .points import API_KEY, HNSW_EF, OVERSAMPLING, Payload, Point, ServerTarget
+from .points import (
+    API_KEY,
+    HNSW_EF,
+    OVERSAMPLING,
+    Found,
+    Keys,
+    Payload,
+    Point,
+    ServerTarget,
+    Vector,
+    Vectors,
+)
 
 T = TypeVar("T")
 
@@ -93,12 +103,7 @@ class ServerCollection:
                     )
                 )
 
-    def upsert(
-        self,
-        keys: Int64[np.ndarray, " models"],
-        vectors: Float32[np.ndarray, "models dim"],
-        payloads: Sequence[Payload],
-    ) -> None:
+    def upsert(self, keys: Keys, vectors: Vectors, payloads: Sequence[Payload]) -> None:
         rows = zip(keys.tolist(), vectors.tolist(), payloads, strict=True)
         points = [
             models.PointStruct(id=key, vector=vector, payload=dict(payload))
@@ -106,7 +111,7 @@ class ServerCollection:
         ]
         self._ask(lambda: self._client.upsert(self._name, points, wait=True))
 
-    def delete(self, keys: Int64[np.ndarray, " models"]) -> None:
+    def delete(self, keys: Keys) -> None:
         ids = models.PointIdsList(points=keys.tolist())
         self._ask(lambda: self._client.delete(self._name, ids, wait=True))
 
@@ -116,21 +121,12 @@ class ServerCollection:
                 self._name, offset=first, limit=n, with_payload=True, with_vectors=with_vectors
             )
         )
-        return [
-            Point.of(self._key(record.id), record, with_vector=with_vectors) for record in records
-        ]
+        return [Point.of(self._key(record.id), record, with_vectors) for record in records]
 
     def count(self) -> int:
         return int(self._ask(lambda: self._client.count(self._name, exact=True)).count)
 
-    def nearest(
-        self,
-        query: Float32[np.ndarray, " dim"],
-        n: int,
-        allowed: Int64[np.ndarray, " allowed"] | None,
-        *,
-        is_exact: bool,
-    ) -> tuple[Int64[np.ndarray, " found"], Float32[np.ndarray, " found"]]:
+    def nearest(self, query: Vector, n: int, allowed: Keys | None, *, is_exact: bool) -> Found:
         of_these = None
         if allowed is not None:
             of_these = models.Filter(must=[models.HasIdCondition(has_id=allowed.tolist())])

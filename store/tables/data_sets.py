@@ -6,16 +6,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from ...errors import RequestError, offered
 from ...records import DataSet, Fingerprint, Slot
 from ..session import NOW, Session
-from .outcomes import ensure_table
+from .models import insert_rows
+from .outcomes import ensure_table, fixed
 from .recipes import select_recipes
 
-COLUMNS = "base, name, recipe, loss, sha256, examples, settings, counts, vector, norm"
+_ABOUT = ("base", "name", "loss", "sha256", "examples", "settings", "counts")
+_NUMBERS = ("vector", "norm")
+_JSON = ("settings", "counts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,15 @@ class DataSets:
         self.session.write(lambda s: replace_data_set(s, data_set))
 
     def remove(self, name: str, base: str | None = None) -> dict[str, Any]:
-        """Remove a data set; returns its row, without its numbers.
-
-        Raises:
-            RequestError: there is none of that name, or several families have one.
-        """
+        """Remove a data set; returns its row, without its numbers. Raises `RequestError` if there
+        is none of that name, or several families have one."""
         row = self._row(name, base)
         self.session.write(lambda s: delete_data_set(s, row["base"], name))
         return _without_numbers(row)
 
     def load(self, name: str, base: str | None = None) -> DataSet:
-        """A data set with its sketches.
-
-        Raises:
-            RequestError: there is none of that name, or several families have one.
-        """
+        """A data set with its sketches; raises `RequestError` if there is none of that name, or
+        several families have one."""
         return data_set_of(self.session, self._row(name, base))
 
     def _row(self, name: str, base: str | None) -> dict[str, Any]:
@@ -73,20 +67,16 @@ def select_data_sets(
     session: Session, condition: str, values: list[object]
 ) -> list[dict[str, Any]]:
     """Rows of `data_sets` that meet a condition, by base and name; JSON columns as objects."""
-    rows = session.execute(
-        f"SELECT {COLUMNS}, made_at::VARCHAR FROM data_sets WHERE {condition} ORDER BY base, name",
+    rows = session.arrow(
+        "SELECT * REPLACE (made_at::VARCHAR AS made_at) FROM data_sets "
+        f"WHERE {condition} ORDER BY base, name",
         values,
-    )
-    names = [*COLUMNS.split(", "), "made_at"]
-    found = [dict(zip(names, row, strict=True)) for row in rows]
-    return [
-        {**row, "settings": json.loads(row["settings"]), "counts": json.loads(row["counts"])}
-        for row in found
-    ]
+    ).to_pylist()
+    return [row | {name: json.loads(row[name]) for name in _JSON} for row in rows]
 
 
 def _without_numbers(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("vector", "norm")}
+    return {name: value for name, value in row.items() if name not in _NUMBERS}
 
 
 def data_set_of(session: Session, row: dict[str, Any]) -> DataSet:
@@ -98,18 +88,10 @@ def data_set_of(session: Session, row: dict[str, Any]) -> DataSet:
         [row["base"], row["name"]],
     ):
         sketches.setdefault(part, {})[Slot(stack, layer, role)] = sketch
-    vector = np.array(row["vector"], dtype=np.float32)
-    vector.flags.writeable = False
     recipe = select_recipes(session)[row["recipe"]]
     return DataSet(
-        name=row["name"],
-        base=row["base"],
-        loss=row["loss"],
-        sha256=row["sha256"],
-        examples=row["examples"],
-        settings=row["settings"],
-        counts=row["counts"],
-        fingerprint=Fingerprint(recipe=recipe, vector=vector, norm=row["norm"]),
+        **{name: row[name] for name in _ABOUT},
+        fingerprint=Fingerprint(recipe=recipe, vector=fixed(row["vector"]), norm=row["norm"]),
         sketches=sketches,
     )
 
@@ -117,40 +99,33 @@ def data_set_of(session: Session, row: dict[str, Any]) -> DataSet:
 def replace_data_set(session: Session, data_set: DataSet) -> None:
     """Write a data set in place of the one of its name; part of one transaction."""
     delete_data_set(session, data_set.base, data_set.name)
-    ensure_table(session, data_set.fingerprint.recipe)
+    fingerprint = data_set.fingerprint
+    ensure_table(session, fingerprint.recipe)
+    values = {name: getattr(data_set, name) for name in _ABOUT} | {
+        **{name: json.dumps(getattr(data_set, name), sort_keys=True) for name in _JSON},
+        "recipe": fingerprint.recipe.id,
+        "vector": fingerprint.vector.tolist(),
+        "norm": fingerprint.norm,
+    }
     session.execute(
-        f"INSERT INTO data_sets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {NOW})",
-        [
-            data_set.base,
-            data_set.name,
-            data_set.fingerprint.recipe.id,
-            data_set.loss,
-            data_set.sha256,
-            data_set.examples,
-            json.dumps(data_set.settings, sort_keys=True),
-            json.dumps(data_set.counts, sort_keys=True),
-            data_set.fingerprint.vector.tolist(),
-            data_set.fingerprint.norm,
-        ],
+        f"INSERT INTO data_sets ({', '.join(values)}, made_at) "
+        f"VALUES ({', '.join('?' * len(values))}, {NOW})",
+        [*values.values()],
     )
-    listed = [
-        (part, slot, sketch)
+    rows = [
+        {
+            "base": data_set.base,
+            "name": data_set.name,
+            "part": part,
+            "stack": slot.stack,
+            "layer": slot.layer,
+            "role": slot.role,
+            "sketch": sketch,
+        }
         for part, slots in data_set.sketches.items()
         for slot, sketch in slots.items()
     ]
-    table = pa.table(
-        {
-            "base": pa.array([data_set.base] * len(listed), pa.string()),
-            "name": pa.array([data_set.name] * len(listed), pa.string()),
-            "part": pa.array([part for part, _, _ in listed], pa.string()),
-            "stack": pa.array([slot.stack for _, slot, _ in listed], pa.string()),
-            "layer": pa.array([slot.layer for _, slot, _ in listed], pa.int32()),
-            "role": pa.array([slot.role for _, slot, _ in listed], pa.string()),
-            "sketch": pa.array([sketch for _, _, sketch in listed], pa.binary()),
-        }
-    )
-    with session.registered("new_data_sketches", table):
-        session.execute("INSERT INTO data_sketches BY NAME SELECT * FROM new_data_sketches")
+    insert_rows(session, "data_sketches", rows)
 
 
 def delete_data_set(session: Session, base: str, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from ..session import NOW, Session
@@ -20,11 +20,8 @@ class Studies:
     key: int
 
     def save(self, study: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-        """Store a study's document in place of the last with the same settings.
-
-        Raises:
-            StoreError: the model was removed.
-        """
+        """Store a study's document in place of the last with the same settings; raises `StoreError`
+        if the model was removed."""
         values = [self.key, study, json.dumps(settings, sort_keys=True)]
 
         def replace(session: Session) -> None:
@@ -55,7 +52,7 @@ class Studies:
         return json.loads(rows[0][0]) if rows else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StudyResult:
     """A stored study of one model.
 
@@ -85,15 +82,8 @@ def select_results(
         [*given.values()],
     )
     return [
-        StudyResult(
-            base=row[0],
-            model=row[1],
-            study=row[2],
-            settings=row[3],
-            document=json.loads(row[4]),
-            made_at=row[5],
-        )
-        for row in rows
+        StudyResult(base, model, study, settings, json.loads(results), at)
+        for base, model, study, settings, results, at in rows
     ]
 
 
@@ -139,10 +129,7 @@ class Listings:
         self.session.write(lambda s: s.execute("DELETE FROM listings WHERE base = ?", [self.base]))
 
 
-_COLUMNS = "name, source, base, recipe, index_id, serial, manifest, models, bytes"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Attachment:
     """An attached index.
 
@@ -165,37 +152,40 @@ class Attachment:
     bytes: int
 
 
+_COLUMNS = ", ".join(column.name for column in fields(Attachment))
+
+
+@dataclass(frozen=True, slots=True)
 class Attachments:
     """The attached indexes of a catalog."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    session: Session
 
     def all(self) -> list[tuple[Attachment, str]]:
         """Every attached index and when it was attached or refreshed, by name."""
-        rows = self._session.execute(
+        rows = self.session.execute(
             f"SELECT {_COLUMNS}, strftime(attached_at, '%Y-%m-%dT%H:%M:%SZ') FROM attachments "
             "ORDER BY name"
         )
-        names = _COLUMNS.split(", ")
-        return [(Attachment(**dict(zip(names, row, strict=False))), row[-1]) for row in rows]
+        return [(Attachment(*columns), at) for *columns, at in rows]
 
     def removed(self, index_id: str) -> frozenset[str]:
         """Hashes of the models that an index is known to have removed, in any of its copies."""
-        rows = self._session.execute(
+        rows = self.session.execute(
             "SELECT DISTINCT hash FROM attached_removals WHERE index_id = ?", [index_id]
         )
         return frozenset(hash for (hash,) in rows)
 
     def save(self, attachment: Attachment, removed: Collection[str]) -> None:
         """Register an index in place of one of its name, and remember what it has removed."""
-        marks = ", ".join("?" for _ in astuple(attachment))
+        values = astuple(attachment)
 
         def change(session: Session) -> None:
             _delete(session, attachment.name)
             session.execute(
-                f"INSERT INTO attachments ({_COLUMNS}, attached_at) VALUES ({marks}, {NOW})",
-                list(astuple(attachment)),
+                f"INSERT INTO attachments ({_COLUMNS}, attached_at) "
+                f"VALUES ({', '.join('?' * len(values))}, {NOW})",
+                [*values],
             )
             session.execute(
                 "INSERT INTO attached_removals SELECT ?, hash FROM unnest(?::VARCHAR[]) t(hash) "
@@ -203,11 +193,11 @@ class Attachments:
                 [attachment.index_id, sorted(removed), attachment.index_id],
             )
 
-        self._session.write(change)
+        self.session.write(change)
 
     def delete(self, name: str) -> None:
         """Forget the index of a name, but not what it has removed."""
-        self._session.write(lambda session: _delete(session, name))
+        self.session.write(lambda session: _delete(session, name))
 
 
 def _delete(session: Session, name: str) -> None:

@@ -25,29 +25,9 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa
 
 COLUMNS = (
-    "author",
-    "base",
-    "base_raw",
-    "bytes_read",
-    "bytes_total",
-    "code",
-    "created_at",
-    "dataset",
-    "dataset_raw",
-    "downloads",
-    "id",
-    "kind",
-    "label_source",
-    "license",
-    "method",
-    "model",
-    "revision",
-    "run",
-    "seconds",
-    "source",
-    "status",
-    "task",
-    "verified",
+    *("author", "base", "base_raw", "bytes_read", "bytes_total", "code", "created_at", "dataset"),
+    *("dataset_raw", "downloads", "id", "kind", "label_source", "license", "method", "model"),
+    *("revision", "run", "seconds", "source", "status", "task", "verified"),
 )
 _STORED_AS = {"model": "id"}
 """What everything but the table `models` calls a model's id; `id` is understood too."""
@@ -92,11 +72,7 @@ class Filters:
         return self.where is not None or any(getattr(self, column) for column in self.equal)
 
     def conditions(self) -> list[Condition]:
-        """The same in SQL.
-
-        Raises:
-            BadFilter: `where` is not understood.
-        """
+        """The same in SQL; raises `BadFilter` if `where` is not understood."""
         conditions = [
             Condition(f"m.{column} = ?", (value,))
             for column in self.equal
@@ -109,11 +85,8 @@ class Filters:
 
 @record
 class ModelFilter(Filters):
-    """More conditions, of lists of models.
-
-    Attributes:
-        contains: Part of an id, dataset or author, in any case.
-    """
+    """More conditions, of lists of models; `contains` is part of an id, dataset or author, in any
+    case."""
 
     id: str | None = None
     base: str | None = None
@@ -133,11 +106,7 @@ class ModelFilter(Filters):
 
 
 def parse_filter(text: str) -> Condition:
-    """The condition that `text` states.
-
-    Raises:
-        BadFilter: naming what was not understood and what would be.
-    """
+    """The condition that `text` states; raises `BadFilter`, naming what was not understood."""
     parser = _Parser(_tokens(text))
     condition = parser.condition(0)
     if parser.peek() is not None:
@@ -253,10 +222,8 @@ class _Parser:
 def matching(
     models: pa.Table, base: str, conditions: Sequence[Condition]
 ) -> Bool[np.ndarray, " models"]:
-    """Which models of a table meet every condition; a column that is not published is unknown.
-
-    The database is one of memory, which may open no file.
-    """
+    """Which models of a table meet every condition; a column that is not published is unknown. The
+    database is one of memory, which may open no file."""
     import duckdb
     import numpy as np
     import pyarrow as pa

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from ...errors import NOWHERE, REASONS, StoreError
-from ...records import ModelRecord, Outcome, Refused, Slot
+from ...records import Indexed, ModelRecord, Outcome, Refused, Slot
 from ..session import NOW, Session
 from .filters import Condition
 from .recipes import tables
 
-_RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
-
+RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
 _ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
-
 _LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
 _FIRST = ("status", "code", "reason", "dataset", "author", "run")
+_LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
+
+KNOWN_COLUMNS = ("signature", "source", "bytes_total", "verified", "status", "code", "reason")
+"""Fields of `Known` that are columns of models."""
 
 MOST_ALIKE = 1_000
 """Names that are compared with a wrong one, of a large catalog."""
-
-_LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
 
 SortColumn = Literal["id", "dataset", "author", "downloads", "indexed_at"]
 
@@ -77,13 +77,13 @@ class ModelRow:
     @classmethod
     def columns(cls) -> tuple[str, ...]:
         """The keys of `to_json`."""
-        record = (name for name in _RECORD_COLUMNS if name not in ("id", *_FIRST))
+        record = (name for name in RECORD_COLUMNS if name not in ("id", *_FIRST))
         return ("model", *_FIRST, *record, *_LAST)
 
     def to_json(self) -> dict[str, Any]:
         """The documented keys of `ls`, then everything else."""
         values = {name: getattr(self, name) for name in (*_FIRST, *_LAST)}
-        record = {name: getattr(self.record, name) for name in _RECORD_COLUMNS}
+        record = {name: getattr(self.record, name) for name in RECORD_COLUMNS}
         values = {"model": self.id, **record, **values}
         return {name: values[name] for name in self.columns()}
 
@@ -106,7 +106,6 @@ class Labels:
     runs: tuple[str | None, ...]
 
     def at(self, row: int) -> Label:
-        """One model's."""
         return Label(self.datasets[row], self.authors[row], self.runs[row])
 
 
@@ -136,36 +135,21 @@ class Known:
     indexed_at: str = ""
 
     @classmethod
+    def of_row(cls, row: Mapping[str, Any], recipes: Sequence[str], indexed_at: str = "") -> Known:
+        """What a row with `KNOWN_COLUMNS` says of a model."""
+        values = {name: row[name] for name in KNOWN_COLUMNS}
+        return cls(**values, recipes=tuple(recipes), indexed_at=indexed_at)
+
+    @classmethod
     def of(cls, row: ModelRow) -> Known:
         """What the catalog says of a model."""
-        return cls(
-            status=row.status,
-            code=row.code,
-            reason=row.reason,
-            signature=row.record.signature,
-            source=row.record.source,
-            bytes_total=row.record.bytes_total,
-            verified=row.record.verified,
-            recipes=row.recipes,
-            indexed_at=row.indexed_at,
-        )
+        return cls.of_row(row.to_json(), row.recipes, row.indexed_at)
 
     @classmethod
     def of_outcome(cls, outcome: Outcome, indexed_at: str) -> Known:
         """What the catalog says of a model whose outcome was recorded at a time."""
-        refused = outcome if isinstance(outcome, Refused) else None
-        recipes = () if isinstance(outcome, Refused) else outcome.fingerprints
-        return cls(
-            status=outcome.status,
-            code=refused.code if refused else None,
-            reason=refused.reason if refused else None,
-            signature=outcome.model.signature,
-            source=outcome.model.source,
-            bytes_total=outcome.model.bytes_total,
-            verified=outcome.model.verified,
-            recipes=tuple(f.recipe.id for f in recipes),
-            indexed_at=indexed_at,
-        )
+        fingerprints = outcome.fingerprints if isinstance(outcome, Indexed) else ()
+        return cls.of_row(outcome_row(outcome), [f.recipe.id for f in fingerprints], indexed_at)
 
     def has(self, outcome: Outcome) -> bool:
         """Whether recording the outcome would add nothing."""
@@ -175,12 +159,8 @@ class Known:
         if isinstance(outcome, Refused):
             return outcome.code == self.code
         is_verified = self.verified == model.verified or self.verified != "unverified"
-        held = set(self.recipes)
-        return (
-            self.status == "indexed"
-            and is_verified
-            and {fingerprint.recipe.id for fingerprint in outcome.fingerprints} <= held
-        )
+        has_all = {f.recipe.id for f in outcome.fingerprints} <= set(self.recipes)
+        return self.status == "indexed" and is_verified and has_all
 
 
 def may_record(outcome: Outcome, known: Known | None) -> bool:
@@ -200,11 +180,8 @@ def may_record(outcome: Outcome, known: Known | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A range of the models that pass a filter, and their order.
-
-    Models of which the sorting column is unknown come last in either order; equal ones are in
-    order of id.
-    """
+    """A range of the models that pass a filter, and their order: those of which the sorting column
+    is unknown come last in either order, equal ones in order of id."""
 
     sort: SortColumn = "id"
     descending: bool = False
@@ -216,12 +193,9 @@ class Page:
         """The end of a query of `models m`."""
         if self.sort not in get_args(SortColumn):
             raise ValueError(f"models are not sorted by {self.sort!r}")
-        direction = "DESC" if self.descending else "ASC"
+        order = f"m.{self.sort} {'DESC' if self.descending else 'ASC'} NULLS LAST, m.id, m.base"
         limit = "" if self.limit is None else f" LIMIT {int(self.limit)}"
-        return (
-            f" ORDER BY m.{self.sort} {direction} NULLS LAST, m.id, m.base"
-            f"{limit} OFFSET {int(self.offset)}"
-        )
+        return f" ORDER BY {order}{limit} OFFSET {int(self.offset)}"
 
 
 def select_models(
@@ -229,18 +203,26 @@ def select_models(
 ) -> list[ModelRow]:
     """The models that meet every condition, by base and id; or a page of them."""
     where, values = _joined(conditions)
-    names = [*_ROW_COLUMNS, *_RECORD_COLUMNS]
-    columns = ", ".join(f"m.{c}" for c in names)
+    columns = ", ".join(f"m.{name}" for name in (*RECORD_COLUMNS, *_ROW_COLUMNS))
     order = page.sql if page is not None else " ORDER BY m.base, m.id"
     rows = session.execute(
         f"SELECT {columns}, strftime(m.indexed_at, '%Y-%m-%dT%H:%M:%SZ') FROM models m "
         f"WHERE {where}{order}",
         values,
     )
-    recipes = _recipes_by_key(session, [row[0] for row in rows])
+    n_fields, names = len(RECORD_COLUMNS), (*_ROW_COLUMNS, "indexed_at")
+    listed = [(row[:n_fields], dict(zip(names, row[n_fields:], strict=True))) for row in rows]
+    recipes = _recipes_by_key(session, [values["key"] for _, values in listed])
     return [
-        _model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in rows
+        ModelRow(record=model_record(record), recipes=recipes.get(values["key"], ()), **values)
+        for record, values in listed
     ]
+
+
+def model_record(values: Sequence[Any]) -> ModelRecord:
+    """The record whose fields a row has, in their order."""
+    row = dict(zip(RECORD_COLUMNS, values, strict=True))
+    return ModelRecord(**{**row, "notes": tuple(row["notes"] or ())})
 
 
 def count_models(session: Session, conditions: Sequence[Condition]) -> int:
@@ -271,17 +253,6 @@ def _recipes_by_key(session: Session, keys: list[int]) -> dict[int, tuple[str, .
     return recipes
 
 
-def _model_row(row: dict[str, Any], recipes: dict[int, tuple[str, ...]]) -> ModelRow:
-    record = {c: row[c] for c in _RECORD_COLUMNS}
-    record["notes"] = tuple(record["notes"] or ())
-    return ModelRow(
-        record=ModelRecord(**record),
-        recipes=recipes.get(row["key"], ()),
-        indexed_at=row["indexed_at"],
-        **{c: row[c] for c in _ROW_COLUMNS},
-    )
-
-
 def select_labels(session: Session, keys: Sequence[int]) -> dict[int, Label]:
     """What is known of the training of the models with these keys; those that are there."""
     listed = ", ".join(str(int(key)) for key in keys)
@@ -304,32 +275,35 @@ def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
 def insert_models(
     session: Session, outcomes: Sequence[tuple[int, Outcome]], at: str | None = None
 ) -> None:
-    """Write one row for each model, under its key.
+    """Write one row for each model, under its key; `at` is when they were read, None for now."""
+    rows = [{"key": key, **outcome_row(outcome)} for key, outcome in outcomes]
+    read_at = f"* REPLACE (coalesce(?::TIMESTAMP, {NOW}) AS indexed_at)"
+    insert_rows(session, "models", rows, read_at, [at])
 
-    Args:
-        at: When they were read, UTC, ISO 8601; None for now.
-    """
+
+def insert_rows(
+    session: Session,
+    table: str,
+    rows: Sequence[Mapping[str, Any]],
+    columns: str = "*",
+    values: list[Any] | None = None,
+) -> None:
+    """Append rows, by column, to a table; `columns` is the SQL that selects from them."""
     import pyarrow as pa
 
-    schema = session.arrow("FROM models LIMIT 0").schema
-    rows = [_values(key, outcome) for key, outcome in outcomes]
-    with session.registered("new_models", pa.Table.from_pylist(rows, schema=schema)):
-        session.execute(
-            "INSERT INTO models BY NAME "
-            f"SELECT * REPLACE (coalesce(?::TIMESTAMP, {NOW}) AS indexed_at) FROM new_models",
-            [at],
-        )
+    if not rows:
+        return
+    schema = session.arrow(f"FROM {table} LIMIT 0").schema
+    with session.registered("new_rows", pa.Table.from_pylist(list(rows), schema=schema)):
+        session.execute(f"INSERT INTO {table} BY NAME SELECT {columns} FROM new_rows", values)
 
 
-def _values(key: int, outcome: Outcome) -> dict[str, object]:
-    """A model's row, without the time."""
-    refused = outcome if isinstance(outcome, Refused) else None
-    record = {column: getattr(outcome.model, column) for column in _RECORD_COLUMNS}
-    return record | {
-        "key": key,
-        "status": refused.status if refused else "indexed",
-        "code": refused.code if refused else None,
-        "reason": refused.reason if refused else None,
+def outcome_row(outcome: Outcome) -> dict[str, Any]:
+    """What a model's row says of its outcome, without key and time."""
+    return {name: getattr(outcome.model, name) for name in RECORD_COLUMNS} | {
+        "status": outcome.status,
+        "code": getattr(outcome, "code", None),
+        "reason": getattr(outcome, "reason", None),
         "bytes_read": outcome.bytes_read,
         "seconds": outcome.seconds,
     }
@@ -347,9 +321,9 @@ def keep_labels(session: Session, key: int, model: ModelRecord) -> ModelRecord:
 
 def relabel_models(session: Session, base: str, records: Sequence[ModelRecord]) -> None:
     """Bring labels, authors and runs up to date; models without a row are passed over."""
-    columns = ("id", *_LABELS)
     import pyarrow as pa
 
+    columns = ("id", *_LABELS)
     table = pa.table({c: pa.array([getattr(r, c) for r in records], pa.string()) for c in columns})
     assignments = ", ".join(f"{c} = n.{c}" for c in columns[1:])
     changed = " OR ".join(f"models.{c} IS DISTINCT FROM n.{c}" for c in columns[1:])
@@ -385,11 +359,8 @@ def new_keys(session: Session, n: int) -> list[int]:
 
 
 def require_model(session: Session, key: int) -> None:
-    """Refuse a key that no model has.
-
-    Raises:
-        StoreError: the model was removed or re-indexed.
-    """
+    """Refuse a key that no model has; raises `StoreError` if the model was removed or
+    re-indexed."""
     if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
         raise StoreError("the model was removed or re-indexed during this call")
 
@@ -397,15 +368,13 @@ def require_model(session: Session, key: int) -> None:
 def describe_slots(session: Session, key: int) -> list[dict[str, Any]]:
     """What a model changed in each matrix, in slot order, ready for JSON; without NumPy, whose
     import takes as long as `show`."""
+    measured = "fro_norm, relative_norm, sigma, energy, stable_rank, noise_floor, zero_share"
     rows = session.execute(
-        "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
-        "stable_rank, noise_floor, zero_share FROM slot_statistics WHERE model = ?",
+        f"SELECT stack, layer, role, rows, columns, {measured} FROM slot_statistics "
+        "WHERE model = ?",
         [key],
     )
-    names = (
-        *("fro_norm", "relative_norm", "sigma", "energy", "stable_rank", "noise_floor"),
-        "zero_share",
-    )
+    names = measured.split(", ")
     return [
         {"slot": str(slot), "shape": list(values[:2])} | dict(zip(names, values[2:], strict=True))
         for slot, values in sorted((Slot(*row[:3]), row[3:]) for row in rows)

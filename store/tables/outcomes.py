@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,11 +26,17 @@ from ...records import (
 )
 from ..model_rows import wrong_vector
 from ..session import Session, not_finite
-from .models import insert_models, keep_labels, new_keys, require_model
+from .models import insert_models, insert_rows, keep_labels, new_keys, require_model
 from .recipes import tables
 
 CLOSE = 1e-5
 """Inner products of vectors whose order single precision may change."""
+
+STATISTICS = (*("fro_norm", "relative_norm", "energy", "stable_rank", "noise_floor", "zero_share"),)
+"""Numbers of a slot."""
+
+BESIDE = ("slots", "linear_sketches", "studies")
+"""Tables of what belongs to a model, beside those of vectors."""
 
 Fetch = Callable[
     [Int64[np.ndarray, " wanted"]],
@@ -50,30 +56,18 @@ def ensure_table(session: Session, recipe: Recipe) -> str:
         f"CREATE TABLE {table} "
         f"(model BIGINT NOT NULL, vector FLOAT[{recipe.dim}] NOT NULL, norm DOUBLE NOT NULL)"
     )
+    numbers = [recipe.rank, recipe.dim, recipe.seed, recipe.version]
     session.execute(
         "INSERT INTO recipes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            recipe.id,
-            recipe.name,
-            recipe.rank,
-            recipe.dim,
-            recipe.seed,
-            recipe.version,
-            json.dumps(recipe.params),
-            table,
-            recipe.share,
-        ],
+        [recipe.id, recipe.name, *numbers, json.dumps(recipe.params), table, recipe.share],
     )
     refresh_view(session)
     return table
 
 
 def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerprint]]) -> None:
-    """Write models' vectors, each under its model's key.
-
-    Raises:
-        RecipeMismatch: a vector is not what its recipe promises.
-    """
+    """Write models' vectors, each under its model's key; raises `RecipeMismatch` if a vector is not
+    what its recipe promises."""
     by_recipe: dict[Recipe, list[tuple[int, Fingerprint]]] = {}
     for key, fingerprint in fingerprints:
         if fault := wrong_vector(fingerprint):
@@ -94,36 +88,11 @@ def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerpri
             session.execute(f"INSERT INTO {table} SELECT * FROM new_vectors")
 
 
-def delete_vector(session: Session, key: int, recipe: Recipe) -> None:
-    """Remove the vector that a model has under a recipe, if any."""
-    table = _table(session, recipe)
-    if table is not None:
-        session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
-
-
-def carry_over(session: Session, old: int, new: int, but: set[str]) -> None:
-    """Move a model's vectors under recipes other than `but` from key `old` to `new`."""
-    for recipe, table in tables(session):
-        if recipe not in but:
-            session.execute(
-                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?",
-                [new, old],
-            )
-
-
-def delete_vectors(session: Session, key: int) -> None:
-    for _, table in tables(session):
-        session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
-
-
 def fetch_vectors(
     session: Session, sql: str, values: list[object], dim: int
 ) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
-    """The rows of a query for (name, vector): names, and vectors as one matrix.
-
-    Raises:
-        StoreDamaged: a number is not finite.
-    """
+    """The rows of a query for (name, vector): names, and vectors as one matrix; raises
+    `StoreDamaged` if a number is not finite."""
     table = session.arrow(sql, values)
     if table.num_rows == 0:
         return [], np.zeros((0, dim), dtype=np.float32)
@@ -206,22 +175,48 @@ def refresh_view(session: Session) -> None:
 
 
 def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotStats]:
-    """A model's slots under a recipe, or as the one that saw most of it, in slot order.
-
-    Raises:
-        StoreDamaged: a number is not finite.
-    """
+    """A model's slots under a recipe, or as the one that saw most of it, in slot order; raises
+    `StoreDamaged` if a number is not finite."""
     source = "slots" if recipe is not None else "slot_statistics"
-    rows = session.execute(
-        "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
-        f"stable_rank, noise_floor, sketch, zero_share FROM {source} WHERE model = $1 "
-        "AND ($2 IS NULL OR recipe = $2)",
+    rows = session.arrow(
+        f"SELECT stack, layer, role, rows, columns, {', '.join(STATISTICS)}, sigma, sketch "
+        f"FROM {source} WHERE model = $1 AND ($2 IS NULL OR recipe = $2)",
         [key, recipe],
-    )
-    n_damaged = sum(not _is_finite(row) for row in rows)
+    ).to_pylist()
+    # what was not measured is None
+    numbers = [[*row["sigma"], *(row[name] for name in STATISTICS)] for row in rows]
+    n_damaged = sum(not all(n is None or math.isfinite(n) for n in own) for own in numbers)
     if n_damaged:
         raise StoreDamaged(not_finite(session.path, f"{n_damaged} slots of a model"))
-    return sorted((_slot_stats(row) for row in rows), key=lambda stats: stats.slot)
+    return sorted(map(slot_stats, rows), key=lambda stats: stats.slot)
+
+
+def slot_row(stats: SlotStats) -> dict[str, Any]:
+    """A slot's columns; `slot_stats` is the inverse."""
+    rows, columns = stats.shape
+    return {name: getattr(stats, name) for name in (*STATISTICS, "sketch")} | {
+        **{name: getattr(stats.slot, name) for name in ("stack", "layer", "role")},
+        "rows": rows,
+        "columns": columns,
+        "sigma": stats.sigma.tolist(),
+    }
+
+
+def slot_stats(row: Mapping[str, Any]) -> SlotStats:
+    return SlotStats(
+        slot=Slot(row["stack"], row["layer"], row["role"]),
+        shape=(row["rows"], row["columns"]),
+        sigma=fixed(row["sigma"]),
+        sketch=row["sketch"] or b"",
+        **{name: row[name] for name in STATISTICS},
+    )
+
+
+def fixed(values: Sequence[float]) -> Float32[np.ndarray, " numbers"]:
+    """Numbers as an array that cannot be written to."""
+    numbers: Float32[np.ndarray, " numbers"] = np.array(values, dtype=np.float32)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
@@ -234,78 +229,20 @@ def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
     return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
 
 
-def _is_finite(row: tuple[Any, ...]) -> bool:
-    """Whether every number of a slot is; one that was not measured is None."""
-    numbers = (row[5], row[6], *row[7], row[8], row[9], row[10], row[12])
-    return all(number is None or math.isfinite(number) for number in numbers)
-
-
-def _slot_stats(row: tuple[Any, ...]) -> SlotStats:
-    return SlotStats(
-        slot=Slot(row[0], row[1], row[2]),
-        shape=(row[3], row[4]),
-        fro_norm=row[5],
-        relative_norm=row[6],
-        sigma=np.array(row[7], dtype=np.float32),
-        energy=row[8],
-        stable_rank=row[9],
-        noise_floor=row[10],
-        sketch=row[11] or b"",
-        zero_share=row[12],
-    )
-
-
-def sketching_recipe(outcome: Indexed) -> str | None:
-    """The id of the recipe that the sketches of the model's slots are of; None without any."""
-    if not any(stats.sketch for stats in outcome.slots):
-        return None
-    return next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
-
-
-def carry_over_slots(session: Session, old: int, key: int, outcome: Indexed) -> bool:
-    """Give a model that is recorded again its slots with other recipes' sketches.
-
-    Returns whether they make the new ones redundant: slots without sketches are statistics alone.
-    """
-    recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
-    others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
-    carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
-    session.execute(f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe])
-    return bool(carried[0][0]) and not any(stats.sketch for stats in outcome.slots)
+def _sketch_recipe(recipes: Iterable[Recipe]) -> str | None:
+    """The id of the recipe that keeps sketches; None without."""
+    return next((recipe.id for recipe in recipes if recipe.name == "sketch"), None)
 
 
 def insert_slots(session: Session, outcomes: Sequence[tuple[int, Indexed]]) -> None:
     """Write models' slots, each under its model's key."""
-    rows = [
-        (key, sketching_recipe(outcome), stats)
-        for key, outcome in outcomes
-        for stats in outcome.slots
-    ]
-    with session.registered("new_slots", _slot_table(rows)):
-        session.execute("INSERT INTO slots BY NAME SELECT * FROM new_slots")
-
-
-def _slot_table(rows: Sequence[tuple[int, str | None, SlotStats]]) -> pa.Table:
-    slots = [stats for _, _, stats in rows]
-    return pa.table(
-        {
-            "model": pa.array([key for key, _, _ in rows], pa.int64()),
-            "stack": pa.array([s.slot.stack for s in slots], pa.string()),
-            "layer": pa.array([s.slot.layer for s in slots], pa.int32()),
-            "role": pa.array([s.slot.role for s in slots], pa.string()),
-            "rows": pa.array([s.shape[0] for s in slots], pa.int32()),
-            "columns": pa.array([s.shape[1] for s in slots], pa.int32()),
-            "fro_norm": pa.array([s.fro_norm for s in slots], pa.float64()),
-            "relative_norm": pa.array([s.relative_norm for s in slots], pa.float64()),
-            "sigma": pa.array([s.sigma.tolist() for s in slots], pa.list_(pa.float32())),
-            "energy": pa.array([s.energy for s in slots], pa.float64()),
-            "stable_rank": pa.array([s.stable_rank for s in slots], pa.float64()),
-            "noise_floor": pa.array([s.noise_floor for s in slots], pa.float64()),
-            "recipe": pa.array([recipe for _, recipe, _ in rows], pa.string()),
-            "sketch": pa.array([s.sketch or None for s in slots], pa.binary()),
-            "zero_share": pa.array([s.zero_share for s in slots], pa.float64()),
-        }
-    )
+    rows = []
+    for key, outcome in outcomes:
+        is_sketched = any(stats.sketch for stats in outcome.slots)
+        recipe = _sketch_recipe(f.recipe for f in outcome.fingerprints) if is_sketched else None
+        own = {"model": key, "recipe": recipe}
+        rows += [slot_row(s) | own | {"sketch": s.sketch or None} for s in outcome.slots]
+    insert_rows(session, "slots", rows)
 
 
 def select_sketch_rows(
@@ -345,94 +282,79 @@ def select_linear_sketch(
     (chosen, _, _, pooled), *layers = (row for row in rows if row[0] == rows[0][0])
     return LinearSketch(
         recipe=chosen,
-        pooled=_numbers(pooled),
-        layers={(stack, layer): _numbers(numbers) for _, stack, layer, numbers in layers},
+        pooled=fixed(pooled),
+        layers={(stack, layer): fixed(numbers) for _, stack, layer, numbers in layers},
     )
 
 
 def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, LinearSketch]]) -> None:
     """Write models' sketches: of each the row of all layers, then the layers'."""
-    if not sketches:
-        return
-    rows = [
-        (key, sketch.recipe, stack, layer, numbers.tolist())
-        for key, sketch in sketches
-        for (stack, layer), numbers in _parts(sketch)
-    ]
-    keys, recipes, stacks, layers, numbers = zip(*rows, strict=True)
-    table = pa.table(
-        {
-            "model": pa.array(keys, pa.int64()),
-            "recipe": pa.array(recipes, pa.string()),
-            "stack": pa.array(stacks, pa.string()),
-            "layer": pa.array(layers, pa.int32()),
-            "numbers": pa.array(numbers, pa.list_(pa.float32())),
-        }
-    )
-    with session.registered("new_linear_sketches", table):
-        session.execute("INSERT INTO linear_sketches BY NAME SELECT * FROM new_linear_sketches")
+    rows = []
+    for key, sketch in sketches:
+        parts = [((None, None), sketch.pooled), *sketch.layers.items()]
+        rows += [
+            {
+                "model": key,
+                "recipe": sketch.recipe,
+                "stack": stack,
+                "layer": layer,
+                "numbers": numbers.tolist(),
+            }
+            for (stack, layer), numbers in parts
+        ]
+    insert_rows(session, "linear_sketches", rows)
 
 
-def _parts(
-    sketch: LinearSketch,
-) -> list[tuple[tuple[str | None, int | None], Float32[np.ndarray, " features"]]]:
-    """((stack, layer), numbers) of all layers together, whose name is None, and of each."""
-    return [((None, None), sketch.pooled), *sketch.layers.items()]
+def _carry_over(
+    session: Session, old: int, key: int, outcome: Indexed, *, was_indexed: bool
+) -> bool:
+    """Give a model that is recorded again, of the same files, what it had under other recipes.
 
-
-def carry_over_linear(session: Session, old: int, key: int, written: str | None) -> None:
-    """Give a model that is recorded again its sketches under other recipes than the one written."""
+    Returns whether its new slots are redundant: without sketches they are statistics alone.
+    """
+    if was_indexed:
+        written = {f.recipe.id for f in outcome.fingerprints}
+        for table in (table for recipe, table in tables(session) if recipe not in written):
+            session.execute(
+                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?",
+                [key, old],
+            )
+        session.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old])
     session.execute(
         "INSERT INTO linear_sketches SELECT ?, * EXCLUDE (model) FROM linear_sketches "
         "WHERE model = ? AND recipe IS DISTINCT FROM ?",
-        [key, old, written],
+        [key, old, outcome.linear.recipe if outcome.linear else None],
     )
-
-
-def _numbers(values: list[float]) -> Float32[np.ndarray, " features"]:
-    numbers: Float32[np.ndarray, " features"] = np.array(values, dtype=np.float32)
-    numbers.flags.writeable = False
-    return numbers
-
-
-BESIDE = ("slots", "linear_sketches", "studies")
-"""Tables of what belongs to a model, beside those of vectors."""
+    recipe = _sketch_recipe(f.recipe for f in outcome.fingerprints)
+    others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
+    carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
+    session.execute(f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe])
+    return bool(carried[0][0]) and not any(stats.sketch for stats in outcome.slots)
 
 
 def write_outcome(session: Session, outcome: Outcome, at: str | None = None) -> None:
-    """Replace whatever is known of the model by its outcome.
-
-    Vectors under other recipes stay if the model's files are the same as they were.
-
-    Args:
-        at: When it was read, UTC, ISO 8601; None for now.
-    """
+    """Replace whatever is known of the model by its outcome; what it has under other recipes stays
+    if its files are the same. `at` is when it was read, UTC, ISO 8601; None for now."""
     model = outcome.model
     known = session.execute(
         "SELECT key, signature, status FROM models WHERE base = ? AND id = ?",
         [model.base, model.id],
     )
-    old = known[0] if known else None
+    old, signature, status = known[0] if known else (None, "", "")
     if old is not None:
-        outcome = replace(outcome, model=keep_labels(session, int(old[0]), model))
+        outcome = replace(outcome, model=keep_labels(session, old, model))
     (key,) = new_keys(session, 1)
     insert_models(session, [(key, outcome)], at)
-    same_files = old is not None and model.signature != "" and old[1] == model.signature
+    same_files = old is not None and model.signature != "" and signature == model.signature
     if isinstance(outcome, Indexed):
         insert_vectors(session, [(key, f) for f in outcome.fingerprints])
-        if same_files and old is not None and old[2] == "indexed":
-            written = {f.recipe.id for f in outcome.fingerprints}
-            carry_over(session, int(old[0]), key, written)
-            session.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old[0]])
-        if not (same_files and old and carry_over_slots(session, int(old[0]), key, outcome)):
+        was_indexed = status == "indexed"
+        if not (same_files and _carry_over(session, old, key, outcome, was_indexed=was_indexed)):
             insert_slots(session, [(key, outcome)])
-        linear = outcome.linear
-        if same_files and old is not None:
-            carry_over_linear(session, int(old[0]), key, linear.recipe if linear else None)
-        if linear is not None:
-            insert_linear_sketches(session, [(key, linear)])
+        if outcome.linear is not None:
+            insert_linear_sketches(session, [(key, outcome.linear)])
     if old is not None:
-        delete_model(session, int(old[0]))
+        delete_model(session, old)
 
 
 def write_outcomes(session: Session, outcomes: Sequence[Outcome], at: str | None = None) -> None:
@@ -453,11 +375,9 @@ def write_outcomes(session: Session, outcomes: Sequence[Outcome], at: str | None
             new[name] = outcome
     keyed = list(zip(new_keys(session, len(new)), new.values(), strict=True))
     indexed = [(key, outcome) for key, outcome in keyed if isinstance(outcome, Indexed)]
-    if keyed:
-        insert_models(session, keyed, at)
+    insert_models(session, keyed, at)
     insert_vectors(session, [(key, f) for key, outcome in indexed for f in outcome.fingerprints])
-    if indexed:
-        insert_slots(session, indexed)
+    insert_slots(session, indexed)
     linear = [(key, outcome.linear) for key, outcome in indexed if outcome.linear is not None]
     insert_linear_sketches(session, linear)
     for outcome in again:
@@ -468,7 +388,7 @@ def outcome_of_copy(
     session: Session, key: int, model: ModelRecord, recipes: Sequence[Recipe]
 ) -> Indexed:
     """What indexing a byte-identical copy of the model with this key would give."""
-    sketched = next((recipe.id for recipe in recipes if recipe.name == "sketch"), None)
+    sketched = _sketch_recipe(recipes)
     fingerprints = []
     for recipe in recipes:
         _, vectors = fetch_vectors_of(session, recipe, np.array([key]))
@@ -485,18 +405,13 @@ def outcome_of_copy(
 
 
 def add_vectors(session: Session, key: int, fingerprints: Sequence[Fingerprint]) -> int:
-    """Give an indexed model more vectors, in place of those of the same recipes.
-
-    Returns:
-        The model's key from now on.
-
-    Raises:
-        StoreError: there is no such model any more.
-    """
+    """Give an indexed model more vectors, in place of those of the same recipes; returns its key
+    from now on. Raises `StoreError` if there is no such model any more."""
     require_model(session, key)
     (new,) = new_keys(session, 1)
     for fingerprint in fingerprints:
-        delete_vector(session, key, fingerprint.recipe)
+        if table := _table(session, fingerprint.recipe):
+            session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
     move_models(session, {key: new})
     insert_vectors(session, [(new, fingerprint) for fingerprint in fingerprints])
     return new
@@ -504,8 +419,7 @@ def add_vectors(session: Session, key: int, fingerprints: Sequence[Fingerprint])
 
 def delete_model(session: Session, key: int) -> None:
     """Remove a model and all that belongs to it."""
-    delete_vectors(session, key)
-    for table in BESIDE:
+    for table in (*BESIDE, *(table for _, table in tables(session))):
         session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
     session.execute("DELETE FROM models WHERE key = ?", [key])
 

@@ -70,19 +70,14 @@ UPGRADED_FROM = 0.9
 
 def select_recipes(session: Session) -> dict[str, Recipe]:
     """Every recipe by id."""
-    rows = session.execute(
-        "SELECT id, name, rank, dim, seed, version, params FROM recipes ORDER BY id"
-    )
+    names = ("name", "rank", "dim", "seed", "version")
+    rows = session.execute(f"SELECT id, params, {', '.join(names)} FROM recipes ORDER BY id")
     return {
         id: Recipe(
-            name=name,
-            rank=rank,
-            dim=dim,
-            seed=seed,
-            version=version,
+            **dict(zip(names, values, strict=True)),
             params=tuple((str(k), str(v)) for k, v in json.loads(params)),
         )
-        for id, name, rank, dim, seed, version, params in rows
+        for id, params, *values in rows
     }
 
 
@@ -95,11 +90,11 @@ def count_by_recipe(session: Session) -> list[tuple[str, str, int]]:
     """(recipe id, base, models) of every recipe that has vectors."""
     counts = []
     for recipe, table in tables(session):
-        rows = session.execute(
-            f"SELECT m.base, count(*) FROM {table} v JOIN models m ON m.key = v.model "
-            "GROUP BY 1 ORDER BY 1"
+        counts += session.execute(
+            f"SELECT ?, m.base, count(*) FROM {table} v JOIN models m ON m.key = v.model "
+            "GROUP BY m.base ORDER BY m.base",
+            [recipe],
         )
-        counts += [(recipe, base, n) for base, n in rows]
     return counts
 
 
@@ -107,22 +102,21 @@ def rank_recipes(recipes: Mapping[str, Recipe], totals: Mapping[str, int]) -> li
     """Ids in order of preference: by models, a newer version of a recipe before the older one as
     soon as `UPGRADED_FROM` of the older one's models have it."""
 
+    def settings(id: str) -> tuple[object, ...]:
+        recipe = recipes[id]
+        return recipe.name, recipe.rank, recipe.seed, recipe.share
+
     def models(id: str) -> int:
         older = (
             totals[other]
             for other in totals
             if recipes[other].version < recipes[id].version
-            and _settings(recipes[other]) == _settings(recipes[id])
+            and settings(other) == settings(id)
             and totals[id] >= UPGRADED_FROM * totals[other]
         )
         return max(totals[id], *older, 0)
 
     return sorted(totals, key=lambda id: (-models(id), -recipes[id].version, id))
-
-
-def _settings(recipe: Recipe) -> tuple[object, ...]:
-    """What two versions of one recipe have in common."""
-    return recipe.name, recipe.rank, recipe.seed, recipe.share
 
 
 def choose_recipe(
@@ -135,9 +129,7 @@ def choose_recipe(
 ) -> Recipe:
     """The recipe of that name or id that most models of the base have; see `rank_recipes`.
 
-    Args:
-        counts: (recipe id, base, models).
-        path: Of the catalog, for the message.
+    `counts` are (recipe id, base, models).
 
     Raises:
         EmptyCatalog: nothing is fingerprinted.
@@ -152,20 +144,15 @@ def choose_recipe(
     ranked = rank_recipes(recipes, totals)
     wanted = name or DEFAULT_RECIPE
     chosen = [id for id in ranked if wanted in (id, recipes[id].name)]
-    if chosen:
-        return recipes[chosen[0]]
-    if name is None:
-        return recipes[ranked[0]]
+    if chosen or name is None:
+        return recipes[(chosen or ranked)[0]]
     names = offered(name, sorted(recipes[id].name for id in ranked), "recipes here")
     raise UnknownRecipe(f"no model is fingerprinted under {name!r}{names}")
 
 
 def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
-    """Seconds and bytes that one model's fingerprint took, on average; None where unknown.
-
-    For activation shifts, of loading and running the model in `profile`; for the others, of the run
-    that indexed the model, under all its recipes.
-    """
+    """Seconds and bytes that one model's fingerprint took, on average, in the run that indexed the
+    model; of activation shifts, in `profile`. None where unknown."""
     marks = ", ".join("?" * len(recipes))
     of_weights, seconds, n_bytes = session.execute(
         "SELECT max(r.rank) > 0, avg(m.seconds), avg(m.bytes_read) FROM recipes r "

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.errors import BadIndex
-from deltadex.store.published.vector_codes import (
+from deltadex.store.published.manifest import (
     BLOCK,
     decode_vectors,
     encode_vectors,

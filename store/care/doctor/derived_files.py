@@ -20,10 +20,11 @@ from ...derived.row_files import (
     DamagedRows,
     Rows,
     SketchFile,
+    SketchMatrix,
+    fetch_matrix,
     read_shapes,
     row_bytes,
 )
-from ...derived.sketch_matrix import SketchMatrix, fetch_matrix
 from ...files import abandoned, derived_path, index_folder
 from ...model_rows import block_dims
 from ...published.attached_index import AttachedIndex, attached_folder
