@@ -27,6 +27,13 @@ def size(n_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def duration(seconds: float) -> str:
+    """90 → `2 min`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
 def plain(text: str) -> str:
     """The text without control and direction characters, which a terminal would obey."""
     return "".join("�" if _is_obeyed(c) else c for c in text)
