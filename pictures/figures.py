@@ -115,13 +115,7 @@ class Picture:
 
 
 def new_picture(width: Width, height_mm: float, *, caption: str = "") -> Picture:
-    """An empty picture.
-
-    Args:
-        width: 85 or 180 mm.
-        height_mm: Without the caption.
-        caption: What symbols and marks mean; it is wrapped, and makes the picture higher.
-    """
+    """An empty picture; its caption is wrapped below, and makes it higher than `height_mm`."""
     across = WIDTHS_MM[width]
     lines = textwrap.wrap(caption, int(across * CAPTION_CHARACTERS_PER_MM))
     below = CAPTION_LINE_MM * (len(lines) + 0.8) if lines else 0.0

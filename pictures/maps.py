@@ -134,7 +134,6 @@ def write_page(
 
     Args:
         document: As GET map answers.
-        neighbours: Of every model; without them the page does not list any.
         clusters: As GET clusters answers.
 
     Raises:

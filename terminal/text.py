@@ -48,13 +48,11 @@ def json_text(document: object) -> str:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A header and one line per row; nothing for None, lists as JSON, control characters shown
-    as `plain` shows them."""
+    """A header and one line per row, with cells as `cell_text` has them."""
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow([plain(column) for column in columns])
-    for row in rows:
-        writer.writerow([cell_text(value) for value in row])
+    writer.writerows([cell_text(value) for value in row] for row in rows)
     return lines.getvalue()
 
 
