@@ -28,8 +28,8 @@ from ..database import (
     Stats,
 )
 from ..options import option, record
-from ..terminal.options import Common, Engine, takes
 from ..terminal.text import plain
+from .command_line import Common, Engine, takes
 from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
 from .opening import open_database
 from .output import Display, print_answer, print_rows, print_table

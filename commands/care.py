@@ -14,8 +14,8 @@ from click.shell_completion import get_completion_class
 from .. import terminal
 from ..database import Backup
 from ..options import argument, option, record
-from ..terminal.options import Common, takes
 from ..terminal.text import count, plain
+from .command_line import Common, takes
 from .exits import EXIT_SOME_FAILED
 from .opening import tracker
 from .output import print_answer, print_document, print_table

@@ -19,7 +19,7 @@ from ..database import (
     check_scores_ending,
 )
 from ..options import as_kind, option, record
-from ..terminal.options import Common, takes
+from .command_line import Common, takes
 from .exits import EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_answer, print_table, show_pairs

@@ -16,8 +16,8 @@ from .. import terminal
 from ..database import Add, Index, Label, Plan, Remove
 from ..errors import REASONS
 from ..options import as_kind, option, record
-from ..terminal.options import Common, takes
 from ..terminal.text import plain
+from .command_line import Common, takes
 from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_answer, print_table, show_pairs

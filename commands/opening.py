@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..terminal.options import Common
+from .command_line import Common
 
 if TYPE_CHECKING:
     from ..database import Create, Opened, Track

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..options import option, record
-from ..terminal.options import Common
 from ..terminal.text import csv_text, json_text, plain
+from .command_line import Common
 from .opening import open_database
 
 if TYPE_CHECKING:

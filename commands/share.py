@@ -25,8 +25,8 @@ from ..database import (
 )
 from ..errors import RequestError
 from ..options import Place, argument, as_kind, option, record
-from ..terminal.options import Common, Engine, takes
 from ..terminal.text import count, plain, size
+from .command_line import Common, Engine, takes
 from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_answer, print_document, print_table, show_pairs

@@ -33,11 +33,7 @@ CAPTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataScores:
-    """What is drawn.
-
-    Attributes:
-        standing: Cells whose model stands out for the data set.
-    """
+    """What is drawn; `standing` are the cells whose model stands out for the data set."""
 
     base: str
     data: tuple[str, ...]
@@ -54,11 +50,8 @@ def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
         f"{len(rows)} of {len(scores.models)} models. " if len(rows) < len(scores.models) else ""
     )
     marks = "Framed: the model stands out. " if standing.any() else "No model stands out. "
-    picture = new_picture(
-        width,
-        HEAD_MM + ROW_MM * len(rows),
-        caption=CAPTION.format(marks=marks, shown=shown),
-    )
+    caption = CAPTION.format(marks=marks, shown=shown)
+    picture = new_picture(width, HEAD_MM + ROW_MM * len(rows), caption=caption)
     axes = picture.figure.subplots()
     top = max(1.0, float(z.max()))
     image = axes.imshow(z, cmap="viridis", vmin=0.0, vmax=top, aspect="auto")
@@ -74,16 +67,8 @@ def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
             axes.text(column, row, number, ha="center", va="center", color=ink, fontsize=6)
         if standing[row, column]:
             axes.plot(*_frame(row, column), color="#D55E00", linewidth=1.4, solid_joinstyle="miter")
-    places = list(np.ndindex(*z.shape))
-    picture.hover(
-        axes,
-        [column for _, column in places],
-        [row for row, _ in places],
-        [
-            f"{scores.models[rows[row]]}\n{scores.data[column]}: z {z[row, column]:.1f}"
-            for row, column in places
-        ],
-    )
+        label = f"{scores.models[rows[row]]}\n{scores.data[column]}: z {value:.1f}"
+        picture.hover(axes, [column], [row], [label])
     picture.figure.colorbar(image, ax=axes, label="z", shrink=min(1.0, 12 / len(rows) + 0.3))
     picture.figure.suptitle(f"Data sets and fine-tunes of {short(scores.base)}")
     return picture

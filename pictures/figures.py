@@ -9,7 +9,7 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -86,28 +86,13 @@ _REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
 LONGEST = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
-    """Places in the data coordinates of a panel, each with what the mouse shows there."""
-
-    axes: Axes
-    xs: Sequence[SupportsFloat]
-    ys: Sequence[SupportsFloat]
-    labels: Sequence[str]
-
-
 @dataclass(slots=True)
 class Picture:
-    """A figure, and the points of it that answer to the mouse in a page.
-
-    Attributes:
-        figure: Where panels, title and legend go; the caption is below it.
-        sheet: The whole figure, that is saved.
-    """
+    """A figure for panels, title and legend, in a `sheet` with the caption below it."""
 
     figure: Figure | SubFigure
     sheet: Figure
-    _points: list[Points] = field(default_factory=list)
+    _points: list[tuple[Axes, SupportsFloat, SupportsFloat, str]] = field(default_factory=list)
 
     def hover(
         self,
@@ -117,27 +102,20 @@ class Picture:
         labels: Iterable[str],
     ) -> None:
         """Let points of a panel, in its data coordinates, show these labels to the mouse."""
-        self._points.append(Points(axes, tuple(xs), tuple(ys), tuple(labels)))
+        self._points += [(axes, *point) for point in zip(xs, ys, labels, strict=True)]
 
     def places(self) -> Iterator[tuple[float, float, str]]:
         """(points from the left, points from the top, label), once the figure was laid out."""
         height = self.sheet.get_figheight() * POINTS_PER_INCH
         scale = POINTS_PER_INCH / self.sheet.dpi
-        for points in self._points:
-            for x, y, label in zip(points.xs, points.ys, points.labels, strict=True):
-                across, up = points.axes.transData.transform((float(x), float(y))) * scale
-                if math.isfinite(across) and math.isfinite(up):
-                    yield across, height - up, label
+        for axes, x, y, label in self._points:
+            across, up = axes.transData.transform((float(x), float(y))) * scale
+            if math.isfinite(across) and math.isfinite(up):
+                yield across, height - up, label
 
 
 def new_picture(width: Width, height_mm: float, *, caption: str = "") -> Picture:
-    """An empty picture.
-
-    Args:
-        width: 85 or 180 mm.
-        height_mm: Without the caption.
-        caption: What symbols and marks mean; it is wrapped, and makes the picture higher.
-    """
+    """An empty picture; its caption is wrapped below, and makes it higher than `height_mm`."""
     across = WIDTHS_MM[width]
     lines = textwrap.wrap(caption, int(across * CAPTION_CHARACTERS_PER_MM))
     below = CAPTION_LINE_MM * (len(lines) + 0.8) if lines else 0.0
@@ -173,11 +151,7 @@ def add_legend(
 
 
 def check_ending(target: Path) -> None:
-    """Refuse a file name that is not a picture's, before any work is done.
-
-    Raises:
-        RequestError: not a picture's ending.
-    """
+    """Refuse, with a `RequestError`, a file name that is not a picture's."""
     if target.suffix.lower() not in ENDINGS:
         raise RequestError(f"{target}: a picture's name ends in one of {', '.join(ENDINGS)}")
 

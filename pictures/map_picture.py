@@ -23,11 +23,8 @@ from matplotlib.text import Text
 from ..arrays import Bool, Float64, Int64
 from ..store import write_user_file
 
-DRAWN_AT = 100
-"""Dots per inch while texts are measured."""
-
-RESOLUTION = 200
-"""Dots per inch of a PNG."""
+DRAWN_AT, RESOLUTION = 100, 200
+"""Dots per inch while texts are measured, and of a PNG."""
 
 SIZE = (10.5, 7.0)
 WIDTH, ROOM = 9.7, 2.2
@@ -54,10 +51,9 @@ VECTORS_UP_TO = 20_000
 AREAS = 8
 """Different areas of marks."""
 
-STAR_AREA = 150.0
-"""Points² of the star of a kept data set."""
+STAR_AREA, STARS_NAMED = 150.0, 24
+"""Of kept data sets: points², and how many have their names."""
 
-STARS_NAMED = 24
 NAME_LENGTH = 28
 NAME_PLACES = (
     ((0, 9), "center", "bottom"), ((0, -9), "center", "top"), ((10, 0), "left", "center"),
@@ -105,13 +101,7 @@ DARK = Theme(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """How each model is drawn, in the document's order.
-
-    Attributes:
-        group: Place among the names; those from `LISTED` on are drawn pale, −1 has no name.
-        areas: In points².
-        shapes: Markers of the names, in turn.
-    """
+    """How each model is drawn, in the document's order; a group of −1 has no name."""
 
     names: tuple[str, ...]
     group: Int64[np.ndarray, " models"]
@@ -144,14 +134,10 @@ def write_picture(
     colour: str = "dataset",
     dark: bool = False,
 ) -> None:
-    """Draw `map_document`'s map into `path`, a .png or .svg.
+    """Draw a map into `path`, a .png or .svg; raises as `write_map`.
 
     Adapters are hollow, models without a name grey; areas grow with the logarithm of
     downloads, where any are known.
-
-    Raises:
-        RequestError: there is no such folder.
-        StoreFull: `path` cannot be written.
     """
     theme = DARK if dark else LIGHT
     settings: Any = {"font.size": 9.5, "svg.fonttype": "none", "svg.hashsalt": "deltadex"}
@@ -196,10 +182,9 @@ def _areas(downloads: list[int | None]) -> Float64[np.ndarray, " models"]:
     """Points²: smaller marks for more models, and for fewer downloads."""
     diameter = float(np.clip(10.5 - 2.1 * np.log10(max(1, len(downloads)) / 20), 1.6, 10.5))
     areas = np.full(len(downloads), diameter**2)
-    logs = np.log1p(np.array([n or 0 for n in downloads], dtype=np.float64))
-    if logs.size and logs.max() > 0:
-        steps = np.round(logs / logs.max() * (AREAS - 1)) / (AREAS - 1)
-        areas *= 0.5 + 2.0 * steps
+    if any(downloads):
+        logs = np.log1p(np.array([n or 0 for n in downloads], dtype=np.float64))
+        areas *= 0.5 + 2.0 * np.round(logs / logs.max() * (AREAS - 1)) / (AREAS - 1)
     return areas
 
 
@@ -234,16 +219,11 @@ def _draw_stars(axes: Axes, document: Mapping[str, Any], theme: Theme) -> None:
     """The kept data sets with their names, above all models; hollow where no model stands out."""
     stars = document.get("data", ())
     for star in stars:
-        axes.scatter(
-            star["x"],
-            star["y"],
-            s=STAR_AREA,
-            marker="*",
-            facecolors=theme.text if _stands_out(star) else theme.sheet,
-            edgecolors=theme.sheet if _stands_out(star) else theme.text,
-            linewidths=1.0,
-            zorder=4,
-        )
+        faces, edges = theme.text, theme.sheet
+        if not _stands_out(star):
+            faces, edges = edges, faces
+        style: Any = {"marker": "*", "facecolors": faces, "edgecolors": edges, "linewidths": 1.0}
+        axes.scatter(star["x"], star["y"], s=STAR_AREA, zorder=4, **style)
     axes.autoscale_view()
     taken: list[Box] = []
     for star in stars[:STARS_NAMED]:
@@ -267,8 +247,7 @@ def _name_star(axes: Axes, star: Mapping[str, Any], theme: Theme, taken: list[Bo
             zorder=5,
             bbox={"facecolor": theme.sheet, "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
         )
-        box = text.get_window_extent()
-        left, bottom, right, top = box.x0, box.y0, box.x1, box.y1
+        left, bottom, right, top = text.get_window_extent().extents
         inside = left > frame.x0 and right < frame.x1 and bottom > frame.y0 and top < frame.y1
         overlaps = any(left < r and right > x and bottom < t and top > y for x, y, r, t in taken)
         if inside and not overlaps:
@@ -281,22 +260,12 @@ def _stands_out(star: Mapping[str, Any]) -> bool:
     return bool(star["verdict"] != "no model stands out")
 
 
-def _star_notes(document: Mapping[str, Any], theme: Theme) -> Iterator[Entry]:
-    """What filled and hollow stars stand for, where there are some."""
-    found = {_stands_out(star) for star in document.get("data", ())}
-    words = {True: "kept data set", False: "kept data, none stands out"}
-    for is_filled in sorted(found, reverse=True):
-        yield _sample(theme.text, theme, "*", hollow=not is_filled), words[is_filled], ""
-
-
 def _frame(axes: Axes, document: Mapping[str, Any], theme: Theme) -> None:
     """No ticks, for no number is to be read off; equal units on both axes."""
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     axes.margins(0.06)
     axes.set_aspect("equal", adjustable="datalim")
-    for spine in axes.spines.values():
-        spine.set_color(theme.line)
+    axes.spines[:].set_color(theme.line)
     explained = document["explained"]
     if explained is not None:
         axes.set_xlabel(f"first axis: {explained[0]:.0%} of the variance", color=theme.quiet)
@@ -320,7 +289,12 @@ def _add_legend(
         notes.append((_sample(theme.quiet, theme, hollow=True), "adapter", ""))
     if any(document["downloads"]):
         notes.append((Line2D([], [], linestyle=""), "area: log of downloads", ""))
-    notes += _star_notes(document, theme)
+    found = {_stands_out(star) for star in document.get("data", ())}
+    if True in found:
+        notes.append((_sample(theme.text, theme, "*"), "kept data set", ""))
+    if False in found:
+        star = _sample(theme.text, theme, "*", hollow=True)
+        notes.append((star, "kept data, none stands out", ""))
     _legend(axes, notes, None, theme, top=False)
 
 

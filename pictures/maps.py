@@ -29,7 +29,7 @@ MAP_ENDINGS = (".html", ".png", ".svg")
 
 
 class MapNeighbour(NamedTuple):
-    """What a page shows of a neighbour, as `find-similar --json` has it."""
+    """A neighbour as `find-similar --json` has it."""
 
     model: str
     z: float
@@ -39,7 +39,7 @@ class MapNeighbour(NamedTuple):
 
 
 class NearData(NamedTuple):
-    """What a page shows of a kept data set near a model, as `find-data --json` has it."""
+    """A kept data set near a model, as `find-data --json` has it."""
 
     data: str
     z: float
@@ -48,17 +48,11 @@ class NearData(NamedTuple):
 
 
 DataNeighbours = Sequence[Sequence[NearData]]
-"""Kept data sets of every model, nearest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhoods:
-    """The neighbours of every model, nearest first, and how their fdr is known.
-
-    Attributes:
-        calibration: As `find-similar --json` has it.
-        data: The kept data sets nearest to every model; None where none is kept.
-    """
+    """Neighbours and kept data sets of every model, nearest first, and how the fdr is known."""
 
     of_models: Sequence[Sequence[MapNeighbour]]
     calibration: Mapping[str, Any]
@@ -66,11 +60,7 @@ class Neighbourhoods:
 
 
 def check_map_ending(target: Path) -> None:
-    """Refuse a file name before any work is done for it.
-
-    Raises:
-        RequestError: not a map's ending.
-    """
+    """Refuse, with a `RequestError`, a file name that is not a map's."""
     if target.suffix.lower() not in MAP_ENDINGS:
         raise RequestError(f"{target}: a map's name ends in one of {', '.join(MAP_ENDINGS)}")
 
@@ -89,7 +79,7 @@ def write_map(
     Args:
         document: As GET map answers.
         landmarks: Models that were placed first, the others among them; None = all alike.
-        neighbours: Of every model, for a page.
+        neighbours: For a page.
         colour: What marks of a picture are coloured by; a page is by dataset.
         dark: Light on dark, for a picture; a page follows its reader's setting.
 
@@ -97,7 +87,7 @@ def write_map(
         RequestError: there are no models, or `path` cannot be written.
     """
     title = f"Fine-tunes of {document['base']}"
-    subtitle = describe_layout(document, landmarks)
+    subtitle = _describe(document, landmarks)
     if path.suffix.lower() == ".html":
         write_page(document, path, title=title, subtitle=subtitle, neighbours=neighbours)
     else:
@@ -114,7 +104,7 @@ def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[s
     return [None if name is None else place[name] for name in column], names
 
 
-def describe_layout(document: Mapping[str, Any], landmarks: int | None) -> str:
+def _describe(document: Mapping[str, Any], landmarks: int | None) -> str:
     """One line: which fingerprints, how many models, how they were placed, how to read it."""
     n_models = len(document["models"])
     models = "1 model" if n_models == 1 else f"{n_models:,} models"
@@ -144,7 +134,6 @@ def write_page(
 
     Args:
         document: As GET map answers.
-        neighbours: Of every model; without them the page does not list any.
         clusters: As GET clusters answers.
 
     Raises:
@@ -154,12 +143,7 @@ def write_page(
     models = document["models"]
     if not models:
         raise RequestError("nothing to draw: the family holds no indexed model")
-    data = {
-        "title": title,
-        "subtitle": subtitle or None,
-        "map": dict(document),
-        "clusters": clusters,
-    }
+    data = {"title": title, "subtitle": subtitle or None, "map": document, "clusters": clusters}
     if neighbours is not None:
         data |= _placed(models, neighbours)
     write_user_file(path, _render(title, data).encode("utf-8", "replace"))
@@ -189,9 +173,17 @@ def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]
 
 def _render(title: str, data: Mapping[str, Any]) -> str:
     """The service's page with its style, its scripts and the data inside."""
-    page = _part("index.html")
-    script = "\n".join(_part(name) for name in _SCRIPT.findall(page))
-    style = "".join(_part(name) for name in _STYLE.findall(page))
+
+    def part(name: str) -> str:
+        return resources.files(PAGE).joinpath(name).read_text("utf-8")
+
+    page = part("index.html")
+    script = "\n".join(map(part, _SCRIPT.findall(page)))
+    style = "".join(map(part, _STYLE.findall(page)))
+    # JSON that cannot end the script element it stands in: ASCII, without < > or &
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
     policy = (
         f"default-src 'none'; script-src '{_source_hash(script)}'; "
         f"style-src '{_source_hash(style)}'; base-uri 'none'; form-action 'none'"
@@ -201,23 +193,13 @@ def _render(title: str, data: Mapping[str, Any]) -> str:
         f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n"
     )
     tail = (
-        f'<script type="application/json" id="data">{_script_safe(data)}</script>\n'
+        f'<script type="application/json" id="data">{text}</script>\n'
         f"<script>{script}</script>\n</body>"
     )
     for pattern in (_SCRIPT, _STYLE, _ICON):
         page = pattern.sub("", page)
     page = page.replace("<title>deltadex</title>\n", head, 1)
     return page.replace("</body>", tail, 1)
-
-
-def _part(name: str) -> str:
-    return resources.files(PAGE).joinpath(name).read_text("utf-8")
-
-
-def _script_safe(data: Mapping[str, Any]) -> str:
-    """JSON that cannot end the script element it stands in: ASCII, without < > or &."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _source_hash(text: str) -> str:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import RenderableType
 from rich.markup import escape
-from rich.progress import (
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    track,
-)
+from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, track
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from .tables import Screen
-from .text import plain, size
+from .tables import Screen, show_evaluation, show_neighbours, show_report
+from .text import duration, plain, size
 
 if TYPE_CHECKING:
     from ..records import Outcome
-
 
 Thing = TypeVar("Thing")
 
@@ -34,7 +26,6 @@ EVERY_S = 10.0
 
 FEWEST_DONE = 0.01
 """Share of the work from which the rest of the time can be told."""
-
 
 Status = Callable[[], tuple[str, float]]
 """A note on what was done so far, and its share of the work, 0…1; 0 where it is not known."""
@@ -55,12 +46,10 @@ class ProgressLines:
         status: Status = lambda: ("", 0.0),
     ) -> None:
         """`status`: Is asked for every line; without a share, what is done is counted."""
-        self._what, self._every_s, self._silent = what, every_s, silent
-        self._status = status
-        self._done = 0
-        self._total: int | None = None
-        self._start = time.monotonic()
-        self._has_begun = False
+        self._what, self._every_s, self._silent, self._status = what, every_s, silent, status
+        self.done = 0
+        self.total: int | None = None
+        self._start: float | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._print, name="progress", daemon=True)
 
@@ -74,33 +63,33 @@ class ProgressLines:
         if not self._silent:
             self._thread.join()
 
-    def begin(self, total: int | None) -> None:
-        """Time counts from now."""
-        self._total, self._start = total, time.monotonic()
-        self._has_begun = True
+    @property
+    def elapsed_s(self) -> float:
+        """Since the last `begin`."""
+        return 0.0 if self._start is None else time.monotonic() - self._start
+
+    def begin(self, total: int | None, what: str | None = None) -> None:
+        """Time and things, of another kind if it is named, count from now."""
+        self.total, self.done, self._what = total, 0, what or self._what
+        self._start = time.monotonic()
 
     def advance(self) -> None:
-        """One more is done."""
-        self._done += 1
-
-    def rename(self, what: str) -> None:
-        """What is done from now on, from nothing."""
-        self._what, self._done = what, 0
+        self.done += 1
 
     def line(self, elapsed_s: float) -> str:
         """`indexing 3/12 · 1.5 GiB of 6.0 GiB, 40.0 MiB/s · about 2 min left`."""
-        total = "" if self._total is None else f"/{self._total}"
+        total = "" if self.total is None else f"/{self.total}"
         note, share = self._status()
-        share = share or (self._done / self._total if self._total else 0.0)
-        parts = (f"{self._what} {self._done}{total}", note, time_left(elapsed_s, share))
+        share = share or (self.done / self.total if self.total else 0.0)
+        parts = (f"{self._what} {self.done}{total}", note, time_left(elapsed_s, share))
         return plain(" · ".join(filter(None, parts)))
 
     def _print(self) -> None:
         while not self._ended.wait(self._every_s):
-            if not self._has_begun or self._done == self._total:
+            if self._start is None or self.done == self.total:
                 continue
             console = Screen(stderr=True, highlight=False, markup=False, emoji=False, width=10_000)
-            console.print(self.line(time.monotonic() - self._start))
+            console.print(self.line(self.elapsed_s))
 
 
 def time_left(elapsed_s: float, share: float) -> str:
@@ -110,22 +99,13 @@ def time_left(elapsed_s: float, share: float) -> str:
     return f"about {duration(elapsed_s * (1 / share - 1))} left"
 
 
-def duration(seconds: float) -> str:
-    """90 → `2 min`."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
-
-
 class RunProgress:
     """The progress of an indexing run; a context manager."""
 
     def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
         console = Screen(stderr=True, emoji=False)
-        self._models = self._done = self._refused = 0
-        self._come = self._expected = 0
+        self._refused = self._come = self._expected = 0
         self._bytes_read: Callable[[], tuple[int, int]] | None = None
-        self._start = time.monotonic()
         self._lines = ProgressLines(
             "indexing", every_s=every_s, silent=quiet or console.is_terminal, status=self._status
         )
@@ -152,8 +132,7 @@ class RunProgress:
 
     def listing(self, members: Iterable[Thing]) -> Iterator[Thing]:
         """The same members, counted as they are listed."""
-        self._lines.rename("listing")
-        self._lines.begin(None)
+        self._lines.begin(None, "listing")
         self._bar.update(self._task, description="listing")
         for member in members:
             yield member
@@ -162,18 +141,16 @@ class RunProgress:
 
     def begin(self, models: int, bytes_total: int) -> None:
         """The models are listed; so many of them are read, and about so many bytes."""
-        self._start, self._models, self._expected = time.monotonic(), models, bytes_total
+        self._expected = bytes_total
         self._bar.start_task(self._task)
         self._bar.update(self._task, total=models, completed=0, description="indexing")
-        self._lines.rename("indexing")
-        self._lines.begin(models)
+        self._lines.begin(models, "indexing")
 
     def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
         """Bytes are counted as they come, by this call; else once a model is done."""
         self._bytes_read = bytes_read
 
     def outcome(self, outcome: Outcome) -> None:
-        self._done += 1
         if self._bytes_read is None:
             self._come += outcome.bytes_read
         self._refused += outcome.status != "indexed"
@@ -185,10 +162,10 @@ class RunProgress:
         if self._bytes_read is not None:
             come, self._expected = self._bytes_read()
             self._come = max(self._come, come)
-        parts, share = [], self._done / self._models if self._models else 0.0
+        lines, parts, total = self._lines, [], ""
+        share = lines.done / lines.total if lines.total else 0.0
         if self._come:
-            elapsed = max(time.monotonic() - self._start, 1e-3)
-            total = ""
+            elapsed = max(lines.elapsed_s, 1e-3)
             if self._come < self._expected:
                 total, share = f" of {size(self._expected)}", self._come / self._expected
             parts.append(f"{size(self._come)}{total}, {size(int(self._come / elapsed))}/s")
@@ -197,19 +174,20 @@ class RunProgress:
         return " · ".join(parts), share
 
     def _share_done(self) -> ProgressBar:
-        if not self._models:
+        if not self._lines.total:
             return ProgressBar(total=None, width=16, pulse=True)
         return ProgressBar(total=1.0, completed=self._status()[1], width=16)
 
     def _note(self) -> Text:
+        if not self._lines.total:
+            return Text("")
         note, share = self._status()
-        left = time_left(time.monotonic() - self._start, share)
-        line = " · ".join(filter(None, (note, left))) if self._models else ""
-        return Text(line, no_wrap=True)
+        left = time_left(self._lines.elapsed_s, share)
+        return Text(" · ".join(filter(None, (note, left))), no_wrap=True)
 
 
 class _Column(ProgressColumn):
-    """A column that is made anew now and then, whether a model is done or not."""
+    """Made anew now and then, whether a model is done or not."""
 
     max_refresh = 0.5
 
@@ -241,3 +219,22 @@ def tracked(
         for thing in things:
             yield thing
             lines.advance()
+
+
+class DemoScreen:
+    """Lines on stderr, tables on stdout; silence when quiet."""
+
+    def __init__(self, progress: RunProgress, *, quiet: bool) -> None:
+        self.progress, self._quiet = progress, quiet
+        self._console = Screen(stderr=True, quiet=quiet, highlight=False)
+
+    def line(self, text: str) -> None:
+        self._console.print(text)
+
+    def heading(self, text: str) -> None:
+        self.line(f"\n[bold]{text}[/]")
+
+    def document(self, kind: str, document: Mapping[str, Any]) -> None:
+        show = {"index": show_report, "eval": show_evaluation, "neighbours": show_neighbours}[kind]
+        if not self._quiet:
+            show(document)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..errors import REASONS
 from ..results import Section
-from .text import cell_text, count, plain, share, size
+from .text import cell_text, count, duration, plain, share, size
 
 Document = Mapping[str, Any]
 
@@ -35,6 +35,14 @@ COMPARED = {
 NOTHING_STANDS_OUT = "no model stands out"
 """The verdict of a neighbour that is as near as strangers are."""
 
+RATES = "fdr by the tail of the family's strangers; higher where labels of near models disagree"
+
+NEAREST_OF_EACH = 3
+"""Models that are shown of each of several data sets."""
+
+MEMBERS_SHOWN = 3
+SUGGESTIONS_SHOWN = 50
+
 
 class Screen(Console):
     """A console of rich, which otherwise ends the process where its reader has gone."""
@@ -46,207 +54,7 @@ class Screen(Console):
             raise BrokenPipeError
 
 
-def show_report(document: Document) -> None:
-    """What an indexing run did, and every model it refused."""
-    screen = console()
-    refused = len(document["failed"])
-    parts = [f"[bold]{document['indexed']}[/] indexed", f"{document['unchanged']} unchanged"]
-    if document["skipped_models"]:
-        parts.append(f"{len(document['skipped_models'])} skipped")
-    if refused:
-        parts.append(f"[yellow]{refused} not indexed[/]")
-    base_read = document["base_bytes_read"]
-    of_models, wanted = document["bytes_read"] - base_read, document["bytes_wanted"]
-    read = f"{size(of_models)} {f'of {size(wanted)} ' * (of_models <= wanted)}read"
-    if base_read:
-        read += f", and {size(base_read)} of the base"
-    screen.print(
-        f"{text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
-    )
-    if labels := document.get("labels"):
-        screen.print(
-            f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched", style="dim"
-        )
-    if guessed := document.get("labels_guessed"):
-        screen.print(
-            f"{count(guessed, 'label')} guessed from names of models: --labels FILE or `deltadex "
-            "label` overrides",
-            style="dim",
-        )
-    rows = [*document["failed"], *document["skipped_models"]]
-    if rows:
-        print_rows(screen, ("model", "code", "reason"), rows)
-    if closed := sum(REASONS[row["code"]].by_rights for row in rows):
-        screen.print(
-            f"{count(closed, 'model')} not open to you: ask for access to gated ones on their "
-            "pages, set HF_TOKEN to a token that may read them, and run again"
-        )
-
-
-def show_neighbours(document: Document) -> None:
-    """A query's nearest models, which of them stand out, and how the fdr is known."""
-    screen = console()
-    query = document["query"]
-    label = f" ({text(query['dataset'])})" if query["dataset"] else ""
-    screen.print(f"nearest to [bold]{text(query['model'])}[/]{label} · recipe {document['recipe']}")
-    neighbours = document["neighbours"]
-    if not neighbours:
-        screen.print("no other model passes the filters")
-        return
-    screen.print(f"[bold]{headline(document['neighbours'], document['compared'])}[/]")
-    screen.print(how_calibrated(document["calibration"]), style="dim")
-    is_joint = any(n.get("source") for n in neighbours)
-    rows = [
-        (
-            str(n["rank"]),
-            text(n["model"]),
-            n["verdict"] if stands_out(n) else "",
-            f"{n['z']:.1f}",
-            rate(n["fdr"]),
-            share(n["cosine"]),
-            text(n["dataset"]),
-            text(n["author"]),
-            *([text(n["source"])] if is_joint else []),
-        )
-        for n in neighbours
-    ]
-    print_evidence((*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])), rows)
-
-
-def headline(neighbours: Sequence[Document], compared: int) -> str:
-    """How many of the neighbours stand out, by verdict.
-
-    Where the last of them stands out and is not the last model that was compared, more may.
-    """
-    counts = Counter(n["verdict"] for n in neighbours if stands_out(n))
-    if not counts:
-        return f"no model stands out among {compared} compared"
-    last = neighbours[-1]["verdict"] if len(neighbours) < compared else None
-    parts = (
-        f"{verdict}: {count(n, 'model', or_more=verdict == last)}" for verdict, n in counts.items()
-    )
-    return f"{', '.join(parts)}, of {compared} compared"
-
-
-def how_calibrated(calibration: Document) -> str:
-    """What the rates of false discoveries were calibrated on."""
-    if calibration["source"] != "labelled pairs":
-        return "fdr from the null alone: too few labels to calibrate on"
-    models = count(calibration["queries"], "labelled model")
-    return f"fdr calibrated on {models}, {count(calibration['datasets'], 'dataset')} with siblings"
-
-
-def stands_out(neighbour: Document) -> bool:
-    return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
-
-
-def rate(value: float) -> str:
-    """0.0123 → `1.3 %`, rounded up so that no rate is shown below the limit that it missed."""
-    tenths = ceil(round(1000 * value, 6))
-    if value < 0.001:
-        return "<0.1 %"
-    return f"{tenths / 10:.1f} %" if tenths < 100 else _percent(value)
-
-
-def show_explanation(document: Document, *, rows: int = 8) -> None:
-    """Which roles, layers and slots carry the cosine of two models."""
-    screen = console()
-    screen.print(
-        f"\n[bold]{text(document['model'])}[/]: cosine {document['similarity']:.3f}, carried by"
-    )
-    for title, name in (("role", "role"), ("layer", "layer"), ("feature", "block")):
-        ranked = sorted(document[f"by_{name}"], key=lambda t: -t["contribution"])[:rows]
-        shown = ", ".join(f"{text(t[name])} {_percent(t['share'])}" for t in ranked)
-        screen.print(f"  {title:8}{shown}")
-    slots = ", ".join(f"{s['slot']} {_percent(s['share'])}" for s in document["slots"][:rows])
-    screen.print(f"  {'slot':8}{slots}")
-    for key, whose in (("only_query", "the query"), ("only_model", "this model")):
-        if document[key]:
-            screen.print(f"  {count(len(document[key]), 'slot')} changed only by {whose}")
-
-
-def show_models(
-    document: Document, *, columns: Sequence[str] = MODEL_COLUMNS, wide: bool = False
-) -> None:
-    """One line per model, as `show_rows`."""
-    models = document["models"]
-    rows = [[model[column] for column in columns] for model in models]
-    show_rows(columns, rows, wide=wide)
-    total = document.get("total", len(models))
-    if total > len(models):
-        console().print(f"{len(models)} of {count(total, 'model')}", style="dim")
-
-
-def show_rows(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: bool = False
-) -> None:
-    """One line per row, shortened to the width of the terminal unless `wide`."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in columns:
-        table.add_column(Text(plain(column)), no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*(Text(cell_text(value)) for value in row))
-    console(wide=wide).print(table)
-
-
-def show_model(document: Document) -> None:
-    """Everything known of one model, and its slots."""
-    screen = console()
-    for key, value in document.items():
-        if key != "slots" and value not in (None, [], (), ""):
-            lines = value if isinstance(value, list | tuple) else [value]
-            for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
-                screen.print(f"[dim]{heading:>15}[/]  {text(line)}")
-    slots = document["slots"]
-    if slots:
-        rows = [
-            (
-                s["slot"],
-                "×".join(map(str, s["shape"])),
-                f"{s['fro_norm']:.3g}",
-                "–" if s["relative_norm"] is None else f"{s['relative_norm']:.2e}",
-                f"{s['stable_rank']:.1f}",
-                share(s["energy"]),
-                f"{s['noise_floor']:.1e}",
-            )
-            for s in slots
-        ]
-        heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "energy kept", "rounding")
-        print_rows(screen, heads, rows)
-
-
-def show_stats(document: Document) -> None:
-    """Counts of the whole catalog."""
-    screen = console()
-    screen.print(f"{text(document['path'])} · {size(document['bytes'])}")
-    print_rows(screen, ("base", "models", "indexed", "labelled", "datasets"), document["bases"])
-    recipes = [recipe | {"recipe": recipe["id"]} for recipe in document["recipes"]]
-    if recipes:
-        print_rows(screen, ("base", "recipe", "rank", "dim", "models"), recipes)
-    if indexed := sum(document["verified"].values()):
-        shares = (
-            f"{_percent(n / indexed)} {COMPARED[way]}" for way, n in document["verified"].items()
-        )
-        screen.print(f"bytes of weight files, by models: {', '.join(shares)}")
-    if "content_sha256" in document:
-        screen.print(f"content: sha256 {document['content_sha256']}")
-
-
-def show_failures(document: Document) -> None:
-    """Refused models, grouped by reason."""
-    screen = console()
-    if not document["failures"]:
-        screen.print("no failures")
-    for group in document["failures"]:
-        screen.print(
-            f"[bold]{group['code']}[/] ({group['status']}): "
-            f"{group['meaning']} · {len(group['models'])}"
-        )
-        for model in group["models"]:
-            screen.print(f"  {text(model['model'])}: [dim]{text(model['reason'])}[/]")
-
-
-def console(*, wide: bool = False) -> Console:
+def _console(*, wide: bool = False) -> Console:
     """A console as wide as its terminal; without a limit if `wide` or without a terminal."""
     screen = Screen(highlight=False, emoji=False)
     if wide or not screen.is_terminal:
@@ -254,18 +62,20 @@ def console(*, wide: bool = False) -> Console:
     return screen
 
 
-def print_rows(
-    screen: Console, heads: Sequence[str], rows: Sequence[Sequence[object] | Document]
-) -> None:
+def _say(line: str | Text, style: str | None = None) -> None:
+    _console().print(line, style=style)
+
+
+def _say_rows(heads: Sequence[str], rows: Sequence[Sequence[object] | Document]) -> None:
     """A table of cells in the order of the heads, or of documents that have them as keys."""
     table = Table(*heads, box=None, header_style="dim", pad_edge=False)
     for row in rows:
         cells = [row[head] for head in heads] if isinstance(row, Mapping) else row
         table.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in cells))
-    screen.print(table)
+    _console().print(table)
 
 
-def print_evidence(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _say_evidence(heads: Sequence[str], rows: Iterable[Document]) -> None:
     """A table of names, folded where the terminal is narrow, and of numbers, which are not."""
     table = Table(box=None, header_style="dim")
     for head in heads:
@@ -277,46 +87,242 @@ def print_evidence(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*row)
-    console().print(table)
+        table.add_row(*(_evidence(head, row) for head in heads))
+    _console().print(table)
+
+
+def _evidence(head: str, row: Document) -> str:
+    """A cell of a table of evidence."""
+    match head:
+        case "verdict":
+            return str(row["verdict"]) if _stands_out(row) else ""
+        case "z":
+            return f"{row['z']:.1f}"
+        case "±":
+            return "" if row["z_error"] is None else f"{row['z_error']:.1f}"
+        case "fdr":
+            return _rate(row["fdr"])
+        case "cosine":
+            return share(row["cosine"])
+        case "control":
+            return f"z {row['control']['z']:.1f}" if row["control"] else ""
+        case "effect":
+            return f"{row['effect']:+.2f}"
+        case "95 %":
+            return f"{row['low']:+.2f} … {row['high']:+.2f}"
+        case "p":
+            return "< .001" if row["p"] < 0.001 else f"{row['p']:.3f}".lstrip("0")
+    return _text(row[head])
+
+
+def _stands_out(neighbour: Document) -> bool:
+    return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
+
+
+def _rate(value: float) -> str:
+    """0.0123 → `1.3 %`, rounded up so that no rate is shown below the limit that it missed."""
+    tenths = ceil(round(1000 * value, 6))
+    if value < 0.001:
+        return "<0.1 %"
+    return f"{tenths / 10:.1f} %" if tenths < 100 else _percent(value)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _text(value: object) -> str:
+    return "" if value is None else escape(plain(str(value)))
+
+
+def show_report(document: Document) -> None:
+    """What an indexing run did, and every model it refused."""
+    refused = len(document["failed"])
+    parts = [f"[bold]{document['indexed']}[/] indexed", f"{document['unchanged']} unchanged"]
+    if document["skipped_models"]:
+        parts.append(f"{len(document['skipped_models'])} skipped")
+    if refused:
+        parts.append(f"[yellow]{refused} not indexed[/]")
+    base_read = document["base_bytes_read"]
+    of_models, wanted = document["bytes_read"] - base_read, document["bytes_wanted"]
+    read = f"{size(of_models)} {f'of {size(wanted)} ' * (of_models <= wanted)}read"
+    if base_read:
+        read += f", and {size(base_read)} of the base"
+    _say(f"{_text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s")
+    if labels := document.get("labels"):
+        _say(f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched", "dim")
+    if guessed := document.get("labels_guessed"):
+        _say(
+            f"{count(guessed, 'label')} guessed from names of models: --labels FILE or `deltadex "
+            "label` overrides",
+            "dim",
+        )
+    rows = [*document["failed"], *document["skipped_models"]]
+    if rows:
+        _say_rows(("model", "code", "reason"), rows)
+    if closed := sum(REASONS[row["code"]].by_rights for row in rows):
+        _say(
+            f"{count(closed, 'model')} not open to you: ask for access to gated ones on their "
+            "pages, set HF_TOKEN to a token that may read them, and run again"
+        )
+
+
+def show_neighbours(document: Document) -> None:
+    """A query's nearest models, which of them stand out, and how the fdr is known."""
+    query, neighbours = document["query"], document["neighbours"]
+    label = f" ({_text(query['dataset'])})" if query["dataset"] else ""
+    _say(f"nearest to [bold]{_text(query['model'])}[/]{label} · recipe {document['recipe']}")
+    if not neighbours:
+        _say("no other model passes the filters")
+        return
+    _say(f"[bold]{_headline(neighbours, document['compared'])}[/]")
+    calibration = document["calibration"]
+    if calibration["source"] == "labelled pairs":
+        models = count(calibration["queries"], "labelled model")
+        known = f"on {models}, {count(calibration['datasets'], 'dataset')} with siblings"
+        _say(f"fdr calibrated {known}", "dim")
+    else:
+        _say("fdr from the null alone: too few labels to calibrate on", "dim")
+    is_joint = any(n.get("source") for n in neighbours)
+    _say_evidence((*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])), neighbours)
+
+
+def _headline(neighbours: Sequence[Document], compared: int) -> str:
+    """How many of the neighbours stand out, by verdict.
+
+    Where the last of them stands out and is not the last model that was compared, more may.
+    """
+    counts = Counter(n["verdict"] for n in neighbours if _stands_out(n))
+    if not counts:
+        return f"no model stands out among {compared} compared"
+    last = neighbours[-1]["verdict"] if len(neighbours) < compared else None
+    parts = (
+        f"{verdict}: {count(n, 'model', or_more=verdict == last)}" for verdict, n in counts.items()
+    )
+    return f"{', '.join(parts)}, of {compared} compared"
+
+
+def show_explanation(document: Document, *, rows: int = 8) -> None:
+    """Which roles, layers and slots carry the cosine of two models."""
+    _say(f"\n[bold]{_text(document['model'])}[/]: cosine {document['similarity']:.3f}, carried by")
+    for title, name in (("role", "role"), ("layer", "layer"), ("feature", "block")):
+        ranked = sorted(document[f"by_{name}"], key=lambda t: -t["contribution"])[:rows]
+        shown = ", ".join(f"{_text(t[name])} {_percent(t['share'])}" for t in ranked)
+        _say(f"  {title:8}{shown}")
+    slots = ", ".join(f"{s['slot']} {_percent(s['share'])}" for s in document["slots"][:rows])
+    _say(f"  {'slot':8}{slots}")
+    for key, whose in (("only_query", "the query"), ("only_model", "this model")):
+        if document[key]:
+            _say(f"  {count(len(document[key]), 'slot')} changed only by {whose}")
+
+
+def show_models(
+    document: Document, *, columns: Sequence[str] = MODEL_COLUMNS, wide: bool = False
+) -> None:
+    """One line per model, as `show_rows`."""
+    models = document["models"]
+    show_rows(columns, [[model[column] for column in columns] for model in models], wide=wide)
+    total = document.get("total", len(models))
+    if total > len(models):
+        _say(f"{len(models)} of {count(total, 'model')}", "dim")
+
+
+def show_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: bool = False
+) -> None:
+    """One line per row, shortened to the width of the terminal unless `wide`."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in columns:
+        table.add_column(Text(plain(column)), no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(cell_text(value)) for value in row))
+    _console(wide=wide).print(table)
+
+
+def show_model(document: Document) -> None:
+    """Everything known of one model, and its slots."""
+    for key, value in document.items():
+        if key != "slots" and value not in (None, [], (), ""):
+            lines = value if isinstance(value, list | tuple) else [value]
+            for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
+                _say(f"[dim]{heading:>15}[/]  {_text(line)}")
+    rows = [
+        (
+            s["slot"],
+            "×".join(map(str, s["shape"])),
+            f"{s['fro_norm']:.3g}",
+            "–" if s["relative_norm"] is None else f"{s['relative_norm']:.2e}",
+            f"{s['stable_rank']:.1f}",
+            share(s["energy"]),
+            f"{s['noise_floor']:.1e}",
+        )
+        for s in document["slots"]
+    ]
+    if rows:
+        heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "energy kept", "rounding")
+        _say_rows(heads, rows)
+
+
+def show_stats(document: Document) -> None:
+    """Counts of the whole catalog."""
+    _say(f"{_text(document['path'])} · {size(document['bytes'])}")
+    _say_rows(("base", "models", "indexed", "labelled", "datasets"), document["bases"])
+    recipes = [recipe | {"recipe": recipe["id"]} for recipe in document["recipes"]]
+    if recipes:
+        _say_rows(("base", "recipe", "rank", "dim", "models"), recipes)
+    if indexed := sum(document["verified"].values()):
+        shares = (
+            f"{_percent(n / indexed)} {COMPARED[way]}" for way, n in document["verified"].items()
+        )
+        _say(f"bytes of weight files, by models: {', '.join(shares)}")
+    if "content_sha256" in document:
+        _say(f"content: sha256 {document['content_sha256']}")
+
+
+def show_failures(document: Document) -> None:
+    """Refused models, grouped by reason."""
+    if not document["failures"]:
+        _say("no failures")
+    for group in document["failures"]:
+        about = f"{group['meaning']} · {len(group['models'])}"
+        _say(f"[bold]{group['code']}[/] ({group['status']}): {about}")
+        for model in group["models"]:
+            _say(f"  {_text(model['model'])}: [dim]{_text(model['reason'])}[/]")
 
 
 def show_study(sections: Iterable[Section], document: Document) -> None:
     """A study's sections, the models that could not be studied, and what is said of bases."""
-    screen = console()
     note = ""
     for section in sections:
         shown, left = section.shortened()
-        if note and left and note != _left_out(section, left):
-            screen.print(note, style="dim")
+        left_out = ""
+        if left:
+            names = ", ".join(map(str, left))
+            left_out = f"  not shown: {section.noun} {names} (--json has them)"
+        if note and left_out and note != left_out:
+            _say(note, "dim")
         if shown.title:
-            screen.print(Text(plain(shown.title), style="bold"))
+            _say(Text(plain(shown.title)), "bold")
         if shown.rows:
-            print_rows(screen, [plain(str(head)) for head in shown.columns], shown.rows)
+            _say_rows([plain(str(head)) for head in shown.columns], shown.rows)
         for line in shown.notes:
-            screen.print(Text(f"  {plain(line)}"))
-        note = _left_out(section, left) if left else note
+            _say(Text(f"  {plain(line)}"))
+        note = left_out or note
     if note:
-        screen.print(note, style="dim")
+        _say(note, "dim")
     for model in document.get("failed", ()):
-        screen.print(f"[yellow]{text(model['model'])}[/]: {text(model['reason'])}")
+        _say(f"[yellow]{_text(model['model'])}[/]: {_text(model['reason'])}")
     for line in document.get("base_notes", ()):
-        screen.print(f"[yellow]{text(line)}[/]")
-
-
-def _left_out(section: Section, left: Sequence[object]) -> str:
-    names = ", ".join(map(str, left))
-    return f"  not shown: {section.noun} {names} (--json has them)"
+        _say(f"[yellow]{_text(line)}[/]")
 
 
 def show_diff(document: Document) -> None:
     """A sentence, then roles, layers and the slots that differ most."""
-    screen = console()
-    first, second = map(text, document["models"])
-    screen.print(f"[bold]{text(document['sentence'])}[/]")
+    first, second = map(_text, document["models"])
+    _say(f"[bold]{_text(document['sentence'])}[/]")
     for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):
         norms = [(name, f"{a:.3g}", f"{b:.3g}") for name, (a, b) in document[sums].items()]
-        print_rows(screen, (title, first, second), norms[:12])
+        _say_rows((title, first, second), norms[:12])
     unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
     rows = [
         (
@@ -327,20 +333,408 @@ def show_diff(document: Document) -> None:
         )
         for slot in document["most_different"]
     ]
-    heads = (f"most different, {unit}", first, second, "stable rank", "update cosine")
-    print_rows(screen, heads, rows)
+    _say_rows((f"most different, {unit}", first, second, "stable rank", "update cosine"), rows)
     for name, profile in document["profiles"].items():
         edited = [
             f"{where['term']} of {stack} layer {where['layer']}"
             for stack, where in profile["most_edited"].items()
             if where
         ]
-        screen.print(f"  {text(name)} edited most: {', '.join(edited) or 'nothing'}")
+        _say(f"  {_text(name)} edited most: {', '.join(edited) or 'nothing'}")
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
+def show_trained_models(document: Document) -> None:
+    """The models nearest to a data set, the control, and what it means at most."""
+    query, models = document["query"], document["neighbours"]
+    _say(
+        f"models of {_text(query['base'])} nearest to [bold]{_text(query['texts'])}[/]: gradient "
+        f"of {count(query['n_texts'], 'example')}, loss: {query['loss']}"
+    )
+    _say(_text(query["reading"]), "dim")
+    if not models:
+        _say("no model passes the filters")
+        return
+    _say(f"[bold]{_headline(models, document['compared'])}[/]")
+    n_others = document["references"]
+    _say(
+        RATES + (f"; models normalised by {n_others} gradients of other data" if n_others else ""),
+        "dim",
+    )
+    if query["control"]:
+        _say(
+            f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a model "
+            "that is no higher, the texts may be alike and not what the labels teach"
+        )
+    _say_evidence(
+        ("rank", "model", "verdict", "z", "±", "fdr", "cosine", "dataset", "author"), models
+    )
+    if document["comparison"]:
+        _show_comparison(document["comparison"], query["texts"])
+    _say(f"It says at most: {document['meaning']}", "dim")
 
 
-def text(value: object) -> str:
-    return "" if value is None else escape(plain(str(value)))
+def _show_comparison(comparison: Document, data: str) -> None:
+    """The data against the control, model by model."""
+    others = comparison["others"]
+    null = (
+        f"and {others} other models"
+        if others
+        else "alone: too few other models to see whether the two files differ for every model"
+    )
+    _say(
+        f"[bold]{_text(data)}[/] against the control [bold]{_text(comparison['control'])}[/]: "
+        f"{count(comparison['examples'], 'example')} of each; tested by {comparison['groups']} "
+        f"groups of each {null}"
+    )
+    for sentence in comparison["left_out"]:
+        _say(_text(sentence), "dim")
+    _say_evidence(("model", "verdict", "effect", "95 %", "p"), comparison["models"])
+
+
+def show_data_scores(document: Document) -> None:
+    """Several data sets, a line for each of the models nearest to it, and those not read."""
+    _say(
+        f"{count(len(document['data']), 'data set')} beside "
+        f"{count(document['compared'], 'model')} of {_text(document['base'])}"
+    )
+    _say(RATES, "dim")
+    once = ("data", "examples", "loss", "control")
+    rows = [
+        {**near, "nearest": near["model"]} | {head: "" if place else entry[head] for head in once}
+        for entry in document["data"]
+        for place, near in enumerate(entry["nearest"][:NEAREST_OF_EACH])
+    ]
+    _say_evidence((*once, "nearest", "verdict", "z", "±", "fdr", "dataset"), rows)
+    for failure in document["failed"]:
+        _say(f"not read: [bold]{_text(failure['data'])}[/]  {_text(failure['reason'])}")
+    _say(f"It says at most: {document['meaning']}", "dim")
+
+
+def show_nearest_data(document: Document) -> None:
+    """The kept data sets nearest to a model."""
+    _say(f"kept data nearest to [bold]{_text(document['query']['model'])}[/]")
+    _say(RATES, "dim")
+    heads = ("rank", "data", "verdict", "z", "±", "fdr", "cosine", "loss", "examples")
+    _say_evidence(heads, document["data"])
+    _say(f"It says at most: {document['meaning']}", "dim")
+
+
+def show_data_sets(document: Document) -> None:
+    """The kept data sets, a line each."""
+    if document["data"]:
+        _say_rows(("name", "base", "loss", "examples", "made_at"), document["data"])
+    else:
+        _say("no data set is kept: `deltadex find-trained-on FILE --keep NAME` keeps one")
+
+
+def show_data_set(document: Document) -> None:
+    """Everything that is kept of a data set."""
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name} {entry}" for name, entry in value.items() if entry != {})
+        if value not in (None, ""):
+            _say(f"[dim]{key:>10}[/]  {_text(value)}")
+
+
+def show_clusters(document: Document) -> None:
+    """The clusters, how they agree with the labels, and suggestions for unlabelled models."""
+    _say(
+        f"{_text(document['base'])}: [bold]{len(document['clusters'])}[/] clusters of "
+        f"{count(document['models'], 'model')}, {len(document['noise'])} in none · "
+        f"recipe {document['recipe']}"
+    )
+    rows = [
+        (
+            cluster["name"],
+            cluster["size"],
+            ", ".join(f"{d['dataset']} ({d['models']})" for d in cluster["datasets"][:3]),
+            ", ".join(cluster["words"][:3]),
+            ", ".join(cluster["models"][:MEMBERS_SHOWN]),
+        )
+        for cluster in document["clusters"]
+    ]
+    if rows:
+        _say_rows(("cluster", "models", "datasets", "words", "members"), rows)
+    apart = document["silhouette"]
+    for name, value, note in (
+        ("ARI", document["ari"], "clusters against datasets, 0 for chance"),
+        ("NMI", document["nmi"], "the same, not corrected for chance"),
+        ("silhouette", apart["labels"], "of the datasets, −1…1"),
+        ("", apart["clusters"], "of the clusters"),
+    ):
+        _say(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
+    for note in document["notes"]:
+        _say(f"  {_text(note)}", "dim")
+    if "suggestions" in document:
+        _show_suggestions(document)
+
+
+def _show_suggestions(document: Document) -> None:
+    suggestions, hints = document["suggestions"], document["hints"]
+    calibration = document["calibration"]
+    if not len(suggestions) + document["abstained"]:
+        _say("\nEvery model has a dataset: nothing to suggest.")
+        return
+    _say(
+        f"\nmodels with a suggested dataset: [bold]{len(suggestions)}[/]; without: "
+        f"{document['abstained']}"
+    )
+    _show_list(suggestions, "dataset")
+    if hints:
+        _say(
+            f"[bold]{len(hints)}[/] hints: more than {1 - calibration['target']:.0%} of these are "
+            "expected to be wrong"
+        )
+        _show_list(hints, "dataset (hint)")
+    _say(f"  {_known_from(calibration)}", "dim")
+    if n_kept := calibration["kept_data"]:
+        _say(
+            f"  {n_kept} kept data {'set' if n_kept == 1 else 'sets'} may name models as well: "
+            "fdr is twice the rate of the better list",
+            "dim",
+        )
+
+
+def _show_list(suggestions: list[Document], named: str) -> None:
+    """The first of some suggestions, and how many there are beside."""
+    if not suggestions:
+        return
+    columns = ["model", named, "confidence", "fdr", "verdict"]
+    if any(s["source"] == "kept data" for s in suggestions):
+        columns.append("named by")
+    numbers = ({key: share(s[key]) for key in ("confidence", "fdr")} for s in suggestions)
+    rows = [
+        {**s, **shown, named: s["dataset"], "named by": s["source"]}
+        for s, shown in zip(suggestions[:SUGGESTIONS_SHOWN], numbers, strict=False)
+    ]
+    _say_rows(columns, rows)
+    if len(suggestions) > SUGGESTIONS_SHOWN:
+        _say(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
+
+
+def _known_from(calibration: Document) -> str:
+    """What the suggestions are known from, or what is missing."""
+    tail = calibration["tail"]
+    known = (
+        f"strangers' scores: {tail['source']} ({tail['queries']} labelled models, "
+        f"{count(tail['datasets'], 'dataset')} with siblings)"
+    )
+    if calibration["precision"] is not None:
+        return (
+            f"{known}; held out, {calibration['answers']} answers of {calibration['models']} "
+            f"labelled models: precision {share(calibration['precision'])} at coverage "
+            f"{share(calibration['coverage'])}"
+        )
+    if calibration["threshold"] is not None:
+        return f"{known}; no labelled model with such evidence could be held out"
+    if not calibration["datasets"]:
+        return f"{known}: no labelled model to name others after"
+    return (
+        f"{known}: no model reaches a confidence of {calibration['target']:.2f}; more labelled "
+        "models help, and so does --unknown 0 where the labels name every dataset"
+    )
+
+
+def show_evaluation(document: Document) -> None:
+    """Same-dataset retrieval precision: a family's measures and datasets, or a row a family."""
+    setting = "" if document["way"] == "normalised" else f", {document['way']}"
+    if document["exclude"]:
+        setting += f", without the query's own {document['exclude']}"
+    _say(f"recipe [bold]{_text(document['recipe'])}[/]{setting}")
+    if "by_base" in document:
+        _say_rows(*_table([document]))
+        _say(f"  cost       {_cost(document['cost'])}")
+    else:
+        _show_family(document)
+
+
+def show_evaluations(document: Document) -> None:
+    """Recipes or ways of scoring side by side, a row a family, and what a fingerprint takes."""
+    _say_rows(*_table(document.get("ways") or document["recipes"], with_cost=True))
+
+
+def _show_family(document: Document) -> None:
+    _say(
+        f"{_queries(document)} queries among {count(document['models'], 'model')}, "
+        f"{count(document['datasets'], 'dataset')}; left out: {_left_out(document, document)}"
+    )
+    if document["note"]:
+        _say(f"  [yellow]{document['note']}[/]")
+    interval = document["ci95"]
+    tested = f"of micro by chance; {document['permutations']} permutations of the labels"
+    if document["p_value"] is None:
+        tested = "not tested: the datasets are too large"
+    for name, value, note in (
+        ("micro", document["micro"], f"95 % interval {_interval(document)}" if interval else ""),
+        ("p", document["p_value"], tested),
+        ("macro", document["macro"], "mean of the datasets"),
+        ("chance", document["chance"], ""),
+        ("nn1", document["nn1"], "nearest neighbour of the same dataset"),
+        ("silhouette", document["silhouette"], "of the datasets as clusters, −1…1"),
+        ("mAP", document["map"], ""),
+    ):
+        _say(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
+        if name == "micro" and not interval:
+            _say(f"             [yellow]{document['ci95_reason']}[/]")
+    _say(f"  cost       {_cost(document['cost'])}")
+    confusion = document["taken_for"]
+    rows = [
+        (
+            name,
+            group["n"],
+            share(group["purity"]),
+            share(group["chance"]),
+            group["note"] or _taken_for(confusion.get(name, []), name),
+        )
+        for name, group in document["by_dataset"].items()
+    ]
+    _say_rows(("dataset", "queries", "purity", "chance", "else taken for"), rows)
+
+
+def _table(
+    documents: Sequence[Document], *, with_cost: bool = False
+) -> tuple[list[str], Sequence[Document]]:
+    """Heads and rows, a row a family of each document; what is the same everywhere is left out."""
+    rows = [
+        {
+            "recipe": document["recipe"],
+            "way": document["way"],
+            "family": base,
+            "queries": _queries(scores),
+            "95 % interval": _interval(scores),
+            "p": share(scores["p_value"]),
+            **{name: share(scores[name]) for name in ("micro", "macro", "nn1", "silhouette")},
+            "chance": share(scores["chance"]) + (f" ({scores['note']})" if scores["note"] else ""),
+            "left out": _left_out(scores, document),
+            "cost per model": _cost(document["cost"]),
+        }
+        for document in documents
+        for base, scores in _families(document)
+    ]
+    heads = ["queries", "micro", "95 % interval", "p", "macro", "nn1", "silhouette", "chance"]
+    heads += ["left out", "cost per model"] if with_cost else ["left out"]
+    if any("by_base" in document for document in documents):
+        heads.insert(0, "family")
+    ways, recipes = {row["way"] for row in rows}, {row["recipe"] for row in rows}
+    if len(documents) > 1 and len(ways) > 1:
+        heads.insert(0, "way")
+    if len(documents) > 1 and (len(ways) == 1 or len(recipes) > 1):
+        heads.insert(0, "recipe")
+    return heads, rows
+
+
+def _families(document: Document) -> Iterator[tuple[str, Document]]:
+    if "by_base" in document:
+        yield from document["by_base"].items()
+    else:
+        yield document["base"], document
+
+
+def _queries(scores: Document) -> str:
+    """How many were used, of how many that could be."""
+    if scores["sampled_queries"] is None:
+        return str(scores["queries"])
+    possible = scores["labelled"] - scores["singletons"] - scores["dropped"]
+    return f"{scores['queries']} sampled of {possible}"
+
+
+def _left_out(scores: Document, document: Document) -> str:
+    """Which models are no queries, or no candidates, and why."""
+    unlabelled = "unlabelled (still candidates)" if document["with_unlabelled"] else "unlabelled"
+    parts = {
+        "without a sibling": scores["singletons"],
+        f"whose siblings --exclude {document['exclude']} removes": scores["dropped"],
+        unlabelled: scores["unlabelled"],
+    }
+    return ", ".join(f"{n} {what}" for what, n in parts.items() if n) or "none"
+
+
+def _interval(scores: Document) -> str:
+    """The interval, or why there is none."""
+    if scores["ci95"]:
+        return "{:.3f} to {:.3f}".format(*scores["ci95"])
+    return str(scores["ci95_reason"]).partition(":")[0]
+
+
+def _cost(cost: Mapping[str, float | None]) -> str:
+    seconds, n_bytes = cost.get("seconds_per_model"), cost.get("bytes_per_model")
+    if seconds is None:
+        return "unknown"
+    return f"{seconds:.2f} s" + (f", {size(int(n_bytes))}" if n_bytes is not None else "")
+
+
+def _taken_for(cells: Sequence[Document], own: str) -> str:
+    others = [cell for cell in cells if cell["dataset"] != own][:3]
+    return ", ".join(f"{cell['dataset'] or 'unlabelled'} ({cell['n']})" for cell in others)
+
+
+def show_plan(document: Document) -> None:
+    """The whole plan."""
+    models, read = document["models"], document["bytes"]
+    words = {"in_catalog": "in the catalog already", "refused": "refused", "excluded": "excluded"}
+    parts = [f"{models[key]} {word}" for key, word in words.items() if models[key]]
+    rest = f" ({', '.join(parts)})" if parts else ""
+    _say(
+        f"{_text(document['base'])}: [bold]{models['to_read']}[/] of "
+        f"{count(models['listed'], 'model')} would be read{rest} · recipe {document['recipe']}"
+    )
+    if document["groups"]:
+        rows = [
+            (
+                row["kind"],
+                row["format"],
+                row["models"],
+                _about(row["bytes_files"], row["estimated"]),
+                _about(row["bytes_to_read"], row["estimated"] or document["share"] < 1),
+            )
+            for row in document["groups"]
+        ]
+        _say_rows(("kind", "format", "models", "files", "to read"), rows)
+    is_estimate = read["sizes_from"].keys() - {"files", "requested"}
+    line = f"bytes: {_about(read['to_read'], is_estimate)} to read"
+    if document["share"] < 1:
+        line += f" (budget {document['budget']}), {size(read['to_read_whole'])} without a budget"
+    if read["base"]:
+        line += f"; the base {size(read['base'])}"
+    if read["base_again"]:
+        line += f", and {size(read['base_again'])} of it again"
+    _say(line)
+    _say(f"sizes from: {_listed(read['sizes_from']) or 'nothing'}", "dim")
+    _show_requests(document["requests"])
+    hours, disk = document["hours"], document["disk"]
+    _say(
+        f"time: about {duration(3600 * hours['total'])} with {hours['workers']} "
+        f"worker{'s' * (hours['workers'] != 1)} at "
+        f"{hours['bandwidth_bits_per_s'] / 1e6:,.0f} Mbit/s each; {hours['binds']} decides"
+    )
+    _say(
+        f"disk: {size(disk['total'])}, {size(disk['per_model'] + disk['derived_per_model'])} a "
+        f"model of {count(disk['slots'], 'slot')}"
+    )
+    if document["refused"]:
+        refusals = [row | {"such as": ", ".join(row["examples"])} for row in document["refused"]]
+        _say_rows(("code", "models", "meaning", "such as"), refusals)
+    for note in document["notes"]:
+        _say(f"note: {_text(note)}", "dim")
+
+
+def _show_requests(requests: Document) -> None:
+    """Requests of the run and of the plan, where there are any."""
+    if sum(requests["run"].values()):
+        limits = ", ".join(
+            f"{limit['requests']} {kind}" for kind, limit in requests["limits"].items()
+        )
+        _say(
+            f"requests: {_listed(requests['run'])}; limits in 5 min: {limits} "
+            f"({requests['limits_of']}); they make it wait {duration(60 * requests['minutes'])}"
+        )
+    if requests["plan"]:
+        _say(f"this plan took: {_listed(requests['plan'])} requests", "dim")
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in counts.items())
+
+
+def _about(n_bytes: int, estimated: object) -> str:
+    return f"about {size(n_bytes)}" if estimated else size(n_bytes)

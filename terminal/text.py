@@ -27,6 +27,13 @@ def size(n_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def duration(seconds: float) -> str:
+    """90 → `2 min`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
 def plain(text: str) -> str:
     """The text without control and direction characters, which a terminal would obey."""
     return "".join("�" if _is_obeyed(c) else c for c in text)
@@ -41,13 +48,11 @@ def json_text(document: object) -> str:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A header and one line per row; nothing for None, lists as JSON, control characters shown
-    as `plain` shows them."""
+    """A header and one line per row, with cells as `cell_text` has them."""
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow([plain(column) for column in columns])
-    for row in rows:
-        writer.writerow([cell_text(value) for value in row])
+    writer.writerows([cell_text(value) for value in row] for row in rows)
     return lines.getvalue()
 
 

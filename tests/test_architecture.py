@@ -73,7 +73,7 @@ ONE_ROOM_KNOWS = {
     "qdrant_edge": "store/qdrant/edge.py",
     "huggingface_hub": "indexer/hub",
     "httpx2": "indexer/hub",
-    "click": ("cli.py", "commands/", "terminal/options.py"),
+    "click": ("cli.py", "commands/"),
     "rich": "terminal",
     "pandas": ("database", "results.py"),
     "peft": ("demo", "study/network"),

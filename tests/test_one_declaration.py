@@ -49,7 +49,7 @@ with dx.open("c.duckdb", read_only=True) as db:
     except dx.errors.BadFilter as error:
         refused = str(error)
 with Service(ServiceSettings(db="c.duckdb", warm=False, max_seconds=600.0)) as service:
-    service.freshness.wait_until_ready(60.0)
+    service.freshness.ready.wait(60.0)
     with TestClient(make_app(service), base_url="http://localhost") as client:
         by_request = client.get("/api/v1/similar", params={"model": "a-0", "license": "mit"}).json()
         described = client.get("/api/v1/openapi.json").json()

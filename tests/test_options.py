@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from deltadex.cli import main
 from deltadex.commands import GROUPS
+from deltadex.commands.command_line import takes
 from deltadex.database import Add, Cluster, Database, FindSimilar, FindTrainedOn
 from deltadex.errors import RequestError
 from deltadex.options import Question, argument, option, options_of, question, record
-from deltadex.terminal.options import takes
 from deltadex.web.service.params import fields_of
 
 

@@ -81,7 +81,7 @@ def walks(folder):
                 ask().to_json()
             yield f"`{name}`, from the call to the document", files
     with Service(ServiceSettings(db=path, warm=False)) as service:
-        service.freshness.wait_until_ready(60.0)
+        service.freshness.ready.wait(60.0)
         with TestClient(make_app(service), base_url="http://localhost") as client, Walk() as files:
             client.get("/api/v1/similar", params={"model": "a-0"}).raise_for_status()
         yield "HTTP `similar`, from the request to the answer", files

@@ -136,9 +136,7 @@ class Problem(Exception):
         self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(status, code, detail)
-        self.status = status
-        self.code = code
-        self.detail = detail
+        self.status, self.code, self.detail = status, code, detail
         self.headers = dict(headers or {})
 
     def to_json(self) -> dict[str, Any]:
@@ -153,9 +151,8 @@ class Problem(Exception):
 
     def response(self) -> Response:
         """The same as an answer."""
-        return Response(
-            encode(self.to_json()), self.status, media_type=PROBLEM, headers=self.headers
-        )
+        document = encode(self.to_json())
+        return Response(document, self.status, media_type=PROBLEM, headers=self.headers)
 
 
 def as_problem(error: DeltadexError, names: Names) -> Problem:
@@ -172,8 +169,7 @@ def as_problem(error: DeltadexError, names: Names) -> Problem:
         return Problem(422, error.code, names.problem_text(error.reason))
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
-            headers = {"Retry-After": "5"} if status == 503 else {}
-            return Problem(status, code, text, headers)
+            return busy(text, code=code) if status == 503 else Problem(status, code, text)
     return Problem(422, "refused", text)
 
 
@@ -194,11 +190,10 @@ def invalid(faults: Sequence[Any], within: tuple[str, ...] = ()) -> Problem:
         faults: As pydantic lists them.
         within: The part of a request that their places are in, where these do not name it.
     """
-    places = [(*within, *fault["loc"]) for fault in faults[:3]]
-    lines = [
-        f"{'.'.join(map(str, place[1:])) or place[0]}: {fault['msg']}"
-        for place, fault in zip(places, faults, strict=False)
-    ]
+    lines = []
+    for fault in faults[:3]:
+        place = (*within, *fault["loc"])
+        lines.append(f"{'.'.join(map(str, place[1:])) or place[0]}: {fault['msg']}")
     return Problem(422, "invalid", "; ".join(lines))
 
 
@@ -217,11 +212,10 @@ def install_problems(app: FastAPI) -> None:
 
 def _allowed_methods(request: Request) -> str:
     """The methods of a request's path, as the header `Allow` lists them."""
-    routes = request.app.router.routes
 
     def matches(method: str) -> bool:
         scope = {**request.scope, "method": "GET" if method == "HEAD" else method}
-        return any(route.matches(scope)[0] is Match.FULL for route in routes)
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes)
 
     return ", ".join(filter(matches, METHODS))
 
@@ -240,16 +234,11 @@ def _problem_of(error: Exception, names: Callable[[], Names]) -> Problem:
     return Problem(500, "internal", DEFECT)
 
 
-INDEX = "index.html"
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
-    ".json": "application/json",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".txt": "text/plain; charset=utf-8",
 }
 
 
@@ -258,20 +247,12 @@ class PageFiles:
 
     def __init__(self) -> None:
         self._files: dict[str, Packed] = {}
-        folder = files(__package__.rpartition(".")[0]) / "page"
-        if not folder.is_dir():
-            return
-        for file in folder.iterdir():
+        for file in (files(__package__.rpartition(".")[0]) / "page").iterdir():
             media_type = MEDIA_TYPES.get(PurePosixPath(file.name).suffix)
             if media_type is not None and file.is_file():
                 self._files[file.name] = Packed.of(file.read_bytes(), media_type)
 
     def answer(self, name: str, request: Request) -> Response:
-        """The file of that name.
-
-        Raises:
-            Problem: 404.
-        """
         if name not in self._files:
             raise Problem(404, "not-found", "no such file; the API is under /api/v1")
         return self._files[name].response(request)

@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -17,8 +17,9 @@ from ...database import Database, open, serving
 from ...errors import BadFilter, DeltadexError, RequestError, offered
 
 _PATH = re.compile(r"(?<![\w.:/~@-])(?:~?(?:/[\w.@+=,~-]+){2,}/?|[A-Za-z]:\\[^\s'\",;]+)")
-_OPEN_SOURCES = ("", "hub", "upload")
-_SHOWN_SOURCES = {"": "hub"}
+_SHOWN_SOURCES = {"": "hub", "hub": "hub", "upload": "upload"}
+"""Any other is a path of this machine."""
+
 _OPTIONS = re.compile(r"--(base|where|recipe|exclude|dataset|author)\b")
 
 
@@ -37,17 +38,13 @@ class Names:
 
     def shown(self, base: str) -> str:
         """A base's name without its folder's place."""
-        return self._shown.get(base) or _last_part(base)
+        return self._shown.get(base) or re.split(r"[/\\]", base.rstrip("/\\"))[-1] or base
 
     def meant(self, base: str) -> str:
-        """The base that a shown name stands for; any other name stays as it is.
-
-        Raises:
-            RequestError: it is a path, which no request needs.
-        """
+        """The base that a shown name stands for; another name stays, and a path is refused."""
         if base in self._meant:
             return self._meant[base]
-        if base.startswith(("/", "~", ".")) or "\\" in base:
+        if _is_path(base):
             raise RequestError(f"no family of {base!r}{offered(base, self.bases)}")
         return base
 
@@ -65,23 +62,15 @@ class Names:
 
     def model(self, model: Mapping[str, Any]) -> dict[str, Any]:
         """A model's document as `ls --json` has it, without paths."""
-        source = model["source"]
-        document = dict(model)
-        document["base"] = self.shown(model["base"])
-        document["source"] = (
-            _SHOWN_SOURCES.get(source, source) if source in _OPEN_SOURCES else "local"
-        )
-        if model["base_raw"] is not None:
-            document["base_raw"] = self.base_raw(model["base_raw"])
-        if model["reason"] is not None:
-            document["reason"] = self.redact(model["reason"], source)
-        document["notes"] = [self.redact(note, source) for note in model["notes"]]
-        return document
-
-    def base_raw(self, name: str) -> str:
-        """The base as a model names it; a path by its last part."""
-        is_path = name.startswith(("/", "~", ".")) or "\\" in name
-        return self.shown(name) if is_path else name
+        source, named = model["source"], model["base_raw"]
+        return {
+            **model,
+            "base": self.shown(model["base"]),
+            "source": _SHOWN_SOURCES.get(source, "local"),
+            "base_raw": self.shown(named) if named is not None and _is_path(named) else named,
+            "reason": model["reason"] and self.redact(model["reason"], source),
+            "notes": [self.redact(note, source) for note in model["notes"]],
+        }
 
     def with_bases(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """A small document with every `base` in it as it is shown."""
@@ -99,16 +88,21 @@ class Names:
         return value
 
 
+def _is_path(name: str) -> bool:
+    return name.startswith(("/", "~", ".")) or "\\" in name
+
+
 def _short_names(bases: Sequence[str]) -> dict[str, str]:
     """Folders by their last part; by one more, and one more, while two share a name."""
-    parts = {base: _parts(base) for base in bases}
+    parts = {b: PurePosixPath(b).parts[1:] if b.startswith("/") else () for b in bases}
     length = dict.fromkeys(bases, 1)
 
     def name(base: str) -> str:
         return "/".join(parts[base][-length[base] :]) if parts[base] else base
 
-    for _ in range(max((len(p) for p in parts.values()), default=0)):
-        for base in _clashing(bases, name):
+    for _ in range(max(map(len, parts.values()), default=0)):
+        times = Counter(map(name, bases))
+        for base in [base for base in bases if times[name(base)] > 1]:
             length[base] = min(length[base] + 1, len(parts[base]) or 1)
     taken: dict[str, str] = {}
     for base in bases:
@@ -117,20 +111,6 @@ def _short_names(bases: Sequence[str]) -> dict[str, str]:
             shown, number = f"{name(base)} ({number})", number + 1
         taken[base] = shown
     return taken
-
-
-def _clashing(bases: Sequence[str], name: Callable[[str], str]) -> list[str]:
-    shown = [name(base) for base in bases]
-    return [base for base in bases if shown.count(name(base)) > 1]
-
-
-def _parts(base: str) -> tuple[str, ...]:
-    """The parts of a folder's path; none for a name, which is shown as it is."""
-    return PurePosixPath(base).parts[1:] if base.startswith("/") else ()
-
-
-def _last_part(path: str) -> str:
-    return re.split(r"[/\\]", path.rstrip("/\\"))[-1] or path
 
 
 log = logging.getLogger(__name__)
@@ -154,6 +134,7 @@ class Readers:
     def __init__(self, path: Path, *, writable: bool, engine: str = "faiss") -> None:
         read_only = False if writable else None
         self._catalog = open(path, create=False, read_only=read_only, memory=CACHE, engine=engine)
+        self.path = self._catalog.path
         # asked from the event loop, so that it must never wait for a query
         self._watching = self._catalog.reader()
         self._idle: deque[Database] = deque()
@@ -162,8 +143,7 @@ class Readers:
 
     @contextmanager
     def catalog(self) -> Iterator[Database]:
-        """A catalog for one thread, for as long as the block; it searches the last indexes
-        that were made ready."""
+        """A catalog for one thread; it searches the last indexes that were made ready."""
         try:
             reader = self._idle.pop()
         except IndexError:
@@ -179,7 +159,7 @@ class Readers:
         """The catalog, for the only writer; the next search sees what it wrote."""
         with self._writing:
             yield self._catalog
-            _prepare(self._catalog, lambda: True)
+            _prepare(self._catalog)
 
     def prepare(self, goes_on: Callable[[], bool]) -> None:
         """Make every index ready for what the catalog holds now."""
@@ -194,17 +174,13 @@ class Readers:
         """A token that changes with every commit."""
         return serving.changes(self._watching)
 
-    @property
-    def path(self) -> Path:
-        return self._catalog.path
-
     def close(self) -> None:
         for reader in (*self._all, self._watching):
             reader.close()
         self._catalog.close()
 
 
-def _prepare(catalog: Database, goes_on: Callable[[], bool]) -> None:
+def _prepare(catalog: Database, goes_on: Callable[[], bool] = lambda: True) -> None:
     for refusal in serving.prepare_searches(catalog, goes_on):
         log.warning("searches read the catalog itself: %s", refusal)
 
@@ -215,25 +191,17 @@ def names_of(catalog: Database) -> Names:
 
 
 def find_base(catalog: Database, base: str | None) -> str | None:
-    """The base that a request names, as the catalog has it; None for None.
-
-    Raises:
-        RequestError: there is none.
-    """
+    """The base that a request names, as the catalog has it; None for None."""
     return base and serving.find_base(catalog, names_of(catalog).meant(base))
 
 
 def find_family(catalog: Database, base: str | None) -> str:
-    """The same, or the only one there is; raises also where there are several."""
+    """The same, or the only one there is."""
     return serving.find_family(catalog, find_base(catalog, base))
 
 
 def check_where(where: str | None) -> None:
-    """Refuse a filter over columns that hold paths of this machine.
-
-    Raises:
-        BadFilter: one of them is named.
-    """
+    """Refuse a filter over columns that hold paths of this machine."""
     closed = _CLOSED_COLUMNS.search(_TEXT.sub("''", where or ""))
     if closed:
         raise BadFilter(
@@ -253,25 +221,17 @@ class Freshness:
     """Looks for changes, whoever makes them, and has the indexes caught up."""
 
     def __init__(self, readers: Readers) -> None:
-        self._readers = readers
-        self._ready = threading.Event()
-        self._ending = threading.Event()
+        self._readers, self._ending = readers, threading.Event()
+        self.ready = threading.Event()
+        """Every family can be searched."""
         self._thread = threading.Thread(target=self._run, name="deltadex-freshness")
         self._thread.start()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every family can be searched."""
-        return self._ready.is_set()
-
-    def wait_until_ready(self, seconds: float) -> bool:
-        """Whether it became ready in that time."""
-        return self._ready.wait(seconds)
 
     def close(self) -> None:
         self._ending.set()
         self._thread.join()
-        collect_again()
+        # of `_run`, so that the process ends in order
+        gc.unfreeze()
 
     def _run(self) -> None:
         seen, rest = "", 0.0
@@ -281,26 +241,17 @@ class Freshness:
                 state = self._readers.state()
                 if state != seen:
                     self._readers.prepare(lambda: not self._ending.is_set())
-                    rest_from_collecting()
+                    # garbage collection leaves out what is there now, as the names of all models
+                    gc.collect()
+                    gc.freeze()
             except DeltadexError as err:
                 log.warning("the indexes are not caught up: %s", err)
             except Exception:
                 # it is not ready: GET ready says so
                 log.exception("a defect in deltadex: the catalog cannot be searched")
             else:
-                self._ready.set()
+                self.ready.set()
                 if state != seen:
                     self._readers.bring_into_memory()
                 seen = state
             rest = max(SOONEST_S, REST * (time.monotonic() - started))
-
-
-def rest_from_collecting() -> None:
-    """Exclude the present objects from garbage collection, such as the names of all models."""
-    gc.collect()
-    gc.freeze()
-
-
-def collect_again() -> None:
-    """Undo `rest_from_collecting`, so that the process ends in order."""
-    gc.unfreeze()

@@ -1,55 +1,36 @@
-"""What holds for every request: its host, its body, HEAD, names that nobody declared."""
+"""What holds for every request: its numbers, its host, its body, names that nobody declared."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import prometheus_client
 from fastapi import Request, params
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import offered
-from .answers import Problem, stopping
-from .settings import SMALL_BODY
+from .answers import METHODS, Problem, stopping
+from .catalog import Readers
+from .settings import PREFIX, SMALL_BODY
+from .work import Jobs, Shared
 
 MAX_SHOWN = 40
 """Characters of an unknown name that are compared, and shown."""
 
 
-class HeadAsGet:
-    """Answers HEAD with the head of the answer to GET."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
-            return
-
-        async def without_body(message: Message) -> None:
-            if message["type"] == "http.response.body":
-                message = {**message, "body": b""}
-            await send(message)
-
-        as_get = {**scope, "method": "GET"}
-        try:
-            await self._app(as_get, receive, without_body)
-        finally:
-            scope["route"] = as_get.get("route")
-
-
 async def refuse_unknown(request: Request) -> None:
-    """Refuse what the route would ignore: an unknown parameter or form field, one given twice.
-
-    Raises:
-        Problem: 422.
-    """
+    """Refuse what the route would ignore: an unknown parameter or form field, one given twice."""
     declared = request.scope["route"].dependant
     known = [field.alias for field in declared.query_params]
     refuse_unknown_names(request.query_params.multi_items(), known)
@@ -59,16 +40,15 @@ async def refuse_unknown(request: Request) -> None:
 
 
 def refuse_unknown_names(given: Collection[tuple[str, Any]], known: Collection[str]) -> None:
-    """Refuse names and values of which one is not known, or comes twice; raises the same."""
+    """Refuse names and values of which one is not known, or comes twice."""
     for name, times in Counter(name for name, _ in given).items():
         if name not in known:
-            raise Problem(422, "invalid", unknown(name, known))
+            raise Problem(422, "invalid", _unknown(name, known))
         if times > 1:
             raise Problem(422, "invalid", f"{name}: given {times} times; give it once")
 
 
-def unknown(name: str, known: Collection[str]) -> str:
-    """A sentence about a name that is none of those known, with the nearest of them."""
+def _unknown(name: str, known: Collection[str]) -> str:
     shown = name[:MAX_SHOWN]
     return f"{shown!r} is unknown{offered(shown, known) or '; there are: none'}"
 
@@ -83,7 +63,7 @@ class Sent(BaseModel):
     def _has_no_unknown_key(cls, sent: Any) -> Any:
         for name in sent if isinstance(sent, dict) else ():
             if name not in cls.model_fields:
-                fault = unknown(str(name), cls.model_fields)
+                fault = _unknown(str(name), cls.model_fields)
                 raise PydanticCustomError("unknown_key", "{fault}", {"fault": fault})
         return sent
 
@@ -98,43 +78,48 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+"""What every answer tells a browser not to do."""
 
 
-class SecurityHeaders:
-    """Adds to every answer what it tells a browser not to do."""
+class Doorway:
+    """Heads: the answer's security headers, HEAD as GET without a body, a host that is known.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Starlette's TrustedHostMiddleware answers in plain text, and not with a problem document.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
+        self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_head = scope["method"] == "HEAD"
+
+        async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
+            elif is_head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             await send(message)
 
-        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+        asked = {**scope, "method": "GET"} if is_head else scope
+        try:
+            if self._is_known(Headers(scope=scope).get("host", "")):
+                await self._app(asked, receive, guarded)
+            else:
+                detail = "this service has another name; --allow-host adds one"
+                await Problem(400, "unknown-host", detail).response()(scope, receive, guarded)
+        finally:
+            scope["route"] = asked.get("route")
 
-
-class KnownHosts:
-    """Refuses requests that call this service by a name that is not its own."""
-
-    # Starlette's TrustedHostMiddleware answers in plain text, and not with a problem document
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
-        self._app = app
-        self._hosts = hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._hosts is not None:
-            host = Headers(scope=scope).get("host", "")
-            if _without_port(host).lower() not in self._hosts:
-                problem = Problem(
-                    400, "unknown-host", "this service has another name; --allow-host adds one"
-                )
-                await problem.response()(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    def _is_known(self, host: str) -> bool:
+        """Whether it is a name of this service: `[::1]:80`, `localhost:80`, `localhost`."""
+        end = "]" if host.startswith("[") else ":"
+        name = host.partition(end)[0] + end * (end == "]")
+        return self._hosts is None or name.lower() in self._hosts
 
 
 class BodyLimits:
@@ -145,9 +130,7 @@ class BodyLimits:
     """
 
     def __init__(self, app: ASGIApp, large: Mapping[tuple[str, str], int], seconds: float) -> None:
-        self._app = app
-        self._large = large
-        self._seconds = seconds
+        self._app, self._large, self._seconds = app, large, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -186,12 +169,9 @@ class _Body:
     """Messages of one request, counted; `problem` says why they were cut off."""
 
     def __init__(self, receive: Receive, limit: int, seconds: float) -> None:
-        self._receive = receive
-        self._limit = limit
+        self._receive, self._limit, self._seconds = receive, limit, seconds
         self._until = asyncio.get_running_loop().time() + seconds
-        self._seconds = seconds
-        self._seen = 0
-        self._complete = False
+        self._seen, self._complete = 0, False
         self.problem: Problem | None = None
 
     async def receive(self) -> Message:
@@ -200,19 +180,19 @@ class _Body:
         try:
             async with asyncio.timeout_at(self._until):
                 message = await self._receive()
-        except TimeoutError as err:
+        except TimeoutError:
             detail = f"the body did not come within {self._seconds:g} s"
             self.problem = Problem(408, "slow-body", detail, {"Connection": "close"})
-            raise self.problem from err
+            raise self.problem from None
         if message["type"] == "http.disconnect":
             self.problem = Problem(400, "incomplete-body", "the client hung up before its end")
-            raise self.problem
         if message["type"] == "http.request":
             self._seen += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)
             if self._seen > self._limit:
                 self.problem = _too_long(self._limit)
-                raise self.problem
+        if self.problem is not None:
+            raise self.problem
         return message
 
 
@@ -221,8 +201,94 @@ def _too_long(limit: int) -> Problem:
     return Problem(413, "body-too-long", f"at most {shown} here", {"Connection": "close"})
 
 
-def _without_port(host: str) -> str:
-    """`[::1]:80` → `[::1]`; `localhost:80` → `localhost`."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics(Collector):
+    """Numbers of one service for Prometheus, in a registry of its own."""
+
+    def __init__(self, readers: Readers, work: Sequence[Shared[Any]], jobs: Jobs) -> None:
+        self._readers, self._work, self._jobs = readers, work, jobs
+        self._registry = CollectorRegistry()
+        self.requests = prometheus_client.Counter(
+            "deltadex_requests",
+            "Requests by route and status.",
+            ("method", "route", "status"),
+            registry=self._registry,
+        )
+        self.seconds = Histogram(
+            "deltadex_request_seconds",
+            "Time from a request's head to the end of its answer.",
+            ("method", "route"),
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self.in_flight = Gauge(
+            "deltadex_requests_in_flight", "Requests being answered.", registry=self._registry
+        )
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def exposition(self) -> bytes:
+        """All numbers of now, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """Numbers that are counted when they are read."""
+        with self._readers.catalog() as catalog:
+            stats = catalog.stats().to_json()
+        jobs = self._jobs
+        for name, help_text, label, counts in (
+            ("deltadex_models", "Models of the catalog by status.", "status", stats["statuses"]),
+            ("deltadex_jobs", "Background documents by outcome.", "outcome", jobs.counts),
+        ):
+            metric = GaugeMetricFamily(name, help_text, labels=(label,))
+            for group, n in counts.items():
+                metric.add_metric([group], n)
+            yield metric
+        vectors = sum(group["models"] for group in stats["recipes"])
+        pending = sum(work.pending for work in self._work)
+        for name, help_text, value in (
+            ("deltadex_index_vectors", "Vectors that are searched.", vectors),
+            ("deltadex_catalog_bytes", "Size of the catalog's file.", stats["bytes"]),
+            ("deltadex_work_pending", "Requests that compute or wait.", pending),
+            ("deltadex_jobs_pending", "Background documents not done.", jobs.pending),
+        ):
+            yield GaugeMetricFamily(name, help_text, value=value)
+
+
+class Measured:
+    """Counts every request by the template of its route."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, started = 500, time.perf_counter()
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        with self._metrics.in_flight.track_inprogress():
+            try:
+                await self._app(scope, receive, noted)
+            finally:
+                route = _template(scope)
+                method = scope["method"] if scope["method"] in METHODS else "other"
+                self._metrics.requests.labels(method, route, str(status)).inc()
+                self._metrics.seconds.labels(method, route).observe(time.perf_counter() - started)
+
+
+def _template(scope: Scope) -> str:
+    """A route as it was declared, below the prefix that it was reached under."""
+    path: str | None = getattr(scope.get("route"), "path", None)
+    if path is None:
+        return "none"
+    versioned = f"{PREFIX}/" in scope["path"] and not path.startswith(PREFIX)
+    return PREFIX + path if versioned else path

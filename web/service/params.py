@@ -20,14 +20,11 @@ from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_WHERE
 
 Endpoint = Callable[..., Awaitable[Any]]
 LONGEST_VECTOR = 1 << 16
-_NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
+NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
 _RECIPE = "Name or id of a recipe; left out, what most models have."
 _BASE = "A family, as GET families names it; may be left out where there is one."
 
-Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=_NO_CONTROLS)]
-K = Annotated[int, Field(ge=1, le=MAX_K)]
-Where = Annotated[str, StringConstraints(max_length=MAX_WHERE)]
-
+Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=NO_CONTROLS)]
 IdInPath = Annotated[Name, Path(description="A model's id; slashes stay as they are.")]
 IdInQuery = Annotated[Name, Query(description="A model's id.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
@@ -41,9 +38,12 @@ PreferHeader = Annotated[
 ]
 
 
-_LIMITED: dict[str, Any] = {"k": K, "where": Where, "q": Annotated[str, Field(max_length=200)]}
+_LIMITED: dict[str, Any] = {
+    "k": Annotated[int, Field(ge=1, le=MAX_K)],
+    "where": Annotated[str, StringConstraints(max_length=MAX_WHERE)],
+    "q": Annotated[str, Field(max_length=200)],
+}
 """Types of fields of questions whose limits a service sets."""
-
 
 _SAID = {"base": _BASE, "recipe": _RECIPE}
 
@@ -81,22 +81,15 @@ def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[End
             check_where(values.get("where"))
             return await endpoint(**given, asked=functools.partial(make, **values))
 
+        keyword = inspect.Parameter.KEYWORD_ONLY
         added = []
         for name, (hint, default) in fields.items():
             sent = place()
             added.append(
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=default,
-                    annotation=Annotated[hint, sent],
-                )
+                inspect.Parameter(name, keyword, default=default, annotation=Annotated[hint, sent])
             )
-        kept = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in own.parameters.values()
-            if parameter.name != "asked"
-        ]
+        kept = [own.parameters[name].replace(kind=keyword) for name in own.parameters]
+        kept = [parameter for parameter in kept if parameter.name != "asked"]
         vars(route)["__signature__"] = own.replace(parameters=[*kept, *added])
         return route
 
@@ -160,39 +153,44 @@ else:
     )
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problem documents by status, those that every request may meet among them."""
-    described = {
-        400: "A host or a body that cannot be read.",
-        401: "No token, or another one.",
-        403: "Not open here.",
-        404: "No such model, or an empty catalog.",
-        408: "The body came too slowly.",
-        409: "There is one already.",
-        415: "Another kind of body.",
-        413: "The body is too long.",
-        422: "A parameter out of its range, or a question that has no answer.",
-        500: "A defect in deltadex.",
-        503: "Busy, too slow, or the catalog is not at hand: ask again.",
-    }
-    return {
-        status: {
+_PROBLEMS = {
+    400: "A host or a body that cannot be read.",
+    401: "No token, or another one.",
+    403: "Not open here.",
+    404: "No such model, or an empty catalog.",
+    408: "The body came too slowly.",
+    409: "There is one already.",
+    415: "Another kind of body.",
+    413: "The body is too long.",
+    422: "A parameter out of its range, or a question that has no answer.",
+    500: "A defect in deltadex.",
+    503: "Busy, too slow, or the catalog is not at hand: ask again.",
+}
+_ALWAYS = (400, 408, 413, 422, 500, 503)
+Responses = dict[int | str, dict[str, Any]]
+
+
+def gives(answer: Any, *problems: int, status: int = 200) -> Responses:
+    """The answer of a route, and its problem documents: these, and those that any may meet."""
+    described: Responses = {
+        problem: {
             "model": ProblemAnswer,
-            "description": described[status],
+            "description": _PROBLEMS[problem],
             "content": {"application/problem+json": {}},
         }
-        for status in sorted({400, 408, 413, 422, 500, 503, *statuses})
+        for problem in (*_ALWAYS, *problems)
     }
+    return {status: {"model": answer}, **described}
 
 
-JOB: dict[int | str, dict[str, Any]] = {
+JOB: Responses = {
     202: {
         "model": ComputingAnswer,
         "description": "It takes longer; `Location` is the job to ask for after `Retry-After`.",
         "headers": {"Location": {"schema": {"type": "string"}}},
     }
 }
-COMPUTING: dict[int | str, dict[str, Any]] = {
+COMPUTING: Responses = {
     202: {
         "model": ComputingAnswer,
         "description": "It takes longer; ask again after `Retry-After` seconds.",

@@ -11,45 +11,34 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI, Path, Request
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import Response
 
 from ... import __version__
 from ...errors import DeltadexError
-from . import routes
-from .answers import INDEX, PROBLEM, install_problems
-from .metrics import Measured
-from .middleware import BodyLimits, HeadAsGet, KnownHosts, SecurityHeaders, refuse_unknown
-from .params import ServiceIn
+from .answers import PROBLEM, install_problems
+from .middleware import BodyLimits, Doorway, Measured, refuse_unknown
+from .routes import UNVERSIONED, VERSIONED
 from .service import Service
 from .settings import PREFIX, ServiceSettings
 
-KEEP_ALIVE_SECONDS = 15
-GRACE_SECONDS = 10
-MAX_CONNECTIONS = 512
 BACKLOG = 256
 
 
 def listen(settings: ServiceSettings) -> socket.socket:
-    """A socket on the address of the settings.
-
-    Raises:
-        DeltadexError: somebody else listens there, or it is no address of this machine.
-    """
+    """A socket on the address of the settings; a `DeltadexError` where there can be none."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    place = (settings.host, settings.port)
     try:
-        listening = socket.create_server(
-            (settings.host, settings.port), family=family, backlog=BACKLOG
-        )
+        listening = socket.create_server(place, family=family, backlog=BACKLOG)
     except OSError as err:
-        place = f"{settings.host}:{settings.port}"
+        why = (err.strerror or str(err)).lower()
         raise DeltadexError(
-            f"cannot listen on {place}: {(err.strerror or str(err)).lower()}; choose another --port"
+            f"cannot listen on {place[0]}:{place[1]}: {why}; choose another --port"
         ) from err
     # connections inherit it; asyncio sets it only where the protocol is given by number, and an
     # answer's body would wait 40 ms for the client to acknowledge its headers
@@ -75,9 +64,9 @@ def run_server(
         server_header=False,
         root_path=settings.root_path,
         backlog=BACKLOG,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        limit_concurrency=512,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=10,
         h11_max_incomplete_event_size=32 * 1024,
         ws="none",
         # whose address a proxy forwards is of no use here
@@ -106,10 +95,8 @@ def _signals_pass() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    before = {
-        number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
     try:
         yield
     finally:
@@ -120,17 +107,8 @@ def _signals_pass() -> Iterator[None]:
 PACKED_FROM = 4096
 """Bytes of an answer from which it is packed."""
 
-_page = APIRouter(include_in_schema=False)
-
-
-@_page.get("/")
-async def index(service: ServiceIn, request: Request) -> Response:
-    return service.page.answer(INDEX, request)
-
-
-@_page.get("/static/{name}")
-async def static(service: ServiceIn, request: Request, name: Annotated[str, Path()]) -> Response:
-    return service.page.answer(name, request)
+WITH_WEIGHTS = ("similar/adapter", "models")
+"""What is posted with an adapter's files."""
 
 
 def make_app(service: Service) -> FastAPI:
@@ -149,20 +127,14 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     app.openapi = partial(_document, app)  # type: ignore[method-assign]
     install_problems(app)
-    for router in routes.VERSIONED:
+    for router in VERSIONED:
         app.include_router(router, prefix=PREFIX, dependencies=[Depends(refuse_unknown)])
-    app.include_router(routes.unversioned)
-    app.include_router(_page)
+    app.include_router(UNVERSIONED)
     # the last added meets a request first
     app.add_middleware(GZipMiddleware, minimum_size=PACKED_FROM, compresslevel=5)
-    large = dict.fromkeys(
-        (("POST", f"{PREFIX}/similar/adapter"), ("POST", f"{PREFIX}/models")),
-        settings.body_limit,
-    )
+    large = {("POST", f"{PREFIX}/{name}"): settings.body_limit for name in WITH_WEIGHTS}
     app.add_middleware(BodyLimits, large=large, seconds=settings.max_seconds)
-    app.add_middleware(KnownHosts, hosts=settings.known_hosts)
-    app.add_middleware(SecurityHeaders)
-    app.add_middleware(HeadAsGet)
+    app.add_middleware(Doorway, hosts=settings.known_hosts)
     app.add_middleware(Measured, metrics=service.metrics)
     return app
 

@@ -8,18 +8,15 @@ from typing import Any, TypeVar
 from ...database import Database
 from .answers import PageFiles
 from .catalog import Freshness, Names, Readers, names_of
-from .metrics import Metrics
+from .middleware import Metrics
 from .settings import MAX_WRITES, ServiceSettings
-from .uploads import Uploads
-from .work import Jobs, Results, Shared, Work
+from .work import Jobs, Results, Shared, Uploads, Work
 
 Result = TypeVar("Result")
 
 
 class Service:
-    """An open catalog, the threads and processes that answer from it, and their numbers.
-
-    A context manager; nothing of it outlives the block.
+    """An open catalog and what answers from it; nothing outlives the `with` block.
 
     Raises:
         StoreError: the catalog cannot be opened.
@@ -66,13 +63,9 @@ class Service:
             return names_of(catalog)
 
     def close(self) -> None:
-        for part in (
-            *(self.work, self.batches, self.polls),
-            *(self.writes, self.jobs, self.uploads),
-        ):
+        computing = (self.work, self.batches, self.polls, self.writes, self.jobs, self.uploads)
+        for part in (*computing, self.freshness, self.readers):
             part.close()
-        self.freshness.close()
-        self.readers.close()
 
     def __enter__(self) -> Service:
         return self

@@ -26,10 +26,8 @@ class ServiceSettings:
     """The settings of `deltadex serve`.
 
     Attributes:
-        db: The catalog file.
         host: The address to listen on; any but a loopback one opens the catalog to a network.
         allow_hosts: Further names by which clients may call this service.
-        engine: What gives the candidates of searches, as `deltadex.open` has it.
         root_path: Prefix under which a proxy shows the service.
         token: What writers must present; None = nobody writes.
         allow_hub: Requests may make the service fetch from the Hub.

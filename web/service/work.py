@@ -1,28 +1,35 @@
-"""What computes for requests: threads with their limits, and documents made in the background."""
+"""What computes for requests: threads with limits, background documents, readers of uploads."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
+import tempfile
 import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from starlette.datastructures import UploadFile
+
 from ...database import Tabled, open
+from ...database.serving import AdapterReading, load_adapter_reader, read_adapter
 from ...errors import DeltadexError
+from ...records import Indexed
 from .answers import Packed, Problem, busy, encode
 from .catalog import Readers, names_of
-from .worker import Worker, WorkerFailed
+from .worker import Worker, WorkerCrashed, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+Answer = TypeVar("Answer")
 
 MAX_RESULTS = 512
 """Kept for clients that ask for them later."""
@@ -31,69 +38,19 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
 """Between two looks at whether something is done."""
 
 
-class Work:
-    """Threads that compute answers.
-
-    A thread cannot be stopped: what runs too long is answered with a problem, and keeps its
-    place until it ends, so that no more than `at_once` ever run.
-    """
-
-    def __init__(self, *, at_once: int, waiting: int, seconds: float) -> None:
-        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="deltadex-answer")
-        self._places = at_once + waiting
-        self._seconds = seconds
-        self._taken = 0
-        self._lock = threading.Lock()
-
-    @property
-    def pending(self) -> int:
-        """Requests that compute or wait for it."""
-        return self._taken
-
-    async def run(self, function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """What the function returns or raises.
-
-        Raises:
-            Problem: 503, all places are taken, or it took too long.
-        """
-        self._enter()
-        future: Future[Result] = self._pool.submit(function, *args, **kwargs)
-        future.add_done_callback(self._leave)
-        waited = asyncio.wrap_future(future)
-        # what nobody waits for any more may fail
-        waited.add_done_callback(lambda done: done.cancelled() or done.exception())
-        done, _ = await asyncio.wait([waited], timeout=self._seconds)
-        if not done:
-            future.cancel()
-            raise busy(f"not answered within {self._seconds:g} s: ask for less, or later")
-        return waited.result()
-
-    def close(self) -> None:
-        """Take no more work; what runs is not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _enter(self) -> None:
-        with self._lock:
-            if self._taken >= self._places:
-                raise busy(f"{self._taken} requests are at work or waiting", 1)
-            self._taken += 1
-
-    def _leave(self, _: Future[Any]) -> None:
-        with self._lock:
-            self._taken -= 1
-
-
 class Shared(Generic[Result]):
-    """A thread that does one thing after another; what is at work or waits already is joined.
+    """Threads, one by default, that do things; what is at work or waits already is joined.
 
     Args:
         most: Things that are at work or wait; None = no limit.
     """
 
-    def __init__(self, name: str, most: int | None = None) -> None:
+    _who, _again_s = "others", 5
+
+    def __init__(self, name: str, most: int | None = None, at_once: int = 1) -> None:
         self._most = most
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._at_work: dict[str, Future[Result]] = {}
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=name)
+        self._at_work: dict[object, Future[Result]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -102,30 +59,53 @@ class Shared(Generic[Result]):
         return len(self._at_work)
 
     def submit(self, function: Callable[[], Result], key: str | None = None) -> Future[Result]:
-        """The function's result, or that of the same key which is not done yet.
-
-        Raises:
-            Problem: 503, too many others are at work or wait.
-        """
-        key = key or secrets.token_hex()
+        """The function's result, or that of the same key which is not done yet."""
+        place = key or object()
         with self._lock:
-            future = self._at_work.get(key)
+            future = self._at_work.get(place)
             if future is not None:
                 return future
-            if self._most is not None and len(self._at_work) >= self._most:
-                raise busy(f"{len(self._at_work)} others are at work or waiting")
-            self._at_work[key] = future = self._thread.submit(function)
+            n = len(self._at_work)
+            if self._most is not None and n >= self._most:
+                raise busy(f"{n} {self._who} are at work or waiting", self._again_s)
+            self._at_work[place] = future = self._pool.submit(function)
         # outside the lock: where it is done already, this forgets it now
-        future.add_done_callback(lambda _: self._forget(key))
+        future.add_done_callback(lambda _: self._forget(place))
         return future
 
     def close(self) -> None:
-        """Begin no more; what runs ends by itself."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Begin no more; what runs is not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _forget(self, key: str) -> None:
+    def _forget(self, place: object) -> None:
         with self._lock:
-            self._at_work.pop(key, None)
+            self._at_work.pop(place, None)
+
+
+class Work(Shared[Any]):
+    """Threads that compute answers.
+
+    A thread cannot be stopped: what runs too long is answered with a problem, and keeps its
+    place until it ends, so that no more than `at_once` ever run.
+    """
+
+    _who, _again_s = "requests", 1
+
+    def __init__(self, *, at_once: int, waiting: int, seconds: float) -> None:
+        super().__init__("deltadex-answer", at_once + waiting, at_once)
+        self._seconds = seconds
+
+    async def run(self, function: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer:
+        """What the function returns or raises; a `Problem` where it took too long."""
+        future: Future[Answer] = self.submit(partial(function, *args, **kwargs))
+        waited = asyncio.wrap_future(future)
+        # what nobody waits for any more may fail
+        waited.add_done_callback(lambda done: done.cancelled() or done.exception())
+        done, _ = await asyncio.wait([waited], timeout=self._seconds)
+        if not done:
+            future.cancel()
+            raise busy(f"not answered within {self._seconds:g} s: ask for less, or later")
+        return waited.result()
 
 
 async def is_done(
@@ -143,7 +123,7 @@ async def is_done(
 
 
 class Results:
-    """What became of work that took longer than the request which asked for it, by id."""
+    """Work that took longer than the request which asked for it, by id."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Future[dict[str, Any]]] = OrderedDict()
@@ -161,18 +141,13 @@ class Results:
         return id
 
     def find(self, id: str) -> Future[dict[str, Any]]:
-        """The work of that id.
-
-        Raises:
-            Problem: 404, it is not known, or was forgotten.
-        """
+        """The work of that id; a `Problem` where it is not known, or was forgotten."""
         if id not in self._kept:
             raise Problem(404, "unknown-job", "no such job; the service keeps the latest ones only")
         return self._kept[id]
 
 
 MAX_DOCUMENTS = 64
-"""Held in memory."""
 
 FAILURE_SECONDS = 10.0
 """How long a failure is answered before the document is computed again."""
@@ -187,19 +162,6 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Computing:
-    """Not ready, after the request waited for so long."""
-
-    waited_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    state: str
-    packed: Packed
-
-
-@dataclass(frozen=True, slots=True)
 class _Failed:
     state: str
     error: DeltadexError
@@ -210,54 +172,47 @@ class Jobs:
     """Background documents, one computed at a time in a process beside the service."""
 
     def __init__(self, readers: Readers, *, seconds: float, quick_seconds: float) -> None:
-        self._readers = readers
-        self._seconds = seconds
-        self._quick_seconds = quick_seconds
+        self._readers, self._seconds, self._quick_seconds = readers, seconds, quick_seconds
         self._worker = Worker("deltadex-background")
         self._thread: Shared[None] = Shared("deltadex-background")
         self._lock = threading.Lock()
-        self._made: OrderedDict[str, _Made] = OrderedDict()
+        self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
         self._failed: dict[str, _Failed] = {}
         self.counts = {"computed": 0, "failed": 0}
 
     @property
     def pending(self) -> int:
-        """Documents that are computed or wait for it."""
         return self._thread.pending
 
-    async def get(self, asked: Tabled) -> Document | Computing:
-        """The answer of now; else an earlier one; else, after a short wait, none yet.
-
-        Raises:
-            DeltadexError: it cannot be computed.
-        """
+    async def get(self, asked: Tabled) -> Document | None:
+        """The answer of now; else an earlier one; else, after a short wait, none yet."""
         key = repr(asked)
         document = self._look_up(key)
-        if isinstance(document, Document) and not document.stale:
+        if document is not None and not document.stale:
             return document
         future = self._thread.submit(partial(self._make, key, asked), key=key)
-        if isinstance(document, Document):
+        if document is not None:
             return document
         await is_done(future, self._quick_seconds)
-        return self._look_up(key) or Computing(self._quick_seconds)
+        return self._look_up(key)
 
     def close(self) -> None:
-        """Stop computing; ends the process."""
         self._thread.close()
         self._worker.close()
 
     def _look_up(self, key: str) -> Document | None:
         state = self._readers.state()
         with self._lock:
-            made, failed = self._made.get(key), self._failed.get(key)
-            if made is not None and made.state == state:
+            made_of, packed = self._made.get(key, ("", None))
+            if packed is not None and made_of == state:
                 self._made.move_to_end(key)
-                return Document(made.packed, stale=False)
+                return Document(packed, stale=False)
+            failed = self._failed.get(key)
             if failed is not None and failed.state == state:
                 if failed.until > time.monotonic():
                     raise failed.error
                 del self._failed[key]
-            return Document(made.packed, stale=True) if made is not None else None
+            return Document(packed, stale=True) if packed is not None else None
 
     def _make(self, key: str, asked: Tabled) -> None:
         state = self._readers.state()
@@ -265,29 +220,103 @@ class Jobs:
             packed = Packed.of(encode(self._compute(asked)))
         except Exception as err:
             error = err if isinstance(err, DeltadexError) else WorkerFailed(traceback.format_exc())
-            self._store(key, _Failed(state, error, time.monotonic() + FAILURE_SECONDS))
-        else:
-            self._store(key, _Made(state, packed))
-
-    def _store(self, key: str, result: _Made | _Failed) -> None:
+            with self._lock:
+                self.counts["failed"] += 1
+                self._failed[key] = _Failed(state, error, time.monotonic() + FAILURE_SECONDS)
+            return
         with self._lock:
+            self.counts["computed"] += 1
             self._failed.pop(key, None)
-            self.counts["computed" if isinstance(result, _Made) else "failed"] += 1
-            if isinstance(result, _Failed):
-                self._failed[key] = result
-                return
-            self._made[key] = result
+            self._made[key] = (state, packed)
             self._made.move_to_end(key)
             while len(self._made) > MAX_DOCUMENTS:
                 self._made.popitem(last=False)
 
     def _compute(self, asked: Tabled) -> dict[str, Any]:
-        document = self._worker.run(answer_in, self._readers.path, asked, seconds=self._seconds)
+        document = self._worker.run(_answer_in, self._readers.path, asked, seconds=self._seconds)
         with self._readers.catalog() as catalog:
             return names_of(catalog).with_bases(document)
 
 
-def answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
+def _answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
     """What a question's answer is, from the catalog file at `path`; in the process beside."""
     with open(path, read_only=True) as catalog:
         return asked.answer(catalog).to_json()
+
+
+CONFIG_LIMIT = 1 << 20
+
+
+def refuse_long(config: UploadFile) -> None:
+    """Refuse what is too long for the config of an adapter."""
+    if (config.size or 0) > CONFIG_LIMIT:
+        raise Problem(413, "body-too-long", "config: at most 1 MiB")
+
+
+def _saved(files: Mapping[str, UploadFile]) -> tempfile.TemporaryDirectory[str]:
+    """A folder of its own with the files of these names; they outlast the request there."""
+    place = tempfile.TemporaryDirectory(prefix="deltadex-")
+    for name, sent in files.items():
+        with (Path(place.name) / name).open("wb") as file:
+            sent.file.seek(0)
+            shutil.copyfileobj(sent.file, file)
+    return place
+
+
+class Uploads:
+    """Reads adapters, one at a time.
+
+    What is sent may be made to take for ever or all memory (a pattern that never ends, factors
+    whose product is vast), so it is read where it can be killed, with no base and no host.
+
+    Args:
+        waiting: Adapters that wait for their turn.
+        warm: Start the process now, not with the first adapter: it loads modules for seconds.
+    """
+
+    def __init__(self, *, memory: int, seconds: float, waiting: int, warm: bool) -> None:
+        self._worker = Worker("reading the adapter", memory, load_adapter_reader)
+        self._memory, self.seconds = memory, seconds
+        self.line: Shared[dict[str, Any]] = Shared("deltadex-upload", waiting)
+        if warm:
+            self._worker.warm()
+
+    async def begin(
+        self,
+        config: UploadFile,
+        weights: UploadFile,
+        answer: Callable[[Path], dict[str, Any]],
+        line: Shared[dict[str, Any]] | None = None,
+    ) -> Future[dict[str, Any]]:
+        """The function's result for a folder with the files, which is there until it is done.
+
+        Args:
+            line: That of the changes, for what is recorded; else the uploads' own.
+        """
+        files = {"adapter_config.json": config, "adapter_model.safetensors": weights}
+        place = await asyncio.to_thread(_saved, files)
+        try:
+            future = (line or self.line).submit(partial(answer, Path(place.name)))
+        except BaseException:
+            place.cleanup()
+            raise
+        future.add_done_callback(lambda _: place.cleanup())
+        return future
+
+    def read(self, folder: Path, reading: AdapterReading) -> Indexed:
+        """The adapter in the folder, fingerprinted; a `Problem` if that takes too long or much."""
+        try:
+            return self._worker.run(read_adapter, folder, reading, seconds=self.seconds)
+        except WorkerCrashed as err:
+            detail = "reading the adapter ended its process, twice"
+            raise Problem(422, "too-large", detail) from err
+        except WorkerOutOfMemory as err:
+            detail = f"reading the adapter needs more memory than {self._memory >> 20} MiB"
+            raise Problem(422, "too-large", detail) from err
+        except WorkerTooSlow as err:
+            detail = f"reading the adapter was stopped after {self.seconds:g} s"
+            raise Problem(422, "too-slow", detail) from err
+
+    def close(self) -> None:
+        self.line.close()
+        self._worker.close()

@@ -19,12 +19,12 @@ from ...errors import DeltadexError
 
 
 class Lifeline:
-    """The starter's side: nothing is ever written, and the pipe ends with this process.
+    """The starter's side of a pipe that carries nothing, and ends with this process.
 
     On Linux the system itself kills the other process at the pipe's end, whatever that process is
     doing: a thread of its own would wait for Python's lock, which a call into C may hold for long.
-    The signal that a parent's end sends (PR_SET_PDEATHSIG) would come with the end of the thread
-    that started the process. Elsewhere the other process ends as soon as its thread may run.
+    PR_SET_PDEATHSIG would come with the end of the thread that started the process.
+    Elsewhere the other process ends as soon as its thread may run.
     """
 
     def __init__(self, context: BaseContext) -> None:
@@ -45,20 +45,14 @@ class Lifeline:
         self._start.close()
 
 
-def end_with(end: Connection) -> None:
+def _end_with(end: Connection) -> None:
     """End this process when the pipe ends, be it that it has already."""
-    threading.Thread(target=_wait, args=(end,), name="deltadex-lifeline", daemon=True).start()
-
-
-def _wait(end: Connection) -> None:
     with suppress(EOFError, OSError):
         end.recv()
     os._exit(1)
 
 
 Result = TypeVar("Result")
-
-_CLOSED = "the service is being stopped"
 
 START_SECONDS = 300.0
 """How long a process may take until it can begin: a busy machine loads modules for a minute."""
@@ -87,26 +81,21 @@ class WorkerTooSlow(DeltadexError):
 class Worker:
     """A process that runs one function at a time; started when needed, again after it died.
 
-    With `load` it is started by `warm`, and again as soon as it died, so that it has loaded its
-    modules before it is needed.
-
     It ends with this process, whatever it is doing (`Lifeline`), and ignores Ctrl-C, which is for
     the service to act on. The pools of the standard library and pebble notice the end of their
     parent only between two tasks, or not at all.
 
     Args:
         memory: Bytes of data that it may hold; None = no limit.
-        load: What the process calls before its first function.
+        load: What the process calls before its first function; with it, it is started again as
+            soon as it died, so that it has loaded its modules before it is needed.
     """
 
     def __init__(
         self, name: str, memory: int | None = None, load: Callable[[], None] | None = None
     ) -> None:
-        self._name = name
-        self._memory = memory
-        self._load = load
-        self._turn = threading.Lock()
-        self._lock = threading.Lock()
+        self._name, self._memory, self._load = name, memory, load
+        self._turn, self._lock = threading.Lock(), threading.Lock()
         self._running: _Running | None = None
         self._closed = False
 
@@ -130,7 +119,6 @@ class Worker:
         self._started()
 
     def close(self) -> None:
-        """End the process, whatever it is at."""
         with self._lock:
             self._closed = True
             self._stop()
@@ -157,16 +145,17 @@ class Worker:
     def _replace(self) -> None:
         with self._lock:
             self._stop()
-            is_closed = self._closed
-        if is_closed:
-            raise WorkerDied(_CLOSED)
+            self._refuse_if_closed()
         if self._load is not None:
             self._started()
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise WorkerDied("the service is being stopped")
+
     def _started(self) -> _Running:
         with self._lock:
-            if self._closed:
-                raise WorkerDied(_CLOSED)
+            self._refuse_if_closed()
             if self._running is None or not self._running.process.is_alive():
                 self._stop()
                 self._running = self._start()
@@ -176,12 +165,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         lifeline = Lifeline(context)
         ours, theirs = context.Pipe()
-        process = context.Process(
-            target=_serve,
-            args=(lifeline.end, theirs, self._memory, self._load),
-            name=self._name,
-            daemon=True,
-        )
+        args = (lifeline.end, theirs, self._memory, self._load)
+        process = context.Process(target=_serve, args=args, name=self._name, daemon=True)
         process.start()
         assert process.pid is not None
         lifeline.tie(process.pid)
@@ -215,11 +200,14 @@ def _serve(
 ) -> None:
     """Answer (function, arguments) with True when it begins, then (True, result) or (False, error);
     until a pipe ends."""
-    end_with(lifeline)
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if memory is not None:
-        _limit_memory(memory)
+    with suppress(ModuleNotFoundError):  # Windows has no such limits
+        import resource
+
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     if load is not None:
         load()
     with suppress(EOFError, BrokenPipeError):
@@ -235,11 +223,3 @@ def _serve(
             except Exception:
                 answer = (False, WorkerFailed(traceback.format_exc()))
             pipe.send(answer)
-
-
-def _limit_memory(n_bytes: int) -> None:
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limits
-        return
-    resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))

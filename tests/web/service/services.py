@@ -55,7 +55,7 @@ def served(db, **settings):
     """
     settings = {"warm": False, "max_seconds": 600.0, **settings}
     with Service(ServiceSettings(db=db, **settings)) as service:
-        assert service.freshness.wait_until_ready(60.0)
+        assert service.freshness.ready.wait(60.0)
         with TestClient(
             make_app(service), base_url="http://localhost", raise_server_exceptions=False
         ) as client:

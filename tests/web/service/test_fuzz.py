@@ -42,7 +42,7 @@ def document(shared_db, tmp_path_factory):
         db=db, token=TOKEN, quick_seconds=0.2, allow_hosts=("testserver",), warm=False
     )
     with Service(chosen) as service:
-        assert service.freshness.wait_until_ready(60.0)
+        assert service.freshness.ready.wait(60.0)
         yield schemathesis.openapi.from_asgi(f"{API}/openapi.json", make_app(service))
 
 

@@ -146,7 +146,7 @@ def test_what_takes_too_long_is_stopped_and_others_go_on(db):
 
 @pytest.mark.parametrize("read", [end, fill])
 def test_an_adapter_that_ends_its_process_or_fills_its_memory_is_refused(client, monkeypatch, read):
-    monkeypatch.setattr("deltadex.web.service.uploads.read_adapter", read)
+    monkeypatch.setattr("deltadex.web.service.work.read_adapter", read)
 
     answer = client.post(f"{API}/similar/adapter", files=adapter_files())
 

@@ -1,16 +1,4 @@
-"""Command line options as frozen records: a field carries its flags, default, type and help.
-
-`bool` makes a flag, `Literal` a choice, `Path` a path; the help shows every default.
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copying:
-    target: Path = argument()
-    force: bool = option("--force", help="Replace TARGET if it is there.")
-
-@click.command()
-@takes(Copying)
-def backup(common: Common, copying: Copying) -> None: ...
-"""
+"""Records of options as click's arguments and options, and the options of every command."""
 
 from __future__ import annotations
 
@@ -18,51 +6,17 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, MISSING, Field, field, fields
+from dataclasses import KW_ONLY, MISSING, Field, fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import click
 
-from ..options import Option, choices_of, hints_of, options_of
-from ..options import option as declare
-from ..options import record as frozen
-from .text import PlainFormatter
+from ..options import Option, choices_of, hints_of, option, options_of, record
+from ..terminal.text import PlainFormatter
 
 Command = Callable[..., None]
-
-_CLICK = "click"
-
-
-def option(*flags: str, **settings: Any) -> Any:
-    """A field that is an option with these flags; `settings` are those of `click.option`."""
-    settings.setdefault("show_default", "default" in settings)
-
-    def parameter(name: str, hint: Any) -> Callable[[Command], Command]:
-        typed = {"is_flag": True} if hint is bool else _type_of(hint)
-        return click.option(*flags, name, **typed | settings)
-
-    return field(metadata={_CLICK: parameter})
-
-
-def argument(**settings: Any) -> Any:
-    """A field that is an argument; `settings` are those of `click.argument`."""
-
-    def parameter(name: str, hint: Any) -> Callable[[Command], Command]:
-        return click.argument(name, **_type_of(hint) | settings)
-
-    return field(metadata={_CLICK: parameter})
-
-
-def _type_of(hint: Any) -> dict[str, click.ParamType[Any]]:
-    """The type of values by an annotation: a choice, a path, or click's own guess."""
-    for part in (hint, *get_args(hint)):
-        if get_origin(part) is Literal:
-            return {"type": click.Choice(get_args(part))}
-        if part is Path:
-            return {"type": click.Path(path_type=Path)}
-    return {}
 
 
 def takes(*records: type[Any]) -> Callable[[Command], Command]:
@@ -79,12 +33,9 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
             command(common, *(_record_of(record, values) for record in records))
 
         wrapped: Command = called
-        for record in (Common, *reversed(records)):
-            hints = hints_of(record)
-            for entry in reversed(fields(record)):
-                if _CLICK in entry.metadata:
-                    wrapped = entry.metadata[_CLICK](entry.name, hints[entry.name])(wrapped)
-            for name, (entry, declared) in reversed(options_of(record).items()):
+        for kind in (Common, *reversed(records)):
+            hints = hints_of(kind)
+            for name, (entry, declared) in reversed(options_of(kind).items()):
                 if declared.doors != "python":
                     wrapped = _parameter(name, hints[name], entry, declared)(wrapped)
         return wrapped
@@ -105,19 +56,17 @@ def _parameter(
     name: str, hint: Any, entry: Field[Any], declared: Option
 ) -> Callable[[Command], Command]:
     """The argument or option of a command that a field of a question declares."""
-    settings: dict[str, Any] = {"type": _click_type(hint, declared)}
-    settings |= {key: getattr(declared, key) for key in ("metavar", "envvar")}
+    settings: dict[str, Any] = {"type": _click_type(hint, declared), "metavar": declared.metavar}
     is_required = entry.default is MISSING and entry.default_factory is MISSING
     if not is_required:
         has_value = entry.default is not MISSING
         settings["default"] = entry.default if has_value else entry.default_factory
     if declared.is_argument:
-        del settings["envvar"]
         if declared.several:
             settings["nargs"] = -1
         return click.argument(name, required=is_required, **settings)
     flags = declared.flags or ("--" + name.replace("_", "-"),)
-    settings["help"] = declared.help
+    settings |= {"help": declared.help, "envvar": declared.envvar}
     if hint is bool:
         settings |= {"is_flag": True, "type": None}
         if any("/" in flag for flag in flags):
@@ -216,40 +165,30 @@ def _default_db() -> str:
     return str(Path(user_data_dir("deltadex", appauthor=False)) / "deltadex.duckdb")
 
 
-@frozen
+@record
 class Common:
     """The options of every command."""
 
     _: KW_ONLY
-    db: Path = declare(
+    db: Path = option(
         default=_default_db,
         file="file",
         envvar="DELTADEX_DB",
         shown_default="in the user data folder, or $DELTADEX_DB",
         help="The catalog file.",
     )
-    as_json: bool = declare("--json", default=False, help="Print one JSON document on stdout.")
-    quiet: bool = declare(default=False, help="Print no progress and notes on stderr.")
+    as_json: bool = option("--json", default=False, help="Print one JSON document on stdout.")
+    quiet: bool = option(default=False, help="Print no progress and notes on stderr.")
 
 
-@frozen
+@record
 class Engine:
     """What gives the candidates of searches."""
 
     _: KW_ONLY
-    engine: str = declare(
+    engine: str = option(
         default="faiss",
         metavar="faiss|qdrant|TARGET",
         help="Take candidates from FAISS, or from an export to Qdrant: the last one, or that at "
         "TARGET (edge:DIR, qdrant://HOST[:PORT]/COLLECTION).",
     )
-
-
-def base_option(also: str = "") -> Any:
-    """The family, by the name of its base, and what else it says to a command."""
-    return option("--base", help=f"Only this family, where the catalog has several{also}.")
-
-
-def seed_option(help: str) -> Any:
-    """The seed of everything random."""
-    return option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help=help)

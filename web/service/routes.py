@@ -1,0 +1,636 @@
+"""The requests that the service answers: models, families, jobs, operators; changes by token."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi import Path as InPath
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+from starlette.datastructures import FormData
+from starlette.datastructures import UploadFile as SentFile
+from starlette.responses import Response
+
+from ... import __version__
+from ...database import (
+    Cluster,
+    Database,
+    Evaluate,
+    Explain,
+    Failures,
+    FindData,
+    FindSimilar,
+    Tabled,
+    serving,
+)
+from ...database.serving import PageOfModels
+from ...errors import DeltadexError, RequestError
+from . import schemas
+from .answers import Problem, as_problem, computing, invalid, reply, stopping
+from .catalog import Names, check_where, find_base, find_family, names_of
+from .middleware import Sent, refuse_unknown_names
+from .params import (
+    COMPUTING,
+    JOB,
+    NO_CONTROLS,
+    BaseInQuery,
+    Batch,
+    IdInPath,
+    IdInQuery,
+    PreferHeader,
+    Query_,
+    RecipeInQuery,
+    ServiceIn,
+    asks,
+    gives,
+)
+from .service import Service
+from .settings import MAX_NEW_ID, MAX_QUERIES, PREFIX, ServiceSettings
+from .work import is_done, refuse_long
+
+_models, _similar, _families, _jobs, _operations, _writing = VERSIONED = tuple(
+    APIRouter(tags=[tag])
+    for tag in ("models", "similar", "families", "jobs", "operations", "writing")
+)
+UNVERSIONED = APIRouter(include_in_schema=False)
+
+
+@UNVERSIONED.get("/")
+async def index(service: ServiceIn, request: Request) -> Response:
+    return service.page.answer("index.html", request)
+
+
+@UNVERSIONED.get("/static/{name}")
+async def static(service: ServiceIn, request: Request, name: str) -> Response:
+    return service.page.answer(name, request)
+
+
+_COUNTED = ("id", "rank", "dim", "models")
+
+
+@_models.get("/families", responses=gives(schemas.FamiliesAnswer, 404))
+async def families(service: ServiceIn) -> Response:
+    """The families of the catalog, their recipes, and what this service can do."""
+    document = {
+        "families": await service.ask(_counted),
+        "writable": service.settings.writable,
+        "umap": find_spec("umap") is not None,
+        "version": __version__,
+    }
+    return reply(document)
+
+
+def _counted(catalog: Database) -> list[dict[str, Any]]:
+    names, recipes, stats = names_of(catalog), serving.recipes(catalog), catalog.stats().to_json()
+    return [
+        {
+            **family,
+            "base": names.shown(family["base"]),
+            "recipes": [
+                {"name": recipes[count["id"]].name} | {key: count[key] for key in _COUNTED}
+                for count in stats["recipes"]
+                if count["base"] == family["base"]
+            ],
+        }
+        for family in stats["bases"]
+    ]
+
+
+@_models.get("/stats", responses=gives(schemas.StatsAnswer, 404))
+async def stats(service: ServiceIn) -> Response:
+    """How many models, datasets and recipes the catalog holds; as `deltadex stats --json`."""
+
+    def stats(catalog: Database) -> dict[str, Any]:
+        document = names_of(catalog).with_bases(catalog.stats().to_json())
+        return document | {"path": Path(document["path"]).name}
+
+    return reply(await service.ask(stats))
+
+
+@_models.get("/models", responses=gives(schemas.ModelsAnswer, 404))
+@asks(PageOfModels)
+async def models(service: ServiceIn, asked: Callable[[], PageOfModels]) -> Response:
+    """The models that pass every filter, a page of them; as `deltadex ls --json`."""
+    page = asked()
+
+    def models(catalog: Database) -> dict[str, Any]:
+        names = names_of(catalog)
+        table = replace(page, base=find_base(catalog, page.base)).answer(catalog)
+        shown = [names.model(model) for model in table]
+        return {"models": shown, "total": table.total, "limit": page.limit, "offset": page.offset}
+
+    return reply(await service.ask(models))
+
+
+@_models.get("/models/{model:path}", responses=gives(schemas.ModelInFull, 404))
+async def model(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
+    """Everything known of one model, and what it changed, slot by slot; as `show --json`."""
+
+    def show(catalog: Database) -> dict[str, Any]:
+        row = serving.exact_model(catalog, model, find_base(catalog, base))
+        document = catalog.show(row["model"], row["base"]).to_json()
+        return document | names_of(catalog).model(row)
+
+    return reply(await service.ask(show))
+
+
+Asked = Callable[..., FindSimilar]
+"""Makes a question of a model or vector; everything else is given."""
+
+
+@_similar.get("/similar", responses=gives(schemas.SimilarAnswer, 404))
+@asks(FindSimilar)
+async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
+    """The models nearest to a stored one; as `deltadex find-similar --json`."""
+    return reply(
+        await service.ask(lambda catalog: _near_model(catalog, names_of(catalog), model, asked))
+    )
+
+
+@_similar.get("/nearest-data", responses=gives(schemas.NearestDataAnswer, 404))
+@asks(FindData)
+async def nearest_data(
+    service: ServiceIn, model: IdInQuery, asked: Callable[..., FindData]
+) -> Response:
+    """The kept data sets nearest to a stored model; as `deltadex find-data --json`."""
+    question = asked(model)
+
+    def answer(catalog: Database) -> dict[str, Any]:
+        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+        exact = replace(question, model=query.model, base=query.base)
+        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
+
+    return reply(await service.ask(answer))
+
+
+@_similar.post("/similar", responses=gives(schemas.BatchAnswer))
+async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
+    """The models nearest to each of several stored models or vectors.
+
+    A question that has no answer gets a problem in its place.
+    """
+    asked = partial(FindSimilar, **batch.model_dump(exclude={"queries"}))
+    check_where(batch.where)
+    return reply(await service.batches.run(_near_each, service, batch.queries, asked))
+
+
+def _near_each(service: Service, queries: list[Query_], asked: Asked) -> dict[str, Any]:
+    results = []
+    with service.readers.catalog() as catalog:
+        names = names_of(catalog)
+        for query in queries:
+            try:
+                results.append(_near_query(catalog, names, query, asked))
+            except DeltadexError as err:
+                results.append({"problem": as_problem(err, names).to_json()})
+    return {"results": results}
+
+
+def _near_query(catalog: Database, names: Names, query: Query_, asked: Asked) -> dict[str, Any]:
+    if query.model is not None:
+        return _near_model(catalog, names, query.model, partial(asked, base=query.base))
+    family = find_family(catalog, query.base)
+    vector = np.array(query.vector, dtype=np.float64)
+    question = asked(vector, base=family, kind=query.kind, attached=False)
+    return names.with_bases(question.answer(catalog).to_json())
+
+
+def _near_model(catalog: Database, names: Names, model: str, asked: Asked) -> dict[str, Any]:
+    question = asked(model, attached=False)
+    stored = serving.exact_query(catalog, model, find_base(catalog, question.base))
+    return names.with_bases(replace(question, model=stored, base=None).answer(catalog).to_json())
+
+
+@_similar.post("/similar/adapter", responses=gives(schemas.SimilarAnswer, 404) | JOB)
+@asks(FindSimilar, Form)
+async def similar_adapter(
+    service: ServiceIn,
+    request: Request,
+    config: Annotated[UploadFile, File(description="adapter_config.json")],
+    weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
+    asked: Asked,
+    prefer: PreferHeader = None,
+) -> Response:
+    """The models nearest to an adapter that is sent along, and not stored."""
+    refuse_long(config)
+    found = await service.uploads.begin(config, weights, partial(_near_adapter, service, asked))
+    return await _answer_or_job(service, request, found, goes_on=False)
+
+
+def _near_adapter(service: Service, asked: Asked, folder: Path) -> dict[str, Any]:
+    question = asked("", attached=False)
+    with service.readers.catalog() as catalog:
+        reading = serving.adapter_reading(
+            catalog,
+            find_family(catalog, question.base),
+            question.recipe,
+            may_open_base=service.settings.allow_hub,
+        )
+    adapter = service.uploads.read(folder, reading)
+    with service.readers.catalog() as catalog:
+        document = replace(question, model=adapter, base=None).answer(catalog).to_json()
+        return names_of(catalog).with_bases(document)
+
+
+@_similar.get("/explain", responses=gives(schemas.ExplanationAnswer, 404))
+@asks(Explain)
+async def explain(
+    service: ServiceIn, model: IdInQuery, other: IdInQuery, asked: Callable[..., Explain]
+) -> Response:
+    """Which slots, roles and layers carry the similarity of two stored models."""
+    question = asked(model, other)
+
+    def explain(catalog: Database) -> dict[str, Any]:
+        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+        stored = serving.exact_query(catalog, other, query.base)
+        exact = replace(question, model=query, other=stored.model, base=None)
+        return exact.answer(catalog).to_json()
+
+    return reply(await service.ask(explain))
+
+
+@_families.get("/evaluation", responses=gives(schemas.EvaluationAnswer, 404) | COMPUTING)
+@asks(Evaluate)
+async def evaluation(
+    service: ServiceIn,
+    request: Request,
+    asked: Callable[[], Evaluate],
+    recipe: RecipeInQuery = None,
+) -> Response:
+    """Whether nearest neighbours share their training data; as `deltadex eval --json`."""
+    return await _computed(service, request, asked(), recipe)
+
+
+@_families.get("/map", responses=gives(schemas.MapAnswer, 404) | COMPUTING)
+@asks(serving.MapColumns)
+async def map(
+    service: ServiceIn, request: Request, asked: Callable[[], serving.MapColumns]
+) -> Response:
+    """A family in the plane, as columns: near means alike."""
+    return await _computed(service, request, asked())
+
+
+@_families.get("/clusters", responses=gives(schemas.ClustersAnswer, 404) | COMPUTING)
+@asks(Cluster)
+async def clusters(service: ServiceIn, request: Request, asked: Callable[[], Cluster]) -> Response:
+    """A family in clusters, and labels suggested for models without one."""
+    return await _computed(service, request, asked())
+
+
+async def _computed(
+    service: Service,
+    request: Request,
+    asked: Evaluate | serving.MapColumns | Cluster,
+    recipe: str | None = None,
+) -> Response:
+    """An answer of the background: of now, of an earlier state, or that it is being computed."""
+
+    def exact(catalog: Database) -> Tabled:
+        named = recipe if isinstance(asked, Evaluate) else asked.recipe
+        base = find_family(catalog, asked.base)
+        id = serving.find_recipe(catalog, named, base).id
+        chosen: Any = {"recipes": (id,)} if isinstance(asked, Evaluate) else {"recipe": id}
+        return replace(asked, base=base, **chosen)
+
+    document = await service.jobs.get(await service.ask(exact, service.polls))
+    if document is None:
+        return computing(service.settings.quick_seconds)
+    headers = {"Deltadex-Stale": "true"} if document.stale else {}
+    return document.packed.response(request, headers)
+
+
+@_families.get("/failures", responses=gives(schemas.FailuresAnswer, 404))
+@asks(Failures)
+async def failures(service: ServiceIn, asked: Callable[[], Failures]) -> Response:
+    """Models that are not indexed, by reason; as `deltadex failures --json`."""
+
+    def failures(catalog: Database) -> dict[str, Any]:
+        names, base = names_of(catalog), find_base(catalog, asked().base)
+        document = catalog.failures(base).to_json()
+        rows = catalog.models(base=base, where="status <> 'indexed'")
+        sources = {(row["base"], row["model"]): row["source"] for row in rows}
+        for model in (model for group in document["failures"] for model in group["models"]):
+            source = sources.get((model["base"], model["model"]), "")
+            model["base"] = names.shown(model["base"])
+            model["reason"] = model["reason"] and names.redact(model["reason"], source)
+        return document
+
+    return reply(await service.ask(failures))
+
+
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})")
+_ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])")
+
+
+@_jobs.get(
+    "/jobs/{job}",
+    responses=gives(
+        schemas.SimilarAnswer | schemas.AddedAnswer | schemas.RemovedAnswer, 403, 404, 409
+    )
+    | JOB,
+)
+async def job(
+    service: ServiceIn, request: Request, job: Annotated[str, InPath(max_length=100)]
+) -> Response:
+    """What the request that began this job would have been answered, once it is done."""
+    future = service.results.find(job)
+    await is_done(future, service.settings.quick_seconds)
+    return _result_or_job(service, request, future, service.settings.quick_seconds)
+
+
+async def _answer_or_job(
+    service: Service,
+    request: Request,
+    future: Future[dict[str, Any]],
+    *,
+    status: int = 200,
+    goes_on: bool = True,
+) -> Response:
+    """What the work gives; 202 and a job where that takes longer than the client wants to wait.
+
+    Args:
+        goes_on: Also if it has not begun when the client hangs up, who knows no job yet.
+    """
+    preferred, seconds = request.headers.get("prefer", ""), service.settings.max_seconds
+    if wait := _WAIT.search(preferred):
+        seconds = min(float(wait[1]), seconds)
+    elif _ASYNC.search(preferred):
+        seconds = 0.0
+    has_hung_up = None if goes_on else request.is_disconnected
+    await is_done(future, seconds, has_hung_up)
+    if has_hung_up is not None and await has_hung_up() and future.cancel():
+        raise Problem(400, "hung-up", "the client did not wait for the answer")
+    return _result_or_job(service, request, future, seconds, status)
+
+
+def _result_or_job(
+    service: Service,
+    request: Request,
+    future: Future[dict[str, Any]],
+    waited_s: float,
+    status: int = 200,
+) -> Response:
+    if not future.done():
+        job = service.results.keep(future)
+        place = f"{request.scope.get('root_path', '')}{PREFIX}/jobs/{job}"
+        return computing(waited_s, job=job, headers={"Location": place})
+    try:
+        return reply(future.result(), status)
+    except CancelledError as err:
+        raise stopping() from err
+
+
+_READY = gives(schemas.ReadyAnswer)
+_READY[503] = {
+    "model": schemas.ReadyAnswer,
+    "description": "Not every family has been searched once.",
+}
+_METRICS = gives(None)
+_METRICS[200] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+@UNVERSIONED.get("/health")
+@_operations.get("/health", responses=gives(schemas.HealthAnswer))
+async def health() -> Response:
+    """The process answers."""
+    return reply({"status": "ok"})
+
+
+@UNVERSIONED.get("/ready")
+@_operations.get("/ready", responses=_READY)
+async def ready(service: ServiceIn) -> Response:
+    """The catalog is open and every family has been searched once."""
+    if service.freshness.ready.is_set():
+        return reply({"ready": True})
+    return reply({"ready": False, "detail": "opening indexes"}, 503, {"Retry-After": "2"})
+
+
+@UNVERSIONED.get("/metrics")
+@_operations.get("/metrics", responses=_METRICS, response_class=Response)
+async def metrics(service: ServiceIn) -> Response:
+    """Numbers for Prometheus."""
+    text = await service.polls.run(service.metrics.exposition)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def _is_new_id(id: str) -> str:
+    if id.startswith(("/", "~")) or ".." in id or id != id.strip():
+        raise ValueError("must not begin with / or ~, hold .. or have spaces around it")
+    return id
+
+
+def _is_hub_id(id: str) -> str:
+    if not _HUB_ID.fullmatch(id) or ".." in id:
+        raise ValueError("must be an id of the Hub, as owner/name")
+    return id
+
+
+Text = Annotated[str, StringConstraints(max_length=MAX_NEW_ID, pattern=NO_CONTROLS)]
+
+
+class AddAdapter(Sent):
+    """The fields that come with an adapter's two files."""
+
+    model: Annotated[Text, AfterValidator(_is_new_id)]
+    base: Text | None = None
+    dataset: Text | None = None
+    author: Text | None = None
+    run: Text | None = None
+
+
+class AddFromHub(Sent):
+    """Models that the service is to fetch."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"models": ["someone/bert-imdb"], "base": "bert-base-uncased"}]
+        }
+    )
+
+    models: Annotated[
+        list[Annotated[Text, AfterValidator(_is_hub_id)]],
+        Field(min_length=1, max_length=MAX_QUERIES),
+    ]
+    base: Text
+
+
+_TOKEN: dict[str, Any] = {"security": [{"token": []}]}
+_FILE = {"type": "string", "format": "binary"}
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def _body() -> dict[str, Any]:
+    """The two forms in which models are added."""
+    form = AddAdapter.model_json_schema()
+    form["properties"] |= {"config": _FILE, "weights": _FILE}
+    form["required"] += ["config", "weights"]
+    return {
+        "required": True,
+        "content": {
+            "multipart/form-data": {"schema": form},
+            "application/json": {"schema": AddFromHub.model_json_schema()},
+        },
+    }
+
+
+@_writing.post(
+    "/models",
+    status_code=201,
+    responses=gives(schemas.AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
+    openapi_extra={"requestBody": _body(), **_TOKEN},
+)
+async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None) -> Response:
+    """Add an adapter that is sent along; or models of the Hub, where the operator allows it."""
+    _require_writer(request, service.settings)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == "application/json":
+        added = _begin_from_hub(service, await request.body())
+    elif media_type == "multipart/form-data":
+        async with request.form(max_files=2, max_fields=8) as form:
+            added = await _begin_adapter(service, form)
+    else:
+        raise Problem(415, "media-type", "send multipart/form-data or application/json")
+    return await _answer_or_job(service, request, added, status=201)
+
+
+async def _begin_adapter(service: Service, form: FormData) -> Future[dict[str, Any]]:
+    refuse_unknown_names(form.multi_items(), [*AddAdapter.model_fields, "config", "weights"])
+    fields = dict(form)
+    config, weights = fields.pop("config", None), fields.pop("weights", None)
+    if not isinstance(config, SentFile) or not isinstance(weights, SentFile):
+        raise Problem(422, "invalid", "send the files config and weights")
+    refuse_long(config)
+    adapter = _checked(partial(AddAdapter.model_validate, fields))
+    answer = partial(_add_adapter, service, adapter)
+    return await service.uploads.begin(config, weights, answer, service.writes)
+
+
+def _add_adapter(service: Service, fields: AddAdapter, folder: Path) -> dict[str, Any]:
+    """Fingerprint an adapter and record it; as `deltadex add --json`."""
+    with service.readers.catalog() as catalog:
+        base = find_family(catalog, fields.base)
+        _refuse_taken(catalog, fields.model, base)
+        reading = serving.adapter_reading(catalog, base, may_open_base=service.settings.allow_hub)
+    adapter = service.uploads.read(folder, reading)
+    with service.readers.writing() as catalog:
+        _refuse_taken(catalog, fields.model, base)
+        serving.record_adapter(catalog, adapter, **fields.model_dump(exclude={"base"}))
+        names = names_of(catalog)
+    return {
+        "model": fields.model,
+        "base": names.shown(base),
+        "recipe": reading.recipe.name,
+        "recipes": [reading.recipe.id],
+        "indexed": 1,
+        "skipped": 0,
+        "failed": [],
+        "bytes_read": adapter.bytes_read,
+        "bytes_total": adapter.model.bytes_total,
+        "seconds": round(adapter.seconds, 3),
+    }
+
+
+def _refuse_taken(catalog: Database, id: str, base: str) -> None:
+    if serving.has_model(catalog, id, base):
+        raise Problem(409, "id-taken", f"{id}: there is a model of that id; DELETE it first")
+
+
+def _begin_from_hub(service: Service, body: bytes) -> Future[dict[str, Any]]:
+    wanted = _checked(partial(AddFromHub.model_validate_json, body))
+    if not service.settings.allow_hub:
+        raise Problem(
+            403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
+        )
+    return service.writes.submit(partial(_add_from_hub, service, wanted), wanted.model_dump_json())
+
+
+def _add_from_hub(service: Service, wanted: AddFromHub) -> dict[str, Any]:
+    """Fetch and index models of the Hub; as `deltadex add --json`."""
+    for name in (*wanted.models, wanted.base):
+        if Path(name).exists():
+            raise RequestError(f"{name}: cannot be told from a folder of the server")
+    with service.readers.writing() as catalog:
+        base = _base_of_hub(names_of(catalog), wanted.base)
+        document = catalog.add(*wanted.models, base=base).to_json()
+        names = names_of(catalog)
+    for refused in document["failed"]:
+        refused["reason"] = names.redact(refused["reason"])
+    return names.with_bases(document)
+
+
+def _base_of_hub(names: Names, base: str) -> str:
+    """A family that there is, or an id of the Hub."""
+    if base in names.bases:
+        return names.meant(base)
+    try:
+        return _is_hub_id(base)
+    except ValueError as err:
+        raise RequestError(f"base: {err}") from err
+
+
+def _checked(parse: Callable[[], Body]) -> Body:
+    try:
+        return parse()
+    except ValidationError as err:
+        raise invalid(err.errors(include_input=False), within=("body",)) from err
+
+
+@_writing.delete(
+    "/models/{model:path}",
+    responses=gives(schemas.RemovedAnswer, 401, 403, 404) | JOB,
+    openapi_extra=_TOKEN,
+)
+async def delete(
+    service: ServiceIn,
+    request: Request,
+    model: IdInPath,
+    base: BaseInQuery = None,
+    prefer: PreferHeader = None,
+) -> Response:
+    """Forget a model; as `deltadex rm --json`."""
+    _require_writer(request, service.settings)
+
+    def remove() -> dict[str, Any]:
+        with service.readers.writing() as catalog:
+            row = serving.exact_model(catalog, model, find_base(catalog, base))
+            document = catalog.remove(row["model"], row["base"]).to_json()
+            return names_of(catalog).with_bases(document)
+
+    return await _answer_or_job(service, request, service.writes.submit(remove))
+
+
+def _require_writer(request: Request, settings: ServiceSettings) -> None:
+    """Pass those who present the operator's token."""
+    if settings.token is None:
+        raise Problem(
+            403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
+        )
+    scheme, _, presented = request.headers.get("authorization", "").partition(" ")
+    right = hmac.compare_digest(presented.strip().encode(), settings.token.encode())
+    if scheme.lower() != "bearer" or not right:
+        raise Problem(
+            401,
+            "unauthorized",
+            "writing needs the header `Authorization: Bearer TOKEN` with the operator's token",
+            {"WWW-Authenticate": 'Bearer realm="deltadex"'},
+        )
