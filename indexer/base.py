@@ -29,7 +29,7 @@ from .checkpoint import (
     read_json,
 )
 from .delta import flaw_of, frobenius
-from .family import Wanted, base_key, folder_at
+from .family import Wanted, folder_at
 from .hub import (
     HubSession,
     HubWeights,
@@ -39,6 +39,7 @@ from .hub import (
     read_small_file,
     run_session,
 )
+from .untrusted_text import base_key
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,13 @@ import traceback
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ..errors import REASONS, BaseError, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known, may_record
-from .budget import ALL_BYTES, WantedBytes
 from .checkpoint import (
     READ_AGAIN,
     Checkpoint,
@@ -23,8 +22,7 @@ from .checkpoint import (
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .hub import HubWeights
-from .job import Job, single_torch_thread, thread_pool
-from .known_family import Upgrade
+from .job import ALL_BYTES, Job, WantedBytes, single_torch_thread, thread_pool
 from .options import IndexOptions
 from .updates import collect_adapter, collect_full
 
@@ -62,6 +60,33 @@ class ListingProgress(Progress, Protocol):
 
     def listing(self, members: Iterable[Member]) -> Iterable[Member]:
         """The same members."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """What a newer version of a family's recipe costs; the vectors of the older one stay.
+
+    Attributes:
+        models: Those that have the older version alone; they are read again.
+        bytes_to_read: Of their files, about.
+        catalog_bytes: By which the catalog grows, about.
+    """
+
+    earlier: str
+    recipe: str
+    models: int
+    bytes_to_read: int
+    catalog_bytes: int
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.earlier} → {self.recipe}: reads {self.models} models again, about "
+            f"{self.bytes_to_read / 1e6:,.1f} MB; the catalog grows by about "
+            f"{self.catalog_bytes / 1e6:,.1f} MB, and the earlier fingerprints stay in it"
+        )
 
 
 @dataclass(slots=True)

@@ -22,7 +22,6 @@ from .architecture import (
     require_within_base,
 )
 from .base import place_checkpoint, stream_matrices
-from .budget import read_parts
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement
 from .delta import (
     RELATIVE_ROUNDING,
@@ -38,7 +37,7 @@ from .delta import (
 )
 from .family import Member
 from .fingerprint import Collector, Measurement
-from .job import Job, ordered
+from .job import Job, ordered, read_parts
 from .untrusted_text import name_some
 
 MIN_COSINE = 0.25

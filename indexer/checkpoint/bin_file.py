@@ -30,8 +30,16 @@ import torch
 from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
-from .files import Buffer, ByteSource
-from .tensor_file import DTYPES, LFS_POINTER, RowBlock, TensorFile, TensorRef, read_together
+from .files import (
+    DTYPES,
+    LFS_POINTER,
+    Buffer,
+    ByteSource,
+    RowBlock,
+    TensorFile,
+    TensorRef,
+    read_together,
+)
 
 MAX_DIRECTORY = 32 << 20
 """Bytes of an archive's own list, some 400,000 tensors; in Python it takes ten times as much."""

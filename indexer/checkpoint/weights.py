@@ -18,8 +18,17 @@ from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
 from .bin_file import BinFile
-from .files import ByteSource, Config, ModelFolder, read_json
-from .tensor_file import Checkpoint, RowBlock, SafetensorsFile, TensorFile, TensorRef
+from .files import (
+    ByteSource,
+    Checkpoint,
+    Config,
+    ModelFolder,
+    RowBlock,
+    SafetensorsFile,
+    TensorFile,
+    TensorRef,
+    read_json,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from ...errors import BadIndex, ModelError
-from .call import RETRIED, Call
-from .hub_model import is_repo_id
-from .session import HubSession, default_session, hub_client, request_json
+from .models import is_repo_id
+from .session import RETRIED, Call, HubSession, default_session, hub_client, request_json
 
 HUB = "hf://datasets/"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

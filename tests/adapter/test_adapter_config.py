@@ -14,7 +14,7 @@ from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import REASONS, ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter.config import read_config
+from deltadex.indexer.adapter_config import read_config
 from deltadex.indexer.checkpoint import open_adapter_weights
 
 A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"

@@ -4,9 +4,8 @@ import pytest
 from factories import make_family
 
 from deltadex.errors import ModelError
-from deltadex.indexer.family import Wanted, find_member, refuse_strangers
-from deltadex.indexer.family import sources as family_sources
-from deltadex.indexer.family.card import (
+from deltadex.indexer import family as family_sources
+from deltadex.indexer.card import (
     MAX_PARENTS,
     NO_LABEL,
     card_bases,
@@ -14,6 +13,7 @@ from deltadex.indexer.family.card import (
     normalise,
     split_card,
 )
+from deltadex.indexer.family import Wanted, find_member, refuse_strangers
 from deltadex.indexer.hub import HubModel
 
 

@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 import torch
 
-from ...errors import ModelError
-from ...records import ROLES, Slot
-from ..untrusted_text import name_some
+from ..errors import ModelError
+from ..records import ROLES, Slot
+from .untrusted_text import name_some
 
 NESTED = ("text_config", "language_config", "llm_config")
 HEADS = (

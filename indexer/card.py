@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from ..checkpoint import Config
-from ..untrusted_text import base_key, distinct_texts, shown
+from .checkpoint import Config
+from .untrusted_text import base_key, distinct_texts, shown
 
 MAX_CARD_CHARS = 400_000
 MAX_PARENTS = 64

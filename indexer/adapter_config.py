@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...errors import ModelError
-from ..untrusted_text import shown
+from ..errors import ModelError
+from .untrusted_text import shown
 
 FAMILIES = {"lora": "lora", "hada": "loha", "lokr": "lokr", "ia3": "ia3", "vera": "vera"}
 """How a factor's name begins, and the formula it belongs to."""
@@ -84,7 +84,6 @@ _REPEAT = re.compile(r"[*+{]")
 
 
 def refused_by_names(parts: Iterable[str]) -> str | None:
-    """The refused method that the parts of tensor names point to, if any."""
     for part in parts:
         if part in _PROMPTS:
             return "PROMPT_TUNING"
@@ -99,14 +98,10 @@ class AdapterConfig:
     """The settings of an adapter; published files lack any of them.
 
     Attributes:
-        peft_type: Upper case; None where it is missing.
         alpha: None where it is missing: the scale is unknown, but the same for all modules.
-        rank: As stated; where the tensors show it, theirs counts.
-        init_rank: AdaLoRA's rank before pruning.
         alphas: Patterns of module paths, in order, with their alpha.
         start: `pissa` or `olora`, else "".
         transposed_flag: `fan_in_fan_out`, which matters to OLoRA only.
-        targets: `target_modules`, where it is a list of names.
     """
 
     peft_type: str | None = None
@@ -130,11 +125,10 @@ class AdapterConfig:
             raise ModelError("bad-config", f"{FILE}: {line}")
 
     def alpha_of(self, module: str) -> float | None:
-        """The module's alpha: of the first pattern that fits, else the general one."""
+        """The alpha of the first pattern that fits, else the general one."""
         return next((v for p, v in self.alphas if matches(p, module)), self.alpha)
 
     def rank_of(self, module: str) -> float | None:
-        """The module's rank as stated."""
         return next((v for p, v in self.ranks if matches(p, module)), self.rank)
 
 
@@ -187,7 +181,6 @@ def _method(config: Mapping[str, object]) -> str | None:
 
 
 def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
-    """Which part of the base the adapter replaces, and notes."""
     value = config.get("init_lora_weights")
     start = str(value).strip().lower() if isinstance(value, str | bool) else ""
     if start in COMPUTED_STARTS:
