@@ -68,13 +68,9 @@ _ASIDE = {
 
 @dataclass(frozen=True, slots=True)
 class TensorName:
-    """The parts of an adapter tensor's name.
-
-    Attributes:
-        module: Path in the model that the user wrapped, without any wrapper's parts.
-        kind: A `FACTOR`, or a value of `SET_ASIDE`; else `value` (a full `.weight`),
-            `bias`, `variant` (a LoRA tensor of unknown use) or `other`.
-    """
+    """An adapter tensor's name: the module's path in the model that the user wrapped; a `FACTOR`, a
+    value of `SET_ASIDE`, `value` (a full `.weight`), `bias`, `variant` (a LoRA tensor of unknown
+    use) or `other`."""
 
     module: str
     kind: str
@@ -116,12 +112,8 @@ def _module(parts: list[str]) -> str:
 
 @dataclass(slots=True)
 class Contents:
-    """What an adapter's file holds.
-
-    Attributes:
-        values: By module, the name of a full weight.
-        unclear: By module, why the names of its tensors have no certain meaning.
-    """
+    """What an adapter's file holds. `values`: by module, the name of a full weight; `unclear`: by
+    module, why the names of its tensors have no certain meaning."""
 
     factors: dict[str, dict[str, str]] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)
@@ -198,19 +190,13 @@ def sort_tensors(names: Iterable[str]) -> Contents:
     return contents
 
 
-def name_parts(names: Iterable[str]) -> set[str]:
-    return {part for name in names for part in WRAPPER_PREFIX.sub("", name).split(".")}
-
-
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
-    """A checkpoint whose headers are checked before, and values after, they are read.
-
-    Headers raise `ModelError` as `shape-mismatch` or `unsupported-dtype`, values as `non-finite`.
-    """
+    """A checkpoint whose headers (`shape-mismatch`, `unsupported-dtype`) and values (`non-finite`)
+    are checked."""
 
     checkpoint: Checkpoint
 
@@ -308,10 +294,8 @@ class ModuleUpdate:
 
 
 def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
-    """ΔW = s·B·A of LoRA and its derivatives: rsLoRA, DoRA, AdaLoRA, PiSSA, OLoRA.
-
-    A is (r, in), B (out, r), AdaLoRA's diagonal E (r, 1), DoRA's row lengths (out,).
-    """
+    """ΔW = s·B·A of LoRA and its derivatives: A is (r, in), B (out, r), AdaLoRA's diagonal E (r,
+    1), DoRA's row lengths (out,)."""
     adaptive = "lora_E" in kinds or config.peft_type == "ADALORA"
     expected = ["lora_A", "lora_B"]
     expected += ["lora_E"] if adaptive else []
@@ -514,10 +498,8 @@ def build_ia3(kinds: Kinds, tensors: Tensors) -> ModuleUpdate:
 
 
 def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> ModuleUpdate:
-    """ΔW = stored − W, of a whole weight as `modules_to_save` leaves it.
-
-    `shape` is as stored: in × out, if the base's module is GPT-2's Conv1D.
-    """
+    """ΔW = stored − W of a whole weight, as `modules_to_save` leaves it; `shape` is as stored: in ×
+    out, if the base's module is GPT-2's Conv1D."""
 
     def delta(base: torch.Tensor | None) -> Delta:
         """The difference in the orientation that fits; of two that fit, the smaller."""
@@ -566,7 +548,6 @@ class Adapter:
     """
 
     method: str
-    base_name: str | None
     modules: Mapping[str, tuple[int, int]]
     full_values: Mapping[str, str]
     needs_base: frozenset[str]
@@ -578,11 +559,8 @@ class Adapter:
         return self._updates[module].names
 
     def delta(self, module: str, base_weight: torch.Tensor | None) -> Delta:
-        """ΔW of a module of `modules` or `full_values`, in float32.
-
-        Args:
-            base_weight: W as (out, in), float32; only modules in `needs_base` look at it.
-        """
+        """ΔW of a module of `modules` or `full_values`, in float32; only those in `needs_base` look
+        at `base_weight`, W as (out, in), float32."""
         update = self._updates[module]
         if not update.needs_base:
             base_weight = None
@@ -639,7 +617,6 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     method = _method(family, contents, settings)
     return Adapter(
         method=method,
-        base_name=settings.base_name,
         modules={module: update.shape for module, update in updates.items()},
         full_values={module: value.names[0] for module, value in values.items()},
         needs_base=frozenset(m for m, u in {**updates, **values}.items() if u.needs_base),
@@ -665,7 +642,9 @@ def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) 
             contents.leave_out(module)
     if contents.factors:
         return of_all.pop()
-    refused = refused_by_names(name_parts(checkpoint.tensors))
+    refused = refused_by_names(
+        part for name in checkpoint.tensors for part in WRAPPER_PREFIX.sub("", name).split(".")
+    )
     if refused is not None:
         line = f"tensor names are those of {refused}: {REFUSED[refused]}"
         raise ModelError("unsupported-adapter", line)

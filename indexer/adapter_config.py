@@ -95,17 +95,11 @@ def refused_by_names(parts: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
-    """The settings of an adapter; published files lack any of them.
-
-    Attributes:
-        alpha: None where it is missing: the scale is unknown, but the same for all modules.
-        alphas: Patterns of module paths, in order, with their alpha.
-        start: `pissa` or `olora`, else "".
-        transposed_flag: `fan_in_fan_out`, which matters to OLoRA only.
-    """
+    """The settings of an adapter; published files lack any of them, and None stands for those.
+    `alphas`: patterns of module paths, in order, with their alpha; `start`: `pissa`, `olora` or "";
+    `transposed_flag`: `fan_in_fan_out`, which matters to OLoRA only."""
 
     peft_type: str | None = None
-    base_name: str | None = None
     alpha: float | None = None
     rank: float | None = None
     init_rank: float | None = None
@@ -145,11 +139,10 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
     alpha = "lora_alpha" if "lora_alpha" in config else "alpha"
-    base, targets = config.get("base_model_name_or_path"), config.get("target_modules")
+    targets = config.get("target_modules")
     names = targets if isinstance(targets, list) else []
     return AdapterConfig(
         peft_type=peft_type,
-        base_name=base.strip() or None if isinstance(base, str) else None,
         alpha=_alpha(alpha, config.get(alpha)),
         rank=_rank("r", config.get("r")),
         init_rank=_init_rank(config),

@@ -50,7 +50,6 @@ class AttentionConfig:
         grouped_decoder: Falcon's `new_decoder_architecture`.
         nope_dim: Rows of a latent-attention key head that are not rotated.
         value_dim: Rows of a latent-attention value head.
-        inner_group: ALBERT's layers in one shared group.
     """
 
     model_type: str | None = None
@@ -65,7 +64,6 @@ class AttentionConfig:
 
 
 def read_attention_config(config: Mapping[str, object] | None) -> AttentionConfig:
-    """The settings, under whichever of their names; values of odd types count as none."""
     scopes = list(_scopes(config or {}))
     return AttentionConfig(
         model_type=_text(scopes[:1], "model_type"),
@@ -109,13 +107,8 @@ def _text(scopes: list[Mapping[str, object]], name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
-    """One fused matrix and what is known of its model.
-
-    Attributes:
-        out: Rows, as (out, in).
-        head_rows: Query rows, where the output projection beside it shows them.
-        maybe_conv1d: Whether it may come from a Conv1D, in which q, k and v are contiguous.
-    """
+    """One fused matrix and what is known of its model. `head_rows`: query rows, where the output
+    projection beside it shows them; `maybe_conv1d`: q, k and v may be contiguous."""
 
     out: int
     width: int
@@ -254,7 +247,6 @@ class Placement:
 
     @property
     def key(self) -> Key:
-        """The slot and the part of it."""
         return self.slot, self.part
 
     @property
@@ -282,20 +274,16 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedModel:
-    """Where every tensor of a checkpoint, or every module of an adapter, belongs.
-
-    Attributes:
-        placements: By stack, layer, role and part; no two fill the same part of a slot.
-        ignored: Known to be no slot: embeddings, heads, norms, routers, convolutions, ….
-        unknown: Matrices inside numbered layers that no rule places.
-    """
+    """Where every tensor of a checkpoint, or every module of an adapter, belongs: placements by
+    stack, layer, role and part; what is known to be no slot; matrices in numbered layers that no
+    rule places."""
 
     placements: tuple[Placement, ...]
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
 
     def require_known(self) -> None:
-        """Raise `unknown-architecture`, naming them, if some layer matrices are unknown."""
+        """Raise `unknown-architecture` if some layer matrices are unknown."""
         if self.unknown:
             raise ModelError(
                 "unknown-architecture",
@@ -312,17 +300,14 @@ class PlacedModel:
 
     @cached_property
     def by_key(self) -> Mapping[Key, Placement]:
-        """The placements by slot and part, in order."""
         return {placement.key: placement for placement in self.placements}
 
     @cached_property
     def by_module(self) -> Mapping[str, Placement]:
-        """The first placement of every module."""
         return {placement.module: placement for placement in reversed(self.placements)}
 
     @cached_property
     def longest_module(self) -> int:
-        """Characters of the longest module path."""
         return max(map(len, self.by_module), default=0)
 
 
@@ -335,10 +320,7 @@ def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
 
 
 def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
-    """Pass if both fill the same parts of the same slots with matrices of equal shape.
-
-    Embeddings, heads and prefixes are free to differ.
-    """
+    """Pass if both fill the same parts of the same slots with matrices of equal shape."""
     ours, theirs = child.by_key, base.by_key
     missing = [placement for key, placement in theirs.items() if key not in ours]
     added = [placement for key, placement in ours.items() if key not in theirs]
@@ -404,18 +386,9 @@ MAX_PATHS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the tensors with one suffix inside a numbered layer are.
-
-    Attributes:
-        suffix: Matches all that follows the layer number, numbers written `N`.
-        within: The only layer path it holds for; "" = any.
-        role: A role of `records.ROLES`; of a fused matrix, its role when left whole.
-        part: "" or the piece of the slot; "expert" is completed by the expert's number.
-        split: A fused matrix's layout, or one for each model type; "" = not fused.
-        stack: The stack that this suffix alone identifies; "" = the path decides.
-        conv1d: Stored in × out where the model uses GPT-2's Conv1D.
-        stacked: All experts in one tensor, whose name has no `.weight`.
-    """
+    """What the tensors with one suffix inside a numbered layer are. `part`: "expert" is completed
+    by its number; `split`: a fused matrix's layout, or one for each model type; `stack`: that this
+    suffix alone identifies; `conv1d`: stored in × out where the model uses GPT-2's Conv1D."""
 
     suffix: re.Pattern[str]
     within: str = ""
@@ -427,47 +400,18 @@ class Rule:
     stacked: bool = False
 
 
-class Rules(tuple[Rule, ...]):
-    """Rules of which the first that holds for a suffix wins."""
-
-    def below(self, path: str) -> Callable[[str], Rule | None]:
-        """The search among the rules that hold below a layer path: one expression of all their
-        suffixes, as most suffixes of an unknown model fit none of a hundred."""
-        holding = [rule for rule in self if rule.within in ("", path)]
-        any_of_them = re.compile(
-            "|".join(f"(?P<r{n}>{rule.suffix.pattern})" for n, rule in enumerate(holding)) or "(?!)"
-        )
-
-        def first(suffix: str) -> Rule | None:
-            match = any_of_them.fullmatch(suffix)
-            # the group of the rule closes last
-            return holding[int((match.lastgroup or "r0")[1:])] if match else None
-
-        return first
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """`roles.json` with its patterns compiled.
-
-    Attributes:
-        beside_others: Those of them whose models have further stacks.
-        layer_pattern: Finds a layer path and its number.
-        stack_of_owner: For paths that several architectures share, by the model type or by
-            the word before the path.
-        stack_of_embedding: The same, by an embedding beside the layers.
-        ignored: Suffixes that are no slot, such as routers.
-        ignored_word: A component of a name that makes it no slot.
-        attention_word: Found in the names of layers that attend, whatever their tradition.
-    """
+    """`roles.json` with its patterns compiled. `stack_of_owner`: for paths that several
+    architectures share, by the model type or by the word before the path."""
 
     layers: Mapping[str, str]
     beside_others: frozenset[str]
     layer_pattern: re.Pattern[str]
     stack_of_owner: Mapping[str, str]
     stack_of_embedding: Mapping[str, str]
-    rules: Rules
-    ignored: Rules
+    rules: tuple[Rule, ...]
+    ignored: tuple[Rule, ...]
     ignored_word: re.Pattern[str]
     attention_word: re.Pattern[str]
 
@@ -484,8 +428,8 @@ def table() -> Table:
         layer_pattern=re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\."),
         stack_of_owner=raw["stack_of_owner"],
         stack_of_embedding=raw["stack_of_embedding"],
-        rules=Rules(map(_rule, raw["rules"])),
-        ignored=Rules(map(_rule, raw["ignored_suffixes"])),
+        rules=tuple(map(_rule, raw["rules"])),
+        ignored=tuple(map(_rule, raw["ignored_suffixes"])),
         ignored_word=re.compile("|".join(raw["ignored_words"]), re.IGNORECASE),
         attention_word=re.compile(raw["attention_words"], re.IGNORECASE),
     )
@@ -493,14 +437,21 @@ def table() -> Table:
 
 @cache
 def _search(kind: Literal["rules", "ignored"], path: str) -> Callable[[str], Rule | None]:
-    rules: Rules = getattr(table(), kind)
-    return rules.below(path)
+    """What finds the first rule for a suffix below a layer path, numbers written `N` in both: one
+    expression of all suffixes, as most suffixes of an unknown model fit none of a hundred."""
+    rules: tuple[Rule, ...] = getattr(table(), kind)
+    holding = [rule for rule in rules if rule.within in ("", path)]
+    any_of_them = re.compile(
+        "|".join(f"(?P<r{n}>{rule.suffix.pattern})" for n, rule in enumerate(holding)) or "(?!)"
+    )
 
+    @lru_cache(maxsize=4096)
+    def first(suffix: str) -> Rule | None:
+        match = any_of_them.fullmatch(suffix)
+        # the group of the rule closes last
+        return holding[int((match.lastgroup or "r0")[1:])] if match else None
 
-@lru_cache(maxsize=4096)
-def find_rule(path: str, suffix: str) -> Rule | None:
-    """The first rule for a suffix below a layer path; numbers written `N` in both."""
-    return _search("rules", path)(suffix)
+    return first
 
 
 @lru_cache(maxsize=4096)
@@ -512,7 +463,6 @@ def is_ignored(path: str, suffix: str) -> bool:
 
 
 def without_numbers(name: str) -> str:
-    """`experts.7.w1` → `experts.N.w1`."""
     return NUMBER.sub("N", name)
 
 
@@ -524,16 +474,8 @@ def _rule(entry: dict[str, Any]) -> Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """A tensor that a rule places, before its stack is known.
-
-    Attributes:
-        prefix: All before the layer path, with its last dot.
-        path: Layer path, numbers written `N`.
-        groups: Numbers inside the layer path: ALBERT's shared group.
-        suffix: All after the layer number, numbers written `N`.
-        module: The name without prefix and `.weight`.
-        expert: The last number in the suffix, or -1.
-    """
+    """A tensor that a rule places, before its stack is known. `groups`: numbers inside the layer
+    path (ALBERT's shared group); `expert`: the last number in the suffix, or -1."""
 
     tensor: str
     shape: tuple[int, ...]
@@ -552,7 +494,7 @@ def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
     for match in _layers(module):
         path, rest = without_numbers(match["path"]), module[match.end() :]
         suffix = without_numbers(rest)
-        rule = find_rule(path, suffix)
+        rule = _search("rules", path)(suffix)
         if rule is None:
             continue
         numbers = NUMBER.findall(rest)
@@ -573,10 +515,8 @@ def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Where a name's layer number is, whether or not a rule matches the rest.
-
-    Numbers in path and suffix are written `N`; the path is "" if it is not in the table.
-    """
+    """Where a name's layer number is; numbers elsewhere are written `N`, and a path that is not in
+    the table ""."""
 
     before: str
     path: str
@@ -637,12 +577,8 @@ QUERY_WIDTH = "self_attn.o_proj"
 
 
 def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
-    """The slots of a checkpoint's tensors, whatever their prefix and order.
-
-    Args:
-        shapes: As stored, by full name; matrices end in `.weight`, stacked experts do not.
-        config: The model's config.json; only interleaved layouts need it.
-    """
+    """The slots of a checkpoint's tensors, whatever their prefix and order; `shapes`: as stored, by
+    full name. Only interleaved layouts need the config.json."""
     return _place(shapes, config, stored=True)
 
 
@@ -847,13 +783,8 @@ def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackContext:
-    """What is known of one stack from all its tensors.
-
-    Attributes:
-        stored: Shapes are as on disk; otherwise they are (out, in) already.
-        conv1d: The stack uses GPT-2's Conv1D, stored in × out.
-        shapes: Of every placed tensor, by layer and suffix.
-    """
+    """What is known of one stack from all its tensors; `stored`: shapes are as on disk, otherwise
+    they are (out, in) already."""
 
     stack: str
     config: AttentionConfig
@@ -866,7 +797,6 @@ class StackContext:
 def place_stack(
     stack: str, spots: Sequence[Spot], config: AttentionConfig, *, stored: bool
 ) -> Iterator[Placement]:
-    """The placements of one stack, in no particular order."""
     context = StackContext(
         stack=stack,
         config=config,
@@ -881,7 +811,6 @@ def place_stack(
 
 
 def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
-    """One placement for each role and expert of a tensor."""
     if spot.rule.stacked:
         transposed = context.stored and _has_flat_experts(spot, context)
     else:

@@ -39,12 +39,10 @@ class DenseDelta:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(out, in)."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
     @property
     def norm(self) -> float:
-        """|ΔW|, Frobenius."""
         if self.measured_norm is not None:
             return self.measured_norm
         return float(torch.linalg.vector_norm(self.matrix))
@@ -59,7 +57,6 @@ class LowRankDelta:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(out, in)."""
         return self.left.shape[0], self.right.shape[1]
 
     @property
@@ -83,7 +80,6 @@ class MatrixUpdate:
         noise_norm: Estimated |rounding| in ΔW, Frobenius.
         weight_norm: |W|, where W was read.
         cut_axis: 0 or 1 where ΔW is some rows or columns.
-        cut_start: The first of them.
     """
 
     slot: Slot
@@ -106,21 +102,17 @@ def flaw_of(norm: float, *stored: torch.Tensor) -> str | None:
 
 
 def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:
-    """Frobenius norm of the rounding error in a stored matrix of norm `weight_norm`."""
     return RELATIVE_ROUNDING[dtype] * weight_norm
 
 
 @dataclass(slots=True)
 class Scratch:
-    """One worker's buffers by purpose; each holds what was put there last.
-
-    They are used again for every matrix: fresh pages cost more than the arithmetic.
-    """
+    """One worker's buffers by purpose, used again for every matrix: fresh pages cost more than the
+    arithmetic."""
 
     _buffers: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def float32(self, purpose: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """A float32 tensor of unset values."""
         size = math.prod(shape)
         buffer = self._buffers.get(purpose)
         if buffer is None or len(buffer) < size:
@@ -136,7 +128,6 @@ class ScratchPool:
 
     @contextmanager
     def borrow(self) -> Iterator[Scratch]:
-        """Buffers that are nobody else's until the block ends."""
         try:
             scratch = self._free.pop()
         except IndexError:
@@ -188,7 +179,6 @@ def _difference(
 
 
 def _row_blocks(child: torch.Tensor, base: torch.Tensor) -> Iterator[slice]:
-    """All rows at once, or blocks of them where they have to be widened first."""
     n_rows, n_columns = child.shape
     height = n_rows
     if child.dtype != torch.float32 or base.dtype != torch.float32:
@@ -229,11 +219,9 @@ class Factors:
     fro_norm: float
 
     def above(self, threshold: float) -> Factors:
-        """The same factors without the triplets whose σ is not above `threshold`."""
         return self.first(int((self.sigma > threshold).sum()))
 
     def first(self, rank: int) -> Factors:
-        """The same factors, at most `rank` of them."""
         return Factors(
             u=self.u[:, :rank], sigma=self.sigma[:rank], v=self.v[:, :rank], fro_norm=self.fro_norm
         )

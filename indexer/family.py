@@ -49,7 +49,6 @@ MAX_BYTES = 256 << 20
 
 
 def resolved(text: str | Path) -> Path | None:
-    """The absolute path that a text means; None where it can mean none."""
     try:
         return Path(text).expanduser().resolve()
     # NUL and surrogates; an unknown user's home, a loop of links; too long a name
@@ -95,21 +94,9 @@ NAMES_SHOWN = 3
 """Names that are shown of what is left out for one reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFolder:
-    """A folder that looks like a model.
-
-    Attributes:
-        name: Its path from the folder that the user named; of a link, the link's.
-        place: Where it is, without links; None where a link leads out.
-    """
-
-    name: Path
-    place: Path | None
-
-
 class FolderWalk:
-    """Model folders at any depth below `root` (itself included), each of them once.
+    """Model folders at any depth below `root` (itself included), each of them once: its path from
+    the root, of a link the link's, and where it is without links, None where a link leads out.
 
     Links to folders are followed last, in so far as they stay inside `root`. A folder in the place
     of a weight or config file makes a model too, which is refused when it is read.
@@ -122,7 +109,7 @@ class FolderWalk:
         self._links: list[tuple[Path, Path]] = []
         self._left_out: dict[str, list[str]] = {}
 
-    def __iter__(self) -> Iterator[FoundFolder]:
+    def __iter__(self) -> Iterator[tuple[Path, Path | None]]:
         yield from self._below(Path(), self._root)
         for name, target in self._links:  # which grow meanwhile
             if target in self._seen:
@@ -130,7 +117,7 @@ class FolderWalk:
             if target.is_relative_to(self._root):
                 yield from self._below(name, target)
             elif _looks_like_model(target):
-                yield FoundFolder(name, None)
+                yield name, None
             else:
                 self._leave_out("links that lead out of it", name)
 
@@ -147,7 +134,7 @@ class FolderWalk:
     def _leave_out(self, reason: str, name: Path) -> None:
         self._left_out.setdefault(reason, []).append(str(name))
 
-    def _below(self, name: Path, place: Path) -> Iterator[FoundFolder]:
+    def _below(self, name: Path, place: Path) -> Iterator[tuple[Path, Path]]:
         """The models at a place and below it, by path; links are noted."""
         waiting = [(name, place)]
         while waiting:
@@ -167,7 +154,7 @@ class FolderWalk:
             weights = {entry.name for entry in folders if entry.name.endswith(".gguf")}
             is_found = is_model({entry.name for entry in entries} - weights)
             if is_found:
-                yield FoundFolder(name, place)
+                yield name, place
             inside = []
             for entry in entries:
                 below = name / entry.name, place / entry.name
@@ -265,7 +252,6 @@ class Member:
 
     @property
     def files(self) -> ModelFolder | None:
-        """The model's files on disk; None for the Hub."""
         return None if self.folder is None else ModelFolder.at(self.folder, self.given)
 
     def checkpoint(
@@ -300,18 +286,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The base as members may refer to it.
-
-    Attributes:
-        folder: Its own folder, if it is local.
-    """
+    """The base as members may refer to it."""
 
     names: tuple[str, ...]
     folder: Path | None = None
     config: Config | None = None
 
     def named_in(self, claims: Iterable[str]) -> bool:
-        """Whether any of a model's claims means this base."""
         return any(self._means(claim) for claim in claims)
 
     def _means(self, claim: str) -> bool:
@@ -352,12 +333,7 @@ Format = Literal["safetensors", "bin", "gguf", "none", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which members are wanted.
-
-    Attributes:
-        depth: Generations below the base on the Hub; None for all.
-        min_downloads: Least downloads; a model whose downloads are not known is kept.
-    """
+    """Which members are wanted."""
 
     depth: int | None = None
     exclude: tuple[str, ...] = ()
@@ -373,22 +349,16 @@ class Selection:
                 raise RequestError(f"{name} {value}: expected 1 or more")
 
     def require_hub(self, *, is_hub: bool) -> None:
-        """Refuse what only the Hub knows, where the members are not there.
-
-        Raises:
-            RequestError: a generation or downloads are asked for.
-        """
+        """Refuse, as a `RequestError`, what only the Hub knows, where the members are not there."""
         if is_hub:
             return
         if self.depth is not None or self.min_downloads is not None:
             raise RequestError("--depth and --min-downloads need --hub: files do not tell them")
 
     def chosen(self, members: Iterable[Member]) -> Iterator[Member]:
-        """The members that are wanted, in their order."""
         return (member for member in members if self.keeps(member))
 
     def keeps(self, member: Member) -> bool:
-        """Whether a member is wanted."""
         downloads = member.record.downloads
         if downloads is not None and downloads < (self.min_downloads or 0):
             return False
@@ -430,7 +400,6 @@ def format_of(member: Member) -> Format:
 
 
 def file_names(member: Member) -> Collection[str] | None:
-    """The names of a member's files; None where they are not known."""
     if member.hub is not None:
         return member.hub.files
     try:
@@ -457,12 +426,8 @@ class LabelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelMatches:
-    """Which rows of a labels file name a model of the family.
-
-    Attributes:
-        unmatched: What the other rows name, in order.
-        nearest: The most similar model of each of the first unmatched names, if any.
-    """
+    """Which rows of a labels file name a model; `nearest`: the most similar model of each of the
+    first unmatched names."""
 
     path: Path
     rows: int
@@ -474,7 +439,6 @@ class LabelMatches:
         return self.rows - len(self.unmatched)
 
     def __str__(self) -> str:
-        """`labels.csv: 52 rows, 31 matched; 21 name no model here, nearest …`."""
         line = f"{self.path.name}: {self.rows} rows, {self.matched} matched"
         if not self.unmatched:
             return line
@@ -487,7 +451,6 @@ class LabelMatches:
         return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
 
     def to_json(self) -> dict[str, object]:
-        """Counts, and every row without a model."""
         return {"rows": self.rows, "matched": self.matched, "unmatched": list(self.unmatched)}
 
 
@@ -521,11 +484,7 @@ class Labels:
         )
 
     def match(self, members: Sequence[Member]) -> LabelMatches:
-        """Which rows name a member.
-
-        Raises:
-            SourceError: none does, though there are rows.
-        """
+        """Which rows name a member; a `SourceError` if none does, though there are rows."""
         rows = (self.row_of(member.record, member.folder) for member in members)
         matched = {row.model for row in rows if row is not None}
         unmatched = tuple(name for name in self.by_id if name not in matched)
@@ -547,13 +506,8 @@ class Labels:
 
 
 def read_labels(path: Path) -> Labels:
-    """The labels in a table with a `model` column and any of `dataset`, `author`, `run`.
-
-    Columns are separated by commas, semicolons or tabs, as the first line shows.
-
-    Raises:
-        SourceError: unreadable file, no `model` column, or one model with two labels.
-    """
+    """The labels in a table with a `model` column and any of `dataset`, `author`, `run`, separated
+    by commas, semicolons or tabs; a `SourceError` if unreadable, or if one model has two labels."""
     by_id: dict[str, LabelRow] = {}
     by_folder: dict[Path, LabelRow] = {}
     content = read_text_file(path, "a labels file").encode()
@@ -587,28 +541,26 @@ _STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.I
 
 
 def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
-    """Every model below `folder`, but for the base's; ids are paths relative to it. What is left
-    out is logged."""
+    """Every model below `folder` but the base's; ids are paths below it. What is left out is
+    logged."""
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
     root = folder.resolve()
     walk = FolderWalk(root)
-    for found in walk:
-        id = found.name.as_posix() if found.name.parts else root.name
-        if found.place is None:
+    for name, place in walk:
+        id = name.as_posix() if name.parts else root.name
+        if place is None:
             record = ModelRecord(id=storable(id), base=base, source=storable(str(root / id)))
             yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
-        elif found.place != leave_out:
-            yield read_member(found.place, id=id, base=base, given=root)
+        elif place != leave_out:
+            yield read_member(place, id=id, base=base, given=root)
     if walk.left_out:
         log.warning("%s: left out: %s", folder, walk.left_out)
 
 
 def listed_members(list_file: Path, base: str) -> Iterator[Member]:
-    """The models of a file with one id or path a line; `#` begins a comment.
-
-    Paths are relative to the file's own folder, or to the current one.
-    """
+    """The models of a file with one id or path a line, relative to the file's own folder or to the
+    current one; `#` begins a comment."""
     for line in read_text_file(list_file, "a list of models").splitlines():
         text = line.split("#", 1)[0].strip()
         if text:
@@ -639,12 +591,8 @@ def _path_id(path: str) -> str:
 
 
 def read_member(folder: Path, *, id: str, base: str, given: Path | None = None) -> Member:
-    """The model in a folder by its small files; bad ones make it a refused member.
-
-    Args:
-        folder: Its absolute path, without links.
-        given: The folder that no link may leave; None for the model's own.
-    """
+    """The model in a folder, absolute and without links; bad small files make it a refused member.
+    `given`: the folder that no link may leave; None for the model's own."""
     id = storable(id)
     run = _STEP_FOLDER.sub("", id) or id  # checkpoints below a folder are one training run
     record = ModelRecord(id=id, base=base, source=storable(str(folder)), run=run)
@@ -655,7 +603,6 @@ def read_member(folder: Path, *, id: str, base: str, given: Path | None = None) 
 
 
 def _describe(member: Member) -> Member:
-    """A member of which the place is known, with all that its small files say."""
     files, record = member.files, member.record
     assert files is not None
     names = sorted(files.names())
@@ -759,10 +706,6 @@ LONGEST_CALL_S = 20.0
 
 
 def needs_card(member: Member) -> bool:
-    """Whether a model's card can say more of its dataset than its listing did.
-
-    Tags, front matter and evaluation results come before the text of a card, a model's name after.
-    """
     model = member.hub
     return (
         model is not None
@@ -773,10 +716,7 @@ def needs_card(member: Member) -> bool:
 
 
 def with_card_label(member: Member, session: HubSession) -> Member:
-    """The member with the label of its card's text, where it needs one and that names data.
-
-    A card that cannot be fetched leaves the member as it is.
-    """
+    """The member with the label of its card's text, where it needs one and that names data."""
     if member.hub is None or not needs_card(member):
         return member
     patience = replace(

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol, TextIO, runtime_checkable
+from typing import Any, TextIO
 from uuid import uuid4
 
 from ..errors import DeltadexError, RequestError, StoreDamaged
@@ -35,11 +35,8 @@ _SPELLING = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
 
 
 def share_of(members: Sequence[Member], text: str | None) -> list[Member]:
-    """The members of the share that `3/16` means; all without. One's share depends on its id alone.
-
-    Raises:
-        RequestError: the text means none.
-    """
+    """The members of the share that `3/16` means, by their ids alone; all without; a `RequestError`
+    for other texts."""
     if text is None:
         return list(members)
     match = _SPELLING.fullmatch(text.strip())
@@ -58,11 +55,7 @@ its own: it is all that the end of a worker loses."""
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Models that one task reads.
-
-    Attributes:
-        id: Depends on the models, their files and the recipes: the same work has the same name.
-    """
+    """Models that one task reads; the same models, files and recipes have the same id."""
 
     id: str
     members: tuple[Member, ...]
@@ -72,7 +65,6 @@ class Lease:
         return sum(member.stated_bytes for member in self.members)
 
     def halves(self, recipes: Sequence[Recipe]) -> list[Lease]:
-        """Two leases of half the models."""
         middle = len(self.members) // 2
         return [
             Lease.of(half, recipes)
@@ -82,7 +74,6 @@ class Lease:
 
     @classmethod
     def of(cls, members: Sequence[Member], recipes: Sequence[Recipe]) -> Lease:
-        """The lease of these models."""
         names = [[m.record.id, m.record.signature, m.refusal is None] for m in members]
         body = json.dumps([names, [recipe.id for recipe in recipes]])
         return cls(hashlib.sha256(body.encode()).hexdigest()[:16], tuple(members))
@@ -106,7 +97,6 @@ def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lea
 
 
 def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
-    """The outcomes of a lease's models, in their order."""
     outcomes: dict[str, Outcome] = {}
     fetched = job.base.bytes_fetched
 
@@ -121,7 +111,6 @@ def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
 
 
 def refused_part(lease: Lease, job: Job, code: str, reason: str) -> Part:
-    """The part of a lease that could not be read."""
     outcomes = [Refused(model=m.record, code=code, reason=reason) for m in lease.members]
     return part_of(lease, job, outcomes, 0)
 
@@ -150,10 +139,8 @@ def write_parts(
     workers: int,
     progress: Progress | None = None,
 ) -> Report:
-    """Fingerprint what is neither known nor in a part, and write it as parts, lease by lease.
-
-    A kill loses the lease at hand; the same call goes on after it.
-    """
+    """Fingerprint what is neither known nor in a part, and write it as parts, lease by lease; a
+    kill loses the lease at hand."""
     report = Report.of(job)
     assert options.parts is not None
     folder = PartFolder(str(options.parts))
@@ -187,14 +174,6 @@ OBJECT_STORE_BYTES = 80 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A lease that no worker has any more.
-
-    Attributes:
-        path: Of its part; None where there is none.
-        reason: Why there is none; None where the worker ended.
-        was_at_work: Whether the worker that ended was reading it.
-    """
-
     lease: str
     path: str | None = None
     reason: str | None = None
@@ -203,13 +182,8 @@ class Ended:
 
 @dataclass(slots=True)
 class Cluster:
-    """Workers of a Ray cluster.
-
-    Attributes:
-        workers: Actors, each of which reads one lease after the other.
-        budget: The actor that counts their requests to the Hub.
-        tasks: Lease ids by Ray's reference.
-    """
+    """Workers of a Ray cluster, actors that read one lease after the other; `tasks`: lease id and
+    worker by Ray's reference."""
 
     ray: Any
     workers: list[Any]
@@ -265,7 +239,6 @@ def opened_cluster(address: str, workers: int, job: Job, parts: str) -> Iterator
     Args:
         address: `local`, `auto`, or as `ray.init` takes it.
         workers: 0 takes one for each processor of the cluster.
-        parts: Where they write, as all machines see it.
 
     Raises:
         RequestError: Ray is not installed, or the cluster cannot be reached.
@@ -358,7 +331,7 @@ def _cluster(ray: Any, workers: int, job: Job, parts: str) -> Cluster:
     return Cluster(ray, [actor.remote(job, parts, name) for _ in range(workers)], budget)
 
 
-class RemoteBudget:
+class RemoteBudget(LocalBudget):
     """A worker's view of the budget of all workers, an actor; restarted, it learns from answers."""
 
     def __init__(self, name: str) -> None:
@@ -398,20 +371,6 @@ QUEUED = 2
 TRIES, TRIES_ALONE = 3, 8
 """Deaths of a worker over a lease until it is halved, and over a single model until that is
 refused: a model whose reading ends the process shall not end it for ever."""
-
-
-@runtime_checkable
-class Workers(Protocol):
-    """Processes that read leases and write parts."""
-
-    @property
-    def size(self) -> int: ...
-
-    def submit(self, lease: Lease) -> None:
-        """Give a lease out."""
-
-    def ended(self) -> Ended:
-        """The next lease that ends."""
 
 
 def index_on_ray(
@@ -481,7 +440,7 @@ def _parts(
             yield from _written(Waiting(queue, cluster.size), job, folder, cluster)
 
 
-def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Workers) -> Iterator[Part]:
+def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Cluster) -> Iterator[Part]:
     while lease := waiting.next():
         cluster.submit(lease)
     while waiting.running:
@@ -501,11 +460,7 @@ def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Workers) -
 
 @dataclass(slots=True)
 class Waiting:
-    """Leases that are not given out yet, and those that are.
-
-    Attributes:
-        running: Leases that are given out, by id.
-    """
+    """Leases that are not given out yet, and those that are."""
 
     queue: deque[Lease]
     workers: int

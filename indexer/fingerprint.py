@@ -72,10 +72,8 @@ LEAST_INPUT = 0.1
 
 
 def sketch_recipe(rank: int, share: float = 1.0, version: int = VERSION) -> Recipe:
-    """The default recipe; `slot_blocks` holds the lengths of a sketch's blocks.
-
-    With a share it is another recipe: other rows, other numbers.
-    """
+    """The default recipe; `slot_blocks` holds the lengths of a sketch's blocks. A share makes it
+    another."""
     form = ("centring", "kind") if version == 2 else ("bits", "2")
     slot_blocks = ",".join(f"{block}:{dim}" for block, dim in SLOT_DIMS.items())
     weights = ",".join(f"{block}:{weight:g}" for block, weight in WEIGHTS.items())
@@ -131,19 +129,13 @@ class SketchPool:
             "output": (factors.u, factors.u),
             "input": (factors.v, factors.v),
         }
+        key = f"{update.slot}/{update.part}"
         return {
-            block: self._spectrum(
-                f"{update.slot}/{update.part}/{block}",
-                block,
-                left,
-                right,
-                factors.sigma ** POWERS[block],
-            )
-            for block, (left, right) in sides.items()
+            block: self._spectrum(f"{key}/{block}", block, *pair, factors.sigma ** POWERS[block])
+            for block, pair in sides.items()
         }
 
     def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
-        """Add one matrix's features up."""
         sums = self._slots.setdefault(update.slot, _SlotSpectra())
         sigma = factors.sigma.double()
         for block, power in POWERS.items():
@@ -231,15 +223,17 @@ def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
 
 
 def hash_rows(seed: int, key: str, n_rows: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A count-sketch hash of `n_rows` coordinates: buckets (int64) and signs (float32).
-
-    Depends on its arguments only, on every machine: Philox keyed by a SHA-256 of them.
-    """
-    digest = hashlib.sha256(f"{seed}/{key}/{n_rows}/{dim}".encode()).digest()
-    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+    """A count-sketch hash of `n_rows` coordinates: buckets (int64) and signs (float32)."""
+    generator = _generator(f"{seed}/{key}/{n_rows}/{dim}")
     buckets = generator.integers(0, dim, size=n_rows, dtype=np.int64)
     signs = generator.integers(0, 2, size=n_rows, dtype=np.int8)
     return torch.from_numpy(buckets), torch.from_numpy(signs * 2.0 - 1.0).float()
+
+
+def _generator(key: str) -> np.random.Generator:
+    """Random numbers that depend on the key only, on every machine: Philox by its SHA-256."""
+    digest = hashlib.sha256(key.encode()).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
 
 
 def sketch_pair(
@@ -250,42 +244,29 @@ def sketch_pair(
     Charikar, Chen, Farach-Colton 2002: inner products are preserved in expectation. Both sides in
     one pass, under hashes of their own.
     """
-    hashes = _pair_hash(seed, key, len(left), len(right), dim)
+    rows, starts, signs = _pair_hash(seed, key, len(left), len(right), dim)
     sketch = torch.nn.functional.embedding_bag(
-        hashes.rows,
-        torch.cat([left, right]),
-        hashes.starts,
-        mode="sum",
-        per_sample_weights=hashes.signs,
+        rows, torch.cat([left, right]), starts, mode="sum", per_sample_weights=signs
     )
     return sketch.view(2, dim, -1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PairHash:
-    """The hashes of both sides of a matrix, bucket by bucket.
+@lru_cache(maxsize=4096)
+def _pair_hash(
+    seed: int, key: str, n_left: int, n_right: int, dim: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The rows of every bucket in turn, the right side's after the left's; where each bucket's
+    begin, (2 · dim,); the rows' signs.
 
     A bucket's rows are gathered and added, several times as fast as adding every row to its bucket.
-
-    Attributes:
-        rows: Of every bucket in turn, in order; the right side's after the left's.
-        starts: (2 · dim,), where each bucket's rows begin; the right side's after the left's.
     """
-
-    rows: torch.Tensor
-    starts: torch.Tensor
-    signs: torch.Tensor
-
-
-@lru_cache(maxsize=4096)
-def _pair_hash(seed: int, key: str, n_left: int, n_right: int, dim: int) -> _PairHash:
     left_buckets, left_signs = hash_rows(seed, key + "/a", n_left, dim)
     right_buckets, right_signs = hash_rows(seed, key + "/b", n_right, dim)
     buckets = torch.cat([left_buckets, right_buckets + dim])
     rows = torch.argsort(buckets, stable=True)
     sizes = torch.bincount(buckets, minlength=2 * dim)
     signs = torch.cat([left_signs, right_signs])[rows]
-    return _PairHash(rows.int(), (sizes.cumsum(0) - sizes).int(), signs)
+    return rows.int(), (sizes.cumsum(0) - sizes).int(), signs
 
 
 BLOCK = 128
@@ -296,7 +277,6 @@ RANKS_AT_ONCE = 64
 
 
 def has_linear_sketch(recipe: Recipe) -> bool:
-    """Whether models under this recipe keep a linear sketch."""
     return recipe.name == "sketch" and recipe.version >= 3
 
 
@@ -325,7 +305,6 @@ class LinearPool:
         self._layers[key] = self._layers.get(key, 0.0) + features
 
     def sketch(self) -> LinearSketch:
-        """The sums: of every layer, and of all."""
         pooled = sum(self._layers.values(), torch.zeros(DIM, dtype=torch.float64))
         return LinearSketch(
             recipe=self.recipe.id,
@@ -340,14 +319,8 @@ class LinearPool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatrixHash:
-    """The hash of one whole matrix's entries.
-
-    Attributes:
-        shifts: Of each block of rows, 0…`DIM` − 1.
-        step: From each row of a block to the next; odd.
-        row_signs: (out,), ±1.
-        column_signs: (in,), ±1.
-    """
+    """The hash of one whole matrix's entries: the shift of each block of rows, 0…`DIM` − 1; the odd
+    step from each row of a block to the next; signs, ±1."""
 
     shifts: tuple[int, ...]
     step: int
@@ -357,10 +330,8 @@ class MatrixHash:
 
 @lru_cache(maxsize=4096)
 def _matrix_hash(seed: int, key: str, shape: tuple[int, int]) -> MatrixHash:
-    """The hash of a matrix's entries, by its place in the model and its whole shape alone."""
     n_rows, n_columns = shape
-    digest = hashlib.sha256(f"{seed}/{key}/linear/{n_rows}/{n_columns}".encode()).digest()
-    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+    generator = _generator(f"{seed}/{key}/linear/{n_rows}/{n_columns}")
     shifts = generator.integers(0, DIM, size=math.ceil(n_rows / BLOCK), dtype=np.int64)
     signs = generator.integers(0, 2, size=n_rows + n_columns, dtype=np.int8)
     values = torch.from_numpy(signs * 2.0 - 1.0).float()
@@ -443,7 +414,6 @@ def family_layout(matrices: Iterable[tuple[Slot, int]]) -> Layout:
 
 
 def mean_factors_recipe(rank: int, layout: Layout) -> Recipe:
-    """The recipe for one family: its layout is part of its identity."""
     digest = hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:12]
     return Recipe(
         name="mean-factors",
@@ -476,7 +446,6 @@ class MeanFactorsPool:
         return {"mean": padded}
 
     def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
-        """Add one matrix's UΣ to the sum of its role; noise does not matter here."""
         scaled = features["mean"]
         key = (update.slot.stack, update.slot.role, scaled.shape[0])
         total, count = self._sums.get(key, (torch.zeros_like(scaled), 0))
@@ -494,10 +463,8 @@ class MeanFactorsPool:
 
 
 def fix_signs(u: torch.Tensor) -> torch.Tensor:
-    """The columns of U, each with its entry of largest magnitude made positive.
-
-    Of entries that are equally large but for rounding, the first: processors round differently.
-    """
+    """The columns of U, each with its largest entry made positive; of entries that are equally
+    large but for rounding, the first: processors round differently."""
     if u.shape[1] == 0:
         return u
     sizes = u.abs()
@@ -521,15 +488,8 @@ Pool = SketchPool | MeanFactorsPool
 def make_recipe(
     name: str, rank: int | None, layout: Layout, share: float = 1.0, version: int = VERSION
 ) -> Recipe:
-    """The recipe that users call `name`, for a family with this layout.
-
-    Args:
-        version: Of `sketch`; 2 for a family that was indexed by deltadex 0.1.
-
-    Raises:
-        UnknownRecipe: lists the names there are.
-        RequestError: a recipe that needs whole matrices, and a share.
-    """
+    """The recipe that users call `name`, for a family with this layout; `UnknownRecipe` lists the
+    names there are. `version`: of `sketch`; 2 for a family that was indexed by deltadex 0.1."""
     if name == "sketch":
         return sketch_recipe(rank or DEFAULT_RANK[name], share, version)
     if name in RECIPE_NAMES and share < 1:
@@ -540,11 +500,8 @@ def make_recipe(
 
 
 def make_pool(recipe: Recipe, layout: Layout) -> Pool:
-    """An empty pool for one model.
-
-    Raises:
-        UnknownRecipe: it is of a version that this deltadex cannot make.
-    """
+    """An empty pool for one model, or `UnknownRecipe` for a version that this deltadex cannot
+    make."""
     if recipe.version not in VERSIONS.get(recipe.name, ()):
         raise UnknownRecipe(
             f"recipe {recipe.id} is version {recipe.version} of {recipe.name!r}, which this "
@@ -574,14 +531,8 @@ class _SlotSums:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUpdate:
-    """The measurements of one matrix's update.
-
-    Attributes:
-        update: Without its ΔW.
-        factors: None for an exact zero.
-        features: For each recipe, the factors it looks at and what it makes of them.
-        linear: Its linear sketch, where a recipe keeps one.
-    """
+    """The measurements of one matrix's update, without its ΔW; no factors for an exact zero.
+    `features`: for each recipe, the factors it looks at and what it makes of them."""
 
     update: MatrixUpdate
     zero_share: float
@@ -660,7 +611,6 @@ class UpdateCollector:
             pool.take(update, factors, features)
 
     def fingerprints(self) -> tuple[Fingerprint, ...]:
-        """One vector a recipe."""
         only_rounding = all(s.update_sq <= s.noise_sq for s in self._slots.values())
         results = []
         for pool in self._pools:
@@ -672,11 +622,9 @@ class UpdateCollector:
         return tuple(results)
 
     def linear_sketch(self) -> LinearSketch | None:
-        """The linear sketch of the recipe that keeps one; None without."""
         return None if self._linear is None else self._linear.sketch()
 
     def statistics(self) -> tuple[SlotStats, ...]:
-        """The statistics of each slot, in slot order."""
         sketches = next((p for p in self._pools if isinstance(p, SketchPool)), None)
         rank = max(r.rank for r in self.recipes)
         return tuple(

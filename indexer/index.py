@@ -54,17 +54,8 @@ def choose_recipes(
     share: float,
     follows_family: bool,
 ) -> list[Recipe]:
-    """The recipes of a run: of the newest version where a user names them.
-
-    Args:
-        names: Empty goes on under the version that the family has.
-        rank: None takes the recipe's own.
-        share: Of every matrix that is read, 0…1.
-        follows_family: Take rank and share as the family has them.
-
-    Raises:
-        UnknownRecipe, RequestError: as `make_recipe`.
-    """
+    """The recipes of a run: of the newest version where `names` are given, else the version that
+    the family has. `follows_family`: take rank and share as the family has them."""
     held = catalog.recipes_of(base)
     chosen = []
     for name in names or (DEFAULT_RECIPE,):
@@ -82,7 +73,6 @@ def choose_recipes(
 
 
 def _is_earlier_or_same(recipe: Recipe, newest: Recipe) -> bool:
-    """Whether two recipes differ in nothing but their version."""
     if recipe.version == newest.version:
         return recipe.id == newest.id
     return recipe.rank == newest.rank and recipe.share == newest.share
@@ -123,7 +113,6 @@ def find_upgrade(
 
 
 def linear_numbers(recipe: Recipe, layers: int) -> int:
-    """How many numbers a model's linear sketch has."""
     return LINEAR_DIM + LINEAR_LAYER_DIM * layers if has_linear_sketch(recipe) else 0
 
 
@@ -224,7 +213,6 @@ def family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
 def run_layout(
     catalog: Catalog, base: Base, members: Sequence[Member], recipes: Sequence[str]
 ) -> Layout:
-    """The family's blocks; read from weights only for the recipe that depends on them."""
     if "mean-factors" not in recipes:
         return catalog.base(base.name).layout
     blocks = {(Slot(s, 0, r), n) for s, r, n in catalog.base(base.name).layout}
@@ -307,7 +295,6 @@ def index_family(
 
 
 def meant_base(catalog: Catalog, options: IndexOptions) -> Base:
-    """The base, by the name that the catalog has it under."""
     base = resolve_base(catalog, str(options.base), options.aliases)
     return find_renamed(catalog, base) if options.hub else base
 
@@ -376,7 +363,6 @@ def list_members(
 
 
 def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: Catalog) -> str:
-    """The message where there are no members, or none that are wanted."""
     if walk.missing is not None:
         near = offered(base.name, catalog.bases(), None)
         return f"the family of {base.name} cannot be listed: {walk.missing}{near}"

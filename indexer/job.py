@@ -37,11 +37,8 @@ _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|[kmg]i?b)\s*", re.IGNORECASE)
 
 
 def parse_budget(text: str, layer_bytes: int) -> float:
-    """The share of the layer matrices' bytes that `2%` or `20MB` allows, to two digits.
-
-    Raises:
-        RequestError: not understood, or out of range.
-    """
+    """The share of the layer matrices' bytes that `2%` or `20MB` allows, to two digits, or a
+    `RequestError`."""
     match = _TEXT.fullmatch(text)
     if match is None:
         raise RequestError(f"budget {text!r}: expected a share such as 2% or a size such as 20MB")
@@ -61,12 +58,12 @@ def parse_budget(text: str, layer_bytes: int) -> float:
 
 def layer_bytes(base: BaseWeights) -> int:
     """Bytes of the base's layer matrices as they are stored."""
-    total = 0
-    for placement in base.placed.placements:
-        ref = base.checkpoint.tensors[placement.tensor]
-        value_bytes = (ref.stop - ref.start) // max(1, math.prod(ref.shape))
-        total += math.prod(placement.shape) * value_bytes
-    return total
+    return sum(math.prod(p.shape) * _value_bytes(base, p) for p in base.placed.placements)
+
+
+def _value_bytes(base: BaseWeights, placement: Placement) -> int:
+    ref = base.checkpoint.tensors[placement.tensor]
+    return (ref.stop - ref.start) // max(1, math.prod(ref.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,6 @@ class ReadPart:
     stop: int
 
     def cut(self, delta: Delta) -> Delta:
-        """ΔW restricted to the part."""
         if isinstance(delta, DenseDelta):
             return DenseDelta(delta.matrix.narrow(self.axis, self.start, self.stop - self.start))
         if self.axis == 0:
@@ -135,10 +131,8 @@ def read_parts(
 
 @dataclass(slots=True)
 class BaseParts:
-    """Which part of every matrix is read, and the base's own. Safe between threads.
-
-    Peak: that share of the base's layers.
-    """
+    """Which part of every matrix is read, and the base's own: as much memory as that. Safe between
+    threads."""
 
     base: Base
     share: float
@@ -162,7 +156,6 @@ class BaseParts:
             return self._matrices[key]
 
     def _read_all(self) -> dict[Key, tuple[torch.Tensor, float]]:
-        """Every slot's part; once more where kept ranges may be what is wrong."""
         try:
             try:
                 return dict(self._read(self.base.weights()))
@@ -205,14 +198,9 @@ def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[Ro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedBytes:
-    """What of a model's files is read, by the base's own.
-
-    Attributes:
-        base_bytes: Of the base's weight files; 0 where it is not open.
-        layer_bytes: Of the base's layer matrices.
-        row_bytes: Of the rows that are read of them under a budget.
-        header_bytes: Of the base's weight files beside its tensors.
-    """
+    """What of a model's files is read, by the base's own; 0 where the base is not open.
+    `row_bytes`: of the rows that are read under a budget; `header_bytes`: of the files beside their
+    tensors."""
 
     share: float = 1.0
     base_bytes: int = 0
@@ -222,7 +210,6 @@ class WantedBytes:
 
     @classmethod
     def by(cls, base: BaseWeights | None, share: float) -> WantedBytes:
-        """By a base, as far as it is open."""
         if base is None:
             return cls(share=share)
         tensors = sum(ref.stop - ref.start for ref in base.checkpoint.tensors.values())
@@ -237,20 +224,17 @@ class WantedBytes:
 
     @property
     def of_base(self) -> int:
-        """Bytes that are read of the base, once."""
         return self.of_full(self.base_bytes)
 
     def of(self, kind: str, file_bytes: int) -> int:
-        """Bytes that are read of a model of this kind, an adapter or a full checkpoint.
-
-        A full checkpoint whose size is not known (0) is taken to be as large as the base.
-        """
+        """Bytes that are read of an adapter or a full checkpoint; one of unknown size is as large
+        as the base."""
         if kind == "adapter":
             return file_bytes
         return self.of_full(file_bytes or self.base_bytes)
 
     def of_full(self, file_bytes: int) -> int:
-        """Bytes that are read of a full checkpoint, whose layers are the same share of it as the
+        """Bytes that are read of a full checkpoint: of its layers the same share as of the
         base's."""
         if self.share == 1 or not self.base_bytes:
             return round(self.share * file_bytes)
@@ -262,9 +246,8 @@ def _row_bytes(base: BaseWeights, share: float) -> int:
     total = 0
     for key, part in choose_parts(base.placed, share).items():
         placement = base.placed.by_key[key]
-        ref = base.checkpoint.tensors[placement.tensor]
-        value_bytes = (ref.stop - ref.start) // max(1, math.prod(ref.shape))
-        total += (part.stop - part.start) * placement.shape[1 - part.axis] * value_bytes
+        n_values = (part.stop - part.start) * placement.shape[1 - part.axis]
+        total += n_values * _value_bytes(base, placement)
     return total
 
 
@@ -279,7 +262,6 @@ Result = TypeVar("Result")
 
 
 def cpu_count() -> int:
-    """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -309,11 +291,8 @@ def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
 def ordered(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int, *, ahead: int = 0
 ) -> Iterator[Result]:
-    """`function` of each item, in the items' order, `threads` of them at a time.
-
-    At most `ahead` items more than `threads` and one are held at any time; with none ahead,
-    threads wait for a long item that is to come out first.
-    """
+    """`function` of each item, in order, `threads` at a time; at most `ahead` items more than
+    `threads` and one are held at any time."""
     if threads <= 1:
         yield from map(function, items)
         return
@@ -332,14 +311,7 @@ def ordered(
 
 
 def choose_device(name: str, *, float64: bool = False) -> str:
-    """The device that `auto`, `cpu`, `cuda`, `cuda:1`, … stands for on this machine.
-
-    Args:
-        float64: It has to compute in float64.
-
-    Raises:
-        RequestError: torch does not know it, or does not find it here.
-    """
+    """The device that `auto`, `cpu`, `cuda`, … stands for on this machine, or a `RequestError`."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -376,24 +348,20 @@ class Meter:
         self._lock = threading.Lock()
 
     def expect(self, sizes: Mapping[str, int]) -> None:
-        """Bytes to come of each model, by id."""
         with self._lock:
             self._expected.update(sizes)
 
     def opened(self, id: str, checkpoint: Checkpoint) -> None:
-        """A model is being read."""
         with self._lock:
             self._open[id] = checkpoint
 
     def closed(self, id: str) -> None:
-        """Nothing more comes of a model, whether it was read or not."""
         with self._lock:
             self._expected.pop(id, None)
             if (checkpoint := self._open.pop(id, None)) is not None:
                 self._closed_bytes += checkpoint.bytes_read
 
     def bytes(self) -> tuple[int, int]:
-        """Those that have come, and those that are still to come."""
         with self._lock:
             now = {id: checkpoint.bytes_read for id, checkpoint in self._open.items()}
             rest = sum(self._expected.values())
@@ -407,14 +375,9 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The base, the recipes, and how many matrices are compared where.
-
-    Attributes:
-        shapes: (out, in) by slot, of the family's models; none where too little is known.
-        threads: Matrices of one model at work at once.
-        parts: What is read of every matrix under a budget; None reads all.
-        verify: Read whole files also under a budget, and those again that were not verified.
-    """
+    """The base, the recipes, and how many matrices are compared where. `shapes`: (out, in) by slot,
+    of the family's models; `parts`: what is read of every matrix under a budget; `verify`: read
+    whole files also under a budget, and those again that were not verified."""
 
     base: Base
     wanted: Wanted
@@ -435,7 +398,6 @@ class Job:
 
     @property
     def session(self) -> HubSession:
-        """The Hub that base and models are read from; cancelling it stops the run."""
         return self.base.session
 
     @property
@@ -446,7 +408,6 @@ class Job:
 
     @property
     def wanted_bytes(self) -> WantedBytes:
-        """How much of a model's files is read, as far as the base is open."""
         share = 1.0 if self.parts is None or self.verify else self.parts.share
         return WantedBytes.by(self.base.opened(), share)
 
@@ -458,7 +419,6 @@ class Job:
         return come + fetched, come + rest + max(fetched, of_base)
 
     def stop_if_cancelled(self) -> None:
-        """Raise `Cancelled` once the run is being stopped."""
         if self.session.cancelled.is_set():
             raise Cancelled
 
@@ -469,11 +429,7 @@ def _job_elsewhere(base: Base, plain: dict[str, Any]) -> Job:
 
 
 def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:
-    """What is read of every matrix under the recipes' budget.
-
-    Raises:
-        RequestError: one recipe has a budget, another has not.
-    """
+    """What is read of every matrix under the recipes' budget, which all must share."""
     shares = {recipe.share for recipe in recipes}
     if shares == {1.0}:
         return None

@@ -71,8 +71,6 @@ _SHARD = re.compile(r"-\d{5}-of-(\d{5})\.(safetensors|bin)$")
 
 
 def count_requests(members: Iterable[Member], small_file: int = 1) -> Counter[RequestKind]:
-    """Requests for the models of the Hub that are read, ranges on signed addresses apart; a small
-    file takes two where the Hub redirects to its cache."""
     counts: Counter[RequestKind] = Counter({"api": 0, "resolve": 0})
     for member in members:
         model = member.hub
@@ -128,11 +126,7 @@ MEASURED = "benchmarks/catalog_bytes.py: made models of 12, 72 and 224 slots, wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogBytes:
-    """What the catalog and its derived files grow by.
-
-    Attributes:
-        derived_per_model: Bytes of the index and of mapped files, made by the first search.
-    """
+    """What the catalog and its derived files grow by."""
 
     models: int
     slots: int
@@ -148,7 +142,6 @@ class CatalogBytes:
 
 
 def catalog_bytes(recipes: Sequence[Recipe], models: int, slots: int, layers: int) -> CatalogBytes:
-    """By the recipes, for models with so many slots in so many layers."""
     per_model, derived = ROW_BYTES + SLOT_ROW_BYTES * slots, 0
     for recipe in recipes:
         with_linear = recipe_bytes(recipe, slots, layers)
@@ -167,8 +160,6 @@ request; the mean of those that were requested; the base; nowhere."""
 
 @dataclass(frozen=True, slots=True)
 class SizedMember:
-    """A member, and the bytes of its weight files; 0 where they are not known."""
-
     member: Member
     kind: Kind
     format: Format
@@ -179,7 +170,6 @@ class SizedMember:
 def size_members(
     members: Sequence[Member], session: HubSession, base_bytes: int
 ) -> list[SizedMember]:
-    """Every member with its size, in order; at most `SAMPLE` requests a kind and format."""
     sizes: dict[int, tuple[int, Origin]] = {}
     unsized: dict[tuple[Kind, Format], list[int]] = defaultdict(list)
     for i, member in enumerate(members):
@@ -205,7 +195,6 @@ def size_members(
 
 
 def _known_size(member: Member) -> tuple[int, Origin] | None:
-    """A size that needs no request; of a model that is refused none is needed."""
     if member.hub is None:
         size = member.record.bytes_total
         return size, "files" if size else "unknown"
@@ -216,7 +205,6 @@ def _known_size(member: Member) -> tuple[int, Origin] | None:
 
 
 def _request_some(members: Sequence[Member], session: HubSession) -> dict[str, int]:
-    """Sizes by id, of members evenly spread over all; those that fail are left out."""
     n = min(SAMPLE, len(members)) if not session.offline else 0
     sizes = {}
     for i in range(n):
@@ -245,11 +233,7 @@ ADAPTER_SLOTS = 36
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bits a second: `1Gbit`, `200Mbit`, or bytes, `50MB`.
-
-    Raises:
-        RequestError: not understood.
-    """
+    """Bits a second: `1Gbit`, `200Mbit`, or bytes, `50MB`; or a `RequestError`."""
     match = _TEXT.fullmatch(text)
     value = float(match[1]) * _SCALES[match[2].lower()] if match else 0.0
     if match is None or not value:
@@ -259,14 +243,8 @@ def parse_bandwidth(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHours:
-    """Hours of a run; once it has started, bytes, requests and arithmetic go on at the same time.
-
-    Attributes:
-        start: Until the first model is read.
-        bandwidth: To fetch all bytes, of each worker's share.
-        requests: That the Hub's limits make all workers wait together.
-        processor: Of arithmetic, of each worker's share.
-    """
+    """Hours of a run; once it has started, bytes, requests and arithmetic go on at the same
+    time."""
 
     start: float
     bandwidth: float
@@ -278,7 +256,6 @@ class RunHours:
         return self.start + max(self.bandwidth, self.requests, self.processor)
 
     def to_json(self) -> dict[str, object]:
-        """Hours by cause, the total, and the cause that decides it."""
         hours: dict[str, float] = asdict(self)
         return {**hours, "total": self.total, "binds": max(hours, key=hours.__getitem__)}
 
@@ -298,7 +275,6 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
     Args:
         options: `workers` are machines, or processes with a connection of their own.
         bandwidth: Of each worker's connection: `1Gbit`, `50MB`.
-        track: Passes on the members as they are listed, and shows how far they are.
 
     Raises:
         SourceError, BaseError, RequestError: as `index_family`.
@@ -357,14 +333,8 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run that has not begun.
-
-    Attributes:
-        weights: The base's, opened; None where they cannot be, for the reason `base_failure`.
-        earlier: What is said of members that need not be read: unchanged, or refused before.
-        walk: Of the Hub; None for other sources.
-        sized: Members that are new or changed, refused ones included.
-    """
+    """A run that has not begun. `earlier`: what is said of members that need not be read; `sized`:
+    members that are new or changed, refused ones included."""
 
     base: Base
     weights: BaseWeights | None
@@ -383,7 +353,6 @@ class Plan:
 
     @cached_property
     def to_read(self) -> list[SizedMember]:
-        """Members whose weights would be read."""
         return [entry for entry in self.sized if entry.member.refusal is None]
 
     @cached_property
@@ -394,21 +363,18 @@ class Plan:
 
     @cached_property
     def rule(self) -> WantedBytes:
-        """What is read of each model."""
         return WantedBytes.by(self.weights, self.share)
 
     @property
     def bytes_to_read(self) -> int:
-        return sum(_wanted(self.rule, entry) for entry in self.to_read)
+        return sum(self.rule.of(entry.kind, entry.bytes) for entry in self.to_read)
 
     @property
     def n_full(self) -> int:
-        """Full checkpoints among the models that would be read."""
         return sum(entry.kind != "adapter" for entry in self.to_read)
 
     @property
     def fetches_base(self) -> bool:
-        """Whether a base that is not on this disk is needed."""
         weights = self.weights
         return self.n_full > 0 and weights is not None and not weights.checkpoint.concurrent
 
@@ -434,8 +400,9 @@ class Plan:
 
     @property
     def hours(self) -> RunHours:
-        """How long the run takes with the workers."""
-        remote = sum(_wanted(self.rule, e) for e in self.to_read if e.member.hub is not None)
+        remote = sum(
+            self.rule.of(e.kind, e.bytes) for e in self.to_read if e.member.hub is not None
+        )
         base_bytes = self.rule.of_base if self.fetches_base else 0
         a_worker = (remote + self.base_again) / self.workers + base_bytes
         weights = self.weights
@@ -464,7 +431,6 @@ class Plan:
         return catalog_bytes(self.recipes, len(self.to_read), slots, layers)
 
     def to_json(self) -> dict[str, object]:
-        """The document of `deltadex plan --json`."""
         return {
             "base": self.base.name,
             "recipe": self.recipes[0].name,
@@ -503,7 +469,7 @@ class Plan:
                 "format": form,
                 "models": len(group),
                 "bytes_files": sum(entry.bytes for entry in group),
-                "bytes_to_read": sum(_wanted(self.rule, entry) for entry in group),
+                "bytes_to_read": sum(self.rule.of(entry.kind, entry.bytes) for entry in group),
                 "estimated": sum(entry.origin not in ("files", "requested") for entry in group),
             }
             for (kind, form), group in sorted(groups.items())
@@ -529,7 +495,7 @@ class Plan:
         return {
             "files": sum(entry.bytes for entry in self.to_read),
             "to_read": self.bytes_to_read,
-            "to_read_whole": sum(_wanted(whole, entry) for entry in self.to_read),
+            "to_read_whole": sum(whole.of(entry.kind, entry.bytes) for entry in self.to_read),
             "base": self.rule.of_base if self.fetches_base else 0,
             "base_again": self.base_again,
             "sizes_from": dict(Counter(entry.origin for entry in self.to_read)),
@@ -583,10 +549,6 @@ class Plan:
             n = sum(walk.unlisted.values())
             notes.append(f"the Hub counts {n} children more than it lists")
         return notes
-
-
-def _wanted(rule: WantedBytes, entry: SizedMember) -> int:
-    return rule.of("adapter" if entry.kind == "adapter" else "full", entry.bytes)
 
 
 def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:

@@ -35,19 +35,10 @@ COLUMNS_AT_ONCE = 4096
 def update_spectra(
     catalog: Catalog, model: str, base: str, *, device: str = "cpu"
 ) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
-    """The spectra of ΔW of every layer matrix, in slot order; nothing is stored.
-
-    An adapter is taken for one of this base, whatever it names.
-
-    Peak: a tensor pair in float32, and the smaller side's Gram matrix in float64, for each
-    thread; on another device than the CPU a pair and a Gram matrix are there, too.
-
-    Args:
-        device: As torch names it: where Gram matrices and their eigenvalues are computed.
-
-    Raises:
-        RequestError: the model cannot be read, or is not this base's; no such device.
-    """
+    """The spectra of ΔW of every layer matrix, in slot order; nothing is stored, and an adapter is
+    taken for one of this base. `device`: where Gram matrices and their eigenvalues are computed.
+    Peak: a tensor pair in float32 and the smaller side's Gram matrix in float64, for each thread. A
+    `RequestError` if the model cannot be read, or is not this base's."""
     place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     wanted = wanted_base(family)
@@ -71,14 +62,7 @@ def update_spectra(
 def weight_spectra(
     catalog: Catalog, model: str, base: str, *, device: str = "cpu"
 ) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
-    """The spectra of the layer matrices themselves; of an adapter, those of its base.
-
-    Args:
-        device: As in `update_spectra`.
-
-    Raises:
-        RequestError: the model cannot be read; no such device.
-    """
+    """The spectra of the layer matrices themselves; of an adapter, those of its base."""
     place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     member = find_member(model, family.name)
@@ -94,7 +78,6 @@ def weight_spectra(
 
 @contextmanager
 def _read_alone(model: str) -> Iterator[None]:
-    """One torch thread for each of ours; what is wrong with the model is a `RequestError`."""
     try:
         with single_torch_thread():
             yield
@@ -221,8 +204,6 @@ def fingerprint_query(
 
 
 class ClosedBase(Base):
-    """A base whose files are never opened."""
-
     def weights(self) -> BaseWeights:
         raise BaseError(
             "this adapter needs the base's weights, which this service does not open; "
@@ -278,16 +259,8 @@ def _fingerprint(member: Member, job: Job) -> Outcome:
 
 
 def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
-    """The family that a model without a row most likely belongs to.
-
-    Args:
-        others: Bases beside the catalog's.
-
-    Raises:
-        UnknownModel: there is none.
-        RequestError: an adapter names another base; or there are several families and its files
-            name none of them, or many.
-    """
+    """The family that a model without a row most likely belongs to, of the catalog's and `others`;
+    a `RequestError` if an adapter names another base, or its files none of several."""
     bases = [*catalog.bases(), *others]
     if len(bases) == 1:
         return bases[0]
@@ -296,13 +269,9 @@ def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenBase:
-    """What a model without a row is studied on.
-
-    Attributes:
-        base: As it was spelled; None where nothing names one.
-        note: What the files of an adapter say against it; "" where they do not.
-        is_adapter: Whether the model has no weights of its own.
-    """
+    """What a model without a row is studied on, as it was spelled; None where nothing names one.
+    `note`: what the files of an adapter say against it; `is_adapter`: it has no weights of its
+    own."""
 
     base: str | None
     note: str = ""
@@ -312,14 +281,8 @@ class ChosenBase:
 def choose_base(
     catalog: Catalog, model: str, given: str | None = None, hint: str | None = None
 ) -> ChosenBase:
-    """The base of a model without a row: as it is `given`, else as its files name it.
-
-    Args:
-        hint: What may be its base, beside the catalog's.
-
-    Raises:
-        RequestError: as of `guess_base`.
-    """
+    """The base of a model without a row: as it is `given`, else as its files name it; `hint`: what
+    may be its base, beside the catalog's. Raises as `guess_base`."""
     member = _find(model)
     chosen = partial(ChosenBase, is_adapter=member.is_adapter)
     if given is not None:

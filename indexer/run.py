@@ -58,19 +58,12 @@ class ReadingProgress(Progress, Protocol):
 class ListingProgress(Progress, Protocol):
     """A progress that also shows how far a listing is."""
 
-    def listing(self, members: Iterable[Member]) -> Iterable[Member]:
-        """The same members."""
+    def listing(self, members: Iterable[Member]) -> Iterable[Member]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """What a newer version of a family's recipe costs; the vectors of the older one stay.
-
-    Attributes:
-        models: Those that have the older version alone; they are read again.
-        bytes_to_read: Of their files, about.
-        catalog_bytes: By which the catalog grows, about.
-    """
+    """What a newer version of a family's recipe costs; the vectors of the older one stay."""
 
     earlier: str
     recipe: str
@@ -91,19 +84,10 @@ class Upgrade:
 
 @dataclass(slots=True)
 class Report:
-    """What a run did: indexed models are only counted, for there may be many.
-
-    Attributes:
-        unchanged: Models that were in the catalog already, under every recipe of the run.
-        bytes_total: Size of all members' weight files, as far as it is known.
-        labels: Which rows of the labels file name a member; None without a file.
-        guessed: Models that were indexed with a label guessed from their name.
-        upgrade: The newer version of the family's recipe that the run makes; None without.
-        wanted: How much of a model's files the run reads.
-        bytes_wanted: What was to be read of the members, by that.
-        base_bytes_read: Of a base on the Hub; in `bytes_read` too.
-        relabelled: Members that need not be read, with the labels that a file gives them.
-    """
+    """What a run did: indexed models are only counted, for there may be many. `guessed`: models
+    indexed with a label guessed from their name; `base_bytes_read`: of a base on the Hub, in
+    `bytes_read` too; `relabelled`: members that need not be read, with the labels that a file gives
+    them."""
 
     base: str
     recipes: Sequence[Recipe]
@@ -124,17 +108,12 @@ class Report:
 
     @classmethod
     def of(cls, job: Job) -> Report:
-        """The report of a run that begins."""
         return cls(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
 
     def begin(
         self, fresh: Sequence[Member], progress: Progress | None, job: Job | None = None
     ) -> None:
-        """Say which members are to be read.
-
-        Args:
-            job: Of the run, where this process reads them.
-        """
+        """Say which members are to be read; `job`: where this process reads them."""
         if progress is None:
             return
         sizes = {
@@ -147,7 +126,6 @@ class Report:
             progress.reading(job.bytes_read)
 
     def end(self, base_bytes: int) -> Report:
-        """Count what was read of the base, and the time."""
         self.base_bytes_read = base_bytes
         self.bytes_read += base_bytes
         self.seconds = time.monotonic() - self._start
@@ -156,11 +134,8 @@ class Report:
     def unread(
         self, members: Iterable[Member], known: Mapping[str, Known], options: IndexOptions
     ) -> list[Member]:
-        """The members whose files must be read; the others are counted.
-
-        Args:
-            known: The family's models in the catalog.
-        """
+        """The members whose files must be read; the others are counted. `known`: the family's
+        models in the catalog."""
         recipes, fresh = {recipe.id for recipe in self.recipes}, []
         for member in members:
             before, signature = known.get(member.record.id), member.record.signature
@@ -318,7 +293,6 @@ TORCH_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 
 
 def refusal(err: Exception, id: str) -> tuple[str, str]:
-    """Code and reason for what reading a model ran into."""
     if isinstance(err, ModelError):
         return err.code, err.reason
     if isinstance(err, BaseError):
@@ -399,12 +373,8 @@ def read_members(
     by_hash: dict[str, str],
     copy: Callable[[ModelRecord], Indexed],
 ) -> Iterator[Outcome]:
-    """Each member's outcome as soon as it is there, at most `workers` at work.
-
-    Args:
-        by_hash: Indexed models by the hash of their weights, whose copies are not read.
-        copy: The outcome of such a copy.
-    """
+    """Each member's outcome as soon as it is there, at most `workers` at work. `by_hash`: indexed
+    models by the hash of their weights; `copy`: the outcome of a copy of one, which is not read."""
 
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):

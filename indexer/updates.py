@@ -84,7 +84,6 @@ class BaseGate:
     passed_by: int = 0
 
     def samples_next(self) -> bool:
-        """Whether the next matrix counts; called once for each."""
         self.passed_by += 1
         return self.passed_by <= FIRST_LOOK or self.passed_by % THEN_EVERY == 0
 
@@ -99,12 +98,10 @@ class BaseGate:
 
     @property
     def ratio(self) -> float:
-        """|ΔW| / |W| over the matrices seen."""
         return math.sqrt(self.update_sq / self.base_sq) if self.base_sq else math.inf
 
     @property
     def cosine(self) -> float:
-        """Cosine of child and base weights over the matrices seen."""
         if not self.child_sq or not self.base_sq:
             return 0.0
         inner = (self.child_sq + self.base_sq - self.update_sq) / 2
@@ -121,11 +118,8 @@ class BaseGate:
 
 
 def require_descent(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], base_name: str) -> None:
-    """Refuse a model of which these layer matrices, each beside the base's, owe the base nothing.
-
-    Raises:
-        ModelError: `wrong-base`.
-    """
+    """Refuse, as `wrong-base`, a model whose layer matrices, each beside the base's, owe the base
+    nothing."""
     gate = BaseGate(base_name)
     for child, base in pairs:
         gate.add(frobenius(child), frobenius(base), frobenius(child - base))
@@ -153,10 +147,8 @@ class _Comparison(Generic[Measurement]):
     gate: BaseGate
 
     def tasks(self) -> Iterator[_Task]:
-        """Tensor by tensor; where several threads may read, they do it themselves.
-
-        Under a budget matrix by matrix, the rows that it reads.
-        """
+        """Tensor by tensor, which threads may read themselves; under a budget matrix by matrix, its
+        rows."""
         if self.job.parts is not None:
             parts = read_parts(self.checkpoint, self.placed.placements, self.job.parts.parts)
             for placement, part in parts:
@@ -174,7 +166,6 @@ class _Comparison(Generic[Measurement]):
             yield _Task(placements, [self.gate.samples_next() for _ in placements], matrix)
 
     def compare(self, task: _Task) -> list[_Compared[Measurement]]:
-        """Every matrix of a task against the base's."""
         self.job.stop_if_cancelled()
         with self.job.scratch.borrow() as scratch, ExitStack() as opened:
             if task.matrix is not None:
@@ -222,10 +213,8 @@ class _Comparison(Generic[Measurement]):
 def collect_adapter(
     member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> ModelRecord:
-    """Pass every module's update to the collector; returns the record with what the files say.
-
-    Only methods whose ΔW is a function of W open the base.
-    """
+    """Pass every module's update to the collector; the record with what the files say. Only methods
+    whose ΔW is a function of W open the base."""
     adapter = read_adapter(checkpoint, member.config)
     base = job.base.weights() if job.parts else job.base.opened()
     placed = place_modules(_shapes(adapter, job), base.config if base else None)

@@ -53,7 +53,6 @@ def read_json(content: bytes, *, name: str = "config.json") -> dict[str, object]
 
 
 def model_type(config: Config | None) -> str | None:
-    """The architecture that a config.json names."""
     value = (config or {}).get("model_type")
     return value if isinstance(value, str) else None
 
@@ -132,13 +131,8 @@ ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, memory=64 << 20, whole=True)
 
 @runtime_checkable
 class ByteSource(Protocol):
-    """One file's bytes by position. Safe between threads.
-
-    Attributes:
-        name: The file's name, to begin a reason with.
-        plan: How much to read at once.
-        bytes_fetched: Bytes that travelled here so far; None for a file at hand.
-    """
+    """One file's bytes by position. Safe between threads. `bytes_fetched`: that travelled here so
+    far; None for a file at hand."""
 
     name: str
     size: int
@@ -154,13 +148,9 @@ class ByteSource(Protocol):
         """The same for as long as the block lasts, without a copy where that can be had."""
 
     def verify(self) -> Verification | None:
-        """How the bytes were compared with the SHA-256 that is listed for the file.
-
-        `unverified` where the plan reads only some; None where nothing is listed.
-
-        Raises:
-            ModelError: `checksum-mismatch`.
-        """
+        """How the bytes were compared with the SHA-256 that is listed for the file, or
+        `checksum-mismatch`; `unverified` where the plan reads only some, None where nothing is
+        listed."""
 
     def close(self) -> None: ...
 
@@ -178,13 +168,7 @@ class LocalFile:
     def __init__(
         self, descriptor: int, name: str, *, whole: bool = False, listed: str | None = None
     ) -> None:
-        """A source over an open file.
-
-        Args:
-            descriptor: Of a regular file; it is closed with the source.
-            whole: Hash the file when it is verified, where its hash is listed.
-            listed: The SHA-256 that it should have, in hexadecimal.
-        """
+        """A source over an open file."""
         self.name, self._listed = name, listed
         self.plan = replace(AT_HAND, whole=whole)
         self._lock = threading.Lock()
@@ -197,7 +181,6 @@ class LocalFile:
         self.size = self._state[0]
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Bytes `start` to `stop`, in memory that was not cleared before."""
         view, done = np.empty(stop - start, np.uint8).data, 0
         with reading(self.name):
             while done < len(view):
@@ -211,7 +194,6 @@ class LocalFile:
 
     @contextmanager
     def view(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Bytes `start` to `stop` of the mapped file."""
         self._require_unchanged()
         with self._lock:
             if self._mapped is None:
@@ -270,16 +252,9 @@ not waited for."""
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """The files of a model on disk by name; `ModelFiles` for one of these folders.
-
-    A link is followed to a file inside `given`. In a snapshot of the Hub client's cache it is also
-    followed to a blob of the same repository.
-
-    Attributes:
-        path: The folder, absolute and without links.
-        given: The folder that the user named, likewise: the model's own or one above it.
-        whole: Whether weight files are read whole, so that what is listed of them can be compared.
-    """
+    """The files of a model on disk by name. A link is followed to a file inside `given`; in a
+    snapshot of the Hub client's cache also to a blob of the same repository. `whole`: weight files
+    are read whole, so that what is listed of them can be compared."""
 
     path: Path
     given: Path
@@ -292,7 +267,6 @@ class ModelFolder:
         return cls(real, real if given is None else Path(os.path.realpath(given)), whole)
 
     def names(self) -> set[str]:
-        """The names of everything in the folder."""
         with reading(self.path):
             try:
                 return set(os.listdir(self.path))
@@ -300,11 +274,9 @@ class ModelFolder:
                 raise ModelError("not-found", f"{self.path}: no such folder") from err
 
     def has(self, file: str) -> bool:
-        """Whether anything has that name, be it a link to nowhere."""
         return os.path.lexists(self.path / file)
 
     def size(self, file: str) -> int:
-        """Bytes of a file."""
         with reading(_printable(file)):
             return self._real(file).stat().st_size
 
@@ -313,16 +285,13 @@ class ModelFolder:
         return self.start(file, MAX_BYTES + 1)
 
     def start(self, file: str, size: int) -> bytes:
-        """At most `size` bytes of a file."""
         with reading(_printable(file)), os.fdopen(self._open(file), "rb") as opened:
             return opened.read(size)
 
     def json(self, file: str) -> dict[str, object]:
-        """The JSON object in a small file."""
         return read_json(self.content(file), name=file)
 
     def source(self, file: str) -> LocalFile:
-        """A weight file, to be read by position."""
         return LocalFile(
             self._open(file), _printable(file), whole=self.whole, listed=self.listed_sha256(file)
         )
@@ -338,10 +307,8 @@ class ModelFolder:
             return hashlib.file_digest(opened, "sha256").hexdigest()
 
     def signature(self) -> str:
-        """A hash of the names, sizes and change times of the folder's weight and config files.
-
-        Of a link that is not followed, those of the link itself.
-        """
+        """A hash of the names, sizes and change times of the folder's weight and config files; of a
+        link that is not followed, those of the link itself."""
         digest = hashlib.sha256()
         try:
             with os.scandir(self.path) as entries:
@@ -433,12 +400,7 @@ LFS_POINTER = b"version "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorRef:
-    """One tensor as its file's header declares it.
-
-    Attributes:
-        dtype: Safetensors spelling: F64 F32 F16 BF16 I8 U8 ….
-        start: First byte, from the beginning of the file.
-    """
+    """One tensor as its file's header declares it; `dtype` as safetensors spells it."""
 
     name: str
     dtype: str
@@ -473,8 +435,6 @@ class Checkpoint(Protocol):
     """The tensors of one model: listed from headers, read one at a time.
 
     Attributes:
-        tensors: Every tensor by name, as the headers declare it.
-        bytes_total: Size of all weight files, in bytes.
         bytes_read: Bytes fetched so far, headers included.
         concurrent: Whether several threads may as well read one tensor each as one thread all.
     """
@@ -490,28 +450,19 @@ class Checkpoint(Protocol):
         """One tensor in its stored dtype, finite or not."""
 
     def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
-        """The same for as long as the block lasts, without a copy where that can be had.
-
-        What was read while the file changed is refused at the end of the block.
-        """
+        """The same for a block, without a copy where that can be had; refused at its end where the
+        file changed."""
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The named tensors in the order that reads them best: by file, then offset.
-
-        Peak: one tensor, plus what a remote reader coalesces.
-        """
+        """The named tensors in the order that reads them best: by file, then offset."""
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
         """Some rows of some tensors, (rows, columns), in the order that reads them best."""
 
     def verify(self) -> Verification | None:
-        """How the weight files' bytes were compared with what is listed of them.
-
-        Reads the rest of remote files that are read whole. None where nothing is listed.
-
-        Raises:
-            ModelError: `checksum-mismatch`.
-        """
+        """How the weight files' bytes were compared with what is listed of them, or
+        `checksum-mismatch`; None where nothing is listed. Reads the rest of remote files that are
+        read whole."""
 
     def close(self) -> None: ...
 
@@ -546,7 +497,6 @@ class TensorFile(ABC):
         return self._used_bytes if fetched is None else fetched
 
     def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype, in memory of its own."""
         ref = self._ref(name)
         start, stop = self._extent(ref)
         if name in self._block_of:
@@ -558,7 +508,6 @@ class TensorFile(ABC):
 
     @contextmanager
     def view(self, name: str) -> Iterator[torch.Tensor]:
-        """One tensor in the mapped file; of a remote file, the same as `read`."""
         if not self.concurrent:
             yield self.read(name)
             return
@@ -568,7 +517,6 @@ class TensorFile(ABC):
         self._count(ref.stop - ref.start)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The named tensors by offset, neighbours read together."""
         refs = [self._ref(name) for name in dict.fromkeys(names)]
         if self.concurrent:
             for ref in sorted(refs, key=self._extent):
@@ -578,9 +526,9 @@ class TensorFile(ABC):
             yield ref.name, tensor
 
     @abstractmethod
-    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        """Some rows of some tensors by offset, each in memory of its own."""
-
+    def stream_rows(
+        self, blocks: Iterable[RowBlock]
+    ) -> Iterator[tuple[RowBlock, torch.Tensor]]: ...
     def verify(self) -> Verification | None:
         return self._source.verify()
 
@@ -642,11 +590,8 @@ class TensorFile(ABC):
 def read_together(
     spans: Iterable[tuple[int, int, Item]], max_bytes: int, max_gap: int
 ) -> Iterator[list[tuple[int, int, Item]]]:
-    """Spans in the order of the file, as runs of which one read brings each.
-
-    A span is its first byte, one past its last, and what it is of. One that is longer than
-    `max_bytes` is a run of its own.
-    """
+    """Spans (first byte, one past the last, of what) in the file's order, as runs of which one read
+    brings each; one longer than `max_bytes` is a run of its own."""
     run: list[tuple[int, int, Item]] = []
     first = last = 0
     for start, stop, item in sorted(spans, key=itemgetter(0, 1)):
@@ -719,7 +664,6 @@ class SafetensorsFile(TensorFile):
 
 
 def header_length(first8: bytes, *, file: str, file_size: int) -> int:
-    """Length in bytes of the JSON header that follows the first 8 bytes."""
     if len(first8) < 8 or file_size < 8:
         raise ModelError("truncated", f"{file}: {file_size} bytes are too few for a header")
     if first8[:8] == LFS_POINTER:
@@ -761,10 +705,8 @@ def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, 
 
 
 def decode(buffer: Buffer, ref: TensorRef) -> torch.Tensor:
-    """The tensor whose bytes `buffer` holds, sharing its memory where that can be done.
-
-    Copied are read-only and misaligned buffers.
-    """
+    """The tensor whose bytes `buffer` holds, in its memory unless that is read-only or
+    misaligned."""
     dtype = DTYPES.get(ref.dtype)
     if dtype is None:
         line = f"tensor {shown(ref.name)} is {shown(ref.dtype)}, which is not read"

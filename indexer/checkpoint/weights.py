@@ -33,12 +33,7 @@ from .files import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """What identifies a scheme in one tensor.
-
-    Attributes:
-        dtypes: Those it is then stored in; empty = any.
-        n_dims: It has at least so many dimensions.
-    """
+    """What identifies a scheme in one tensor; without dtypes it may be stored in any."""
 
     scheme: str
     name: re.Pattern[str] = re.compile("")
@@ -96,7 +91,14 @@ def quantization(
 
     By its config first, then its tensors' names and types, then its files' names.
     """
-    return _declared_scheme(config) or _stored_scheme(tensors) or _scheme_of_files(files)
+    if declared := _declared_scheme(config):
+        return declared
+    if borne := {i for ref in tensors for i, mark in enumerate(_MARKS) if mark.fits(ref)}:
+        return _MARKS[min(borne)].scheme
+    names = list(files)
+    if any(_OTHER_WEIGHTS.fullmatch(name) for name in names):
+        return None
+    return "GGUF" if any(name.lower().endswith(".gguf") for name in names) else None
 
 
 def _declared_scheme(config: Config | None) -> str | None:
@@ -110,18 +112,6 @@ def _declared_scheme(config: Config | None) -> str | None:
         # Trainers leave the entry behind with both kinds switched off.
         return "bitsandbytes" if unknown or any(switches) else None
     return _DECLARED.get(method, "a quantisation that its config declares")
-
-
-def _stored_scheme(tensors: Iterable[TensorRef]) -> str | None:
-    borne = {i for ref in tensors for i, mark in enumerate(_MARKS) if mark.fits(ref)}
-    return _MARKS[min(borne)].scheme if borne else None
-
-
-def _scheme_of_files(files: Iterable[str]) -> str | None:
-    names = list(files)
-    if any(_OTHER_WEIGHTS.fullmatch(name) for name in names):
-        return None
-    return "GGUF" if any(name.lower().endswith(".gguf") for name in names) else None
 
 
 Item = TypeVar("Item")
@@ -145,14 +135,9 @@ _SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$")
 class ModelFiles(Protocol):
     """The files of one model by name: a folder, or a repository at one commit."""
 
-    def has(self, file: str) -> bool:
-        """Whether there is such a file."""
-
-    def content(self, file: str) -> bytes:
-        """A small file, whole."""
-
-    def source(self, file: str) -> ByteSource:
-        """A weight file, to be read by position."""
+    def has(self, file: str) -> bool: ...
+    def content(self, file: str) -> bytes: ...
+    def source(self, file: str) -> ByteSource: ...
 
 
 def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
@@ -190,17 +175,12 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
 
 
 def shard_files(index: bytes, name: str) -> list[str]:
-    """The weight files that an index file of this name and content says there are."""
     return sorted(set(_weight_map(index, name).values()))
 
 
 def open_local(folder: Path, *, given: Path | None = None, whole: bool = False) -> Checkpoint:
-    """The full checkpoint in a transformers folder.
-
-    Args:
-        given: The folder that no link may leave; None for the model's own.
-        whole: All bytes are to be read, so that what is listed of them can be compared.
-    """
+    """The full checkpoint in a transformers folder, out of which no link leads, or out of `given`;
+    `whole`: all bytes are to be read, so that what is listed of them can be compared."""
     files = ModelFolder.at(folder, given, whole=whole)
     names = files.names()
     name = choose_weights(names, adapter=False)
@@ -277,7 +257,6 @@ class ShardedCheckpoint:
         return self._shards[self._file(name)].view(name)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The named tensors shard by shard, each in that file's best order."""
         for file, group in self._by_file((name, name) for name in names):
             yield from self._shards[file].stream(group)
 
@@ -323,7 +302,6 @@ def _other_weights(names: Iterable[str]) -> list[str]:
 
 
 def _weight_map(index: bytes, name: str) -> dict[str, str]:
-    """Weight file by tensor name; every file in the index's own folder."""
     weight_map = read_json(index, name=name).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelError("bad-config", f"{name}: no weight_map")

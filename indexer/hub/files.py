@@ -66,12 +66,7 @@ _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """One file of one commit, as the Hub answers a HEAD.
-
-    Attributes:
-        url: Where its bytes are handed out; signed, so never shown.
-        on_hub: Whether that is the Hub itself, which may see the token.
-    """
+    """One file of one commit, as the Hub answers a HEAD; `url` is signed, so never shown."""
 
     repo_id: str
     commit: str
@@ -83,7 +78,6 @@ class RemoteFile:
 
     @property
     def what(self) -> str:
-        """Repository and file, as messages name them."""
         return f"{self.repo_id}: {self.path}"
 
     @property
@@ -138,10 +132,8 @@ def require_commit(response: httpx2.Response, commit: str, what: str) -> None:
 
 
 class RemoteBytes:
-    """A file of the Hub, read from its signed address.
-
-    A body that is cut goes on where it stopped; an expired address is requested again.
-    """
+    """A file of the Hub, read from its signed address, which is requested again when it expires; a
+    body that is cut goes on where it stopped."""
 
     def __init__(
         self, session: HubSession, file: RemoteFile, plan: ReadPlan = WHOLE_TENSORS
@@ -182,7 +174,6 @@ class RemoteBytes:
         return nullcontext(self.read(start, stop))
 
     def verify(self) -> Verification | None:
-        """Ranges alone are compared with nothing; see `VerifiedBytes`."""
         return "unverified" if self._file.sha256 else None
 
     def close(self) -> None:
@@ -255,7 +246,6 @@ class _Transfer:
         return self.next == self.stop
 
     def begin(self, response: httpx2.Response, size: int) -> None:
-        """Check that an answer is the missing part of the range; its body is not read."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise self._bad("a range in a compressed form")
         declared = response.headers.get("Content-Range", "")
@@ -280,7 +270,6 @@ class _Transfer:
             self._arriving = self.next
 
     def add(self, chunk: bytes) -> None:
-        """Keep the wanted part of the next piece of the body."""
         begin, end = self._arriving, self._arriving + len(chunk)
         self._arriving = end
         if end > self.stop and not self.is_whole_file:
@@ -373,11 +362,7 @@ class VerifiedBytes(SourceOver):
         return bytearray(again) + rest if again else rest
 
     def verify(self) -> Verification:
-        """Read what no reader wanted, and compare.
-
-        Raises:
-            ModelError: `checksum-mismatch`.
-        """
+        """Read what no reader wanted, and compare, or raise `checksum-mismatch`."""
         with self._lock:
             self._fill(self.size)
             found = self._hash.hexdigest()
@@ -392,7 +377,6 @@ class VerifiedBytes(SourceOver):
         super().close()
 
     def _read_new(self, start: int, stop: int) -> Buffer:
-        """A range of which nothing is hashed yet."""
         if start > self._hashed:
             limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
             if sum(map(len, self._held.values())) + stop - start <= limit:
@@ -453,7 +437,6 @@ class VerifiedBytes(SourceOver):
                 self._states.append(self._hash.copy())
 
     def _compare_with_held(self, start: int, buffer: Buffer) -> None:
-        """Require that what was read before its turn came a second time as it was."""
         for begin, held in self._held.items():
             first, last = max(start, begin), min(start + len(buffer), begin + len(held))
             if first < last:
@@ -501,12 +484,8 @@ def default_folder() -> Path | None:
 
 @dataclass(slots=True)
 class RangeFolder:
-    """Ranges on disk, by what they are of. Safe between threads and processes.
-
-    Attributes:
-        folder: None keeps nothing.
-        limit: Bytes of all that is kept; the least recently used are removed first.
-    """
+    """Ranges on disk, by what they are of, up to so many bytes; the least recently used are removed
+    first. Safe between threads and processes."""
 
     folder: Path | None = field(default_factory=default_folder)
     limit: int = LIMIT
@@ -519,7 +498,6 @@ class RangeFolder:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, identity: str, start: int, stop: int) -> bytes | None:
-        """The kept bytes `start` to `stop`; None where there are none, or damaged ones."""
         if self.folder is None or not self._is_trusted:
             return None
         key = _key(identity, start, stop)
@@ -541,7 +519,6 @@ class RangeFolder:
         return content
 
     def put(self, identity: str, start: int, stop: int, content: Buffer) -> None:
-        """Keep the bytes, if there is room and the folder can be written."""
         if self.folder is None or not self._is_writable:
             return
         key = _key(identity, start, stop)
@@ -556,11 +533,9 @@ class RangeFolder:
                 log.debug("%s: %s: no more of the base is kept there", self.folder, err.strerror)
 
     def forget(self) -> bool:
-        """Remove what was read from here or written, and read no more; whether any was read.
-
-        The Hub lists no checksum of a range: what turns out to be wrong may have changed on the
-        way here.
-        """
+        """Remove what was read from here or written, and read no more; whether any was read. The
+        Hub lists no checksum of a range: what turns out to be wrong may have changed on the way
+        here."""
         with self._lock:
             for key in self._touched:
                 assert self.folder is not None
@@ -588,7 +563,6 @@ class RangeFolder:
         return True
 
     def _remove_oldest(self, limit: int) -> int:
-        """Remove ranges until at most so many bytes are left, which are returned."""
         files = sorted(self._files())
         left = sum(size for _, size, _ in files)
         for _, size, path in files:
@@ -640,7 +614,6 @@ def _digest(content: Buffer | bytes, key: str) -> bytes:
 
 
 def _checked(stored: bytes, key: str, n_bytes: int) -> bytes | None:
-    """The content of a range's file; None where it is not what was written under that key."""
     begin = len(_MAGIC) + 32
     if len(stored) != begin + n_bytes or not stored.startswith(_MAGIC):
         return None
@@ -673,15 +646,9 @@ def read_small_file(
     max_bytes: int = MAX_SMALL_FILE,
     patience: Patience | None = None,
 ) -> bytes:
-    """A small file's content at the model's commit, from the local cache or the Hub.
-
-    Nothing is written to disk. A content that does not match its ETag is requested
-    again.
-
-    Args:
-        max_bytes: A larger file is refused.
-        patience: Limits of the call; those of the session by default.
-    """
+    """A small file's content at the model's commit, from the local cache or the Hub; nothing is
+    written to disk. A content that does not match its ETag is requested again, a larger file
+    refused."""
     session = session or default_session()
     what = f"{model.id}: {name}"
     path = cached_file(session.cache_dir, model.id, model.sha, name)
@@ -705,10 +672,6 @@ def read_small_file(
 
 
 def _is_content_of(response: httpx2.Response, hub: tuple[str, str, int]) -> bool:
-    """Whether a file's content has the hash that the Hub gave as its ETag, if it gave one.
-
-    The Hub names small files by their Git blob, stored ones by SHA-256, some mirrors by SHA-1.
-    """
     named = _named_hash(response, hub)
     if named is None:
         return True
@@ -732,11 +695,6 @@ def _named_hash(response: httpx2.Response, hub: tuple[str, str, int]) -> str | N
 
 
 class HubWeights:
-    """The weight files of one model at one commit; each file is located once.
-
-    Files in the local cache are read there.
-    """
-
     def __init__(
         self,
         model: HubModel,
@@ -746,12 +704,7 @@ class HubWeights:
         session: HubSession | None = None,
         kept: RangeFolder | None = None,
     ) -> None:
-        """A model's weights.
-
-        Args:
-            adapter: Whether an adapter's are wanted; None for what the model is.
-            kept: Where ranges are kept, of files that are not read whole; None keeps none.
-        """
+        """`kept`: where ranges are kept, of files that are not read whole."""
         self._described = model
         self._adapter = model.kind == "adapter" if adapter is None else adapter
         self._session = session or default_session()
@@ -829,10 +782,8 @@ class HubWeights:
 
 
 def stated_bytes(model: HubModel) -> int | None:
-    """Bytes of the parameters that the listing counts, by type; None where it counts none.
-
-    Headers are not in it, nor tensors of a type whose width is not known.
-    """
+    """Bytes of the parameters that the listing counts, headers apart; None where it counts none, or
+    of a type of unknown width."""
     if not model.dtypes:
         return None
     n_bytes = 0
@@ -844,11 +795,7 @@ def stated_bytes(model: HubModel) -> int | None:
 
 
 def request_bytes(model: HubModel, session: HubSession) -> int:
-    """The size of the weight file by a HEAD request, or that of all shards by their index.
-
-    Raises:
-        ModelError: `no-weights`, or what the request runs into.
-    """
+    """The size of the weight file by a HEAD request, or that of all shards by their index."""
     name = choose_weights(model.files or (), adapter=model.kind == "adapter")
     if name is None:
         raise ModelError("no-weights", f"{model.id}: no weight file")

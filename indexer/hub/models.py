@@ -79,18 +79,12 @@ class HubModel:
 
     Attributes:
         sha: The commit that everything is read from; "" where it is not known.
-        kind: What its files look like.
         files: Names from the repository's top; None where the Hub did not say.
         base_models: Ids that its tags and card name as its base, tags first.
-        relation: How it descends from them: one of `RELATIONS`, or None.
         gated: "auto", "manual", or "" where it is open.
-        private: Whether only its owners see it.
         card_data: The card's front matter as the Hub parsed it.
         model_index: Evaluation results, raw; incomplete ones too.
-        config: Extract of config.json: architectures, model_type, quantization_config.
         dtypes: Parameters a dtype, from the safetensors headers.
-        n_children: Models that name it as their base, as the Hub counts them; None where the Hub
-            did not say.
     """
 
     id: str
@@ -115,7 +109,6 @@ class HubModel:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, object]) -> HubModel:
-        """The model that an API answer describes; what is not as expected is left out."""
         card, tags = _mapping(raw.get("cardData")), _texts(raw.get("tags"))
         siblings = raw.get("siblings")
         files = None
@@ -200,7 +193,6 @@ def _child_count(value: object) -> int | None:
 
 
 def _moment(value: object) -> str | None:
-    """A date and time that every calendar knows, as ISO 8601 has it."""
     try:
         return datetime.fromisoformat(str(value)).isoformat()
     except ValueError:
@@ -210,10 +202,8 @@ def _moment(value: object) -> str | None:
 def describe(
     repo_id: str, revision: str | None = None, *, session: HubSession | None = None
 ) -> HubModel:
-    """The repository of that id, under its current name, pinned to a commit.
-
-    Offline it is what the local cache holds of it.
-    """
+    """The repository of that id under its current name, pinned to a commit; offline, what the local
+    cache holds."""
     session = session or default_session()
     if not is_repo_id(repo_id):
         raise ModelError("not-found", f"'{repo_id}' is neither a folder nor a Hub id")
@@ -228,7 +218,6 @@ def describe(
 
 
 def is_repo_id(value: object) -> TypeGuard[str]:
-    """Whether a value is an id that a repository can have."""
     if not isinstance(value, str):
         return False
     try:
@@ -250,10 +239,8 @@ def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubM
 
 
 def early_refusal(model: HubModel, *, session: HubSession | None = None) -> ModelError | None:
-    """Why a model will not be read, from its description alone; None where it is to be tried.
-
-    A gated model is tried where there is a token: access may have been granted.
-    """
+    """Why a model will not be read, from its description alone. A gated one is tried where there is
+    a token."""
     session = session or default_session()
     if model.disabled:
         return ModelError("disabled", f"{model.id}: the Hub has disabled the repository")
@@ -296,18 +283,13 @@ RENAMED = "renamed"
 class ListingMemory(Protocol):
     """Storage for the finished listings of an unfinished walk."""
 
-    def load(self, parent: str) -> list[dict[str, Any]] | None:
-        """A parent's children as they were saved; None where they were not."""
-
-    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
-        """Keep a parent's children, plain JSON values, for a later `load`."""
+    def load(self, parent: str) -> list[dict[str, Any]] | None: ...
+    def save(self, parent: str, models: list[dict[str, Any]]) -> None: ...
 
 
 def request_children(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
-    """A parent's children as plain values; fewer properties where the Hub refuses some.
-
-    Where the Hub answers for another name, `{"renamed": name}` comes before the children.
-    """
+    """A parent's children as plain values, fewer properties where the Hub refuses some;
+    `{"renamed": name}` before them where the Hub answers for another name."""
     for level in range(session.expand_level, len(EXPAND_SETS)):
         try:
             yield from _entries(parent, session, EXPAND_SETS[level])
@@ -323,7 +305,6 @@ def request_children(parent: str, session: HubSession) -> Iterator[dict[str, Any
 def _entries(
     parent: str, session: HubSession, properties: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    """One entry a child; what is no model's entry is left out."""
     what = f"children of {parent}"
     known: set[str] = set()
     n_entries = n_barren = 0
@@ -348,7 +329,6 @@ def _entries(
 def _pages(
     parent: str, session: HubSession, properties: tuple[str, ...]
 ) -> Iterator[tuple[list[object], httpx2.Response]]:
-    """Page after page, each fetched as one limited call when it is wanted."""
     question = [("filter", f"base_model:{parent}"), ("sort", "createdAt")]
     question += [("expand", name) for name in properties]
     question += [] if properties else [(name, "true") for name in FULL_FIELDS]
@@ -446,19 +426,10 @@ _MAY_PASS = frozenset({"hub-unreachable", "rate-limited", "unauthorized"})
 
 @dataclass(slots=True, kw_only=True)
 class WalkCounts:
-    """What a walk did, beside the models that it found.
-
-    Attributes:
-        parents: Names whose children were listed, now or before.
-        remembered: Those of them that were listed before, and cost no request.
-        childless: Models whose children were not requested, as the Hub counts none.
-        uncounted: Models whose children were requested because the Hub does not count them.
-        below_depth: Models at the last level that was wanted, which may have children.
-        left_out: Why the children of a name are missing.
-        renamed: The current id by earlier id.
-        unlisted: Children that the Hub counts and does not list, by parent.
-        missing: Why the Hub does not show the base itself, if it does not.
-    """
+    """What a walk did: names whose children were listed, of them those that were listed before and
+    cost no request; models whose children were not requested, or were as the Hub does not count
+    them, or may be below the last level; why children are missing, current by earlier ids, and how
+    many the Hub counts and does not list."""
 
     parents: int = 0
     remembered: int = 0
@@ -506,13 +477,8 @@ def list_family(
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    """A walk in progress.
-
-    Attributes:
-        levels: By id in lower case, the generation of its children: 1 for the base's.
-        names: Ids that models call their base, and whether there is a sign of a renaming.
-        unanswered: The last parents in a row that were left out.
-    """
+    """A walk in progress; `levels`: by id in lower case, the generation of its children, 1 for the
+    base's."""
 
     base: str
     memory: ListingMemory
@@ -525,7 +491,6 @@ class _Walk:
     unanswered: list[str] = field(default_factory=list)
 
     def models(self, aliases: Iterable[str]) -> Iterator[HubModel]:
-        """Every model of the family, once."""
         for name in self._spellings(aliases):
             self.levels[name.lower()] = 1
             self.parents.append(name)
@@ -555,7 +520,6 @@ class _Walk:
         return list({name.lower(): name for name in reversed(names)}.values())[::-1]
 
     def _new_children(self, parent: str) -> Iterator[HubModel]:
-        """The children of a name that were on no earlier list."""
         level = self.levels[parent.lower()]
         for model in self._children(parent, is_base=level == 1):
             self.names |= {
@@ -569,7 +533,6 @@ class _Walk:
             yield model
 
     def _add_parent(self, model: HubModel, level: int) -> None:
-        """Have a model's children listed, if it may have some that are wanted."""
         if model.n_children == 0:
             self.counts.childless += 1
         elif level == self.depth:
@@ -615,7 +578,6 @@ class _Walk:
                 self.levels.setdefault(current.lower(), self.levels[parent.lower()])
 
     def _compare_count(self, parent: str, listed: Sequence[dict[str, Any]]) -> None:
-        """Keep what the Hub counted and did not list."""
         missing = self.counts.unlisted.pop(parent, 0) - sum("id" in raw for raw in listed)
         if missing > 0:
             self.counts.unlisted[parent] = missing

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import httpx2
 from httpcore2 import SOCKET_OPTION, NetworkStream, ReadTimeout, SyncBackend
@@ -51,12 +51,10 @@ CACHE = "/api/resolve-cache/"
 
 
 def origin_of(url: httpx2.URL) -> tuple[str, str, int]:
-    """(scheme, host, port) of an address."""
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
 
 
 def kind_of(url: httpx2.URL, hub: tuple[str, str, int]) -> RequestKind:
-    """The kind of a request to an address, by the Hub's origin."""
     if origin_of(url) != hub:
         return "storage"
     return "resolve" if "/resolve/" in url.path or CACHE in url.path else "api"
@@ -64,17 +62,6 @@ def kind_of(url: httpx2.URL, hub: tuple[str, str, int]) -> RequestKind:
 
 SAME_WINDOW_S = 5.0
 """Two answers whose windows end within this time speak of the same one."""
-
-
-@runtime_checkable
-class RequestBudget(Protocol):
-    """A token bucket for each kind of request. Safe between threads."""
-
-    def take(self, kind: RequestKind) -> float:
-        """Take one request. Returns 0, or the seconds after which to ask again."""
-
-    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
-        """Learn what the Hub says: requests left, and seconds until there are new ones."""
 
 
 @dataclass(slots=True)
@@ -85,12 +72,16 @@ class _Window:
 
 @dataclass(slots=True)
 class LocalBudget:
-    """The budget of one process. Without a word of the Hub it grants everything."""
+    """A token bucket for each kind of request, of one process. Safe between threads.
+
+    Without a word of the Hub it grants everything.
+    """
 
     _windows: dict[RequestKind, _Window] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, kind: RequestKind) -> float:
+        """Take one request. Returns 0, or the seconds after which to ask again."""
         with self._lock:
             window, now = self._windows.get(kind), time.monotonic()
             if window is None:
@@ -104,6 +95,7 @@ class LocalBudget:
             return window.ends_at - now
 
     def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        """Learn what the Hub says: requests left, and seconds until there are new ones."""
         ends_at = time.monotonic() + reset_s
         with self._lock:
             window = self._windows.get(kind)
@@ -124,12 +116,7 @@ class RateLimit:
 
 @dataclass(slots=True)
 class Traffic:
-    """Answers that came, by kind of request. Safe between threads.
-
-    Attributes:
-        limits: As the Hub's last `RateLimit-Policy` states them.
-        redirects_small_files: Whether the Hub hands small files out of its cache, by a redirect.
-    """
+    """Answers that came, by kind of request. Safe between threads."""
 
     limits: dict[RequestKind, RateLimit] = field(default_factory=dict)
     redirects_small_files: bool = False
@@ -138,7 +125,6 @@ class Traffic:
 
     @property
     def counts(self) -> dict[RequestKind, int]:
-        """Requests of each kind so far."""
         with self._lock:
             return dict(self._counts)
 
@@ -193,8 +179,6 @@ class Patience:
         rate_limit_s: Waits that the Hub demands, within one call.
         tries: Failures in a row before a call is given up.
         least_bytes: An answer that was cut and brought fewer is a failure in the same row.
-        first_pause_s: Before the first retry; doubled for each further one.
-        longest_pause_s: Before any retry.
     """
 
     connect_s: float = 10.0
@@ -210,7 +194,6 @@ class Patience:
 
 
 def is_count(text: str) -> bool:
-    """Whether a header's text is a number of bytes or seconds that can be true."""
     return _COUNT.fullmatch(text) is not None
 
 
@@ -259,16 +242,9 @@ def retry_delay_s(response: httpx2.Response) -> float | None:
 # deadline. As callbacks of a library that takes 71 lines in place of 46.
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One call in progress, with the name that messages give it.
-
-    Attributes:
-        origin: (scheme, host, port) that may see the token.
-        passes: Statuses of 400 and more that the caller deals with.
-        leaves_hub: Whether redirects to another origin are followed.
-        max_bytes: Of one answer's body, as it arrives and unpacked.
-        cancelled: Ends every pause when set.
-        on_bytes: Called with the length of every piece of a body that arrives.
-    """
+    """One call in progress, with the name that messages give it. `origin`: (scheme, host, port)
+    that may see the token; `leaves_hub`: redirects to another origin are followed; `max_bytes`: of
+    one answer's body."""
 
     what: str
     origin: tuple[str, str, int]
@@ -278,7 +254,7 @@ class Call:
     max_bytes: int = MAX_ANSWER
     cancelled: threading.Event = field(default_factory=threading.Event)
     on_bytes: Callable[[int], None] | None = None
-    budget: RequestBudget = field(default_factory=LocalBudget)
+    budget: LocalBudget = field(default_factory=LocalBudget)
     traffic: Traffic = field(default_factory=Traffic)
     deadline: float = 0.0
     failures: int = 0
@@ -286,7 +262,6 @@ class Call:
 
     @contextmanager
     def current(self, expected_bytes: int = 0) -> Iterator[Call]:
-        """Make this the call that the thread's requests belong to, and start its clock."""
         allowance = expected_bytes / self.patience.bytes_per_second
         self.deadline = time.monotonic() + self.patience.call_s + allowance
         token = CURRENT_CALL.set(self)
@@ -319,7 +294,6 @@ class Call:
         self._sleep(pause)
 
     def check_rate(self, n_bytes: int, seconds: float) -> None:
-        """Raise where an answer's bytes trickle in."""
         patience = self.patience
         if seconds > patience.read_s and n_bytes < seconds * patience.least_bytes_per_second:
             line = f"{n_bytes} bytes in {seconds:.0f} s; run again later"
@@ -419,7 +393,6 @@ class Call:
             raise ModelError("hub-bad-answer", f"{self.what}: {line}")
 
     def _read_whole(self, response: httpx2.Response) -> httpx2.Response:
-        """The same answer with its body, unpacked no further than `max_bytes`."""
         body = bytearray()
         try:
             for piece in response.iter_bytes():
@@ -469,7 +442,6 @@ class _WatchedStream(httpx2.SyncByteStream):
 
 
 def describe_error(err: Exception) -> str:
-    """One line on a transport error that cannot hold an address."""
     if isinstance(err, httpx2.TimeoutException):
         return "no answer in time"
     if isinstance(err, httpx2.ConnectError):
@@ -485,7 +457,6 @@ _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 
 def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path | None:
-    """The local copy of one file of one commit; None where there is none."""
     if not _COMMIT.match(commit):
         return None
     try:
@@ -496,7 +467,6 @@ def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path |
 
 
 def cached_files(cache_dir: Path, repo_id: str, commit: str) -> list[str]:
-    """Names of every cached file of one commit."""
     snapshot = _repo_folder(cache_dir, repo_id) / "snapshots" / commit
     return sorted(
         (Path(folder) / name).relative_to(snapshot).as_posix()
@@ -506,7 +476,6 @@ def cached_files(cache_dir: Path, repo_id: str, commit: str) -> list[str]:
 
 
 def cached_commit(cache_dir: Path, repo_id: str, revision: str) -> str | None:
-    """The commit that a revision meant when it was last downloaded."""
     folder = _repo_folder(cache_dir, repo_id)
     if _COMMIT.match(revision):
         return revision if (folder / "snapshots" / revision).is_dir() else None
@@ -534,13 +503,9 @@ _HARNESS_PATH = "/api/agent-harnesses"
 
 @dataclass(kw_only=True)
 class HubSession:
-    """One Hub as one user; the defaults are huggingface_hub's own, from the environment.
-
-    Attributes:
-        token: None takes HF_TOKEN or the saved one; False sends none.
-        cancelled: Set it to end every wait of this session.
-        expand_level: How many sets of properties this Hub has refused to list.
-    """
+    """One Hub as one user; the defaults are huggingface_hub's own, from the environment. `token`:
+    None takes HF_TOKEN or the saved one, False sends none; `expand_level`: how many sets of
+    properties this Hub has refused to list."""
 
     endpoint: str = field(default_factory=lambda: constants.ENDPOINT)
     token: str | bool | None = field(default=None, repr=False)
@@ -548,7 +513,7 @@ class HubSession:
     patience: Patience = field(default_factory=Patience)
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     expand_level: int = 0
-    budget: RequestBudget = field(default_factory=LocalBudget, repr=False)
+    budget: LocalBudget = field(default_factory=LocalBudget, repr=False)
     traffic: Traffic = field(default_factory=Traffic, repr=False)
 
     def __post_init__(self) -> None:
@@ -556,11 +521,8 @@ class HubSession:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Request headers, the token included where there is one now.
-
-        Raises:
-            ModelError: `unauthorized` where the saved token cannot be read.
-        """
+        """Request headers, the token included where there is one now; `unauthorized` where the
+        saved one cannot be read."""
         token = self.token
         if token is None:
             token = not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN
@@ -576,7 +538,6 @@ class HubSession:
         return "authorization" in self.headers
 
     def call(self, what: str) -> Call:
-        """A call to come, named `what` in messages."""
         hub_client()
         return Call(
             what=what,
@@ -590,7 +551,6 @@ class HubSession:
     def send(
         self, method: str, url: str, headers: dict[str, str], *, stream: bool = False
     ) -> httpx2.Response:
-        """The answer to one request inside the current call."""
         client = hub_client()
         headers = {**self.headers, "Accept-Encoding": "identity", **headers}
         return client.send(client.build_request(method, url, headers=headers), stream=stream)
@@ -610,11 +570,8 @@ class HubSession:
 
 
 def request_json(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response]:
-    """The JSON value at an address of the Hub, and the answer that held it.
-
-    Statuses that `call` passes have the value None. Text that cannot be
-    written as UTF-8 is mended.
-    """
+    """The JSON value at an address of the Hub, and the answer; None for statuses that `call`
+    passes. Text that cannot be written as UTF-8 is mended."""
     with call.current():
         while True:
             response = session.send("GET", url, _PACKED)
@@ -639,7 +596,6 @@ def _value(response: httpx2.Response) -> Any:
 
 @cache
 def default_session() -> HubSession:
-    """The session that the environment describes."""
     return HubSession()
 
 
@@ -661,7 +617,6 @@ class HubClient(httpx2.Client):
     def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        """The answer to a request, under the rules of the thread's current call."""
         call = CURRENT_CALL.get()
         if is_offline_mode():
             if call is not None:
@@ -683,7 +638,6 @@ class HubClient(httpx2.Client):
 
 
 def hub_client() -> httpx2.Client:
-    """huggingface_hub's client of this process, made here."""
     client = get_session()
     if not isinstance(client, HubClient):
         set_client_factory(_make_client)
@@ -701,11 +655,8 @@ def _make_client() -> HubClient:
 
 
 class _BoundedBackend(SyncBackend):
-    """Connections whose reads end with the thread's current call, however slowly bytes trickle in.
-
-    The client's own limit is for one read. A server that sends a header byte by byte keeps
-    every single read short, and all of them together without an end.
-    """
+    """Connections whose reads end with the thread's current call: the client's own limit is for one
+    read, and a server that sends a header byte by byte keeps every one short."""
 
     def connect_tcp(
         self,

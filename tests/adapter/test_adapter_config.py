@@ -163,14 +163,6 @@ def test_any_form_of_target_modules_is_taken(targets):
     assert adapter({"lora_alpha": 8, "target_modules": targets}).notes == ()
 
 
-@pytest.mark.parametrize(
-    ("stated", "expected"),
-    [("gpt2", "gpt2"), (" gpt2 ", "gpt2"), ("", None), (None, None), (["gpt2"], None)],
-)
-def test_the_base_is_named_or_not(stated, expected):
-    assert adapter({"base_model_name_or_path": stated}).base_name == expected
-
-
 @given(
     patterns=st.lists(
         st.sampled_from(
