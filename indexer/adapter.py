@@ -79,7 +79,6 @@ class TensorName:
 
 
 def parse_name(name: str) -> TensorName:
-    """The parts of one tensor's name; never fails."""
     parts = WRAPPER_PREFIX.sub("", name).split(".")
     wrapped = "base_layer" in parts
     for index in reversed(range(len(parts))):
@@ -101,7 +100,6 @@ def parse_name(name: str) -> TensorName:
 
 
 def _module(parts: list[str]) -> str:
-    """The path without wrappers; after `modules_to_save` comes an adapter's name."""
     path, skip = [], False
     for part in parts:
         if not skip and part not in WRAPPERS and part != "modules_to_save":
@@ -225,7 +223,6 @@ class Tensors:
         return rows, rank, columns
 
     def read(self, name: str) -> torch.Tensor:
-        """The values in float32."""
         stored = self.checkpoint.read(name)
         values = stored.float()
         if not bool(values.isfinite().all()):
@@ -438,7 +435,6 @@ def _product_scale(
 def _kronecker_side(
     module: str, kinds: Kinds, tensors: Tensors, side: str
 ) -> tuple[tuple[str, ...], tuple[int, int], int | None]:
-    """(names, shape, rank) of one side; no rank where it is stored whole."""
     if side in kinds:
         return (kinds[side],), tensors.matrix(kinds[side]), None
     _require_parts(module, kinds, (f"{side}_a", f"{side}_b"))
@@ -726,7 +722,6 @@ def _notes(
 def _unused_targets(
     updates: Mapping[str, ModuleUpdate], contents: Contents, settings: AdapterConfig
 ) -> list[str]:
-    """The `target_modules` that none of the file's modules ends in."""
     unused = set(settings.targets)
     for module in (*updates, *contents.factors, *contents.values, *contents.left_out):
         unused.difference_update(path_ends(module, MAX_PATTERN))
@@ -734,7 +729,6 @@ def _unused_targets(
 
 
 def _rank_notes(updates: Mapping[str, ModuleUpdate], settings: AdapterConfig) -> Iterator[str]:
-    """A sentence where modules have another rank than the config says; the tensors' counts."""
     pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
     known = [(stated, stored) for stated, stored in pairs if stated is not None and stored]
     unequal = sorted({pair for pair in known if pair[0] != pair[1]})

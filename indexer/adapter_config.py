@@ -127,7 +127,6 @@ class AdapterConfig:
 
 
 def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
-    """The settings, defaults where they are missing."""
     if config is None:
         return AdapterConfig(notes=(f"{FILE} is missing",))
     peft_type = _method(config)
@@ -242,7 +241,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _rank(key: str, value: object) -> float | None:
-    """A rank that PEFT can make matrices of: no text, no fraction, nothing below 1."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_RANK:

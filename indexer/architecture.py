@@ -43,14 +43,9 @@ CODEGEN_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
-    """The attention settings of a config; None for those without a usable value.
-
-    Attributes:
-        multi_query: One key and value head for all.
-        grouped_decoder: Falcon's `new_decoder_architecture`.
-        nope_dim: Rows of a latent-attention key head that are not rotated.
-        value_dim: Rows of a latent-attention value head.
-    """
+    """The attention settings of a config; None for those without a usable value. `grouped_decoder`:
+    Falcon's `new_decoder_architecture`; `nope_dim` and `value_dim`: rows of a latent-attention key
+    head that are not rotated, and of its value head."""
 
     model_type: str | None = None
     text_model_type: str | None = None
@@ -224,17 +219,10 @@ Key = tuple[Slot, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """One slot's matrix, or one part of it, inside a stored tensor.
-
-    Attributes:
-        part: "" for the usual single matrix; else names the piece ("expert.3",
-            "shared", "q_a", …): parts of one slot are blocks of one update.
-        module: Canonical name without prefix, as in the base's own file.
-        tensor: The stored tensor's full name in the checkpoint at hand.
-        index: Leading index where experts are stacked in one tensor.
-        transposed: Stored in × out (GPT-2's Conv1D, gpt_oss experts).
-        rows: Output rows (after transposing) that belong here; None = all.
-    """
+    """One slot's matrix, or one part of it, inside a stored tensor. `part`: "" for the usual single
+    matrix, else the piece ("expert.3", "shared", "q_a", …): parts of one slot are blocks of one
+    update. `module`: name as in the base's own file, without prefix; `index`: where experts are
+    stacked; `transposed`: stored in × out; `rows`: output rows that belong here, None for all."""
 
     slot: Slot
     part: str
@@ -283,7 +271,6 @@ class PlacedModel:
     unknown: tuple[str, ...]
 
     def require_known(self) -> None:
-        """Raise `unknown-architecture` if some layer matrices are unknown."""
         if self.unknown:
             raise ModelError(
                 "unknown-architecture",
@@ -292,7 +279,6 @@ class PlacedModel:
             )
 
     def by_tensor(self) -> dict[str, list[Placement]]:
-        """The placements by stored tensor, or by module of an adapter, in order."""
         placements: dict[str, list[Placement]] = {}
         for placement in self.placements:
             placements.setdefault(placement.tensor, []).append(placement)
@@ -312,7 +298,6 @@ class PlacedModel:
 
 
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
-    """Order of placements: stack, layer, role as printed, part with its number."""
     slot = placement.slot
     part = placement.part.rstrip("0123456789")
     number = int(placement.part[len(part) :] or -1)
@@ -549,7 +534,6 @@ def path_ends(module: str, longest: int) -> Iterator[str]:
 
 
 def _layers(module: str) -> Iterator[re.Match[str]]:
-    """Layer paths from the left, so that `encoder.layer` comes before its own `layer`."""
     pattern = table().layer_pattern
     match = pattern.search(module) if len(module) <= LONGEST else None
     for _ in range(MAX_PATHS):
@@ -583,15 +567,10 @@ def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> P
 
 
 def place_modules(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
-    """The slots of an adapter's modules; some layers or none may be there.
-
-    Without a config, a `c_attn` with three times as many rows as columns is GPT-2's.
-
-    Args:
-        shapes: (out, in) by module path, as named on disk or in memory by any transformers;
-            stacked experts (expert, out, in).
-        config: The base's config.json, where it is at hand.
-    """
+    """The slots of an adapter's modules; some layers or none may be there. Without the base's
+    config.json, a `c_attn` with three times as many rows as columns is GPT-2's. `shapes`: (out, in)
+    by module path, as named on disk or in memory by any transformers; stacked experts (expert, out,
+    in)."""
     return _place(shapes, config, stored=False)
 
 
@@ -621,7 +600,6 @@ def _place(
 def _locate_all(
     shapes: Mapping[str, Shape], *, stored: bool
 ) -> tuple[list[Spot], list[str], list[str]]:
-    """(placeable, known by name but of the wrong kind, all others)."""
     spots, odd, rest = [], [], []
     for name, shape in shapes.items():
         spot = locate(name, name.removesuffix(WEIGHT), shape)
@@ -671,14 +649,9 @@ def layer_modules(modules: Iterable[str]) -> frozenset[str]:
 def require_known_slots(
     adapter: PlacedModel, shapes: Mapping[str, tuple[int, int]], base_name: str
 ) -> None:
-    """Pass if most matrices that an adapter changes may be those of a base by what its models have.
-
-    A role or layer that no model of the family changed yet may be there. A stack may, where models
-    of that architecture have several. `shapes`: as of `Job`.
-
-    Raises:
-        ModelError: `other-base`.
-    """
+    """Pass if most matrices that an adapter changes may be those of a base by what its models have
+    (`shapes`: as of `Job`), else `other-base`. A role or layer that no model of the family changed
+    yet may be there; a stack may, where models of that architecture have several."""
     if not shapes:
         return
     stacks = {name.partition(".")[0] for name in shapes}
@@ -697,7 +670,6 @@ def require_known_slots(
 def _is_foreign(
     placement: Placement, shapes: Mapping[str, tuple[int, int]], stacks: Collection[str]
 ) -> bool:
-    """Whether a matrix contradicts what is known of a base."""
     slot = placement.slot
     known = shapes.get(str(slot))
     if known is None and slot.stack not in stacks:
@@ -751,7 +723,6 @@ def _require_attention(placed: PlacedModel) -> None:
 
 
 def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
-    """The spots of each stack; `names`: all tensors, since an embedding may decide the stack."""
     groups: dict[tuple[str, str], list[Spot]] = defaultdict(list)
     for spot in spots:
         groups[spot.prefix, spot.path].append(spot)
@@ -767,7 +738,6 @@ def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: Attenti
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
-    """By a suffix or a path of that stack alone, else by embedding, prefix or model type."""
     first = group[0]
     by_suffix = next((spot.rule.stack for spot in group if spot.rule.stack), "")
     default = by_suffix or table().layers[first.path]
@@ -849,7 +819,6 @@ def _has_flat_experts(spot: Spot, context: StackContext) -> bool:
 def _rows(
     spot: Spot, context: StackContext, out: int, width: int, transposed: bool
 ) -> Mapping[str, Rows | None]:
-    """Rows of each role; a fused matrix of unknown layout stays whole."""
     split = spot.rule.split
     if not split:
         return {spot.rule.role: None}

@@ -54,7 +54,6 @@ WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 
 
 def place_checkpoint(checkpoint: Checkpoint, config: Config | None) -> PlacedModel:
-    """Where every layer matrix of a full checkpoint belongs, or a `ModelError`."""
     scheme = quantization(config, checkpoint.tensors.values(), ())
     if scheme:
         raise ModelError("quantized", f"weights are stored as {scheme}")
@@ -131,7 +130,6 @@ class BaseWeights:
         return norm
 
     def _measured(self, placement: Placement, matrix: torch.Tensor) -> float:
-        """|M| of numbers of the placement's tensor, which are refused where they cannot be used."""
         norm = frobenius(matrix)
         if flaw := flaw_of(norm, matrix):
             raise BaseError(f"base {self.name}: tensor {placement.tensor!r} {flaw}")
@@ -214,7 +212,6 @@ class Base:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process, which opens the files, with a token of its own."""
         return _base_elsewhere, (self.name, self.folder, self.aliases, self.session.endpoint)
 
     def weights(self) -> BaseWeights:

@@ -72,15 +72,9 @@ Delta = DenseDelta | LowRankDelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixUpdate:
-    """One matrix's ΔW on its way to a collector.
-
-    Attributes:
-        delta: None is an exact zero.
-        shape: (out, in) of the whole matrix, of which ΔW may be a part.
-        noise_norm: Estimated |rounding| in ΔW, Frobenius.
-        weight_norm: |W|, where W was read.
-        cut_axis: 0 or 1 where ΔW is some rows or columns.
-    """
+    """One matrix's ΔW on its way to a collector, None for an exact zero. `shape`: (out, in) of the
+    whole matrix; `noise_norm`: estimated |rounding| in ΔW, Frobenius; `weight_norm`: |W|, where W
+    was read; `cut_axis`: 0 or 1 where ΔW is some rows or columns, from `cut_start` on."""
 
     slot: Slot
     part: str
@@ -204,14 +198,8 @@ NORM_BLOCK = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """The leading singular triplets of one ΔW, float32.
-
-    Attributes:
-        u: (out, rank), orthonormal columns.
-        sigma: (rank,), descending, all > 0.
-        v: (in, rank), orthonormal columns.
-        fro_norm: |ΔW|, Frobenius, of the whole matrix.
-    """
+    """The leading singular triplets of one ΔW, float32: u (out, rank) and v (in, rank) with
+    orthonormal columns, sigma (rank,) descending and > 0; `fro_norm`: |ΔW| of the whole matrix."""
 
     u: torch.Tensor
     sigma: torch.Tensor
@@ -307,10 +295,8 @@ def _eigen(columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def frobenius(matrix: torch.Tensor) -> float:
-    """|M|, Frobenius; half precision is widened, since its squares overflow.
-
-    Some rows at a time: torch's norm widens one element at a time, ten times slower.
-    """
+    """|M|, Frobenius; half precision is widened, since its squares overflow. Some rows at a time:
+    torch's norm widens one element at a time, ten times slower."""
     dtype = torch.promote_types(matrix.dtype, torch.float32)
     if matrix.dtype == dtype:
         return float(torch.linalg.vector_norm(matrix))
@@ -322,11 +308,8 @@ def frobenius(matrix: torch.Tensor) -> float:
 
 
 def largest_noise_sigma(noise_fro: float, shape: tuple[int, int]) -> float:
-    """Largest singular value of independent noise of that Frobenius norm.
-
-    An out × in matrix of entries with standard deviation s has σ₁ → s(√out + √in)
-    (Geman 1980); s = noise_fro / √(out · in).
-    """
+    """Largest singular value of independent noise of that Frobenius norm: σ₁ → s(√out + √in) for
+    entries with standard deviation s = noise_fro / √(out · in) (Geman 1980)."""
     n_out, n_in = shape
     return noise_fro * (math.sqrt(n_out) + math.sqrt(n_in)) / math.sqrt(n_out * n_in)
 

@@ -222,15 +222,10 @@ def same_base(claim: str, base: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """Where a model's files are, and what its small files say.
-
-    Attributes:
-        given: The folder that the user named, out of which no link leads; None for the model's own.
-        config: `config.json`, of an adapter `adapter_config.json`, as far as it is known.
-        claims: Every name under which the model's files mention a base, most trusted first.
-        refusal: A reason that needs no weights to be known.
-        is_merge: Whether it names several parents.
-    """
+    """Where a model's files are, and what its small files say. `given`: the folder out of which no
+    link leads, None for the model's own; `config`: `config.json`, of an adapter
+    `adapter_config.json`, as far as it is known; `claims`: every name of a base that they mention,
+    most trusted first; `refusal`: a reason that needs no weights to be known."""
 
     record: ModelRecord
     folder: Path | None = None

@@ -203,12 +203,8 @@ class Cluster:
         self.tasks[self.workers[number].write_part.remote(lease)] = (lease.id, number)
 
     def ended(self) -> Ended:
-        """The next lease that ends.
-
-        Raises:
-            RequestError: the cluster is gone.
-            DeltadexError: what a worker says of all its work, such as a full disk.
-        """
+        """The next lease that ends; a `RequestError` if the cluster is gone, else what a worker
+        says of all its work, such as a full disk."""
         ray, done = self.ray, list[Any]()
         while not done:
             if not ray.is_initialized():
@@ -234,15 +230,9 @@ class Cluster:
 
 @contextmanager
 def opened_cluster(address: str, workers: int, job: Job, parts: str) -> Iterator[Cluster]:
-    """Workers of the cluster at an address, or of one of this machine's own, for a block.
-
-    Args:
-        address: `local`, `auto`, or as `ray.init` takes it.
-        workers: 0 takes one for each processor of the cluster.
-
-    Raises:
-        RequestError: Ray is not installed, or the cluster cannot be reached.
-    """
+    """Workers of the cluster at an address, or of one of this machine's own, for a block; a
+    `RequestError` if Ray is not installed, or the cluster cannot be reached. No workers take one
+    for each processor of the cluster."""
     ray = _ray()
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == LOCAL:
@@ -380,15 +370,9 @@ def index_on_ray(
     options: IndexOptions,
     progress: Progress | None = None,
 ) -> Report:
-    """Fingerprint what is new on a cluster's workers; only this process writes the catalog.
-
-    Parts that an earlier run left are committed first. A worker that ends costs its lease's
-    work, this process what is in no part yet: the same call goes on.
-
-    Raises:
-        RequestError: Ray is not installed, or the cluster cannot be reached or is gone.
-        StoreError: parts cannot be written, or the catalog.
-    """
+    """Fingerprint what is new on a cluster's workers; only this process writes the catalog. Parts
+    that an earlier run left are committed first. A worker that ends costs its lease's work, this
+    process what is in no part yet: the same call goes on."""
     base, base_bytes = job.base.name, 0
     report = Report.of(job)
     parts = str(options.parts or catalog.path.with_name(catalog.path.name + ".parts"))

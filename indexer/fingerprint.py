@@ -300,7 +300,6 @@ class LinearPool:
         return _sketch_low_rank(update.delta, hashes, *first)
 
     def take(self, slot: Slot, features: torch.Tensor) -> None:
-        """Add one matrix's sketch; matrices of one slot have hashes of their own, as slots do."""
         key = slot.stack, slot.layer
         self._layers[key] = self._layers.get(key, 0.0) + features
 
@@ -390,7 +389,6 @@ def _sketch_low_rank(
 
 
 def _bucket(rows: torch.Tensor, buckets: torch.Tensor) -> torch.Tensor:
-    """Sums of the rows of each bucket: (DIM, rank)."""
     return rows.new_zeros(DIM, rows.shape[1]).index_add_(0, buckets, rows)
 
 
@@ -439,7 +437,6 @@ class MeanFactorsPool:
     _sums: dict[tuple[str, str, int], tuple[torch.Tensor, int]] = field(default_factory=dict)
 
     def features(self, update: MatrixUpdate, factors: Factors) -> Features:
-        """One matrix's signed UΣ, (out, rank), padded with zeros; may run in any thread."""
         signed = fix_signs(factors.u) * factors.sigma
         padded = torch.zeros(signed.shape[0], self.recipe.rank)
         padded[:, : min(self.recipe.rank, signed.shape[1])] = signed[:, : self.recipe.rank]
@@ -452,7 +449,6 @@ class MeanFactorsPool:
         self._sums[key] = (total + scaled, count + 1)
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
-        """The concatenated means, unit length, and their length before; absent roles are 0."""
         blocks = []
         for key in self.layout:
             total, count = self._sums.get(key, (torch.zeros(key[2], self.recipe.rank), 1))
@@ -652,11 +648,8 @@ def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | N
 
 
 def zero_share(delta: Delta) -> float:
-    """Share of ΔW's entries that are exactly 0, 0…1.
-
-    Of a low-rank update those in rows and columns that its factors leave at 0: where products of
-    other entries cancel, it is not seen.
-    """
+    """Share of ΔW's entries that are exactly 0, 0…1; of a low-rank update those in rows and columns
+    that its factors leave at 0: where products of other entries cancel, it is not seen."""
     if not isinstance(delta, DenseDelta):
         rows, columns = delta.left.any(dim=1), delta.right.any(dim=0)
         return 1.0 - float(rows.double().mean() * columns.double().mean())

@@ -81,7 +81,6 @@ def _is_earlier_or_same(recipe: Recipe, newest: Recipe) -> bool:
 def find_upgrade(
     catalog: Catalog, base: str, recipes: Sequence[Recipe], members: Iterable[Member]
 ) -> Upgrade | None:
-    """The upgrade that a run makes, if it makes one."""
     for recipe in recipes:
         earlier = [
             held
@@ -201,7 +200,6 @@ def _adapter_placements(member: Member) -> tuple[Placement, ...]:
 
 
 def family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
-    """Every slot part that the adapters among `members` touch, with its shape."""
     shapes: dict[Key, tuple[int, int]] = {}
     for member in members:
         if member.is_adapter and member.refusal is None and member.claims:
@@ -229,14 +227,9 @@ def run_layout(
 def index_family(
     catalog: Catalog, options: IndexOptions, progress: Progress | None = None
 ) -> Report:
-    """Fingerprint the family's members that are new or changed, and record every outcome.
-
-    Raises:
-        SourceError: the folder, list, labels or Hub listing cannot be read.
-        BaseError: the base's own folder cannot be used.
-        RequestError: no such device.
-        UnknownRecipe, StoreError: as named.
-    """
+    """Fingerprint the family's members that are new or changed, and record every outcome. A
+    `SourceError` if they or their labels cannot be listed, a `BaseError` if the base's own folder
+    cannot be used."""
     device = choose_device(options.device)
     labels = read_labels(Path(options.labels)) if options.labels else None
     base = meant_base(catalog, options)
@@ -335,7 +328,6 @@ def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> No
 def list_members(
     options: IndexOptions, base: Base, memory: ListingMemory, counts: WalkCounts | None = None
 ) -> Iterator[Member]:
-    """The members that the options name and want, in the order of their source."""
     selection = options.selection
     selection.require_hub(is_hub=options.hub)
     members: Iterable[Member]

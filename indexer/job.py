@@ -57,7 +57,6 @@ def parse_budget(text: str, layer_bytes: int) -> float:
 
 
 def layer_bytes(base: BaseWeights) -> int:
-    """Bytes of the base's layer matrices as they are stored."""
     return sum(math.prod(p.shape) * _value_bytes(base, p) for p in base.placed.placements)
 
 
@@ -83,11 +82,9 @@ class ReadPart:
 
 
 def choose_parts(placed: PlacedModel, share: float) -> dict[Key, ReadPart]:
-    """The part of every slot of a base: one block of stored rows, at a matrix's end or start.
-
-    Ends and starts alternate in the order of the modules' names, which is that of most
-    files: a matrix's last rows and the next one's first are one request.
-    """
+    """The part of every slot of a base: one block of stored rows, at a matrix's end or start in
+    turn, by the modules' names, mostly the files' order: one's last rows and the next one's first
+    are one request."""
     parts: dict[Key, ReadPart] = {}
     in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.first_row))
     places: dict[object, int] = {}
@@ -175,7 +172,6 @@ class BaseParts:
 
 
 def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[RowBlock]:
-    """The stored rows of a part, as runs without a gap."""
     if placement.transposed != (part.axis == 1):
         line = f"tensor {placement.tensor!r} is stored the other way round than the base's"
         raise ModelError("layer-mismatch", f"{line}: index it without a budget")
@@ -277,12 +273,9 @@ def single_torch_thread() -> Iterator[None]:
 
 
 def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """Threads in which torch and the libraries below it compute alone, from the first product on.
-
-    `torch.set_num_threads` tells OpenMP and MKL of the calling thread only. A new thread would
-    share its first products out among as many threads as the environment says, or MKL finds idle:
-    other last bits from one run to the next.
-    """
+    """Threads in which torch and the libraries below it compute alone, from the first product on:
+    `torch.set_num_threads` tells OpenMP and MKL of the calling thread only, and a new one would
+    share its first products out, with other last bits from one run to the next."""
     return ThreadPoolExecutor(
         threads, thread_name_prefix=name, initializer=torch.set_num_threads, initargs=(1,)
     )
@@ -339,8 +332,6 @@ def _devices() -> str:
 
 
 class Meter:
-    """Counts what models at work have read. Safe between threads."""
-
     def __init__(self) -> None:
         self._expected: dict[str, int] = {}
         self._open: dict[str, Checkpoint] = {}

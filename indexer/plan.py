@@ -126,8 +126,6 @@ MEASURED = "benchmarks/catalog_bytes.py: made models of 12, 72 and 224 slots, wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogBytes:
-    """What the catalog and its derived files grow by."""
-
     models: int
     slots: int
     per_model: int
@@ -268,17 +266,9 @@ EXAMPLES = 3
 
 
 def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Track = iter) -> Plan:
-    """What `index_family` with the same options would do. Reads listings and headers alone.
-
-    The finished listing stays in the catalog for the run, unless the catalog is only read.
-
-    Args:
-        options: `workers` are machines, or processes with a connection of their own.
-        bandwidth: Of each worker's connection: `1Gbit`, `50MB`.
-
-    Raises:
-        SourceError, BaseError, RequestError: as `index_family`.
-    """
+    """What `index_family` with the same options would do, from listings and headers alone. The
+    finished listing stays in the catalog for the run, unless the catalog is only read.
+    `options.workers` are machines, each with a connection of this `bandwidth`: `1Gbit`, `50MB`."""
     bits_per_s = parse_bandwidth(bandwidth)
     base = meant_base(catalog, options)
     walk = WalkCounts() if options.hub else None
@@ -357,7 +347,6 @@ class Plan:
 
     @cached_property
     def refused(self) -> list[tuple[str, str]]:
-        """Id and code of every member that would not be."""
         new = [(e.member.record.id, e.member.refusal.code) for e in self.sized if e.member.refusal]
         return new + [(row.model.id, row.code) for row in self.earlier.refused]
 
@@ -423,7 +412,6 @@ class Plan:
 
     @property
     def disk(self) -> CatalogBytes:
-        """What the catalog grows by, if every model has every slot."""
         slots, layers = self.stored_slots, 0
         if self.weights is not None:
             placed = {p.slot for p in self.weights.placed.placements}
@@ -566,8 +554,6 @@ def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Membe
 
 @dataclass(frozen=True, slots=True)
 class _Unsaved:
-    """What a catalog remembers of a walk, and what only this process does."""
-
     stored: ListingMemory
     held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 

@@ -177,15 +177,9 @@ def fingerprint_query(
     layout: Layout | None = None,
     shapes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Indexed:
-    """The fingerprint of a model that is not in the catalog; nothing is stored.
-
-    Args:
-        layout, shapes: The family's, as of `Job`; the catalog's where they are None.
-
-    Raises:
-        UnknownModel: there is none.
-        RequestError: it cannot be fingerprinted; the message has the reason code.
-    """
+    """The fingerprint of a model that is not in the catalog; nothing is stored. `layout` and
+    `shapes`: the family's, as of `Job`; the catalog's where they are None. `UnknownModel` if there
+    is none; a `RequestError` with the reason code if it cannot be fingerprinted."""
     base = resolve_base(catalog, base_name)
     job = Job(
         base=base,
@@ -223,15 +217,9 @@ def fingerprint_sent_adapter(
     shapes: Mapping[str, tuple[int, int]],
     may_open_base: bool,
 ) -> Indexed:
-    """An uploaded adapter's fingerprint as a member of the family; only its own files are opened.
-
-    Args:
-        may_open_base: Methods whose update is a function of W may read the base.
-
-    Raises:
-        ModelError: it cannot be fingerprinted.
-        MemoryError: it is too large for this process.
-    """
+    """An uploaded adapter's fingerprint as a member of the family; only its own files are opened,
+    and the base's by methods whose update is a function of W, where they may. A `ModelError` if it
+    cannot be fingerprinted, a `MemoryError` if it is too large for this process."""
     path = Path(base)
     kind = Base if may_open_base else ClosedBase
     opened = kind(name=base, folder=path if may_open_base and path.is_absolute() else None)

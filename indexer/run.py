@@ -47,8 +47,6 @@ class Progress(Protocol):
 
 @runtime_checkable
 class ReadingProgress(Progress, Protocol):
-    """A progress that also shows bytes as they come."""
-
     def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
         """What to call, at any moment and from any thread, for the bytes that have come and all
         that will have."""
@@ -56,8 +54,6 @@ class ReadingProgress(Progress, Protocol):
 
 @runtime_checkable
 class ListingProgress(Progress, Protocol):
-    """A progress that also shows how far a listing is."""
-
     def listing(self, members: Iterable[Member]) -> Iterable[Member]: ...
 
 
@@ -113,7 +109,6 @@ class Report:
     def begin(
         self, fresh: Sequence[Member], progress: Progress | None, job: Job | None = None
     ) -> None:
-        """Say which members are to be read; `job`: where this process reads them."""
         if progress is None:
             return
         sizes = {
@@ -212,19 +207,11 @@ class Report:
 
 
 def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
-    """The model's fingerprints and statistics, or why there are none. Never raises for a model.
-
-    A refusal of a Hub model that a changed byte could explain is not believed at once: the second
-    reading counts.
-
-    `remote`: its weight files on the Hub, where they were looked up already.
-
-    Peak: a tensor pair in float32 for each of the job's threads, and what the reader
-    coalesces.
-
-    Raises:
-        Cancelled: the run is being stopped.
-    """
+    """The model's fingerprints and statistics, or why there are none; never raises for a model, but
+    `Cancelled` if the run is being stopped. A refusal of a Hub model that a changed byte could
+    explain is not believed at once: the second reading counts. `remote`: its weight files on the
+    Hub, where they were looked up already. Peak: a tensor pair in float32 for each of the job's
+    threads, and what the reader coalesces."""
     first = _read(member, job, remote)
     if member.hub is None or not isinstance(first, Refused) or first.code not in READ_AGAIN:
         return first
@@ -323,11 +310,9 @@ def index_members(
     workers: int,
     progress: Progress | None = None,
 ) -> Report:
-    """Fingerprint what is new among `members` and record each outcome as it comes.
-
-    Up to `workers` models are at work at once; only the calling thread writes. On
-    KeyboardInterrupt the models at work are dropped, those recorded stay.
-    """
+    """Fingerprint what is new among `members` and record each outcome as it comes. Up to `workers`
+    models are at work at once; only the calling thread writes. On KeyboardInterrupt the models at
+    work are dropped, those recorded stay."""
     report = Report.of(job)
     known = catalog.known(job.base.name)
     fresh = report.unread(members, known, options)

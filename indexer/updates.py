@@ -51,7 +51,6 @@ _Compared = tuple[Measurement, tuple[float, float, float] | None]
 def collect_full(
     member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> None:
-    """Stream a full checkpoint, subtract the base, pass every update to the collector."""
     if job.plan.whole:
         job.base.verify(keep=job.parts is None)
     placed = place_checkpoint(checkpoint, member.config)
@@ -108,7 +107,6 @@ class BaseGate:
         return inner / math.sqrt(self.child_sq * self.base_sq)
 
     def check(self) -> None:
-        """Raise `ModelError("wrong-base")` if what was seen does not descend from the base."""
         if self.cosine < MIN_COSINE:
             raise ModelError(
                 "wrong-base",

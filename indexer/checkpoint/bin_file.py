@@ -80,7 +80,6 @@ class Entry:
         return self.end - self.descriptor - self.size
 
     def start_by_header(self, head: Buffer | bytes, file: str) -> int:
-        """Where the content begins, as the entry's local header says, if it is one."""
         if len(head) < LOCAL_HEADER or bytes(head[:4]) != b"PK\x03\x04":
             line = "an archive entry does not begin where it should"
             raise ModelError("bad-header", f"{file}: {line}")
@@ -211,7 +210,6 @@ def content_of(buffer: Buffer, entry: Entry, file: str) -> memoryview:
 
 
 def require_checksum(content: bytes | memoryview, entry: Entry, file: str, what: str) -> None:
-    """Raise where content does not have the archive's CRC; 0 is what torch writes for none."""
     if entry.crc and zlib.crc32(content) != entry.crc:
         line = "its CRC is not the one that the archive lists; fetch it again"
         raise ModelError("checksum-mismatch", f"{file}: {what}: {line}")
@@ -219,13 +217,8 @@ def require_checksum(content: bytes | memoryview, entry: Entry, file: str, what:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Some rows of one tensor, in one entry.
-
-    Attributes:
-        start: First byte within the entry's content.
-        stop: One past the last; what lies between rows that are apart is included.
-        steps: Elements from a row to the next, and from a column to the next.
-    """
+    """Some rows of one tensor, in one entry: their first byte within its content, one past the
+    last, and the elements from a row to the next and from a column to the next."""
 
     block: RowBlock
     entry: Entry
@@ -281,7 +274,6 @@ def stored_rows(
 def read_rows(
     source: ByteSource, wanted: Iterable[StoredRows], *, swapped: bool
 ) -> Iterator[tuple[StoredRows, torch.Tensor]]:
-    """The rows in the file's order, by as few reads as its plan allows."""
     reads = _reads(wanted, source.plan.row_gap)
     starts: dict[Entry, int] = {}
     for run in read_together(reads, source.plan.run, source.plan.row_gap):
@@ -514,7 +506,6 @@ def _list_tensors(
 def _skeleton(
     pickled: bytes, entries: Mapping[str, Entry], prefix: str
 ) -> tuple[io.BytesIO, dict[int, Entry]]:
-    """The archive with empty storages, and each storage's entry by where it would begin."""
     file = io.BytesIO()
     storages = [name for name in entries if name.startswith(f"{prefix}data/")]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as copy:

@@ -156,19 +156,15 @@ class ByteSource(Protocol):
 
 
 class LocalFile:
-    """A file on disk, be it a model's own or in the Hub client's cache.
-
-    Reading survives a file that is cut short meanwhile; a view does not, as in every program
-    that maps files, but costs a third. Views are forgotten when their block ends, so that
-    mapped pages do not add up. Both refuse a file that changed since it was opened.
-    """
+    """A file on disk. Reading survives a file that is cut short meanwhile; a view does not, as in
+    every program that maps files, but costs a third. Views are forgotten when their block ends, so
+    that mapped pages do not add up. Both refuse a file that changed since it was opened."""
 
     bytes_fetched = None
 
     def __init__(
         self, descriptor: int, name: str, *, whole: bool = False, listed: str | None = None
     ) -> None:
-        """A source over an open file."""
         self.name, self._listed = name, listed
         self.plan = replace(AT_HAND, whole=whole)
         self._lock = threading.Lock()
@@ -262,7 +258,6 @@ class ModelFolder:
 
     @classmethod
     def at(cls, path: Path, given: Path | None = None, *, whole: bool = False) -> ModelFolder:
-        """The folder at a path, which may itself be a link."""
         real = Path(os.path.realpath(path))
         return cls(real, real if given is None else Path(os.path.realpath(given)), whole)
 
@@ -432,12 +427,8 @@ class RowBlock:
 
 @runtime_checkable
 class Checkpoint(Protocol):
-    """The tensors of one model: listed from headers, read one at a time.
-
-    Attributes:
-        bytes_read: Bytes fetched so far, headers included.
-        concurrent: Whether several threads may as well read one tensor each as one thread all.
-    """
+    """The tensors of one model: listed from headers, read one at a time. `bytes_read`: headers
+    included; `concurrent`: several threads may as well read one tensor each as one thread all."""
 
     tensors: Mapping[str, TensorRef]
     bytes_total: int
@@ -446,9 +437,7 @@ class Checkpoint(Protocol):
     @property
     def bytes_read(self) -> int: ...
 
-    def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype, finite or not."""
-
+    def read(self, name: str) -> torch.Tensor: ...
     def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
         """The same for a block, without a copy where that can be had; refused at its end where the
         file changed."""
@@ -472,11 +461,8 @@ Run = list[tuple[int, int, TensorRef]]
 
 
 class TensorFile(ABC):
-    """One weight file over its bytes; a `Checkpoint` by itself. Safe between threads.
-
-    Peak: one tensor; of a remote file one run of tensors, at most `ReadPlan.run` or one tensor,
-    a copy of one tensor, and `ReadPlan.memory`.
-    """
+    """One weight file over its bytes. Safe between threads. Peak: one tensor; of a remote file one
+    run of tensors, at most `ReadPlan.run` or one tensor, a copy of one, and `ReadPlan.memory`."""
 
     def __init__(self, source: ByteSource, refs: Sequence[TensorRef], listed_bytes: int) -> None:
         """`listed_bytes`: the part of the file that is no tensor, and was read to list them."""
@@ -574,7 +560,7 @@ class TensorFile(ABC):
         return read_together(spans, max_bytes, max_gap)
 
     def _block(self, name: str) -> tuple[int, Buffer]:
-        """Where a tensor's block begins, and its bytes; those unused for longest make room."""
+        """A tensor's block from its beginning; those unused for longest make room."""
         start, stop = self._block_of[name]
         with self._lock:
             block = self._ahead.pop(start, None)
@@ -789,7 +775,6 @@ def _sizes(values: object) -> tuple[int, ...] | None:
 
 
 def _n_elements(shape: tuple[int, ...]) -> int | None:
-    """Elements of a tensor; None where torch could not number them."""
     if len(shape) > MAX_DIMS:
         return None
     extent = math.prod(max(size, 1) for size in shape)

@@ -87,10 +87,8 @@ _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.b
 def quantization(
     config: Config | None, tensors: Iterable[TensorRef], files: Iterable[str]
 ) -> str | None:
-    """The scheme by which a model's weights are quantised; None where they are not.
-
-    By its config first, then its tensors' names and types, then its files' names.
-    """
+    """The scheme by which a model's weights are quantised; None where they are not. By its config
+    first, then its tensors' names and types, then its files' names."""
     if declared := _declared_scheme(config):
         return declared
     if borne := {i for ref in tensors for i, mark in enumerate(_MARKS) if mark.fits(ref)}:
@@ -142,10 +140,8 @@ class ModelFiles(Protocol):
 
 def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
     """The weight file at the top of a model's files, or the index of its shards; None if unclear.
-
-    safetensors before `.bin`, one file before shards; where a full checkpoint has none of the
-    usual names, its only safetensors file.
-    """
+    safetensors before `.bin`, one file before shards; where a full checkpoint has none of the usual
+    names, its only safetensors file."""
     usual = next((name for name in (ADAPTER_WEIGHTS if adapter else _FULL) if name in names), None)
     if usual is not None or adapter:
         return usual
@@ -204,11 +200,9 @@ def open_adapter_weights(folder: Path, *, given: Path | None = None) -> Checkpoi
 
 
 def disagreement(files: ModelFolder) -> str | None:
-    """One line where an adapter's two weight files hold different tensors, byte for byte.
-
-    Peak: one tensor pair. Raises where the safetensors file, which counts, cannot be read, and
-    where the other is a link that leads out of the folder.
-    """
+    """One line where an adapter's two weight files hold different tensors, byte for byte. Peak: one
+    tensor pair. Raises where the first, which counts, cannot be read, and where the other is a link
+    that leads out of the folder."""
     first, second = ADAPTER_WEIGHTS
     if not files.has(first) or not files.has(second):
         return None

@@ -82,7 +82,6 @@ class RemoteFile:
 
     @property
     def sha256(self) -> str | None:
-        """The content's hash, where the Hub knows it (files in large-file storage)."""
         return self.etag if _SHA256.match(self.etag) else None
 
     @property
@@ -202,11 +201,8 @@ class RemoteBytes:
             raise _Again(ModelError("hub-bad-answer", line))
 
     def _require_same_content(self, response: httpx2.Response, file: RemoteFile) -> None:
-        """Raise where the address hands out something else than before.
-
-        Storage has its own ETags, which need not be the Hub's, so they are compared
-        with what the same address said first.
-        """
+        """Raise where the address hands out something else than before: storage has its own ETags,
+        so they are compared with what the same address said first."""
         etag = response.headers.get("ETag", "")
         if not etag or etag.startswith("W/"):
             return
@@ -547,7 +543,6 @@ class RangeFolder:
         return was_read
 
     def _make_room(self, n_bytes: int) -> bool:
-        """Whether a range of that size may be written; removes the oldest for it."""
         assert self.folder is not None
         if n_bytes > self.limit // COUNTED_AGAIN_AFTER:
             return False
@@ -588,8 +583,6 @@ class RangeFolder:
 
 
 class KeptRanges(SourceOver):
-    """A remote file whose ranges are kept; each is fetched where it is not there already."""
-
     def __init__(self, source: ByteSource, file: RemoteFile, folder: RangeFolder) -> None:
         super().__init__(source)
         self._folder, self._identity = folder, file.identity
@@ -713,12 +706,9 @@ class HubWeights:
         self._plan = ALL_TENSORS if self._adapter else plan
 
     def sha256(self) -> str | None:
-        """The hash of the files' content, before a byte of them is read.
-
-        One file: its own SHA-256, as `checkpoint.file_sha256` gives it. Shards: the SHA-256 of
-        their hexadecimal hashes, sorted, one a line. None where the Hub does not know it.
-        Costs one HEAD a file, which opening them then does not need.
-        """
+        """The hash of the files' content, before a byte of them is read: of one file its own; of
+        shards that of their hexadecimal hashes, sorted, one a line; None where the Hub does not
+        know it. Costs one HEAD a file, which opening them then does not need."""
         name = self._name
         if name is None:
             return None

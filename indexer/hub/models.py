@@ -186,7 +186,6 @@ def _count(value: object) -> int | None:
 
 
 def _child_count(value: object) -> int | None:
-    """The sum of the counts by relation; None unless every one is a count."""
     counts = list(map(_count, value.values() if isinstance(value, Mapping) else [value]))
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
@@ -370,11 +369,8 @@ CURRENT = "current"
 
 
 def possible_names(model: HubModel) -> Iterator[tuple[str, bool]]:
-    """Ids that a model calls its base, and whether its card and its tags disagree on one base.
-
-    The Hub makes the tags of what the card says. Where each has one base and they differ, the
-    card's is an earlier name of the tag's.
-    """
+    """Ids that a model calls its base, and whether its card and its tags disagree on one base: the
+    Hub makes tags of cards, so that a card's other name is an earlier one."""
     tagged = {
         tag.removeprefix("base_model:").lower()
         for tag in model.tags
@@ -388,7 +384,6 @@ def possible_names(model: HubModel) -> Iterator[tuple[str, bool]]:
 
 
 def owned_alike(name: str, ids: Iterable[str]) -> bool:
-    """Whether any of these ids (in lower case) differs from a name in its owner alone."""
     last = name.rsplit("/", 1)[-1].lower()
     return any(id.rsplit("/", 1)[-1] == last for id in ids)
 
@@ -590,11 +585,9 @@ class _Walk:
         return err.code in _MAY_PASS and len(self.unanswered) < MAX_UNANSWERED
 
     def _find_earlier_names(self) -> None:
-        """Have the names listed that are earlier ones of a model of the family.
-
-        A name is looked up where it may be one: it differs from a model's in its owner alone, or
-        a card and the tags that the Hub made of it disagree.
-        """
+        """Have the names listed that are earlier ones of a model of the family: those that differ
+        from a model's in the owner alone, or where a card and the tags that the Hub made of it
+        disagree."""
         unknown = [
             name
             for name, has_sign in self.names.items()

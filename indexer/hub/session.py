@@ -108,8 +108,6 @@ class LocalBudget:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """How many requests of a kind the Hub accepts in a window of so many seconds."""
-
     requests: int
     window_s: int
 
@@ -198,7 +196,6 @@ def is_count(text: str) -> bool:
 
 
 def refusal(response: httpx2.Response, what: str) -> ModelError:
-    """The error that an answer with a status of 400 or more stands for."""
     status, headers = response.status_code, response.headers
     code, line = "hub-bad-answer", f"the Hub answers {status}"
     known = _BY_ERROR_CODE.get(headers.get("X-Error-Code", ""))
@@ -340,7 +337,6 @@ class Call:
             self._sleep(pause)
 
     def _observe(self, response: httpx2.Response, kind: RequestKind) -> None:
-        """Count the answer, and pass on what it says of the requests that are left."""
         self.traffic.count(response, kind)
         if kind == "storage":
             return
@@ -560,7 +556,6 @@ class HubSession:
 
     @property
     def offline(self) -> bool:
-        """Whether no request may be sent (HF_HUB_OFFLINE)."""
         return is_offline_mode()
 
     def refuse_offline(self, what: str) -> None:
