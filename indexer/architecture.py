@@ -385,39 +385,27 @@ class Rule:
     stacked: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """`roles.json` with its patterns compiled. `stack_of_owner`: for paths that several
     architectures share, by the model type or by the word before the path."""
 
-    layers: Mapping[str, str]
-    beside_others: frozenset[str]
-    layer_pattern: re.Pattern[str]
-    stack_of_owner: Mapping[str, str]
-    stack_of_embedding: Mapping[str, str]
-    rules: tuple[Rule, ...]
-    ignored: tuple[Rule, ...]
-    ignored_word: re.Pattern[str]
-    attention_word: re.Pattern[str]
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.layers: dict[str, str] = {entry["path"]: entry["stack"] for entry in raw["layers"]}
+        paths = "|".join(re.escape(path).replace("N", "[0-9]{1,6}") for path in self.layers)
+        self.layer_pattern = re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\.")
+        self.beside_others = {e["path"] for e in raw["layers"] if e.get("beside_others")}
+        self.stack_of_owner: dict[str, str] = raw["stack_of_owner"]
+        self.stack_of_embedding: dict[str, str] = raw["stack_of_embedding"]
+        self.rules = tuple(map(_rule, raw["rules"]))
+        self.ignored = tuple(map(_rule, raw["ignored_suffixes"]))
+        self.ignored_word = re.compile("|".join(raw["ignored_words"]), re.IGNORECASE)
+        self.attention_word = re.compile(raw["attention_words"], re.IGNORECASE)
 
 
 @cache
 def table() -> Table:
     text = resources.files(__package__).joinpath("roles.json").read_text(encoding="utf-8")
-    raw = json.loads(text)
-    layers = {entry["path"]: entry["stack"] for entry in raw["layers"]}
-    paths = "|".join(re.escape(path).replace("N", "[0-9]{1,6}") for path in layers)
-    return Table(
-        layers=layers,
-        beside_others=frozenset(e["path"] for e in raw["layers"] if e.get("beside_others")),
-        layer_pattern=re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\."),
-        stack_of_owner=raw["stack_of_owner"],
-        stack_of_embedding=raw["stack_of_embedding"],
-        rules=tuple(map(_rule, raw["rules"])),
-        ignored=tuple(map(_rule, raw["ignored_suffixes"])),
-        ignored_word=re.compile("|".join(raw["ignored_words"]), re.IGNORECASE),
-        attention_word=re.compile(raw["attention_words"], re.IGNORECASE),
-    )
+    return Table(json.loads(text))
 
 
 @cache

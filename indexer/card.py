@@ -99,8 +99,8 @@ class Label:
     """A dataset label as it is compared, as its source spells it, and the source."""
 
     dataset: str | None
-    raw: str | None
-    source: str | None
+    dataset_raw: str | None
+    label_source: str | None
 
 
 NO_LABEL = Label(None, None, None)

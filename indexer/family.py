@@ -9,7 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -610,9 +610,7 @@ def _describe(member: Member) -> Member:
         signature=files.signature(),
         kind="adapter" if adapter else "full",
         method="lora" if adapter else "full",
-        dataset=label.dataset,
-        dataset_raw=label.raw,
-        label_source=label.source,
+        **asdict(label),
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
         bytes_total=sum(map(files.size, weights)),
@@ -676,9 +674,7 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         source="hub",
         author=model.id.split("/")[0] if "/" in model.id else None,
         run=model.id,
-        dataset=label.dataset,
-        dataset_raw=label.raw,
-        label_source=label.source,
+        **asdict(label),
         task=model.pipeline_tag,
         license=model.license,
         downloads=model.downloads,
@@ -730,12 +726,6 @@ def with_card_label(member: Member, session: HubSession) -> Member:
     except Exception:
         log.debug("%s: defect while reading its card", member.record.id, exc_info=True)
         return member
-    if label.source != "sentence":
+    if label.label_source != "sentence":
         return member
-    record = replace(
-        member.record,
-        dataset=label.dataset,
-        dataset_raw=label.raw,
-        label_source=label.source,
-    )
-    return replace(member, record=record)
+    return replace(member, record=replace(member.record, **asdict(label)))

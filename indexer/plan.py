@@ -53,8 +53,6 @@ from .job import WantedBytes, cpu_count
 from .options import IndexOptions
 from .run import Report
 
-Requests = Mapping[RequestKind, int]
-
 WINDOW_S = 300
 
 LIMITS: dict[str, dict[RequestKind, RateLimit]] = {
@@ -93,7 +91,7 @@ def count_requests(members: Iterable[Member], small_file: int = 1) -> Counter[Re
     return counts
 
 
-def minutes(requests: Requests, limits: Mapping[RequestKind, RateLimit]) -> float:
+def minutes(requests: Mapping[RequestKind, int], limits: Mapping[RequestKind, RateLimit]) -> float:
     """How long the Hub makes requests wait: none within the first window."""
     waits = [
         max(0.0, n / limit.requests - 1) * limit.window_s

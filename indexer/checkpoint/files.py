@@ -767,11 +767,9 @@ def _require_tiling(refs: Sequence[TensorRef], start: int, file: str, size: int)
 
 
 def _sizes(values: object) -> tuple[int, ...] | None:
-    if not isinstance(values, list):
-        return None
-    if not all(type(value) is int and 0 <= value < 2**63 for value in values):
-        return None
-    return tuple(values)
+    if isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values):
+        return tuple(values)
+    return None
 
 
 def _n_elements(shape: tuple[int, ...]) -> int | None:

@@ -44,10 +44,14 @@ def test_sources_are_believed_in_order():
         name="x/y", text="This is a fine-tuned version of [a](b) on the emotion dataset. It"
     )
 
-    assert (tagged.dataset, tagged.raw, tagged.source) == ("imdb", "stanfordnlp/imdb", "tags")
-    assert (carded.dataset, carded.source) == ("squad", "card")
-    assert (named.dataset, named.source) == ("glue/sst2", "name")
-    assert (label.dataset, label.source) == ("emotion", "sentence")
+    assert (tagged.dataset, tagged.dataset_raw, tagged.label_source) == (
+        "imdb",
+        "stanfordnlp/imdb",
+        "tags",
+    )
+    assert (carded.dataset, carded.label_source) == ("squad", "card")
+    assert (named.dataset, named.label_source) == ("glue/sst2", "name")
+    assert (label.dataset, label.label_source) == ("emotion", "sentence")
 
 
 def test_the_part_of_a_collection_comes_from_the_model_index_or_the_name():

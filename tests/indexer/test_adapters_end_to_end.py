@@ -92,7 +92,7 @@ def test_refactorising_an_adapter_changes_nothing(made, catalog):
     _index(made, catalog)
 
     (near,) = find_similar(
-        catalog, StoredQuery("adapter"), Filters(where="id = 'turned'"), k=1
+        catalog, StoredQuery("adapter"), filters=Filters(where="id = 'turned'"), k=1
     ).neighbours
     assert near.score >= 0.9999
 

@@ -155,11 +155,11 @@ def test_a_run_of_parts_that_was_stopped_goes_on(family, alone, tmp_path, monkey
         assert content_sha256(catalog) == alone
 
 
-class InProcess:
+class InProcess(fan_out.Cluster):
     """A cluster whose workers are this process, and end when they are told to."""
 
     def __init__(self, job, parts, deaths=()):
-        self.size, self.given_out, self.deaths = 2, deque(), deque(deaths)
+        self.workers, self.given_out, self.deaths = [None] * 2, deque(), deque(deaths)
         self._job, self._folder = pickle.loads(pickle.dumps(job)), PartFolder(parts)
         self.most_given_out = 0
 
