@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.indexer.plan_costs import catalog_bytes
+from deltadex.indexer.plan import catalog_bytes
 from deltadex.records import (
     LINEAR_DIM,
     LINEAR_LAYER_DIM,

@@ -52,11 +52,16 @@ with instrumented():
 
     from deltadex.errors import ModelError, SourceError
     from deltadex.indexer.adapter import read_adapter
-    from deltadex.indexer.adapter.config import read_config
+    from deltadex.indexer.adapter_config import read_config
+    from deltadex.indexer.card import card_bases, label_of, split_card
     from deltadex.indexer.checkpoint import open_local, parse_header, read_json
-    from deltadex.indexer.family import Wanted, read_labels, refuse_strangers
-    from deltadex.indexer.family.card import card_bases, label_of, split_card
-    from deltadex.indexer.family.sources import listed_members, read_member
+    from deltadex.indexer.family import (
+        Wanted,
+        listed_members,
+        read_labels,
+        read_member,
+        refuse_strangers,
+    )
     from deltadex.store.sharing.beside import Gone, holder_path, read_holder
     from deltadex.store.sharing.remote import Link
 

@@ -21,7 +21,7 @@ import torch
 from scipy.optimize import nnls
 
 from deltadex.indexer.delta import DenseDelta, MatrixUpdate
-from deltadex.indexer.fingerprint.sketch import LinearPool, sketch_recipe
+from deltadex.indexer.fingerprint import LinearPool, sketch_recipe
 from deltadex.records import LINEAR_LAYER_DIM, Slot
 
 ROLES = ("q", "k", "v", "o", "up", "down")

@@ -23,8 +23,8 @@ from .hub import is_remote as is_remote
 from .hub import remote_source as remote_source
 from .hub import upload_files as upload_files
 from .index import index_family as index_family
+from .index import known_shapes as known_shapes
 from .job import choose_device as choose_device
-from .known_family import known_shapes as known_shapes
 from .options import FamilyOptions as FamilyOptions
 from .options import Fingerprinting as Fingerprinting
 from .options import IndexOptions as IndexOptions
@@ -34,10 +34,10 @@ from .query import choose_base as choose_base
 from .query import fingerprint_query as fingerprint_query
 from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
 from .query import guess_base as guess_base
+from .query import update_spectra as update_spectra
+from .query import weight_spectra as weight_spectra
 from .run import Progress as Progress
 from .run import Report as Report
-from .spectra import update_spectra as update_spectra
-from .spectra import weight_spectra as weight_spectra
 from .untrusted_text import base_key as base_key
 from .untrusted_text import is_model_path as is_model_path
 from .updates import require_descent as require_descent

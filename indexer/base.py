@@ -29,7 +29,7 @@ from .checkpoint import (
     read_json,
 )
 from .delta import flaw_of, frobenius
-from .family import Wanted, base_key, folder_at
+from .family import Wanted, folder_at
 from .hub import (
     HubSession,
     HubWeights,
@@ -39,6 +39,7 @@ from .hub import (
     read_small_file,
     run_session,
 )
+from .untrusted_text import base_key
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,6 @@ WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 
 
 def place_checkpoint(checkpoint: Checkpoint, config: Config | None) -> PlacedModel:
-    """Where every layer matrix of a full checkpoint belongs, or a `ModelError`."""
     scheme = quantization(config, checkpoint.tensors.values(), ())
     if scheme:
         raise ModelError("quantized", f"weights are stored as {scheme}")
@@ -89,10 +89,7 @@ def _matrix_block(placement: Placement, checkpoint: Checkpoint) -> RowBlock:
 
 @dataclass(slots=True)
 class BaseWeights:
-    """The opened base: where each slot's matrix is, and the matrices themselves.
-
-    Safe to share between threads.
-    """
+    """The opened base: where each slot's matrix is, and the matrices. Safe between threads."""
 
     name: str
     revision: str | None
@@ -107,17 +104,11 @@ class BaseWeights:
 
     @property
     def architecture(self) -> str | None:
-        """The `model_type` that its config names."""
         return model_type(self.config)
 
     def verify(self, *, keep: bool) -> None:
-        """Read the files whole, once, and compare them with what is listed of them.
-
-        `keep`: the layer matrices of a remote base stay in memory, as far as there is room.
-
-        Raises:
-            ModelError: `checksum-mismatch`, or what reading runs into.
-        """
+        """Read the files whole, once, and compare them with what is listed of them, or raise a
+        `ModelError`. `keep`: matrices of a remote base stay in memory, as far as there is room."""
         if keep and not self.checkpoint.concurrent:
             for placements, matrix in stream_matrices(self.checkpoint, self.placed):
                 with self._lock:
@@ -139,7 +130,6 @@ class BaseWeights:
         return norm
 
     def _measured(self, placement: Placement, matrix: torch.Tensor) -> float:
-        """|M| of numbers of the placement's tensor, which are refused where they cannot be used."""
         norm = frobenius(matrix)
         if flaw := flaw_of(norm, matrix):
             raise BaseError(f"base {self.name}: tensor {placement.tensor!r} {flaw}")
@@ -208,13 +198,7 @@ def _stored(placement: Placement) -> _Stored:
 
 @dataclass(slots=True)
 class Base:
-    """A base by name; `weights()` opens it on first use, and fails the same way each time.
-
-    Attributes:
-        folder: Where its files are; None for a Hub id or a mere name.
-        session: The Hub for this base and for the models of its run.
-        kept: Where ranges of its files are kept, if it is read by ranges from the Hub.
-    """
+    """A base by name; `weights()` opens it on first use, and fails the same way each time."""
 
     name: str
     folder: Path | None = None
@@ -228,29 +212,25 @@ class Base:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process, which opens the files, with a token of its own."""
         return _base_elsewhere, (self.name, self.folder, self.aliases, self.session.endpoint)
 
     def weights(self) -> BaseWeights:
-        """The opened base.
-
-        Raises:
-            BaseError: it cannot be opened; the same answer every time.
-        """
+        """The opened base, or a `BaseError`; the same answer every time."""
         with self._lock, self._failing(for_good=True):
             if self._weights is None:
-                self._weights = self._open_unspoiled()
+                try:
+                    self._weights = self._open()
+                except ModelError as err:
+                    # ranges that are kept may be what is wrong with it
+                    if err.code not in READ_AGAIN or not self.kept.forget():
+                        raise
+                    self._weights = self._open()
             return self._weights
 
     def verify(self, *, keep: bool) -> None:
-        """Open the base, and compare all its bytes with what is listed of them; once a run.
-
-        A base whose bytes differ is read a second time. `keep`: as of `BaseWeights.verify`.
-
-        Raises:
-            BaseError: it cannot be opened, or differs again, which is the answer from then on; or
-                it cannot be read, which the next call tries again.
-        """
+        """Open the base, and compare all its bytes with what is listed of them; once a run. A base
+        whose bytes differ is read a second time; a `BaseError` is the answer from then on, but
+        where it could not be read."""
         self.weights()
         with self._lock, self._failing(for_good=False):
             if self._verified:
@@ -291,19 +271,9 @@ class Base:
         return opened.checkpoint.bytes_read
 
     def say_what_was_kept(self) -> None:
-        """Log how much of a remote base came from this disk."""
         if self.kept.bytes_used:
             n_mb = self.kept.bytes_used / 1e6
             log.info("base %s: %.1f MB from %s", self.name, n_mb, self.kept.folder)
-
-    def _open_unspoiled(self) -> BaseWeights:
-        """The base, opened once more where ranges that are kept may be what is wrong with it."""
-        try:
-            return self._open()
-        except ModelError as err:
-            if err.code not in READ_AGAIN or not self.kept.forget():
-                raise
-            return self._open()
 
     def _open(self) -> BaseWeights:
         config: Config | None = None
@@ -332,11 +302,8 @@ def _base_elsewhere(
 
 
 def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
-    """The base that a user means: a folder, or a name in whatever spelling is known already.
-
-    Raises:
-        BaseError: a folder without a readable model.
-    """
+    """The base that a user means: a folder, or a name in whatever spelling is known already; a
+    `BaseError` for a folder without a readable model."""
     folder = folder_at(spelling)
     key = base_key(spelling if folder is None else str(folder.resolve()))
     same = [name for name in catalog.bases() if base_key(name) == key]
@@ -359,18 +326,14 @@ def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -
 
 
 def wanted_base(base: Base) -> Wanted:
-    """The base as its members may name it."""
     weights = base.opened()
     config = weights.config if weights else None
     return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
 
 
 def find_renamed(catalog: Catalog, base: Base) -> Base:
-    """The base under the name of the family that the catalog has, where the Hub renamed it.
-
-    Costs a request for the base and for each family of the catalog, and none where the catalog
-    has the base by its name, or is empty.
-    """
+    """The base under the name that the catalog has of it, where the Hub renamed it. Costs a request
+    for the base and for each family, and none where the catalog has it by its name."""
     families = catalog.bases()
     if base.folder is not None or base.name in families or not is_repo_id(base.name):
         return base
@@ -383,7 +346,6 @@ def find_renamed(catalog: Catalog, base: Base) -> Base:
 
 
 def _current(base: Base, name: str) -> str:
-    """The id that a name leads to; the name where that cannot be told."""
     try:
         return describe(name, session=base.session).id
     except ModelError:

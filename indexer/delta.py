@@ -39,12 +39,10 @@ class DenseDelta:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(out, in)."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
     @property
     def norm(self) -> float:
-        """|ΔW|, Frobenius."""
         if self.measured_norm is not None:
             return self.measured_norm
         return float(torch.linalg.vector_norm(self.matrix))
@@ -59,7 +57,6 @@ class LowRankDelta:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(out, in)."""
         return self.left.shape[0], self.right.shape[1]
 
     @property
@@ -75,16 +72,9 @@ Delta = DenseDelta | LowRankDelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixUpdate:
-    """One matrix's ΔW on its way to a collector.
-
-    Attributes:
-        delta: None is an exact zero.
-        shape: (out, in) of the whole matrix, of which ΔW may be a part.
-        noise_norm: Estimated |rounding| in ΔW, Frobenius.
-        weight_norm: |W|, where W was read.
-        cut_axis: 0 or 1 where ΔW is some rows or columns.
-        cut_start: The first of them.
-    """
+    """One matrix's ΔW on its way to a collector, None for an exact zero. `shape`: (out, in) of the
+    whole matrix; `noise_norm`: estimated |rounding| in ΔW, Frobenius; `weight_norm`: |W|, where W
+    was read; `cut_axis`: 0 or 1 where ΔW is some rows or columns, from `cut_start` on."""
 
     slot: Slot
     part: str
@@ -106,21 +96,17 @@ def flaw_of(norm: float, *stored: torch.Tensor) -> str | None:
 
 
 def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:
-    """Frobenius norm of the rounding error in a stored matrix of norm `weight_norm`."""
     return RELATIVE_ROUNDING[dtype] * weight_norm
 
 
 @dataclass(slots=True)
 class Scratch:
-    """One worker's buffers by purpose; each holds what was put there last.
-
-    They are used again for every matrix: fresh pages cost more than the arithmetic.
-    """
+    """One worker's buffers by purpose, used again for every matrix: fresh pages cost more than the
+    arithmetic."""
 
     _buffers: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def float32(self, purpose: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """A float32 tensor of unset values."""
         size = math.prod(shape)
         buffer = self._buffers.get(purpose)
         if buffer is None or len(buffer) < size:
@@ -136,7 +122,6 @@ class ScratchPool:
 
     @contextmanager
     def borrow(self) -> Iterator[Scratch]:
-        """Buffers that are nobody else's until the block ends."""
         try:
             scratch = self._free.pop()
         except IndexError:
@@ -188,7 +173,6 @@ def _difference(
 
 
 def _row_blocks(child: torch.Tensor, base: torch.Tensor) -> Iterator[slice]:
-    """All rows at once, or blocks of them where they have to be widened first."""
     n_rows, n_columns = child.shape
     height = n_rows
     if child.dtype != torch.float32 or base.dtype != torch.float32:
@@ -214,14 +198,8 @@ NORM_BLOCK = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """The leading singular triplets of one ΔW, float32.
-
-    Attributes:
-        u: (out, rank), orthonormal columns.
-        sigma: (rank,), descending, all > 0.
-        v: (in, rank), orthonormal columns.
-        fro_norm: |ΔW|, Frobenius, of the whole matrix.
-    """
+    """The leading singular triplets of one ΔW, float32: u (out, rank) and v (in, rank) with
+    orthonormal columns, sigma (rank,) descending and > 0; `fro_norm`: |ΔW| of the whole matrix."""
 
     u: torch.Tensor
     sigma: torch.Tensor
@@ -229,11 +207,9 @@ class Factors:
     fro_norm: float
 
     def above(self, threshold: float) -> Factors:
-        """The same factors without the triplets whose σ is not above `threshold`."""
         return self.first(int((self.sigma > threshold).sum()))
 
     def first(self, rank: int) -> Factors:
-        """The same factors, at most `rank` of them."""
         return Factors(
             u=self.u[:, :rank], sigma=self.sigma[:rank], v=self.v[:, :rank], fro_norm=self.fro_norm
         )
@@ -319,10 +295,8 @@ def _eigen(columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def frobenius(matrix: torch.Tensor) -> float:
-    """|M|, Frobenius; half precision is widened, since its squares overflow.
-
-    Some rows at a time: torch's norm widens one element at a time, ten times slower.
-    """
+    """|M|, Frobenius; half precision is widened, since its squares overflow. Some rows at a time:
+    torch's norm widens one element at a time, ten times slower."""
     dtype = torch.promote_types(matrix.dtype, torch.float32)
     if matrix.dtype == dtype:
         return float(torch.linalg.vector_norm(matrix))
@@ -334,11 +308,8 @@ def frobenius(matrix: torch.Tensor) -> float:
 
 
 def largest_noise_sigma(noise_fro: float, shape: tuple[int, int]) -> float:
-    """Largest singular value of independent noise of that Frobenius norm.
-
-    An out × in matrix of entries with standard deviation s has σ₁ → s(√out + √in)
-    (Geman 1980); s = noise_fro / √(out · in).
-    """
+    """Largest singular value of independent noise of that Frobenius norm: σ₁ → s(√out + √in) for
+    entries with standard deviation s = noise_fro / √(out · in) (Geman 1980)."""
     n_out, n_in = shape
     return noise_fro * (math.sqrt(n_out) + math.sqrt(n_in)) / math.sqrt(n_out * n_in)
 

@@ -1,27 +1,254 @@
-"""What all models of one run share: the base, recipes, threads and the device."""
+"""What all models of one run share: the base, what is read of each model, threads, the device."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, TypeVar
 
 import torch
 
-from ..errors import RequestError
+from ..errors import BaseError, ModelError, RequestError
 from ..records import Recipe
-from .base import Base
-from .budget import BaseParts, WantedBytes
-from .checkpoint import FEW_BYTES, WHOLE_TENSORS, Checkpoint, ReadPlan
-from .delta import ScratchPool
+from .architecture import Key, PlacedModel, Placement
+from .base import Base, BaseWeights
+from .checkpoint import FEW_BYTES, WHOLE_TENSORS, Checkpoint, ReadPlan, RowBlock, TensorRef
+from .delta import Delta, DenseDelta, LowRankDelta, ScratchPool, flaw_of, frobenius
 from .family import Wanted
 from .fingerprint import Layout
 from .hub import HubSession
+
+FOR_CONTENT = 0.92
+"""Share of a budget that is spent on matrices: headers and requests take the rest."""
+
+LEAST_SHARE, MOST_SHARE = 1e-4, 0.5
+"""Below, there is hardly a row to read; above, reading everything costs little more."""
+
+_SIZES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|[kmg]i?b)\s*", re.IGNORECASE)
+
+
+def parse_budget(text: str, layer_bytes: int) -> float:
+    """The share of the layer matrices' bytes that `2%` or `20MB` allows, to two digits, or a
+    `RequestError`."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise RequestError(f"budget {text!r}: expected a share such as 2% or a size such as 20MB")
+    number, unit = float(match[1]), match[2].lower()
+    share = number / 100 if unit == "%" else number * _SIZES[unit] / layer_bytes
+    if share > MOST_SHARE:
+        raise RequestError(
+            f"budget {text}: that is {share:.0%} of the layers' {layer_bytes / 1e6:.0f} MB; at "
+            f"most {MOST_SHARE:.0%} is read by rows: leave --budget out to read all"
+        )
+    if share < LEAST_SHARE:
+        raise RequestError(f"budget {text}: less than {LEAST_SHARE:.2%} of the layers says nothing")
+    digits = 1 - math.floor(math.log10(share))
+    scale = 10.0**digits
+    return math.floor(share * scale + 1e-9) / scale
+
+
+def layer_bytes(base: BaseWeights) -> int:
+    return sum(math.prod(p.shape) * _value_bytes(base, p) for p in base.placed.placements)
+
+
+def _value_bytes(base: BaseWeights, placement: Placement) -> int:
+    ref = base.checkpoint.tensors[placement.tensor]
+    return (ref.stop - ref.start) // max(1, math.prod(ref.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPart:
+    """Some rows (`axis` 0) or columns (1) of one slot's (out, in) matrix."""
+
+    axis: int
+    start: int
+    stop: int
+
+    def cut(self, delta: Delta) -> Delta:
+        if isinstance(delta, DenseDelta):
+            return DenseDelta(delta.matrix.narrow(self.axis, self.start, self.stop - self.start))
+        if self.axis == 0:
+            return LowRankDelta(delta.left[self.start : self.stop], delta.right)
+        return LowRankDelta(delta.left, delta.right[:, self.start : self.stop])
+
+
+def choose_parts(placed: PlacedModel, share: float) -> dict[Key, ReadPart]:
+    """The part of every slot of a base: one block of stored rows, at a matrix's end or start in
+    turn, by the modules' names, mostly the files' order: one's last rows and the next one's first
+    are one request."""
+    parts: dict[Key, ReadPart] = {}
+    in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.first_row))
+    places: dict[object, int] = {}
+    for placement in in_order:
+        # Parts that share stored rows, as columns of one in × out matrix, share the block.
+        block = (placement.module, placement.index) if placement.transposed else placement.key
+        number = places.setdefault(block, len(places))
+        axis = 1 if placement.transposed else 0
+        size = placement.shape[axis]
+        rows = max(1, math.floor(size * share * FOR_CONTENT))
+        start = 0 if number % 2 else size - rows
+        parts[placement.key] = ReadPart(axis, start, start + rows)
+    return parts
+
+
+def read_parts(
+    checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, ReadPart]
+) -> Iterator[tuple[Placement, torch.Tensor]]:
+    """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in."""
+    blocks_of = {
+        p.key: list(_blocks(p, parts[p.key], checkpoint.tensors[p.tensor])) for p in placements
+    }
+    users: dict[RowBlock, list[Placement]] = {}
+    for placement in placements:
+        for block in blocks_of[placement.key]:
+            users.setdefault(block, []).append(placement)
+    held: dict[RowBlock, torch.Tensor] = {}
+    for arrived, rows in checkpoint.stream_rows(list(users)):
+        held[arrived] = rows
+        for placement in list(users[arrived]):
+            blocks = blocks_of[placement.key]
+            if not held.keys() >= set(blocks):
+                continue
+            stored = torch.cat([held[block] for block in blocks])
+            yield placement, placement.cut_rows(stored.T) if placement.transposed else stored
+            for block in blocks:
+                users[block].remove(placement)
+                if not users[block]:
+                    del held[block]
+
+
+@dataclass(slots=True)
+class BaseParts:
+    """Which part of every matrix is read, and the base's own: as much memory as that. Safe between
+    threads."""
+
+    base: Base
+    share: float
+    _parts: Mapping[Key, ReadPart] | None = None
+    _matrices: dict[Key, tuple[torch.Tensor, float]] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def parts(self) -> Mapping[Key, ReadPart]:
+        """The part of every slot; a `BaseError` where the base, which has its shape, is closed."""
+        if self._parts is None:
+            self._parts = choose_parts(self.base.weights().placed, self.share)
+        return self._parts
+
+    def matrix(self, key: Key) -> tuple[torch.Tensor, float]:
+        """The base's part in its stored type, and its Frobenius norm; or a `BaseError`."""
+        with self._lock:
+            if self._matrices is None:
+                self._matrices = self._read_all()
+                self.base.say_what_was_kept()
+            return self._matrices[key]
+
+    def _read_all(self) -> dict[Key, tuple[torch.Tensor, float]]:
+        try:
+            try:
+                return dict(self._read(self.base.weights()))
+            except (BaseError, ModelError):
+                if not self.base.kept.forget():
+                    raise
+                return dict(self._read(self.base.weights()))
+        except ModelError as err:
+            raise BaseError(f"base {self.base.name}: {err.reason}") from err
+
+    def _read(self, base: BaseWeights) -> Iterator[tuple[Key, tuple[torch.Tensor, float]]]:
+        for placement, matrix in read_parts(base.checkpoint, base.placed.placements, self.parts):
+            norm = frobenius(matrix)
+            if flaw := flaw_of(norm, matrix):
+                raise BaseError(f"base {self.base.name}: tensor {placement.tensor!r} {flaw}")
+            yield placement.key, (matrix, norm)
+
+
+def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[RowBlock]:
+    if placement.transposed != (part.axis == 1):
+        line = f"tensor {placement.tensor!r} is stored the other way round than the base's"
+        raise ModelError("layer-mismatch", f"{line}: index it without a budget")
+    first = (placement.index or 0) * (ref.shape[-2] if len(ref.shape) > 2 else 0)
+    if placement.transposed:
+        yield RowBlock(placement.tensor, first + part.start, first + part.stop)
+        return
+    rows = placement.rows
+    if rows is None:
+        rows = slice(0, placement.shape[0])
+    if isinstance(rows, slice):
+        start = first + (rows.start or 0)
+        yield RowBlock(placement.tensor, start + part.start, start + part.stop)
+        return
+    chosen = rows[part.start : part.stop]
+    for _, run in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
+        members = [row for _, row in run]
+        yield RowBlock(placement.tensor, first + members[0], first + members[-1] + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedBytes:
+    """What of a model's files is read, by the base's own; 0 where the base is not open.
+    `row_bytes`: of the rows that are read under a budget; `header_bytes`: of the files beside their
+    tensors."""
+
+    share: float = 1.0
+    base_bytes: int = 0
+    layer_bytes: int = 0
+    row_bytes: int = 0
+    header_bytes: int = 0
+
+    @classmethod
+    def by(cls, base: BaseWeights | None, share: float) -> WantedBytes:
+        if base is None:
+            return cls(share=share)
+        tensors = sum(ref.stop - ref.start for ref in base.checkpoint.tensors.values())
+        total = base.checkpoint.bytes_total
+        return cls(
+            share=share,
+            base_bytes=total,
+            layer_bytes=layer_bytes(base),
+            row_bytes=_row_bytes(base, share) if share < 1 else 0,
+            header_bytes=max(0, total - tensors),
+        )
+
+    @property
+    def of_base(self) -> int:
+        return self.of_full(self.base_bytes)
+
+    def of(self, kind: str, file_bytes: int) -> int:
+        """Bytes that are read of an adapter or a full checkpoint; one of unknown size is as large
+        as the base."""
+        if kind == "adapter":
+            return file_bytes
+        return self.of_full(file_bytes or self.base_bytes)
+
+    def of_full(self, file_bytes: int) -> int:
+        """Bytes that are read of a full checkpoint: of its layers the same share as of the
+        base's."""
+        if self.share == 1 or not self.base_bytes:
+            return round(self.share * file_bytes)
+        rows = self.row_bytes * file_bytes / self.base_bytes
+        return min(file_bytes, round(self.header_bytes + rows))
+
+
+def _row_bytes(base: BaseWeights, share: float) -> int:
+    total = 0
+    for key, part in choose_parts(base.placed, share).items():
+        placement = base.placed.by_key[key]
+        n_values = (part.stop - part.start) * placement.shape[1 - part.axis]
+        total += n_values * _value_bytes(base, placement)
+    return total
+
+
+ALL_BYTES = WantedBytes()
+
 
 LONGEST_REASON = 100
 """Characters of what torch says of a device."""
@@ -31,7 +258,6 @@ Result = TypeVar("Result")
 
 
 def cpu_count() -> int:
-    """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -47,12 +273,9 @@ def single_torch_thread() -> Iterator[None]:
 
 
 def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """Threads in which torch and the libraries below it compute alone, from the first product on.
-
-    `torch.set_num_threads` tells OpenMP and MKL of the calling thread only. A new thread would
-    share its first products out among as many threads as the environment says, or MKL finds idle:
-    other last bits from one run to the next.
-    """
+    """Threads in which torch and the libraries below it compute alone, from the first product on:
+    `torch.set_num_threads` tells OpenMP and MKL of the calling thread only, and a new one would
+    share its first products out, with other last bits from one run to the next."""
     return ThreadPoolExecutor(
         threads, thread_name_prefix=name, initializer=torch.set_num_threads, initargs=(1,)
     )
@@ -61,11 +284,8 @@ def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
 def ordered(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int, *, ahead: int = 0
 ) -> Iterator[Result]:
-    """`function` of each item, in the items' order, `threads` of them at a time.
-
-    At most `ahead` items more than `threads` and one are held at any time; with none ahead,
-    threads wait for a long item that is to come out first.
-    """
+    """`function` of each item, in order, `threads` at a time; at most `ahead` items more than
+    `threads` and one are held at any time."""
     if threads <= 1:
         yield from map(function, items)
         return
@@ -84,14 +304,7 @@ def ordered(
 
 
 def choose_device(name: str, *, float64: bool = False) -> str:
-    """The device that `auto`, `cpu`, `cuda`, `cuda:1`, … stands for on this machine.
-
-    Args:
-        float64: It has to compute in float64.
-
-    Raises:
-        RequestError: torch does not know it, or does not find it here.
-    """
+    """The device that `auto`, `cpu`, `cuda`, … stands for on this machine, or a `RequestError`."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -119,8 +332,6 @@ def _devices() -> str:
 
 
 class Meter:
-    """Counts what models at work have read. Safe between threads."""
-
     def __init__(self) -> None:
         self._expected: dict[str, int] = {}
         self._open: dict[str, Checkpoint] = {}
@@ -128,24 +339,20 @@ class Meter:
         self._lock = threading.Lock()
 
     def expect(self, sizes: Mapping[str, int]) -> None:
-        """Bytes to come of each model, by id."""
         with self._lock:
             self._expected.update(sizes)
 
     def opened(self, id: str, checkpoint: Checkpoint) -> None:
-        """A model is being read."""
         with self._lock:
             self._open[id] = checkpoint
 
     def closed(self, id: str) -> None:
-        """Nothing more comes of a model, whether it was read or not."""
         with self._lock:
             self._expected.pop(id, None)
             if (checkpoint := self._open.pop(id, None)) is not None:
                 self._closed_bytes += checkpoint.bytes_read
 
     def bytes(self) -> tuple[int, int]:
-        """Those that have come, and those that are still to come."""
         with self._lock:
             now = {id: checkpoint.bytes_read for id, checkpoint in self._open.items()}
             rest = sum(self._expected.values())
@@ -159,14 +366,9 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The base, the recipes, and how many matrices are compared where.
-
-    Attributes:
-        shapes: (out, in) by slot, of the family's models; none where too little is known.
-        threads: Matrices of one model at work at once.
-        parts: What is read of every matrix under a budget; None reads all.
-        verify: Read whole files also under a budget, and those again that were not verified.
-    """
+    """The base, the recipes, and how many matrices are compared where. `shapes`: (out, in) by slot,
+    of the family's models; `parts`: what is read of every matrix under a budget; `verify`: read
+    whole files also under a budget, and those again that were not verified."""
 
     base: Base
     wanted: Wanted
@@ -187,7 +389,6 @@ class Job:
 
     @property
     def session(self) -> HubSession:
-        """The Hub that base and models are read from; cancelling it stops the run."""
         return self.base.session
 
     @property
@@ -198,7 +399,6 @@ class Job:
 
     @property
     def wanted_bytes(self) -> WantedBytes:
-        """How much of a model's files is read, as far as the base is open."""
         share = 1.0 if self.parts is None or self.verify else self.parts.share
         return WantedBytes.by(self.base.opened(), share)
 
@@ -210,7 +410,6 @@ class Job:
         return come + fetched, come + rest + max(fetched, of_base)
 
     def stop_if_cancelled(self) -> None:
-        """Raise `Cancelled` once the run is being stopped."""
         if self.session.cancelled.is_set():
             raise Cancelled
 
@@ -221,11 +420,7 @@ def _job_elsewhere(base: Base, plain: dict[str, Any]) -> Job:
 
 
 def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:
-    """What is read of every matrix under the recipes' budget.
-
-    Raises:
-        RequestError: one recipe has a budget, another has not.
-    """
+    """What is read of every matrix under the recipes' budget, which all must share."""
     shares = {recipe.share for recipe in recipes}
     if shares == {1.0}:
         return None

@@ -108,11 +108,7 @@ class FamilyOptions(Fingerprinting):
 
     @property
     def selection(self) -> Selection:
-        """Which of the members are wanted.
-
-        Raises:
-            RequestError: no such kind or format is there to be excluded.
-        """
+        """Which of the members are wanted, or a `RequestError`."""
         from .family import Selection
 
         return Selection(

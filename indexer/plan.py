@@ -5,45 +5,256 @@ Made from listings, small files and headers alone.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from typing import Any, Literal
 
-from ..errors import REASONS, BaseError, ModelError, SourceError
+from ..errors import REASONS, BaseError, ModelError, RequestError, SourceError
 from ..records import Recipe
 from ..store import Catalog, PartFolder
 from .base import REMOTE_MEMORY, Base, BaseWeights, wanted_base
-from .budget import WantedBytes
-from .checkpoint import FEW_BYTES
-from .family import Member, read_labels, refuse_strangers
-from .fan_out import share_of
-from .hub import ListingMemory, RequestKind, WalkCounts
-from .index import list_members, meant_base, nothing_found, run_recipes
-from .job import cpu_count
-from .options import IndexOptions
-from .plan_costs import (
-    ADAPTER_SLOTS,
-    LIMITS,
-    PROCESSOR_NS,
-    REQUEST_S,
-    SLOT_S,
-    START_S,
-    CatalogBytes,
-    Limits,
-    RunHours,
-    SizedMember,
-    catalog_bytes,
-    count_requests,
-    minutes,
-    parse_bandwidth,
-    size_members,
-    stated_limits,
+from .checkpoint import FEW_BYTES, choose_weights
+from .family import (
+    Format,
+    Kind,
+    Member,
+    file_names,
+    format_of,
+    kind_of,
+    needs_card,
+    read_labels,
+    refuse_strangers,
 )
+from .fan_out import share_of
+from .hub import (
+    HubSession,
+    ListingMemory,
+    RateLimit,
+    RequestKind,
+    WalkCounts,
+    request_bytes,
+    stated_bytes,
+)
+from .index import (
+    linear_numbers,
+    list_members,
+    meant_base,
+    nothing_found,
+    recipe_bytes,
+    run_recipes,
+)
+from .job import WantedBytes, cpu_count
+from .options import IndexOptions
 from .run import Report
+
+WINDOW_S = 300
+
+LIMITS: dict[str, dict[RequestKind, RateLimit]] = {
+    user: {"api": RateLimit(api, WINDOW_S), "resolve": RateLimit(resolve, WINDOW_S)}
+    for user, api, resolve in (
+        ("anonymous", 500, 3_000),
+        ("free", 1_000, 5_000),
+        ("pro", 2_500, 12_000),
+    )
+}
+"""By account; huggingface.co/docs/hub/rate-limits, September 2025."""
+
+_SHARD = re.compile(r"-\d{5}-of-(\d{5})\.(safetensors|bin)$")
+
+
+def count_requests(members: Iterable[Member], small_file: int = 1) -> Counter[RequestKind]:
+    counts: Counter[RequestKind] = Counter({"api": 0, "resolve": 0})
+    for member in members:
+        model = member.hub
+        if model is None or member.refusal is not None:
+            continue
+        if model.files is None or not model.sha:
+            counts["api"] += 1
+        names = file_names(member) or ()
+        config = "adapter_config.json" if member.is_adapter else "config.json"
+        small_files = (not names or config in names) + needs_card(member)
+        weights = choose_weights(names, adapter=member.is_adapter)
+        n_weights = 1
+        if weights is not None and weights.endswith(".index.json"):
+            # once for the hashes of the shards, once to open them
+            small_files += 2
+            ending = weights.removesuffix(".index.json").rsplit(".", 1)[-1]
+            shards = [match[2] for match in map(_SHARD.search, names) if match]
+            n_weights = max(1, shards.count(ending))
+        counts["resolve"] += n_weights + small_file * small_files
+    return counts
+
+
+def minutes(requests: Mapping[RequestKind, int], limits: Mapping[RequestKind, RateLimit]) -> float:
+    """How long the Hub makes requests wait: none within the first window."""
+    waits = [
+        max(0.0, n / limit.requests - 1) * limit.window_s
+        for kind, n in requests.items()
+        if (limit := limits.get(kind)) is not None
+    ]
+    return max(waits, default=0.0) / 60
+
+
+Limits = tuple[str, Mapping[RequestKind, RateLimit]]
+"""Whose they are, and the limits."""
+
+
+def stated_limits(stated: Mapping[RequestKind, RateLimit], *, has_token: bool) -> Limits:
+    """The limits that hold: those that the Hub's answers state, else those of the account."""
+    account = "free" if has_token else "anonymous"
+    if not stated:
+        return account, LIMITS[account]
+    return "stated by the Hub", {**LIMITS[account], **stated}
+
+
+ROW_BYTES = 1_000
+"""A model's row, with its keys."""
+
+SLOT_ROW_BYTES = 200
+"""A slot's row beside its sketch: statistics, singular values."""
+
+MEASURED = "benchmarks/catalog_bytes.py: made models of 12, 72 and 224 slots, within 8 % of it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogBytes:
+    models: int
+    slots: int
+    per_model: int
+    derived_per_model: int
+
+    @property
+    def total(self) -> int:
+        return self.models * (self.per_model + self.derived_per_model)
+
+    def to_json(self) -> dict[str, object]:
+        return {**asdict(self), "total": self.total, "measured": MEASURED}
+
+
+def catalog_bytes(recipes: Sequence[Recipe], models: int, slots: int, layers: int) -> CatalogBytes:
+    per_model, derived = ROW_BYTES + SLOT_ROW_BYTES * slots, 0
+    for recipe in recipes:
+        with_linear = recipe_bytes(recipe, slots, layers)
+        per_model += with_linear
+        derived += with_linear - 4 * linear_numbers(recipe, layers)
+    return CatalogBytes(models=models, slots=slots, per_model=per_model, derived_per_model=derived)
+
+
+SAMPLE = 16
+"""Members of one kind and format whose sizes are requested, where the listing has none."""
+
+Origin = Literal["files", "parameters", "requested", "sample", "base", "unknown"]
+"""Where a size is from: the file system; the parameters that the listing counts, without headers; a
+request; the mean of those that were requested; the base; nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizedMember:
+    member: Member
+    kind: Kind
+    format: Format
+    bytes: int
+    origin: Origin
+
+
+def size_members(
+    members: Sequence[Member], session: HubSession, base_bytes: int
+) -> list[SizedMember]:
+    sizes: dict[int, tuple[int, Origin]] = {}
+    unsized: dict[tuple[Kind, Format], list[int]] = defaultdict(list)
+    for i, member in enumerate(members):
+        known = _known_size(member)
+        if known is not None:
+            sizes[i] = known
+        else:
+            unsized[kind_of(member), format_of(member)].append(i)
+    for (kind, _), places in unsized.items():
+        requested = _request_some([members[i] for i in places], session)
+        rest: tuple[int, Origin] = (0, "unknown")
+        if requested:
+            rest = (round(mean(requested.values())), "sample")
+        elif kind in ("full", "merge") and base_bytes:
+            rest = (base_bytes, "base")
+        for i in places:
+            own = requested.get(members[i].record.id)
+            sizes[i] = rest if own is None else (own, "requested")
+    return [
+        SizedMember(member, kind_of(member), format_of(member), *sizes[i])
+        for i, member in enumerate(members)
+    ]
+
+
+def _known_size(member: Member) -> tuple[int, Origin] | None:
+    if member.hub is None:
+        size = member.record.bytes_total
+        return size, "files" if size else "unknown"
+    stated = stated_bytes(member.hub)
+    if stated is not None:
+        return stated, "parameters"
+    return None if member.refusal is None else (0, "unknown")
+
+
+def _request_some(members: Sequence[Member], session: HubSession) -> dict[str, int]:
+    n = min(SAMPLE, len(members)) if not session.offline else 0
+    sizes = {}
+    for i in range(n):
+        member = members[i * len(members) // n]
+        assert member.hub is not None
+        try:
+            sizes[member.record.id] = request_bytes(member.hub, session)
+        except ModelError:
+            continue
+    return sizes
+
+
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgG])(bit|B)(?:/s)?\s*")
+_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
+
+PROCESSOR_NS = 6.6
+"""Processor time for each parameter of the layer matrices that is read (docs/benchmarks.md,
+BERT-base in float32, one thread)."""
+
+START_S, SLOT_S, REQUEST_S = 4.0, 0.004, 0.004
+"""Processor time of a run without models, for each slot of a model, and for each request: fits of
+the measurements in docs/plan.md."""
+
+ADAPTER_SLOTS = 36
+"""Slots of an adapter of which nothing is known: three matrices of twelve layers."""
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bits a second: `1Gbit`, `200Mbit`, or bytes, `50MB`; or a `RequestError`."""
+    match = _TEXT.fullmatch(text)
+    value = float(match[1]) * _SCALES[match[2].lower()] if match else 0.0
+    if match is None or not value:
+        raise RequestError(f"bandwidth {text!r}: expected a rate such as 1Gbit, 200Mbit or 50MB")
+    return value if match[3] == "bit" else 8 * value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHours:
+    """Hours of a run; once it has started, bytes, requests and arithmetic go on at the same
+    time."""
+
+    start: float
+    bandwidth: float
+    requests: float
+    processor: float
+
+    @property
+    def total(self) -> float:
+        return self.start + max(self.bandwidth, self.requests, self.processor)
+
+    def to_json(self) -> dict[str, object]:
+        hours: dict[str, float] = asdict(self)
+        return {**hours, "total": self.total, "binds": max(hours, key=hours.__getitem__)}
+
 
 Track = Callable[[Iterable[Member]], Iterable[Member]]
 
@@ -53,18 +264,9 @@ EXAMPLES = 3
 
 
 def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Track = iter) -> Plan:
-    """What `index_family` with the same options would do. Reads listings and headers alone.
-
-    The finished listing stays in the catalog for the run, unless the catalog is only read.
-
-    Args:
-        options: `workers` are machines, or processes with a connection of their own.
-        bandwidth: Of each worker's connection: `1Gbit`, `50MB`.
-        track: Passes on the members as they are listed, and shows how far they are.
-
-    Raises:
-        SourceError, BaseError, RequestError: as `index_family`.
-    """
+    """What `index_family` with the same options would do, from listings and headers alone. The
+    finished listing stays in the catalog for the run, unless the catalog is only read.
+    `options.workers` are machines, each with a connection of this `bandwidth`: `1Gbit`, `50MB`."""
     bits_per_s = parse_bandwidth(bandwidth)
     base = meant_base(catalog, options)
     walk = WalkCounts() if options.hub else None
@@ -119,14 +321,8 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run that has not begun.
-
-    Attributes:
-        weights: The base's, opened; None where they cannot be, for the reason `base_failure`.
-        earlier: What is said of members that need not be read: unchanged, or refused before.
-        walk: Of the Hub; None for other sources.
-        sized: Members that are new or changed, refused ones included.
-    """
+    """A run that has not begun. `earlier`: what is said of members that need not be read; `sized`:
+    members that are new or changed, refused ones included."""
 
     base: Base
     weights: BaseWeights | None
@@ -145,32 +341,27 @@ class Plan:
 
     @cached_property
     def to_read(self) -> list[SizedMember]:
-        """Members whose weights would be read."""
         return [entry for entry in self.sized if entry.member.refusal is None]
 
     @cached_property
     def refused(self) -> list[tuple[str, str]]:
-        """Id and code of every member that would not be."""
         new = [(e.member.record.id, e.member.refusal.code) for e in self.sized if e.member.refusal]
         return new + [(row.model.id, row.code) for row in self.earlier.refused]
 
     @cached_property
     def rule(self) -> WantedBytes:
-        """What is read of each model."""
         return WantedBytes.by(self.weights, self.share)
 
     @property
     def bytes_to_read(self) -> int:
-        return sum(_wanted(self.rule, entry) for entry in self.to_read)
+        return sum(self.rule.of(entry.kind, entry.bytes) for entry in self.to_read)
 
     @property
     def n_full(self) -> int:
-        """Full checkpoints among the models that would be read."""
         return sum(entry.kind != "adapter" for entry in self.to_read)
 
     @property
     def fetches_base(self) -> bool:
-        """Whether a base that is not on this disk is needed."""
         weights = self.weights
         return self.n_full > 0 and weights is not None and not weights.checkpoint.concurrent
 
@@ -196,8 +387,9 @@ class Plan:
 
     @property
     def hours(self) -> RunHours:
-        """How long the run takes with the workers."""
-        remote = sum(_wanted(self.rule, e) for e in self.to_read if e.member.hub is not None)
+        remote = sum(
+            self.rule.of(e.kind, e.bytes) for e in self.to_read if e.member.hub is not None
+        )
         base_bytes = self.rule.of_base if self.fetches_base else 0
         a_worker = (remote + self.base_again) / self.workers + base_bytes
         weights = self.weights
@@ -218,7 +410,6 @@ class Plan:
 
     @property
     def disk(self) -> CatalogBytes:
-        """What the catalog grows by, if every model has every slot."""
         slots, layers = self.stored_slots, 0
         if self.weights is not None:
             placed = {p.slot for p in self.weights.placed.placements}
@@ -226,7 +417,6 @@ class Plan:
         return catalog_bytes(self.recipes, len(self.to_read), slots, layers)
 
     def to_json(self) -> dict[str, object]:
-        """The document of `deltadex plan --json`."""
         return {
             "base": self.base.name,
             "recipe": self.recipes[0].name,
@@ -265,7 +455,7 @@ class Plan:
                 "format": form,
                 "models": len(group),
                 "bytes_files": sum(entry.bytes for entry in group),
-                "bytes_to_read": sum(_wanted(self.rule, entry) for entry in group),
+                "bytes_to_read": sum(self.rule.of(entry.kind, entry.bytes) for entry in group),
                 "estimated": sum(entry.origin not in ("files", "requested") for entry in group),
             }
             for (kind, form), group in sorted(groups.items())
@@ -291,7 +481,7 @@ class Plan:
         return {
             "files": sum(entry.bytes for entry in self.to_read),
             "to_read": self.bytes_to_read,
-            "to_read_whole": sum(_wanted(whole, entry) for entry in self.to_read),
+            "to_read_whole": sum(whole.of(entry.kind, entry.bytes) for entry in self.to_read),
             "base": self.rule.of_base if self.fetches_base else 0,
             "base_again": self.base_again,
             "sizes_from": dict(Counter(entry.origin for entry in self.to_read)),
@@ -347,10 +537,6 @@ class Plan:
         return notes
 
 
-def _wanted(rule: WantedBytes, entry: SizedMember) -> int:
-    return rule.of("adapter" if entry.kind == "adapter" else "full", entry.bytes)
-
-
 def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:
     n_seen = 0
 
@@ -366,8 +552,6 @@ def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Membe
 
 @dataclass(frozen=True, slots=True)
 class _Unsaved:
-    """What a catalog remembers of a walk, and what only this process does."""
-
     stored: ListingMemory
     held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 

@@ -1,21 +1,172 @@
-"""Models that are not in the catalog: their fingerprints, and the family they belong to."""
+"""Models that are read for one question: their fingerprints and spectra, the family of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 
+import numpy as np
+import torch
+
+from ..arrays import Float64
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
-from ..records import Indexed, Outcome, Recipe
+from ..records import Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
 from ..store import Catalog
-from .base import Base, BaseWeights, resolve_base, wanted_base
-from .family import Member, Wanted, base_key, find_member, refuse_strangers
+from .architecture import PlacedModel, Placement
+from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
+from .checkpoint import Checkpoint
+from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius, rounding_norm
+from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Layout
-from .job import Job, base_parts, choose_device, cpu_count, single_torch_thread
-from .known_family import known_shapes
+from .index import known_shapes
+from .job import Job, base_parts, choose_device, cpu_count, ordered, single_torch_thread
 from .run import NO_MEMORY, fingerprint_member
+from .untrusted_text import base_key
+from .updates import collect_adapter, collect_full
+
+COLUMNS_AT_ONCE = 4096
+
+
+def update_spectra(
+    catalog: Catalog, model: str, base: str, *, device: str = "cpu"
+) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
+    """The spectra of ΔW of every layer matrix, in slot order; nothing is stored, and an adapter is
+    taken for one of this base. `device`: where Gram matrices and their eigenvalues are computed.
+    Peak: a tensor pair in float32 and the smaller side's Gram matrix in float64, for each thread. A
+    `RequestError` if the model cannot be read, or is not this base's."""
+    place = torch.device(choose_device(device, float64=True))
+    family = resolve_base(catalog, base)
+    wanted = wanted_base(family)
+    member = find_member(model, family.name)
+    if not member.is_adapter:
+        member = refuse_strangers(member, wanted)
+    job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
+    collector = _SpectrumCollector(family, place)
+    with _read_alone(model), ExitStack() as opened:
+        if member.refusal is not None:
+            raise member.refusal
+        member = member.with_config()
+        checkpoint = opened.enter_context(closing(member.checkpoint()))
+        if member.is_adapter:
+            collect_adapter(member, checkpoint, job, collector)
+        else:
+            collect_full(member, checkpoint, job, collector)
+    return member.record, _in_order(collector.spectra)
+
+
+def weight_spectra(
+    catalog: Catalog, model: str, base: str, *, device: str = "cpu"
+) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
+    """The spectra of the layer matrices themselves; of an adapter, those of its base."""
+    place = torch.device(choose_device(device, float64=True))
+    family = resolve_base(catalog, base)
+    member = find_member(model, family.name)
+    with _read_alone(model), ExitStack() as opened:
+        member = member.with_config()
+        if member.is_adapter:
+            checkpoint, placed = family.weights().checkpoint, family.weights().placed
+        else:
+            checkpoint = opened.enter_context(closing(member.checkpoint()))
+            placed = place_checkpoint(checkpoint, member.config)
+        return member.record, _stored(placed, checkpoint, place)
+
+
+@contextmanager
+def _read_alone(model: str) -> Iterator[None]:
+    try:
+        with single_torch_thread():
+            yield
+    except ModelError as err:
+        raise RequestError(f"{model}: {err}") from err
+
+
+def _in_order(spectra: Iterable[SlotSpectrum]) -> tuple[SlotSpectrum, ...]:
+    return tuple(sorted(spectra, key=attrgetter("slot", "part")))
+
+
+@dataclass(slots=True)
+class _SpectrumCollector:
+    base: Base
+    device: torch.device
+    spectra: list[SlotSpectrum] = field(default_factory=list)
+
+    def measure(self, update: MatrixUpdate) -> SlotSpectrum:
+        """One update's spectrum. Both operands of a subtraction were rounded when stored."""
+        delta = update.delta
+        low_rank = isinstance(delta, LowRankDelta)
+        noise = update.noise_norm**2
+        if update.weight_norm is not None:
+            with self.base.weights().matrix((update.slot, update.part)) as matrix:
+                noise += rounding_norm(update.weight_norm, matrix.dtype) ** 2
+        return SlotSpectrum(
+            slot=update.slot,
+            part=update.part,
+            shape=update.shape,
+            energies=np.zeros(0) if delta is None else _energies(delta, self.device),
+            noise_energy=0.0 if low_rank else noise,
+            known_rank=delta.left.shape[1] if isinstance(delta, LowRankDelta) else None,
+        )
+
+    def take(self, measured: SlotSpectrum) -> None:
+        self.spectra.append(measured)
+
+
+def _stored(
+    placed: PlacedModel, checkpoint: Checkpoint, device: torch.device
+) -> tuple[SlotSpectrum, ...]:
+    wanted = placed.by_tensor()
+
+    def spectra(name: str) -> list[SlotSpectrum]:
+        with checkpoint.view(name) as tensor:
+            return [
+                _spectrum(placement, placement.cut(tensor), device) for placement in wanted[name]
+            ]
+
+    threads = cpu_count() if checkpoint.concurrent else 1
+    return _in_order(chain.from_iterable(ordered(spectra, wanted, threads)))
+
+
+def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) -> SlotSpectrum:
+    if flaw := flaw_of(frobenius(matrix), matrix):
+        raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
+    energies = _dense_energies(matrix, device)
+    noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
+    return SlotSpectrum(
+        slot=placement.slot,
+        part=placement.part,
+        shape=placement.shape,
+        energies=energies,
+        noise_energy=noise**2,
+        known_rank=None,
+    )
+
+
+def _energies(delta: Delta, device: torch.device) -> Float64[np.ndarray, " sigma"]:
+    if isinstance(delta, LowRankDelta):
+        left = torch.linalg.qr(delta.left.double()).R
+        right = torch.linalg.qr(delta.right.double().T).R
+        sigma = torch.linalg.svdvals(left @ right.T)
+        low: Float64[np.ndarray, " sigma"] = sigma.square().numpy()
+        return low
+    return _dense_energies(delta.matrix, device)
+
+
+def _dense_energies(matrix: torch.Tensor, device: torch.device) -> Float64[np.ndarray, " sigma"]:
+    """σ² by the smaller side's Gram matrix, in float64: in float32 an exactly rank-8 matrix
+    looks as if it had rank 388."""
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    gram = torch.zeros((wide.shape[0], wide.shape[0]), dtype=torch.float64, device=device)
+    for start in range(0, wide.shape[1], COLUMNS_AT_ONCE):
+        block = wide[:, start : start + COLUMNS_AT_ONCE].to(device).double()
+        gram.addmm_(block, block.T)
+    values = torch.linalg.eigvalsh(gram).clamp(min=0.0).flip(0)
+    energies: Float64[np.ndarray, " sigma"] = values.cpu().numpy().copy()
+    return energies
 
 
 def fingerprint_query(
@@ -26,15 +177,9 @@ def fingerprint_query(
     layout: Layout | None = None,
     shapes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Indexed:
-    """The fingerprint of a model that is not in the catalog; nothing is stored.
-
-    Args:
-        layout, shapes: The family's, as of `Job`; the catalog's where they are None.
-
-    Raises:
-        UnknownModel: there is none.
-        RequestError: it cannot be fingerprinted; the message has the reason code.
-    """
+    """The fingerprint of a model that is not in the catalog; nothing is stored. `layout` and
+    `shapes`: the family's, as of `Job`; the catalog's where they are None. `UnknownModel` if there
+    is none; a `RequestError` with the reason code if it cannot be fingerprinted."""
     base = resolve_base(catalog, base_name)
     job = Job(
         base=base,
@@ -53,8 +198,6 @@ def fingerprint_query(
 
 
 class ClosedBase(Base):
-    """A base whose files are never opened."""
-
     def weights(self) -> BaseWeights:
         raise BaseError(
             "this adapter needs the base's weights, which this service does not open; "
@@ -74,15 +217,9 @@ def fingerprint_sent_adapter(
     shapes: Mapping[str, tuple[int, int]],
     may_open_base: bool,
 ) -> Indexed:
-    """An uploaded adapter's fingerprint as a member of the family; only its own files are opened.
-
-    Args:
-        may_open_base: Methods whose update is a function of W may read the base.
-
-    Raises:
-        ModelError: it cannot be fingerprinted.
-        MemoryError: it is too large for this process.
-    """
+    """An uploaded adapter's fingerprint as a member of the family; only its own files are opened,
+    and the base's by methods whose update is a function of W, where they may. A `ModelError` if it
+    cannot be fingerprinted, a `MemoryError` if it is too large for this process."""
     path = Path(base)
     kind = Base if may_open_base else ClosedBase
     opened = kind(name=base, folder=path if may_open_base and path.is_absolute() else None)
@@ -110,16 +247,8 @@ def _fingerprint(member: Member, job: Job) -> Outcome:
 
 
 def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
-    """The family that a model without a row most likely belongs to.
-
-    Args:
-        others: Bases beside the catalog's.
-
-    Raises:
-        UnknownModel: there is none.
-        RequestError: an adapter names another base; or there are several families and its files
-            name none of them, or many.
-    """
+    """The family that a model without a row most likely belongs to, of the catalog's and `others`;
+    a `RequestError` if an adapter names another base, or its files none of several."""
     bases = [*catalog.bases(), *others]
     if len(bases) == 1:
         return bases[0]
@@ -128,13 +257,9 @@ def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenBase:
-    """What a model without a row is studied on.
-
-    Attributes:
-        base: As it was spelled; None where nothing names one.
-        note: What the files of an adapter say against it; "" where they do not.
-        is_adapter: Whether the model has no weights of its own.
-    """
+    """What a model without a row is studied on, as it was spelled; None where nothing names one.
+    `note`: what the files of an adapter say against it; `is_adapter`: it has no weights of its
+    own."""
 
     base: str | None
     note: str = ""
@@ -144,14 +269,8 @@ class ChosenBase:
 def choose_base(
     catalog: Catalog, model: str, given: str | None = None, hint: str | None = None
 ) -> ChosenBase:
-    """The base of a model without a row: as it is `given`, else as its files name it.
-
-    Args:
-        hint: What may be its base, beside the catalog's.
-
-    Raises:
-        RequestError: as of `guess_base`.
-    """
+    """The base of a model without a row: as it is `given`, else as its files name it; `hint`: what
+    may be its base, beside the catalog's. Raises as `guess_base`."""
     member = _find(model)
     chosen = partial(ChosenBase, is_adapter=member.is_adapter)
     if given is not None:

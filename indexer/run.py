@@ -8,14 +8,13 @@ import traceback
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ..errors import REASONS, BaseError, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known, may_record
-from .budget import ALL_BYTES, WantedBytes
 from .checkpoint import (
     READ_AGAIN,
     Checkpoint,
@@ -23,8 +22,7 @@ from .checkpoint import (
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .hub import HubWeights
-from .job import Job, single_torch_thread, thread_pool
-from .known_family import Upgrade
+from .job import ALL_BYTES, Job, WantedBytes, single_torch_thread, thread_pool
 from .options import IndexOptions
 from .updates import collect_adapter, collect_full
 
@@ -49,8 +47,6 @@ class Progress(Protocol):
 
 @runtime_checkable
 class ReadingProgress(Progress, Protocol):
-    """A progress that also shows bytes as they come."""
-
     def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
         """What to call, at any moment and from any thread, for the bytes that have come and all
         that will have."""
@@ -58,27 +54,36 @@ class ReadingProgress(Progress, Protocol):
 
 @runtime_checkable
 class ListingProgress(Progress, Protocol):
-    """A progress that also shows how far a listing is."""
+    def listing(self, members: Iterable[Member]) -> Iterable[Member]: ...
 
-    def listing(self, members: Iterable[Member]) -> Iterable[Member]:
-        """The same members."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """What a newer version of a family's recipe costs; the vectors of the older one stay."""
+
+    earlier: str
+    recipe: str
+    models: int
+    bytes_to_read: int
+    catalog_bytes: int
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.earlier} → {self.recipe}: reads {self.models} models again, about "
+            f"{self.bytes_to_read / 1e6:,.1f} MB; the catalog grows by about "
+            f"{self.catalog_bytes / 1e6:,.1f} MB, and the earlier fingerprints stay in it"
+        )
 
 
 @dataclass(slots=True)
 class Report:
-    """What a run did: indexed models are only counted, for there may be many.
-
-    Attributes:
-        unchanged: Models that were in the catalog already, under every recipe of the run.
-        bytes_total: Size of all members' weight files, as far as it is known.
-        labels: Which rows of the labels file name a member; None without a file.
-        guessed: Models that were indexed with a label guessed from their name.
-        upgrade: The newer version of the family's recipe that the run makes; None without.
-        wanted: How much of a model's files the run reads.
-        bytes_wanted: What was to be read of the members, by that.
-        base_bytes_read: Of a base on the Hub; in `bytes_read` too.
-        relabelled: Members that need not be read, with the labels that a file gives them.
-    """
+    """What a run did: indexed models are only counted, for there may be many. `guessed`: models
+    indexed with a label guessed from their name; `base_bytes_read`: of a base on the Hub, in
+    `bytes_read` too; `relabelled`: members that need not be read, with the labels that a file gives
+    them."""
 
     base: str
     recipes: Sequence[Recipe]
@@ -99,17 +104,11 @@ class Report:
 
     @classmethod
     def of(cls, job: Job) -> Report:
-        """The report of a run that begins."""
         return cls(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
 
     def begin(
         self, fresh: Sequence[Member], progress: Progress | None, job: Job | None = None
     ) -> None:
-        """Say which members are to be read.
-
-        Args:
-            job: Of the run, where this process reads them.
-        """
         if progress is None:
             return
         sizes = {
@@ -122,7 +121,6 @@ class Report:
             progress.reading(job.bytes_read)
 
     def end(self, base_bytes: int) -> Report:
-        """Count what was read of the base, and the time."""
         self.base_bytes_read = base_bytes
         self.bytes_read += base_bytes
         self.seconds = time.monotonic() - self._start
@@ -131,11 +129,8 @@ class Report:
     def unread(
         self, members: Iterable[Member], known: Mapping[str, Known], options: IndexOptions
     ) -> list[Member]:
-        """The members whose files must be read; the others are counted.
-
-        Args:
-            known: The family's models in the catalog.
-        """
+        """The members whose files must be read; the others are counted. `known`: the family's
+        models in the catalog."""
         recipes, fresh = {recipe.id for recipe in self.recipes}, []
         for member in members:
             before, signature = known.get(member.record.id), member.record.signature
@@ -212,19 +207,11 @@ class Report:
 
 
 def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
-    """The model's fingerprints and statistics, or why there are none. Never raises for a model.
-
-    A refusal of a Hub model that a changed byte could explain is not believed at once: the second
-    reading counts.
-
-    `remote`: its weight files on the Hub, where they were looked up already.
-
-    Peak: a tensor pair in float32 for each of the job's threads, and what the reader
-    coalesces.
-
-    Raises:
-        Cancelled: the run is being stopped.
-    """
+    """The model's fingerprints and statistics, or why there are none; never raises for a model, but
+    `Cancelled` if the run is being stopped. A refusal of a Hub model that a changed byte could
+    explain is not believed at once: the second reading counts. `remote`: its weight files on the
+    Hub, where they were looked up already. Peak: a tensor pair in float32 for each of the job's
+    threads, and what the reader coalesces."""
     first = _read(member, job, remote)
     if member.hub is None or not isinstance(first, Refused) or first.code not in READ_AGAIN:
         return first
@@ -293,7 +280,6 @@ TORCH_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 
 
 def refusal(err: Exception, id: str) -> tuple[str, str]:
-    """Code and reason for what reading a model ran into."""
     if isinstance(err, ModelError):
         return err.code, err.reason
     if isinstance(err, BaseError):
@@ -324,11 +310,9 @@ def index_members(
     workers: int,
     progress: Progress | None = None,
 ) -> Report:
-    """Fingerprint what is new among `members` and record each outcome as it comes.
-
-    Up to `workers` models are at work at once; only the calling thread writes. On
-    KeyboardInterrupt the models at work are dropped, those recorded stay.
-    """
+    """Fingerprint what is new among `members` and record each outcome as it comes. Up to `workers`
+    models are at work at once; only the calling thread writes. On KeyboardInterrupt the models at
+    work are dropped, those recorded stay."""
     report = Report.of(job)
     known = catalog.known(job.base.name)
     fresh = report.unread(members, known, options)
@@ -374,12 +358,8 @@ def read_members(
     by_hash: dict[str, str],
     copy: Callable[[ModelRecord], Indexed],
 ) -> Iterator[Outcome]:
-    """Each member's outcome as soon as it is there, at most `workers` at work.
-
-    Args:
-        by_hash: Indexed models by the hash of their weights, whose copies are not read.
-        copy: The outcome of such a copy.
-    """
+    """Each member's outcome as soon as it is there, at most `workers` at work. `by_hash`: indexed
+    models by the hash of their weights; `copy`: the outcome of a copy of one, which is not read."""
 
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):

@@ -22,7 +22,6 @@ from .architecture import (
     require_within_base,
 )
 from .base import place_checkpoint, stream_matrices
-from .budget import read_parts
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement
 from .delta import (
     RELATIVE_ROUNDING,
@@ -38,7 +37,7 @@ from .delta import (
 )
 from .family import Member
 from .fingerprint import Collector, Measurement
-from .job import Job, ordered
+from .job import Job, ordered, read_parts
 from .untrusted_text import name_some
 
 MIN_COSINE = 0.25
@@ -52,7 +51,6 @@ _Compared = tuple[Measurement, tuple[float, float, float] | None]
 def collect_full(
     member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> None:
-    """Stream a full checkpoint, subtract the base, pass every update to the collector."""
     if job.plan.whole:
         job.base.verify(keep=job.parts is None)
     placed = place_checkpoint(checkpoint, member.config)
@@ -85,7 +83,6 @@ class BaseGate:
     passed_by: int = 0
 
     def samples_next(self) -> bool:
-        """Whether the next matrix counts; called once for each."""
         self.passed_by += 1
         return self.passed_by <= FIRST_LOOK or self.passed_by % THEN_EVERY == 0
 
@@ -100,19 +97,16 @@ class BaseGate:
 
     @property
     def ratio(self) -> float:
-        """|ΔW| / |W| over the matrices seen."""
         return math.sqrt(self.update_sq / self.base_sq) if self.base_sq else math.inf
 
     @property
     def cosine(self) -> float:
-        """Cosine of child and base weights over the matrices seen."""
         if not self.child_sq or not self.base_sq:
             return 0.0
         inner = (self.child_sq + self.base_sq - self.update_sq) / 2
         return inner / math.sqrt(self.child_sq * self.base_sq)
 
     def check(self) -> None:
-        """Raise `ModelError("wrong-base")` if what was seen does not descend from the base."""
         if self.cosine < MIN_COSINE:
             raise ModelError(
                 "wrong-base",
@@ -122,11 +116,8 @@ class BaseGate:
 
 
 def require_descent(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], base_name: str) -> None:
-    """Refuse a model of which these layer matrices, each beside the base's, owe the base nothing.
-
-    Raises:
-        ModelError: `wrong-base`.
-    """
+    """Refuse, as `wrong-base`, a model whose layer matrices, each beside the base's, owe the base
+    nothing."""
     gate = BaseGate(base_name)
     for child, base in pairs:
         gate.add(frobenius(child), frobenius(base), frobenius(child - base))
@@ -154,10 +145,8 @@ class _Comparison(Generic[Measurement]):
     gate: BaseGate
 
     def tasks(self) -> Iterator[_Task]:
-        """Tensor by tensor; where several threads may read, they do it themselves.
-
-        Under a budget matrix by matrix, the rows that it reads.
-        """
+        """Tensor by tensor, which threads may read themselves; under a budget matrix by matrix, its
+        rows."""
         if self.job.parts is not None:
             parts = read_parts(self.checkpoint, self.placed.placements, self.job.parts.parts)
             for placement, part in parts:
@@ -175,7 +164,6 @@ class _Comparison(Generic[Measurement]):
             yield _Task(placements, [self.gate.samples_next() for _ in placements], matrix)
 
     def compare(self, task: _Task) -> list[_Compared[Measurement]]:
-        """Every matrix of a task against the base's."""
         self.job.stop_if_cancelled()
         with self.job.scratch.borrow() as scratch, ExitStack() as opened:
             if task.matrix is not None:
@@ -223,10 +211,8 @@ class _Comparison(Generic[Measurement]):
 def collect_adapter(
     member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> ModelRecord:
-    """Pass every module's update to the collector; returns the record with what the files say.
-
-    Only methods whose ΔW is a function of W open the base.
-    """
+    """Pass every module's update to the collector; the record with what the files say. Only methods
+    whose ΔW is a function of W open the base."""
     adapter = read_adapter(checkpoint, member.config)
     base = job.base.weights() if job.parts else job.base.opened()
     placed = place_modules(_shapes(adapter, job), base.config if base else None)

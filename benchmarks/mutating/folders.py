@@ -25,10 +25,10 @@ GOLDEN = "tests/machines/test_processors.py"
 FOLDERS: Mapping[str, Folder] = {
     "search": Folder(["search/**/*.py"], ["tests/search", GOLDEN]),
     "fingerprint": Folder(
-        ["indexer/fingerprint/*.py"], ["tests/fingerprint", "tests/indexer", GOLDEN]
+        ["indexer/fingerprint.py"], ["tests/fingerprint", "tests/indexer", GOLDEN]
     ),
     "adapter": Folder(
-        ["indexer/adapter/*.py"], ["tests/adapter", "tests/indexer/test_adapters_end_to_end.py"]
+        ["indexer/adapter*.py"], ["tests/adapter", "tests/indexer/test_adapters_end_to_end.py"]
     ),
     "gate": Folder(
         ["indexer/updates.py", "indexer/delta.py"],

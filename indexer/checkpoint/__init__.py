@@ -4,23 +4,23 @@ Whatever is wrong with a model's files is a `ModelError` with a code of `errors.
 """
 
 from .files import ALL_TENSORS as ALL_TENSORS
+from .files import DTYPES as DTYPES
 from .files import FEW_BYTES as FEW_BYTES
 from .files import READ_AGAIN as READ_AGAIN
 from .files import WHOLE_TENSORS as WHOLE_TENSORS
 from .files import Buffer as Buffer
 from .files import ByteSource as ByteSource
+from .files import Checkpoint as Checkpoint
 from .files import Config as Config
 from .files import ModelFolder as ModelFolder
 from .files import ReadPlan as ReadPlan
+from .files import RowBlock as RowBlock
+from .files import TensorRef as TensorRef
+from .files import decode as decode
 from .files import model_type as model_type
+from .files import parse_header as parse_header
 from .files import read_json as read_json
 from .files import reading as reading
-from .tensor_file import DTYPES as DTYPES
-from .tensor_file import Checkpoint as Checkpoint
-from .tensor_file import RowBlock as RowBlock
-from .tensor_file import TensorRef as TensorRef
-from .tensor_file import decode as decode
-from .tensor_file import parse_header as parse_header
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement

@@ -30,8 +30,16 @@ import torch
 from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
-from .files import Buffer, ByteSource
-from .tensor_file import DTYPES, LFS_POINTER, RowBlock, TensorFile, TensorRef, read_together
+from .files import (
+    DTYPES,
+    LFS_POINTER,
+    Buffer,
+    ByteSource,
+    RowBlock,
+    TensorFile,
+    TensorRef,
+    read_together,
+)
 
 MAX_DIRECTORY = 32 << 20
 """Bytes of an archive's own list, some 400,000 tensors; in Python it takes ten times as much."""
@@ -57,14 +65,8 @@ _END = b"PK\x05\x06"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of an archive.
-
-    Attributes:
-        begin: Where it begins, with its local header.
-        end: Where the next one does.
-        crc: Of the content; 0 where none is listed.
-        descriptor: Bytes of the data descriptor between the content and `end`; 0 without.
-    """
+    """One entry of an archive. `crc`: of the content, 0 where none is listed; `descriptor`: bytes
+    of the data descriptor between the content and `end`."""
 
     begin: int
     end: int
@@ -78,11 +80,6 @@ class Entry:
         return self.end - self.descriptor - self.size
 
     def start_by_header(self, head: Buffer | bytes, file: str) -> int:
-        """Where the content begins, as the entry's local header says.
-
-        Raises:
-            ModelError: it is no header, or the content would reach into the next entry.
-        """
         if len(head) < LOCAL_HEADER or bytes(head[:4]) != b"PK\x03\x04":
             line = "an archive entry does not begin where it should"
             raise ModelError("bad-header", f"{file}: {line}")
@@ -213,7 +210,6 @@ def content_of(buffer: Buffer, entry: Entry, file: str) -> memoryview:
 
 
 def require_checksum(content: bytes | memoryview, entry: Entry, file: str, what: str) -> None:
-    """Raise where content does not have the archive's CRC; 0 is what torch writes for none."""
     if entry.crc and zlib.crc32(content) != entry.crc:
         line = "its CRC is not the one that the archive lists; fetch it again"
         raise ModelError("checksum-mismatch", f"{file}: {what}: {line}")
@@ -221,13 +217,8 @@ def require_checksum(content: bytes | memoryview, entry: Entry, file: str, what:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Some rows of one tensor, in one entry.
-
-    Attributes:
-        start: First byte within the entry's content.
-        stop: One past the last; what lies between rows that are apart is included.
-        steps: Elements from a row to the next, and from a column to the next.
-    """
+    """Some rows of one tensor, in one entry: their first byte within its content, one past the
+    last, and the elements from a row to the next and from a column to the next."""
 
     block: RowBlock
     entry: Entry
@@ -239,7 +230,6 @@ class StoredRows:
 
     @property
     def order(self) -> tuple[int, int, int, str, int]:
-        """What rows are read by: their place in the file, then the tensor's name."""
         return self.entry.begin, self.start, self.stop, self.block.tensor, self.block.start
 
     def decode(self, stored: Buffer, *, swapped: bool) -> torch.Tensor:
@@ -255,10 +245,8 @@ class StoredRows:
 def stored_rows(
     block: RowBlock, ref: TensorRef, tensor: torch.Tensor, entry: Entry
 ) -> StoredRows | None:
-    """Where a block's rows are; None where they are not one after the other in the storage.
-
-    That is so in transposed and repeated tensors: any row is all over their storage.
-    """
+    """Where a block's rows are; None where they are all over the storage, as in transposed and
+    repeated tensors."""
     shape, steps = tuple(tensor.shape), tensor.stride()
     if len(shape) < 2 or not ref.stop:
         return None
@@ -286,7 +274,6 @@ def stored_rows(
 def read_rows(
     source: ByteSource, wanted: Iterable[StoredRows], *, swapped: bool
 ) -> Iterator[tuple[StoredRows, torch.Tensor]]:
-    """The rows in the file's order, by as few reads as its plan allows."""
     reads = _reads(wanted, source.plan.row_gap)
     starts: dict[Entry, int] = {}
     for run in read_together(reads, source.plan.run, source.plan.row_gap):
@@ -375,20 +362,9 @@ _ALLOCATES = b"\nbytearray\n"
 """The one name that torch's weights-only reader allows and that fills memory by a number."""
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A tensor within its storage, in elements; no entry where it has none that is read."""
-
-    tensor: torch.Tensor
-    entry: Entry | None
-
-
 class BinFile(TensorFile):
-    """One `.bin` in torch's zip form.
-
-    A TensorRef here has no place in the file: start is 0, stop its own size in bytes. Peak: two
-    tensors where one lies unaligned in the file and is read into memory of its own.
-    """
+    """One `.bin` in torch's zip form; a TensorRef here has no place in the file, only a size. Peak:
+    two tensors where one lies unaligned in the file and is read into memory of its own."""
 
     def __init__(self, source: ByteSource) -> None:
         entries = read_directory(source)
@@ -397,24 +373,23 @@ class BinFile(TensorFile):
         mark = b"little" if order is None else small_entry(source, order, MAX_MARK)
         self._swapped = mark.strip() == b"big"
         tensors, entry_at = _list_tensors(source, entries, prefix)
-        self._views = {name: _view(tensor, entry_at) for name, tensor in tensors.items()}
-        plain = [v.entry for v in self._views.values() if v.tensor.layout is torch.strided]
-        if entry_at and plain and not any(plain):
+        self._listed = tensors
+        self._entries = {name: _entry_of(tensor, entry_at) for name, tensor in tensors.items()}
+        used = [entry for entry in self._entries.values() if entry is not None]
+        is_plain = any(tensor.layout is torch.strided for tensor in tensors.values())
+        if entry_at and is_plain and not used:
             line = "this torch does not say where its tensors are; update torch, 2.7 does"
             raise ModelError("legacy-pickle", f"{source.name}: {line}")
-        refs = [_tensor_ref(name, view, source.name) for name, view in self._views.items()]
+        refs = [_tensor_ref(n, t, self._entries[n], source.name) for n, t in tensors.items()]
         self._checked: set[int] = set()
         self._is_read_in_part = False
-        used = [view.entry for view in self._views.values() if view.entry is not None]
         self._has_checksums = all(entry.crc for entry in used)
         stored = sum(entry.size for name, entry in entries.items() if "/data/" in name)
         super().__init__(source, refs, max(0, source.size - stored))
 
     def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype, contiguous.
-
-        Of a storage that many share only its own part takes memory, where the file is mapped.
-        """
+        """One tensor, contiguous; of a storage that many share, its own part where the file is
+        mapped."""
         ref = self._ref(name)
         start, stop = self._extent(ref)
         if not self.concurrent or 2 * (ref.stop - ref.start) >= stop - start:
@@ -423,11 +398,8 @@ class BinFile(TensorFile):
             return tensor.clone()
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        """The rows by offset, without what lies between them; of a file that is read whole, and
-        of tensors whose rows are not one after the other, cut from whole tensors.
-
-        The order is the same either way.
-        """
+        """The rows by offset; of a file that is read whole, and of tensors whose rows are not one
+        after the other, cut from whole tensors, in the same order."""
         blocks = list(dict.fromkeys(blocks))
         places = {block: self._stored_rows(block) for block in blocks}
         in_place: list[StoredRows] = []
@@ -447,25 +419,22 @@ class BinFile(TensorFile):
             yield block, cut_from[1][block.start : block.stop].clone()
 
     def verify(self) -> Verification | None:
-        """`crc` where no SHA-256 was compared: every entry that was read had its own.
-
-        `unverified` where of some entries only rows were read, which have none.
-        """
+        """`crc` where no SHA-256 was compared and every entry that was read had its own;
+        `unverified` where of some only rows were read, which have none."""
         way = super().verify()
         if self._is_read_in_part and self._has_checksums:
             return "unverified"
         return "crc" if way != "sha256" and self._has_checksums else way
 
     def _extent(self, ref: TensorRef) -> tuple[int, int]:
-        entry = self._views[ref.name].entry
+        entry = self._entries[ref.name]
         return (entry.begin, entry.end) if entry is not None else (0, 0)
 
     def _stored_rows(self, block: RowBlock) -> StoredRows | None:
-        ref = self._ref(block.tensor)
-        view = self._views[ref.name]
-        if ref.dtype not in DTYPES or view.entry is None:
+        ref, entry = self._ref(block.tensor), self._entries[block.tensor]
+        if ref.dtype not in DTYPES or entry is None:
             return None
-        return stored_rows(block, ref, view.tensor, view.entry)
+        return stored_rows(block, ref, self._listed[ref.name], entry)
 
     def _row_order(self, block: RowBlock, rows: StoredRows | None) -> tuple[object, ...]:
         if rows is not None:
@@ -473,7 +442,7 @@ class BinFile(TensorFile):
         return self._extent(self._ref(block.tensor))[0], 0, 0, block.tensor, block.start
 
     def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
-        tensor, entry = self._views[ref.name].tensor, self._views[ref.name].entry
+        tensor, entry = self._listed[ref.name], self._entries[ref.name]
         if ref.dtype not in DTYPES or entry is None:
             line = f"tensor {shown(ref.name)} is {ref.dtype}, which is not read"
             raise ModelError("unsupported-dtype", f"{ref.file}: {line}")
@@ -509,7 +478,6 @@ def _prefix(file: str, entries: Iterable[str]) -> str:
 def _list_tensors(
     source: ByteSource, entries: Mapping[str, Entry], prefix: str
 ) -> tuple[dict[str, torch.Tensor], dict[int, Entry]]:
-    """The tensors on the meta device, and each storage's entry by the place torch notes."""
     name, entry = source.name, entries[f"{prefix}data.pkl"]
     pickled = small_entry(source, entry, MAX_LIST)
     if _ALLOCATES in pickled:
@@ -538,7 +506,6 @@ def _list_tensors(
 def _skeleton(
     pickled: bytes, entries: Mapping[str, Entry], prefix: str
 ) -> tuple[io.BytesIO, dict[int, Entry]]:
-    """The archive with empty storages, and each storage's entry by where it would begin."""
     file = io.BytesIO()
     storages = [name for name in entries if name.startswith(f"{prefix}data/")]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as copy:
@@ -579,7 +546,6 @@ def _named_tensors(state: object, levels: int = MAX_NESTING) -> dict[str, torch.
 
 
 def _offence(message: str) -> str:
-    """What torch's weights-only reader refused, from its long message, as far as it is known."""
     match = re.search(r"GLOBAL ([\w.]+)", message)
     if match is None:
         return "torch's weights-only reader refuses it; save it as safetensors"
@@ -598,27 +564,26 @@ def _known_name(name: str) -> str:
     return f"an object of {root}" if is_known else "an object of an unknown module"
 
 
-def _view(tensor: torch.Tensor, entry_at: Mapping[int, Entry]) -> _View:
+def _entry_of(tensor: torch.Tensor, entry_at: Mapping[int, Entry]) -> Entry | None:
     if tensor.layout is not torch.strided:
-        return _View(tensor, None)
+        return None
     place = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
-    return _View(tensor, entry_at.get(place) if place is not None else None)
+    return entry_at.get(place) if place is not None else None
 
 
-def _tensor_ref(name: str, view: _View, file: str) -> TensorRef:
-    tensor = view.tensor
+def _tensor_ref(name: str, tensor: torch.Tensor, entry: Entry | None, file: str) -> TensorRef:
     if tensor.layout is not torch.strided:
         dtype = str(tensor.layout)
-    elif view.entry is None:
+    elif entry is None:
         dtype = "meta"
     elif tensor.is_neg():
         dtype = "a negated view"
     else:
         dtype = _SPELLING.get(tensor.dtype, str(tensor.dtype))
-    if view.entry is not None and tensor.numel():
+    if entry is not None and tensor.numel():
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         last = tensor.storage_offset() + sum((size - 1) * step for size, step in steps)
-        if (last + 1) * tensor.itemsize > view.entry.size:
+        if (last + 1) * tensor.itemsize > entry.size:
             line = "the archive is damaged: a tensor lies outside its storage"
             raise ModelError("truncated", f"{file}: {line}")
     return TensorRef(

@@ -1,4 +1,4 @@
-"""A model's files: a folder and where its links may lead, small files of JSON, bytes by position.
+"""A model's files: a folder and where its links may lead, bytes by position, tensors in them.
 
 No other module opens a model's files, and this one decides which.
 """
@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import mmap
 import os
 import re
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import torch
 
 from ...errors import ModelError
 from ...records import Verification
+from ..untrusted_text import shown
 
 Config = Mapping[str, object]
 """The object in a JSON file such as config.json; its values may be of any kind."""
@@ -49,7 +53,6 @@ def read_json(content: bytes, *, name: str = "config.json") -> dict[str, object]
 
 
 def model_type(config: Config | None) -> str | None:
-    """The architecture that a config.json names."""
     value = (config or {}).get("model_type")
     return value if isinstance(value, str) else None
 
@@ -128,13 +131,8 @@ ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, memory=64 << 20, whole=True)
 
 @runtime_checkable
 class ByteSource(Protocol):
-    """One file's bytes by position. Safe between threads.
-
-    Attributes:
-        name: The file's name, to begin a reason with.
-        plan: How much to read at once.
-        bytes_fetched: Bytes that travelled here so far; None for a file at hand.
-    """
+    """One file's bytes by position. Safe between threads. `bytes_fetched`: that travelled here so
+    far; None for a file at hand."""
 
     name: str
     size: int
@@ -150,37 +148,23 @@ class ByteSource(Protocol):
         """The same for as long as the block lasts, without a copy where that can be had."""
 
     def verify(self) -> Verification | None:
-        """How the bytes were compared with the SHA-256 that is listed for the file.
-
-        `unverified` where the plan reads only some; None where nothing is listed.
-
-        Raises:
-            ModelError: `checksum-mismatch`.
-        """
+        """How the bytes were compared with the SHA-256 that is listed for the file, or
+        `checksum-mismatch`; `unverified` where the plan reads only some, None where nothing is
+        listed."""
 
     def close(self) -> None: ...
 
 
 class LocalFile:
-    """A file on disk, be it a model's own or in the Hub client's cache.
-
-    Reading survives a file that is cut short meanwhile; a view does not, as in every program
-    that maps files, but costs a third. Views are forgotten when their block ends, so that
-    mapped pages do not add up. Both refuse a file that changed since it was opened.
-    """
+    """A file on disk. Reading survives a file that is cut short meanwhile; a view does not, as in
+    every program that maps files, but costs a third. Views are forgotten when their block ends, so
+    that mapped pages do not add up. Both refuse a file that changed since it was opened."""
 
     bytes_fetched = None
 
     def __init__(
         self, descriptor: int, name: str, *, whole: bool = False, listed: str | None = None
     ) -> None:
-        """A source over an open file.
-
-        Args:
-            descriptor: Of a regular file; it is closed with the source.
-            whole: Hash the file when it is verified, where its hash is listed.
-            listed: The SHA-256 that it should have, in hexadecimal.
-        """
         self.name, self._listed = name, listed
         self.plan = replace(AT_HAND, whole=whole)
         self._lock = threading.Lock()
@@ -193,7 +177,6 @@ class LocalFile:
         self.size = self._state[0]
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Bytes `start` to `stop`, in memory that was not cleared before."""
         view, done = np.empty(stop - start, np.uint8).data, 0
         with reading(self.name):
             while done < len(view):
@@ -207,7 +190,6 @@ class LocalFile:
 
     @contextmanager
     def view(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Bytes `start` to `stop` of the mapped file."""
         self._require_unchanged()
         with self._lock:
             if self._mapped is None:
@@ -266,16 +248,9 @@ not waited for."""
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """The files of a model on disk by name; `ModelFiles` for one of these folders.
-
-    A link is followed to a file inside `given`. In a snapshot of the Hub client's cache it is also
-    followed to a blob of the same repository.
-
-    Attributes:
-        path: The folder, absolute and without links.
-        given: The folder that the user named, likewise: the model's own or one above it.
-        whole: Whether weight files are read whole, so that what is listed of them can be compared.
-    """
+    """The files of a model on disk by name. A link is followed to a file inside `given`; in a
+    snapshot of the Hub client's cache also to a blob of the same repository. `whole`: weight files
+    are read whole, so that what is listed of them can be compared."""
 
     path: Path
     given: Path
@@ -283,12 +258,10 @@ class ModelFolder:
 
     @classmethod
     def at(cls, path: Path, given: Path | None = None, *, whole: bool = False) -> ModelFolder:
-        """The folder at a path, which may itself be a link."""
         real = Path(os.path.realpath(path))
         return cls(real, real if given is None else Path(os.path.realpath(given)), whole)
 
     def names(self) -> set[str]:
-        """The names of everything in the folder."""
         with reading(self.path):
             try:
                 return set(os.listdir(self.path))
@@ -296,11 +269,9 @@ class ModelFolder:
                 raise ModelError("not-found", f"{self.path}: no such folder") from err
 
     def has(self, file: str) -> bool:
-        """Whether anything has that name, be it a link to nowhere."""
         return os.path.lexists(self.path / file)
 
     def size(self, file: str) -> int:
-        """Bytes of a file."""
         with reading(_printable(file)):
             return self._real(file).stat().st_size
 
@@ -309,16 +280,13 @@ class ModelFolder:
         return self.start(file, MAX_BYTES + 1)
 
     def start(self, file: str, size: int) -> bytes:
-        """At most `size` bytes of a file."""
         with reading(_printable(file)), os.fdopen(self._open(file), "rb") as opened:
             return opened.read(size)
 
     def json(self, file: str) -> dict[str, object]:
-        """The JSON object in a small file."""
         return read_json(self.content(file), name=file)
 
     def source(self, file: str) -> LocalFile:
-        """A weight file, to be read by position."""
         return LocalFile(
             self._open(file), _printable(file), whole=self.whole, listed=self.listed_sha256(file)
         )
@@ -334,10 +302,8 @@ class ModelFolder:
             return hashlib.file_digest(opened, "sha256").hexdigest()
 
     def signature(self) -> str:
-        """A hash of the names, sizes and change times of the folder's weight and config files.
-
-        Of a link that is not followed, those of the link itself.
-        """
+        """A hash of the names, sizes and change times of the folder's weight and config files; of a
+        link that is not followed, those of the link itself."""
         digest = hashlib.sha256()
         try:
             with os.scandir(self.path) as entries:
@@ -402,3 +368,424 @@ def _require_regular(status: os.stat_result, name: str) -> None:
 def _printable(file: str) -> str:
     """A file's name for a reason; its other characters are spelled out (`\\udce9`)."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in file)
+
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""Types that are read; a header may name others, whose tensors are refused."""
+
+Item = TypeVar("Item")
+
+LFS_POINTER = b"version "
+"""The first bytes of what git leaves in place of a large file that it did not fetch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorRef:
+    """One tensor as its file's header declares it; `dtype` as safetensors spells it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    start: int
+    stop: int
+
+    def rows(self, start: int, stop: int) -> TensorRef:
+        """Some rows of it, leading dimensions flattened: shape (stop − start, columns)."""
+        columns = self.shape[-1]
+        width = (self.stop - self.start) // math.prod(self.shape[:-1])
+        return replace(
+            self,
+            shape=(stop - start, columns),
+            start=self.start + start * width,
+            stop=self.start + stop * width,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Rows `start` to `stop` of a tensor, its leading dimensions flattened."""
+
+    tensor: str
+    start: int
+    stop: int
+
+
+@runtime_checkable
+class Checkpoint(Protocol):
+    """The tensors of one model: listed from headers, read one at a time. `bytes_read`: headers
+    included; `concurrent`: several threads may as well read one tensor each as one thread all."""
+
+    tensors: Mapping[str, TensorRef]
+    bytes_total: int
+    concurrent: bool
+
+    @property
+    def bytes_read(self) -> int: ...
+
+    def read(self, name: str) -> torch.Tensor: ...
+    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+        """The same for a block, without a copy where that can be had; refused at its end where the
+        file changed."""
+
+    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The named tensors in the order that reads them best: by file, then offset."""
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """Some rows of some tensors, (rows, columns), in the order that reads them best."""
+
+    def verify(self) -> Verification | None:
+        """How the weight files' bytes were compared with what is listed of them, or
+        `checksum-mismatch`; None where nothing is listed. Reads the rest of remote files that are
+        read whole."""
+
+    def close(self) -> None: ...
+
+
+Run = list[tuple[int, int, TensorRef]]
+"""First byte, one past the last, and the tensor, of each that one read brings."""
+
+
+class TensorFile(ABC):
+    """One weight file over its bytes. Safe between threads. Peak: one tensor; of a remote file one
+    run of tensors, at most `ReadPlan.run` or one tensor, a copy of one, and `ReadPlan.memory`."""
+
+    def __init__(self, source: ByteSource, refs: Sequence[TensorRef], listed_bytes: int) -> None:
+        """`listed_bytes`: the part of the file that is no tensor, and was read to list them."""
+        self._source = source
+        self._lock = threading.Lock()
+        self._used_bytes = listed_bytes
+        self._ahead: dict[int, Buffer] = {}
+        self.concurrent = source.bytes_fetched is None
+        self.bytes_total = source.size
+        self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in refs}
+        together = self._runs(refs, source.plan.ahead, source.plan.gap) if source.plan.ahead else ()
+        self._block_of = {ref.name: _span(run) for run in together for _, _, ref in run}
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that travelled; of a file at hand, the header's and the tensors' own."""
+        fetched = self._source.bytes_fetched
+        return self._used_bytes if fetched is None else fetched
+
+    def read(self, name: str) -> torch.Tensor:
+        ref = self._ref(name)
+        start, stop = self._extent(ref)
+        if name in self._block_of:
+            first, block = self._block(name)
+            return self._decode(bytearray(memoryview(block)[start - first : stop - first]), ref)
+        tensor = self._decode(self._bytes(start, stop), ref)
+        self._count(ref.stop - ref.start)
+        return tensor
+
+    @contextmanager
+    def view(self, name: str) -> Iterator[torch.Tensor]:
+        if not self.concurrent:
+            yield self.read(name)
+            return
+        ref = self._ref(name)
+        with self._source.view(*self._extent(ref)) as buffer:
+            yield self._decode(buffer, ref)
+        self._count(ref.stop - ref.start)
+
+    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        refs = [self._ref(name) for name in dict.fromkeys(names)]
+        if self.concurrent:
+            for ref in sorted(refs, key=self._extent):
+                yield ref.name, self.read(ref.name)
+            return
+        for ref, tensor in self._read_together(refs, max_gap=self._source.plan.gap):
+            yield ref.name, tensor
+
+    @abstractmethod
+    def stream_rows(
+        self, blocks: Iterable[RowBlock]
+    ) -> Iterator[tuple[RowBlock, torch.Tensor]]: ...
+    def verify(self) -> Verification | None:
+        return self._source.verify()
+
+    def close(self) -> None:
+        self._ahead.clear()
+        self._source.close()
+
+    @abstractmethod
+    def _extent(self, ref: TensorRef) -> tuple[int, int]:
+        """Where in the file the bytes that `_decode` wants begin and end."""
+
+    @abstractmethod
+    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+        """The contiguous tensor in the bytes of its extent, in their memory where that can be."""
+
+    def _bytes(self, start: int, stop: int) -> Buffer:
+        return self._source.read(start, stop)
+
+    def _ref(self, name: str) -> TensorRef:
+        ref = self.tensors.get(name)
+        if ref is None:
+            line = f"{self._source.name}: no tensor {shown(name)}"
+            raise ModelError("missing-tensor", line)
+        return ref
+
+    def _count(self, n_bytes: int) -> None:
+        with self._lock:
+            self._used_bytes += n_bytes
+
+    def _read_together(
+        self, refs: Iterable[TensorRef], *, max_gap: int
+    ) -> Iterator[tuple[TensorRef, torch.Tensor]]:
+        for run in self._runs(refs, self._source.plan.run, max_gap):
+            first, last = _span(run)
+            buffer = self._bytes(first, last)
+            for start, stop, ref in run:
+                tensor = self._decode(_cut(buffer, start - first, stop - first), ref)
+                self._count(ref.stop - ref.start)
+                yield ref, tensor
+
+    def _runs(self, refs: Iterable[TensorRef], max_bytes: int, max_gap: int) -> Iterator[Run]:
+        spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
+        return read_together(spans, max_bytes, max_gap)
+
+    def _block(self, name: str) -> tuple[int, Buffer]:
+        """A tensor's block from its beginning; those unused for longest make room."""
+        start, stop = self._block_of[name]
+        with self._lock:
+            block = self._ahead.pop(start, None)
+            if block is None:
+                block = self._bytes(start, stop)
+            self._ahead[start] = block
+            total = sum(map(len, self._ahead.values()))
+            while total > self._source.plan.memory and len(self._ahead) > 1:
+                total -= len(self._ahead.pop(next(iter(self._ahead))))
+        return start, block
+
+
+def read_together(
+    spans: Iterable[tuple[int, int, Item]], max_bytes: int, max_gap: int
+) -> Iterator[list[tuple[int, int, Item]]]:
+    """Spans (first byte, one past the last, of what) in the file's order, as runs of which one read
+    brings each; one longer than `max_bytes` is a run of its own."""
+    run: list[tuple[int, int, Item]] = []
+    first = last = 0
+    for start, stop, item in sorted(spans, key=itemgetter(0, 1)):
+        if run and (start - last > max_gap or max(last, stop) - first > max_bytes):
+            yield run
+            run = []
+        if not run:
+            first, last = start, stop
+        run.append((start, stop, item))
+        last = max(last, stop)
+    if run:
+        yield run
+
+
+def _span(run: Run) -> tuple[int, int]:
+    return run[0][0], max(stop for _, stop, _ in run)
+
+
+def _cut(buffer: Buffer, start: int, stop: int) -> Buffer:
+    if start == 0 and stop == len(buffer):
+        return buffer
+    return bytearray(memoryview(buffer)[start:stop])
+
+
+MAX_HEADER = 25_000_000
+"""Bytes: the Hub client's limit, enough for some 180,000 tensors.
+
+The safetensors library allows 100,000,000, but hostile JSON of that size takes gigabytes.
+"""
+
+MAX_DIMS = 64
+"""Dimensions of one tensor; NumPy's limit."""
+
+_OTHER_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64}
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class SafetensorsFile(TensorFile):
+    """One safetensors file. What the first read brings beyond the header is used too."""
+
+    def __init__(self, source: ByteSource) -> None:
+        file, size = source.name, source.size
+        head = bytes(source.read(0, min(source.plan.first, size)))
+        length = header_length(head[:8], file=file, file_size=size)
+        if 8 + length > len(head):
+            head += source.read(len(head), 8 + length)
+        self._data_start = 8 + length
+        self._known = head[self._data_start :]
+        super().__init__(source, parse_header(head, file=file, file_size=size), 8 + length)
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows by offset; only what is all but adjacent is read together."""
+        block_of = {self._ref(b.tensor).rows(b.start, b.stop): b for b in blocks}
+        for ref, rows in self._read_together(block_of, max_gap=self._source.plan.row_gap):
+            yield block_of[ref], rows
+
+    def _extent(self, ref: TensorRef) -> tuple[int, int]:
+        return ref.start, ref.stop
+
+    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+        return decode(buffer, ref)
+
+    def _bytes(self, start: int, stop: int) -> Buffer:
+        first = start - self._data_start
+        known = self._known[first : stop - self._data_start]
+        if len(known) == stop - start:
+            return bytearray(known)
+        rest = super()._bytes(start + len(known), stop)
+        return bytearray(known) + rest if known else rest
+
+
+def header_length(first8: bytes, *, file: str, file_size: int) -> int:
+    if len(first8) < 8 or file_size < 8:
+        raise ModelError("truncated", f"{file}: {file_size} bytes are too few for a header")
+    if first8[:8] == LFS_POINTER:
+        line = "a Git LFS pointer, not the weights; run `git lfs pull`"
+        raise ModelError("bad-header", f"{file}: {line}")
+    length = int.from_bytes(first8[:8], "little")
+    if length > MAX_HEADER:
+        line = f"no safetensors file, or a header of more than {MAX_HEADER} bytes"
+        raise ModelError("bad-header", f"{file}: {line}")
+    if 8 + length > file_size:
+        line = f"{file_size} bytes are less than the header; fetch it again"
+        raise ModelError("truncated", f"{file}: {line}")
+    return length
+
+
+def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, ...]:
+    """The tensors that a file declares, by position in the file.
+
+    `head` begins with the 8 length bytes and the header. As by the safetensors library,
+    tensors that overlap, leave holes, or do not end where the file ends are refused.
+    Unlike there, so is a duplicate tensor name, and an unknown dtype is left as it is.
+    A file may be refused because it is no checkpoint at all: until every check has passed,
+    a reason quotes no number and no name of it.
+    """
+    length = header_length(head[:8], file=file, file_size=file_size)
+    if len(head) < 8 + length:
+        line = f"{len(head)} bytes are less than the header"
+        raise ModelError("truncated", f"{file}: {line}")
+    entries = _entries(head[8 : 8 + length], file)
+    refs = sorted(
+        (
+            _tensor_ref(name, entry, number, file, 8 + length)
+            for number, (name, entry) in enumerate(entries.items(), start=1)
+        ),
+        key=lambda ref: (ref.start, ref.stop),
+    )
+    _require_tiling(refs, 8 + length, file, file_size)
+    return tuple(refs)
+
+
+def decode(buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+    """The tensor whose bytes `buffer` holds, in its memory unless that is read-only or
+    misaligned."""
+    dtype = DTYPES.get(ref.dtype)
+    if dtype is None:
+        line = f"tensor {shown(ref.name)} is {shown(ref.dtype)}, which is not read"
+        raise ModelError("unsupported-dtype", f"{ref.file}: {line}")
+    view = memoryview(buffer)
+    if view.nbytes != ref.stop - ref.start:
+        line = f"tensor {shown(ref.name)} has {view.nbytes} of {ref.stop - ref.start} bytes"
+        raise ModelError("truncated", f"{ref.file}: {line}")
+    if not view.nbytes:
+        return torch.empty(ref.shape, dtype=dtype)
+    tensor = torch.frombuffer(bytearray(view) if view.readonly else view, dtype=dtype)
+    if tensor.data_ptr() % dtype.itemsize:
+        tensor = tensor.clone()
+    return tensor.reshape(ref.shape)
+
+
+def _entries(text: bytes, file: str) -> dict[str, object]:
+    """The header's object by tensor name; objects inside are tuples of pairs."""
+    try:
+        pairs = json.loads(text.decode("utf-8"), object_pairs_hook=tuple)
+    except (ValueError, RecursionError) as err:
+        raise ModelError("bad-header", f"{file}: the header is not JSON") from err
+    if not isinstance(pairs, tuple):
+        raise ModelError("bad-header", f"{file}: the header is not a JSON object")
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ModelError("duplicate-tensor", f"{file}: duplicate tensor name in the header")
+    entries.pop("__metadata__", None)
+    return entries
+
+
+def _tensor_ref(name: str, entry: object, number: int, file: str, data_start: int) -> TensorRef:
+    pairs = entry if isinstance(entry, tuple) else ()
+    fields = dict(pairs)
+    dtype = fields.get("dtype")
+    shape, offsets = _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
+    proper = _is_text(name) and _is_text(dtype) and len(fields) == len(pairs)
+    if not proper or shape is None or offsets is None:
+        line = f"entry {number} of the header lacks a proper dtype, shape or data_offsets"
+        raise ModelError("bad-header", f"{file}: {line}")
+    assert isinstance(dtype, str)
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        line = f"entry {number} of the header has no proper pair of offsets"
+        raise ModelError("bad-offsets", f"{file}: {line}")
+    n_bits, n_elements = 8 * (offsets[1] - offsets[0]), _n_elements(shape)
+    element_bits = _bits(dtype)
+    if n_elements is None or (element_bits and n_elements * element_bits != n_bits):
+        line = f"entry {number} of the header has a shape that does not fit its offsets"
+        raise ModelError("bad-offsets", f"{file}: {line}")
+    return TensorRef(
+        name=name,
+        dtype=dtype,
+        shape=shape,
+        file=file,
+        start=data_start + offsets[0],
+        stop=data_start + offsets[1],
+    )
+
+
+def _require_tiling(refs: Sequence[TensorRef], start: int, file: str, size: int) -> None:
+    end = start
+    for ref in refs:
+        if ref.start != end:
+            line = "two tensors overlap" if ref.start < end else "a hole lies between two tensors"
+            raise ModelError("bad-offsets", f"{file}: {line}")
+        end = ref.stop
+    if end > size:
+        line = f"its tensors do not end within its {size} bytes; fetch it again"
+        raise ModelError("truncated", f"{file}: {line}")
+    if end < size:
+        raise ModelError("bad-offsets", f"{file}: bytes after the last tensor belong to none")
+
+
+def _sizes(values: object) -> tuple[int, ...] | None:
+    if isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values):
+        return tuple(values)
+    return None
+
+
+def _n_elements(shape: tuple[int, ...]) -> int | None:
+    if len(shape) > MAX_DIMS:
+        return None
+    extent = math.prod(max(size, 1) for size in shape)
+    if extent >= 2**63:
+        return None
+    return 0 if 0 in shape else extent
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not _LONE_SURROGATE.search(value)
+
+
+def _bits(dtype: str) -> int | None:
+    if dtype in DTYPES:
+        return 8 * int(DTYPES[dtype].itemsize)
+    return 8 if dtype.startswith("F8_") else _OTHER_BITS.get(dtype)

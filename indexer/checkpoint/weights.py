@@ -18,18 +18,22 @@ from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
 from .bin_file import BinFile
-from .files import ByteSource, Config, ModelFolder, read_json
-from .tensor_file import Checkpoint, RowBlock, SafetensorsFile, TensorFile, TensorRef
+from .files import (
+    ByteSource,
+    Checkpoint,
+    Config,
+    ModelFolder,
+    RowBlock,
+    SafetensorsFile,
+    TensorFile,
+    TensorRef,
+    read_json,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """What identifies a scheme in one tensor.
-
-    Attributes:
-        dtypes: Those it is then stored in; empty = any.
-        n_dims: It has at least so many dimensions.
-    """
+    """What identifies a scheme in one tensor; without dtypes it may be stored in any."""
 
     scheme: str
     name: re.Pattern[str] = re.compile("")
@@ -83,11 +87,16 @@ _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.b
 def quantization(
     config: Config | None, tensors: Iterable[TensorRef], files: Iterable[str]
 ) -> str | None:
-    """The scheme by which a model's weights are quantised; None where they are not.
-
-    By its config first, then its tensors' names and types, then its files' names.
-    """
-    return _declared_scheme(config) or _stored_scheme(tensors) or _scheme_of_files(files)
+    """The scheme by which a model's weights are quantised; None where they are not. By its config
+    first, then its tensors' names and types, then its files' names."""
+    if declared := _declared_scheme(config):
+        return declared
+    if borne := {i for ref in tensors for i, mark in enumerate(_MARKS) if mark.fits(ref)}:
+        return _MARKS[min(borne)].scheme
+    names = list(files)
+    if any(_OTHER_WEIGHTS.fullmatch(name) for name in names):
+        return None
+    return "GGUF" if any(name.lower().endswith(".gguf") for name in names) else None
 
 
 def _declared_scheme(config: Config | None) -> str | None:
@@ -101,18 +110,6 @@ def _declared_scheme(config: Config | None) -> str | None:
         # Trainers leave the entry behind with both kinds switched off.
         return "bitsandbytes" if unknown or any(switches) else None
     return _DECLARED.get(method, "a quantisation that its config declares")
-
-
-def _stored_scheme(tensors: Iterable[TensorRef]) -> str | None:
-    borne = {i for ref in tensors for i, mark in enumerate(_MARKS) if mark.fits(ref)}
-    return _MARKS[min(borne)].scheme if borne else None
-
-
-def _scheme_of_files(files: Iterable[str]) -> str | None:
-    names = list(files)
-    if any(_OTHER_WEIGHTS.fullmatch(name) for name in names):
-        return None
-    return "GGUF" if any(name.lower().endswith(".gguf") for name in names) else None
 
 
 Item = TypeVar("Item")
@@ -136,22 +133,15 @@ _SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$")
 class ModelFiles(Protocol):
     """The files of one model by name: a folder, or a repository at one commit."""
 
-    def has(self, file: str) -> bool:
-        """Whether there is such a file."""
-
-    def content(self, file: str) -> bytes:
-        """A small file, whole."""
-
-    def source(self, file: str) -> ByteSource:
-        """A weight file, to be read by position."""
+    def has(self, file: str) -> bool: ...
+    def content(self, file: str) -> bytes: ...
+    def source(self, file: str) -> ByteSource: ...
 
 
 def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
     """The weight file at the top of a model's files, or the index of its shards; None if unclear.
-
-    safetensors before `.bin`, one file before shards; where a full checkpoint has none of the
-    usual names, its only safetensors file.
-    """
+    safetensors before `.bin`, one file before shards; where a full checkpoint has none of the usual
+    names, its only safetensors file."""
     usual = next((name for name in (ADAPTER_WEIGHTS if adapter else _FULL) if name in names), None)
     if usual is not None or adapter:
         return usual
@@ -181,17 +171,12 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
 
 
 def shard_files(index: bytes, name: str) -> list[str]:
-    """The weight files that an index file of this name and content says there are."""
     return sorted(set(_weight_map(index, name).values()))
 
 
 def open_local(folder: Path, *, given: Path | None = None, whole: bool = False) -> Checkpoint:
-    """The full checkpoint in a transformers folder.
-
-    Args:
-        given: The folder that no link may leave; None for the model's own.
-        whole: All bytes are to be read, so that what is listed of them can be compared.
-    """
+    """The full checkpoint in a transformers folder, out of which no link leads, or out of `given`;
+    `whole`: all bytes are to be read, so that what is listed of them can be compared."""
     files = ModelFolder.at(folder, given, whole=whole)
     names = files.names()
     name = choose_weights(names, adapter=False)
@@ -215,11 +200,9 @@ def open_adapter_weights(folder: Path, *, given: Path | None = None) -> Checkpoi
 
 
 def disagreement(files: ModelFolder) -> str | None:
-    """One line where an adapter's two weight files hold different tensors, byte for byte.
-
-    Peak: one tensor pair. Raises where the safetensors file, which counts, cannot be read, and
-    where the other is a link that leads out of the folder.
-    """
+    """One line where an adapter's two weight files hold different tensors, byte for byte. Peak: one
+    tensor pair. Raises where the first, which counts, cannot be read, and where the other is a link
+    that leads out of the folder."""
     first, second = ADAPTER_WEIGHTS
     if not files.has(first) or not files.has(second):
         return None
@@ -268,7 +251,6 @@ class ShardedCheckpoint:
         return self._shards[self._file(name)].view(name)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The named tensors shard by shard, each in that file's best order."""
         for file, group in self._by_file((name, name) for name in names):
             yield from self._shards[file].stream(group)
 
@@ -314,7 +296,6 @@ def _other_weights(names: Iterable[str]) -> list[str]:
 
 
 def _weight_map(index: bytes, name: str) -> dict[str, str]:
-    """Weight file by tensor name; every file in the index's own folder."""
     weight_map = read_json(index, name=name).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelError("bad-config", f"{name}: no weight_map")

@@ -1,19 +1,31 @@
-"""A repository's files: small ones whole, weights by ranges, and how large they are."""
+"""A repository's files: small ones whole, weights by ranges; every answer checked, some kept."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import os
 import re
+import shutil
+import tempfile
+import threading
+import time
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 
 from ...errors import ModelError
+from ...records import Verification
 from ..checkpoint import (
     ALL_TENSORS,
     DTYPES,
     WHOLE_TENSORS,
+    Buffer,
     ByteSource,
     Checkpoint,
     ModelFolder,
@@ -22,11 +34,597 @@ from ..checkpoint import (
     open_weights,
     shard_files,
 )
-from .call import Patience, origin_of
-from .hub_model import HubModel, describe
-from .kept_ranges import KeptRanges, RangeFolder
-from .remote_bytes import RemoteBytes, RemoteFile, VerifiedBytes, locate, require_commit
-from .session import HubSession, cached_file, default_session
+from .models import HubModel, describe
+from .session import (
+    RETRIED,
+    Call,
+    HubSession,
+    Patience,
+    cached_file,
+    default_session,
+    describe_error,
+    is_count,
+    origin_of,
+)
+
+log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+
+SLACK = 64 << 10
+"""Bytes beyond the range that are accepted from a server which sends whole files only."""
+
+_NO_LIMIT = 1 << 62
+_CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})$")
+_REFUSED = frozenset({401, 403, 404, 410})
+"""What an address answers once its signature has expired."""
+
+_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteFile:
+    """One file of one commit, as the Hub answers a HEAD; `url` is signed, so never shown."""
+
+    repo_id: str
+    commit: str
+    path: str
+    size: int
+    etag: str
+    url: str = field(repr=False)
+    on_hub: bool
+
+    @property
+    def what(self) -> str:
+        return f"{self.repo_id}: {self.path}"
+
+    @property
+    def sha256(self) -> str | None:
+        return self.etag if _SHA256.match(self.etag) else None
+
+    @property
+    def identity(self) -> str:
+        """What it is, wherever it is read: its content in its repository, else its place at one
+        commit."""
+        if self.sha256 is not None:
+            return f"{self.repo_id}\n{self.sha256}\n{self.size}"
+        return f"{self.repo_id}\n{self.commit}\n{self.path}\n{self.etag}\n{self.size}"
+
+
+def locate(session: HubSession, repo_id: str, commit: str, path: str) -> RemoteFile:
+    """A file on the Hub without its bytes: a HEAD request gives size, content hash and address."""
+    what = f"{repo_id}: {path}"
+    session.refuse_offline(what)
+    call = session.call(what)
+    call.leaves_hub = False
+    with call.current():
+        response = session.send("HEAD", session.file_url(repo_id, commit or "main", path), {})
+    headers = response.headers
+    require_commit(response, commit, what)
+    target = response.next_request
+    etag = headers.get("X-Linked-Etag") or headers.get("ETag") or ""
+    length = headers.get("X-Linked-Size") or ""
+    if not length and target is None:
+        length = headers.get("Content-Length") or ""
+    if not etag or not is_count(length):
+        raise ModelError("hub-bad-answer", f"{what}: the answer has no ETag or no size")
+    return RemoteFile(
+        repo_id=repo_id,
+        commit=commit,
+        path=path,
+        size=int(length),
+        etag=etag.removeprefix("W/").strip('"'),
+        url=str(target.url if target else response.request.url),
+        on_hub=target is None,
+    )
+
+
+def require_commit(response: httpx2.Response, commit: str, what: str) -> None:
+    """Raise where a file answer is not the Hub's, or speaks of another commit."""
+    answered = response.headers.get("X-Repo-Commit")
+    if answered is None:
+        raise ModelError("hub-bad-answer", f"{what}: the answer is not a Hub's (no X-Repo-Commit)")
+    if commit and answered != commit:
+        raise ModelError("changed", f"{what}: requested commit {commit[:12]}, got {answered[:12]}")
+
+
+class RemoteBytes:
+    """A file of the Hub, read from its signed address, which is requested again when it expires; a
+    body that is cut goes on where it stopped."""
+
+    def __init__(
+        self, session: HubSession, file: RemoteFile, plan: ReadPlan = WHOLE_TENSORS
+    ) -> None:
+        self.name = file.path
+        self.size = file.size
+        self.plan = plan
+        self.bytes_fetched = 0
+        self._session = session
+        self._file = file
+        self._seen: tuple[str, str] | None = None
+        self._lock = threading.Lock()
+
+    def read(self, start: int, stop: int) -> bytearray:
+        what = self._file.what
+        if stop > self.size:
+            raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
+        transfer = _Transfer(what, start, stop)
+        call = self._session.call(what)
+        call.max_bytes, call.on_bytes = _NO_LIMIT, self._count
+        expired = False
+        with call.current(expected_bytes=stop - start):
+            while not transfer.complete:
+                file, before = self._file, transfer.next
+                try:
+                    self._fetch(file, transfer, call)
+                except _Expired as err:
+                    if expired:
+                        line = f"{what}: its storage refuses the signed address ({err})"
+                        raise ModelError("hub-bad-answer", line) from None
+                    expired = True
+                    self._locate_again(file)
+                except _Again as err:
+                    call.failed(err.error, brought=transfer.next - before)
+        return transfer.buffer
+
+    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
+        return nullcontext(self.read(start, stop))
+
+    def verify(self) -> Verification | None:
+        return "unverified" if self._file.sha256 else None
+
+    def close(self) -> None:
+        return
+
+    def _fetch(self, file: RemoteFile, transfer: _Transfer, call: Call) -> None:
+        call.passes = frozenset({416}) if file.on_hub else _REFUSED | {416}
+        wanted = {"Range": f"bytes={transfer.next}-{transfer.stop - 1}"}
+        response = self._session.send("GET", file.url, wanted, stream=True)
+        try:
+            if response.status_code in _REFUSED:
+                raise _Expired(response.status_code)
+            self._require_same_content(response, file)
+            transfer.begin(response, file.size)
+            for chunk in response.iter_raw():
+                transfer.add(chunk)
+                if transfer.complete and transfer.is_whole_file:
+                    break
+        except RETRIED as err:
+            line = f"{transfer.what}: {describe_error(err)}"
+            raise _Again(ModelError("hub-unreachable", line)) from None
+        finally:
+            response.close()
+        if not transfer.complete:
+            line = f"{transfer.what}: answers end at byte {transfer.next} of {transfer.stop}"
+            raise _Again(ModelError("hub-bad-answer", line))
+
+    def _require_same_content(self, response: httpx2.Response, file: RemoteFile) -> None:
+        """Raise where the address hands out something else than before: storage has its own ETags,
+        so they are compared with what the same address said first."""
+        etag = response.headers.get("ETag", "")
+        if not etag or etag.startswith("W/"):
+            return
+        with self._lock:
+            if file.on_hub:
+                self._seen = (file.url, file.etag)
+            elif self._seen is None or self._seen[0] != file.url:
+                self._seen = (file.url, etag.strip('"'))
+            if self._seen[1] != etag.strip('"'):
+                raise ModelError("changed", f"{file.what}: another ETag than before")
+
+    def _locate_again(self, file: RemoteFile) -> None:
+        with self._lock:
+            if self._file is not file:
+                return
+            fresh = locate(self._session, file.repo_id, file.commit, file.path)
+            if (fresh.etag, fresh.size) != (file.etag, file.size):
+                raise ModelError("changed", f"{file.what}: another ETag or size than before")
+            self._file = fresh
+
+    def _count(self, n_bytes: int) -> None:
+        with self._lock:
+            self.bytes_fetched += n_bytes
+
+
+class _Transfer:
+    def __init__(self, what: str, start: int, stop: int) -> None:
+        self.what = what
+        self.buffer = bytearray(stop - start)
+        self.next = self._start = start
+        self.stop = stop
+        self._arriving = start
+        self.is_whole_file = False
+
+    @property
+    def complete(self) -> bool:
+        return self.next == self.stop
+
+    def begin(self, response: httpx2.Response, size: int) -> None:
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise self._bad("a range in a compressed form")
+        declared = response.headers.get("Content-Range", "")
+        match = _CONTENT_RANGE.match(declared)
+        total = match[3] if match else declared.removeprefix("bytes */")
+        if is_count(total) and int(total) != size:
+            raise ModelError("changed", f"{self.what}: {total} bytes long, {size} expected")
+        self.is_whole_file = response.status_code == 200
+        if self.is_whole_file:
+            length = response.headers.get("Content-Length", str(size))
+            if length != str(size):
+                raise ModelError("changed", f"{self.what}: {length} bytes long, {size} expected")
+            if size > self.stop - self.next + SLACK:
+                raise self._bad(f"the whole file of {size} bytes instead of a range")
+            self._arriving = 0
+        elif response.status_code != 206 or match is None:
+            raise _Again(self._bad(f"status {response.status_code} for a range"))
+        elif (int(match[1]), int(match[2])) != (self.next, self.stop - 1):
+            wanted = f"bytes {self.next}-{self.stop - 1}"
+            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {wanted} were requested"))
+        else:
+            self._arriving = self.next
+
+    def add(self, chunk: bytes) -> None:
+        begin, end = self._arriving, self._arriving + len(chunk)
+        self._arriving = end
+        if end > self.stop and not self.is_whole_file:
+            raise self._bad("more bytes than requested")
+        end = min(end, self.stop)
+        if end > self.next:
+            piece = memoryview(chunk)[self.next - begin : end - begin]
+            self.buffer[self.next - self._start : end - self._start] = piece
+            self.next = end
+
+    def _bad(self, line: str) -> ModelError:
+        return ModelError("hub-bad-answer", f"{self.what}: {line}")
+
+
+class _Again(Exception):
+    """An answer that may be better next time; carries the error if it never is."""
+
+    def __init__(self, error: ModelError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Expired(Exception):
+    pass
+
+
+PIECE = 8 << 20
+"""Bytes of one read of what no reader wants, and of what is held until its turn in the file."""
+
+CHUNK = 1 << 20
+"""Bytes after which the hash's state is kept, so that a range that is read again is compared."""
+
+
+class SourceOver:
+    """A source of the bytes of another one, by ranges; `read` says how."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self.name, self.size, self.plan = source.name, source.size, source.plan
+        self._source = source
+
+    @property
+    def bytes_fetched(self) -> int | None:
+        return self._source.bytes_fetched
+
+    def read(self, start: int, stop: int) -> Buffer:
+        return self._source.read(start, stop)
+
+    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
+        return nullcontext(self.read(start, stop))
+
+    def verify(self) -> Verification | None:
+        return self._source.verify()
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class VerifiedBytes(SourceOver):
+    """A source whose bytes travel once each, and are hashed in the order of the file.
+
+    SHA-256 takes bytes in one order only. Readers of weights go forward through a file; what they
+    skip is read for the hash and dropped. What is read before its turn (the list at the end of an
+    archive, an adapter's tensors in another order) is held until its turn comes: `PIECE` bytes, of
+    an adapter `ReadPlan.memory`. Beyond that the bytes between are read first, so that a later read
+    of them is a second one. A second read is compared with the hash's states before and after each
+    of its chunks: what a reader gets is what was hashed.
+
+    Only `verify` tells whether that is what is listed. Safe between threads, which take turns.
+    """
+
+    def __init__(self, source: ByteSource, sha256: str) -> None:
+        super().__init__(source)
+        self._listed = sha256
+        self._hash = hashlib.sha256()
+        self._hashed = 0
+        self._states: list[_Hash] = [self._hash.copy()]
+        self._held: dict[int, bytes] = {}
+        self._lock = threading.Lock()
+
+    def read(self, start: int, stop: int) -> Buffer:
+        with self._lock:
+            return self._read(start, stop)
+
+    def _read(self, start: int, stop: int) -> Buffer:
+        known = max(start, min(stop, self._hashed))
+        again = self._read_again(start, known) if start < known else bytearray()
+        if known == stop:
+            return again
+        rest = self._read_new(known, stop)
+        return bytearray(again) + rest if again else rest
+
+    def verify(self) -> Verification:
+        """Read what no reader wanted, and compare, or raise `checksum-mismatch`."""
+        with self._lock:
+            self._fill(self.size)
+            found = self._hash.hexdigest()
+        if found != self._listed:
+            line = f"SHA-256 {found[:16]}… where {self._listed[:16]}… is listed"
+            line += ": its bytes changed on the way"
+            raise ModelError("checksum-mismatch", f"{self.name}: {line}")
+        return "sha256"
+
+    def close(self) -> None:
+        self._held.clear()
+        super().close()
+
+    def _read_new(self, start: int, stop: int) -> Buffer:
+        if start > self._hashed:
+            limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
+            if sum(map(len, self._held.values())) + stop - start <= limit:
+                buffer = self._source.read(start, stop)
+                self._compare_with_held(start, buffer)
+                self._held[start] = max(self._held.get(start, b""), bytes(buffer), key=len)
+                return buffer
+            self._fill(start, leave=0 if self.plan.ahead else PIECE)
+            if start < self._hashed:
+                # what was held from there on is hashed now
+                return self._read(start, stop)
+        first = min(start, self._hashed)
+        buffer = self._source.read(first, stop)
+        self._compare_with_held(first, buffer)
+        self._take(first, buffer)
+        self._take_held()
+        return buffer if first == start else bytearray(memoryview(buffer)[start - first :])
+
+    def _read_again(self, start: int, stop: int) -> Buffer:
+        """A range that is hashed already; its chunks must lead from one kept state to the next."""
+        first = start - start % CHUNK
+        last = min(stop + -stop % CHUNK, self._hashed)
+        buffer = self._source.read(first, last)
+        for begin in range(first, last, CHUNK):
+            number = begin // CHUNK
+            state = self._states[number].copy()
+            state.update(memoryview(buffer)[begin - first : begin - first + CHUNK])
+            ends = number + 1 < len(self._states)
+            expected = self._states[number + 1] if ends else self._hash
+            if state.digest() != expected.digest():
+                raise _differs(self.name, begin)
+        return bytearray(memoryview(buffer)[start - first : stop - first])
+
+    def _fill(self, stop: int, *, leave: int = 0) -> None:
+        """Hash up to `stop`; the last `leave` bytes of it are left to the read that follows."""
+        self._take_held()
+        while stop - self._hashed > leave:
+            held = min((start for start in self._held if start < stop), default=stop)
+            end = min(self._hashed + PIECE, held)
+            self._take(self._hashed, self._source.read(self._hashed, end))
+            self._take_held()
+
+    def _take_held(self) -> None:
+        for start in sorted(self._held):
+            if start > self._hashed:
+                return
+            self._take(start, self._held.pop(start))
+
+    def _take(self, start: int, buffer: Buffer | bytes) -> None:
+        """Hash what of the buffer is new; it begins no later than where the hash is."""
+        view = memoryview(buffer)[self._hashed - start :]
+        while view:
+            room = CHUNK - self._hashed % CHUNK
+            self._hash.update(view[:room])
+            self._hashed += len(view[:room])
+            view = view[room:]
+            if self._hashed % CHUNK == 0:
+                self._states.append(self._hash.copy())
+
+    def _compare_with_held(self, start: int, buffer: Buffer) -> None:
+        for begin, held in self._held.items():
+            first, last = max(start, begin), min(start + len(buffer), begin + len(held))
+            if first < last:
+                now = memoryview(buffer)[first - start : last - start]
+                if now != memoryview(held)[first - begin : last - begin]:
+                    raise _differs(self.name, first)
+
+
+def _differs(name: str, place: int) -> ModelError:
+    line = f"two reads differ after byte {place}: bytes changed on the way"
+    return ModelError("checksum-mismatch", f"{name}: {line}")
+
+
+FOLDER_VARIABLE = "DELTADEX_CACHE"
+"""Names the folder; empty for none."""
+
+LIMIT = 4 << 30
+"""Bytes of all kept ranges."""
+
+LEAVE_FREE = 1 << 30
+"""Bytes that stay free on the disk, for the catalog and everybody else."""
+
+SHARE_AFTER_REMOVAL = 0.9
+"""The share of the limit that is left once the oldest ranges were removed."""
+
+COUNTED_AGAIN_AFTER = 16
+"""The folder's size is measured again once a 16th of the limit was written: others write too."""
+
+TEMPORARY_S = 3600.0
+"""Seconds after which a temporary file belongs to a process that was killed."""
+
+_MAGIC = b"deltadex range 1\n"
+_ENDING = ".range"
+
+
+def default_folder() -> Path | None:
+    """Where ranges are kept: in `$DELTADEX_CACHE`, else in the user's cache; None for nowhere."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder is not None:
+        return Path(folder).expanduser() / "base-ranges" if folder else None
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("deltadex", appauthor=False)) / "base-ranges"
+
+
+@dataclass(slots=True)
+class RangeFolder:
+    """Ranges on disk, by what they are of, up to so many bytes; the least recently used are removed
+    first. Safe between threads and processes."""
+
+    folder: Path | None = field(default_factory=default_folder)
+    limit: int = LIMIT
+    bytes_used: int = 0
+    _touched: set[str] = field(default_factory=set)
+    _n_bytes: int | None = None
+    _written: int = 0
+    _is_writable: bool = True
+    _is_trusted: bool = True
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, identity: str, start: int, stop: int) -> bytes | None:
+        if self.folder is None or not self._is_trusted:
+            return None
+        key = _key(identity, start, stop)
+        path = self.folder / (key + _ENDING)
+        try:
+            stored = path.read_bytes()
+        except OSError:
+            return None
+        content = _checked(stored, key, stop - start)
+        with suppress(OSError):
+            if content is None:
+                path.unlink()
+            else:
+                os.utime(path)
+        if content is not None:
+            with self._lock:
+                self.bytes_used += len(content)
+                self._touched.add(key)
+        return content
+
+    def put(self, identity: str, start: int, stop: int, content: Buffer) -> None:
+        if self.folder is None or not self._is_writable:
+            return
+        key = _key(identity, start, stop)
+        with self._lock:
+            self._touched.add(key)
+            try:
+                if self._make_room(len(content)):
+                    parts = [_MAGIC, _digest(content, key), content]
+                    _write(self.folder / (key + _ENDING), parts)
+            except OSError as err:
+                self._is_writable = False
+                log.debug("%s: %s: no more of the base is kept there", self.folder, err.strerror)
+
+    def forget(self) -> bool:
+        """Remove what was read from here or written, and read no more; whether any was read. The
+        Hub lists no checksum of a range: what turns out to be wrong may have changed on the way
+        here."""
+        with self._lock:
+            for key in self._touched:
+                assert self.folder is not None
+                with suppress(OSError):
+                    (self.folder / (key + _ENDING)).unlink()
+            self._touched.clear()
+            was_read, self.bytes_used = self.bytes_used > 0, 0
+            self._is_trusted = False
+        return was_read
+
+    def _make_room(self, n_bytes: int) -> bool:
+        assert self.folder is not None
+        if n_bytes > self.limit // COUNTED_AGAIN_AFTER:
+            return False
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if shutil.disk_usage(self.folder).free < LEAVE_FREE + n_bytes:
+            return False
+        if self._n_bytes is None or self._written > self.limit // COUNTED_AGAIN_AFTER:
+            self._n_bytes, self._written = sum(size for _, size, _ in self._files()), 0
+        if self._n_bytes + n_bytes > self.limit:
+            self._n_bytes = self._remove_oldest(int(self.limit * SHARE_AFTER_REMOVAL) - n_bytes)
+        self._n_bytes += n_bytes
+        self._written += n_bytes
+        return True
+
+    def _remove_oldest(self, limit: int) -> int:
+        files = sorted(self._files())
+        left = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if left <= limit:
+                break
+            with suppress(OSError):
+                path.unlink()
+            left -= size
+        return left
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """When each range was last used, its size and path; removes what killed processes left."""
+        assert self.folder is not None
+        files = []
+        for path in self.folder.iterdir():
+            with suppress(OSError):
+                status = path.stat()
+                if path.suffix == _ENDING:
+                    files.append((status.st_mtime, status.st_size, path))
+                elif time.time() - status.st_mtime > TEMPORARY_S and path.suffix == ".tmp":
+                    path.unlink()
+        return files
+
+
+class KeptRanges(SourceOver):
+    def __init__(self, source: ByteSource, file: RemoteFile, folder: RangeFolder) -> None:
+        super().__init__(source)
+        self._folder, self._identity = folder, file.identity
+
+    def read(self, start: int, stop: int) -> Buffer:
+        kept = self._folder.get(self._identity, start, stop)
+        if kept is not None:
+            return bytearray(kept)
+        buffer = self._source.read(start, stop)
+        self._folder.put(self._identity, start, stop, buffer)
+        return buffer
+
+
+def _key(identity: str, start: int, stop: int) -> str:
+    return hashlib.sha256(f"{identity}\n{start}\n{stop}".encode()).hexdigest()[:40]
+
+
+def _digest(content: Buffer | bytes, key: str) -> bytes:
+    digest = hashlib.sha256(key.encode())
+    digest.update(content)
+    return digest.digest()
+
+
+def _checked(stored: bytes, key: str, n_bytes: int) -> bytes | None:
+    begin = len(_MAGIC) + 32
+    if len(stored) != begin + n_bytes or not stored.startswith(_MAGIC):
+        return None
+    content = stored[begin:]
+    return content if stored[len(_MAGIC) : begin] == _digest(content, key) else None
+
+
+def _write(path: Path, parts: list[Buffer | bytes]) -> None:
+    descriptor, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.writelines(parts)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
 
 MAX_SMALL_FILE = 16 << 20
 
@@ -41,15 +639,9 @@ def read_small_file(
     max_bytes: int = MAX_SMALL_FILE,
     patience: Patience | None = None,
 ) -> bytes:
-    """A small file's content at the model's commit, from the local cache or the Hub.
-
-    Nothing is written to disk. A content that does not match its ETag is requested
-    again.
-
-    Args:
-        max_bytes: A larger file is refused.
-        patience: Limits of the call; those of the session by default.
-    """
+    """A small file's content at the model's commit, from the local cache or the Hub; nothing is
+    written to disk. A content that does not match its ETag is requested again, a larger file
+    refused."""
     session = session or default_session()
     what = f"{model.id}: {name}"
     path = cached_file(session.cache_dir, model.id, model.sha, name)
@@ -73,10 +665,6 @@ def read_small_file(
 
 
 def _is_content_of(response: httpx2.Response, hub: tuple[str, str, int]) -> bool:
-    """Whether a file's content has the hash that the Hub gave as its ETag, if it gave one.
-
-    The Hub names small files by their Git blob, stored ones by SHA-256, some mirrors by SHA-1.
-    """
     named = _named_hash(response, hub)
     if named is None:
         return True
@@ -100,11 +688,6 @@ def _named_hash(response: httpx2.Response, hub: tuple[str, str, int]) -> str | N
 
 
 class HubWeights:
-    """The weight files of one model at one commit; each file is located once.
-
-    Files in the local cache are read there.
-    """
-
     def __init__(
         self,
         model: HubModel,
@@ -114,12 +697,7 @@ class HubWeights:
         session: HubSession | None = None,
         kept: RangeFolder | None = None,
     ) -> None:
-        """A model's weights.
-
-        Args:
-            adapter: Whether an adapter's are wanted; None for what the model is.
-            kept: Where ranges are kept, of files that are not read whole; None keeps none.
-        """
+        """`kept`: where ranges are kept, of files that are not read whole."""
         self._described = model
         self._adapter = model.kind == "adapter" if adapter is None else adapter
         self._session = session or default_session()
@@ -128,12 +706,9 @@ class HubWeights:
         self._plan = ALL_TENSORS if self._adapter else plan
 
     def sha256(self) -> str | None:
-        """The hash of the files' content, before a byte of them is read.
-
-        One file: its own SHA-256, as `checkpoint.file_sha256` gives it. Shards: the SHA-256 of
-        their hexadecimal hashes, sorted, one a line. None where the Hub does not know it.
-        Costs one HEAD a file, which opening them then does not need.
-        """
+        """The hash of the files' content, before a byte of them is read: of one file its own; of
+        shards that of their hexadecimal hashes, sorted, one a line; None where the Hub does not
+        know it. Costs one HEAD a file, which opening them then does not need."""
         name = self._name
         if name is None:
             return None
@@ -197,10 +772,8 @@ class HubWeights:
 
 
 def stated_bytes(model: HubModel) -> int | None:
-    """Bytes of the parameters that the listing counts, by type; None where it counts none.
-
-    Headers are not in it, nor tensors of a type whose width is not known.
-    """
+    """Bytes of the parameters that the listing counts, headers apart; None where it counts none, or
+    of a type of unknown width."""
     if not model.dtypes:
         return None
     n_bytes = 0
@@ -212,11 +785,7 @@ def stated_bytes(model: HubModel) -> int | None:
 
 
 def request_bytes(model: HubModel, session: HubSession) -> int:
-    """The size of the weight file by a HEAD request, or that of all shards by their index.
-
-    Raises:
-        ModelError: `no-weights`, or what the request runs into.
-    """
+    """The size of the weight file by a HEAD request, or that of all shards by their index."""
     name = choose_weights(model.files or (), adapter=model.kind == "adapter")
     if name is None:
         raise ModelError("no-weights", f"{model.id}: no weight file")

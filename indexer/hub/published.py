@@ -13,9 +13,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from ...errors import BadIndex, ModelError
-from .call import RETRIED, Call
-from .hub_model import is_repo_id
-from .session import HubSession, default_session, hub_client, request_json
+from .models import is_repo_id
+from .session import RETRIED, Call, HubSession, default_session, hub_client, request_json
 
 HUB = "hf://datasets/"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -36,7 +35,6 @@ def _refused(err: ModelError) -> BadIndex:
 
 
 def is_remote(source: str) -> bool:
-    """Whether an index is to be found elsewhere than in a folder."""
     return "://" in source
 
 
@@ -52,7 +50,6 @@ class WebSource:
         self.url = self.name.rstrip("/")
 
     def read(self, file: str, limit: int) -> bytes:
-        """A small file's content."""
         call = self._call(file)
         call.max_bytes = limit
         try:
@@ -65,7 +62,6 @@ class WebSource:
         return response.content
 
     def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
-        """The bytes from a place on; an answer that is cut is continued."""
         call = self._call(file)
         call.max_bytes = size
         try:
@@ -138,11 +134,8 @@ class HubSource(WebSource):
 
 
 def remote_source(source: str) -> WebSource:
-    """The index at `hf://datasets/OWNER/NAME[@REVISION]` or at an `https://` address.
-
-    Raises:
-        BadIndex: it is another kind of address, or the Hub has no such data set.
-    """
+    """The index at `hf://datasets/OWNER/NAME[@REVISION]` or at an `https://` address, or a
+    `BadIndex`."""
     if source.startswith(HUB):
         repo, revision = split_repo(source)
         return HubSource(name=source, repo=repo, revision=revision)
@@ -160,11 +153,7 @@ def remote_source(source: str) -> WebSource:
 
 
 def split_repo(source: str) -> tuple[str, str]:
-    """(OWNER/NAME, revision) of an address of the Hub.
-
-    Raises:
-        BadIndex: it is none.
-    """
+    """(OWNER/NAME, revision) of an address of the Hub, or a `BadIndex`."""
     repo, _, revision = source.removeprefix(HUB).rstrip("/").partition("@")
     if repo.count("/") != 1 or not is_repo_id(repo) or not re.fullmatch(r"[\w.-]*", revision):
         raise BadIndex(f"'{source}' is not hf://datasets/OWNER/NAME")
@@ -181,18 +170,9 @@ def upload_files(
     parent: str | None,
     session: HubSession | None = None,
 ) -> str:
-    """Bring files into a data set of the Hub, in one commit; returns the commit.
-
-    The data set is made where it does not exist, as the token's owner makes them by default.
-
-    Args:
-        target: `hf://datasets/OWNER/NAME`.
-        deleted: Files that the commit deletes.
-        parent: The commit that this one must follow; None for any.
-
-    Raises:
-        BadIndex: the Hub refuses, or another commit came first.
-    """
+    """Bring files into a data set of the Hub, made where it does not exist, in one commit, which is
+    returned. `parent`: the commit that this one must follow; a `BadIndex` if another came first, or
+    the Hub refuses."""
     session = session or default_session()
     repo, revision = split_repo(target)
     hub_client()

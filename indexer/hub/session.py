@@ -1,4 +1,4 @@
-"""One Hub as one user: address, token, limits, cached files, the HTTP client, JSON answers."""
+"""One Hub as one user, and one call to it: token, client, limits, retries, what a refusal means."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 from httpcore2 import SOCKET_OPTION, NetworkStream, ReadTimeout, SyncBackend
@@ -28,16 +33,426 @@ from huggingface_hub import (
 )
 from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    build_hf_headers,
+    parse_ratelimit_headers,
+)
 
 from ...errors import ModelError
-from .call import CURRENT_CALL, Call, LocalBudget, Patience, RequestBudget, Traffic, origin_of
+
+log = logging.getLogger(__name__)
+
+RequestKind = Literal["api", "resolve", "storage"]
+"""`api` and `resolve` are the Hub's two budgets: questions about models, and files of models.
+Ranges on a signed address are `storage`, which the Hub does not count."""
+
+CACHE = "/api/resolve-cache/"
+"""Where the Hub redirects requests for small files to."""
+
+
+def origin_of(url: httpx2.URL) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+
+
+def kind_of(url: httpx2.URL, hub: tuple[str, str, int]) -> RequestKind:
+    if origin_of(url) != hub:
+        return "storage"
+    return "resolve" if "/resolve/" in url.path or CACHE in url.path else "api"
+
+
+SAME_WINDOW_S = 5.0
+"""Two answers whose windows end within this time speak of the same one."""
+
+
+@dataclass(slots=True)
+class _Window:
+    remaining: int
+    ends_at: float
+
+
+@dataclass(slots=True)
+class LocalBudget:
+    """A token bucket for each kind of request, of one process. Safe between threads.
+
+    Without a word of the Hub it grants everything.
+    """
+
+    _windows: dict[RequestKind, _Window] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, kind: RequestKind) -> float:
+        """Take one request. Returns 0, or the seconds after which to ask again."""
+        with self._lock:
+            window, now = self._windows.get(kind), time.monotonic()
+            if window is None:
+                return 0.0
+            if now >= window.ends_at:
+                del self._windows[kind]
+                return 0.0
+            if window.remaining > 0:
+                window.remaining -= 1
+                return 0.0
+            return window.ends_at - now
+
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        """Learn what the Hub says: requests left, and seconds until there are new ones."""
+        ends_at = time.monotonic() + reset_s
+        with self._lock:
+            window = self._windows.get(kind)
+            if window is None or ends_at > window.ends_at + SAME_WINDOW_S:
+                self._windows[kind] = _Window(remaining, ends_at)
+            else:
+                # answers overtake one another: the smallest count is the latest
+                window.remaining = min(window.remaining, remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    requests: int
+    window_s: int
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Answers that came, by kind of request. Safe between threads."""
+
+    limits: dict[RequestKind, RateLimit] = field(default_factory=dict)
+    redirects_small_files: bool = False
+    _counts: Counter[RequestKind] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def counts(self) -> dict[RequestKind, int]:
+        with self._lock:
+            return dict(self._counts)
+
+    def count(self, response: httpx2.Response, kind: RequestKind) -> None:
+        with self._lock:
+            self._counts[kind] += 1
+            self.redirects_small_files |= CACHE in response.request.url.path
+
+
+_COUNT = re.compile(r"[0-9]{1,15}")
+SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
+DISABLED = "Access to this resource is disabled."
+BAD_TOKEN = "Invalid credentials in Authorization header"
+
+_BY_ERROR_CODE = {
+    "GatedRepo": (
+        "gated",
+        "the repository is gated; ask for access on its page and set HF_TOKEN",
+    ),
+    "RepoNotFound": ("private-or-missing", f"no such repository, or a private one; {SET_TOKEN}"),
+    "RevisionNotFound": ("not-found", "no such revision"),
+    "EntryNotFound": ("not-found", "no such file in the repository"),
+}
+
+MAX_REDIRECTS = 10
+
+MAX_ANSWER = 64 << 20
+"""Bytes of an answer that is read as a whole, unpacked: a page of a listing is the largest."""
+
+RETRIED = (
+    httpx2.TimeoutException,
+    httpx2.NetworkError,
+    httpx2.RemoteProtocolError,
+    httpx2.ProxyError,
+)
+
+CURRENT_CALL: ContextVar[Call | None] = ContextVar("deltadex_hub_call", default=None)
+"""The call that this thread's requests belong to."""
+
+Send = Callable[[httpx2.Request], httpx2.Response]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Limits of one call to the Hub; all times in seconds.
+
+    Attributes:
+        read_s: Without a single byte arriving.
+        call_s: For the whole call with its retries, waits for rate limits apart.
+        bytes_per_second: A call that fetches many bytes may take that much longer.
+        least_bytes_per_second: Of one answer, from `read_s` after its beginning on.
+        rate_limit_s: Waits that the Hub demands, within one call.
+        tries: Failures in a row before a call is given up.
+        least_bytes: An answer that was cut and brought fewer is a failure in the same row.
+    """
+
+    connect_s: float = 10.0
+    read_s: float = 30.0
+    call_s: float = 120.0
+    bytes_per_second: float = 100_000.0
+    least_bytes_per_second: float = 1_000.0
+    rate_limit_s: float = 300.0
+    tries: int = 5
+    least_bytes: int = 1 << 14
+    first_pause_s: float = 1.0
+    longest_pause_s: float = 8.0
+
+
+def is_count(text: str) -> bool:
+    return _COUNT.fullmatch(text) is not None
+
+
+def refusal(response: httpx2.Response, what: str) -> ModelError:
+    status, headers = response.status_code, response.headers
+    code, line = "hub-bad-answer", f"the Hub answers {status}"
+    known = _BY_ERROR_CODE.get(headers.get("X-Error-Code", ""))
+    if headers.get("X-Error-Message") == DISABLED or status == 451:
+        code, line = "disabled", "the Hub has disabled the repository"
+    elif headers.get("X-Error-Message") == BAD_TOKEN:
+        code, line = "unauthorized", "the Hub does not know the token; check HF_TOKEN"
+    elif known is not None:
+        code, line = known
+    elif status in (401, 404):
+        code, line = "private-or-missing", f"no such file, or a private one ({status}); {SET_TOKEN}"
+    elif status == 403:
+        code, line = "unauthorized", "access is refused (403); check HF_TOKEN's rights"
+    elif status == 429:
+        code, line = "rate-limited", "too many requests; run again later, or set HF_TOKEN"
+    elif status == 408 or status >= 500:
+        code, line = "hub-unreachable", f"{line}; run again later"
+    return ModelError(code, f"{what}: {line}")
+
+
+def retry_delay_s(response: httpx2.Response) -> float | None:
+    """Seconds to wait before the next request, by `RateLimit` or `Retry-After`."""
+    if response.status_code == 429:
+        with suppress(ValueError, OverflowError):
+            limit = parse_ratelimit_headers(response.headers)
+            if limit is not None and limit.remaining == 0:
+                return float(limit.reset_in_seconds)
+    value = response.headers.get("Retry-After", "").strip()
+    if is_count(value):
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+# tenacity (and stamina over it) was tried: questions that are asked within a call share its
+# failures in a row, bytes that came begin the row anew, and a wait that the Hub demands moves the
+# deadline. As callbacks of a library that takes 71 lines in place of 46.
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One call in progress, with the name that messages give it. `origin`: (scheme, host, port)
+    that may see the token; `leaves_hub`: redirects to another origin are followed; `max_bytes`: of
+    one answer's body."""
+
+    what: str
+    origin: tuple[str, str, int]
+    patience: Patience
+    passes: frozenset[int] = frozenset()
+    leaves_hub: bool = True
+    max_bytes: int = MAX_ANSWER
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    on_bytes: Callable[[int], None] | None = None
+    budget: LocalBudget = field(default_factory=LocalBudget)
+    traffic: Traffic = field(default_factory=Traffic)
+    deadline: float = 0.0
+    failures: int = 0
+    waited_s: float = 0.0
+
+    @contextmanager
+    def current(self, expected_bytes: int = 0) -> Iterator[Call]:
+        allowance = expected_bytes / self.patience.bytes_per_second
+        self.deadline = time.monotonic() + self.patience.call_s + allowance
+        token = CURRENT_CALL.set(self)
+        try:
+            yield self
+        finally:
+            CURRENT_CALL.reset(token)
+
+    def exchange(self, send: Send, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
+        """The answer to a request, requested again where that may help."""
+        while True:
+            try:
+                response = self._follow(send, request)
+                if self._is_final(response):
+                    return response if stream else self._read_whole(response)
+            except RETRIED as err:
+                self.failed(ModelError("hub-unreachable", f"{self.what}: {describe_error(err)}"))
+            except (httpx2.HTTPError, httpx2.InvalidURL) as err:
+                raise ModelError("hub-bad-answer", f"{self.what}: {describe_error(err)}") from None
+
+    def failed(self, error: ModelError, brought: int = 0) -> None:
+        """Pause before the next try, or raise `error` where there shall be none; `brought`: bytes
+        of the answer that was cut."""
+        self.failures = 1 if brought >= self.patience.least_bytes else self.failures + 1
+        patience = self.patience
+        pause = min(patience.longest_pause_s, patience.first_pause_s * 2.0 ** (self.failures - 1))
+        if self.failures >= patience.tries or time.monotonic() + pause > self.deadline:
+            raise error from None
+        log.info("%s; trying again in %.0f s", error.reason, pause)
+        self._sleep(pause)
+
+    def check_rate(self, n_bytes: int, seconds: float) -> None:
+        patience = self.patience
+        if seconds > patience.read_s and n_bytes < seconds * patience.least_bytes_per_second:
+            line = f"{n_bytes} bytes in {seconds:.0f} s; run again later"
+            raise ModelError("hub-unreachable", f"{self.what}: the server is too slow: {line}")
+
+    def check_time(self) -> None:
+        """Raise where the call has taken too long as a whole, or is to be stopped."""
+        if self.cancelled.is_set():
+            raise ModelError("hub-unreachable", f"{self.what}: stopped")
+        if time.monotonic() > self.deadline:
+            raise ModelError(
+                "hub-unreachable", f"{self.what}: the Hub is too slow; run again later"
+            )
+
+    def _follow(self, send: Send, request: httpx2.Request) -> httpx2.Response:
+        history: list[httpx2.Response] = []
+        while len(history) <= MAX_REDIRECTS:
+            self.check_time()
+            kind = kind_of(request.url, self.origin)
+            if kind == "storage":
+                request.headers.pop("authorization", None)
+            else:
+                self._take_request(kind)
+            response = send(request)
+            self._observe(response, kind)
+            assert isinstance(response.stream, httpx2.SyncByteStream)
+            response.stream = _WatchedStream(response.stream, self)
+            response.history = list(history)
+            target = response.next_request
+            if target is None or (not self.leaves_hub and origin_of(target.url) != self.origin):
+                return response
+            response.close()
+            history.append(response)
+            request = target
+        raise ModelError("hub-bad-answer", f"{self.what}: redirected in circles")
+
+    def _take_request(self, kind: RequestKind) -> None:
+        """Wait until the Hub allows another request, which is no failure; a wait beyond the call's
+        patience is not believed."""
+        while 0 < (delay := self.budget.take(kind)) <= self.patience.rate_limit_s:
+            pause = delay + min(1.0, self.patience.first_pause_s)
+            log.info("%s: waits %.0f s for the Hub's next requests", self.what, pause)
+            self.deadline += pause
+            self._sleep(pause)
+
+    def _observe(self, response: httpx2.Response, kind: RequestKind) -> None:
+        self.traffic.count(response, kind)
+        if kind == "storage":
+            return
+        delay = retry_delay_s(response) if response.status_code == 429 else None
+        if delay is not None:
+            self.budget.observe(kind, 0, delay)
+        with suppress(ValueError, OverflowError):
+            if (stated := parse_ratelimit_headers(response.headers)) is None:
+                return
+            if delay is None:
+                self.budget.observe(kind, stated.remaining, float(stated.reset_in_seconds))
+            if stated.limit and stated.window_seconds:
+                self.traffic.limits[kind] = RateLimit(stated.limit, stated.window_seconds)
+
+    def _is_final(self, response: httpx2.Response) -> bool:
+        """Whether to hand the answer on; False after the pause that a retry needs."""
+        status = response.status_code
+        if status < 400 or status in self.passes:
+            if response.headers.get("content-type", "").lower().startswith("text/html"):
+                response.close()
+                line = "a web page instead of data; is a proxy or a login page in between?"
+                raise ModelError("hub-bad-answer", f"{self.what}: {line}")
+            return True
+        response.close()
+        error = refusal(response, self.what)
+        if error.code not in ("rate-limited", "hub-unreachable"):
+            raise error
+        delay = retry_delay_s(response)
+        if delay is None:
+            self.failed(error)
+        else:
+            self._delay(delay, error)
+        return False
+
+    def _delay(self, delay: float, error: ModelError) -> None:
+        """Wait as long as the Hub demands, or raise `error` where that is too long."""
+        self.failures += 1
+        left = self.patience.rate_limit_s - self.waited_s
+        if delay > left or self.failures > self.patience.tries:
+            raise ModelError(error.code, f"{error.reason} (it demands a wait of {delay:.0f} s)")
+        pause = delay + min(1.0, self.patience.first_pause_s)
+        log.warning("the Hub demands a wait of %.0f s (%s)", delay, self.what)
+        self.waited_s += pause
+        self.deadline += pause
+        self._sleep(pause)
+
+    def check_size(self, n_bytes: int) -> None:
+        if n_bytes > self.max_bytes:
+            line = f"an answer of more than {self.max_bytes} bytes"
+            raise ModelError("hub-bad-answer", f"{self.what}: {line}")
+
+    def _read_whole(self, response: httpx2.Response) -> httpx2.Response:
+        body = bytearray()
+        try:
+            for piece in response.iter_bytes():
+                body += piece
+                self.check_size(len(body))
+        finally:
+            response.close()
+        headers = httpx2.Headers(response.headers)
+        if headers.pop("content-encoding", None) is not None:
+            headers.pop("content-length", None)
+        whole = httpx2.Response(
+            response.status_code,
+            headers=headers,
+            content=bytes(body),
+            request=response.request,
+            history=response.history,
+            extensions=response.extensions,
+        )
+        whole.next_request = response.next_request
+        return whole
+
+    def _sleep(self, seconds: float) -> None:
+        if self.cancelled.wait(seconds):
+            raise ModelError("hub-unreachable", f"{self.what}: stopped")
+
+
+class _WatchedStream(httpx2.SyncByteStream):
+    """A body whose bytes are counted, and which ends with its call."""
+
+    def __init__(self, inner: httpx2.SyncByteStream, call: Call) -> None:
+        self._inner = inner
+        self._call = call
+
+    def __iter__(self) -> Iterator[bytes]:
+        call, total, started = self._call, 0, time.monotonic()
+        for chunk in self._inner:
+            call.check_time()
+            total += len(chunk)
+            call.check_rate(total, time.monotonic() - started)
+            if call.on_bytes is not None:
+                call.on_bytes(len(chunk))
+            call.check_size(total)
+            yield chunk
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def describe_error(err: Exception) -> str:
+    if isinstance(err, httpx2.TimeoutException):
+        return "no answer in time"
+    if isinstance(err, httpx2.ConnectError):
+        text = next(iter(str(err).splitlines()), "")
+        detail = f" ({text})" if text and "://" not in text else ""
+        return f"no connection to the Hub{detail}"
+    if isinstance(err, (httpx2.NetworkError, httpx2.RemoteProtocolError)):
+        return "the connection was cut"
+    return f"an answer that cannot be used ({type(err).__name__})"
+
 
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 
 def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path | None:
-    """The local copy of one file of one commit; None where there is none."""
     if not _COMMIT.match(commit):
         return None
     try:
@@ -48,7 +463,6 @@ def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path |
 
 
 def cached_files(cache_dir: Path, repo_id: str, commit: str) -> list[str]:
-    """Names of every cached file of one commit."""
     snapshot = _repo_folder(cache_dir, repo_id) / "snapshots" / commit
     return sorted(
         (Path(folder) / name).relative_to(snapshot).as_posix()
@@ -58,7 +472,6 @@ def cached_files(cache_dir: Path, repo_id: str, commit: str) -> list[str]:
 
 
 def cached_commit(cache_dir: Path, repo_id: str, revision: str) -> str | None:
-    """The commit that a revision meant when it was last downloaded."""
     folder = _repo_folder(cache_dir, repo_id)
     if _COMMIT.match(revision):
         return revision if (folder / "snapshots" / revision).is_dir() else None
@@ -86,13 +499,9 @@ _HARNESS_PATH = "/api/agent-harnesses"
 
 @dataclass(kw_only=True)
 class HubSession:
-    """One Hub as one user; the defaults are huggingface_hub's own, from the environment.
-
-    Attributes:
-        token: None takes HF_TOKEN or the saved one; False sends none.
-        cancelled: Set it to end every wait of this session.
-        expand_level: How many sets of properties this Hub has refused to list.
-    """
+    """One Hub as one user; the defaults are huggingface_hub's own, from the environment. `token`:
+    None takes HF_TOKEN or the saved one, False sends none; `expand_level`: how many sets of
+    properties this Hub has refused to list."""
 
     endpoint: str = field(default_factory=lambda: constants.ENDPOINT)
     token: str | bool | None = field(default=None, repr=False)
@@ -100,7 +509,7 @@ class HubSession:
     patience: Patience = field(default_factory=Patience)
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     expand_level: int = 0
-    budget: RequestBudget = field(default_factory=LocalBudget, repr=False)
+    budget: LocalBudget = field(default_factory=LocalBudget, repr=False)
     traffic: Traffic = field(default_factory=Traffic, repr=False)
 
     def __post_init__(self) -> None:
@@ -108,11 +517,8 @@ class HubSession:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Request headers, the token included where there is one now.
-
-        Raises:
-            ModelError: `unauthorized` where the saved token cannot be read.
-        """
+        """Request headers, the token included where there is one now; `unauthorized` where the
+        saved one cannot be read."""
         token = self.token
         if token is None:
             token = not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN
@@ -128,7 +534,6 @@ class HubSession:
         return "authorization" in self.headers
 
     def call(self, what: str) -> Call:
-        """A call to come, named `what` in messages."""
         hub_client()
         return Call(
             what=what,
@@ -142,7 +547,6 @@ class HubSession:
     def send(
         self, method: str, url: str, headers: dict[str, str], *, stream: bool = False
     ) -> httpx2.Response:
-        """The answer to one request inside the current call."""
         client = hub_client()
         headers = {**self.headers, "Accept-Encoding": "identity", **headers}
         return client.send(client.build_request(method, url, headers=headers), stream=stream)
@@ -152,7 +556,6 @@ class HubSession:
 
     @property
     def offline(self) -> bool:
-        """Whether no request may be sent (HF_HUB_OFFLINE)."""
         return is_offline_mode()
 
     def refuse_offline(self, what: str) -> None:
@@ -162,11 +565,8 @@ class HubSession:
 
 
 def request_json(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response]:
-    """The JSON value at an address of the Hub, and the answer that held it.
-
-    Statuses that `call` passes have the value None. Text that cannot be
-    written as UTF-8 is mended.
-    """
+    """The JSON value at an address of the Hub, and the answer; None for statuses that `call`
+    passes. Text that cannot be written as UTF-8 is mended."""
     with call.current():
         while True:
             response = session.send("GET", url, _PACKED)
@@ -191,7 +591,6 @@ def _value(response: httpx2.Response) -> Any:
 
 @cache
 def default_session() -> HubSession:
-    """The session that the environment describes."""
     return HubSession()
 
 
@@ -213,7 +612,6 @@ class HubClient(httpx2.Client):
     def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
-        """The answer to a request, under the rules of the thread's current call."""
         call = CURRENT_CALL.get()
         if is_offline_mode():
             if call is not None:
@@ -235,7 +633,6 @@ class HubClient(httpx2.Client):
 
 
 def hub_client() -> httpx2.Client:
-    """huggingface_hub's client of this process, made here."""
     client = get_session()
     if not isinstance(client, HubClient):
         set_client_factory(_make_client)
@@ -253,11 +650,8 @@ def _make_client() -> HubClient:
 
 
 class _BoundedBackend(SyncBackend):
-    """Connections whose reads end with the thread's current call, however slowly bytes trickle in.
-
-    The client's own limit is for one read. A server that sends a header byte by byte keeps
-    every single read short, and all of them together without an end.
-    """
+    """Connections whose reads end with the thread's current call: the client's own limit is for one
+    read, and a server that sends a header byte by byte keeps every one short."""
 
     def connect_tcp(
         self,

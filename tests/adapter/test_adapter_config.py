@@ -14,7 +14,7 @@ from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import REASONS, ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter.config import read_config
+from deltadex.indexer.adapter_config import read_config
 from deltadex.indexer.checkpoint import open_adapter_weights
 
 A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
@@ -161,14 +161,6 @@ def test_what_is_odd_but_harmless_is_noted(config, note):
 @pytest.mark.parametrize("targets", ["q", "all-linear", r".*\.(q|v)$", None, {"q": 1}, ["q"]])
 def test_any_form_of_target_modules_is_taken(targets):
     assert adapter({"lora_alpha": 8, "target_modules": targets}).notes == ()
-
-
-@pytest.mark.parametrize(
-    ("stated", "expected"),
-    [("gpt2", "gpt2"), (" gpt2 ", "gpt2"), ("", None), (None, None), (["gpt2"], None)],
-)
-def test_the_base_is_named_or_not(stated, expected):
-    assert adapter({"base_model_name_or_path": stated}).base_name == expected
 
 
 @given(

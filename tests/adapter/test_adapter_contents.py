@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import ModelError
-from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter.contents import SET_ASIDE, SPELLINGS
+from deltadex.indexer.adapter import SET_ASIDE, SPELLINGS, read_adapter
 
 PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"

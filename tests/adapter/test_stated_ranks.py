@@ -8,7 +8,7 @@ import pytest
 from peft_adapters import make_adapter, make_model, read_folder
 
 from deltadex.errors import ModelError
-from deltadex.indexer.adapter.config import MAX_MATCHES, MAX_RANK, read_config
+from deltadex.indexer.adapter_config import MAX_MATCHES, MAX_RANK, read_config
 
 LORA = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["query"]}
 

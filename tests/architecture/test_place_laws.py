@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from tiny_models import prefixes as prefixes_of
 from tiny_models import saved
 
-from deltadex.indexer.architecture import place
-from deltadex.indexer.architecture.place import table
+from deltadex.indexer.architecture import place, table
 
 VARIANTS = (
     *("bert", "distilbert", "albert", "modernbert", "gpt2", "gpt_neox", "falcon", "llama"),

@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import decode, parse_header
-from deltadex.indexer.checkpoint.tensor_file import DTYPES, MAX_HEADER, header_length
+from deltadex.indexer.checkpoint.files import DTYPES, MAX_HEADER, header_length
 
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16}
 FLOATS["BF16"] = torch.bfloat16

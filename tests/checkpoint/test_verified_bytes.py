@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan
-from deltadex.indexer.hub import remote_bytes as module
-from deltadex.indexer.hub.remote_bytes import VerifiedBytes
+from deltadex.indexer.hub import files as module
+from deltadex.indexer.hub.files import VerifiedBytes
 
 CONTENT = random.Random(0).randbytes(1000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

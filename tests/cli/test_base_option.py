@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from factories import make_family
 
 from deltadex.cli import main
-from deltadex.indexer.hub.call import refusal
+from deltadex.indexer.hub.session import refusal
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog
 
@@ -80,7 +80,7 @@ def empty_hub(monkeypatch):
     def describe(id):
         raise refusal(httpx2.Response(404, headers={"X-Error-Code": "RepoNotFound"}), id)
 
-    monkeypatch.setattr("deltadex.indexer.family.sources.describe", describe)
+    monkeypatch.setattr("deltadex.indexer.family.describe", describe)
 
 
 @pytest.mark.parametrize("command", ["find-similar", "rank", "components"])

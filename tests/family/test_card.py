@@ -4,9 +4,8 @@ import pytest
 from factories import make_family
 
 from deltadex.errors import ModelError
-from deltadex.indexer.family import Wanted, find_member, refuse_strangers
-from deltadex.indexer.family import sources as family_sources
-from deltadex.indexer.family.card import (
+from deltadex.indexer import family as family_sources
+from deltadex.indexer.card import (
     MAX_PARENTS,
     NO_LABEL,
     card_bases,
@@ -14,6 +13,7 @@ from deltadex.indexer.family.card import (
     normalise,
     split_card,
 )
+from deltadex.indexer.family import Wanted, find_member, refuse_strangers
 from deltadex.indexer.hub import HubModel
 
 
@@ -44,10 +44,14 @@ def test_sources_are_believed_in_order():
         name="x/y", text="This is a fine-tuned version of [a](b) on the emotion dataset. It"
     )
 
-    assert (tagged.dataset, tagged.raw, tagged.source) == ("imdb", "stanfordnlp/imdb", "tags")
-    assert (carded.dataset, carded.source) == ("squad", "card")
-    assert (named.dataset, named.source) == ("glue/sst2", "name")
-    assert (label.dataset, label.source) == ("emotion", "sentence")
+    assert (tagged.dataset, tagged.dataset_raw, tagged.label_source) == (
+        "imdb",
+        "stanfordnlp/imdb",
+        "tags",
+    )
+    assert (carded.dataset, carded.label_source) == ("squad", "card")
+    assert (named.dataset, named.label_source) == ("glue/sst2", "name")
+    assert (label.dataset, label.label_source) == ("emotion", "sentence")
 
 
 def test_the_part_of_a_collection_comes_from_the_model_index_or_the_name():

@@ -6,9 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.errors import ModelError, RequestError
-from deltadex.indexer.family import Member, Selection, base_key, folder_members, format_of, kind_of
-from deltadex.indexer.family.member import EXCLUSIONS, same_base
-from deltadex.indexer.family.sources import member_of
+from deltadex.indexer.family import (
+    EXCLUSIONS,
+    Member,
+    Selection,
+    base_key,
+    folder_members,
+    format_of,
+    kind_of,
+    member_of,
+    same_base,
+)
 from deltadex.indexer.hub import HubModel
 from deltadex.records import ModelRecord
 

@@ -6,8 +6,7 @@ from soak import write_family
 
 from deltadex.errors import REASONS
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.indexer.hub.call import Patience
-from deltadex.indexer.hub.session import default_session
+from deltadex.indexer.hub.session import Patience, default_session
 from deltadex.store import Catalog
 
 IMPATIENT = Patience(tries=2, first_pause_s=0.01, longest_pause_s=0.02)

@@ -16,7 +16,7 @@ from deltadex.indexer.delta import (
     gaussian_directions,
     largest_noise_sigma,
 )
-from deltadex.indexer.fingerprint.mean_factors import (
+from deltadex.indexer.fingerprint import (
     MeanFactorsPool,
     family_layout,
     fix_signs,

@@ -4,10 +4,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.budget import ReadPart
 from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
-from deltadex.indexer.fingerprint.recipes import UpdateCollector, zero_share
-from deltadex.indexer.fingerprint.sketch import BLOCK, DIM, LinearPool, _matrix_hash, sketch_recipe
+from deltadex.indexer.fingerprint import (
+    BLOCK,
+    DIM,
+    LinearPool,
+    UpdateCollector,
+    _matrix_hash,
+    sketch_recipe,
+    zero_share,
+)
+from deltadex.indexer.job import ReadPart
 from deltadex.records import Slot
 
 SLOTS = [Slot("encoder", layer, role) for layer in range(3) for role in ("q", "up")]

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from deltadex.errors import UnknownRecipe
 from deltadex.indexer.delta import DenseDelta, Factors, LowRankDelta, MatrixUpdate, factorise
-from deltadex.indexer.fingerprint import make_pool
-from deltadex.indexer.fingerprint.sketch import (
+from deltadex.indexer.fingerprint import (
     LEAST_INPUT,
     SLOT_DIMS,
     VECTOR_DIMS,
@@ -15,6 +14,7 @@ from deltadex.indexer.fingerprint.sketch import (
     WEIGHTS,
     SketchPool,
     hash_rows,
+    make_pool,
     sketch_pair,
     sketch_recipe,
 )

@@ -6,8 +6,8 @@ from fuzzing import few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.indexer.family.card import MAX_CARD_CHARS, card_bases, label_of, split_card
-from deltadex.indexer.family.sources import read_member
+from deltadex.indexer.card import MAX_CARD_CHARS, card_bases, label_of, split_card
+from deltadex.indexer.family import read_member
 
 FRONT = "license: mit\nbase_model: gpt2\ndatasets:\n- imdb\n"
 DOUBLED = "a0: &a0 {x: 1}\n" + "".join(

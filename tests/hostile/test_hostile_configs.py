@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter.config import read_config
-from deltadex.indexer.architecture.place import read_attention_config
+from deltadex.indexer.adapter_config import read_config
+from deltadex.indexer.architecture import read_attention_config
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, quantization
-from deltadex.indexer.family import Wanted, refuse_strangers
-from deltadex.indexer.family.sources import read_member
+from deltadex.indexer.family import Wanted, read_member, refuse_strangers
 
 LORA = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "base_model_name_or_path": "gpt2"}
 KEYS = (*LORA, "alpha_pattern", "rank_pattern", "target_modules", "init_lora_weights", "init_r",

@@ -13,8 +13,7 @@ from factories import finetune, make_bert, make_checkpoint
 from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, open_local
-from deltadex.indexer.family import folder_members, listed_members
-from deltadex.indexer.family.sources import read_member
+from deltadex.indexer.family import folder_members, listed_members, read_member
 from deltadex.store import Catalog
 
 FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "config.json",

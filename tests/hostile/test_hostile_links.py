@@ -19,8 +19,7 @@ from deltadex.errors import DeltadexError, ModelError
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.base import Base
 from deltadex.indexer.checkpoint import open_adapter_weights, open_local
-from deltadex.indexer.family import folder_members, read_labels
-from deltadex.indexer.family.sources import read_member
+from deltadex.indexer.family import folder_members, read_labels, read_member
 
 TENSORS = {"a": torch.ones(2, 2), "b": torch.ones(2, 2)}
 SHARD = "model-00002-of-00002.safetensors"
@@ -294,8 +293,8 @@ OPENERS = {"open", "read_bytes", "read_text", "fdopen", "memmap", "safe_open", "
 
 
 def test_one_module_opens_the_files_of_models():
-    """`family/paths.py` opens files that the user names; `hub/session.py` the client's own notes,
-    `hub/kept_ranges.py` what deltadex itself wrote."""
+    """`family.py` opens files that the user names; `hub/session.py` the client's own notes,
+    `hub/files.py` what deltadex itself wrote."""
     indexer = Path(deltadex.__file__).parent / "indexer"
     openers = {
         path.relative_to(indexer).as_posix()
@@ -315,16 +314,16 @@ def test_one_module_opens_the_files_of_models():
 
     files = {
         "checkpoint/files.py",
-        "family/paths.py",
-        "hub/kept_ranges.py",
+        "family.py",
+        "hub/files.py",
         "hub/session.py",
     }
     assert {name for name in openers if name in files} == files
     assert openers - files <= RESOURCES, openers - files
 
 
-RESOURCES = {"family/card.py", "family/member.py"}
-"""The one reads the package's own table, the other calls `open` of a repository's weights."""
+RESOURCES = {"architecture.py", "card.py"}
+"""They read the package's own tables."""
 
 
 def test_a_name_that_is_not_unicode_is_spelled_out(tmp_path):

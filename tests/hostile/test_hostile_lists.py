@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.errors import SourceError
-from deltadex.indexer.family import Labels, read_labels
-from deltadex.indexer.family import paths as bounded
-from deltadex.indexer.family.sources import listed_members
+from deltadex.indexer import family as bounded
+from deltadex.indexer.family import Labels, listed_members, read_labels
 from deltadex.records import ModelRecord
 
 GOOD = b"model,dataset,author,run\na,imdb,x,1\nb,sst2,y,2\n"

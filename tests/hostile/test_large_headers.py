@@ -13,8 +13,7 @@ from factories import make_bert
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.architecture import place, place_modules
-from deltadex.indexer.architecture.place import MAX_EXPERTS
+from deltadex.indexer.architecture import MAX_EXPERTS, place, place_modules
 from deltadex.indexer.base import Base
 from deltadex.indexer.checkpoint import TensorRef, open_local, parse_header
 

@@ -4,8 +4,7 @@ import huggingface_hub
 import pytest
 from hub_standin import StandInHub
 
-from deltadex.indexer.hub.call import Patience
-from deltadex.indexer.hub.session import HubSession
+from deltadex.indexer.hub.session import HubSession, Patience
 
 IMPATIENT = Patience(
     connect_s=0.5,

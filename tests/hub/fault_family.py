@@ -19,8 +19,7 @@ from safetensors.torch import save
 
 from deltadex.cli import main
 from deltadex.indexer.hub import LocalBudget
-from deltadex.indexer.hub.call import Patience
-from deltadex.indexer.hub.session import default_session
+from deltadex.indexer.hub.session import Patience, default_session
 from deltadex.store import Catalog
 
 TOKEN = "hf_TOPSECRET"

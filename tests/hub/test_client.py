@@ -14,9 +14,8 @@ from huggingface_hub.utils import build_hf_headers
 from deltadex.errors import BaseError, ModelError
 from deltadex.indexer.base import Base
 from deltadex.indexer.hub import HubWeights, describe, read_small_file, run_session
-from deltadex.indexer.hub.call import Patience, origin_of
-from deltadex.indexer.hub.remote_bytes import locate
-from deltadex.indexer.hub.session import HubClient, hub_client
+from deltadex.indexer.hub.files import locate
+from deltadex.indexer.hub.session import HubClient, Patience, hub_client, origin_of
 
 
 def test_a_rate_limit_is_waited_for_and_reported(hub, session, caplog):

@@ -5,8 +5,13 @@ from fault_family import family_hub
 from hub_standin import Fault
 
 import deltadex as dx
-from deltadex.indexer.family import needs_card, with_card_label
-from deltadex.indexer.family.sources import MAX_CARD_BYTES, find_member, member_of
+from deltadex.indexer.family import (
+    MAX_CARD_BYTES,
+    find_member,
+    member_of,
+    needs_card,
+    with_card_label,
+)
 from deltadex.indexer.hub import HubModel, describe, run_session
 
 SENTENCE = (

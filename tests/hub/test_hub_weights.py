@@ -17,7 +17,7 @@ import deltadex as dx
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS
 from deltadex.indexer.checkpoint.bin_file import LONGEST_END
-from deltadex.indexer.checkpoint.tensor_file import TensorFile
+from deltadex.indexer.checkpoint.files import TensorFile
 from deltadex.indexer.hub import HubWeights, describe
 
 

@@ -12,8 +12,8 @@ from hub_standin import Fault
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.hub import kept_ranges
-from deltadex.indexer.hub.kept_ranges import RangeFolder
+from deltadex.indexer.hub import files
+from deltadex.indexer.hub.files import RangeFolder
 
 FILE = "org/base\n" + "0" * 64 + "\n1000"
 
@@ -103,12 +103,12 @@ def full_disk(patch, folder):
     def refuse(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    patch.setattr(kept_ranges.os, "replace", refuse)
+    patch.setattr(files.os, "replace", refuse)
 
 
 def little_space(patch, folder):
-    usage = kept_ranges.shutil.disk_usage("/")._replace(free=2**30)
-    patch.setattr(kept_ranges.shutil, "disk_usage", lambda _: usage)
+    usage = files.shutil.disk_usage("/")._replace(free=2**30)
+    patch.setattr(files.shutil, "disk_usage", lambda _: usage)
 
 
 def no_folder(patch, folder):

@@ -10,8 +10,7 @@ from hub_standin import Fault, StandInHub
 
 from deltadex.cli import main
 from deltadex.indexer.hub import HubSession, LocalBudget
-from deltadex.indexer.hub.call import Patience
-from deltadex.indexer.hub.session import request_json
+from deltadex.indexer.hub.session import Patience, request_json
 
 INDEX = ("index", "org/base", "--hub")
 

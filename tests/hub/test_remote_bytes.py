@@ -9,7 +9,7 @@ import pytest
 from hub_standin import Fault
 
 from deltadex.errors import REASONS, ModelError
-from deltadex.indexer.hub.remote_bytes import SLACK, RemoteBytes, locate
+from deltadex.indexer.hub.files import SLACK, RemoteBytes, locate
 
 ELSEWHERE = {"Location": "http://127.0.0.1:9/login"}
 CONTENT = random.Random(0).randbytes(300_000)

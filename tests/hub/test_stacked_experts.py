@@ -6,8 +6,7 @@ from factories import make_checkpoint
 
 from deltadex.indexer.base import Base, place_checkpoint, stream_matrices
 from deltadex.indexer.checkpoint import open_local
-from deltadex.indexer.family import Wanted, find_member
-from deltadex.indexer.family.sources import member_of
+from deltadex.indexer.family import Wanted, find_member, member_of
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.indexer.hub import HubWeights, describe
 from deltadex.indexer.job import Job

@@ -29,9 +29,9 @@ from transformers import (
 from deltadex.errors import RequestError
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family
 from deltadex.indexer.architecture import place
-from deltadex.indexer.budget import choose_parts, parse_budget, read_parts
 from deltadex.indexer.checkpoint import open_local, read_json
 from deltadex.indexer.delta import DenseDelta
+from deltadex.indexer.job import choose_parts, parse_budget, read_parts
 from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
 

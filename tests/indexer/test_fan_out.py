@@ -13,11 +13,18 @@ from safetensors.torch import load_file
 
 import deltadex as dx
 from deltadex.errors import ModelError, RequestError, SourceError, StoreFull
-from deltadex.indexer import IndexOptions, index_family
+from deltadex.indexer import IndexOptions, fan_out, index_family
 from deltadex.indexer.family import Member
-from deltadex.indexer.fan_out import ray_run
-from deltadex.indexer.fan_out.leases import Lease, leases, read_lease, share_of
-from deltadex.indexer.fan_out.ray_run import TRIES, TRIES_ALONE, Ended, Waiting
+from deltadex.indexer.fan_out import (
+    TRIES,
+    TRIES_ALONE,
+    Ended,
+    Lease,
+    Waiting,
+    leases,
+    read_lease,
+    share_of,
+)
 from deltadex.records import ModelRecord, Recipe
 from deltadex.store import Catalog, PartFolder, content_sha256, merge_catalogs
 
@@ -148,11 +155,11 @@ def test_a_run_of_parts_that_was_stopped_goes_on(family, alone, tmp_path, monkey
         assert content_sha256(catalog) == alone
 
 
-class InProcess:
+class InProcess(fan_out.Cluster):
     """A cluster whose workers are this process, and end when they are told to."""
 
     def __init__(self, job, parts, deaths=()):
-        self.size, self.given_out, self.deaths = 2, deque(), deque(deaths)
+        self.workers, self.given_out, self.deaths = [None] * 2, deque(), deque(deaths)
         self._job, self._folder = pickle.loads(pickle.dumps(job)), PartFolder(parts)
         self.most_given_out = 0
 
@@ -184,7 +191,7 @@ def in_process(monkeypatch):
             clusters.append(InProcess(job, parts, deaths))
             return clusters[-1]
 
-        monkeypatch.setattr(ray_run, "opened_cluster", opened)
+        monkeypatch.setattr(fan_out, "opened_cluster", opened)
         return clusters
 
     return replace_ray
@@ -201,7 +208,7 @@ def test_workers_that_end_change_nothing(family, alone, tmp_path, in_process, de
 
     assert found == alone
     assert (report.indexed, len(report.refused)) == (4, 2)
-    assert clusters[0].most_given_out <= 2 * ray_run.QUEUED
+    assert clusters[0].most_given_out <= 2 * fan_out.QUEUED
     assert not (tmp_path / "c.duckdb.parts").exists()
     again, found = content(tmp_path / "c.duckdb", family, ray="local")
     assert (again.unchanged, found, len(clusters)) == (4, alone, 1)
@@ -246,7 +253,7 @@ def test_a_lease_that_ends_workers_is_halved():
 
 
 def test_bytes_in_flight_are_limited(monkeypatch):
-    monkeypatch.setattr(ray_run, "IN_FLIGHT_BYTES", 100)
+    monkeypatch.setattr(fan_out, "IN_FLIGHT_BYTES", 100)
     sizes = [500, 60, 30, 20]
     members = [
         replace(

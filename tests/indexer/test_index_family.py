@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from deltadex.errors import BaseError, RequestError, SourceError
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family, run
 from deltadex.indexer.base import resolve_base
-from deltadex.indexer.fingerprint.mean_factors import family_layout, mean_factors_recipe
+from deltadex.indexer.fingerprint import family_layout, mean_factors_recipe
 from deltadex.indexer.run import fingerprint_member
 from deltadex.records import ModelRecord, Refused, Slot
 from deltadex.search import StoredQuery, evaluate, find_similar

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import RequestError, SourceError
-from deltadex.indexer.budget import WantedBytes
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.indexer.hub import RateLimit
-from deltadex.indexer.plan_costs import (
+from deltadex.indexer.job import WantedBytes
+from deltadex.indexer.plan import (
     LIMITS,
     PROCESSOR_NS,
     SLOT_S,

@@ -7,7 +7,7 @@ import pytest
 from factories import finetune, make_checkpoint, make_family
 
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family
-from deltadex.indexer import known_family as family_recipes_module
+from deltadex.indexer import index as family_recipes_module
 from deltadex.indexer.fingerprint import VERSIONS, make_recipe
 from deltadex.records import LINEAR_DIM, LINEAR_LAYER_DIM
 from deltadex.store import Catalog, block_dims, sketch_bytes

@@ -8,8 +8,7 @@ from tiny_task_models import make_examples, tiny_task_model
 
 from deltadex.errors import RequestError, StudyError
 from deltadex.indexer.delta import DenseDelta, MatrixUpdate
-from deltadex.indexer.fingerprint import make_recipe
-from deltadex.indexer.fingerprint.recipes import UpdateCollector
+from deltadex.indexer.fingerprint import UpdateCollector, make_recipe
 from deltadex.store import SketchMatrix
 from deltadex.study.network import load_task_model
 from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data

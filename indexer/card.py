@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from ..checkpoint import Config
-from ..untrusted_text import base_key, distinct_texts, shown
+from .checkpoint import Config
+from .untrusted_text import base_key, distinct_texts, shown
 
 MAX_CARD_CHARS = 400_000
 MAX_PARENTS = 64
@@ -40,8 +40,7 @@ _SENTENCE = re.compile(
 class _CardLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML without merge keys, of which a few lines expand to any size."""
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Leave `<<` where it is: as a key it has no meaning, and is refused."""
+    def flatten_mapping(self, node: yaml.MappingNode) -> None: ...
 
 
 def split_card(text: str) -> tuple[dict[str, object], str]:
@@ -71,7 +70,6 @@ def parents_note(parents: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_yaml(text: str) -> object:
-    """The document; None where it cannot be read, or would take too much."""
     try:
         return yaml.load(text, _CardLoader) if _is_modest(text) else None
     # PyYAML's constructors fail in any way on values that are not of their tag.
@@ -101,8 +99,8 @@ class Label:
     """A dataset label as it is compared, as its source spells it, and the source."""
 
     dataset: str | None
-    raw: str | None
-    source: str | None
+    dataset_raw: str | None
+    label_source: str | None
 
 
 NO_LABEL = Label(None, None, None)
@@ -161,7 +159,6 @@ def _name_hint(name: str) -> str | None:
 
 
 def _index_datasets(index: object) -> list[str]:
-    """Dataset names of a card's model-index, with its part where a collection needs it."""
     names = []
     entries = index if isinstance(index, list) else []
     results = (result for entry in entries for result in _dicts(entry, "results"))

@@ -1,32 +1,165 @@
-"""A run over a Ray cluster: workers read leases into parts, this process commits them."""
+"""A family read by many processes or machines: leases of models, each of which becomes a part."""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO, runtime_checkable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, TextIO
 from uuid import uuid4
 
-from ...errors import DeltadexError, RequestError, StoreDamaged
-from ...records import Recipe
-from ...store import Catalog, Known, Part, PartFolder, commit_part
-from ..family import Member
-from ..hub import LocalBudget, RequestKind
-from ..job import Job, cpu_count
-from ..options import IndexOptions
-from ..run import SHED_EVERY, Progress, Report
-from .leases import Lease, leases, read_lease, refused_part
+from ..errors import DeltadexError, RequestError, StoreDamaged
+from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
+from ..store import Catalog, Known, Part, PartFolder, commit_part
+from .family import Member
+from .hub import LocalBudget, RequestKind
+from .job import Job, cpu_count
+from .options import IndexOptions
+from .run import SHED_EVERY, Progress, Report, read_members
 
 log = logging.getLogger(__name__)
+
+_SPELLING = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
+
+
+def share_of(members: Sequence[Member], text: str | None) -> list[Member]:
+    """The members of the share that `3/16` means, by their ids alone; all without; a `RequestError`
+    for other texts."""
+    if text is None:
+        return list(members)
+    match = _SPELLING.fullmatch(text.strip())
+    number, of = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= of:
+        raise RequestError(f"share {text!r}: expected N/OF with N from 1 to OF, such as 3/16")
+    digests = (hashlib.sha256(member.record.id.encode()).digest() for member in members)
+    shares = (int.from_bytes(digest[:8], "big") % of for digest in digests)
+    return [member for member, n in zip(members, shares, strict=True) if n == number - 1]
+
+
+REFUSED_AT_ONCE, ADAPTERS_AT_ONCE = 256, 16
+"""Models of one lease that are refused unread, or are adapters. A full checkpoint has a lease of
+its own: it is all that the end of a worker loses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Models that one task reads; the same models, files and recipes have the same id."""
+
+    id: str
+    members: tuple[Member, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(member.stated_bytes for member in self.members)
+
+    def halves(self, recipes: Sequence[Recipe]) -> list[Lease]:
+        middle = len(self.members) // 2
+        return [
+            Lease.of(half, recipes)
+            for half in (self.members[:middle], self.members[middle:])
+            if half
+        ]
+
+    @classmethod
+    def of(cls, members: Sequence[Member], recipes: Sequence[Recipe]) -> Lease:
+        names = [[m.record.id, m.record.signature, m.refusal is None] for m in members]
+        body = json.dumps([names, [recipe.id for recipe in recipes]])
+        return cls(hashlib.sha256(body.encode()).hexdigest()[:16], tuple(members))
+
+
+def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lease]:
+    """All members, in their order, as leases."""
+    batch: list[Member] = []
+    share = 0.0
+    for member in members:
+        weight = 1 / ADAPTERS_AT_ONCE if member.is_adapter else 1.0
+        if member.refusal is not None:
+            weight = 1 / REFUSED_AT_ONCE
+        if batch and share + weight > 1.0:
+            yield Lease.of(batch, recipes)
+            batch, share = [], 0.0
+        batch.append(member)
+        share += weight
+    if batch:
+        yield Lease.of(batch, recipes)
+
+
+def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
+    outcomes: dict[str, Outcome] = {}
+    fetched = job.base.bytes_fetched
+
+    def copy(model: ModelRecord) -> Indexed:
+        original = outcomes[model.duplicate_of or ""]
+        assert isinstance(original, Indexed)
+        return replace(original, model=model.as_copy_of(original.model), bytes_read=0, seconds=0.0)
+
+    for outcome in read_members(lease.members, job, workers, {}, copy):
+        outcomes[outcome.model.id] = outcome
+    return part_of(lease, job, outcomes.values(), job.base.bytes_fetched - fetched)
+
+
+def refused_part(lease: Lease, job: Job, code: str, reason: str) -> Part:
+    outcomes = [Refused(model=m.record, code=code, reason=reason) for m in lease.members]
+    return part_of(lease, job, outcomes, 0)
+
+
+def part_of(lease: Lease, job: Job, outcomes: Iterable[Outcome], base_bytes: int) -> Part:
+    weights = job.base.opened()
+    order = {member.record.id: row for row, member in enumerate(lease.members)}
+    return Part(
+        lease=lease.id,
+        base=job.base.name,
+        recipes=tuple(job.recipes),
+        outcomes=tuple(sorted(outcomes, key=lambda o: order[o.model.id])),
+        revision=weights.revision if weights else None,
+        architecture=weights.architecture if weights else None,
+        layout=job.layout,
+        base_bytes=base_bytes,
+        written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    )
+
+
+def write_parts(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    options: IndexOptions,
+    workers: int,
+    progress: Progress | None = None,
+) -> Report:
+    """Fingerprint what is neither known nor in a part, and write it as parts, lease by lease; a
+    kill loses the lease at hand."""
+    report = Report.of(job)
+    assert options.parts is not None
+    folder = PartFolder(str(options.parts))
+    known = {**catalog.known(job.base.name), **folder.known(job.base.name)}
+    fresh = report.unread(members, known, options)
+    if report.relabelled:
+        log.warning(
+            "%d models are read already, and their parts keep the labels that they have: "
+            "give --labels again to `deltadex index` on the merged catalog",
+            len(report.relabelled),
+        )
+    report.begin(fresh, progress, job)
+    for lease in leases(fresh, job.recipes):
+        part = read_lease(lease, job, workers)
+        folder.write(part)
+        for outcome in part.outcomes:
+            report.add(outcome, progress)
+    return report.end(job.base.bytes_fetched)
+
 
 LOCAL = "local"
 
@@ -41,14 +174,6 @@ OBJECT_STORE_BYTES = 80 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A lease that no worker has any more.
-
-    Attributes:
-        path: Of its part; None where there is none.
-        reason: Why there is none; None where the worker ended.
-        was_at_work: Whether the worker that ended was reading it.
-    """
-
     lease: str
     path: str | None = None
     reason: str | None = None
@@ -57,13 +182,8 @@ class Ended:
 
 @dataclass(slots=True)
 class Cluster:
-    """Workers of a Ray cluster.
-
-    Attributes:
-        workers: Actors, each of which reads one lease after the other.
-        budget: The actor that counts their requests to the Hub.
-        tasks: Lease ids by Ray's reference.
-    """
+    """Workers of a Ray cluster, actors that read one lease after the other; `tasks`: lease id and
+    worker by Ray's reference."""
 
     ray: Any
     workers: list[Any]
@@ -83,12 +203,8 @@ class Cluster:
         self.tasks[self.workers[number].write_part.remote(lease)] = (lease.id, number)
 
     def ended(self) -> Ended:
-        """The next lease that ends.
-
-        Raises:
-            RequestError: the cluster is gone.
-            DeltadexError: what a worker says of all its work, such as a full disk.
-        """
+        """The next lease that ends; a `RequestError` if the cluster is gone, else what a worker
+        says of all its work, such as a full disk."""
         ray, done = self.ray, list[Any]()
         while not done:
             if not ray.is_initialized():
@@ -114,16 +230,9 @@ class Cluster:
 
 @contextmanager
 def opened_cluster(address: str, workers: int, job: Job, parts: str) -> Iterator[Cluster]:
-    """Workers of the cluster at an address, or of one of this machine's own, for a block.
-
-    Args:
-        address: `local`, `auto`, or as `ray.init` takes it.
-        workers: 0 takes one for each processor of the cluster.
-        parts: Where they write, as all machines see it.
-
-    Raises:
-        RequestError: Ray is not installed, or the cluster cannot be reached.
-    """
+    """Workers of the cluster at an address, or of one of this machine's own, for a block; a
+    `RequestError` if Ray is not installed, or the cluster cannot be reached. No workers take one
+    for each processor of the cluster."""
     ray = _ray()
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == LOCAL:
@@ -212,7 +321,7 @@ def _cluster(ray: Any, workers: int, job: Job, parts: str) -> Cluster:
     return Cluster(ray, [actor.remote(job, parts, name) for _ in range(workers)], budget)
 
 
-class RemoteBudget:
+class RemoteBudget(LocalBudget):
     """A worker's view of the budget of all workers, an actor; restarted, it learns from answers."""
 
     def __init__(self, name: str) -> None:
@@ -254,20 +363,6 @@ TRIES, TRIES_ALONE = 3, 8
 refused: a model whose reading ends the process shall not end it for ever."""
 
 
-@runtime_checkable
-class Workers(Protocol):
-    """Processes that read leases and write parts."""
-
-    @property
-    def size(self) -> int: ...
-
-    def submit(self, lease: Lease) -> None:
-        """Give a lease out."""
-
-    def ended(self) -> Ended:
-        """The next lease that ends."""
-
-
 def index_on_ray(
     members: Sequence[Member],
     job: Job,
@@ -275,15 +370,9 @@ def index_on_ray(
     options: IndexOptions,
     progress: Progress | None = None,
 ) -> Report:
-    """Fingerprint what is new on a cluster's workers; only this process writes the catalog.
-
-    Parts that an earlier run left are committed first. A worker that ends costs its lease's
-    work, this process what is in no part yet: the same call goes on.
-
-    Raises:
-        RequestError: Ray is not installed, or the cluster cannot be reached or is gone.
-        StoreError: parts cannot be written, or the catalog.
-    """
+    """Fingerprint what is new on a cluster's workers; only this process writes the catalog. Parts
+    that an earlier run left are committed first. A worker that ends costs its lease's work, this
+    process what is in no part yet: the same call goes on."""
     base, base_bytes = job.base.name, 0
     report = Report.of(job)
     parts = str(options.parts or catalog.path.with_name(catalog.path.name + ".parts"))
@@ -335,7 +424,7 @@ def _parts(
             yield from _written(Waiting(queue, cluster.size), job, folder, cluster)
 
 
-def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Workers) -> Iterator[Part]:
+def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Cluster) -> Iterator[Part]:
     while lease := waiting.next():
         cluster.submit(lease)
     while waiting.running:
@@ -355,11 +444,7 @@ def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Workers) -
 
 @dataclass(slots=True)
 class Waiting:
-    """Leases that are not given out yet, and those that are.
-
-    Attributes:
-        running: Leases that are given out, by id.
-    """
+    """Leases that are not given out yet, and those that are."""
 
     queue: deque[Lease]
     workers: int

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...errors import ModelError
-from ..untrusted_text import shown
+from ..errors import ModelError
+from .untrusted_text import shown
 
 FAMILIES = {"lora": "lora", "hada": "loha", "lokr": "lokr", "ia3": "ia3", "vera": "vera"}
 """How a factor's name begins, and the formula it belongs to."""
@@ -84,7 +84,6 @@ _REPEAT = re.compile(r"[*+{]")
 
 
 def refused_by_names(parts: Iterable[str]) -> str | None:
-    """The refused method that the parts of tensor names point to, if any."""
     for part in parts:
         if part in _PROMPTS:
             return "PROMPT_TUNING"
@@ -96,21 +95,11 @@ def refused_by_names(parts: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
-    """The settings of an adapter; published files lack any of them.
-
-    Attributes:
-        peft_type: Upper case; None where it is missing.
-        alpha: None where it is missing: the scale is unknown, but the same for all modules.
-        rank: As stated; where the tensors show it, theirs counts.
-        init_rank: AdaLoRA's rank before pruning.
-        alphas: Patterns of module paths, in order, with their alpha.
-        start: `pissa` or `olora`, else "".
-        transposed_flag: `fan_in_fan_out`, which matters to OLoRA only.
-        targets: `target_modules`, where it is a list of names.
-    """
+    """The settings of an adapter; published files lack any of them, and None stands for those.
+    `alphas`: patterns of module paths, in order, with their alpha; `start`: `pissa`, `olora` or "";
+    `transposed_flag`: `fan_in_fan_out`, which matters to OLoRA only."""
 
     peft_type: str | None = None
-    base_name: str | None = None
     alpha: float | None = None
     rank: float | None = None
     init_rank: float | None = None
@@ -130,16 +119,14 @@ class AdapterConfig:
             raise ModelError("bad-config", f"{FILE}: {line}")
 
     def alpha_of(self, module: str) -> float | None:
-        """The module's alpha: of the first pattern that fits, else the general one."""
+        """The alpha of the first pattern that fits, else the general one."""
         return next((v for p, v in self.alphas if matches(p, module)), self.alpha)
 
     def rank_of(self, module: str) -> float | None:
-        """The module's rank as stated."""
         return next((v for p, v in self.ranks if matches(p, module)), self.rank)
 
 
 def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
-    """The settings, defaults where they are missing."""
     if config is None:
         return AdapterConfig(notes=(f"{FILE} is missing",))
     peft_type = _method(config)
@@ -151,11 +138,10 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
     alpha = "lora_alpha" if "lora_alpha" in config else "alpha"
-    base, targets = config.get("base_model_name_or_path"), config.get("target_modules")
+    targets = config.get("target_modules")
     names = targets if isinstance(targets, list) else []
     return AdapterConfig(
         peft_type=peft_type,
-        base_name=base.strip() or None if isinstance(base, str) else None,
         alpha=_alpha(alpha, config.get(alpha)),
         rank=_rank("r", config.get("r")),
         init_rank=_init_rank(config),
@@ -187,7 +173,6 @@ def _method(config: Mapping[str, object]) -> str | None:
 
 
 def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
-    """Which part of the base the adapter replaces, and notes."""
     value = config.get("init_lora_weights")
     start = str(value).strip().lower() if isinstance(value, str | bool) else ""
     if start in COMPUTED_STARTS:
@@ -256,7 +241,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _rank(key: str, value: object) -> float | None:
-    """A rank that PEFT can make matrices of: no text, no fraction, nothing below 1."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_RANK:

@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 import torch
 
-from ...errors import ModelError
-from ...records import ROLES, Slot
-from ..untrusted_text import name_some
+from ..errors import ModelError
+from ..records import ROLES, Slot
+from .untrusted_text import name_some
 
 NESTED = ("text_config", "language_config", "llm_config")
 HEADS = (
@@ -43,15 +43,9 @@ CODEGEN_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
-    """The attention settings of a config; None for those without a usable value.
-
-    Attributes:
-        multi_query: One key and value head for all.
-        grouped_decoder: Falcon's `new_decoder_architecture`.
-        nope_dim: Rows of a latent-attention key head that are not rotated.
-        value_dim: Rows of a latent-attention value head.
-        inner_group: ALBERT's layers in one shared group.
-    """
+    """The attention settings of a config; None for those without a usable value. `grouped_decoder`:
+    Falcon's `new_decoder_architecture`; `nope_dim` and `value_dim`: rows of a latent-attention key
+    head that are not rotated, and of its value head."""
 
     model_type: str | None = None
     text_model_type: str | None = None
@@ -65,7 +59,6 @@ class AttentionConfig:
 
 
 def read_attention_config(config: Mapping[str, object] | None) -> AttentionConfig:
-    """The settings, under whichever of their names; values of odd types count as none."""
     scopes = list(_scopes(config or {}))
     return AttentionConfig(
         model_type=_text(scopes[:1], "model_type"),
@@ -109,13 +102,8 @@ def _text(scopes: list[Mapping[str, object]], name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
-    """One fused matrix and what is known of its model.
-
-    Attributes:
-        out: Rows, as (out, in).
-        head_rows: Query rows, where the output projection beside it shows them.
-        maybe_conv1d: Whether it may come from a Conv1D, in which q, k and v are contiguous.
-    """
+    """One fused matrix and what is known of its model. `head_rows`: query rows, where the output
+    projection beside it shows them; `maybe_conv1d`: q, k and v may be contiguous."""
 
     out: int
     width: int
@@ -231,17 +219,10 @@ Key = tuple[Slot, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """One slot's matrix, or one part of it, inside a stored tensor.
-
-    Attributes:
-        part: "" for the usual single matrix; else names the piece ("expert.3",
-            "shared", "q_a", …): parts of one slot are blocks of one update.
-        module: Canonical name without prefix, as in the base's own file.
-        tensor: The stored tensor's full name in the checkpoint at hand.
-        index: Leading index where experts are stacked in one tensor.
-        transposed: Stored in × out (GPT-2's Conv1D, gpt_oss experts).
-        rows: Output rows (after transposing) that belong here; None = all.
-    """
+    """One slot's matrix, or one part of it, inside a stored tensor. `part`: "" for the usual single
+    matrix, else the piece ("expert.3", "shared", "q_a", …): parts of one slot are blocks of one
+    update. `module`: name as in the base's own file, without prefix; `index`: where experts are
+    stacked; `transposed`: stored in × out; `rows`: output rows that belong here, None for all."""
 
     slot: Slot
     part: str
@@ -254,7 +235,6 @@ class Placement:
 
     @property
     def key(self) -> Key:
-        """The slot and the part of it."""
         return self.slot, self.part
 
     @property
@@ -282,20 +262,15 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedModel:
-    """Where every tensor of a checkpoint, or every module of an adapter, belongs.
-
-    Attributes:
-        placements: By stack, layer, role and part; no two fill the same part of a slot.
-        ignored: Known to be no slot: embeddings, heads, norms, routers, convolutions, ….
-        unknown: Matrices inside numbered layers that no rule places.
-    """
+    """Where every tensor of a checkpoint, or every module of an adapter, belongs: placements by
+    stack, layer, role and part; what is known to be no slot; matrices in numbered layers that no
+    rule places."""
 
     placements: tuple[Placement, ...]
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
 
     def require_known(self) -> None:
-        """Raise `unknown-architecture`, naming them, if some layer matrices are unknown."""
         if self.unknown:
             raise ModelError(
                 "unknown-architecture",
@@ -304,7 +279,6 @@ class PlacedModel:
             )
 
     def by_tensor(self) -> dict[str, list[Placement]]:
-        """The placements by stored tensor, or by module of an adapter, in order."""
         placements: dict[str, list[Placement]] = {}
         for placement in self.placements:
             placements.setdefault(placement.tensor, []).append(placement)
@@ -312,22 +286,18 @@ class PlacedModel:
 
     @cached_property
     def by_key(self) -> Mapping[Key, Placement]:
-        """The placements by slot and part, in order."""
         return {placement.key: placement for placement in self.placements}
 
     @cached_property
     def by_module(self) -> Mapping[str, Placement]:
-        """The first placement of every module."""
         return {placement.module: placement for placement in reversed(self.placements)}
 
     @cached_property
     def longest_module(self) -> int:
-        """Characters of the longest module path."""
         return max(map(len, self.by_module), default=0)
 
 
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
-    """Order of placements: stack, layer, role as printed, part with its number."""
     slot = placement.slot
     part = placement.part.rstrip("0123456789")
     number = int(placement.part[len(part) :] or -1)
@@ -335,10 +305,7 @@ def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
 
 
 def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
-    """Pass if both fill the same parts of the same slots with matrices of equal shape.
-
-    Embeddings, heads and prefixes are free to differ.
-    """
+    """Pass if both fill the same parts of the same slots with matrices of equal shape."""
     ours, theirs = child.by_key, base.by_key
     missing = [placement for key, placement in theirs.items() if key not in ours]
     added = [placement for key, placement in ours.items() if key not in theirs]
@@ -404,18 +371,9 @@ MAX_PATHS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the tensors with one suffix inside a numbered layer are.
-
-    Attributes:
-        suffix: Matches all that follows the layer number, numbers written `N`.
-        within: The only layer path it holds for; "" = any.
-        role: A role of `records.ROLES`; of a fused matrix, its role when left whole.
-        part: "" or the piece of the slot; "expert" is completed by the expert's number.
-        split: A fused matrix's layout, or one for each model type; "" = not fused.
-        stack: The stack that this suffix alone identifies; "" = the path decides.
-        conv1d: Stored in × out where the model uses GPT-2's Conv1D.
-        stacked: All experts in one tensor, whose name has no `.weight`.
-    """
+    """What the tensors with one suffix inside a numbered layer are. `part`: "expert" is completed
+    by its number; `split`: a fused matrix's layout, or one for each model type; `stack`: that this
+    suffix alone identifies; `conv1d`: stored in × out where the model uses GPT-2's Conv1D."""
 
     suffix: re.Pattern[str]
     within: str = ""
@@ -427,80 +385,46 @@ class Rule:
     stacked: bool = False
 
 
-class Rules(tuple[Rule, ...]):
-    """Rules of which the first that holds for a suffix wins."""
-
-    def below(self, path: str) -> Callable[[str], Rule | None]:
-        """The search among the rules that hold below a layer path: one expression of all their
-        suffixes, as most suffixes of an unknown model fit none of a hundred."""
-        holding = [rule for rule in self if rule.within in ("", path)]
-        any_of_them = re.compile(
-            "|".join(f"(?P<r{n}>{rule.suffix.pattern})" for n, rule in enumerate(holding)) or "(?!)"
-        )
-
-        def first(suffix: str) -> Rule | None:
-            match = any_of_them.fullmatch(suffix)
-            # the group of the rule closes last
-            return holding[int((match.lastgroup or "r0")[1:])] if match else None
-
-        return first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """`roles.json` with its patterns compiled.
+    """`roles.json` with its patterns compiled. `stack_of_owner`: for paths that several
+    architectures share, by the model type or by the word before the path."""
 
-    Attributes:
-        beside_others: Those of them whose models have further stacks.
-        layer_pattern: Finds a layer path and its number.
-        stack_of_owner: For paths that several architectures share, by the model type or by
-            the word before the path.
-        stack_of_embedding: The same, by an embedding beside the layers.
-        ignored: Suffixes that are no slot, such as routers.
-        ignored_word: A component of a name that makes it no slot.
-        attention_word: Found in the names of layers that attend, whatever their tradition.
-    """
-
-    layers: Mapping[str, str]
-    beside_others: frozenset[str]
-    layer_pattern: re.Pattern[str]
-    stack_of_owner: Mapping[str, str]
-    stack_of_embedding: Mapping[str, str]
-    rules: Rules
-    ignored: Rules
-    ignored_word: re.Pattern[str]
-    attention_word: re.Pattern[str]
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.layers: dict[str, str] = {entry["path"]: entry["stack"] for entry in raw["layers"]}
+        paths = "|".join(re.escape(path).replace("N", "[0-9]{1,6}") for path in self.layers)
+        self.layer_pattern = re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\.")
+        self.beside_others = {e["path"] for e in raw["layers"] if e.get("beside_others")}
+        self.stack_of_owner: dict[str, str] = raw["stack_of_owner"]
+        self.stack_of_embedding: dict[str, str] = raw["stack_of_embedding"]
+        self.rules = tuple(map(_rule, raw["rules"]))
+        self.ignored = tuple(map(_rule, raw["ignored_suffixes"]))
+        self.ignored_word = re.compile("|".join(raw["ignored_words"]), re.IGNORECASE)
+        self.attention_word = re.compile(raw["attention_words"], re.IGNORECASE)
 
 
 @cache
 def table() -> Table:
     text = resources.files(__package__).joinpath("roles.json").read_text(encoding="utf-8")
-    raw = json.loads(text)
-    layers = {entry["path"]: entry["stack"] for entry in raw["layers"]}
-    paths = "|".join(re.escape(path).replace("N", "[0-9]{1,6}") for path in layers)
-    return Table(
-        layers=layers,
-        beside_others=frozenset(e["path"] for e in raw["layers"] if e.get("beside_others")),
-        layer_pattern=re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\."),
-        stack_of_owner=raw["stack_of_owner"],
-        stack_of_embedding=raw["stack_of_embedding"],
-        rules=Rules(map(_rule, raw["rules"])),
-        ignored=Rules(map(_rule, raw["ignored_suffixes"])),
-        ignored_word=re.compile("|".join(raw["ignored_words"]), re.IGNORECASE),
-        attention_word=re.compile(raw["attention_words"], re.IGNORECASE),
-    )
+    return Table(json.loads(text))
 
 
 @cache
 def _search(kind: Literal["rules", "ignored"], path: str) -> Callable[[str], Rule | None]:
-    rules: Rules = getattr(table(), kind)
-    return rules.below(path)
+    """What finds the first rule for a suffix below a layer path, numbers written `N` in both: one
+    expression of all suffixes, as most suffixes of an unknown model fit none of a hundred."""
+    rules: tuple[Rule, ...] = getattr(table(), kind)
+    holding = [rule for rule in rules if rule.within in ("", path)]
+    any_of_them = re.compile(
+        "|".join(f"(?P<r{n}>{rule.suffix.pattern})" for n, rule in enumerate(holding)) or "(?!)"
+    )
 
+    @lru_cache(maxsize=4096)
+    def first(suffix: str) -> Rule | None:
+        match = any_of_them.fullmatch(suffix)
+        # the group of the rule closes last
+        return holding[int((match.lastgroup or "r0")[1:])] if match else None
 
-@lru_cache(maxsize=4096)
-def find_rule(path: str, suffix: str) -> Rule | None:
-    """The first rule for a suffix below a layer path; numbers written `N` in both."""
-    return _search("rules", path)(suffix)
+    return first
 
 
 @lru_cache(maxsize=4096)
@@ -512,7 +436,6 @@ def is_ignored(path: str, suffix: str) -> bool:
 
 
 def without_numbers(name: str) -> str:
-    """`experts.7.w1` → `experts.N.w1`."""
     return NUMBER.sub("N", name)
 
 
@@ -524,16 +447,8 @@ def _rule(entry: dict[str, Any]) -> Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """A tensor that a rule places, before its stack is known.
-
-    Attributes:
-        prefix: All before the layer path, with its last dot.
-        path: Layer path, numbers written `N`.
-        groups: Numbers inside the layer path: ALBERT's shared group.
-        suffix: All after the layer number, numbers written `N`.
-        module: The name without prefix and `.weight`.
-        expert: The last number in the suffix, or -1.
-    """
+    """A tensor that a rule places, before its stack is known. `groups`: numbers inside the layer
+    path (ALBERT's shared group); `expert`: the last number in the suffix, or -1."""
 
     tensor: str
     shape: tuple[int, ...]
@@ -552,7 +467,7 @@ def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
     for match in _layers(module):
         path, rest = without_numbers(match["path"]), module[match.end() :]
         suffix = without_numbers(rest)
-        rule = find_rule(path, suffix)
+        rule = _search("rules", path)(suffix)
         if rule is None:
             continue
         numbers = NUMBER.findall(rest)
@@ -573,10 +488,8 @@ def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Where a name's layer number is, whether or not a rule matches the rest.
-
-    Numbers in path and suffix are written `N`; the path is "" if it is not in the table.
-    """
+    """Where a name's layer number is; numbers elsewhere are written `N`, and a path that is not in
+    the table ""."""
 
     before: str
     path: str
@@ -609,7 +522,6 @@ def path_ends(module: str, longest: int) -> Iterator[str]:
 
 
 def _layers(module: str) -> Iterator[re.Match[str]]:
-    """Layer paths from the left, so that `encoder.layer` comes before its own `layer`."""
     pattern = table().layer_pattern
     match = pattern.search(module) if len(module) <= LONGEST else None
     for _ in range(MAX_PATHS):
@@ -637,25 +549,16 @@ QUERY_WIDTH = "self_attn.o_proj"
 
 
 def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
-    """The slots of a checkpoint's tensors, whatever their prefix and order.
-
-    Args:
-        shapes: As stored, by full name; matrices end in `.weight`, stacked experts do not.
-        config: The model's config.json; only interleaved layouts need it.
-    """
+    """The slots of a checkpoint's tensors, whatever their prefix and order; `shapes`: as stored, by
+    full name. Only interleaved layouts need the config.json."""
     return _place(shapes, config, stored=True)
 
 
 def place_modules(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
-    """The slots of an adapter's modules; some layers or none may be there.
-
-    Without a config, a `c_attn` with three times as many rows as columns is GPT-2's.
-
-    Args:
-        shapes: (out, in) by module path, as named on disk or in memory by any transformers;
-            stacked experts (expert, out, in).
-        config: The base's config.json, where it is at hand.
-    """
+    """The slots of an adapter's modules; some layers or none may be there. Without the base's
+    config.json, a `c_attn` with three times as many rows as columns is GPT-2's. `shapes`: (out, in)
+    by module path, as named on disk or in memory by any transformers; stacked experts (expert, out,
+    in)."""
     return _place(shapes, config, stored=False)
 
 
@@ -685,7 +588,6 @@ def _place(
 def _locate_all(
     shapes: Mapping[str, Shape], *, stored: bool
 ) -> tuple[list[Spot], list[str], list[str]]:
-    """(placeable, known by name but of the wrong kind, all others)."""
     spots, odd, rest = [], [], []
     for name, shape in shapes.items():
         spot = locate(name, name.removesuffix(WEIGHT), shape)
@@ -735,14 +637,9 @@ def layer_modules(modules: Iterable[str]) -> frozenset[str]:
 def require_known_slots(
     adapter: PlacedModel, shapes: Mapping[str, tuple[int, int]], base_name: str
 ) -> None:
-    """Pass if most matrices that an adapter changes may be those of a base by what its models have.
-
-    A role or layer that no model of the family changed yet may be there. A stack may, where models
-    of that architecture have several. `shapes`: as of `Job`.
-
-    Raises:
-        ModelError: `other-base`.
-    """
+    """Pass if most matrices that an adapter changes may be those of a base by what its models have
+    (`shapes`: as of `Job`), else `other-base`. A role or layer that no model of the family changed
+    yet may be there; a stack may, where models of that architecture have several."""
     if not shapes:
         return
     stacks = {name.partition(".")[0] for name in shapes}
@@ -761,7 +658,6 @@ def require_known_slots(
 def _is_foreign(
     placement: Placement, shapes: Mapping[str, tuple[int, int]], stacks: Collection[str]
 ) -> bool:
-    """Whether a matrix contradicts what is known of a base."""
     slot = placement.slot
     known = shapes.get(str(slot))
     if known is None and slot.stack not in stacks:
@@ -815,7 +711,6 @@ def _require_attention(placed: PlacedModel) -> None:
 
 
 def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
-    """The spots of each stack; `names`: all tensors, since an embedding may decide the stack."""
     groups: dict[tuple[str, str], list[Spot]] = defaultdict(list)
     for spot in spots:
         groups[spot.prefix, spot.path].append(spot)
@@ -831,7 +726,6 @@ def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: Attenti
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
-    """By a suffix or a path of that stack alone, else by embedding, prefix or model type."""
     first = group[0]
     by_suffix = next((spot.rule.stack for spot in group if spot.rule.stack), "")
     default = by_suffix or table().layers[first.path]
@@ -847,13 +741,8 @@ def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackContext:
-    """What is known of one stack from all its tensors.
-
-    Attributes:
-        stored: Shapes are as on disk; otherwise they are (out, in) already.
-        conv1d: The stack uses GPT-2's Conv1D, stored in × out.
-        shapes: Of every placed tensor, by layer and suffix.
-    """
+    """What is known of one stack from all its tensors; `stored`: shapes are as on disk, otherwise
+    they are (out, in) already."""
 
     stack: str
     config: AttentionConfig
@@ -866,7 +755,6 @@ class StackContext:
 def place_stack(
     stack: str, spots: Sequence[Spot], config: AttentionConfig, *, stored: bool
 ) -> Iterator[Placement]:
-    """The placements of one stack, in no particular order."""
     context = StackContext(
         stack=stack,
         config=config,
@@ -881,7 +769,6 @@ def place_stack(
 
 
 def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
-    """One placement for each role and expert of a tensor."""
     if spot.rule.stacked:
         transposed = context.stored and _has_flat_experts(spot, context)
     else:
@@ -920,7 +807,6 @@ def _has_flat_experts(spot: Spot, context: StackContext) -> bool:
 def _rows(
     spot: Spot, context: StackContext, out: int, width: int, transposed: bool
 ) -> Mapping[str, Rows | None]:
-    """Rows of each role; a fused matrix of unknown layout stays whole."""
     split = spot.rule.split
     if not split:
         return {spot.rule.role: None}

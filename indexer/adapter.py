@@ -1,0 +1,739 @@
+"""An adapter's tensors and settings to ΔW, module by module.
+
+An adapter of another method, or with the wrong tensors, is a `ModelError` with its code.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from ..errors import ModelError
+from .adapter_config import (
+    FAMILIES,
+    FILE,
+    MAX_PATTERN,
+    REFUSED,
+    AdapterConfig,
+    matches,
+    read_config,
+    refused_by_names,
+)
+from .architecture import layer_modules, path_ends
+from .checkpoint import Checkpoint
+from .delta import Delta, DenseDelta, LowRankDelta, Scratch, flaw_of, update_against
+from .untrusted_text import name_some, shown
+
+WRAPPER_PREFIX = re.compile(
+    r"^(?:(?:module\.|_orig_mod\.|_fsdp_wrapped_module\.)*base_model\.model\.)+"
+)
+WRAPPERS = ("base_layer", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+FACTOR = re.compile(
+    r"lora_([ABE]|magnitude_vector)|alpha|hada_(w[12]_[ab]|t[12])|lokr_(w[12](_[ab])?|t2)|ia3_l"
+    r"|vera_(lambda_[bd]|[AB])"
+)
+"""A part of a name that says which factor the tensor is."""
+
+SPELLINGS = {"lora_down": "lora_A", "lora_up": "lora_B"}
+"""The same factors as kohya's scripts call them."""
+
+SHARED = ("vera_A", "vera_B")
+"""Factors stored once for all modules."""
+
+SET_ASIDE = {
+    "lora_embedding_A": "embedding",
+    "lora_embedding_B": "embedding",
+    "trainable_tokens_delta": "embedding",
+    "trainable_tokens_original": "embedding",
+    "ranknum": "bookkeeping",
+    "original_module": "copy",
+}
+"""A name's part, and why its tensor is no part of a layer matrix's update."""
+
+KOHYA_PREFIXES = ("lora_", "lycoris_")
+
+_ASIDE = {
+    "bias": "full values of biases",
+    "embedding": "updates of embeddings",
+    "copy": "untouched copies of replaced modules",
+    "frozen": "frozen base_layer weights, taken as the base's",
+    "other": "tensors of unknown use",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorName:
+    """An adapter tensor's name: the module's path in the model that the user wrapped; a `FACTOR`, a
+    value of `SET_ASIDE`, `value` (a full `.weight`), `bias`, `variant` (a LoRA tensor of unknown
+    use) or `other`."""
+
+    module: str
+    kind: str
+    adapter: str
+    wrapped: bool
+
+
+def parse_name(name: str) -> TensorName:
+    parts = WRAPPER_PREFIX.sub("", name).split(".")
+    wrapped = "base_layer" in parts
+    for index in reversed(range(len(parts))):
+        part = parts[index]
+        if part in SET_ASIDE:
+            return TensorName(_module(parts[:index]), SET_ASIDE[part], "", wrapped)
+        kind = SPELLINGS.get(part, part)
+        if not FACTOR.fullmatch(kind) or (kind == "alpha" and index + 1 < len(parts)):
+            continue
+        if parts[-1] == "bias":
+            kind = "bias"
+        module = "" if kind in SHARED else _module(parts[:index])
+        tail = [p for p in parts[index + 1 :] if p != "weight"]
+        return TensorName(module, kind, ".".join(tail), wrapped)
+    kind = {"weight": "value", "bias": "bias"}.get(parts[-1], "other")
+    if any(part.startswith("lora_") for part in parts):
+        kind = "variant"
+    return TensorName(_module(parts[:-1]), kind, "", wrapped)
+
+
+def _module(parts: list[str]) -> str:
+    path, skip = [], False
+    for part in parts:
+        if not skip and part not in WRAPPERS and part != "modules_to_save":
+            path.append(part)
+        skip = part == "modules_to_save"
+    return ".".join(path)
+
+
+@dataclass(slots=True)
+class Contents:
+    """What an adapter's file holds. `values`: by module, the name of a full weight; `unclear`: by
+    module, why the names of its tensors have no certain meaning."""
+
+    factors: dict[str, dict[str, str]] = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    unclear: dict[str, ModelError] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    set_aside: Counter[str] = field(default_factory=Counter)
+    _owners: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(
+            f"not read: {_ASIDE[kind]} ({count})"
+            for kind, count in sorted(self.set_aside.items())
+            if kind in _ASIDE
+        )
+
+    def add(self, name: str) -> None:
+        """Add a tensor; its module becomes unclear where its place is taken."""
+        parsed = parse_name(name)
+        module, kind = parsed.module, parsed.kind
+        if kind == "variant":
+            self._make_unclear(module, f"tensor {name!r} is of a LoRA variant not known here")
+        elif kind == "value":
+            if parsed.wrapped and module in self.factors:
+                self.set_aside["frozen"] += 1
+            elif "modules_to_save" in name or module not in self.values:
+                self.values[module] = name
+        elif kind in _ASIDE or kind == "bookkeeping":
+            self.set_aside[kind] += 1
+        elif kind in SHARED:
+            self.shared.setdefault(kind, name)
+        else:
+            self._add_factor(name, parsed)
+
+    def leave_out(self, module: str) -> None:
+        self.factors.pop(module, None)
+        self.left_out.append(module)
+
+    def _add_factor(self, name: str, parsed: TensorName) -> None:
+        module = parsed.module
+        if "." not in module and module.startswith(KOHYA_PREFIXES):
+            raise _unsupported(
+                f"module name {module!r} has lost its dots, so its place in the model is "
+                "not certain; convert it to PEFT's format"
+            )
+        taken = self.factors.setdefault(module, {}).setdefault(parsed.kind, name)
+        owner = self._owners.setdefault(module, parsed.adapter)
+        if owner != parsed.adapter:
+            line = f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
+            self._make_unclear(module, line)
+        elif module.split(".")[-1] == "experts":
+            line = f"tensor {name!r}: LoRA on expert parameters has ambiguous names"
+            self._make_unclear(module, line)
+        elif taken != name:
+            line = f"tensors {taken!r} and {name!r} are the same factor of one module"
+            self._make_unclear(module, line)
+
+    def _make_unclear(self, module: str, line: str) -> None:
+        self.unclear.setdefault(module, _unsupported(line))
+
+
+def _unsupported(line: str) -> ModelError:
+    return ModelError("unsupported-adapter", line)
+
+
+def sort_tensors(names: Iterable[str]) -> Contents:
+    contents = Contents()
+    for name in sorted(names, key=lambda name: (parse_name(name).kind == "value", name)):
+        contents.add(name)
+    for module in [m for m, kinds in contents.factors.items() if kinds.keys() == {"alpha"}]:
+        del contents.factors[module]
+        contents.set_aside["other"] += 1
+    return contents
+
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """A checkpoint whose headers (`shape-mismatch`, `unsupported-dtype`) and values (`non-finite`)
+    are checked."""
+
+    checkpoint: Checkpoint
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.checkpoint.tensors[name].shape
+
+    def matrix(self, name: str, *, may_be_empty: bool = False) -> tuple[int, int]:
+        self._require_float(name)
+        shape = self.shape(name)
+        if len(shape) != 2 or (0 in shape and not may_be_empty):
+            raise self.misfit(
+                name, "a matrix; was a sharded run saved without gathering its parts?"
+            )
+        return shape[0], shape[1]
+
+    def vector(self, name: str) -> int:
+        """How many values a vector holds, whatever its number of dimensions."""
+        self._require_float(name)
+        return math.prod(self.shape(name))
+
+    def product(self, a: str, b: str) -> tuple[int, int, int]:
+        """(rows, rank, columns) of a·b."""
+        (rows, rank), (rank_b, columns) = self.matrix(a), self.matrix(b)
+        if rank != rank_b:
+            raise self.misfit(b, f"{rank} rows, as many as {a!r} has columns")
+        return rows, rank, columns
+
+    def read(self, name: str) -> torch.Tensor:
+        stored = self.checkpoint.read(name)
+        values = stored.float()
+        if not bool(values.isfinite().all()):
+            raise ModelError("non-finite", f"{self._where(name)} {flaw_of(math.inf, stored)}")
+        return values
+
+    def misfit(self, name: str, expected: str) -> ModelError:
+        line = f"{self._where(name)} has shape {self.shape(name)}, expected {expected}"
+        return ModelError("shape-mismatch", line)
+
+    def _require_float(self, name: str) -> None:
+        dtype = self.checkpoint.tensors[name].dtype
+        if dtype not in FLOATS:
+            line = f"{self._where(name)} is stored as {dtype}, expected {', '.join(FLOATS)}"
+            raise ModelError("unsupported-dtype", line)
+
+    def _where(self, name: str) -> str:
+        return f"{self.checkpoint.tensors[name].file}: tensor {name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """alpha / divisor, between an adapter's product and ΔW; 1 where nothing states an alpha.
+    `tensor`: where the module stores its own, as kohya's scripts do."""
+
+    alpha: float | None
+    divisor: float
+    tensor: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return () if self.tensor is None else (self.tensor,)
+
+    def value(self, tensors: Tensors) -> float:
+        alpha = self.alpha if self.tensor is None else float(tensors.read(self.tensor))
+        return 1.0 if alpha is None else alpha / self.divisor
+
+
+UNKNOWN = 0
+"""A width that the method does not store: it is the base's."""
+
+MAX_ELEMENTS = 1 << 30
+"""The most of a Kronecker product, which squares what a file holds; no layer matrix has more."""
+
+HADAMARD = ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b")
+
+Kinds = Mapping[str, str]
+"""A module's tensor names by factor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleUpdate:
+    """How one module's ΔW is computed.
+
+    Attributes:
+        shape: (out, in), `UNKNOWN` where only the base has it.
+        delta: ΔW as a function of W, (out, in) in float32; None will do unless `needs_base`.
+        rank: Of the stored factors; None where they do not show what `r` was.
+    """
+
+    shape: tuple[int, int]
+    names: tuple[str, ...]
+    delta: Callable[[torch.Tensor | None], Delta]
+    needs_base: bool = False
+    rank: int | None = None
+
+
+def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
+    """ΔW = s·B·A of LoRA and its derivatives: A is (r, in), B (out, r), AdaLoRA's diagonal E (r,
+    1), DoRA's row lengths (out,)."""
+    adaptive = "lora_E" in kinds or config.peft_type == "ADALORA"
+    expected = ["lora_A", "lora_B"]
+    expected += ["lora_E"] if adaptive else []
+    expected += ["lora_magnitude_vector"] if config.dora else []
+    _require_parts(module, kinds, expected)
+    a, b = kinds["lora_A"], kinds["lora_B"]
+    rank, width = tensors.matrix(a, may_be_empty=adaptive)
+    out, rank_b = tensors.matrix(b, may_be_empty=adaptive)
+    if rank != rank_b or out == 0:
+        raise tensors.misfit(b, f"at least one row, and {rank} columns as {a!r} has rows")
+    if width == 0:
+        raise tensors.misfit(a, "at least one column")
+    diagonal = kinds["lora_E"] if adaptive else None
+    if diagonal is not None and tensors.vector(diagonal) != rank:
+        raise tensors.misfit(diagonal, f"{rank} values")
+    magnitude = kinds.get("lora_magnitude_vector")
+    if magnitude is not None and tensors.vector(magnitude) != out:
+        raise tensors.misfit(magnitude, f"{out} values")
+    if config.start == "olora" and config.transposed_flag:
+        raise ModelError(
+            "unsupported-adapter",
+            "OLoRA with fan_in_fan_out: PEFT factors such a matrix in the wrong direction",
+        )
+    scale = _lora_scale(module, kinds, tensors, config, adaptive=adaptive)
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        """s·B·A, less the replaced part of W; with DoRA all rows brought to their length."""
+        factor = scale.value(tensors)
+        left, right = tensors.read(b) * factor, tensors.read(a)
+        if diagonal is not None:
+            right = right * tensors.read(diagonal).reshape(-1, 1)
+        if base is not None and config.start:
+            gone_left, gone_right = _replaced_part(base, config.start, len(right), factor)
+            left, right = torch.cat((left, -gone_left), 1), torch.cat((right, gone_right))
+        if magnitude is None or base is None:
+            return LowRankDelta(left, right)
+        moved = base + left @ right
+        length = torch.linalg.vector_norm(moved, dim=1).clamp(min=torch.finfo(torch.float32).tiny)
+        stretch = tensors.read(magnitude).reshape(-1) / length
+        return DenseDelta(moved.mul_(stretch[:, None]).sub_(base))
+
+    optional = tuple(name for name in (diagonal, magnitude) if name is not None)
+    return ModuleUpdate(
+        shape=(out, width),
+        names=(a, b, *optional, *scale.names),
+        delta=delta,
+        needs_base=magnitude is not None or config.start != "",
+        rank=None if adaptive else rank,
+    )
+
+
+def _replaced_part(
+    base: torch.Tensor, start: str, rank: int, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The part of W that training began by taking out, as two factors.
+
+    PiSSA: the first `rank` singular triplets. OLoRA: the first rows and columns of W = QR,
+    which span the first columns of W. `lora/layer.py: pissa_init, olora_init`.
+    """
+    if start == "pissa":
+        u, sigma, v = torch.linalg.svd(base, full_matrices=False)
+        return u[:, :rank] * sigma[:rank], v[:rank]
+    q = torch.linalg.qr(base[:, :rank]).Q
+    return q * scale, q.T @ base
+
+
+def _lora_scale(
+    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, *, adaptive: bool
+) -> Scale:
+    """AdaLoRA divides by the rank before pruning, and reads alpha ≤ 0 as the rank."""
+    rank = tensors.shape(kinds["lora_A"])[0]
+    alpha = config.alpha if adaptive else config.alpha_of(module)
+    if adaptive:
+        if alpha is not None and alpha <= 0:
+            alpha = float(rank)
+        return Scale(alpha, (config.init_rank or float(rank)) + 1e-5)
+    own = _own_alpha(kinds, tensors)
+    if alpha is not None and ".lora_down" not in kinds["lora_A"]:
+        own = None  # PEFT's names: PEFT reads alpha from the config alone
+    return Scale(alpha, math.sqrt(rank) if config.rslora else float(rank), own)
+
+
+def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
+    """ΔW = s·(A₁·B₁) ∘ (A₂·B₂), low-rank while that is smaller: ∑ᵢⱼ (a₁ᵢ∘a₂ⱼ)(b₁ᵢ∘b₂ⱼ)ᵀ."""
+    _require_parts(module, kinds, HADAMARD)
+    names = tuple(kinds[kind] for kind in HADAMARD)
+    out, rank, width = tensors.product(*names[:2])
+    out_2, rank_2, width_2 = tensors.product(*names[2:])
+    if (out, width) != (out_2, width_2):
+        raise tensors.misfit(names[2], f"a product of shape {(out, width)}")
+    scale = _product_scale(module, kinds, rank, tensors, config)
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        factor = scale.value(tensors)
+        a1, b1, a2, b2 = map(tensors.read, names)
+        if rank * rank_2 >= min(out, width):
+            return DenseDelta((a1 @ b1).mul_(a2 @ b2).mul_(factor))
+        left = (a1[:, :, None] * a2[:, None, :]).flatten(1)  # (out, r·r)
+        right = (b1[:, None, :] * b2[None, :, :]).flatten(0, 1)  # (r·r, in)
+        return LowRankDelta(left * factor, right)
+
+    return ModuleUpdate(shape=(out, width), names=(*names, *scale.names), delta=delta, rank=rank)
+
+
+def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
+    """ΔW = s·(W₁ ⊗ W₂), where each side is stored whole or as two factors."""
+    first, shape_1, rank_1 = _kronecker_side(module, kinds, tensors, "lokr_w1")
+    second, shape_2, rank_2 = _kronecker_side(module, kinds, tensors, "lokr_w2")
+    shape = (shape_1[0] * shape_2[0], shape_1[1] * shape_2[1])
+    if shape[0] * shape[1] > MAX_ELEMENTS:
+        line = f"ΔW has shape {shape}, more than {MAX_ELEMENTS} elements"
+        raise ModelError("shape-mismatch", f"module {shown(module)}: {line}")
+    scale = _product_scale(module, kinds, rank_2 or rank_1, tensors, config)
+
+    def side(names: tuple[str, ...]) -> torch.Tensor:
+        whole, *rest = map(tensors.read, names)
+        return whole @ rest[0] if rest else whole
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        left, right = side(first), side(second)
+        return DenseDelta(torch.kron(left * scale.value(tensors), right))
+
+    names = (*first, *second, *scale.names)
+    return ModuleUpdate(shape=shape, names=names, delta=delta, rank=rank_2 or rank_1)
+
+
+def _product_scale(
+    module: str, kinds: Kinds, rank: int | None, tensors: Tensors, config: AdapterConfig
+) -> Scale:
+    """alpha / r; where both of LoKr's sides are whole, only the config knows r."""
+    alpha, own = config.alpha_of(module), _own_alpha(kinds, tensors)
+    if alpha is not None:
+        own = None
+    divisor = float(rank) if rank else config.rank_of(module)
+    if divisor is None or (rank is None and own is not None):
+        return Scale(None, 1.0)
+    return Scale(alpha, divisor, own)
+
+
+def _kronecker_side(
+    module: str, kinds: Kinds, tensors: Tensors, side: str
+) -> tuple[tuple[str, ...], tuple[int, int], int | None]:
+    if side in kinds:
+        return (kinds[side],), tensors.matrix(kinds[side]), None
+    _require_parts(module, kinds, (f"{side}_a", f"{side}_b"))
+    a, b = kinds[f"{side}_a"], kinds[f"{side}_b"]
+    rows, rank, columns = tensors.product(a, b)
+    return (a, b), (rows, columns), rank
+
+
+def build_vera(module: str, kinds: Kinds, shared: Kinds, tensors: Tensors) -> ModuleUpdate:
+    """ΔW = diag(b)·B·diag(d)·A, with A and B cut from matrices that all modules share.
+
+    How many columns of A are this module's is not stored, so the base is needed.
+    """
+    if not {"vera_A", "vera_B"} <= shared.keys():
+        raise ModelError(
+            "unsupported-adapter",
+            "VeRA without its shared matrices, which follow from a seed and from shapes of "
+            "the whole base; save it with save_projection=True",
+        )
+    _require_parts(module, kinds, ("vera_lambda_b", "vera_lambda_d"))
+    b, d = kinds["vera_lambda_b"], kinds["vera_lambda_d"]
+    shared_a, shared_b = shared["vera_A"], shared["vera_B"]
+    rank, _ = tensors.matrix(shared_a)
+    widest, rank_b = tensors.matrix(shared_b)
+    out = tensors.vector(b)
+    if rank != rank_b or tensors.vector(d) != rank:
+        raise tensors.misfit(d, f"{rank} values, the rank of the shared matrices")
+    if out > widest:
+        raise tensors.misfit(b, f"at most {widest} values, the rows of the shared B")
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        assert base is not None
+        rows, width = base.shape
+        right, left = tensors.read(shared_a), tensors.read(shared_b)
+        if width > right.shape[1]:
+            raise tensors.misfit(shared_a, f"{width} columns, as the base's matrix has")
+        left = tensors.read(b).reshape(-1, 1) * left[:rows]
+        return LowRankDelta(left, tensors.read(d).reshape(-1, 1) * right[:, :width])
+
+    names = (b, d, shared_a, shared_b)
+    return ModuleUpdate(shape=(out, UNKNOWN), names=names, delta=delta, needs_base=True, rank=rank)
+
+
+def build_ia3(kinds: Kinds, tensors: Tensors) -> ModuleUpdate:
+    """ΔW = W∘l − W: every row, or in feed-forward layers every column, is scaled."""
+    vector = kinds["ia3_l"]
+    rows, columns = tensors.matrix(vector)
+    if 1 not in (rows, columns):
+        raise tensors.misfit(vector, "(out, 1) or (1, in)")
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        assert base is not None
+        return DenseDelta(base * (tensors.read(vector) - 1.0))
+
+    shape = (rows, UNKNOWN) if columns == 1 else (UNKNOWN, columns)
+    return ModuleUpdate(shape=shape, names=(vector,), delta=delta, needs_base=True)
+
+
+def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> ModuleUpdate:
+    """ΔW = stored − W of a whole weight, as `modules_to_save` leaves it; `shape` is as stored: in ×
+    out, if the base's module is GPT-2's Conv1D."""
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        """The difference in the orientation that fits; of two that fit, the smaller."""
+        assert base is not None
+        tensors.read(name)
+        stored = tensors.checkpoint.read(name)
+        options = [m for m in (stored, stored.T) if m.shape == base.shape]
+        if not options:
+            raise tensors.misfit(name, f"{tuple(base.shape)}, as the base's matrix has")
+        differences = [update_against(option, base, Scratch()) for option in options]
+        return min(differences, key=lambda delta: delta.norm)
+
+    return ModuleUpdate(shape=shape, names=(name,), delta=delta, needs_base=True)
+
+
+def _own_alpha(kinds: Kinds, tensors: Tensors) -> str | None:
+    name = kinds.get("alpha")
+    if name is not None and tensors.vector(name) != 1:
+        raise tensors.misfit(name, "a single number")
+    return name
+
+
+def _require_parts(module: str, kinds: Kinds, expected: Iterable[str]) -> None:
+    missing = [kind for kind in expected if kind not in kinds]
+    if missing:
+        line = f"module {module!r} has {', '.join(sorted(kinds))} but no {', '.join(missing)}"
+        raise ModelError("missing-tensor", line)
+
+
+LORAS = ("lora", "rslora", "dora", "pissa", "olora")
+"""Methods that adapter_config.json may call LoRA."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """What an adapter changes. Only headers are read before `delta` is called.
+
+    Attributes:
+        method: `lora`, `rslora`, `dora`, `adalora`, `pissa`, `olora`, `loha`, `lokr`,
+            `vera`, `ia3`.
+        modules: (out, in) of ΔW by module path; 0 for a width that only the base has
+            (VeRA's in, and either side for IA³): such modules are in `needs_base`.
+        full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
+        needs_base: Modules whose ΔW needs W, those of `full_values` among them.
+        outside: Modules outside layers that were left out, as their tensors are not in order.
+    """
+
+    method: str
+    modules: Mapping[str, tuple[int, int]]
+    full_values: Mapping[str, str]
+    needs_base: frozenset[str]
+    outside: tuple[str, ...]
+    notes: tuple[str, ...]
+    _updates: Mapping[str, ModuleUpdate] = field(repr=False)
+
+    def tensors_of(self, module: str) -> tuple[str, ...]:
+        return self._updates[module].names
+
+    def delta(self, module: str, base_weight: torch.Tensor | None) -> Delta:
+        """ΔW of a module of `modules` or `full_values`, in float32; only those in `needs_base` look
+        at `base_weight`, W as (out, in), float32."""
+        update = self._updates[module]
+        if not update.needs_base:
+            base_weight = None
+        elif base_weight is None:
+            line = f"module {module!r}: ΔW of {self.method} needs the base's weights"
+            raise ModelError("needs-base", line)
+        else:
+            expected = tuple(base_weight.shape)
+            known = self.modules.get(module, (UNKNOWN, UNKNOWN))
+            if any(k not in (UNKNOWN, e) for k, e in zip(known, expected, strict=True)):
+                line = f"module {module!r} has shape {known}, the base's matrix {expected}"
+                raise ModelError("shape-mismatch", line)
+        return update.delta(base_weight)
+
+
+def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) -> Adapter:
+    """What the adapter changes, from its headers and its adapter_config.json.
+
+    PiSSA and OLoRA begin at W less a part that follows from W; their ΔW here counts that
+    part in, as PEFT does when it loads them, and so needs W. CorDA, LoftQ, LoRA-GA and
+    PiSSA's randomised form take out a part that cannot be computed again: they are refused,
+    as s·B·A alone would be another update than the one that was trained.
+
+    Only the matrices of layers count. Others, as heads, are left out where their tensors have no
+    certain meaning, and never refuse an adapter.
+    """
+    settings = read_config(config)
+    contents = sort_tensors(checkpoint.tensors)
+    tensors = Tensors(checkpoint)
+    layers = layer_modules({*contents.factors, *contents.unclear})
+    for module, problem in contents.unclear.items():
+        if module in layers:
+            raise problem
+        contents.leave_out(module)
+    settings.require_matchable(len(contents.factors))
+    family = _family(contents, layers, checkpoint)
+    if settings.init_rank is None:  # AdaLoRA's first rank is that of the largest A
+        shapes = [tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k]
+        largest = max((shape[0] for shape in shapes if shape), default=0)
+        settings = replace(settings, init_rank=float(largest) or None)
+    updates, convolutions = _build(family, layers, contents, tensors, settings)
+    unused = _unused_targets(updates, contents, settings)
+    if updates and unused and len(unused) == len(set(settings.targets)):
+        raise ModelError(
+            "other-base",
+            f"{FILE} and the tensors are of two models: target_modules {name_some(unused)} fit no "
+            f"module, the tensors are of {name_some(list(updates))}",
+        )
+    values = {  # whole matrices; vectors and quantised leftovers are none
+        module: build_full_value(name, (ref.shape[0], ref.shape[1]), tensors)
+        for module, name in contents.values.items()
+        if len((ref := checkpoint.tensors[name]).shape) == 2 and ref.dtype in FLOATS
+    }
+    method = _method(family, contents, settings)
+    return Adapter(
+        method=method,
+        modules={module: update.shape for module, update in updates.items()},
+        full_values={module: value.names[0] for module, value in values.items()},
+        needs_base=frozenset(m for m, u in {**updates, **values}.items() if u.needs_base),
+        outside=tuple(contents.left_out),
+        notes=_notes(method, updates, convolutions, contents, settings, unused),
+        _updates={**values, **updates},
+    )
+
+
+def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) -> str:
+    """The formula of the layers' tensors; "" if no module is left that has factors."""
+    families = {
+        module: {FAMILIES[kind.split("_")[0]] for kind in kinds if kind != "alpha"}
+        for module, kinds in contents.factors.items()
+    }
+    of_layers = set().union(*(families[module] for module in families if module in layers))
+    if len(of_layers) > 1:
+        names = " and ".join(sorted(of_layers))
+        raise ModelError("unsupported-adapter", f"holds tensors of {names}, expected one method")
+    of_all = of_layers or set().union(*families.values())
+    for module, own in families.items():
+        if len(of_all) > 1 or own != of_all:
+            contents.leave_out(module)
+    if contents.factors:
+        return of_all.pop()
+    refused = refused_by_names(
+        part for name in checkpoint.tensors for part in WRAPPER_PREFIX.sub("", name).split(".")
+    )
+    if refused is not None:
+        line = f"tensor names are those of {refused}: {REFUSED[refused]}"
+        raise ModelError("unsupported-adapter", line)
+    if not checkpoint.tensors:
+        raise ModelError("no-weights", "the adapter's weight file holds no tensor")
+    if not contents.values and not contents.left_out:
+        example = next(iter(checkpoint.tensors))
+        line = f"no tensor name is of a known adapter method; the first is {example!r}"
+        raise ModelError("unsupported-adapter", line)
+    return ""
+
+
+def _build(
+    family: str,
+    layers: frozenset[str],
+    contents: Contents,
+    tensors: Tensors,
+    settings: AdapterConfig,
+) -> tuple[dict[str, ModuleUpdate], int]:
+    scaled = {"lora": build_lora, "loha": build_loha, "lokr": build_lokr}.get(family)
+    updates: dict[str, ModuleUpdate] = {}
+    for module, kinds in list(contents.factors.items()):
+        if any(len(tensors.shape(name)) > 2 for name in kinds.values()):
+            continue
+        try:
+            if scaled is not None:
+                updates[module] = scaled(module, kinds, tensors, settings)
+            elif family == "vera":
+                updates[module] = build_vera(module, kinds, contents.shared, tensors)
+            else:
+                updates[module] = build_ia3(kinds, tensors)
+        except ModelError:
+            if module in layers:
+                raise
+            contents.leave_out(module)
+    return updates, len(contents.factors) - len(updates)
+
+
+def _method(family: str, contents: Contents, settings: AdapterConfig) -> str:
+    kinds = {kind for module in contents.factors.values() for kind in module}
+    if family != "lora":
+        return family or (settings.peft_type or "lora").lower()
+    if "lora_E" in kinds:
+        return "adalora"
+    if "lora_magnitude_vector" in kinds:
+        return "dora"
+    return settings.start or ("rslora" if settings.rslora else "lora")
+
+
+def _notes(
+    method: str,
+    updates: Mapping[str, ModuleUpdate],
+    convolutions: int,
+    contents: Contents,
+    settings: AdapterConfig,
+    unused: Sequence[str],
+) -> tuple[str, ...]:
+    notes = [*settings.notes, *contents.notes]
+    stated = settings.peft_type or ""
+    fitting = {method, "lora"} if method in LORAS else {method}
+    if stated and stated.lower() not in fitting:
+        notes.append(f"{FILE} says {name_some([stated])}, the tensors are {method}'s")
+    if convolutions:
+        notes.append(f"{convolutions} convolutions not read")
+    if contents.left_out:
+        notes.append(f"not read: {name_some(contents.left_out)}, outside the layers")
+    notes.extend(_rank_notes(updates, settings))
+    own = any("alpha" in kinds for kinds in contents.factors.values())
+    if updates and settings.alpha is None and not own and method not in ("vera", "ia3"):
+        notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
+    patterns = {pattern for pattern, _ in settings.alphas + settings.ranks}
+    unmatched = {p for p in patterns if not any(matches(p, module) for module in updates)}
+    for what, names in (("patterns", unmatched), ("target_modules", unused)):
+        if names:
+            notes.append(f"{what} that fit no module: {name_some(sorted(names))}")
+    return tuple(notes)
+
+
+def _unused_targets(
+    updates: Mapping[str, ModuleUpdate], contents: Contents, settings: AdapterConfig
+) -> list[str]:
+    unused = set(settings.targets)
+    for module in (*updates, *contents.factors, *contents.values, *contents.left_out):
+        unused.difference_update(path_ends(module, MAX_PATTERN))
+    return sorted(unused)
+
+
+def _rank_notes(updates: Mapping[str, ModuleUpdate], settings: AdapterConfig) -> Iterator[str]:
+    pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
+    known = [(stated, stored) for stated, stored in pairs if stated is not None and stored]
+    unequal = sorted({pair for pair in known if pair[0] != pair[1]})
+    if unequal:
+        stated, stored = unequal[0]
+        differing = sum(1 for pair in known if pair[0] != pair[1])
+        of_all = f"{differing} of {len(known)} modules"
+        yield f"{FILE} says r = {stated:.0f}, the tensors have {stored} ({of_all} differ)"

@@ -1,0 +1,732 @@
+"""Who belongs to a base's family, and what is said of each: names, labels, small files.
+
+Folders, lists and labels that cannot be read are a `SourceError`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from ..errors import ModelError, RequestError, SourceError, nearest_names
+from ..records import GATED_NOTE, PRIVATE_NOTE, ModelRecord
+from ..tables import TextFile, errors_as, open_named_csv
+from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
+from .checkpoint import (
+    ADAPTER_WEIGHTS,
+    WHOLE_TENSORS,
+    Checkpoint,
+    Config,
+    ModelFolder,
+    ReadPlan,
+    choose_weights,
+    model_type,
+    open_adapter_weights,
+    open_local,
+    quantization,
+    read_json,
+)
+from .hub import (
+    HubModel,
+    HubSession,
+    HubWeights,
+    describe,
+    early_refusal,
+    read_small_file,
+    stated_bytes,
+)
+from .untrusted_text import base_key, distinct_texts, shown, text_or_none
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 256 << 20
+"""A line for each of the Hub's models takes a third of it."""
+
+
+def resolved(text: str | Path) -> Path | None:
+    try:
+        return Path(text).expanduser().resolve()
+    # NUL and surrogates; an unknown user's home, a loop of links; too long a name
+    except (ValueError, RuntimeError, OSError):
+        return None
+
+
+def folder_at(text: str | Path) -> Path | None:
+    """The folder that a text means, as it was written; None where there is none."""
+    try:
+        path = Path(text).expanduser()
+        return path if path.is_dir() else None
+    except (ValueError, RuntimeError, OSError):
+        return None
+
+
+def storable(name: str) -> str:
+    """The name as Unicode text: what is none in a file's name is spelled out (`\\udce9`)."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def read_text_file(path: Path, what: str) -> str:
+    """A file's text in UTF-8, of a pipe too, up to the limit; `what` it is, for the message."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SourceError(f"{path}: larger than {MAX_BYTES} bytes; is it {what}?")
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        raise SourceError(f"{path}: cannot be read as {what}: not text in UTF-8") from err
+    except OSError as err:
+        raise SourceError(f"{path}: cannot be read as {what}: {err.strerror}") from err
+
+
+_SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
+
+_FULL_WEIGHTS = re.compile(
+    r"(model.*\.safetensors|pytorch_model.*\.bin)(\.index\.json)?", re.DOTALL
+)
+
+NAMES_SHOWN = 3
+"""Names that are shown of what is left out for one reason."""
+
+
+class FolderWalk:
+    """Model folders at any depth below `root` (itself included), each of them once: its path from
+    the root, of a link the link's, and where it is without links, None where a link leads out.
+
+    Links to folders are followed last, in so far as they stay inside `root`. A folder in the place
+    of a weight or config file makes a model too, which is refused when it is read.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """`root`: Absolute and without links."""
+        self._root = root
+        self._seen: set[Path] = set()
+        self._links: list[tuple[Path, Path]] = []
+        self._left_out: dict[str, list[str]] = {}
+
+    def __iter__(self) -> Iterator[tuple[Path, Path | None]]:
+        yield from self._below(Path(), self._root)
+        for name, target in self._links:  # which grow meanwhile
+            if target in self._seen:
+                continue
+            if target.is_relative_to(self._root):
+                yield from self._below(name, target)
+            elif _looks_like_model(target):
+                yield name, None
+            else:
+                self._leave_out("links that lead out of it", name)
+
+    @property
+    def left_out(self) -> str:
+        """What was left out, by reason; empty where nothing was."""
+        reasons = []
+        for reason, names in self._left_out.items():
+            more = len(names) - NAMES_SHOWN
+            shown = ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+            reasons.append(f"{shown} ({reason})")
+        return "; ".join(reasons)
+
+    def _leave_out(self, reason: str, name: Path) -> None:
+        self._left_out.setdefault(reason, []).append(str(name))
+
+    def _below(self, name: Path, place: Path) -> Iterator[tuple[Path, Path]]:
+        """The models at a place and below it, by path; links are noted."""
+        waiting = [(name, place)]
+        while waiting:
+            name, place = waiting.pop()
+            if place in self._seen:
+                continue
+            self._seen.add(place)
+            try:
+                with os.scandir(place) as listed:
+                    entries = sorted(listed, key=lambda entry: entry.name)
+            except OSError as err:
+                if place == self._root:
+                    raise SourceError(f"{place}: cannot be listed: {err.strerror}") from err
+                self._leave_out("cannot be listed", name)
+                continue
+            folders = [entry for entry in entries if _is_folder(entry)]
+            weights = {entry.name for entry in folders if entry.name.endswith(".gguf")}
+            is_found = is_model({entry.name for entry in entries} - weights)
+            if is_found:
+                yield name, place
+            inside = []
+            for entry in entries:
+                below = name / entry.name, place / entry.name
+                if entry not in folders:
+                    if not is_found and entry.is_symlink() and not below[1].exists():
+                        self._leave_out("links to nothing", below[0])
+                elif entry.name.startswith(".") or entry.name in _SKIPPED_FOLDERS:
+                    if not entry.is_symlink() and _looks_like_model(below[1]):
+                        self._leave_out(
+                            "models in folders that are hidden or not of PyTorch", below[0]
+                        )
+                elif entry.is_symlink():
+                    self._links.append((below[0], Path(os.path.realpath(below[1]))))
+                else:
+                    inside.append(below)
+            waiting += reversed(inside)
+
+
+def is_model(names: Collection[str]) -> bool:
+    """Whether a folder with these file names looks like one model."""
+    return (
+        "adapter_config.json" in names
+        or any(n in ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
+        or any(_FULL_WEIGHTS.fullmatch(n) for n in names)
+        or ("config.json" in names and any(n.endswith(".safetensors") for n in names))
+    )
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _looks_like_model(folder: Path) -> bool:
+    """The same of a folder that is not read; False where it cannot be listed."""
+    try:
+        return is_model(os.listdir(folder))
+    except OSError:
+        return False
+
+
+_TUNED_SUFFIX = re.compile(r"(it|instruct|chat)$")
+_HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
+
+CLAIMS_SHOWN = 8
+
+
+def same_base(claim: str, base: str) -> bool:
+    """Whether a model that says `claim` belongs to the family of `base`.
+
+    Besides equal names: the instruction-tuned release of a base is its descendant, so its
+    adapters belong to the base's family; and a path on somebody's disk is a loose hint, so
+    it may leave that suffix out. A Hub id without the suffix is another model.
+    """
+    claimed, wanted = base_key(claim), base_key(base)
+    if not claimed or claimed == wanted:
+        return claimed == wanted != ""
+    if _TUNED_SUFFIX.sub("", claimed) == wanted:
+        return True
+    is_path = not _HUB_ID.match(claim) or claim.startswith((".", "/"))
+    return is_path and claimed == _TUNED_SUFFIX.sub("", wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Where a model's files are, and what its small files say. `given`: the folder out of which no
+    link leads, None for the model's own; `config`: `config.json`, of an adapter
+    `adapter_config.json`, as far as it is known; `claims`: every name of a base that they mention,
+    most trusted first; `refusal`: a reason that needs no weights to be known."""
+
+    record: ModelRecord
+    folder: Path | None = None
+    given: Path | None = None
+    hub: HubModel | None = None
+    config: Config | None = field(default=None, compare=False)
+    claims: tuple[str, ...] = ()
+    refusal: ModelError | None = None
+    is_merge: bool = False
+
+    @property
+    def is_adapter(self) -> bool:
+        return self.record.kind == "adapter"
+
+    @property
+    def stated_bytes(self) -> int:
+        """Bytes of its weight files, as far as its listing or its files tell; else 0."""
+        return self.record.bytes_total if self.hub is None else stated_bytes(self.hub) or 0
+
+    @property
+    def files(self) -> ModelFolder | None:
+        return None if self.folder is None else ModelFolder.at(self.folder, self.given)
+
+    def checkpoint(
+        self, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None
+    ) -> Checkpoint:
+        """The weight files, headers read, or a `ModelError`."""
+        if self.hub is not None:
+            return HubWeights(self.hub, plan, session=session).open()
+        assert self.folder is not None
+        if self.is_adapter:
+            return open_adapter_weights(self.folder, given=self.given)
+        return open_local(self.folder, given=self.given, whole=plan.whole)
+
+    def with_config(self, session: HubSession | None = None) -> Member:
+        """The member with its config, and the base that it names where the Hub's description has
+        none; a Hub model's is fetched only when it is to be read."""
+        model = self.hub
+        name = "adapter_config.json" if self.is_adapter else "config.json"
+        if model is None or (model.files is not None and name not in model.files):
+            return self
+        try:
+            config = read_json(read_small_file(model, name, session=session), name=name)
+        except ModelError as err:
+            if err.code == "not-found":
+                return self
+            raise
+        claims = self.claims
+        if self.is_adapter and not claims:
+            claims = distinct_texts([config.get("base_model_name_or_path")])
+        return replace(self, config=config, claims=claims)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The base as members may refer to it."""
+
+    names: tuple[str, ...]
+    folder: Path | None = None
+    config: Config | None = None
+
+    def named_in(self, claims: Iterable[str]) -> bool:
+        return any(self._means(claim) for claim in claims)
+
+    def _means(self, claim: str) -> bool:
+        if self.folder is not None and resolved(claim) == self.folder:
+            return True
+        return any(same_base(claim, name) for name in self.names)
+
+
+def refuse_strangers(member: Member, wanted: Wanted) -> Member:
+    """The member, refused if its small files alone show that it belongs elsewhere.
+
+    A full checkpoint's claims are loose (it may name an intermediate fine-tune), so its
+    weights decide; an adapter's weights cannot show its base, so its claim decides.
+    """
+    if member.refusal is not None and member.refusal.code != "quantized":
+        return member
+    if member.claims and not wanted.named_in(member.claims) and member.is_adapter:
+        return replace(member, refusal=ModelError("other-base", _named(member.claims)))
+    own, base = (model_type(c) for c in (member.config, wanted.config))
+    if member.is_adapter or own is None or base is None or own == base:
+        return member
+    types = f"its architecture is {shown(own)}, the base's is {shown(base)}"
+    return replace(member, refusal=ModelError("other-base", f"{_named(member.claims)}; {types}"))
+
+
+def _named(claims: Sequence[str]) -> str:
+    if not claims:
+        return "names no base"
+    return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
+
+
+Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
+EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)
+
+Kind = Literal["full", "merge", "adapter", "quantized", "other"]
+Format = Literal["safetensors", "bin", "gguf", "none", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which members are wanted."""
+
+    depth: int | None = None
+    exclude: tuple[str, ...] = ()
+    min_downloads: int | None = None
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.exclude if name not in EXCLUSIONS]
+        if unknown:
+            known = ", ".join(EXCLUSIONS)
+            raise RequestError(f"exclude {unknown[0]!r}: expected one of {known}")
+        for name, value in (("depth", self.depth), ("min_downloads", self.min_downloads)):
+            if value is not None and value < 1:
+                raise RequestError(f"{name} {value}: expected 1 or more")
+
+    def require_hub(self, *, is_hub: bool) -> None:
+        """Refuse, as a `RequestError`, what only the Hub knows, where the members are not there."""
+        if is_hub:
+            return
+        if self.depth is not None or self.min_downloads is not None:
+            raise RequestError("--depth and --min-downloads need --hub: files do not tell them")
+
+    def chosen(self, members: Iterable[Member]) -> Iterator[Member]:
+        return (member for member in members if self.keeps(member))
+
+    def keeps(self, member: Member) -> bool:
+        downloads = member.record.downloads
+        if downloads is not None and downloads < (self.min_downloads or 0):
+            return False
+        kind, form = kind_of(member), format_of(member)
+        properties: dict[str, bool] = {
+            "adapters": kind == "adapter",
+            "bin": form == "bin",
+            "full": kind in ("full", "merge"),
+            "gguf": form == "gguf",
+            "merges": kind == "merge",
+            "quantized": kind == "quantized",
+        }
+        return not any(properties[name] for name in self.exclude)
+
+
+EVERY_MEMBER = Selection()
+
+
+def kind_of(member: Member) -> Kind:
+    """What a member is, as far as its listing or its small files tell."""
+    if member.refusal is not None and member.refusal.code == "quantized":
+        return "quantized"
+    if member.is_adapter:
+        return "adapter"
+    if member.hub is not None and member.hub.kind in ("quantized", "other"):
+        return "quantized" if member.hub.kind == "quantized" else "other"
+    return "merge" if member.is_merge else "full"
+
+
+def format_of(member: Member) -> Format:
+    """How a member's weights are stored, by the names of its files."""
+    names = file_names(member)
+    if names is None:
+        return "unknown"
+    chosen = choose_weights(names, adapter=member.is_adapter)
+    if chosen is not None:
+        return "bin" if chosen.endswith((".bin", ".bin.index.json")) else "safetensors"
+    return "gguf" if any(name.endswith(".gguf") for name in names) else "none"
+
+
+def file_names(member: Member) -> Collection[str] | None:
+    if member.hub is not None:
+        return member.hub.files
+    try:
+        return None if member.files is None else member.files.names()
+    except ModelError:
+        return None
+
+
+COLUMNS = ("model", "dataset", "author", "run")
+
+UNMATCHED_SHOWN = 3
+"""Rows that are named in the message; the JSON document has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRow:
+    """A line: None where the column is absent, "" where the cell is empty."""
+
+    model: str
+    dataset: str | None
+    author: str | None
+    run: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelMatches:
+    """Which rows of a labels file name a model; `nearest`: the most similar model of each of the
+    first unmatched names."""
+
+    path: Path
+    rows: int
+    unmatched: tuple[str, ...]
+    nearest: Mapping[str, str]
+
+    @property
+    def matched(self) -> int:
+        return self.rows - len(self.unmatched)
+
+    def __str__(self) -> str:
+        line = f"{self.path.name}: {self.rows} rows, {self.matched} matched"
+        if not self.unmatched:
+            return line
+        names = [
+            f"{shown(name)} → {shown(self.nearest[name])}" if name in self.nearest else shown(name)
+            for name in self.unmatched[:UNMATCHED_SHOWN]
+        ]
+        listed = ", ".join(names) + (", …" if len(self.unmatched) > UNMATCHED_SHOWN else "")
+        how = "nearest: " if self.nearest else ""
+        return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
+
+    def to_json(self) -> dict[str, object]:
+        return {"rows": self.rows, "matched": self.matched, "unmatched": list(self.unmatched)}
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Rows by model id and by the folder that the id means beside the file."""
+
+    path: Path
+    by_id: Mapping[str, LabelRow]
+    by_folder: Mapping[Path, LabelRow]
+
+    def row_of(self, record: ModelRecord, folder: Path | None) -> LabelRow | None:
+        """The row of a model; a path beside the file comes before an equal id."""
+        row = self.by_folder.get(folder) if folder else None
+        return row or self.by_id.get(record.id)
+
+    def apply(self, record: ModelRecord, folder: Path | None) -> ModelRecord:
+        """The record with its row's labels, which override other sources."""
+        row = self.row_of(record, folder)
+        if row is None:
+            return record
+        if row.dataset is not None:
+            record = replace(
+                record, dataset=row.dataset or None, dataset_raw=row.dataset or record.dataset_raw
+            )
+        return replace(
+            record,
+            label_source="labels",
+            author=row.author or record.author,
+            run=row.run or record.run,
+        )
+
+    def match(self, members: Sequence[Member]) -> LabelMatches:
+        """Which rows name a member; a `SourceError` if none does, though there are rows."""
+        rows = (self.row_of(member.record, member.folder) for member in members)
+        matched = {row.model for row in rows if row is not None}
+        unmatched = tuple(name for name in self.by_id if name not in matched)
+        ids = [member.record.id for member in members]
+        matches = LabelMatches(
+            path=self.path,
+            rows=len(self.by_id),
+            unmatched=unmatched,
+            nearest=_nearest(unmatched[:UNMATCHED_SHOWN], ids),
+        )
+        if unmatched and not matched:
+            listed = ", ".join(shown(id) for id in ids[:UNMATCHED_SHOWN])
+            more = ", …" if len(ids) > UNMATCHED_SHOWN else ""
+            raise SourceError(
+                f"{matches}; a row's model is an id or a path beside the file; the models here "
+                f"are: {listed}{more}"
+            )
+        return matches
+
+
+def read_labels(path: Path) -> Labels:
+    """The labels in a table with a `model` column and any of `dataset`, `author`, `run`, separated
+    by commas, semicolons or tabs; a `SourceError` if unreadable, or if one model has two labels."""
+    by_id: dict[str, LabelRow] = {}
+    by_folder: dict[Path, LabelRow] = {}
+    content = read_text_file(path, "a labels file").encode()
+    with errors_as(SourceError):
+        file = TextFile(path, content=content)
+        table = open_named_csv(file, ("model",), is_ragged=True, is_quoted=False)
+        for number, row in table.rows(COLUMNS):
+            if isinstance(row, str):
+                continue
+            cells = {name: str(cell).strip() for name, cell in row.items() if cell is not None}
+            model = cells.get("model", "").rstrip("/")
+            if not model:
+                continue
+            label = LabelRow(model, *map(cells.get, COLUMNS[1:]))
+            if by_id.setdefault(model, label) != label:
+                raise SourceError(f"{path}, line {number}: its model has two labels")
+            if (folder := resolved(path.parent / model)) is not None:
+                by_folder[folder] = label
+    return Labels(path, by_id, by_folder)
+
+
+def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
+    near = {name: nearest_names(name, ids) for name in names}
+    return {name: ids[0] for name, ids in near.items() if ids}
+
+
+CARD = "README.md"
+
+_LEADS_OUT = "a link leads out of the folder; index the folder that holds both, or a list of paths"
+
+_STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.IGNORECASE)
+
+
+def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
+    """Every model below `folder` but the base's; ids are paths below it. What is left out is
+    logged."""
+    if not folder.is_dir():
+        raise SourceError(f"{folder}: no such folder")
+    root = folder.resolve()
+    walk = FolderWalk(root)
+    for name, place in walk:
+        id = name.as_posix() if name.parts else root.name
+        if place is None:
+            record = ModelRecord(id=storable(id), base=base, source=storable(str(root / id)))
+            yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
+        elif place != leave_out:
+            yield read_member(place, id=id, base=base, given=root)
+    if walk.left_out:
+        log.warning("%s: left out: %s", folder, walk.left_out)
+
+
+def listed_members(list_file: Path, base: str) -> Iterator[Member]:
+    """The models of a file with one id or path a line, relative to the file's own folder or to the
+    current one; `#` begins a comment."""
+    for line in read_text_file(list_file, "a list of models").splitlines():
+        text = line.split("#", 1)[0].strip()
+        if text:
+            beside = folder_at(list_file.parent / text)
+            yield find_member(str(beside or text), base, id=text)
+
+
+def find_member(model: str, base: str, *, id: str | None = None) -> Member:
+    """The model at a path, or of that id on the Hub."""
+    path = folder_at(model)
+    if path is not None:
+        return read_member(path.resolve(), id=id or _path_id(model), base=base)
+    model = storable(model)
+    if model.startswith((".", "/", "~")):
+        refusal = ModelError("not-found", f"{shown(model)}: no such folder")
+        return Member(record=ModelRecord(id=id or _path_id(model), base=base), refusal=refusal)
+    try:
+        described = describe(model)
+    except ModelError as err:
+        return Member(record=ModelRecord(id=model, base=base, source="hub"), refusal=err)
+    return member_of(described, base, claims=described.base_models)
+
+
+def _path_id(path: str) -> str:
+    """A path below the current folder as it is from there; any other by its last name."""
+    place, here = resolved(path) or Path(path), Path.cwd().resolve()
+    return place.relative_to(here).as_posix() if here in place.parents else place.name
+
+
+def read_member(folder: Path, *, id: str, base: str, given: Path | None = None) -> Member:
+    """The model in a folder, absolute and without links; bad small files make it a refused member.
+    `given`: the folder that no link may leave; None for the model's own."""
+    id = storable(id)
+    run = _STEP_FOLDER.sub("", id) or id  # checkpoints below a folder are one training run
+    record = ModelRecord(id=id, base=base, source=storable(str(folder)), run=run)
+    try:
+        return _describe(Member(record=record, folder=folder, given=given))
+    except ModelError as err:
+        return Member(record=record, folder=folder, given=given, refusal=err)
+
+
+def _describe(member: Member) -> Member:
+    files, record = member.files, member.record
+    assert files is not None
+    names = sorted(files.names())
+    adapter = "adapter_config.json" in names or any(n in ADAPTER_WEIGHTS for n in names)
+    front, text = _read_card(files) if CARD in names else ({}, "")
+    label = label_of(name=record.id, card=front, text=text)
+    weights = [name for name in names if _is_weight(name, adapter=adapter)]
+    record = replace(
+        record,
+        signature=files.signature(),
+        kind="adapter" if adapter else "full",
+        method="lora" if adapter else "full",
+        **asdict(label),
+        license=text_or_none(front.get("license")),
+        task=text_or_none(front.get("pipeline_tag")),
+        bytes_total=sum(map(files.size, weights)),
+        notes=parents_note(card_bases(front)),
+    )
+    member = replace(member, is_merge=bool(record.notes))
+    config_name = "adapter_config.json" if adapter else "config.json"
+    try:
+        config = files.json(config_name) if config_name in names else None
+    except ModelError as err:
+        return replace(member, record=record, refusal=err)
+    settings, scheme = config or {}, None
+    if adapter:
+        claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])
+        record = replace(record, task=text_or_none(settings.get("task_type")) or record.task)
+    else:
+        claims = distinct_texts([*card_bases(front), settings.get("_name_or_path")])
+        scheme = quantization(config, (), names)
+    return replace(
+        member,
+        record=replace(record, base_raw=claims[0] if claims else None),
+        config=config,
+        claims=claims,
+        refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
+    )
+
+
+def _is_weight(name: str, *, adapter: bool) -> bool:
+    if adapter:
+        return name in ADAPTER_WEIGHTS
+    return name.endswith((".safetensors", ".bin")) and not name.startswith(("adapter", "training"))
+
+
+def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:
+    """(front matter, body); both empty where it is no file, as a card is no part of a model."""
+    try:
+        start = files.start(CARD, 4 * MAX_CARD_CHARS)
+    except ModelError as err:
+        if err.code == "outside-folder":
+            raise
+        return {}, ""
+    return split_card(start.decode("utf-8", "replace"))
+
+
+def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
+    """A Hub model as a member, its labels read from what the Hub said of it."""
+    card = {**model.card_data, "model-index": model.model_index}
+    label = label_of(name=model.id, tags=model.tags, card=card)
+    adapter = model.kind == "adapter"
+    notes = [*parents_note(model.base_models)]
+    notes += [GATED_NOTE] if model.gated else []
+    notes += [PRIVATE_NOTE] if model.private else []
+    record = ModelRecord(
+        id=model.id,
+        base=base,
+        base_raw=model.base_models[0] if model.base_models else None,
+        revision=model.sha or None,
+        signature=model.sha,
+        kind="adapter" if adapter else "full",
+        method="lora" if adapter else "full",
+        source="hub",
+        author=model.id.split("/")[0] if "/" in model.id else None,
+        run=model.id,
+        **asdict(label),
+        task=model.pipeline_tag,
+        license=model.license,
+        downloads=model.downloads,
+        created_at=model.created_at,
+        notes=tuple(notes),
+    )
+    return Member(
+        record=record,
+        hub=model,
+        claims=claims,
+        refusal=early_refusal(model),
+        is_merge=model.relation == "merge" or bool(parents_note(model.base_models)),
+    )
+
+
+MAX_CARD_BYTES = 4 * MAX_CARD_CHARS
+
+LONGEST_CALL_S = 20.0
+"""A label is not worth the time that weights are."""
+
+
+def needs_card(member: Member) -> bool:
+    model = member.hub
+    return (
+        model is not None
+        and member.refusal is None
+        and member.record.label_source in (None, "name")
+        and (model.files is None or CARD in model.files)
+    )
+
+
+def with_card_label(member: Member, session: HubSession) -> Member:
+    """The member with the label of its card's text, where it needs one and that names data."""
+    if member.hub is None or not needs_card(member):
+        return member
+    patience = replace(
+        session.patience, call_s=min(session.patience.call_s, LONGEST_CALL_S), tries=2
+    )
+    try:
+        content = read_small_file(
+            member.hub, CARD, session=session, max_bytes=MAX_CARD_BYTES, patience=patience
+        )
+        _, text = split_card(content.decode("utf-8", "replace"))
+        label = label_of(name=member.record.id, text=text)
+    except ModelError as err:
+        log.info("%s: its card is not read: %s", member.record.id, err)
+        return member
+    # A card's text must not cost its model, whatever is wrong with it.
+    except Exception:
+        log.debug("%s: defect while reading its card", member.record.id, exc_info=True)
+        return member
+    if label.label_source != "sentence":
+        return member
+    return replace(member, record=replace(member.record, **asdict(label)))
