@@ -35,6 +35,7 @@ INSTRUMENTED = [
     "deltadex.indexer.checkpoint",
     "deltadex.indexer.family",
     "deltadex.store.sharing",
+    "deltadex.store.remote",
     "yaml",
 ]
 
@@ -57,8 +58,8 @@ with instrumented():
     from deltadex.indexer.family import Wanted, read_labels, refuse_strangers
     from deltadex.indexer.family.card import card_bases, label_of, split_card
     from deltadex.indexer.family.sources import listed_members, read_member
-    from deltadex.store.sharing.beside import Gone, holder_path, read_holder
-    from deltadex.store.sharing.remote import Link
+    from deltadex.store.remote import Link
+    from deltadex.store.sharing import Gone, holder_path, read_holder
 
 PLACE = Path(tempfile.mkdtemp(prefix="deltadex-fuzz-"))
 TENSORS = {

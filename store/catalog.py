@@ -20,8 +20,7 @@ from ..records import (
     SlotStats,
 )
 from .opening import Create, connect
-from .session import Session
-from .sharing import Access
+from .session import Access, Session
 from .tables.documents import (
     Listings,
     Studies,

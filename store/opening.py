@@ -25,9 +25,8 @@ from ..errors import (
 )
 from .files import atomic_file, make_folder, refuse_links
 from .recovery import Seen, log_path, repair
-from .session import Session, translated
+from .session import Access, Session, literal, translated
 from .sharing import (
-    Access,
     CommitLog,
     HolderFile,
     Ledger,
@@ -60,7 +59,7 @@ def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
         return
     own.begin()
     try:
-        for script in scripts()[version:]:
+        for script in migrations()[version:] if version else [schema()]:
             own.execute(script)
         own.execute("UPDATE meta SET schema_version = ?", [SCHEMA_VERSION])
         own.commit()
@@ -83,8 +82,13 @@ def check_schema(guest: RawSession, note: HolderFile, path: Path) -> None:
         )
 
 
-def scripts() -> list[str]:
-    """The migrations, from an empty file to this version."""
+def schema() -> str:
+    """The script that makes an empty file a catalog of this version; as all `migrations` do."""
+    return (files(__package__) / "schema.sql").read_text("utf-8")
+
+
+def migrations() -> list[str]:
+    """A script a version, each from the one before."""
     folder = files(__package__) / "migrations"
     numbers = range(1, SCHEMA_VERSION + 1)
     return [(folder / f"{number:04}.sql").read_text("utf-8") for number in numbers]
@@ -323,11 +327,10 @@ def _attached(path: Path, options: str, cache: str) -> LocalSession:
     with suppress(duckdb.CatalogException):  # unknown to DuckDB 1.5
         connection.execute(f"SET {LOGS_EVERYTHING}")
     own = LocalSession(connection, Ledger(log_path(path)), cache)
-    quoted = str(path).replace("'", "''")
     try:
         with translated(path):
             connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
-            own.execute(f"ATTACH '{quoted}' AS catalog ({options})")
+            own.execute(f"ATTACH {literal(path)} AS catalog ({options})")
             own.execute("USE catalog")
     except BaseException:
         own.close()

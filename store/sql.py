@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from ..errors import BadQuery, StoreError
 from .opening import connect, memory_connection
-from .session import Session
-from .sharing import Access, LocalSession
+from .session import Access, Session
+from .sharing import LocalSession
 
 TABLE_FUNCTIONS = frozenset(
     {

@@ -18,7 +18,7 @@ from ..catalog import Catalog
 from ..files import abandoned, atomic_file, flush, refuse_links, write_atomically
 from ..opening import NEW, SCHEMA_VERSION, WRITING
 from ..recovery import log_path
-from ..session import Session
+from ..session import Session, literal
 from .raw_file import sha256
 
 
@@ -178,8 +178,7 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
 def _copy(session: Session, target: Path, temporary: Path) -> tuple[int, int]:
     _check_space(session, target)
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
-    quoted = str(temporary).replace("'", "''")
-    session.execute(f"ATTACH '{quoted}' AS {name} ({WRITING}, {NEW})")
+    session.execute(f"ATTACH {literal(temporary)} AS {name} ({WRITING}, {NEW})")
     try:
         if not temporary.exists():
             raise StoreFull(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...errors import RequestError
 from ..catalog import Catalog
 from ..files import make_folder, user_file, write_user_file
-from ..session import Session
+from ..session import Session, literal
 from ..tables.recipes import tables
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
                 continue
             file = folder / (target.name if is_file else f"{name}.parquet")
             with user_file(file) as temporary:
-                quoted = str(temporary).replace("'", "''")
-                session.execute(f"COPY ({sql}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
+                options = "FORMAT parquet, COMPRESSION zstd"
+                session.execute(f"COPY ({sql}) TO {literal(temporary)} ({options})")
             written.append(file)
     return written
 

@@ -28,9 +28,15 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from ...errors import StoreFull
-from .beside import Gone, HolderFile, read_holder, remove_holder, write_holder
-from .local import LocalSession
+from ..errors import StoreFull
+from .sharing import (
+    Gone,
+    HolderFile,
+    LocalSession,
+    read_holder,
+    remove_holder,
+    write_holder,
+)
 
 LONGEST_PROOF_S = 5
 """How long a side may take for each message of its proof."""

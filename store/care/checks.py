@@ -1,16 +1,27 @@
-"""Checks of the DuckDB file: blocks, tables, indexes, views, keys, recipes, vectors, references."""
+"""What every check of the doctor is given and returns; checks of what a catalog depends on, and of
+the DuckDB file: blocks, tables, indexes, views, keys, recipes, vectors, references."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import re
+import shutil
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Literal
 
-from ....errors import StoreError
-from ....records import Recipe
-from ...model_rows import (
+from ...errors import StoreError
+from ...records import Recipe
+from ..catalog import Catalog
+from ..files import index_folder
+from ..model_rows import (
     UNIT_TOLERANCE,
     linear_faults,
     model_fault,
@@ -19,23 +30,273 @@ from ...model_rows import (
     slot_fault,
     vector_fault,
 )
-from ...opening import find_losses, scripts
-from ...session import Session
-from ...sharing import CommitLog
-from ...tables.outcomes import BESIDE, refresh_view
-from ...tables.recipes import tables
-from ..raw_file import read_in_child
-from .checks import (
-    NAMES_SHOWN,
-    REINDEX,
-    RUN_REPAIR,
-    CheckContext,
-    Finding,
-    RowRange,
-    counted,
-    listed,
-    quoted,
-)
+from ..opening import SCHEMA_VERSION, find_losses, schema
+from ..recovery import log_path
+from ..remote import join
+from ..session import Session, literal
+from ..sharing import CommitLog, holder_path, read_holder
+from ..tables.outcomes import BESIDE, refresh_view
+from ..tables.recipes import tables
+from .backup import BackupManifest, manifest_path, read_backup_manifest
+from .raw_file import read_in_child
+
+State = Literal["ok", "note", "repaired", "problem"]
+
+NAMES_SHOWN = 3
+"""Names that a finding lists; it counts the others."""
+
+ROWS_AT_ONCE = 4 * 122_880
+"""Of a scan: one of DuckDB's row groups for each of four threads."""
+
+REINDEX = "`deltadex rm` each of them, then index it again"
+
+RUN_REPAIR = "`deltadex doctor` without --check repairs it"
+
+RowRange = tuple[str, int, int]
+"""A table, and the first and the last number of some of its rows."""
+
+Track = Callable[[Sequence[RowRange], str], Iterator[RowRange]]
+"""Gives the same parts, and shows the progress of the named work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report: what was examined, and advice where something is to be done."""
+
+    check: str
+    state: State
+    detail: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """The open catalog that is examined, in a session of its own; whether what is derived is
+    repaired, or only examined."""
+
+    catalog: Catalog
+    session: Session
+    repairs: bool
+    track: Track
+
+    def select(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives."""
+        return self.session.execute(sql, list(values))
+
+    def n_commits(self) -> int:
+        [(commits,)] = self.select("SELECT commits FROM meta")
+        return int(commits)
+
+    def tables(self) -> list[str]:
+        """Names of the catalog's tables, sorted."""
+        rows = self.select(
+            "SELECT table_name FROM duckdb_tables() "
+            "WHERE database_name = 'catalog' AND schema_name = 'main' ORDER BY 1"
+        )
+        return [str(name) for (name,) in rows]
+
+    def parts(self, table: str) -> list[RowRange]:
+        """All rows of a table, in parts."""
+        [(last,)] = self.select(f"SELECT coalesce(max(rowid), -1) FROM {quoted(table)}")
+        starts = range(0, int(last) + 1, ROWS_AT_ONCE)
+        return [(table, start, start + ROWS_AT_ONCE - 1) for start in starts]
+
+
+def listed(names: Sequence[str], n_all: int | None = None) -> str:
+    """`a, b, c and 5 more`."""
+    more = (n_all or len(names)) - min(NAMES_SHOWN, len(names))
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 model`, `2 models`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingface_hub")
+THREADED = ("numpy", "faiss", "torch")
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "KMP_DUPLICATE_LIB_OK", "MKL_NUM_THREADS")
+LEAST_FREE = 256 << 20
+"""Bytes below which an indexing run may end at any model."""
+
+SKETCH_FILE_FREE = 1 << 30
+"""Bytes that stay free where a sketch file is written."""
+
+
+def versions() -> Finding:
+    """The libraries' versions, against those that deltadex requires."""
+    shown = [f"Python {platform.python_version()}"]
+    for name in SHOWN_VERSIONS:
+        version = _version(name)
+        shown.append(f"{name} {version}" if version else f"no {name}")
+    if wrong := _unmet_requirements():
+        detail = f"other versions than deltadex is made for: {', '.join(wrong)}"
+        return Finding("versions", "problem", detail, "run: pip install --upgrade deltadex")
+    return Finding("versions", "ok", ", ".join(shown))
+
+
+def _unmet_requirements() -> list[str]:
+    """`name version (required)` of required libraries of another version; none where deltadex
+    runs without having been installed."""
+    from packaging.requirements import Requirement
+
+    requirements, wrong = [], []
+    with suppress(metadata.PackageNotFoundError):
+        requirements = [Requirement(line) for line in metadata.requires("deltadex") or ()]
+    for requirement in requirements:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        version = _version(requirement.name)
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            wrong.append(f"{requirement.name} {version or 'missing'} ({requirement.specifier})")
+    return wrong
+
+
+def _version(name: str) -> str | None:
+    """Of an installed package, by its own name or its module's."""
+    try:
+        return metadata.version({"faiss": "faiss-cpu"}.get(name, name))
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def threads() -> Finding:
+    """Which OpenMP runtimes are loaded together, and how many threads they have."""
+    from threadpoolctl import threadpool_info
+
+    for name in THREADED:
+        if name in sys.modules or _version(name):
+            import_module(name)
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "openmp"]
+    names = sorted({str(pool["prefix"]) for pool in pools})
+    n_threads = max((int(pool["num_threads"]) for pool in pools), default=1)
+    settings = [f"{name}={os.environ[name]}" for name in THREAD_SETTINGS if name in os.environ]
+    shown = ", ".join([counted(n_threads, "thread"), f"OpenMP: {' + '.join(names)}", *settings])
+    if {"libomp", "libiomp"} <= set(names):
+        detail = f"{shown}: LLVM's and Intel's OpenMP in one process may hang or crash"
+        advice = "install faiss, torch and numpy from one source, all by pip or all by conda"
+        return Finding("threads", "problem", detail, advice)
+    if len(pools) > 1 and sys.platform == "darwin":
+        detail = f"{shown}, loaded {len(pools)} times: torch and faiss may crash on macOS"
+        return Finding("threads", "problem", detail, "set OMP_NUM_THREADS=1")
+    if n_threads > (cores := os.cpu_count() or 1):
+        advice = f"set OMP_NUM_THREADS={cores}"
+        return Finding("threads", "note", f"{shown} on {counted(cores, 'core')}: slow", advice)
+    return Finding("threads", "ok", shown)
+
+
+def space(path: Path) -> Finding:
+    """What is free on the disk, against what the catalog and its derived files take."""
+    folder = next((f for f in (path.parent, *path.parent.parents) if f.exists()), Path())
+    free = shutil.disk_usage(folder).free
+    catalog = sum(_size(file) for file in (path, log_path(path)))
+    derived = sum(map(_size, index_folder(path).glob("*")))
+    shown = f"catalog {catalog >> 20} MiB, derived files {derived >> 20} MiB, free {free >> 20} MiB"
+    if free < LEAST_FREE:
+        advice = "free some space before you index models"
+        return Finding("space", "problem", f"{shown}: the disk is nearly full", advice)
+    if free < catalog + SKETCH_FILE_FREE:
+        advice = "write backups to another disk; the sketch file needs 1 GiB free"
+        return Finding("space", "note", shown, advice)
+    return Finding("space", "ok", shown)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class HolderCheck:
+    """The holder file beside a catalog before the catalog was opened: its bytes, if there is one;
+    the process that it names, unless it is damaged or of another machine; whether that serves
+    others."""
+
+    content: bytes | None
+    pid: int | None
+    answers: bool
+
+    @classmethod
+    def of(cls, path: Path) -> HolderCheck:
+        content, note = _holder_file(path), read_holder(path)
+        guest = join(path) if note is not None else None
+        if guest is not None:
+            guest.close()
+        return cls(content, note.pid if note else None, guest is not None)
+
+    def finding(self, path: Path) -> Finding:
+        """The finding, once the catalog was opened or could not be."""
+        if self.answers:
+            return Finding(
+                "holder", "ok", f"process {self.pid} holds it and serves other processes"
+            )
+        if self.content is None:
+            return Finding("holder", "ok", "no process holds it")
+        owner = f"process {self.pid}" if self.pid else "another machine, or damaged"
+        detail = f"holder file of {owner}, which does not answer"
+        if _holder_file(path) != self.content:
+            return Finding("holder", "repaired", f"{detail}: removed")
+        return Finding("holder", "note", f"{detail}: the next command that writes removes it")
+
+
+def _holder_file(path: Path) -> bytes | None:
+    try:
+        return holder_path(path).read_bytes()
+    except OSError:
+        return None
+
+
+ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestCheck:
+    """A file before it was opened, its manifest (None: it cannot be read), and whether it has that
+    SHA-256."""
+
+    path: Path
+    manifest: BackupManifest | None
+    is_same: bool
+
+    @classmethod
+    def of(cls, path: Path) -> ManifestCheck | None:
+        """None for a file without manifest."""
+        try:
+            manifest = read_backup_manifest(path)
+            if manifest is None:
+                return None
+            return cls(path, manifest, read_in_child("sha256", path) == manifest.sha256)
+        except (ValueError, OSError):
+            return cls(path, None, False)
+
+    def finding(self, context: CheckContext | None) -> Finding:
+        """The finding, once the catalog was opened; None: it could not be."""
+        manifest = self.manifest
+        if manifest is None:
+            name = manifest_path(self.path).name
+            detail = f"{name} cannot be read, or its file cannot"
+            return Finding("manifest", "problem", detail, ANOTHER_COPY)
+        of_then = f"the backup of {manifest.made_at}"
+        if self.is_same:
+            models = counted(manifest.models, "model")
+            return Finding("manifest", "ok", f"{of_then}: {models}, SHA-256 as written")
+        if context is not None and (
+            context.n_commits() > manifest.commits or manifest.schema_version < SCHEMA_VERSION
+        ):
+            return Finding("manifest", "note", f"{of_then}, changed since by deltadex")
+        detail = f"not {of_then}: its SHA-256 is another"
+        return Finding("manifest", "problem", detail, ANOTHER_COPY)
+
 
 REPLACE_FILE = (
     "put a backup in its place, or move it away and run `deltadex index` again; "
@@ -43,13 +304,13 @@ REPLACE_FILE = (
 )
 
 _TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
-_VIEW = re.compile(r"^CREATE (?:OR REPLACE )?VIEW (\w+) AS\n.*?;$", re.MULTILINE | re.DOTALL)
+_VIEW = re.compile(r"^CREATE VIEW (\w+) AS\n.*?;$", re.MULTILINE | re.DOTALL)
 
 
 def check_tables(context: CheckContext) -> Iterator[Finding]:
     """Read everything once: DuckDB compares each block with its checksum."""
     present = context.tables()
-    missing = [name for name in _TABLE.findall("\n".join(scripts())) if name not in present]
+    missing = [name for name in _TABLE.findall(schema()) if name not in present]
     if missing:
         yield Finding("tables", "problem", f"missing: {', '.join(missing)}", REPLACE_FILE)
     parts = [part for table in present for part in context.parts(table)]
@@ -66,11 +327,15 @@ def check_tables(context: CheckContext) -> Iterator[Finding]:
             )
             n_rows += rows
         except StoreError as err:
-            damaged.setdefault(table, str(err.__cause__ or err).splitlines()[0][:200])
-    for table, line in damaged.items():
-        yield Finding("tables", "problem", f"{table} cannot be read ({line})", REPLACE_FILE)
+            damaged.setdefault(table, _line(err))
+    for table, fault in damaged.items():
+        yield Finding("tables", "problem", f"{table} cannot be read ({fault})", REPLACE_FILE)
     if not missing and not damaged:
         yield Finding("tables", "ok", f"{counted(len(present), 'table')}, {n_rows} rows read")
+
+
+def _line(err: StoreError) -> str:
+    return str(err.__cause__ or err).splitlines()[0][:200]
 
 
 def check_commits(context: CheckContext) -> Iterator[Finding]:
@@ -78,18 +343,16 @@ def check_commits(context: CheckContext) -> Iterator[Finding]:
     path = context.catalog.path
     losses = find_losses(context.session, path)
     forgotten = f"removing {CommitLog(path).path.name} forgets them"
+    if not losses:
+        yield Finding("commits", "ok", f"all {context.n_commits()} of them")
+        return
+    detail, advice = f"{losses}; none of them recorded a model", "label, remove or study again"
     if losses.models:
         names = ", ".join(id for _, id in losses.models)
         missing = counted(losses.commits, "saved change")
         detail = f"missing from the catalog: {missing}; index again: {names}"
-        advice = f"`deltadex index` or `deltadex add`; {forgotten}"
-        yield Finding("commits", "problem", detail, advice)
-    elif losses:
-        detail = f"{losses}; none of them recorded a model"
-        advice = f"label, remove or study again; {forgotten}"
-        yield Finding("commits", "problem", detail, advice)
-    else:
-        yield Finding("commits", "ok", f"all {context.n_commits()} of them")
+        advice = "`deltadex index` or `deltadex add`"
+    yield Finding("commits", "problem", detail, f"{advice}; {forgotten}")
 
 
 def check_recipes(context: CheckContext) -> Iterator[Finding]:
@@ -103,23 +366,21 @@ def check_recipes(context: CheckContext) -> Iterator[Finding]:
             "WHERE database_name = 'catalog' AND column_name = 'vector'"
         )
     )
-    has_faults = False
+    faults: dict[str, str] = {}
     for id, *settings, table in recipes:
-        fault = ""
         if types.get(table) != f"FLOAT[{settings[2]}]":
-            fault = f"{table} does not hold its vectors as FLOAT[{settings[2]}]"
+            faults[id] = f"{table} does not hold its vectors as FLOAT[{settings[2]}]"
         elif _identity(*settings) != id:
-            fault = "its settings do not match its id"
-        if fault:
-            has_faults = True
-            advice = "restore a backup: its vectors cannot be told from those of other recipes"
-            yield Finding("recipes", "problem", f"{id}: {fault}", advice)
+            faults[id] = "its settings do not match its id"
+    advice = "restore a backup: its vectors cannot be told from those of other recipes"
+    for id, fault in faults.items():
+        yield Finding("recipes", "problem", f"{id}: {fault}", advice)
     known = {row[-1] for row in recipes}
     lone = [t for t in context.tables() if t.startswith("vectors_") and t not in known]
     if lone:
         advice = "nothing reads them; with DuckDB: " + " ".join(f"DROP TABLE {t};" for t in lone)
         yield Finding("recipes", "problem", f"vectors of no recipe: {', '.join(lone)}", advice)
-    elif not has_faults:
+    elif not faults:
         yield Finding("recipes", "ok", counted(len(recipes), "recipe"))
 
 
@@ -129,17 +390,12 @@ def _identity(name: str, rank: int, dim: int, seed: int, version: int, params: s
         pairs = tuple((str(key), str(value)) for key, value in json.loads(params))
     except (ValueError, TypeError):
         return None
-    recipe = Recipe(name=name, rank=rank, dim=dim, seed=seed, version=version, params=pairs)
-    return recipe.id
+    return Recipe(name=name, rank=rank, dim=dim, seed=seed, version=version, params=pairs).id
 
 
 def check_views(context: CheckContext) -> Iterator[Finding]:
     """Every view is present and can be read; a missing one is made from the schema."""
-    made: dict[str, str] = {}
-    for match in _VIEW.finditer("\n".join(scripts())):
-        # a later one may need what stands between
-        made.pop(match[1], None)
-        made[match[1]] = match[0]
+    made = {match[1]: match[0] for match in _VIEW.finditer(schema())}
     present = dict(
         context.select(
             "SELECT view_name, sql FROM duckdb_views() "
@@ -158,7 +414,7 @@ def check_views(context: CheckContext) -> Iterator[Finding]:
         yield Finding("views", "problem", f"missing or unreadable: {names}", RUN_REPAIR)
     else:
         statements = [
-            re.sub(r"^CREATE (OR REPLACE )?VIEW", "CREATE OR REPLACE VIEW", made[name])
+            made[name].replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)
             for name in made
             if name in broken
         ]
@@ -169,11 +425,10 @@ def check_views(context: CheckContext) -> Iterator[Finding]:
 
 
 def _is_readable(context: CheckContext, view: str) -> bool:
-    try:
+    with suppress(StoreError):
         context.select(f"SELECT * FROM {quoted(view)} LIMIT 0")
-    except StoreError:
-        return False
-    return True
+        return True
+    return False
 
 
 def check_keys(context: CheckContext) -> Iterator[Finding]:
@@ -333,20 +588,13 @@ def _incomplete_models(
     }
     for id, table, is_sketched in recipes:
         if is_sketched:
-            recipe = id.replace("'", "''")
             conditions[f"the sketches of {id}"] = (
                 f"m.key IN (SELECT model FROM {quoted(table)}) AND m.key NOT IN "
-                f"(SELECT model FROM slots WHERE recipe = '{recipe}')"
+                f"(SELECT model FROM slots WHERE recipe = {literal(id)})"
             )
     for part, condition in conditions.items():
-        rows = context.select(
-            f"SELECT m.id, count(*) OVER () FROM models m WHERE m.status = 'indexed' "
-            f"AND {condition} ORDER BY m.id LIMIT {NAMES_SHOWN}"
-        )
-        if rows:
-            names = listed([short_id(id) for id, _ in rows], rows[0][1])
-            detail = f"{counted(rows[0][1], 'indexed model')} without {part}: {names}"
-            yield Finding("rows", "problem", detail, REINDEX)
+        models = f"models m WHERE m.status = 'indexed' AND {condition}"
+        yield from _named(context, "indexed model", f"without {part}", models)
 
 
 def _duplicates(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
@@ -357,14 +605,19 @@ def _duplicates(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
         for table in vectors
     }
     for what, sql in (queries | {"a slot twice": repeated_slots()}).items():
-        rows = context.select(
-            f"SELECT m.id, count(*) OVER () FROM ({sql}) d JOIN models m ON m.key = d.model "
-            f"ORDER BY m.id LIMIT {NAMES_SHOWN}"
-        )
-        if rows:
-            names = listed([short_id(id) for id, _ in rows], rows[0][1])
-            detail = f"{counted(rows[0][1], 'model')} with {what}: {names}"
-            yield Finding("rows", "problem", detail, REINDEX)
+        models = f"({sql}) d JOIN models m ON m.key = d.model"
+        yield from _named(context, "model", f"with {what}", models)
+
+
+def _named(context: CheckContext, noun: str, fault: str, models: str) -> Iterator[Finding]:
+    """The finding about some models `m`, if there are any."""
+    rows = context.select(
+        f"SELECT m.id, count(*) OVER () FROM {models} ORDER BY m.id LIMIT {NAMES_SHOWN}"
+    )
+    if rows:
+        names = listed([short_id(id) for id, _ in rows], rows[0][1])
+        detail = f"{counted(rows[0][1], noun)} {fault}: {names}"
+        yield Finding("rows", "problem", detail, REINDEX)
 
 
 LOOKED_UP_AT_ONCE = 1_500
@@ -388,13 +641,13 @@ def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
             try:
                 n_lookups += _look_up(context, part, column)
             except StoreError as err:
-                faults[table] = str(err.__cause__ or err).splitlines()[0][:200]
+                faults[table] = _line(err)
             except LookupError as err:
                 faults[table] = str(err)
     if not faults:
         yield Finding("table indexes", "ok", f"{counted(n_lookups, 'value')} found where they are")
-    for table, line in faults.items():
-        detail = f"an index of {table}: {line}"
+    for table, fault in faults.items():
+        detail = f"an index of {table}: {fault}"
         if not context.repairs:
             yield Finding("table indexes", "problem", detail, RUN_REPAIR)
         else:
@@ -418,12 +671,8 @@ def indexed_columns(context: CheckContext) -> list[tuple[str, str]]:
 
 
 def _look_up(context: CheckContext, part: RowRange, column: str) -> int:
-    """Look up a column's values in some rows of a table; their number.
-
-    Raises:
-        LookupError: the index does not give the rows that have them.
-        StoreError: it cannot be read.
-    """
+    """Look up a column's values in some rows of a table; their number. `LookupError` where the
+    index does not give the rows that have them, `StoreError` where it cannot be read."""
     table, first, last = part
     name = quoted(column)
     values = context.select(
@@ -431,7 +680,8 @@ def _look_up(context: CheckContext, part: RowRange, column: str) -> int:
     )
     for start in range(0, len(values), LOOKED_UP_AT_ONCE):
         some = [value for (value,) in values[start : start + LOOKED_UP_AT_ONCE]]
-        wanted = ", ".join(_literal(value) for value in some)
+        # an index is used for values that are written out
+        wanted = ", ".join(str(v) if isinstance(v, int) else literal(v) for v in some)
         found = context.select(
             f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IN ({wanted})"
         )
@@ -440,20 +690,14 @@ def _look_up(context: CheckContext, part: RowRange, column: str) -> int:
     return len(values)
 
 
-def _literal(value: object) -> str:
-    """A number or text for SQL: an index is used for values that are written out."""
-    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
-
-
 def _make_again(session: Session, table: str) -> None:
     """Copy a table, with indexes, into a new one of its name."""
-    [(made,)] = session.execute(
-        "SELECT sql FROM duckdb_tables() WHERE database_name = 'catalog' AND table_name = ?",
-        [table],
-    )
-    indexes = session.execute(
-        "SELECT sql FROM duckdb_indexes() WHERE database_name = 'catalog' AND table_name = ?",
-        [table],
+    [(made,)], indexes = (
+        session.execute(
+            f"SELECT sql FROM duckdb_{kind}() WHERE database_name = 'catalog' AND table_name = ?",
+            [table],
+        )
+        for kind in ("tables", "indexes")
     )
     new = f"{table}_made_again"
     session.execute(re.sub(rf"^CREATE TABLE {table}\b", f"CREATE TABLE {new}", str(made)))
@@ -462,7 +706,7 @@ def _make_again(session: Session, table: str) -> None:
     session.execute(f"ALTER TABLE {new} RENAME TO {table}")
     for (index,) in indexes:
         session.execute(str(index))
-    for match in _COMMENT.finditer("\n".join(scripts())):
+    for match in _COMMENT.finditer(schema()):
         if match[1] == table:
             session.execute(match[0])
 
