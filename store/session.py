@@ -62,12 +62,8 @@ _NOT_WRITTEN = re.compile(r'could not (?:write|fsync|truncate|create)[^:\n]*: ([
 
 
 class Access:
-    """This process's access to a catalog file: it holds the file, or is a guest of the holder.
-
-    Attributes:
-        path: As the user named it.
-        generation: How often the file was opened or joined again.
-    """
+    """This process's access to a catalog file: it holds the file, or is a guest of the holder; its
+    generation counts how often the file was opened or joined again."""
 
     def __init__(
         self,
@@ -96,11 +92,8 @@ class Access:
         self._root = self._enter()
 
     def session(self, after: int = -1) -> tuple[int, RawSession]:
-        """A session, and the generation of what it is a session of.
-
-        Args:
-            after: A generation that has ended; the file is opened or joined again, once.
-        """
+        """A session, and the generation of what it is a session of. The file is opened or joined
+        again where the generation `after` is the last."""
         with self._changing:
             if after == self.generation:
                 self._reenter()
@@ -150,17 +143,15 @@ class Access:
             except StoreLocked as err:
                 from .remote import join
 
-                guest = join(self._file)
-                if guest is not None:
+                if guest := join(self._file):
                     try:
                         self._check(guest, guest.note)
                         return guest
-                    except Gone:
+                    except BaseException as fault:
+                        guest.close()
                         # the holder ended just now: the file is free, or another's
-                        guest.close()
-                    except BaseException:
-                        guest.close()
-                        raise
+                        if not isinstance(fault, Gone):
+                            raise
                 if time.monotonic() > given_up_at:
                     raise
                 if not has_said:
@@ -187,11 +178,7 @@ class Session:
     """
 
     def __init__(self, access: Access, *, about: Path | None = None) -> None:
-        """A session of its own.
-
-        Args:
-            about: The file that errors name, if not the catalog.
-        """
+        """`about`: The file that errors name, if not the catalog."""
         self.access, self.path = access, about or access.path
         self._lock = threading.RLock()
         self._registered: dict[str, pa.Table] = {}
@@ -234,8 +221,7 @@ class Session:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read the catalog of one moment, that of the block's first statement; a block inside
-        another is part of it."""
+        """Read the catalog of the moment of the block's first statement, or of the block around."""
         with self.turn():
             if self._is_inside or self._will_look:
                 yield
@@ -355,7 +341,6 @@ class Session:
 
 
 def _while_holders_end(attempt: Callable[[], T]) -> T:
-    """The result of an attempt, repeated where the process that held the file ended in it."""
     for _ in range(HOLDERS_LOST):
         with suppress(HolderLost):
             return attempt()

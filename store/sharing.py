@@ -45,12 +45,8 @@ class Gone(ConnectionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderFile:
-    """The process that holds a catalog.
-
-    Attributes:
-        machine: Its host name: a port of another machine's loopback is no use here.
-        key: What both sides prove to know; the note is readable by its owner alone.
-    """
+    """The process that holds a catalog, and its machine: a port of another machine's loopback is no
+    use here. Both sides prove to know the key; the note is readable by its owner alone."""
 
     pid: int
     machine: str
@@ -114,12 +110,8 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """Commits that were reported and are not in the catalog.
-
-    Attributes:
-        commits: How many.
-        models: Those that they recorded, and that no later commit recorded again.
-    """
+    """Commits that were reported and are not in the catalog, and the models that they recorded and
+    no later commit recorded again."""
 
     commits: int = 0
     models: tuple[Name, ...] = ()
@@ -128,12 +120,13 @@ class Losses:
         return bool(self.commits)
 
     def __str__(self) -> str:
-        changes = "1 change that was" if self.commits == 1 else f"{self.commits} changes that were"
         names = ", ".join(id for _, id in self.models[:NAMES_SHOWN])
         more = len(self.models) - NAMES_SHOWN
         models = f" ({names}{f' and {more} more' if more > 0 else ''})" if names else ""
-        verb = "is" if self.commits == 1 else "are"
-        return f"{changes} saved {verb} missing: the write-ahead log was cut short{models}"
+        lost = f"{self.commits} changes that were saved are missing"
+        if self.commits == 1:
+            lost = "1 change that was saved is missing"
+        return f"{lost}: the write-ahead log was cut short{models}"
 
     def without(self, models: Iterable[Name]) -> Losses:
         """The rest, once these models are recorded again; nothing without a model of them."""
@@ -321,10 +314,7 @@ class Ledger:
 
         DuckDB syncs the log, but not its name, and removes it at every checkpoint. Without its
         name, what was committed is lost with the power; a log from before the last checkpoint but
-        one is refused.
-
-        Raises:
-            duckdb.IOException: the disk refuses; what was committed last may be lost.
+        one is refused. Where the disk refuses (`duckdb.IOException`), the last commit may be lost.
         """
         if self._log is None:
             return

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
@@ -357,15 +357,10 @@ def check_commits(context: CheckContext) -> Iterator[Finding]:
 
 def check_recipes(context: CheckContext) -> Iterator[Finding]:
     """Each recipe has the identity that its id states, and its table."""
-    recipes = context.select(
-        "SELECT id, name, rank, dim, seed, version, params, vectors FROM recipes"
-    )
-    types = dict(
-        context.select(
-            "SELECT table_name, data_type FROM duckdb_columns() "
-            "WHERE database_name = 'catalog' AND column_name = 'vector'"
-        )
-    )
+    columns = "id, name, rank, dim, seed, version, params, vectors"
+    recipes = context.select(f"SELECT {columns} FROM recipes")
+    sql = "SELECT table_name, data_type FROM duckdb_columns() WHERE database_name = 'catalog'"
+    types = dict(context.select(f"{sql} AND column_name = 'vector'"))
     faults: dict[str, str] = {}
     for id, *settings, table in recipes:
         if types.get(table) != f"FLOAT[{settings[2]}]":
@@ -396,12 +391,8 @@ def _identity(name: str, rank: int, dim: int, seed: int, version: int, params: s
 def check_views(context: CheckContext) -> Iterator[Finding]:
     """Every view is present and can be read; a missing one is made from the schema."""
     made = {match[1]: match[0] for match in _VIEW.finditer(schema())}
-    present = dict(
-        context.select(
-            "SELECT view_name, sql FROM duckdb_views() "
-            "WHERE database_name = 'catalog' AND NOT internal"
-        )
-    )
+    sql = "SELECT view_name, sql FROM duckdb_views() WHERE database_name = 'catalog'"
+    present = dict(context.select(f"{sql} AND NOT internal"))
     broken = [name for name in made if name not in present or not _is_readable(context, name)]
     vectors = [table for _, table in tables(context.session)]
     is_stale = any(table not in present.get("fingerprints", "") for table in vectors)
@@ -414,8 +405,8 @@ def check_views(context: CheckContext) -> Iterator[Finding]:
         yield Finding("views", "problem", f"missing or unreadable: {names}", RUN_REPAIR)
     else:
         statements = [
-            made[name].replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)
-            for name in made
+            sql.replace("VIEW", "OR REPLACE VIEW", 1)
+            for name, sql in made.items()
             if name in broken
         ]
         context.session.write(lambda s: [s.execute(sql) for sql in statements])
@@ -458,38 +449,33 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
 
 def check_models(context: CheckContext) -> Iterator[Finding]:
     """Every text and number of every model is one that `index` writes."""
-    return _check_rows(context, "models", {"models": model_fault()}, key="key")
+    return _check_rows(context, "models", ["models"], model_fault(), key="key")
 
 
 def check_vectors(context: CheckContext) -> Iterator[Finding]:
     """Every vector is finite and of unit length."""
     present = set(context.tables())
     names = [str(t) for (t,) in context.select("SELECT vectors FROM recipes") if t in present]
-    return _check_rows(context, "vectors", dict.fromkeys(names, vector_fault()))
+    return _check_rows(context, "vectors", names, vector_fault())
 
 
 def check_slots(context: CheckContext) -> Iterator[Finding]:
     """Every number of every slot is in its range, and every sketch is of its recipe."""
     fault = slot_fault(list(context.catalog.recipes().values()))
-    return _check_rows(context, "slots", {"slots": fault})
+    return _check_rows(context, "slots", ["slots"], fault)
 
 
 def _check_rows(
-    context: CheckContext, check: str, faults: Mapping[str, str], *, key: str = "model"
+    context: CheckContext, check: str, names: Sequence[str], fault: str, *, key: str = "model"
 ) -> Iterator[Finding]:
-    """Every row of some tables is what the catalog may hold.
-
-    Args:
-        faults: By table, `row_fault` of its rows.
-        key: The column with the key of a row's model.
-    """
-    parts = [part for table in faults for part in context.parts(table)]
+    """Every row of some tables is what the catalog may hold: `fault` is its `row_fault`."""
+    parts = [part for table in names for part in context.parts(table)]
     wrong: dict[str, str] = {}
     n_rows = 0
     for table, first, last in context.track(parts, f"checking {check}"):
         rows = context.select(
             "SELECT coalesce(m.id, '(no model)'), count(*), min(fault) FROM "
-            f"(SELECT {key} AS row_of, {faults[table]} AS fault FROM {quoted(table)} t "
+            f"(SELECT {key} AS row_of, {fault} AS fault FROM {quoted(table)} t "
             "WHERE t.rowid BETWEEN ? AND ?) LEFT JOIN models m ON m.key = row_of GROUP BY ALL",
             first,
             last,
@@ -546,11 +532,11 @@ def check_references(context: CheckContext) -> Iterator[Finding]:
     rows = context.select("SELECT id, vectors, params LIKE '%slot_blocks%' FROM recipes")
     recipes = [(id, table, sketched) for id, table, sketched in rows if table in present]
     vectors = [table for _, table, _ in recipes]
-    problems = [
-        *_orphans(context, vectors),
-        *_incomplete_models(context, recipes),
-        *_duplicates(context, vectors),
-    ]
+    problems = [*_orphans(context, vectors), *_incomplete_models(context, recipes)]
+    for table in vectors:
+        twice = f"SELECT model FROM {quoted(table)} GROUP BY model HAVING count(*) > 1"
+        problems += _twice(context, f"several vectors in {table}", twice)
+    problems += _twice(context, "a slot twice", repeated_slots())
     if not problems:
         [(indexed,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
         yield Finding("rows", "ok", f"{counted(indexed, 'indexed model')} with all their rows")
@@ -564,7 +550,7 @@ def check_references(context: CheckContext) -> Iterator[Finding]:
 
 
 def _orphans(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
-    """Rows without their model. They are not derived from anything, so they stay."""
+    """Rows without their model, which are derived from nothing, and stay."""
     for table in (*vectors, *BESIDE):
         # studies are also made of models that could not be indexed
         condition = "" if table == "studies" else " WHERE status = 'indexed'"
@@ -585,28 +571,20 @@ def _incomplete_models(
     conditions = {
         "a vector": f"m.key NOT IN ({has_vector})" if has_vector else "TRUE",
         "slots": "m.key NOT IN (SELECT model FROM slots)",
+    } | {
+        f"the sketches of {id}": f"m.key IN (SELECT model FROM {quoted(table)}) AND m.key NOT IN "
+        f"(SELECT model FROM slots WHERE recipe = {literal(id)})"
+        for id, table, is_sketched in recipes
+        if is_sketched
     }
-    for id, table, is_sketched in recipes:
-        if is_sketched:
-            conditions[f"the sketches of {id}"] = (
-                f"m.key IN (SELECT model FROM {quoted(table)}) AND m.key NOT IN "
-                f"(SELECT model FROM slots WHERE recipe = {literal(id)})"
-            )
     for part, condition in conditions.items():
         models = f"models m WHERE m.status = 'indexed' AND {condition}"
         yield from _named(context, "indexed model", f"without {part}", models)
 
 
-def _duplicates(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
-    """Models with several vectors in one table, or with a slot twice."""
-    queries = {
-        f"several vectors in {table}": f"SELECT model FROM {quoted(table)} GROUP BY model "
-        "HAVING count(*) > 1"
-        for table in vectors
-    }
-    for what, sql in (queries | {"a slot twice": repeated_slots()}).items():
-        models = f"({sql}) d JOIN models m ON m.key = d.model"
-        yield from _named(context, "model", f"with {what}", models)
+def _twice(context: CheckContext, what: str, keys: str) -> Iterator[Finding]:
+    models = f"({keys}) d JOIN models m ON m.key = d.model"
+    return _named(context, "model", f"with {what}", models)
 
 
 def _named(context: CheckContext, noun: str, fault: str, models: str) -> Iterator[Finding]:

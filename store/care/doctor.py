@@ -114,26 +114,22 @@ def _spread(keys: Int64[np.ndarray, " models"]) -> Int64[np.ndarray, " sample"]:
 
 def check_indexes(context: CheckContext) -> Iterator[Finding]:
     """Every family's index file is as it was written, and holds the catalog's vectors."""
-    has_faults, n_files, n_behind = False, 0, 0
-    for base, recipe, path in _family_files(context, INDEX_ENDINGS):
-        n_files += 1
-        keys = np.array(
-            [key for key, *_ in fetch_keys(context.session, base, recipe, -1)], np.int64
-        )
-        fault, behind = _index_fault(context, path, recipe, keys)
+    files = list(_family_files(context, INDEX_ENDINGS))
+    has_faults, n_behind = False, 0
+    for base, recipe, path in files:
+        fault, behind = _index_fault(context, path, base, recipe)
         n_behind += behind
         if fault:
             has_faults = True
             yield _repair_index(context, path, base, recipe, fault)
     if not has_faults:
         later = f"; {n_behind} changes since, which the next search makes" if n_behind else ""
-        yield Finding("index", "ok", f"{counted(n_files, 'index file')} as the catalog{later}")
+        yield Finding("index", "ok", f"{counted(len(files), 'index file')} as the catalog{later}")
 
 
-def _index_fault(
-    context: CheckContext, path: Path, recipe: Recipe, keys: Int64[np.ndarray, " models"]
-) -> tuple[str, int]:
+def _index_fault(context: CheckContext, path: Path, base: str, recipe: Recipe) -> tuple[str, int]:
     """The fault of a file, if any; and how many changes of the catalog it lacks."""
+    keys = np.array([key for key, *_ in fetch_keys(context.session, base, recipe, -1)], np.int64)
     index, held = load_index(path, recipe.dim)
     if index is None:
         # another process may be writing it
@@ -206,18 +202,18 @@ def _repair_index(
 
 def check_sketches(context: CheckContext) -> Iterator[Finding]:
     """Every family's sketch file holds the catalog's sketches; a wrong file is removed."""
-    has_faults, n_files, n_rows = False, 0, 0
-    for base, recipe, stem in _family_files(context, (".keys",)):
+    files = list(_family_files(context, (".keys",)))
+    has_faults, n_rows = False, 0
+    for base, recipe, stem in files:
         path = stem.with_suffix(".keys")
-        n_files += 1
         fault, rows = _sketch_fault(context, path, recipe)
         n_rows += rows
         if fault:
             has_faults = True
             yield _remove_sketches(context, path, f"file of {base}, {recipe.id}: {fault}")
     if not has_faults:
-        rows_shown = f", {counted(n_rows, 'model')}" if n_files else ""
-        yield Finding("sketches", "ok", f"{counted(n_files, 'file')} as the catalog{rows_shown}")
+        shown = f", {counted(n_rows, 'model')}" if files else ""
+        yield Finding("sketches", "ok", f"{counted(len(files), 'file')} as the catalog{shown}")
 
 
 def _sketch_fault(context: CheckContext, path: Path, recipe: Recipe) -> tuple[str, int]:
@@ -269,9 +265,8 @@ def _is_same(held: SketchMatrix, stored: SketchMatrix) -> bool:
     if not columns.keys() >= set(stored.slots):
         return False
     common = [columns[slot] for slot in stored.slots]
-    others = np.delete(held.weights, common, axis=1)
     return (
-        not others.any()
+        not np.delete(held.weights, common, axis=1).any()
         and np.array_equal(held.weights[:, common], stored.weights)
         and np.array_equal(held.codes[:, common], stored.codes)
     )
@@ -369,12 +364,8 @@ def check_attached(context: CheckContext) -> Iterator[Finding]:
         try:
             files = AttachedIndex(folder, attachment.manifest).manifest.data_files
             parts = [(file.name, 0, file.bytes) for file in files]
-            tracked = context.track(parts, f"reading {attachment.name}")
-            wrong = [
-                file.name
-                for file, _ in zip(files, tracked, strict=True)
-                if not is_whole(folder / file.name, file)
-            ]
+            tracked = zip(files, context.track(parts, f"reading {attachment.name}"), strict=True)
+            wrong = [file.name for file, _ in tracked if not is_whole(folder / file.name, file)]
             fault = f"missing or changed: {listed(wrong)}" if wrong else ""
             n_files += len(files)
         except BadIndex:
@@ -505,23 +496,18 @@ def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
 
 
 def _state_before(path: Path) -> tuple[int | None, bool]:
-    """As `_schema_before`, and whether the file is as a power loss left it, to be repaired."""
-    try:
-        return _schema_before(path), False
-    except StoreDamaged as err:
-        if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
-            raise
-        return None, True
-
-
-def _schema_before(path: Path) -> int | None:
-    """The schema's version before anything is changed; None while another process holds it."""
+    """The schema's version before anything is changed, None while another process holds the file;
+    and whether that is as a power loss left it, to be repaired."""
     with closing(LocalSession(memory_connection(), Ledger())) as own:
         try:
             with translated(path):
                 own.execute(f"ATTACH {literal(path)} AS catalog ({OF_DUCKDB}, READ_ONLY)")
                 own.execute("USE catalog")
                 own.execute(NOTHING_ELSE)
-                return schema_version(own, path)
+                return schema_version(own, path), False
         except StoreLocked:
-            return None
+            return None, False
+        except StoreDamaged as err:
+            if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
+                raise
+            return None, True

@@ -40,11 +40,8 @@ _TABLES = {
 
 
 def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
-    """Each table as `target/NAME.parquet`; of a target that is named as a file, the models alone.
-
-    Raises:
-        RequestError: it is named as a file of another kind.
-    """
+    """Each table as `target/NAME.parquet`; of a target that is named as a file, the models alone;
+    `RequestError` where that is of another kind."""
     ending = target.suffix.lower()
     if ending in OTHER_FILES and not target.is_dir():
         raise RequestError(
@@ -72,11 +69,7 @@ def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
 
 
 def write_tables(target: Path, tables: Iterable[pa.Table]) -> Path:
-    """Tables of the same columns, at least one, as one Parquet file; a row group each.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Tables of the same columns, at least one, as one Parquet file; a row group each."""
     from pyarrow import parquet
 
     remaining = iter(tables)

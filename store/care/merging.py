@@ -87,15 +87,6 @@ def conflict_of(
     )
 
 
-def supersedes(theirs: Row, ours: Row) -> bool:
-    """Whether their outcome is worth more than ours, of which at most one is indexed.
-
-    Indexed before refused, what stays refused before what may pass, the later before the
-    earlier: in whichever order catalogs are merged, one and the same is left.
-    """
-    return _worth(theirs) > _worth(ours)
-
-
 def same_files(ours: Row, theirs: Row) -> bool | None:
     """Whether two indexed models have the same weights; None where the rows do not tell."""
     if ours["content_sha256"] and theirs["content_sha256"]:
@@ -130,14 +121,11 @@ def labels_differ(ours: Row, theirs: Row) -> bool:
 
 def joined_base(ours: BaseRecord, theirs: BaseRecord) -> tuple[BaseRecord, dict[str, Any]]:
     """What both know of a base, and what they contradict each other in: name → (ours, theirs)."""
-    differ: dict[str, Any] = {}
-    for name in ("revision", "architecture"):
-        pair = (getattr(ours, name), getattr(theirs, name))
-        if None not in pair and pair[0] != pair[1]:
-            differ[name] = pair
+    names = ("revision", "architecture")
+    pairs: dict[str, Any] = {name: (getattr(ours, name), getattr(theirs, name)) for name in names}
     for slot in sorted(ours.shapes.keys() & theirs.shapes.keys()):
-        if ours.shapes[slot] != theirs.shapes[slot]:
-            differ[slot] = (list(ours.shapes[slot]), list(theirs.shapes[slot]))
+        pairs[slot] = (list(ours.shapes[slot]), list(theirs.shapes[slot]))
+    differ = {name: p for name, p in pairs.items() if None not in p and p[0] != p[1]}
     joined = BaseRecord(
         base=ours.base,
         revision=ours.revision or theirs.revision,
@@ -149,6 +137,9 @@ def joined_base(ours: BaseRecord, theirs: BaseRecord) -> tuple[BaseRecord, dict[
 
 
 def _worth(row: Row) -> tuple[bool, bool, str, str, str]:
+    """Higher for the outcome that is kept: indexed before refused, what stays refused before what
+    may pass, the later before the earlier. In whichever order catalogs are merged, one and the same
+    is left."""
     reason = REASONS.get(row["code"] or "")
     return (
         row["status"] == "indexed",
@@ -257,8 +248,7 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
 
 
 def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The source's models of these names whose rows are what a catalog may hold, and a line on each
-    of the others."""
+    """The source's models whose rows are what a catalog may hold, and a line on each other one."""
     rows = _rows(source.session, names)
     sql, values = model_faults(source.recipes, THESE, [[row["key"] for row in rows]])
     faults = {int(key): fault for key, fault in source.session.execute(sql, values)}
@@ -273,7 +263,7 @@ def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, A
 
 def _is_better(ours: Row, theirs: Row) -> bool:
     both = ours["status"] == theirs["status"] == "indexed"
-    return not both and supersedes(theirs, ours)
+    return not both and _worth(theirs) > _worth(ours)
 
 
 def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
@@ -289,28 +279,25 @@ def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
 def _differing(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
     """Keys, in the source, of indexed models whose weights are others than the target's."""
     both = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
-    same_by_key = {b["key"]: same_files(a, b) for a, b in both}
-    unclear = [(a, b) for a, b in both if same_by_key[b["key"]] is None]
+    unclear = [(a, b) for a, b in both if same_files(a, b) is None]
+    others = {b["key"] for a, b in both if same_files(a, b) is False}
     alike = _alike(target, source, unclear) if unclear else set()
-    return {key for key, same in same_by_key.items() if same is False} | (
-        {b["key"] for _, b in unclear} - alike
-    )
+    return others | ({b["key"] for _, b in unclear} - alike)
 
 
 def _alike(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
     """Keys, in the source, of the models that measured as the target's did under a recipe."""
     own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in pairs}
-    norms = _norms(target, own_of.values())
-    other_norms = _norms(source.session, own_of)
-    ours_by_recipe = dict(tables(target))
-    alike = set()
+    norms, other_norms = _norms(target, own_of.values()), _norms(source.session, own_of)
+    own_tables, alike = dict(tables(target)), set()
     for id, (recipe, table) in source.recipes.items():
-        if id not in ours_by_recipe:
+        if id not in own_tables:
             continue
-        own = _vectors(target, ours_by_recipe[id], own_of.values(), recipe)
+        vectors = _vectors(target, own_tables[id], own_of.values(), recipe)
         for key, vector in _vectors(source.session, table, own_of, recipe).items():
-            near = own_of[key] in own and np.linalg.norm(own[own_of[key]] - vector) <= SAME_WITHIN
-            if near and _close(norms.get((own_of[key], id)), other_norms.get((key, id))):
+            own = own_of[key]
+            near = own in vectors and np.linalg.norm(vectors[own] - vector) <= SAME_WITHIN
+            if near and _close(norms.get((own, id)), other_norms.get((key, id))):
                 alike.add(key)
     return alike
 
@@ -359,11 +346,8 @@ def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | Non
 
 
 def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
-    """Give known models what they lack; the source's keys of those that lacked something.
-
-    A model whose vectors or slots changed gets a new key: what is derived from the catalog
-    sees a change by that.
-    """
+    """Give known models what they lack, and new keys where that is vectors or slots; the source's
+    keys of those that lacked something."""
     if not pairs:
         return set()
     indexed = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
@@ -389,11 +373,9 @@ def _fill(target: Session, rows: Sequence[Row]) -> None:
     columns = ("key", *FILLED)
     schema = target.arrow(f"SELECT {', '.join(columns)} FROM models LIMIT 0").schema
     table = pa.Table.from_pylist([{c: row[c] for c in columns} for row in rows], schema=schema)
-    assignments = ", ".join(f"{c} = f.{c}" for c in FILLED)
+    filled = ", ".join(f"{c} = f.{c}" for c in FILLED)
     with target.registered("filled_models", table):
-        target.execute(
-            f"UPDATE models SET {assignments} FROM filled_models f WHERE models.key = f.key"
-        )
+        target.execute(f"UPDATE models SET {filled} FROM filled_models f WHERE models.key = f.key")
 
 
 # vectors, slots and studies, copied bit for bit
@@ -466,12 +448,12 @@ def held_rows(
     return parts
 
 
-def merge_data_sets(target: Session, source: Source) -> Counts:
-    """Copy the data sets whose names the target has not; under one name the target's stays.
+HOW_DATA_WAS_READ = ("sha256", "examples", "loss", "recipe", "settings")
+"""Columns that are equal where two data sets were made of the same bytes in the same way."""
 
-    Raises:
-        RecipeMismatch: a data set's recipe is not what its table promises.
-    """
+
+def merge_data_sets(target: Session, source: Source) -> Counts:
+    """Copy the data sets whose names the target has not; under one name the target's stays."""
     ours = {(row["base"], row["name"]): row for row in select_data_sets(target, "true", [])}
     counts = Counts()
     for row in select_data_sets(source.session, "true", []):
@@ -479,15 +461,9 @@ def merge_data_sets(target: Session, source: Source) -> Counts:
         if own is None:
             replace_data_set(target, data_set_of(source.session, row))
             counts.data_sets += 1
-        elif not _are_same(own, row):
+        elif any(own[column] != row[column] for column in HOW_DATA_WAS_READ):
             counts.conflicts.append(conflict_of("data set", source.name, own, row))
     return counts
-
-
-def _are_same(ours: dict[str, object], theirs: dict[str, object]) -> bool:
-    """Whether two were made of the same bytes in the same way."""
-    columns = ("sha256", "examples", "loss", "recipe", "settings")
-    return all(ours[column] == theirs[column] for column in columns)
 
 
 PARTS_AT_ONCE = 1024
@@ -506,16 +482,8 @@ def merge_parts(
     merge_catalog: Callable[[Path], None],
     tracked: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> None:
-    """Bring the parts of a folder into the target, but for damaged ones.
-
-    Args:
-        counts: Gets the models that the target did not know, and the damaged parts.
-        merge_catalog: Merges a catalog with models that the target knows.
-        tracked: Passes on the paths of the parts.
-
-    Raises:
-        EmptyCatalog: the folder has no parts.
-    """
+    """Bring the parts of a folder into the target, but for damaged ones; those with models that the
+    target knows by `merge_catalog`, as a catalog of their own."""
     parts = PartFolder(folder)
     paths = parts.paths()
     if not paths:
@@ -555,7 +523,7 @@ def _is_new(target: Catalog, part: Part, known: dict[str, Known]) -> bool:
     if len(set(ids)) < len(ids) or not known.keys().isdisjoint(ids):
         return False
     base = target.base(part.base)
-    return base is None or (base.revision, base.architecture) == (part.revision, part.architecture)
+    return (base.revision, base.architecture) == (part.revision, part.architecture)
 
 
 def _merge_known(parts: Sequence[Part], merge_catalog: Callable[[Path], None]) -> None:
@@ -754,15 +722,10 @@ def _check_vocabulary(source: Source) -> None:
     slots = source.session.execute(
         "SELECT stack, role FROM slots UNION SELECT stack, role FROM data_sketches"
     )
-    strange = [f"{status} ({code})" for status, code in outcomes if not _is_known(status, code)]
+    known = {("indexed", None), *((reason.status, code) for code, reason in REASONS.items())}
+    strange = [f"{status} ({code})" for status, code in outcomes if (status, code) not in known]
     strange += [f"{s}.{role}" for s, role in slots if s not in STACKS or role not in ROLES]
     if strange:
         raise StoreDamaged(
             f"{source.name}: has {strange[0]!r}, which this deltadex does not know; upgrade it"
         )
-
-
-def _is_known(status: str, code: str | None) -> bool:
-    if code is None:
-        return status == "indexed"
-    return code in REASONS and REASONS[code].status == status
