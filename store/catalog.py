@@ -21,13 +21,7 @@ from ..records import (
 )
 from .opening import Create, connect
 from .session import Access, Session
-from .tables.documents import (
-    Listings,
-    Studies,
-    StudyResult,
-    select_results,
-    select_study_names,
-)
+from .tables.documents import Listings, Studies, StudyResult, select_results, select_study_names
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     Known,

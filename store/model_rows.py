@@ -105,8 +105,9 @@ class Numbers:
     least: float = -float(np.finfo(np.float32).max)
 
     def holds(self, value: object) -> bool:
-        is_array = isinstance(value, np.ndarray)
-        return is_array and bool((np.isfinite(value) & (value >= self.least)).all())
+        return isinstance(value, np.ndarray) and bool(
+            (np.isfinite(value) & (value >= self.least)).all()
+        )
 
     def sql(self, column: str) -> str:
         every = f"list_transform({column}, lambda x: isfinite(x) AND x >= {self.least!r})"

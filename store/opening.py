@@ -25,15 +25,7 @@ from ..errors import (
 from .files import atomic_file, make_folder, refuse_links
 from .recovery import Seen, log_path, repair
 from .session import Access, Session, literal, translated
-from .sharing import (
-    CommitLog,
-    HolderFile,
-    Ledger,
-    LocalSession,
-    Losses,
-    RawSession,
-    Unwritten,
-)
+from .sharing import CommitLog, HolderFile, Ledger, LocalSession, Losses, RawSession, Unwritten
 
 SCHEMA_VERSION = 7
 

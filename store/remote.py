@@ -28,14 +28,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import StoreFull
-from .sharing import (
-    Gone,
-    HolderFile,
-    LocalSession,
-    read_holder,
-    remove_holder,
-    write_holder,
-)
+from .sharing import Gone, HolderFile, LocalSession, read_holder, remove_holder, write_holder
 
 LONGEST_PROOF_S = 5
 """How long a side may take for each message of its proof."""

@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -98,7 +98,13 @@ Name = tuple[str, str]
 """Base and id of a model."""
 
 NAMES_SHOWN = 3
-"""Models that a message names."""
+"""Names that a message lists; it counts the others."""
+
+
+def listed(names: Sequence[str], n_all: int | None = None) -> str:
+    """`a, b, c and 5 more`."""
+    more = (n_all or len(names)) - min(NAMES_SHOWN, len(names))
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 class Commit(NamedTuple):
@@ -120,9 +126,7 @@ class Losses:
         return bool(self.commits)
 
     def __str__(self) -> str:
-        names = ", ".join(id for _, id in self.models[:NAMES_SHOWN])
-        more = len(self.models) - NAMES_SHOWN
-        models = f" ({names}{f' and {more} more' if more > 0 else ''})" if names else ""
+        models = f" ({listed([id for _, id in self.models])})" if self.models else ""
         lost = f"{self.commits} changes that were saved are missing"
         if self.commits == 1:
             lost = "1 change that was saved is missing"

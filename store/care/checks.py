@@ -34,16 +34,13 @@ from ..opening import SCHEMA_VERSION, find_losses, schema
 from ..recovery import log_path
 from ..remote import join
 from ..session import Session, literal
-from ..sharing import CommitLog, holder_path, read_holder
+from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
 from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
 from .backup import BackupManifest, manifest_path, read_backup_manifest
 from .raw_file import read_in_child
 
 State = Literal["ok", "note", "repaired", "problem"]
-
-NAMES_SHOWN = 3
-"""Names that a finding lists; it counts the others."""
 
 ROWS_AT_ONCE = 4 * 122_880
 """Of a scan: one of DuckDB's row groups for each of four threads."""
@@ -103,12 +100,6 @@ class CheckContext:
         [(last,)] = self.select(f"SELECT coalesce(max(rowid), -1) FROM {quoted(table)}")
         starts = range(0, int(last) + 1, ROWS_AT_ONCE)
         return [(table, start, start + ROWS_AT_ONCE - 1) for start in starts]
-
-
-def listed(names: Sequence[str], n_all: int | None = None) -> str:
-    """`a, b, c and 5 more`."""
-    more = (n_all or len(names)) - min(NAMES_SHOWN, len(names))
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def counted(n: int, noun: str) -> str:

@@ -15,14 +15,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ...arrays import Int64
-from ...errors import (
-    BadIndex,
-    DeltadexError,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-)
+from ...errors import BadIndex, DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...records import Recipe
 from ..catalog import Catalog
 from ..derived.index import coarse_search, fits, is_exact, load_index
@@ -49,7 +42,7 @@ from ..published.attached_index import AttachedIndex, attached_folder
 from ..published.parts import is_whole
 from ..recovery import Seen, find_repair
 from ..session import Session, literal, translated
-from ..sharing import Ledger, LocalSession
+from ..sharing import Ledger, LocalSession, listed
 from ..tables.outcomes import fetch_keys, fetch_vectors_of
 from . import checks
 from .checks import (
@@ -61,7 +54,6 @@ from .checks import (
     ManifestCheck,
     Track,
     counted,
-    listed,
 )
 
 INDEX_ENDINGS = (".json", ".faiss")
