@@ -1,6 +1,6 @@
 from .care.backup import Backup as Backup
 from .care.backup import back_up as back_up
-from .care.doctor import Finding as Finding
+from .care.checks import Finding as Finding
 from .care.doctor import examine as examine
 from .care.export import content_sha256 as content_sha256
 from .care.export import write_parquet as write_parquet
