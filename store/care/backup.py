@@ -154,15 +154,7 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
 
 
 def _copy(session: Session, target: Path, temporary: Path) -> tuple[int, int]:
-    # refused before the disk is full: the catalog may be on the same disk
-    [(needed,)] = session.execute(
-        "SELECT used_blocks * block_size FROM pragma_database_size() "
-        "WHERE database_name = 'catalog'"
-    )
-    if (free := shutil.disk_usage(target.parent).free) < needed:
-        raise StoreFull(
-            f"{target}: {free >> 20} MiB are free there, the catalog takes {needed >> 20} MiB"
-        )
+    _check_space(session, target)
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
     session.execute(f"ATTACH {literal(temporary)} AS {name} ({WRITING}, {NEW})")
     try:
@@ -179,6 +171,18 @@ def _copy(session: Session, target: Path, temporary: Path) -> tuple[int, int]:
                 session.execute(statement)
         raise
     return numbers
+
+
+def _check_space(session: Session, target: Path) -> None:
+    """Refuse before the disk is full: the catalog may be on the same disk."""
+    [(needed,)] = session.execute(
+        "SELECT used_blocks * block_size FROM pragma_database_size() "
+        "WHERE database_name = 'catalog'"
+    )
+    if (free := shutil.disk_usage(target.parent).free) < needed:
+        raise StoreFull(
+            f"{target}: {free >> 20} MiB are free there, the catalog takes {needed >> 20} MiB"
+        )
 
 
 def _fill(session: Session, name: str) -> tuple[int, int]:
