@@ -13,5 +13,5 @@ setup(
     packages=[
         "deltadex",
         *sorted(".".join(("deltadex", *f.parts)) for f in FOLDERS if f.parts[0] not in NOT_SHIPPED),
-    ]
+    ],
 )

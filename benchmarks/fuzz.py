@@ -35,6 +35,7 @@ INSTRUMENTED = [
     "deltadex.indexer.checkpoint",
     "deltadex.indexer.family",
     "deltadex.store.sharing",
+    "deltadex.store.remote",
     "yaml",
 ]
 
@@ -62,8 +63,8 @@ with instrumented():
         read_member,
         refuse_strangers,
     )
-    from deltadex.store.sharing.beside import Gone, holder_path, read_holder
-    from deltadex.store.sharing.remote import Link
+    from deltadex.store.remote import Link
+    from deltadex.store.sharing import Gone, holder_path, read_holder
 
 PLACE = Path(tempfile.mkdtemp(prefix="deltadex-fuzz-"))
 TENSORS = {

@@ -1,110 +1,66 @@
-from .care.backup import Backup, back_up
-from .care.doctor import Finding, examine
-from .care.export import content_sha256, write_parquet, write_safetensors, write_tables
-from .care.merging import Merged, merge_catalogs
-from .catalog import Catalog
-from .derived.index import SearchIndex
-from .derived.row_files import SketchFiles, SketchMatrix, TraitFile
-from .family import FamilyView
-from .files import make_folder, write_atomically, write_user_file
-from .model_rows import block_dims
-from .opening import Create
-from .parts import Part, PartFolder, commit_part, save_family
-from .published.attached_index import (
-    AttachedIndex,
-    AttachedIndexes,
-    FolderSource,
-    IndexSource,
-    attached_folder,
-    delete_unused,
-    fetch_index,
-    published_copy,
-)
-from .published.manifest import (
-    CARD,
-    MANIFEST,
-    Manifest,
-    NullScale,
-    PublishedFile,
-    may_be_public,
-    parse_manifest,
-)
-from .published.parts import Statistics
-from .published.publication import Publication, Published, is_licence, publish_index
-from .qdrant.exporting import Exported, export_vectors, use_exported
-from .qdrant.points import is_target, parse_target
-from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
-from .sql import QueryResult, query_catalog
-from .tables.documents import Attachment
-from .tables.filters import Filters, ModelFilter
-from .tables.models import Known, Label, Labels, ModelRow, Page, Stored, may_record
-from .tables.recipes import BaseRecord
-
-__all__ = [
-    "CARD",
-    "MANIFEST",
-    "AttachedIndex",
-    "AttachedIndexes",
-    "Attachment",
-    "Backup",
-    "BaseRecord",
-    "Catalog",
-    "Create",
-    "Exported",
-    "FamilyView",
-    "Filters",
-    "Finding",
-    "FolderSource",
-    "IndexSource",
-    "Known",
-    "Label",
-    "Labels",
-    "Manifest",
-    "Merged",
-    "ModelFilter",
-    "ModelRow",
-    "NullScale",
-    "Page",
-    "Part",
-    "PartFolder",
-    "Publication",
-    "Published",
-    "PublishedFile",
-    "QueryResult",
-    "SearchIndex",
-    "SketchFiles",
-    "SketchMatrix",
-    "Statistics",
-    "Stored",
-    "TraitFile",
-    "attached_folder",
-    "back_up",
-    "block_dims",
-    "commit_part",
-    "content_sha256",
-    "delete_unused",
-    "encode_sketch",
-    "examine",
-    "export_vectors",
-    "fetch_index",
-    "is_licence",
-    "is_target",
-    "make_folder",
-    "may_be_public",
-    "may_record",
-    "merge_catalogs",
-    "parse_manifest",
-    "parse_target",
-    "publish_index",
-    "published_copy",
-    "query_catalog",
-    "save_family",
-    "sketch_bytes",
-    "true_cosines",
-    "use_exported",
-    "write_atomically",
-    "write_parquet",
-    "write_safetensors",
-    "write_tables",
-    "write_user_file",
-]
+from .care.backup import Backup as Backup
+from .care.backup import back_up as back_up
+from .care.checks import Finding as Finding
+from .care.doctor import examine as examine
+from .care.export import content_sha256 as content_sha256
+from .care.export import write_parquet as write_parquet
+from .care.export import write_safetensors as write_safetensors
+from .care.export import write_tables as write_tables
+from .care.merging import Merged as Merged
+from .care.merging import merge_catalogs as merge_catalogs
+from .catalog import Catalog as Catalog
+from .derived.index import SearchIndex as SearchIndex
+from .derived.row_files import SketchFiles as SketchFiles
+from .derived.row_files import SketchMatrix as SketchMatrix
+from .derived.row_files import TraitFile as TraitFile
+from .family import FamilyView as FamilyView
+from .files import make_folder as make_folder
+from .files import write_atomically as write_atomically
+from .files import write_user_file as write_user_file
+from .model_rows import block_dims as block_dims
+from .opening import Create as Create
+from .parts import Part as Part
+from .parts import PartFolder as PartFolder
+from .parts import commit_part as commit_part
+from .parts import save_family as save_family
+from .published.attached_index import AttachedIndex as AttachedIndex
+from .published.attached_index import AttachedIndexes as AttachedIndexes
+from .published.attached_index import FolderSource as FolderSource
+from .published.attached_index import IndexSource as IndexSource
+from .published.attached_index import attached_folder as attached_folder
+from .published.attached_index import delete_unused as delete_unused
+from .published.attached_index import fetch_index as fetch_index
+from .published.attached_index import published_copy as published_copy
+from .published.manifest import CARD as CARD
+from .published.manifest import MANIFEST as MANIFEST
+from .published.manifest import Manifest as Manifest
+from .published.manifest import NullScale as NullScale
+from .published.manifest import PublishedFile as PublishedFile
+from .published.manifest import may_be_public as may_be_public
+from .published.manifest import parse_manifest as parse_manifest
+from .published.parts import Statistics as Statistics
+from .published.publication import Publication as Publication
+from .published.publication import Published as Published
+from .published.publication import is_licence as is_licence
+from .published.publication import publish_index as publish_index
+from .qdrant.exporting import Exported as Exported
+from .qdrant.exporting import export_vectors as export_vectors
+from .qdrant.exporting import use_exported as use_exported
+from .qdrant.points import is_target as is_target
+from .qdrant.points import parse_target as parse_target
+from .sketch_codes import encode_sketch as encode_sketch
+from .sketch_codes import sketch_bytes as sketch_bytes
+from .sketch_codes import true_cosines as true_cosines
+from .sql import QueryResult as QueryResult
+from .sql import query_catalog as query_catalog
+from .tables.documents import Attachment as Attachment
+from .tables.filters import Filters as Filters
+from .tables.filters import ModelFilter as ModelFilter
+from .tables.models import Known as Known
+from .tables.models import Label as Label
+from .tables.models import Labels as Labels
+from .tables.models import ModelRow as ModelRow
+from .tables.models import Page as Page
+from .tables.models import Stored as Stored
+from .tables.models import may_record as may_record
+from .tables.recipes import BaseRecord as BaseRecord

@@ -20,15 +20,8 @@ from ..records import (
     SlotStats,
 )
 from .opening import Create, connect
-from .session import Session
-from .sharing import Access
-from .tables.documents import (
-    Listings,
-    Studies,
-    StudyResult,
-    select_results,
-    select_study_names,
-)
+from .session import Access, Session
+from .tables.documents import Listings, Studies, StudyResult, select_results, select_study_names
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     Known,
@@ -68,10 +61,8 @@ T = TypeVar("T")
 class Catalog:
     """An open catalog file; a context manager. One thread at a time: others take a `reader`.
 
-    Attributes:
-        access: The file, shared by all readers of this process.
-        waits_for_index: Searches see the catalog as it is now; else as it was when the index
-            was last caught up, by a reader that waits.
+    Searches see the catalog as it is now; or, unless it `waits_for_index`, as it was when the index
+    was last caught up, by a reader that waits.
     """
 
     def __init__(
@@ -83,12 +74,9 @@ class Catalog:
         is_reader: bool = False,
         waits_for_index: bool = True,
     ) -> None:
-        self.access = access
-        self._is_reader = is_reader
-        self.waits_for_index = waits_for_index
-        self._session = Session(access)
-        self.path = path
-        self.read_only = read_only
+        self.access, self._session = access, Session(access)
+        self.path, self.read_only = path, read_only
+        self._is_reader, self.waits_for_index = is_reader, waits_for_index
         self._remembered: tuple[str, dict[str, Any]] = ("", {})
 
     @classmethod
@@ -101,22 +89,16 @@ class Catalog:
         cache: str | None = None,
         migrates: bool = True,
     ) -> Catalog:
-        """The catalog in the file `path`; arguments and errors as of `connect`.
-
-        Args:
-            cache: How much memory DuckDB may take, as it has it: `2GB`, `10%`.
-        """
+        """The catalog in the file `path`; arguments and errors as of `connect`. `cache` is how much
+        memory DuckDB may take, as it has it: `2GB`, `10%`."""
         access = connect(path, read_only=read_only, create=create, cache=cache, migrates=migrates)
         return cls(access, path, read_only=read_only)
 
     def reader(self, *, waits_for_index: bool = True) -> Catalog:
         """The same catalog for another thread. Close it before this one."""
+        access, path, read_only = self.access, self.path, self.read_only
         return Catalog(
-            self.access,
-            self.path,
-            read_only=self.read_only,
-            is_reader=True,
-            waits_for_index=waits_for_index,
+            access, path, read_only=read_only, is_reader=True, waits_for_index=waits_for_index
         )
 
     def snapshot(self) -> AbstractContextManager[None]:
@@ -124,10 +106,8 @@ class Catalog:
         return self._session.snapshot()
 
     def look(self, question: Callable[[], T]) -> T:
-        """The answer to a question about the catalog of one moment.
-
-        It is computed again, once, where the process that held the file ended meanwhile.
-        """
+        """The answer to a question about the catalog of one moment; computed again where the file's
+        holder ended meanwhile."""
         return self._session.look(question)
 
     @property
@@ -206,19 +186,14 @@ class Catalog:
     def save_base(self, record: BaseRecord) -> None:
         """Store what is known of a base; a revision or architecture of None leaves the stored."""
         before = self.base(record.base)
-        record = replace(
-            record,
-            revision=record.revision or before.revision,
-            architecture=record.architecture or before.architecture,
-        )
+        revision = record.revision or before.revision
+        architecture = record.architecture or before.architecture
+        record = replace(record, revision=revision, architecture=architecture)
         self._session.write(lambda s: replace_base(s, record))
 
     def add_fingerprints(self, key: int, fingerprints: Sequence[Fingerprint]) -> int:
         """Give an indexed model more vectors, in place of those of the same recipes; its new key.
-
-        Raises:
-            StoreError: there is no model of that key any more.
-        """
+        `StoreError` where there is no model of that key any more."""
         from .tables.outcomes import add_vectors
 
         return self._session.write(lambda s: add_vectors(s, key, fingerprints))
@@ -264,11 +239,8 @@ class Catalog:
         return {row.id: Known.of(row) for row in self.models(base=base)}
 
     def models(self, wanted: Filters | None = None, **equal: str | None) -> list[ModelRow]:
-        """The models that pass a filter, or that have these values, by base and id.
-
-        Raises:
-            BadFilter: `where` is not understood.
-        """
+        """The models that pass a filter, or that have these values, by base and id; `BadFilter`
+        where `where` is not understood."""
         return self._select(*(wanted or ModelFilter(**equal)).conditions())
 
     def page_of_models(self, wanted: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
@@ -334,8 +306,7 @@ class Catalog:
         return {**row.to_json(), "slots": describe_slots(self._session, row.key)}
 
     def slots(self, key: int, recipe: str | None = None) -> list[SlotStats]:
-        """What the model with this key changed, slot by slot; with the sketches of the recipe of
-        that id."""
+        """What the model with this key changed, slot by slot; with a recipe's sketches."""
         from .tables.outcomes import select_slots
 
         return select_slots(self._session, key, recipe)
@@ -366,10 +337,8 @@ class Catalog:
 
     def recipes_of(self, base: str) -> list[Recipe]:
         """The recipes that models of a family have vectors of, in the order of `find_recipe`."""
-        totals = {
-            id: n for id, family, n in self._remember("counts", count_by_recipe) if family == base
-        }
-        recipes = self.recipes()
+        counts, recipes = self._remember("counts", count_by_recipe), self.recipes()
+        totals = {id: n for id, family, n in counts if family == base}
         return [recipes[id] for id in rank_recipes(recipes, totals)]
 
     def find_recipe(self, name: str | None, base: str | None = None) -> Recipe:
@@ -391,13 +360,9 @@ class Catalog:
         prepare: Callable[[FamilyView], object] | None = None,
         is_current: bool = False,
     ) -> FamilyView:
-        """The models of `base` with a vector under a recipe, at this moment; made once for every
-        version of the catalog.
-
-        Args:
-            is_current: Of this moment, even if searches of this reader do not wait for their index.
-            prepare: Called with a new view before other threads have it.
-        """
+        """The models of `base` with a vector under a recipe, made once for every version of the
+        catalog: of this moment, where it `is_current` or this reader waits for its index. `prepare`
+        is called with a new view before other threads have it."""
         from .family import Moments
 
         return self.access.derived(Moments).view(

@@ -40,12 +40,8 @@ HELD_WHOLE = 256
 class Members:
     """The models of a family that have a vector under a recipe; in order of key.
 
-    Results that are computed from them are stored with them, for as long as they do not change.
-
-    Attributes:
-        row_of: The row of each id.
-        before: The search index of the earlier members, until it is caught up.
-        derived: Results by class.
+    Results that are computed from them are stored with them (`derived`, by class), for as long as
+    they do not change. `before` is the search index of the earlier members, until it is caught up.
     """
 
     keys: Int64[np.ndarray, " models"]
@@ -90,11 +86,8 @@ class Members:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Moment:
-    """A family's members at one moment of the catalog, and their labels, once they are read.
-
-    Attributes:
-        n_asked: How often labels were read from the catalog.
-    """
+    """A family's members at one moment of the catalog, and their labels, once they are read;
+    `n_asked` counts how often some labels were asked for."""
 
     changes: str
     members: Members
@@ -105,15 +98,8 @@ class Moment:
 class FamilyView:
     """One family under one recipe at one moment. It does not change; questions take it.
 
-    Models are known by row, in order of key. Threads share what is read and computed, and
-    have a view each, with a session of its own.
-
-    Attributes:
-        base: The family's name in the catalog.
-        recipe: How the fingerprints were made.
-        keys: Of the models, rising; a model whose vectors change gets another key.
-        ids: Their ids.
-        kinds: `adapter` or `full`.
+    Models are known by row, in order of key; a model whose vectors change gets another key. Threads
+    share what is read and computed, and have a view each, with a session of its own.
     """
 
     def __init__(self, session: Session, base: str, recipe: Recipe, moment: Moment) -> None:
@@ -137,7 +123,6 @@ class FamilyView:
 
     @property
     def changes(self) -> str:
-        """The token of the moment."""
         return self._moment.changes
 
     def stored(self, id: str) -> Stored | None:
@@ -167,11 +152,7 @@ class FamilyView:
         return self._moment.labels
 
     def rows_where(self, filters: Filters) -> Int64[np.ndarray, " rows"]:
-        """The rows of the models that pass the filters, as of now.
-
-        Raises:
-            BadFilter: their condition is not understood.
-        """
+        """The rows of the models that pass the filters, as of now; raises `BadFilter`."""
         conditions = [Condition("m.base = ?", (self.base,)), *filters.conditions()]
         keys = np.array(select_keys(self._session, conditions), dtype=np.int64)
         return np.flatnonzero(np.isin(self.keys, keys))
@@ -179,11 +160,8 @@ class FamilyView:
     def vectors(
         self, keys: Int64[np.ndarray, " keys"] | None = None
     ) -> Float32[np.ndarray, "models dim"]:
-        """The vectors of the models with these keys, or of all; of unit length.
-
-        Raises:
-            KeyError: one has none, or was removed since.
-        """
+        """The vectors of the models with these keys, or of all; of unit length. `KeyError`: one has
+        none, or was removed since."""
         from .derived.index import SearchIndex
 
         keys = self.keys if keys is None else keys
@@ -201,18 +179,13 @@ class FamilyView:
     def _present_vectors(
         self, keys: Int64[np.ndarray, " keys"]
     ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
-        """Those of some keys, rising, that have a vector, and the vectors: from the file where it
-        has them all."""
+        """Those of some keys, rising, that have a vector, and the vectors."""
         if (vectors := self._from_file(lambda file: file.vectors(keys))) is not None:
             return keys, vectors
         return fetch_vectors_of(self._session, self.recipe, keys)
 
     def vectors_at(self, rows: Int64[np.ndarray, " rows"]) -> Float32[np.ndarray, "rows dim"]:
-        """The vectors of the models at some rows; of unit length.
-
-        Raises:
-            KeyError: one was removed since.
-        """
+        """The vectors of the models at some rows; as `vectors`."""
         return self.vectors(self.keys[rows])
 
     def by_id(
@@ -223,8 +196,7 @@ class FamilyView:
         return [self.ids[row] for row in rows], self.vectors(self.keys[rows])
 
     def sketches(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
-        """The sketches of the models with these keys side by side, from the file of them where it
-        has them all."""
+        """The sketches of the models with these keys side by side."""
         from .derived.row_files import SketchMatrix
 
         if (matrix := self._from_file(lambda file: file.matrix(keys))) is not None:
@@ -241,11 +213,8 @@ class FamilyView:
 
     @property
     def index(self) -> SearchIndex | QdrantIndex:
-        """The models' vectors in FAISS; or in Qdrant, where the catalog was opened with an export.
-
-        Raises:
-            EngineError: Qdrant is not reached, or its export lacks too many models.
-        """
+        """The models' vectors in FAISS; or in Qdrant, where the catalog was opened with an export:
+        `EngineError` where Qdrant is not reached, or its export lacks too many models."""
         from .qdrant.index import ExportedFamilies
 
         points = self._session.access.derived(ExportedFamilies).of(self.base, self.recipe.id)
@@ -273,11 +242,7 @@ class FamilyView:
         def make(_: FamilyView) -> SearchIndex:
             before, self._members.before = self._members.before, None
             return SearchIndex.of(
-                self.keys,
-                self.recipe.dim,
-                self._present_vectors,
-                self._file(),
-                before,
+                self.keys, self.recipe.dim, self._present_vectors, self._file(), before
             )
 
         return self.derived(SearchIndex, make)
@@ -317,12 +282,8 @@ class FamilyView:
         return result
 
     def trait_file(self, depends_on: bytes, n_numbers: int) -> TraitFile:
-        """The file of what normalisation knows of the family's models.
-
-        Args:
-            depends_on: A digest of everything that decides a row but the model itself.
-            n_numbers: Of a row.
-        """
+        """The file of what normalisation knows of the family's models, `n_numbers` a row;
+        `depends_on` is a digest of everything that decides a row but the model itself."""
         from .derived.row_files import TraitFile
 
         return TraitFile(self._file(".traitkeys"), depends_on, n_numbers)
@@ -338,14 +299,13 @@ class FamilyView:
         """
         from .derived.row_files import SketchFiles
 
-        self._session.look(
-            lambda: self._session.access.derived(SketchFiles).caught_up(
-                self.base,
-                self.recipe.id,
-                self._file(".keys"),
-                lambda file: file.catch_up(self._session, self.base, self.recipe, goes_on),
-            )
-        )
+        base, recipe, session = self.base, self.recipe, self._session
+
+        def catch_up(file: SketchFile) -> None:
+            file.catch_up(session, base, recipe, goes_on)
+
+        files, path = session.access.derived(SketchFiles), self._file(".keys")
+        session.look(lambda: files.caught_up(base, recipe.id, path, catch_up))
 
     def _from_file(self, read: Callable[[SketchFile], T | None]) -> T | None:
         """What the file of sketches gives; None without one, and where rows of it are damaged,
@@ -370,8 +330,6 @@ class FamilyView:
 
 @dataclass(slots=True)
 class _Entry:
-    """The last moment of a family under a recipe; one thread at a time replaces it."""
-
     lock: threading.Lock = field(default_factory=threading.Lock)
     moment: Moment | None = None
 
@@ -393,12 +351,8 @@ class Moments:
         publishes: bool,
         prepare: Callable[[FamilyView], object] | None,
     ) -> FamilyView:
-        """A view of a family as it is now; or, unless it is to be current, as it was last seen.
-
-        Args:
-            prepare: Called with a new view before other threads have it.
-            publishes: Whether other threads get a new view.
-        """
+        """A view of a family as it is now; or, unless it is to be current, as it was last seen. A
+        new one is prepared, and then given to other threads too where it `publishes`."""
         with self._lock:
             entry = self._entries.setdefault((base, recipe.id), _Entry())
 

@@ -40,16 +40,11 @@ def refuse_links(catalog: Path) -> None:
             f"itself, {os.path.realpath(catalog)}"
         )
     for ending in get_args(Ending):
-        for path in _with_contents(beside(catalog, ending)):
-            if os.path.islink(path):
-                raise StoreError(f"{path}: a symbolic link; nothing beside a catalog may be one")
-
-
-def _with_contents(path: Path) -> Iterator[str]:
-    """A file or folder, then all that is in it."""
-    yield str(path)
-    for folder, folders, names in os.walk(path):
-        yield from (os.path.join(folder, name) for name in (*folders, *names))
+        paths = [str(beside(catalog, ending))]
+        for folder, folders, names in os.walk(paths[0]):
+            paths += [os.path.join(folder, name) for name in (*folders, *names)]
+        for path in filter(os.path.islink, paths):
+            raise StoreError(f"{path}: a symbolic link; nothing beside a catalog may be one")
 
 
 def index_folder(catalog: Path) -> Path:
@@ -70,28 +65,16 @@ NO_FOLDER_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk: after a power loss, files that were made,
-    renamed or removed in it are so.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    renamed or removed in it are so. `OSError` where the disk refuses."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush(folder)
     except OSError as err:
         if err.errno not in NO_FOLDER_SYNC:
             raise
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, where they are missing.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Make a folder and its parents, where they are missing; `StoreFull` where that is refused."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +116,6 @@ def atomic_file(target: Path, *, replaces: bool = True, lasts: bool = True) -> I
 
 
 def _reason(err: OSError) -> str:
-    """Why the system refused, in its words."""
     return os.strerror(err.errno) if err.errno else str(err)
 
 
@@ -184,8 +166,8 @@ def _is_stream(target: Path) -> bool:
 
 
 def open_at(path: Path, at: int) -> BinaryIO:
-    """A derived file to be changed from a position on; made if it is not there, and never opened
-    through a link."""
+    """A derived file to be changed from a position on; made where there is none, opened through no
+    link."""
     # Windows has no such flag
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     file = os.fdopen(os.open(path, flags, 0o644), "r+b")
@@ -194,11 +176,7 @@ def open_at(path: Path, at: int) -> BinaryIO:
 
 
 def flush(path: Path) -> None:
-    """Bring a file to the disk.
-
-    Raises:
-        OSError: the system refuses.
-    """
+    """Bring a file or folder to the disk; `OSError` where the system refuses."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -235,15 +213,11 @@ def _is_running(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        return True
+        pass
     return True
 
 
 def write_atomically(target: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Write a file so that a reader sees the old one or the new one; raises as `atomic_file`."""
     with atomic_file(target) as temporary:
         temporary.write_bytes(data)

@@ -1,8 +1,7 @@
 """What the rows of a model may hold, wherever they come from: parts, other catalogs, this one.
 
-The limits of each column stand here once. Records are compared with them in Python
-(`check_outcome`), rows of a catalog by DuckDB (`row_fault`, `model_faults`). Fields of JSON by
-unknown writers are compared by the functions at the end.
+Records are compared with the limits in Python (`check_outcome`), rows of a catalog by DuckDB
+(`row_fault`, `model_faults`), fields of JSON by unknown writers by the functions at the end.
 """
 
 from __future__ import annotations
@@ -136,14 +135,14 @@ _SHARE = Range(0, 1, is_optional=True)
 RECORD: Mapping[str, Limit] = {
     "id": _NAME,
     "base": _NAME,
-    **{
-        name: Text()
-        for name in (
+    **dict.fromkeys(
+        (
             *("base_raw", "revision", "signature", "content_sha256", "method", "source", "author"),
             *("run", "dataset", "dataset_raw", "label_source", "task", "license", "created_at"),
             "duplicate_of",
-        )
-    },
+        ),
+        Text(),
+    ),
     "kind": Choice(("full", "adapter")),
     "downloads": Range(0, _LONG, is_optional=True),
     "bytes_total": Range(0, _LONG),
@@ -189,22 +188,15 @@ def _sketch_form(recipe: Recipe) -> tuple[int, int]:
     return WEIGHT.itemsize * sum(dims.values()), sum(dims.values())
 
 
-# in Python
-
-
 def check_outcome(outcome: Outcome) -> None:
-    """Compare all that a model's outcome would write with what the catalog's rows may hold.
-
-    Raises:
-        ValueError: the model and what is wrong of it, in one line.
-    """
+    """Compare all that a model's outcome would write with what the catalog's rows may hold;
+    `ValueError` names the model and what is wrong of it, in one line."""
     fault = _fault_of(outcome)
     if fault:
         raise ValueError(f"model {short_id(outcome.model.id)}: {fault}")
 
 
 def short_id(id: object) -> str:
-    """An id in a message, no longer than a message may be."""
     text = str(id)
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
@@ -222,8 +214,8 @@ def _fault_of(outcome: Outcome) -> str:
     if not outcome.slots or len({s.slot for s in outcome.slots}) < len(outcome.slots):
         return "no slots, or one twice"
     faults = (
-        *(wrong_vector(f) for f in outcome.fingerprints),
-        *(_slot_fault(stats) for stats in outcome.slots),
+        *map(wrong_vector, outcome.fingerprints),
+        *map(_slot_fault, outcome.slots),
         _sketches_fault(outcome),
         _linear_fault(outcome.linear, ids),
     )
@@ -283,15 +275,9 @@ def _linear_fault(linear: LinearSketch | None, recipes: Sequence[str]) -> str:
     return ""
 
 
-# in SQL: NULL for a row that is well, else what is wrong of it
-
-
 def row_fault(limits: Mapping[str, Limit], **more: str) -> str:
-    """The first column of a row that is out of its limits.
-
-    Args:
-        more: Conditions on further columns.
-    """
+    """SQL for the first column of a row that is out of its limits, or out of the conditions on
+    further columns; NULL for a row that is well."""
     conditions = {name: limit.sql(f'"{name}"') for name, limit in limits.items()} | more
     cases = " ".join(f"WHEN NOT ({sql}) THEN '{name}'" for name, sql in conditions.items())
     return f"CASE {cases} END"
@@ -353,12 +339,8 @@ def repeated_slots(where: str = "true") -> str:
 def model_faults(
     recipes: Mapping[str, tuple[Recipe, str]], keys: str, values: Sequence[object]
 ) -> tuple[str, list[object]]:
-    """A query for (model, its key; fault) of models whose rows are not what may be stored.
-
-    Args:
-        recipes: By id, with the tables of their vectors.
-        keys: SQL of a list of keys, whose parameters are `values`.
-    """
+    """A query for the keys and faults of models whose rows are not what may be stored: those of a
+    list of keys in SQL, whose parameters are `values`."""
     some = f"model IN {keys}"
     indexed = f"SELECT key AS model FROM models WHERE status = 'indexed' AND key IN {keys}"
     tables = [table for _, table in recipes.values()]
@@ -371,29 +353,24 @@ def model_faults(
         f"SELECT model, 'slots: one twice' FROM ({repeated_slots(some)})",
         f"SELECT model, 'slots: none' FROM ({indexed}) ANTI JOIN slots USING (model)",
     ]
-    queries += [f"SELECT model, {vector_fault()} FROM {table} WHERE {some}" for table in tables]
-    queries += [
-        f"SELECT model, 'vector: two of one recipe' FROM {table} WHERE {some} "
-        "GROUP BY model HAVING count(*) > 1"
-        for table in tables
-    ]
-    queries += [
-        f"SELECT v.model, 'sketches: none' FROM {table} v ANTI JOIN slots s "
-        f"ON s.model = v.model AND s.recipe = '{id}' WHERE v.{some}"
-        for id, (recipe, table) in recipes.items()
-        if block_dims(recipe)
-    ]
+    for id, (recipe, table) in recipes.items():
+        queries += [
+            f"SELECT model, {vector_fault()} FROM {table} WHERE {some}",
+            f"SELECT model, 'vector: two of one recipe' FROM {table} WHERE {some} "
+            "GROUP BY model HAVING count(*) > 1",
+        ]
+        if block_dims(recipe):
+            queries.append(
+                f"SELECT v.model, 'sketches: none' FROM {table} v ANTI JOIN slots s "
+                f"ON s.model = v.model AND s.recipe = '{id}' WHERE v.{some}"
+            )
     if tables:
         queries.append(
             f"SELECT model, 'vector: none' FROM ({indexed}) ANTI JOIN ({every}) v USING (model)"
         )
     union = " UNION ALL ".join(f"({query})" for query in queries)
-    n_lists = union.count("?")
-    return (
-        f"SELECT model, min(fault) FROM ({union}) t(model, fault) "
-        "WHERE fault IS NOT NULL GROUP BY model",
-        [*values] * n_lists,
-    )
+    some = f"FROM ({union}) t(model, fault) WHERE fault IS NOT NULL GROUP BY model"
+    return f"SELECT model, min(fault) {some}", [*values] * union.count("?")
 
 
 MOST_SETTINGS = 64

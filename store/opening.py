@@ -1,5 +1,4 @@
-"""Opening a catalog file: made whole, brought to this schema version, held or joined, its commits
-compared."""
+"""Opening a catalog file: made, brought to this schema version, held or joined."""
 
 from __future__ import annotations
 
@@ -25,30 +24,16 @@ from ..errors import (
 )
 from .files import atomic_file, make_folder, refuse_links
 from .recovery import Seen, log_path, repair
-from .session import Session, translated
-from .sharing import (
-    Access,
-    CommitLog,
-    HolderFile,
-    Ledger,
-    LocalSession,
-    Losses,
-    RawSession,
-    Unwritten,
-)
+from .session import Access, Session, literal, translated
+from .sharing import CommitLog, HolderFile, Ledger, LocalSession, Losses, RawSession, Unwritten
 
 SCHEMA_VERSION = 7
 
 
 def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
-    """Bring a file that this process holds up to this version, in one transaction.
-
-    Raises:
-        OlderSchema: it is older, and opened read-only.
-        StoreError: another of its subclasses.
-    """
+    """Bring a file that this process holds up to this version, in one transaction; `OlderSchema`
+    where it is opened read-only."""
     version = schema_version(own, path)
-    _refuse_newer(version, path)
     if version == 0 and read_only:
         raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
     if read_only and version < SCHEMA_VERSION:
@@ -60,7 +45,7 @@ def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
         return
     own.begin()
     try:
-        for script in scripts()[version:]:
+        for script in migrations()[version:] if version else [schema()]:
             own.execute(script)
         own.execute("UPDATE meta SET schema_version = ?", [SCHEMA_VERSION])
         own.commit()
@@ -70,43 +55,40 @@ def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
 
 
 def check_schema(guest: RawSession, note: HolderFile, path: Path) -> None:
-    """Refuse a catalog of another version that another process holds.
-
-    Raises:
-        StoreError: it is of another version; a guest migrates nothing.
-    """
-    version = schema_version(guest, path)
-    _refuse_newer(version, path)
-    if version < SCHEMA_VERSION:
+    """Refuse a catalog of another version that another process holds: a guest migrates nothing."""
+    if schema_version(guest, path) < SCHEMA_VERSION:
         raise StoreLocked(
             f"{path}: process {note.pid}, of an older deltadex, holds this catalog; end it first"
         )
 
 
-def scripts() -> list[str]:
-    """The migrations, from an empty file to this version."""
+def schema() -> str:
+    """The script that makes an empty file a catalog of this version; as all `migrations` do."""
+    return (files(__package__) / "schema.sql").read_text("utf-8")
+
+
+def migrations() -> list[str]:
+    """A script a version, each from the one before."""
     folder = files(__package__) / "migrations"
     numbers = range(1, SCHEMA_VERSION + 1)
     return [(folder / f"{number:04}.sql").read_text("utf-8") for number in numbers]
-
-
-def _refuse_newer(version: int, path: Path) -> None:
-    if version > SCHEMA_VERSION:
-        raise NewerSchema(
-            f"{path}: schema version {version}, this deltadex knows up to {SCHEMA_VERSION}; "
-            "upgrade it"
-        )
 
 
 def schema_version(session: RawSession, path: Path) -> int:
     """The version of an open file; 0 for a database that holds nothing.
 
     Raises:
+        NewerSchema: of a later deltadex.
         ForeignDatabase: it is not a catalog.
     """
     with suppress(duckdb.CatalogException, duckdb.BinderException):
         sql = "SELECT schema_version FROM meta WHERE application = 'deltadex'"
         for (version,) in session.execute(sql):
+            if version > SCHEMA_VERSION:
+                raise NewerSchema(
+                    f"{path}: schema version {version}, this deltadex knows up to "
+                    f"{SCHEMA_VERSION}; upgrade it"
+                )
             return int(version)
     sql = "SELECT count(*) FROM information_schema.tables WHERE table_catalog = 'catalog'"
     if session.execute(sql) == [(0,)]:
@@ -224,12 +206,8 @@ def _warn_of(losses: Losses, path: Path) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there. DuckDB would wait for a pipe for ever.
-
-    Raises:
-        StoreError: what is there is no file, or the system does not say; or it or something
-            beside it is a symbolic link.
-    """
+    """Whether a file is there; `StoreError` for anything else, for which DuckDB may wait for ever,
+    and for symbolic links there or beside it."""
     refuse_links(path)
     try:
         mode = path.stat().st_mode
@@ -244,16 +222,11 @@ def is_file(path: Path) -> bool:
 
 
 def _unwritten(path: Path) -> Unwritten:
-    """A session on a catalog that is still to be made.
-
-    Raises:
-        StoreFull: nothing can be made there.
-    """
+    """A session on a catalog that is still to be made; `StoreFull` where nothing can be."""
     target = path.resolve()
     folder = next(place for place in target.parents if place.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise StoreFull(f"{path}: cannot be made: {folder} is no folder that can be written to")
-
     connection = memory_connection()
     connection.execute("ATTACH ':memory:' AS catalog")
     connection.execute("USE catalog")
@@ -287,11 +260,8 @@ def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool)
 
 
 def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True) -> LocalSession:
-    """A session on an existing file, at this schema version.
-
-    Args:
-        repairs: Repair what a power loss left, where it may be written; also for a reader.
-    """
+    """A session on an existing file, at this schema version; what a power loss left is repaired,
+    where that is wanted and the file may be written."""
     seen = Seen.of(path)
     try:
         with translated(path):
@@ -311,7 +281,7 @@ def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True)
 
 
 def _read_metadata(own: LocalSession) -> None:
-    """Read every block of metadata, most of which DuckDB reads when a query needs it."""
+    """Read every block of metadata: DuckDB reads most of them when a query needs them."""
     sql = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'catalog'"
     for (table,) in own.execute(sql):
         own.execute("SELECT count(*) FROM pragma_storage_info(?)", [table])
@@ -323,11 +293,10 @@ def _attached(path: Path, options: str, cache: str) -> LocalSession:
     with suppress(duckdb.CatalogException):  # unknown to DuckDB 1.5
         connection.execute(f"SET {LOGS_EVERYTHING}")
     own = LocalSession(connection, Ledger(log_path(path)), cache)
-    quoted = str(path).replace("'", "''")
     try:
         with translated(path):
             connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
-            own.execute(f"ATTACH '{quoted}' AS catalog ({options})")
+            own.execute(f"ATTACH {literal(path)} AS catalog ({options})")
             own.execute("USE catalog")
     except BaseException:
         own.close()

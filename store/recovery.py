@@ -21,9 +21,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple
 
 from .files import beside
 
@@ -56,15 +55,8 @@ MOST_BYTES = 1 << 28
 """Of a log's end that is looked through; DuckDB keeps its log below 16 MiB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repair:
-    """What makes a catalog open again.
-
-    Attributes:
-        path: The file that is changed.
-        at: Where.
-        data: The bytes to be written there; None cuts the file.
-    """
+class Repair(NamedTuple):
+    """What makes a catalog open again: bytes to be written at a place of a file; None cuts it."""
 
     path: Path
     at: int
@@ -76,26 +68,18 @@ def log_path(catalog: Path) -> Path:
     return beside(catalog, ".wal")
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A catalog and its log as they were before DuckDB tried to open them.
-
-    Attributes:
-        files: What tells whether one of them was changed since.
-        has_begun_checkpoint: The log says that a checkpoint was going on.
-    """
+class Seen(NamedTuple):
+    """A catalog and its log before DuckDB tried to open them: what tells whether one of them was
+    changed since, and whether the log says that a checkpoint was going on."""
 
     files: tuple[tuple[int, int, int] | None, ...]
     has_begun_checkpoint: bool
 
     @classmethod
     def of(cls, catalog: Path) -> Seen:
-        """The files as they are now."""
         end = _read(log_path(catalog), -END_BYTES)
-        return cls(
-            tuple(map(_state, (catalog, log_path(catalog)))),
-            CHECKPOINT_BEGUN.search(end) is not None,
-        )
+        files = tuple(map(_state, (catalog, log_path(catalog))))
+        return cls(files, CHECKPOINT_BEGUN.search(end) is not None)
 
 
 def find_repair(catalog: Path, error: str, seen: Seen) -> Repair | None:
@@ -106,10 +90,10 @@ def find_repair(catalog: Path, error: str, seen: Seen) -> Repair | None:
         # a transaction that was synced later would follow: only one at a time is written
         ends = [match.end() for match in COMMITTED.finditer(rest)]
         if len(rest) < MOST_BYTES and ends in ([], [len(rest)]):
-            return Repair(path=log_path(catalog), at=start, data=None)
+            return Repair(log_path(catalog), start, None)
     elif (found := TORN_BLOCK.search(error)) and seen.has_begun_checkpoint:
-        data = int(found[1]).to_bytes(CHECKSUM_BYTES, "little")
-        return Repair(path=catalog, at=int(found[2]), data=data)
+        checksum = int(found[1]).to_bytes(CHECKSUM_BYTES, "little")
+        return Repair(catalog, int(found[2]), checksum)
     return None
 
 
@@ -130,7 +114,13 @@ def repair(catalog: Path, error: str, seen: Seen) -> bool:
             # DuckDB's own lock: nobody else has the catalog open now, or opens it
             fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if Seen.of(catalog) == seen:
-                _make(found, file)
+                if found.data is None:
+                    file.truncate(found.at)
+                else:
+                    file.seek(found.at)
+                    file.write(found.data)
+                file.flush()
+                os.fsync(file.fileno())
                 log.warning(
                     "%s: the machine stopped while this catalog was written; what was not "
                     "complete is undone, and nothing that was reported is lost",
@@ -140,16 +130,6 @@ def repair(catalog: Path, error: str, seen: Seen) -> bool:
         log.info("%s: not repaired: %s", catalog, err)
         return False
     return True
-
-
-def _make(found: Repair, file: BinaryIO) -> None:
-    if found.data is None:
-        file.truncate(found.at)
-    else:
-        file.seek(found.at)
-        file.write(found.data)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

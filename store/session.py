@@ -1,30 +1,39 @@
-"""A session on a catalog file: statements, transactions, snapshots.
-
-This module translates DuckDB's errors, gives threads their turns, and repeats a question when the
-process that held the file ended.
-"""
+"""Access to a catalog file, which this or another process holds, and sessions on it: statements,
+transactions, snapshots, DuckDB's errors, the next try when the process that held the file ended."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from ..errors import HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
-from .sharing import UNSETTLED, Access, Gone, RawSession
+from .sharing import UNSETTLED, Gone, HolderFile, LocalSession, RawSession
+
+if TYPE_CHECKING:
+    from .remote import Host
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
 
 T = TypeVar("T")
+D = TypeVar("D")
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 10.0
+"""How long to wait for a file whose holder accepts no guests: mostly a reading command."""
+
+ENTERS_AGAIN_S = 0.05
 
 NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
 
@@ -52,6 +61,113 @@ _PATH = re.compile(r'"[^"\n]*/[^"\n]*"')
 _NOT_WRITTEN = re.compile(r'could not (?:write|fsync|truncate|create)[^:\n]*: ([^\n"]+)')
 
 
+class Access:
+    """This process's access to a catalog file: it holds the file, or is a guest of the holder; its
+    generation counts how often the file was opened or joined again."""
+
+    def __init__(
+        self,
+        path: Path,
+        open_own: Callable[[], LocalSession],
+        check: Callable[[RawSession, HolderFile], None],
+        shares: bool,
+    ) -> None:
+        """Open the file, or join the process that holds it.
+
+        Args:
+            open_own: Opens the file itself; raises `StoreLocked` while it is held.
+            check: Raises what is wrong with the catalog of another process, by its note.
+            shares: Whether others are let in while this process holds the file.
+
+        Raises:
+            StoreLocked: held for longer than `PATIENCE_S` by a process that accepts no guests.
+            StoreError: whatever else opening raises.
+        """
+        self.path, self._file = path, path.resolve()
+        self._open_own, self._check, self._shares = open_own, check, shares
+        self._changing = threading.Lock()
+        self._host: Host | None = None
+        self._derived: dict[type, Any] = {}
+        self.generation = 0
+        self._root = self._enter()
+
+    def session(self, after: int = -1) -> tuple[int, RawSession]:
+        """A session, and the generation of what it is a session of. The file is opened or joined
+        again where the generation `after` is the last."""
+        with self._changing:
+            if after == self.generation:
+                self._reenter()
+            while True:
+                try:
+                    return self.generation, self._root.session()
+                except Gone:
+                    self._reenter()
+
+    def shed(self) -> None:
+        """Give back the memory of the file's pages, if this process holds it and no guest is in."""
+        with self._changing:
+            if not isinstance(self._root, LocalSession):
+                return
+            with self._host.alone() if self._host else nullcontext(True) as is_alone:
+                if is_alone:
+                    self._root.shed()
+
+    def derived(self, kind: type[D]) -> D:
+        """The one object of that class that all readers of this file share; closed with it."""
+        shared: D = self._derived.get(kind) or self._derived.setdefault(kind, kind())
+        return shared
+
+    def close(self) -> None:
+        for derived in self._derived.values():
+            derived.close()
+        self._derived.clear()
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+        if isinstance(self._root, LocalSession):
+            self._root.leave()
+        else:
+            self._root.close()
+
+    def _reenter(self) -> None:
+        self._root.close()
+        self._root = self._enter()
+        self.generation += 1
+
+    def _enter(self) -> RawSession:
+        given_up_at, has_said = time.monotonic() + PATIENCE_S, False
+        while True:
+            try:
+                own = self._open_own()
+                break
+            except StoreLocked as err:
+                from .remote import join
+
+                if guest := join(self._file):
+                    try:
+                        self._check(guest, guest.note)
+                        return guest
+                    except BaseException as fault:
+                        guest.close()
+                        # the holder ended just now: the file is free, or another's
+                        if not isinstance(fault, Gone):
+                            raise
+                if time.monotonic() > given_up_at:
+                    raise
+                if not has_said:
+                    log.info("waiting: %s", err)
+                    has_said = True
+            time.sleep(ENTERS_AGAIN_S)
+        if self._shares and own.is_shared:
+            from .remote import Host
+
+            try:
+                self._host = Host(self._file, own)
+            except (OSError, StoreFull) as err:
+                log.debug("%s is not shared: %s", self.path, err)
+        return own
+
+
 class Session:
     """One session on a catalog file; threads take turns.
 
@@ -62,11 +178,7 @@ class Session:
     """
 
     def __init__(self, access: Access, *, about: Path | None = None) -> None:
-        """A session of its own.
-
-        Args:
-            about: The file that errors name, if not the catalog.
-        """
+        """`about`: The file that errors name, if not the catalog."""
         self.access, self.path = access, about or access.path
         self._lock = threading.RLock()
         self._registered: dict[str, pa.Table] = {}
@@ -109,8 +221,7 @@ class Session:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read the catalog of one moment, that of the block's first statement; a block inside
-        another is part of it."""
+        """Read the catalog of the moment of the block's first statement, or of the block around."""
         with self.turn():
             if self._is_inside or self._will_look:
                 yield
@@ -230,11 +341,15 @@ class Session:
 
 
 def _while_holders_end(attempt: Callable[[], T]) -> T:
-    """The result of an attempt, repeated where the process that held the file ended in it."""
     for _ in range(HOLDERS_LOST):
         with suppress(HolderLost):
             return attempt()
     return attempt()
+
+
+def literal(text: object) -> str:
+    """A text as SQL has it, in quotes."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 @contextmanager

@@ -48,10 +48,10 @@ SIGNALLED = (130, 143)
 """Exit codes after SIGINT and SIGTERM, as a shell has them."""
 
 PHASES: Sequence[tuple[str, str, str]] = (
-    ("store.sharing.access", "Access.__init__", "opening"),
+    ("store.session", "Access.__init__", "opening"),
     ("store.opening", "_make", "making"),
     ("store.opening", "migrate", "migrating"),
-    ("store.sharing.local", "LocalSession.commit", "committing"),
+    ("store.sharing", "LocalSession.commit", "committing"),
     ("store.catalog", "Catalog.record", "recording"),
     ("store.catalog", "Catalog.remove", "removing"),
     ("store.catalog", "Catalog.close", "closing"),

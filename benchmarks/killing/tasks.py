@@ -153,7 +153,7 @@ def prepare_family(folder: Path, build: Build, starts: Collection[str] = STARTS)
 def write_first_schema(catalog: Path, target: Path) -> None:
     """A catalog as the first version kept it, with the models of one of today."""
     with duckdb.connect(str(target)) as connection:
-        connection.execute(import_module("deltadex.store.opening").scripts()[0])
+        connection.execute(import_module("deltadex.store.opening").migrations()[0])
         connection.execute("UPDATE meta SET schema_version = 1")
         connection.execute(f"ATTACH '{catalog}' AS today (READ_ONLY)")
         vectors = connection.execute("SELECT vectors FROM today.recipes").fetchall()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,18 +18,15 @@ from ..catalog import Catalog
 from ..files import abandoned, atomic_file, flush, refuse_links, write_atomically
 from ..opening import NEW, SCHEMA_VERSION, WRITING
 from ..recovery import log_path
-from ..session import Session
+from ..session import Session, literal
 from .raw_file import sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupManifest:
-    """A backup as it was written.
+    """A backup as it was written: models of every status, size and SHA-256 of the file.
 
     Attributes:
-        models: Models of every status.
-        bytes: Size of the file.
-        sha256: Of the file, in hexadecimal.
         commits: The catalog's commits until then: a copy that was written to has more.
         schema_version: A copy that a later deltadex has opened has a later one.
         made_at: UTC, in ISO 8601.
@@ -48,21 +45,8 @@ def manifest_path(backup: Path) -> Path:
     return backup.with_name(backup.name + ".manifest.json")
 
 
-def write_manifest(backup: Path, manifest: BackupManifest) -> None:
-    """Write the manifest of a backup.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
-    write_atomically(manifest_path(backup), json.dumps(asdict(manifest), indent=1).encode() + b"\n")
-
-
 def read_backup_manifest(backup: Path) -> BackupManifest | None:
-    """The manifest of a file; None where there is none.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """The manifest of a file; None where there is none, `ValueError` where it is damaged."""
     try:
         document = json.loads(manifest_path(backup).read_bytes())
         return BackupManifest(
@@ -81,14 +65,7 @@ def read_backup_manifest(backup: Path) -> BackupManifest | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """The result of a backup.
-
-    Attributes:
-        models: Models of every status.
-        bytes: Size of the file.
-        sha256: Of the file, in hexadecimal.
-        manifest: The file beside it that says the same.
-    """
+    """The result of a backup; `manifest` is the file beside it that says the same."""
 
     written: str
     models: int
@@ -119,7 +96,7 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     # the holder of the catalog writes, perhaps from another working folder
     target = target.absolute()
     _check_target(catalog.path, target, replace)
-    started, made_at = time.perf_counter(), datetime.now(UTC)
+    started, made_at = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     for leftover in abandoned(target.parent, target.name):
         leftover.unlink(missing_ok=True)
     with atomic_file(target) as temporary:
@@ -130,12 +107,13 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
             sha256=sha256(temporary),
             commits=commits,
             schema_version=SCHEMA_VERSION,
-            made_at=made_at.isoformat(timespec="seconds"),
+            made_at=made_at,
         )
         flush(temporary)
         # an earlier one is of the file that is replaced now
         manifest_path(target).unlink(missing_ok=True)
-    write_manifest(target, manifest)
+    document = json.dumps(asdict(manifest), indent=1)
+    write_atomically(manifest_path(target), document.encode() + b"\n")
     return Backup(
         written=str(target),
         models=models,
@@ -178,8 +156,7 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
 def _copy(session: Session, target: Path, temporary: Path) -> tuple[int, int]:
     _check_space(session, target)
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
-    quoted = str(temporary).replace("'", "''")
-    session.execute(f"ATTACH '{quoted}' AS {name} ({WRITING}, {NEW})")
+    session.execute(f"ATTACH {literal(temporary)} AS {name} ({WRITING}, {NEW})")
     try:
         if not temporary.exists():
             raise StoreFull(
@@ -189,33 +166,28 @@ def _copy(session: Session, target: Path, temporary: Path) -> tuple[int, int]:
         session.execute(f"DETACH {name}")
     except BaseException:
         # of a holder that ended, neither is left
-        with contextlib.suppress(StoreError):
-            session.execute("ROLLBACK")
-        with contextlib.suppress(StoreError):
-            session.execute(f"DETACH DATABASE IF EXISTS {name}")
+        for statement in ("ROLLBACK", f"DETACH DATABASE IF EXISTS {name}"):
+            with suppress(StoreError):
+                session.execute(statement)
         raise
     return numbers
 
 
 def _check_space(session: Session, target: Path) -> None:
     """Refuse before the disk is full: the catalog may be on the same disk."""
-    rows = session.execute(
+    [(needed,)] = session.execute(
         "SELECT used_blocks * block_size FROM pragma_database_size() "
         "WHERE database_name = 'catalog'"
     )
-    needed, free = int(rows[0][0]), shutil.disk_usage(target.parent).free
-    if free < needed:
+    if (free := shutil.disk_usage(target.parent).free) < needed:
         raise StoreFull(
             f"{target}: {free >> 20} MiB are free there, the catalog takes {needed >> 20} MiB"
         )
 
 
 def _fill(session: Session, name: str) -> tuple[int, int]:
-    """Copy everything in one transaction: schema and rows of the same moment.
-
-    Returns:
-        Models, and commits of the catalog until then.
-    """
+    """Copy everything in one transaction: schema and rows of the same moment; how many models, and
+    commits of the catalog until then."""
     session.execute("BEGIN TRANSACTION")
     session.execute(f"COPY FROM DATABASE catalog TO {name}")
     models, last = session.execute(f"SELECT count(*), max(key) FROM {name}.models")[0]

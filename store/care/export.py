@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...errors import RequestError
 from ..catalog import Catalog
 from ..files import make_folder, user_file, write_user_file
-from ..session import Session
+from ..session import Session, literal
 from ..tables.recipes import tables
 
 if TYPE_CHECKING:
@@ -40,11 +40,8 @@ _TABLES = {
 
 
 def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
-    """Each table as `target/NAME.parquet`; of a target that is named as a file, the models alone.
-
-    Raises:
-        RequestError: it is named as a file of another kind.
-    """
+    """Each table as `target/NAME.parquet`; of a target that is named as a file, the models alone;
+    `RequestError` where that is of another kind."""
     ending = target.suffix.lower()
     if ending in OTHER_FILES and not target.is_dir():
         raise RequestError(
@@ -65,18 +62,14 @@ def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
                 continue
             file = folder / (target.name if is_file else f"{name}.parquet")
             with user_file(file) as temporary:
-                quoted = str(temporary).replace("'", "''")
-                session.execute(f"COPY ({sql}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
+                options = "FORMAT parquet, COMPRESSION zstd"
+                session.execute(f"COPY ({sql}) TO {literal(temporary)} ({options})")
             written.append(file)
     return written
 
 
 def write_tables(target: Path, tables: Iterable[pa.Table]) -> Path:
-    """Tables of the same columns, at least one, as one Parquet file; a row group each.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
+    """Tables of the same columns, at least one, as one Parquet file; a row group each."""
     from pyarrow import parquet
 
     remaining = iter(tables)

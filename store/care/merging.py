@@ -6,12 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
 from itertools import filterfalse
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,25 +21,145 @@ from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreEr
 from ...records import ROLES, STACKS, Recipe
 from ..catalog import Catalog
 from ..model_rows import model_faults, short_id
-from ..opening import is_file, memory_connection, scripts
+from ..opening import is_file, memory_connection, schema
 from ..parts import Part, PartFolder, commit_part, save_family
 from ..session import Session
 from ..tables.data_sets import data_set_of, replace_data_set, select_data_sets
 from ..tables.models import Known, count_models, new_keys, settle_copies
 from ..tables.outcomes import ensure_table, fetch_vectors, key_pairs, move_models
-from ..tables.recipes import replace_base, select_base, select_bases, select_recipes, tables
-from .merge_rules import (
-    FILLED,
-    Conflict,
-    Row,
-    conflict_of,
-    filled,
-    joined_base,
-    labelled,
-    labels_differ,
-    same_files,
-    supersedes,
+from ..tables.recipes import (
+    BaseRecord,
+    replace_base,
+    select_base,
+    select_bases,
+    select_recipes,
+    tables,
 )
+
+Row = Mapping[str, Any]
+"""A row of `models`, by column."""
+
+_LABEL = ("dataset", "dataset_raw", "label_source")
+_MAKER = ("author", "run")
+_FACTS = ("base_raw", "revision", "content_sha256", "task", "license", "downloads", "created_at")
+_TRUST = ("labels", "tags", "card", "model-index", "sentence", "name", None)
+"""Where labels come from, the most trusted first."""
+
+LABELS = (*_LABEL, *_MAKER)
+"""Columns that do not depend on the weights."""
+
+FILLED = (*LABELS, *_FACTS)
+"""Columns that a model of the same weights may fill."""
+
+_SHOWN: dict[str, tuple[str, ...]] = {
+    "weights": ("kind", "revision", "signature", "content_sha256", "source", "indexed_at"),
+    "labels": ("dataset", "label_source", "author", "run"),
+    "data set": ("sha256", "examples", "loss", "recipe", "made_at"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """Values that differ between two catalogs: the target's are kept, the source's are the other.
+
+    `model` is an id, the name of a data set, or None where it is about the base itself.
+    """
+
+    base: str
+    model: str | None
+    about: Literal["weights", "labels", "base", "data set"]
+    source: str
+    kept: Mapping[str, Any]
+    other: Mapping[str, Any]
+
+
+def conflict_of(
+    about: Literal["weights", "labels", "data set"], source: str, ours: Row, theirs: Row
+) -> Conflict:
+    """The two rows, as far as they matter for it."""
+    return Conflict(
+        base=ours["base"],
+        model=ours["name" if about == "data set" else "id"],
+        about=about,
+        source=source,
+        kept={name: ours[name] for name in _SHOWN[about]},
+        other={name: theirs[name] for name in _SHOWN[about]},
+    )
+
+
+def same_files(ours: Row, theirs: Row) -> bool | None:
+    """Whether two indexed models have the same weights; None where the rows do not tell."""
+    if ours["content_sha256"] and theirs["content_sha256"]:
+        return bool(ours["content_sha256"] == theirs["content_sha256"])
+    return True if ours["signature"] and ours["signature"] == theirs["signature"] else None
+
+
+def labelled(ours: Row, theirs: Row) -> dict[str, Any]:
+    """Our labels, with what they lack from theirs: a label is taken with where it came from."""
+    better = theirs if _trust(theirs) < _trust(ours) else ours
+    is_open = not _says(ours) or ours["dataset"] == theirs["dataset"]
+    labels = {name: (better if is_open else ours)[name] for name in _LABEL}
+    return labels | {name: theirs[name] if ours[name] is None else ours[name] for name in _MAKER}
+
+
+def filled(ours: Row, theirs: Row) -> dict[str, Any]:
+    """Our row, with what it lacks from theirs; labels only, where one has no weights."""
+    row = {**ours, **labelled(ours, theirs)}
+    if ours["status"] == theirs["status"] == "indexed":
+        row |= {name: theirs[name] for name in _FACTS if row[name] is None}
+    return row
+
+
+def labels_differ(ours: Row, theirs: Row) -> bool:
+    """Whether both say something, and not the same."""
+    if _says(ours) and _says(theirs) and ours["dataset"] != theirs["dataset"]:
+        return True
+    return any(
+        None not in (ours[name], theirs[name]) and ours[name] != theirs[name] for name in _MAKER
+    )
+
+
+def joined_base(ours: BaseRecord, theirs: BaseRecord) -> tuple[BaseRecord, dict[str, Any]]:
+    """What both know of a base, and what they contradict each other in: name → (ours, theirs)."""
+    names = ("revision", "architecture")
+    pairs: dict[str, Any] = {name: (getattr(ours, name), getattr(theirs, name)) for name in names}
+    for slot in sorted(ours.shapes.keys() & theirs.shapes.keys()):
+        pairs[slot] = (list(ours.shapes[slot]), list(theirs.shapes[slot]))
+    differ = {name: p for name, p in pairs.items() if None not in p and p[0] != p[1]}
+    joined = BaseRecord(
+        base=ours.base,
+        revision=ours.revision or theirs.revision,
+        architecture=ours.architecture or theirs.architecture,
+        shapes=dict(sorted({**theirs.shapes, **ours.shapes}.items())),
+        layout=tuple(sorted({*ours.layout, *theirs.layout})),
+    )
+    return joined, differ
+
+
+def _worth(row: Row) -> tuple[bool, bool, str, str, str]:
+    """Higher for the outcome that is kept: indexed before refused, what stays refused before what
+    may pass, the later before the earlier. In whichever order catalogs are merged, one and the same
+    is left."""
+    reason = REASONS.get(row["code"] or "")
+    return (
+        row["status"] == "indexed",
+        reason is not None and not reason.transient,
+        str(row["indexed_at"]),
+        row["code"] or "",
+        row["reason"] or "",
+    )
+
+
+def _says(row: Row) -> bool:
+    """Whether anything is known of its dataset, be it that it is unknown."""
+    return row["dataset"] is not None or row["label_source"] is not None
+
+
+def _trust(row: Row) -> tuple[bool, int]:
+    """Lower for what is to be believed first."""
+    source = row["label_source"]
+    return not _says(row), _TRUST.index(source) if source in _TRUST else len(_TRUST)
+
 
 SAME_WITHIN = 1e-3
 """Distance of two unit vectors, and relative difference of two updates' norms, that other
@@ -53,12 +173,7 @@ THESE = "(SELECT unnest(?::BIGINT[]))"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The catalog that is merged.
-
-    Attributes:
-        name: For people.
-        recipes: By id, with the table of their vectors.
-    """
+    """The catalog that is merged; its recipes by id, with the table of their vectors."""
 
     name: str
     session: Session
@@ -93,7 +208,7 @@ class Counts:
         updated: Known ones that got something they lacked, or a better outcome.
         differing: Known ones of other weights: nothing of them was taken.
         data_sets: Kept data sets that were added.
-        damaged: HeldRows and models that were left out, one line each.
+        damaged: Parts and models that were left out, one line each.
     """
 
     added: int = 0
@@ -105,13 +220,8 @@ class Counts:
     damaged: list[str] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
-        self.added += other.added
-        self.updated += other.updated
-        self.unchanged += other.unchanged
-        self.differing += other.differing
-        self.data_sets += other.data_sets
-        self.conflicts += other.conflicts
-        self.damaged += other.damaged
+        for column in fields(self):
+            setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
 
 
 def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Counts:
@@ -126,12 +236,10 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
     same = [pair for pair in settled if pair[1]["key"] not in differing]
 
     counts = Counts(added=len(new), differing=len(differing), damaged=damaged)
-    for own, row in settled:
-        if row["key"] in differing:
-            counts.conflicts.append(conflict_of("weights", source.name, own, row))
-    for own, row in (*better, *same):
-        if labels_differ(own, row):
-            counts.conflicts.append(conflict_of("labels", source.name, own, row))
+    counts.conflicts = [
+        *(conflict_of("weights", source.name, *p) for p in settled if p[1]["key"] in differing),
+        *(conflict_of("labels", source.name, *p) for p in (*better, *same) if labels_differ(*p)),
+    ]
     _take_whole(target, source, [*new, *better])
     completed = _complete(target, source, same)
     counts.updated = len(better) + len(completed)
@@ -140,8 +248,7 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
 
 
 def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The source's models of these names whose rows are what a catalog may hold, and a line on each
-    of the others."""
+    """The source's models whose rows are what a catalog may hold, and a line on each other one."""
     rows = _rows(source.session, names)
     sql, values = model_faults(source.recipes, THESE, [[row["key"] for row in rows]])
     faults = {int(key): fault for key, fault in source.session.execute(sql, values)}
@@ -156,17 +263,13 @@ def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, A
 
 def _is_better(ours: Row, theirs: Row) -> bool:
     both = ours["status"] == theirs["status"] == "indexed"
-    return not both and supersedes(theirs, ours)
+    return not both and _worth(theirs) > _worth(ours)
 
 
 def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
     """The models of these names, in the order in which they were recorded; each once."""
-    wanted = pa.table(
-        {
-            "base": pa.array([base for base, _ in names], pa.string()),
-            "id": pa.array([id for _, id in names], pa.string()),
-        }
-    )
+    schema = pa.schema({"base": pa.string(), "id": pa.string()})
+    wanted = pa.Table.from_pylist([{"base": base, "id": id} for base, id in names], schema)
     with session.registered("wanted_names", wanted):
         table = session.arrow("SELECT m.* FROM models m JOIN wanted_names USING (base, id)")
     rows = sorted(table.to_pylist(), key=lambda row: int(row["key"]))
@@ -176,28 +279,25 @@ def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
 def _differing(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
     """Keys, in the source, of indexed models whose weights are others than the target's."""
     both = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
-    same_by_key = {b["key"]: same_files(a, b) for a, b in both}
-    unclear = [(a, b) for a, b in both if same_by_key[b["key"]] is None]
+    unclear = [(a, b) for a, b in both if same_files(a, b) is None]
+    others = {b["key"] for a, b in both if same_files(a, b) is False}
     alike = _alike(target, source, unclear) if unclear else set()
-    return {key for key, same in same_by_key.items() if same is False} | (
-        {b["key"] for _, b in unclear} - alike
-    )
+    return others | ({b["key"] for _, b in unclear} - alike)
 
 
 def _alike(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
     """Keys, in the source, of the models that measured as the target's did under a recipe."""
     own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in pairs}
-    norms = _norms(target, own_of.values())
-    other_norms = _norms(source.session, own_of)
-    ours_by_recipe = dict(tables(target))
-    alike = set()
+    norms, other_norms = _norms(target, own_of.values()), _norms(source.session, own_of)
+    own_tables, alike = dict(tables(target)), set()
     for id, (recipe, table) in source.recipes.items():
-        if id not in ours_by_recipe:
+        if id not in own_tables:
             continue
-        own = _vectors(target, ours_by_recipe[id], own_of.values(), recipe)
+        vectors = _vectors(target, own_tables[id], own_of.values(), recipe)
         for key, vector in _vectors(source.session, table, own_of, recipe).items():
-            near = own_of[key] in own and np.linalg.norm(own[own_of[key]] - vector) <= SAME_WITHIN
-            if near and _close(norms.get((own_of[key], id)), other_norms.get((key, id))):
+            own = own_of[key]
+            near = own in vectors and np.linalg.norm(vectors[own] - vector) <= SAME_WITHIN
+            if near and _close(norms.get((own, id)), other_norms.get((key, id))):
                 alike.add(key)
     return alike
 
@@ -246,11 +346,8 @@ def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | Non
 
 
 def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
-    """Give known models what they lack; the source's keys of those that lacked something.
-
-    A model whose vectors or slots changed gets a new key: what is derived from the catalog
-    sees a change by that.
-    """
+    """Give known models what they lack, and new keys where that is vectors or slots; the source's
+    keys of those that lacked something."""
     if not pairs:
         return set()
     indexed = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
@@ -276,11 +373,9 @@ def _fill(target: Session, rows: Sequence[Row]) -> None:
     columns = ("key", *FILLED)
     schema = target.arrow(f"SELECT {', '.join(columns)} FROM models LIMIT 0").schema
     table = pa.Table.from_pylist([{c: row[c] for c in columns} for row in rows], schema=schema)
-    assignments = ", ".join(f"{c} = f.{c}" for c in FILLED)
+    filled = ", ".join(f"{c} = f.{c}" for c in FILLED)
     with target.registered("filled_models", table):
-        target.execute(
-            f"UPDATE models SET {assignments} FROM filled_models f WHERE models.key = f.key"
-        )
+        target.execute(f"UPDATE models SET {filled} FROM filled_models f WHERE models.key = f.key")
 
 
 # vectors, slots and studies, copied bit for bit
@@ -308,16 +403,21 @@ def take_rows(
             _insert(target, table, rows, own_keys)
 
 
-def _insert(target: Session, table: str, rows: pa.Table, keys: Mapping[int, int]) -> None:
-    """Add rows under the target's keys, bit for bit."""
+def _insert(
+    target: Session, table: str, rows: pa.Table, keys: Mapping[int, int], where: str = "true"
+) -> set[int]:
+    """Add those rows `r` that pass under the target's keys `k.key`, bit for bit; the source's keys
+    of their models."""
+    passing = f"FROM merged_rows r JOIN merged_keys k USING (model) WHERE {where}"
     with (
         target.registered("merged_rows", rows),
         target.registered("merged_keys", key_pairs("model", "key", keys)),
     ):
+        models = target.execute(f"SELECT DISTINCT r.model {passing}")
         target.execute(
-            f"INSERT INTO {table} BY NAME SELECT k.key AS model, r.* EXCLUDE (model) "
-            "FROM merged_rows r JOIN merged_keys k USING (model)"
+            f"INSERT INTO {table} BY NAME SELECT k.key AS model, r.* EXCLUDE (model) {passing}"
         )
+    return {int(key) for (key,) in models}
 
 
 def take_studies(target: Session, source: Source, keys: Mapping[int, int]) -> set[int]:
@@ -326,19 +426,11 @@ def take_studies(target: Session, source: Source, keys: Mapping[int, int]) -> se
     studies = source.session.arrow(sql, [list(keys)])
     if not studies.num_rows:
         return set()
-    with (
-        target.registered("merged_rows", studies),
-        target.registered("merged_keys", key_pairs("model", "key", keys)),
-    ):
-        new = (
-            "FROM merged_rows r JOIN merged_keys k USING (model) WHERE NOT EXISTS (FROM studies s "
-            "WHERE s.model = k.key AND s.study = r.study AND s.settings = r.settings)"
-        )
-        models = target.execute(f"SELECT DISTINCT r.model {new}")
-        target.execute(
-            f"INSERT INTO studies BY NAME SELECT k.key AS model, r.* EXCLUDE (model) {new}"
-        )
-    return {int(key) for (key,) in models}
+    is_new = (
+        "NOT EXISTS (FROM studies s "
+        "WHERE s.model = k.key AND s.study = r.study AND s.settings = r.settings)"
+    )
+    return _insert(target, "studies", studies, keys, is_new)
 
 
 def held_rows(
@@ -356,15 +448,12 @@ def held_rows(
     return parts
 
 
-SHOWN = ("sha256", "examples", "loss", "recipe", "made_at")
+HOW_DATA_WAS_READ = ("sha256", "examples", "loss", "recipe", "settings")
+"""Columns that are equal where two data sets were made of the same bytes in the same way."""
 
 
 def merge_data_sets(target: Session, source: Source) -> Counts:
-    """Copy the data sets whose names the target has not; under one name the target's stays.
-
-    Raises:
-        RecipeMismatch: a data set's recipe is not what its table promises.
-    """
+    """Copy the data sets whose names the target has not; under one name the target's stays."""
     ours = {(row["base"], row["name"]): row for row in select_data_sets(target, "true", [])}
     counts = Counts()
     for row in select_data_sets(source.session, "true", []):
@@ -372,24 +461,9 @@ def merge_data_sets(target: Session, source: Source) -> Counts:
         if own is None:
             replace_data_set(target, data_set_of(source.session, row))
             counts.data_sets += 1
-        elif not _are_same(own, row):
-            counts.conflicts.append(
-                Conflict(
-                    base=row["base"],
-                    model=row["name"],
-                    about="data set",
-                    source=source.name,
-                    kept={column: own[column] for column in SHOWN},
-                    other={column: row[column] for column in SHOWN},
-                )
-            )
+        elif any(own[column] != row[column] for column in HOW_DATA_WAS_READ):
+            counts.conflicts.append(conflict_of("data set", source.name, own, row))
     return counts
-
-
-def _are_same(ours: dict[str, object], theirs: dict[str, object]) -> bool:
-    """Whether two were made of the same bytes in the same way."""
-    columns = ("sha256", "examples", "loss", "recipe", "settings")
-    return all(ours[column] == theirs[column] for column in columns)
 
 
 PARTS_AT_ONCE = 1024
@@ -405,21 +479,11 @@ def merge_parts(
     target: Catalog,
     folder: str,
     counts: Counts,
-    *,
     merge_catalog: Callable[[Path], None],
     tracked: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> None:
-    """Bring the parts of a folder into the target, but for damaged ones.
-
-    Args:
-        counts: Of the folder; models that the target did not know, and damaged parts, are added to
-            it.
-        merge_catalog: Merges a catalog with models that the target knows.
-        tracked: Passes on the paths of the parts.
-
-    Raises:
-        EmptyCatalog: the folder has no parts.
-    """
+    """Bring the parts of a folder into the target, but for damaged ones; those with models that the
+    target knows by `merge_catalog`, as a catalog of their own."""
     parts = PartFolder(folder)
     paths = parts.paths()
     if not paths:
@@ -459,7 +523,7 @@ def _is_new(target: Catalog, part: Part, known: dict[str, Known]) -> bool:
     if len(set(ids)) < len(ids) or not known.keys().isdisjoint(ids):
         return False
     base = target.base(part.base)
-    return base is None or (base.revision, base.architecture) == (part.revision, part.architecture)
+    return (base.revision, base.architecture) == (part.revision, part.architecture)
 
 
 def _merge_known(parts: Sequence[Part], merge_catalog: Callable[[Path], None]) -> None:
@@ -488,14 +552,8 @@ _TABLE = re.compile(r"vectors_[0-9a-f]{8}_[0-9]+")
 
 @dataclass(slots=True)
 class Merged:
-    """The result of a merge.
-
-    Attributes:
-        sources: The counts of each, by its path.
-        models: Models of every status that the target has now.
-        damaged: Parts of a folder, and models, that are not what deltadex writes, one line each;
-            nothing of them was taken.
-    """
+    """The result of a merge: the counts of each source, by its path, and the models of every status
+    that the target has now."""
 
     target: str
     sources: dict[str, Counts] = field(default_factory=dict)
@@ -509,7 +567,7 @@ class Merged:
             {"source": path, **{key: getattr(counts, key) for key in keys}}
             for path, counts in self.sources.items()
         ]
-        conflicts = [c.to_json() for counts in self.sources.values() for c in counts.conflicts]
+        conflicts = [asdict(c) for counts in self.sources.values() for c in counts.conflicts]
         damaged = [line for counts in self.sources.values() for line in counts.damaged]
         return {
             "target": self.target,
@@ -561,13 +619,7 @@ def merge_catalogs(
             counts = merged.sources.setdefault(str(place), Counts())
             merge_one = partial(_merge_catalog, writing, str(place), counts)
             if holds_parts(place):
-                merge_parts(
-                    target,
-                    str(place),
-                    counts,
-                    merge_catalog=partial(merge_one, tracked=iter),
-                    tracked=tracked,
-                )
+                merge_parts(target, str(place), counts, partial(merge_one, tracked=iter), tracked)
             else:
                 merge_one(Path(place), tracked=tracked)
         for base in select_bases(writing):
@@ -622,16 +674,11 @@ def merge_families(target: Session, source: Source) -> list[Conflict]:
         if joined != ours or row not in held:
             replace_base(target, joined)
         if differ:
-            conflicts.append(
-                Conflict(
-                    base=base,
-                    model=None,
-                    about="base",
-                    source=source.name,
-                    kept={name: pair[0] for name, pair in differ.items()},
-                    other={name: pair[1] for name, pair in differ.items()},
-                )
+            kept, other = ({name: pair[i] for name, pair in differ.items()} for i in (0, 1))
+            conflict = Conflict(
+                base=base, model=None, about="base", source=source.name, kept=kept, other=other
             )
+            conflicts.append(conflict)
     return conflicts
 
 
@@ -655,8 +702,7 @@ _SELECT_COLUMNS = (
 def _columns_of_a_catalog() -> frozenset[Column]:
     """Every column of the tables that the schema makes."""
     with closing(memory_connection()) as connection:
-        for script in scripts():
-            connection.execute(script)
+        connection.execute(schema())
         return frozenset(connection.execute(_SELECT_COLUMNS, ["memory"]).fetchall())
 
 
@@ -676,15 +722,10 @@ def _check_vocabulary(source: Source) -> None:
     slots = source.session.execute(
         "SELECT stack, role FROM slots UNION SELECT stack, role FROM data_sketches"
     )
-    strange = [f"{status} ({code})" for status, code in outcomes if not _is_known(status, code)]
+    known = {("indexed", None), *((reason.status, code) for code, reason in REASONS.items())}
+    strange = [f"{status} ({code})" for status, code in outcomes if (status, code) not in known]
     strange += [f"{s}.{role}" for s, role in slots if s not in STACKS or role not in ROLES]
     if strange:
         raise StoreDamaged(
             f"{source.name}: has {strange[0]!r}, which this deltadex does not know; upgrade it"
         )
-
-
-def _is_known(status: str, code: str | None) -> bool:
-    if code is None:
-        return status == "indexed"
-    return code in REASONS and REASONS[code].status == status

@@ -16,9 +16,8 @@ import json
 import struct
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,15 +34,9 @@ FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 START = np.uint64(5381)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Of the last checkpoint.
-
-    Attributes:
-        free_list: The part of a block of metadata where the list of free blocks begins.
-        n_blocks: Blocks that the file has.
-        block_bytes: Of every block.
-    """
+class Header(NamedTuple):
+    """Of the last checkpoint: the part of a block of metadata where the list of free blocks begins,
+    how many blocks the file has, and the bytes of each."""
 
     free_list: int
     n_blocks: int
@@ -51,23 +44,17 @@ class Header:
 
 
 def damaged_blocks(path: Path) -> dict[str, Any] | None:
-    """Blocks in use that differ from their checksum.
-
-    Returns:
-        `blocks`: how many the file has; `damaged`: numbers of those in use that are damaged. None
-        where the file's format is not the one that is known here.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """How many blocks the file has, and the numbers of those in use that differ from their
+    checksums; None where its format is not the one that is known here."""
     with path.open("rb") as file:
         header = _header(file.read(HEADERS_BYTES))
         if header is None:
             return None
-        damaged = []
-        for number in range(header.n_blocks):
-            if not _is_whole(file.read(header.block_bytes), header.block_bytes):
-                damaged.append(number)
+        damaged = [
+            number
+            for number in range(header.n_blocks)
+            if not _is_whole(file.read(header.block_bytes), header.block_bytes)
+        ]
         if damaged:
             free = _free_blocks(file, header)
             damaged = [number for number in damaged if number not in free]
@@ -75,11 +62,7 @@ def damaged_blocks(path: Path) -> dict[str, Any] | None:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -88,11 +71,7 @@ READERS = {"blocks": damaged_blocks, "sha256": sha256}
 
 
 def read_in_child(what: str, path: Path) -> Any:
-    """What one of `READERS` returns of a file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """What one of `READERS` returns of a file; `OSError` where it cannot be read."""
     command = [sys.executable, __file__, what, str(path.absolute())]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode:

@@ -20,7 +20,7 @@ from deltadex.cli import main
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
 from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
-from deltadex.store.sharing import access as sharing_access
+from deltadex.store import session as sessions
 
 RECIPE = Recipe(name="sketch", rank=2, dim=8, params=(("slot_blocks", "update:16"),))
 
@@ -143,7 +143,7 @@ def test_a_writer_is_told_which_process_reads(open_folder, monkeypatch, who):
         catalog.record(outcome(0))
     if who == "another user":
         _open_to_all(path)
-    monkeypatch.setattr(sharing_access, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(sessions, "PATIENCE_S", 0.3)
     with python(READER, path, who) as reader:
         refused = CliRunner().invoke(main, ["rm", "m000", "--db", str(path)])
 

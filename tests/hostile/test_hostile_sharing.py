@@ -14,9 +14,9 @@ from fuzzing import few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.store.sharing import remote
-from deltadex.store.sharing.beside import Gone, HolderFile, holder_path, read_holder, write_holder
-from deltadex.store.sharing.remote import Link
+from deltadex.store import remote
+from deltadex.store.remote import Link
+from deltadex.store.sharing import Gone, HolderFile, holder_path, read_holder, write_holder
 
 CHALLENGE, WELCOME = b"#CHALLENGE#", b"#WELCOME#"
 """As multiprocessing.connection has them."""

@@ -6,7 +6,7 @@ import pytest
 from outcomes import RECIPE, indexed
 
 from deltadex.store import Catalog
-from deltadex.store.care.doctor import derived_files
+from deltadex.store.care import doctor
 from deltadex.store.derived import index as index_module
 
 
@@ -44,4 +44,4 @@ def db(made, tmp_path):
 def small_files(monkeypatch):
     """Files are kept for few vectors, and whoever writes them is not waited for."""
     monkeypatch.setattr(index_module, "PERSIST_FROM", 4)
-    monkeypatch.setattr(derived_files, "WRITTEN_WITHIN_S", 0.0)
+    monkeypatch.setattr(doctor, "WRITTEN_WITHIN_S", 0.0)

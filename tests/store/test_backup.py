@@ -17,8 +17,8 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up, manifest_path, read_backup_manifest
+from deltadex.store.remote import RemoteSession
 from deltadex.store.sharing import LocalSession
-from deltadex.store.sharing.remote import RemoteSession
 
 WRITER = """
 with Catalog.open(path) as catalog:

@@ -420,7 +420,7 @@ def test_sketches_of_two_recipes_stand_side_by_side(tmp_path):
 def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(tmp_path, version):
     path = tmp_path / "c.duckdb"
     with duckdb.connect(str(path)) as plain:
-        for script in opening.scripts()[:version]:
+        for script in opening.migrations()[:version]:
             plain.execute(script)
         plain.execute("UPDATE meta SET schema_version = ?", [version])
 
@@ -434,6 +434,30 @@ def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(tmp_path, version)
             (opening.SCHEMA_VERSION,)
         ]
         assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT table_name, comment, sql FROM duckdb_tables() ORDER BY 1",
+        "SELECT view_name, comment, sql FROM duckdb_views() WHERE NOT internal ORDER BY 1",
+        "SELECT table_name, column_name, column_index, data_type, column_default, is_nullable, "
+        "comment FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 3",
+        "SELECT table_name, index_name, sql FROM duckdb_indexes() ORDER BY ALL",
+        "SELECT table_name, constraint_text FROM duckdb_constraints() ORDER BY ALL",
+        "SELECT sequence_name, sql FROM duckdb_sequences()",
+    ],
+)
+def test_a_new_catalog_has_the_schema_of_one_that_was_brought_up_to_date(sql):
+    found = []
+    for scripts in ([opening.schema()], opening.migrations()):
+        with duckdb.connect(":memory:") as plain:
+            for script in scripts:
+                plain.execute(script)
+            found.append(plain.execute(sql).fetchall())
+
+    assert found[0]
+    assert found[0] == found[1]
 
 
 # Pages

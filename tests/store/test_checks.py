@@ -10,7 +10,7 @@ from deltadex.errors import StoreDamaged
 from deltadex.records import Fingerprint
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, merge_catalogs
-from deltadex.store.opening import SCHEMA_VERSION, scripts
+from deltadex.store.opening import SCHEMA_VERSION, migrations
 
 pytestmark = pytest.mark.usefixtures("small_files")
 
@@ -151,7 +151,7 @@ def test_a_newer_schema_is_left_alone(db):
 
 def test_an_older_schema_is_brought_up_to_date_unless_one_only_looks(tmp_path):
     path = tmp_path / "c.duckdb"
-    sql(path, scripts()[0], "UPDATE meta SET schema_version = 1")
+    sql(path, migrations()[0], "UPDATE meta SET schema_version = 1")
 
     looked, mended, again = look(path, repairs=False), look(path), look(path)
 

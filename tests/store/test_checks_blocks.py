@@ -10,8 +10,7 @@ import pytest
 from patients import look, sql, state, troubles
 
 from deltadex.store import Catalog
-from deltadex.store.care import raw_file
-from deltadex.store.care.doctor import database
+from deltadex.store.care import checks, raw_file
 
 HEADERS = 3 * 4096
 N_MODELS = 4_000
@@ -86,7 +85,7 @@ def test_damaged_indexes_are_made_again_and_lookups_answer_as_before(db, monkeyp
     with duckdb.connect(str(db), read_only=True) as connection:
         before = connection.execute("SELECT * FROM models ORDER BY key").fetchall()
         comments = _comments(connection)
-    monkeypatch.setattr(database, "BETWEEN_READS_S", 0.0)
+    monkeypatch.setattr(checks, "BETWEEN_READS_S", 0.0)
 
     for block in sorted(used - of_tables):
         db.write_bytes(whole)
@@ -162,7 +161,7 @@ def test_free_blocks_may_hold_anything(db):
 
 
 def test_another_format_of_blocks_is_only_noted(db, monkeypatch):
-    monkeypatch.setattr(database, "read_in_child", lambda *_: None)
+    monkeypatch.setattr(checks, "read_in_child", lambda *_: None)
 
     assert state(look(db, repairs=False), "blocks")[0] == "note"
 

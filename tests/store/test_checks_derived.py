@@ -11,7 +11,7 @@ from patients import VECTORS, answers, derived, flip, look, sql, state, troubles
 from processes import HOLDER, process, said
 
 from deltadex.store import Catalog
-from deltadex.store.care.doctor.checks import space
+from deltadex.store.care.checks import space
 from deltadex.store.derived import index as shortlist_module
 from deltadex.store.derived.row_files import Rows, read_shapes
 from deltadex.store.files import index_folder

@@ -9,9 +9,8 @@ import pytest
 from outcomes import indexed
 from processes import HOLDER, process, said
 
-from deltadex.store import Catalog
-from deltadex.store.sharing import local
-from deltadex.store.sharing.beside import read_holder
+from deltadex.store import Catalog, sharing
+from deltadex.store.sharing import read_holder
 
 N_MODELS = 10
 BYTES_A_MODEL = 2 << 20
@@ -41,7 +40,7 @@ def pages(catalog):
 @pytest.fixture
 def catalog(tmp_path, monkeypatch):
     """One of 20 MiB, all of it read."""
-    monkeypatch.setattr(local, "SHED_TO", "8MB")
+    monkeypatch.setattr(sharing, "SHED_TO", "8MB")
     path = tmp_path / "c.duckdb"
     with Catalog.open(path) as opened:
         for number in range(N_MODELS):

@@ -17,7 +17,7 @@ from deltadex.errors import (
     StoreError,
 )
 from deltadex.store import Catalog, merge_catalogs
-from deltadex.store.sharing.remote import RemoteSession
+from deltadex.store.remote import RemoteSession
 
 # other processes
 

@@ -16,10 +16,16 @@ from deltadex.errors import HolderLost, NewerSchema, StoreLocked
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, ModelFilter, Page, opening
 from deltadex.store import catalog as catalog_module
-from deltadex.store.sharing import Ledger, LocalSession, holder_path
-from deltadex.store.sharing import access as sharing_access
-from deltadex.store.sharing.beside import HolderFile, read_holder, write_holder
-from deltadex.store.sharing.remote import Host, RemoteSession, join
+from deltadex.store import session as sessions
+from deltadex.store.remote import Host, RemoteSession, join
+from deltadex.store.sharing import (
+    HolderFile,
+    Ledger,
+    LocalSession,
+    holder_path,
+    read_holder,
+    write_holder,
+)
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(sharing_access, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(sessions, "PATIENCE_S", 0.3)
 
 
 @pytest.fixture

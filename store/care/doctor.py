@@ -1,21 +1,25 @@
-"""Checks of the files beside a catalog: derived ones, attached indexes, and those of nothing."""
+"""`deltadex doctor`: all checks of a catalog, and of the files beside it; what is derived is
+repaired."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 import faiss
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ....arrays import Int64
-from ....errors import BadIndex, StoreFull
-from ....records import Recipe
-from ...derived.index import coarse_search, fits, is_exact, load_index
-from ...derived.row_files import (
+from ...arrays import Int64
+from ...errors import BadIndex, DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
+from ...records import Recipe
+from ..catalog import Catalog
+from ..derived.index import coarse_search, fits, is_exact, load_index
+from ..derived.row_files import (
     FORMER_ENDINGS,
     DamagedRows,
     Rows,
@@ -25,12 +29,33 @@ from ...derived.row_files import (
     read_shapes,
     row_bytes,
 )
-from ...files import abandoned, derived_path, index_folder
-from ...model_rows import block_dims
-from ...published.attached_index import AttachedIndex, attached_folder
-from ...published.parts import is_whole
-from ...tables.outcomes import fetch_keys, fetch_vectors_of
-from .checks import CheckContext, Finding, counted, listed
+from ..files import abandoned, derived_path, index_folder
+from ..model_rows import block_dims
+from ..opening import (
+    NOTHING_ELSE,
+    OF_DUCKDB,
+    SCHEMA_VERSION,
+    is_file,
+    memory_connection,
+    schema_version,
+)
+from ..published.attached_index import AttachedIndex, attached_folder
+from ..published.parts import is_whole
+from ..recovery import Seen, find_repair
+from ..session import Session, literal, translated
+from ..sharing import Ledger, LocalSession, listed
+from ..tables.outcomes import fetch_keys, fetch_vectors_of
+from . import checks
+from .checks import (
+    REPLACE_FILE,
+    RUN_REPAIR,
+    CheckContext,
+    Finding,
+    HolderCheck,
+    ManifestCheck,
+    Track,
+    counted,
+)
 
 INDEX_ENDINGS = (".json", ".faiss")
 SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches", *FORMER_ENDINGS)
@@ -82,33 +107,29 @@ def _spread(keys: Int64[np.ndarray, " models"]) -> Int64[np.ndarray, " sample"]:
 
 def check_indexes(context: CheckContext) -> Iterator[Finding]:
     """Every family's index file is as it was written, and holds the catalog's vectors."""
-    has_faults, n_files, n_behind = False, 0, 0
-    for base, recipe, path in _family_files(context, INDEX_ENDINGS):
-        n_files += 1
-        keys = np.array(
-            [key for key, *_ in fetch_keys(context.session, base, recipe, -1)], np.int64
-        )
-        fault, behind = _index_fault(context, path, recipe, keys)
+    files = list(_family_files(context, INDEX_ENDINGS))
+    has_faults, n_behind = False, 0
+    for base, recipe, path in files:
+        fault, behind = _index_fault(context, path, base, recipe)
         n_behind += behind
         if fault:
             has_faults = True
             yield _repair_index(context, path, base, recipe, fault)
     if not has_faults:
         later = f"; {n_behind} changes since, which the next search makes" if n_behind else ""
-        yield Finding("index", "ok", f"{counted(n_files, 'index file')} as the catalog{later}")
+        yield Finding("index", "ok", f"{counted(len(files), 'index file')} as the catalog{later}")
 
 
-def _index_fault(
-    context: CheckContext, path: Path, recipe: Recipe, keys: Int64[np.ndarray, " models"]
-) -> tuple[str, int]:
+def _index_fault(context: CheckContext, path: Path, base: str, recipe: Recipe) -> tuple[str, int]:
     """The fault of a file, if any; and how many changes of the catalog it lacks."""
+    keys = np.array([key for key, *_ in fetch_keys(context.session, base, recipe, -1)], np.int64)
     index, held = load_index(path, recipe.dim)
     if index is None:
         # another process may be writing it
         time.sleep(WRITTEN_WITHIN_S)
         index, held = load_index(path, recipe.dim)
-    if index is None:
-        return "damaged or incomplete", 0
+        if index is None:
+            return "damaged or incomplete", 0
     behind = len(np.setxor1d(held, keys))
     if not fits(index, len(keys)):
         return f"of another kind than {len(keys)} vectors need", behind
@@ -174,18 +195,18 @@ def _repair_index(
 
 def check_sketches(context: CheckContext) -> Iterator[Finding]:
     """Every family's sketch file holds the catalog's sketches; a wrong file is removed."""
-    has_faults, n_files, n_rows = False, 0, 0
-    for base, recipe, stem in _family_files(context, (".keys",)):
+    files = list(_family_files(context, (".keys",)))
+    has_faults, n_rows = False, 0
+    for base, recipe, stem in files:
         path = stem.with_suffix(".keys")
-        n_files += 1
         fault, rows = _sketch_fault(context, path, recipe)
         n_rows += rows
         if fault:
             has_faults = True
             yield _remove_sketches(context, path, f"file of {base}, {recipe.id}: {fault}")
     if not has_faults:
-        rows_shown = f", {counted(n_rows, 'model')}" if n_files else ""
-        yield Finding("sketches", "ok", f"{counted(n_files, 'file')} as the catalog{rows_shown}")
+        shown = f", {counted(n_rows, 'model')}" if files else ""
+        yield Finding("sketches", "ok", f"{counted(len(files), 'file')} as the catalog{shown}")
 
 
 def _sketch_fault(context: CheckContext, path: Path, recipe: Recipe) -> tuple[str, int]:
@@ -237,9 +258,8 @@ def _is_same(held: SketchMatrix, stored: SketchMatrix) -> bool:
     if not columns.keys() >= set(stored.slots):
         return False
     common = [columns[slot] for slot in stored.slots]
-    others = np.delete(held.weights, common, axis=1)
     return (
-        not others.any()
+        not np.delete(held.weights, common, axis=1).any()
         and np.array_equal(held.weights[:, common], stored.weights)
         and np.array_equal(held.codes[:, common], stored.codes)
     )
@@ -249,17 +269,14 @@ def _remove_sketches(context: CheckContext, path: Path, detail: str) -> Finding:
     if not context.repairs:
         advice = "`deltadex doctor` without --check removes it"
         return Finding("sketches", "problem", detail, advice)
-    lock = FileLock(path.with_suffix(".lock"))
     try:
-        lock.acquire(timeout=0)
+        lock = FileLock(path.with_suffix(".lock")).acquire(timeout=0)
     except (OSError, Timeout):
         advice = "end the service, then run `deltadex doctor`: searches read the catalog meanwhile"
         return Finding("sketches", "problem", f"{detail}; another process writes it", advice)
-    try:
+    with lock:
         for ending in SKETCH_ENDINGS:
             path.with_suffix(ending).unlink(missing_ok=True)
-    finally:
-        lock.release()
     return Finding("sketches", "repaired", f"{detail}; removed, `deltadex serve` writes it again")
 
 
@@ -273,9 +290,8 @@ def check_leftovers(context: CheckContext) -> Iterator[Finding]:
     unused += _temporaries(context.catalog.path.parent, context.catalog.path.name)
     others = [p for p in _temporaries(context.catalog.path.parent, "") if p not in unused]
     size = sum(path.stat().st_size for path in unused) >> 20
-    detail = f"{counted(len(unused), 'unused file')}, {size} MiB: " + listed(
-        [path.name for path in unused]
-    )
+    names = listed([path.name for path in unused])
+    detail = f"{counted(len(unused), 'unused file')}, {size} MiB: {names}"
     if not unused:
         yield Finding("leftovers", "ok", "none")
     elif context.repairs:
@@ -304,38 +320,33 @@ def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
 
 
 def _temporaries(folder: Path, name: str) -> list[Path]:
-    """Files that a process which ended some time ago was writing, of targets whose name begins
-    so."""
-    return [path for path in abandoned(folder, name) if _age_s(path) > LEFT_AFTER_S]
+    """Of `abandoned` files those that were written some time ago."""
+    old = []
+    for path in abandoned(folder, name):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > LEFT_AFTER_S:
+                old.append(path)
+    return old
 
 
 def _remove_files(unused: list[Path], detail: str) -> Finding:
     """Remove the files, but for those of a family whose sketches are being written."""
     in_use = []
     for path in unused:
-        lock = FileLock(path.with_suffix(".lock")) if _DERIVED.fullmatch(path.name) else None
+        lock = path.with_suffix(".lock") if _DERIVED.fullmatch(path.name) else None
         try:
-            if lock is not None:
-                lock.acquire(timeout=0)
-            path.unlink(missing_ok=True)
+            with FileLock(lock).acquire(timeout=0) if lock else nullcontext():
+                path.unlink(missing_ok=True)
         except (OSError, Timeout):
             in_use.append(path.name)
         finally:
-            if lock is not None:
-                lock.release()
-                path.with_suffix(".lock").unlink(missing_ok=True)
+            if lock:
+                lock.unlink(missing_ok=True)
     if in_use:
         detail = f"{detail}; in use or not ours to remove: {listed(in_use)}"
         advice = "end the processes that use them, then run `deltadex doctor` again"
         return Finding("leftovers", "problem", detail, advice)
     return Finding("leftovers", "repaired", f"{detail}: removed")
-
-
-def _age_s(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def check_attached(context: CheckContext) -> Iterator[Finding]:
@@ -346,12 +357,8 @@ def check_attached(context: CheckContext) -> Iterator[Finding]:
         try:
             files = AttachedIndex(folder, attachment.manifest).manifest.data_files
             parts = [(file.name, 0, file.bytes) for file in files]
-            tracked = context.track(parts, f"reading {attachment.name}")
-            wrong = [
-                file.name
-                for file, _ in zip(files, tracked, strict=True)
-                if not is_whole(folder / file.name, file)
-            ]
+            tracked = zip(files, context.track(parts, f"reading {attachment.name}"), strict=True)
+            wrong = [file.name for file, _ in tracked if not is_whole(folder / file.name, file)]
             fault = f"missing or changed: {listed(wrong)}" if wrong else ""
             n_files += len(files)
         except BadIndex:
@@ -364,3 +371,136 @@ def check_attached(context: CheckContext) -> Iterator[Finding]:
             yield Finding("attached", "problem", f"{attachment.name}: {fault}", advice)
     if not has_faults:
         yield Finding("attached", "ok", f"{counted(n_files, 'file')} as fetched")
+
+
+CACHE = "15%"
+"""Of the memory: everything is read once."""
+
+Check = Callable[[CheckContext], Iterator[Finding]]
+FIRST: dict[str, Check] = {
+    "tables": checks.check_tables,
+    "table indexes": checks.check_table_indexes,
+    "blocks": checks.check_blocks,
+    "recipes": checks.check_recipes,
+}
+THEN: dict[str, Check] = {
+    "commits": checks.check_commits,
+    "views": checks.check_views,
+    "keys": checks.check_keys,
+    "models": checks.check_models,
+    "vectors": checks.check_vectors,
+    "slots": checks.check_slots,
+    "linear": checks.check_linear,
+    "data sets": checks.check_data_sets,
+    "rows": checks.check_references,
+    "index": check_indexes,
+    "sketches": check_sketches,
+    "attached": check_attached,
+    "leftovers": check_leftovers,
+}
+
+
+def examine(
+    path: Path, *, repairs: bool = True, track: Track = lambda parts, _: iter(parts)
+) -> Iterator[Finding]:
+    """Findings about a catalog, its derived files, and its environment.
+
+    Reads every block of the file once, a part at a time; other processes go on meanwhile if they
+    hold it already, or if it may be written.
+
+    Args:
+        repairs: Repair what is derived: views, the next key, index files, sketches, holder files
+            and temporary files. Nothing else is ever changed, but for the schema's version.
+        track: Shows the progress of the long checks.
+    """
+    yield from (checks.versions(), checks.threads(), checks.space(path))
+    holder, manifest = HolderCheck.of(path), ManifestCheck.of(path)
+    catalog, opened, repairs = _opened(path, repairs)
+    yield holder.finding(path)
+    yield opened
+    if catalog is None:
+        if manifest is not None:
+            yield manifest.finding(None)
+        return
+    with catalog, closing(Session(catalog.access)) as session:
+        context = CheckContext(catalog, session, repairs, track)
+        if manifest is not None:
+            yield manifest.finding(context)
+        for name, check in FIRST.items():
+            findings = list(_checked(context, name, check))
+            yield from findings
+            if any(finding.state == "problem" for finding in findings):
+                advice = "repair that first"
+                yield Finding("rest", "problem", "not checked: the catalog is damaged", advice)
+                return
+        for name, check in THEN.items():
+            yield from _checked(context, name, check)
+
+
+def _checked(context: CheckContext, name: str, check: Check) -> Iterator[Finding]:
+    """The findings of a check, or why it could not be made."""
+    try:
+        yield from check(context)
+    except StoreError as err:
+        yield _problem(err, name)
+
+
+def _problem(err: DeltadexError, check: str = "catalog") -> Finding:
+    advice = REPLACE_FILE if isinstance(err, StoreDamaged) else ""
+    return Finding(check, "problem", str(err), advice)
+
+
+def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
+    """The catalog, the finding about its opening, and whether it may be written."""
+    problem = partial(Finding, "catalog", "problem")
+    try:
+        if not is_file(path):
+            refusal = problem(f"{path}: no catalog there yet", "`deltadex index` makes one")
+            return None, refusal, False
+        if not path.stat().st_size:
+            refusal = problem(f"{path}: an empty file", "remove it, or put a backup in its place")
+            return None, refusal, False
+        before, is_interrupted = _state_before(path)
+        if is_interrupted and not repairs:
+            detail = f"{path}: the machine stopped while this catalog was written"
+            return None, problem(detail, RUN_REPAIR), False
+        if before == 0:
+            detail = f"{path}: a database without a table, not a catalog"
+            return None, problem(detail, "choose another --db"), False
+        catalog, repairs = _open(path, repairs)
+    except DeltadexError as err:
+        return None, _problem(err), False
+    if is_interrupted:
+        detail = "what was not complete when the machine stopped is undone"
+        return catalog, Finding("catalog", "repaired", detail), repairs
+    if before is not None and before < SCHEMA_VERSION:
+        detail = f"brought from schema version {before} to {SCHEMA_VERSION}"
+        return catalog, Finding("catalog", "repaired", detail), repairs
+    detail = f"opens{'' if repairs else ', read only'}, schema version {SCHEMA_VERSION}"
+    return catalog, Finding("catalog", "ok", detail), repairs
+
+
+def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
+    """The catalog, for writing where that is wanted and allowed."""
+    if repairs:
+        with suppress(StoreFull):
+            return Catalog.open(path, create=False, cache=CACHE), True
+    return Catalog.open(path, create=False, read_only=True, cache=CACHE, migrates=False), False
+
+
+def _state_before(path: Path) -> tuple[int | None, bool]:
+    """The schema's version before anything is changed, None while another process holds the file;
+    and whether that is as a power loss left it, to be repaired."""
+    with closing(LocalSession(memory_connection(), Ledger())) as own:
+        try:
+            with translated(path):
+                own.execute(f"ATTACH {literal(path)} AS catalog ({OF_DUCKDB}, READ_ONLY)")
+                own.execute("USE catalog")
+                own.execute(NOTHING_ELSE)
+                return schema_version(own, path), False
+        except StoreLocked:
+            return None, False
+        except StoreDamaged as err:
+            if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
+                raise
+            return None, True

@@ -9,7 +9,6 @@ unpickled.
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import logging
 import os
@@ -18,7 +17,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -28,14 +27,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from ...errors import StoreFull
-from .beside import Gone, HolderFile, read_holder, remove_holder, write_holder
-from .local import LocalSession
+from ..errors import StoreFull
+from .sharing import Gone, HolderFile, LocalSession, read_holder, remove_holder, write_holder
 
 LONGEST_PROOF_S = 5
 """How long a side may take for each message of its proof."""
 
-_NO_COLUMNS = pa.table({})
+NOTHING = pa.table({})
 _PEER_ERRORS = (
     OSError,
     EOFError,
@@ -67,11 +65,9 @@ class Link:
             deliver_challenge(self._connection, _side(key, b"guest"))
             answer_challenge(self._connection, _side(key, b"host"))
 
-    def send(self, fields: Mapping[str, str], table: pa.Table | None = None) -> None:
+    def send(self, fields: Mapping[str, str], table: pa.Table = NOTHING) -> None:
         """One message."""
-        rows = _NO_COLUMNS if table is None else table
-        sink = pa.BufferOutputStream()
-        message = rows.replace_schema_metadata(dict(fields))
+        sink, message = pa.BufferOutputStream(), table.replace_schema_metadata(dict(fields))
         with pa.ipc.new_stream(sink, message.schema) as writer:
             writer.write_table(message)
         with _errors_as_gone():
@@ -100,13 +96,14 @@ class Link:
     @contextmanager
     def _in_time(self) -> Iterator[None]:
         """Let no read or write of the block take longer than `LONGEST_PROOF_S`."""
-        self._limit(LONGEST_PROOF_S)
-        yield
-        self._limit(0)
 
-    def _limit(self, seconds: int) -> None:
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
+        def limit(seconds: int) -> None:
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
+
+        limit(LONGEST_PROOF_S)
+        yield
+        limit(0)
 
 
 @contextmanager
@@ -118,19 +115,15 @@ def _errors_as_gone(errors: tuple[type[Exception], ...] = _PEER_ERRORS) -> Itera
 
 
 def _side(key: bytes, side: bytes) -> bytes:
-    """The key by which one side proves itself."""
     return hmac.digest(key, side, "sha256")
 
 
 def join(path: Path) -> RemoteSession | None:
     """A session at the process that holds the catalog; None if it accepts no guests."""
-    note = read_holder(path)
-    if note is None:
-        return None
-    try:
-        return RemoteSession(note)
-    except OSError:
-        return None
+    with suppress(OSError):
+        if note := read_holder(path):
+            return RemoteSession(note)
+    return None
 
 
 class RemoteSession:
@@ -140,11 +133,7 @@ class RemoteSession:
     """
 
     def __init__(self, note: HolderFile) -> None:
-        """Connect to the holder.
-
-        Raises:
-            OSError: no process listens, or it is not the holder.
-        """
+        """Connect to the holder; `OSError` where no process listens, or it is not the holder."""
         self.note = note
         link = socket.create_connection(("127.0.0.1", note.port), LONGEST_PROOF_S)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -196,7 +185,7 @@ class RemoteSession:
         self._link.close()
 
     def _request(
-        self, fields: dict[str, str], table: pa.Table | None = None
+        self, fields: dict[str, str], table: pa.Table = NOTHING
     ) -> tuple[dict[str, str], pa.Table]:
         self._link.send(fields, table)
         answer, rows = self._link.receive()
@@ -222,19 +211,13 @@ PATIENCE_S = 10.0
 ANSWERED_WITHIN_S = 2.0
 """How long it waits for the answers in progress; readers then ask the next holder."""
 
-_NOTHING = pa.table({})
-
 
 class Host:
     """Serves other processes of this user, over loopback, for as long as the file is held."""
 
     def __init__(self, path: Path, own: LocalSession) -> None:
-        """Listen, and write the note.
-
-        Raises:
-            StoreFull: the folder refuses the note; then there are no guests.
-            OSError: the system gives no port; likewise.
-        """
+        """Listen, and write the note. There are no guests where the folder refuses the note
+        (`StoreFull`), or the system gives no port (`OSError`)."""
         self._path, self._own, self._ledger = path, own, own.ledger
         self._guests: dict[threading.Thread, tuple[Link, LocalSession]] = {}
         self._changing = threading.Lock()
@@ -258,7 +241,7 @@ class Host:
         """Accept no more guests, wait for their writing transactions, and disconnect them."""
         self._ending = True
         remove_holder(self._path, self._note)
-        with contextlib.suppress(OSError), socket.create_connection(self._server.getsockname(), 1):
+        with suppress(OSError), socket.create_connection(self._server.getsockname(), 1):
             pass  # wakes the acceptor
         self._acceptor.join(PATIENCE_S)
         self._server.close()
@@ -268,7 +251,7 @@ class Host:
                 guests = dict(self._guests)
             for link, _ in guests.values():
                 # requests in progress are still answered: a guest knows whether it committed
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     link.end_reading()
         finally:
             if is_quiet:
@@ -306,7 +289,7 @@ class Host:
     def _serve(self, link: Link, session: LocalSession) -> None:
         """Answer one guest until it leaves; what it had not committed is undone."""
         try:
-            with contextlib.closing(link):
+            with closing(link):
                 link.prove_as_host(self._note.key)
                 while True:
                     fields, table = link.receive()
@@ -317,7 +300,7 @@ class Host:
         except (Gone, OSError, pa.ArrowException) as err:
             log.debug("a guest left: %s", err)
         finally:
-            with contextlib.suppress(duckdb.Error):
+            with suppress(duckdb.Error):
                 session.close()
             with self._changing:
                 self._guests.pop(threading.current_thread(), None)
@@ -330,7 +313,7 @@ def _answered(
     try:
         return {"changes": session.changes()}, _done(session, fields, table)
     except duckdb.Error as err:
-        return {"error": type(err).__name__, "message": str(err)}, _NOTHING
+        return {"error": type(err).__name__, "message": str(err)}, NOTHING
 
 
 def _done(session: LocalSession, fields: dict[str, str], table: pa.Table) -> pa.Table:
@@ -345,4 +328,4 @@ def _done(session: LocalSession, fields: dict[str, str], table: pa.Table) -> pa.
             session.unregister(fields["name"])
         case "begin" | "look" | "commit" | "rollback" as action:
             getattr(session, action)()
-    return _NOTHING
+    return NOTHING

@@ -1,0 +1,704 @@
+"""What every check of the doctor is given and returns; checks of what a catalog depends on, and of
+the DuckDB file: blocks, tables, indexes, views, keys, recipes, vectors, references."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import StoreError
+from ...records import Recipe
+from ..catalog import Catalog
+from ..files import index_folder
+from ..model_rows import (
+    UNIT_TOLERANCE,
+    linear_faults,
+    model_fault,
+    repeated_slots,
+    short_id,
+    slot_fault,
+    vector_fault,
+)
+from ..opening import SCHEMA_VERSION, find_losses, schema
+from ..recovery import log_path
+from ..remote import join
+from ..session import Session, literal
+from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
+from ..tables.outcomes import BESIDE, refresh_view
+from ..tables.recipes import tables
+from .backup import BackupManifest, manifest_path, read_backup_manifest
+from .raw_file import read_in_child
+
+State = Literal["ok", "note", "repaired", "problem"]
+
+ROWS_AT_ONCE = 4 * 122_880
+"""Of a scan: one of DuckDB's row groups for each of four threads."""
+
+REINDEX = "`deltadex rm` each of them, then index it again"
+
+RUN_REPAIR = "`deltadex doctor` without --check repairs it"
+
+RowRange = tuple[str, int, int]
+"""A table, and the first and the last number of some of its rows."""
+
+Track = Callable[[Sequence[RowRange], str], Iterator[RowRange]]
+"""Gives the same parts, and shows the progress of the named work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report: what was examined, and advice where something is to be done."""
+
+    check: str
+    state: State
+    detail: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """The open catalog that is examined, in a session of its own; whether what is derived is
+    repaired, or only examined."""
+
+    catalog: Catalog
+    session: Session
+    repairs: bool
+    track: Track
+
+    def select(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives."""
+        return self.session.execute(sql, list(values))
+
+    def n_commits(self) -> int:
+        [(commits,)] = self.select("SELECT commits FROM meta")
+        return int(commits)
+
+    def tables(self) -> list[str]:
+        """Names of the catalog's tables, sorted."""
+        rows = self.select(
+            "SELECT table_name FROM duckdb_tables() "
+            "WHERE database_name = 'catalog' AND schema_name = 'main' ORDER BY 1"
+        )
+        return [str(name) for (name,) in rows]
+
+    def parts(self, table: str) -> list[RowRange]:
+        """All rows of a table, in parts."""
+        [(last,)] = self.select(f"SELECT coalesce(max(rowid), -1) FROM {quoted(table)}")
+        starts = range(0, int(last) + 1, ROWS_AT_ONCE)
+        return [(table, start, start + ROWS_AT_ONCE - 1) for start in starts]
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 model`, `2 models`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingface_hub")
+THREADED = ("numpy", "faiss", "torch")
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "KMP_DUPLICATE_LIB_OK", "MKL_NUM_THREADS")
+LEAST_FREE = 256 << 20
+"""Bytes below which an indexing run may end at any model."""
+
+SKETCH_FILE_FREE = 1 << 30
+"""Bytes that stay free where a sketch file is written."""
+
+
+def versions() -> Finding:
+    """The libraries' versions, against those that deltadex requires."""
+    shown = [f"Python {platform.python_version()}"]
+    for name in SHOWN_VERSIONS:
+        version = _version(name)
+        shown.append(f"{name} {version}" if version else f"no {name}")
+    if wrong := _unmet_requirements():
+        detail = f"other versions than deltadex is made for: {', '.join(wrong)}"
+        return Finding("versions", "problem", detail, "run: pip install --upgrade deltadex")
+    return Finding("versions", "ok", ", ".join(shown))
+
+
+def _unmet_requirements() -> list[str]:
+    """`name version (required)` of required libraries of another version; none where deltadex
+    runs without having been installed."""
+    from packaging.requirements import Requirement
+
+    requirements, wrong = [], []
+    with suppress(metadata.PackageNotFoundError):
+        requirements = [Requirement(line) for line in metadata.requires("deltadex") or ()]
+    for requirement in requirements:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        version = _version(requirement.name)
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            wrong.append(f"{requirement.name} {version or 'missing'} ({requirement.specifier})")
+    return wrong
+
+
+def _version(name: str) -> str | None:
+    """Of an installed package, by its own name or its module's."""
+    try:
+        return metadata.version({"faiss": "faiss-cpu"}.get(name, name))
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def threads() -> Finding:
+    """Which OpenMP runtimes are loaded together, and how many threads they have."""
+    from threadpoolctl import threadpool_info
+
+    for name in THREADED:
+        if name in sys.modules or _version(name):
+            import_module(name)
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "openmp"]
+    names = sorted({str(pool["prefix"]) for pool in pools})
+    n_threads = max((int(pool["num_threads"]) for pool in pools), default=1)
+    settings = [f"{name}={os.environ[name]}" for name in THREAD_SETTINGS if name in os.environ]
+    shown = ", ".join([counted(n_threads, "thread"), f"OpenMP: {' + '.join(names)}", *settings])
+    if {"libomp", "libiomp"} <= set(names):
+        detail = f"{shown}: LLVM's and Intel's OpenMP in one process may hang or crash"
+        advice = "install faiss, torch and numpy from one source, all by pip or all by conda"
+        return Finding("threads", "problem", detail, advice)
+    if len(pools) > 1 and sys.platform == "darwin":
+        detail = f"{shown}, loaded {len(pools)} times: torch and faiss may crash on macOS"
+        return Finding("threads", "problem", detail, "set OMP_NUM_THREADS=1")
+    if n_threads > (cores := os.cpu_count() or 1):
+        advice = f"set OMP_NUM_THREADS={cores}"
+        return Finding("threads", "note", f"{shown} on {counted(cores, 'core')}: slow", advice)
+    return Finding("threads", "ok", shown)
+
+
+def space(path: Path) -> Finding:
+    """What is free on the disk, against what the catalog and its derived files take."""
+    folder = next((f for f in (path.parent, *path.parent.parents) if f.exists()), Path())
+    free = shutil.disk_usage(folder).free
+    catalog = sum(_size(file) for file in (path, log_path(path)))
+    derived = sum(map(_size, index_folder(path).glob("*")))
+    shown = f"catalog {catalog >> 20} MiB, derived files {derived >> 20} MiB, free {free >> 20} MiB"
+    if free < LEAST_FREE:
+        advice = "free some space before you index models"
+        return Finding("space", "problem", f"{shown}: the disk is nearly full", advice)
+    if free < catalog + SKETCH_FILE_FREE:
+        advice = "write backups to another disk; the sketch file needs 1 GiB free"
+        return Finding("space", "note", shown, advice)
+    return Finding("space", "ok", shown)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class HolderCheck:
+    """The holder file beside a catalog before the catalog was opened: its bytes, if there is one;
+    the process that it names, unless it is damaged or of another machine; whether that serves
+    others."""
+
+    content: bytes | None
+    pid: int | None
+    answers: bool
+
+    @classmethod
+    def of(cls, path: Path) -> HolderCheck:
+        content, note = _holder_file(path), read_holder(path)
+        guest = join(path) if note is not None else None
+        if guest is not None:
+            guest.close()
+        return cls(content, note.pid if note else None, guest is not None)
+
+    def finding(self, path: Path) -> Finding:
+        """The finding, once the catalog was opened or could not be."""
+        if self.answers:
+            return Finding(
+                "holder", "ok", f"process {self.pid} holds it and serves other processes"
+            )
+        if self.content is None:
+            return Finding("holder", "ok", "no process holds it")
+        owner = f"process {self.pid}" if self.pid else "another machine, or damaged"
+        detail = f"holder file of {owner}, which does not answer"
+        if _holder_file(path) != self.content:
+            return Finding("holder", "repaired", f"{detail}: removed")
+        return Finding("holder", "note", f"{detail}: the next command that writes removes it")
+
+
+def _holder_file(path: Path) -> bytes | None:
+    try:
+        return holder_path(path).read_bytes()
+    except OSError:
+        return None
+
+
+ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestCheck:
+    """A file before it was opened, its manifest (None: it cannot be read), and whether it has that
+    SHA-256."""
+
+    path: Path
+    manifest: BackupManifest | None
+    is_same: bool
+
+    @classmethod
+    def of(cls, path: Path) -> ManifestCheck | None:
+        """None for a file without manifest."""
+        try:
+            manifest = read_backup_manifest(path)
+            if manifest is None:
+                return None
+            return cls(path, manifest, read_in_child("sha256", path) == manifest.sha256)
+        except (ValueError, OSError):
+            return cls(path, None, False)
+
+    def finding(self, context: CheckContext | None) -> Finding:
+        """The finding, once the catalog was opened; None: it could not be."""
+        manifest = self.manifest
+        if manifest is None:
+            name = manifest_path(self.path).name
+            detail = f"{name} cannot be read, or its file cannot"
+            return Finding("manifest", "problem", detail, ANOTHER_COPY)
+        of_then = f"the backup of {manifest.made_at}"
+        if self.is_same:
+            models = counted(manifest.models, "model")
+            return Finding("manifest", "ok", f"{of_then}: {models}, SHA-256 as written")
+        if context is not None and (
+            context.n_commits() > manifest.commits or manifest.schema_version < SCHEMA_VERSION
+        ):
+            return Finding("manifest", "note", f"{of_then}, changed since by deltadex")
+        detail = f"not {of_then}: its SHA-256 is another"
+        return Finding("manifest", "problem", detail, ANOTHER_COPY)
+
+
+REPLACE_FILE = (
+    "put a backup in its place, or move it away and run `deltadex index` again; "
+    "keep the damaged file until that is done"
+)
+
+_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
+_VIEW = re.compile(r"^CREATE VIEW (\w+) AS\n.*?;$", re.MULTILINE | re.DOTALL)
+
+
+def check_tables(context: CheckContext) -> Iterator[Finding]:
+    """Read everything once: DuckDB compares each block with its checksum."""
+    present = context.tables()
+    missing = [name for name in _TABLE.findall(schema()) if name not in present]
+    if missing:
+        yield Finding("tables", "problem", f"missing: {', '.join(missing)}", REPLACE_FILE)
+    parts = [part for table in present for part in context.parts(table)]
+    damaged: dict[str, str] = {}
+    n_rows = 0
+    for table, first, last in context.track(parts, "reading tables"):
+        try:
+            # the hash of a row needs every column of it
+            [(rows, _)] = context.select(
+                f"SELECT count(*), bit_xor(hash(t)) FROM {quoted(table)} t "
+                "WHERE t.rowid BETWEEN ? AND ?",
+                first,
+                last,
+            )
+            n_rows += rows
+        except StoreError as err:
+            damaged.setdefault(table, _line(err))
+    for table, fault in damaged.items():
+        yield Finding("tables", "problem", f"{table} cannot be read ({fault})", REPLACE_FILE)
+    if not missing and not damaged:
+        yield Finding("tables", "ok", f"{counted(len(present), 'table')}, {n_rows} rows read")
+
+
+def _line(err: StoreError) -> str:
+    return str(err.__cause__ or err).splitlines()[0][:200]
+
+
+def check_commits(context: CheckContext) -> Iterator[Finding]:
+    """Every commit that the commit log knows is in the catalog."""
+    path = context.catalog.path
+    losses = find_losses(context.session, path)
+    forgotten = f"removing {CommitLog(path).path.name} forgets them"
+    if not losses:
+        yield Finding("commits", "ok", f"all {context.n_commits()} of them")
+        return
+    detail, advice = f"{losses}; none of them recorded a model", "label, remove or study again"
+    if losses.models:
+        names = ", ".join(id for _, id in losses.models)
+        missing = counted(losses.commits, "saved change")
+        detail = f"missing from the catalog: {missing}; index again: {names}"
+        advice = "`deltadex index` or `deltadex add`"
+    yield Finding("commits", "problem", detail, f"{advice}; {forgotten}")
+
+
+def check_recipes(context: CheckContext) -> Iterator[Finding]:
+    """Each recipe has the identity that its id states, and its table."""
+    columns = "id, name, rank, dim, seed, version, params, vectors"
+    recipes = context.select(f"SELECT {columns} FROM recipes")
+    sql = "SELECT table_name, data_type FROM duckdb_columns() WHERE database_name = 'catalog'"
+    types = dict(context.select(f"{sql} AND column_name = 'vector'"))
+    faults: dict[str, str] = {}
+    for id, *settings, table in recipes:
+        if types.get(table) != f"FLOAT[{settings[2]}]":
+            faults[id] = f"{table} does not hold its vectors as FLOAT[{settings[2]}]"
+        elif _identity(*settings) != id:
+            faults[id] = "its settings do not match its id"
+    advice = "restore a backup: its vectors cannot be told from those of other recipes"
+    for id, fault in faults.items():
+        yield Finding("recipes", "problem", f"{id}: {fault}", advice)
+    known = {row[-1] for row in recipes}
+    lone = [t for t in context.tables() if t.startswith("vectors_") and t not in known]
+    if lone:
+        advice = "nothing reads them; with DuckDB: " + " ".join(f"DROP TABLE {t};" for t in lone)
+        yield Finding("recipes", "problem", f"vectors of no recipe: {', '.join(lone)}", advice)
+    elif not faults:
+        yield Finding("recipes", "ok", counted(len(recipes), "recipe"))
+
+
+def _identity(name: str, rank: int, dim: int, seed: int, version: int, params: str) -> str | None:
+    """The id of a recipe of these settings; None where they cannot be read."""
+    try:
+        pairs = tuple((str(key), str(value)) for key, value in json.loads(params))
+    except (ValueError, TypeError):
+        return None
+    return Recipe(name=name, rank=rank, dim=dim, seed=seed, version=version, params=pairs).id
+
+
+def check_views(context: CheckContext) -> Iterator[Finding]:
+    """Every view is present and can be read; a missing one is made from the schema."""
+    made = {match[1]: match[0] for match in _VIEW.finditer(schema())}
+    sql = "SELECT view_name, sql FROM duckdb_views() WHERE database_name = 'catalog'"
+    present = dict(context.select(f"{sql} AND NOT internal"))
+    broken = [name for name in made if name not in present or not _is_readable(context, name)]
+    vectors = [table for _, table in tables(context.session)]
+    is_stale = any(table not in present.get("fingerprints", "") for table in vectors)
+    if vectors and (is_stale or not _is_readable(context, "fingerprints")):
+        broken.append("fingerprints")
+    names = ", ".join(broken)
+    if not broken:
+        yield Finding("views", "ok", counted(len(made) + bool(vectors), "view"))
+    elif not context.repairs:
+        yield Finding("views", "problem", f"missing or unreadable: {names}", RUN_REPAIR)
+    else:
+        statements = [
+            sql.replace("VIEW", "OR REPLACE VIEW", 1)
+            for name, sql in made.items()
+            if name in broken
+        ]
+        context.session.write(lambda s: [s.execute(sql) for sql in statements])
+        if "fingerprints" in broken:
+            context.session.write(refresh_view)
+        yield Finding("views", "repaired", f"made again: {names}")
+
+
+def _is_readable(context: CheckContext, view: str) -> bool:
+    with suppress(StoreError):
+        context.select(f"SELECT * FROM {quoted(view)} LIMIT 0")
+        return True
+    return False
+
+
+def check_keys(context: CheckContext) -> Iterator[Finding]:
+    """A model has one key and one row, and the next key is above all keys."""
+    duplicates = context.select(
+        "SELECT id, count(*) OVER () FROM models GROUP BY base, id HAVING count(*) > 1 LIMIT 3"
+    )
+    if duplicates:
+        names = listed([str(id) for id, _ in duplicates], duplicates[0][1])
+        yield Finding("keys", "problem", f"stored twice: {names}", REINDEX)
+    [(last,)] = context.select("SELECT coalesce(max(key), 0) FROM models")
+    [(following,)] = context.select(
+        "SELECT max(coalesce(last_value + increment_by, start_value)) FROM duckdb_sequences() "
+        "WHERE database_name = 'catalog' AND sequence_name = 'model_keys'"
+    )
+    if following is not None and following > last:
+        if not duplicates:
+            yield Finding("keys", "ok", f"the next key, {following}, is above all keys")
+    elif context.repairs:
+        sql = f"CREATE OR REPLACE SEQUENCE model_keys START {last + 1}"
+        context.session.write(lambda s: s.execute(sql))
+        yield Finding("keys", "repaired", f"new keys begin at {last + 1}, above all keys")
+    else:
+        detail = f"the next key, {following}, is not above the last, {last}"
+        yield Finding("keys", "problem", detail, RUN_REPAIR)
+
+
+def check_models(context: CheckContext) -> Iterator[Finding]:
+    """Every text and number of every model is one that `index` writes."""
+    return _check_rows(context, "models", ["models"], model_fault(), key="key")
+
+
+def check_vectors(context: CheckContext) -> Iterator[Finding]:
+    """Every vector is finite and of unit length."""
+    present = set(context.tables())
+    names = [str(t) for (t,) in context.select("SELECT vectors FROM recipes") if t in present]
+    return _check_rows(context, "vectors", names, vector_fault())
+
+
+def check_slots(context: CheckContext) -> Iterator[Finding]:
+    """Every number of every slot is in its range, and every sketch is of its recipe."""
+    fault = slot_fault(list(context.catalog.recipes().values()))
+    return _check_rows(context, "slots", ["slots"], fault)
+
+
+def _check_rows(
+    context: CheckContext, check: str, names: Sequence[str], fault: str, *, key: str = "model"
+) -> Iterator[Finding]:
+    """Every row of some tables is what the catalog may hold: `fault` is its `row_fault`."""
+    parts = [part for table in names for part in context.parts(table)]
+    wrong: dict[str, str] = {}
+    n_rows = 0
+    for table, first, last in context.track(parts, f"checking {check}"):
+        rows = context.select(
+            "SELECT coalesce(m.id, '(no model)'), count(*), min(fault) FROM "
+            f"(SELECT {key} AS row_of, {fault} AS fault FROM {quoted(table)} t "
+            "WHERE t.rowid BETWEEN ? AND ?) LEFT JOIN models m ON m.key = row_of GROUP BY ALL",
+            first,
+            last,
+        )
+        n_rows += sum(n for _, n, _ in rows)
+        wrong |= {short_id(id): fault for id, _, fault in rows if fault is not None}
+    if wrong:
+        columns = ", ".join(sorted(set(wrong.values())))
+        models = f"{counted(len(wrong), 'model')} with {check} out of range ({columns})"
+        yield Finding(check, "problem", f"{models}: {listed(sorted(wrong))}", REINDEX)
+    else:
+        yield Finding(check, "ok", f"{counted(n_rows, check[:-1])} in range")
+
+
+def check_linear(context: CheckContext) -> Iterator[Finding]:
+    """Every linear sketch is finite and of its length, and has one row of all layers."""
+    wrong = context.select(
+        f"SELECT coalesce(m.id, '(no model)') FROM ({linear_faults()}) l "
+        "LEFT JOIN models m ON m.key = l.model ORDER BY 1"
+    )
+    if wrong:
+        names = listed([short_id(id) for (id,) in wrong])
+        detail = f"{counted(len(wrong), 'model')} with a damaged linear sketch: {names}"
+        yield Finding("linear", "problem", detail, REINDEX)
+        return
+    [(n_models,)] = context.select("SELECT count(DISTINCT model) FROM linear_sketches")
+    yield Finding("linear", "ok", f"linear sketches of {counted(n_models, 'model')}")
+
+
+def check_data_sets(context: CheckContext) -> Iterator[Finding]:
+    """Every kept data set has sketches and a finite vector of unit length, and one row."""
+    wrong = context.select(
+        "SELECT d.name FROM data_sets d LEFT JOIN data_sketches s "
+        "ON s.base = d.base AND s.name = d.name AND s.part = 'whole' "
+        "GROUP BY d.base, d.name HAVING count(DISTINCT d.rowid) <> 1 OR count(s.name) = 0 OR "
+        "NOT bool_and(coalesce(abs(sqrt(list_sum(list_transform(d.vector, lambda x: x * x))) - 1) "
+        f"<= {UNIT_TOLERANCE} AND isfinite(d.norm), false)) "
+        "UNION SELECT DISTINCT s.name FROM data_sketches s ANTI JOIN data_sets d "
+        "ON s.base = d.base AND s.name = d.name ORDER BY 1"
+    )
+    if wrong:
+        names = listed([str(name) for (name,) in wrong])
+        detail = f"{counted(len(wrong), 'data set')} damaged: {names}"
+        advice = "`deltadex data rm` each of them, then keep it again"
+        yield Finding("data sets", "problem", detail, advice)
+        return
+    [(n_sets,)] = context.select("SELECT count(*) FROM data_sets")
+    yield Finding("data sets", "ok", counted(n_sets, "kept data set"))
+
+
+def check_references(context: CheckContext) -> Iterator[Finding]:
+    """No rows of removed models, and no indexed models without their rows."""
+    present = set(context.tables())
+    rows = context.select("SELECT id, vectors, params LIKE '%slot_blocks%' FROM recipes")
+    recipes = [(id, table, sketched) for id, table, sketched in rows if table in present]
+    vectors = [table for _, table, _ in recipes]
+    problems = [*_orphans(context, vectors), *_incomplete_models(context, recipes)]
+    for table in vectors:
+        twice = f"SELECT model FROM {quoted(table)} GROUP BY model HAVING count(*) > 1"
+        problems += _twice(context, f"several vectors in {table}", twice)
+    problems += _twice(context, "a slot twice", repeated_slots())
+    if not problems:
+        [(indexed,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
+        yield Finding("rows", "ok", f"{counted(indexed, 'indexed model')} with all their rows")
+    yield from problems
+    bases = context.select(
+        "SELECT base FROM families WHERE base NOT IN (SELECT base FROM models) ORDER BY base"
+    )
+    if bases:
+        names = listed([str(base) for (base,) in bases])
+        yield Finding("rows", "note", f"{counted(len(bases), 'base')} without models: {names}")
+
+
+def _orphans(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
+    """Rows without their model, which are derived from nothing, and stay."""
+    for table in (*vectors, *BESIDE):
+        # studies are also made of models that could not be indexed
+        condition = "" if table == "studies" else " WHERE status = 'indexed'"
+        where = f"model NOT IN (SELECT key FROM models{condition})"
+        [(n_rows,)] = context.select(f"SELECT count(*) FROM {quoted(table)} WHERE {where}")
+        if n_rows:
+            sql = f"DELETE FROM {table} WHERE {where};"
+            advice = f"no search reads them; after a backup, with DuckDB: {sql}"
+            detail = f"{table}: {counted(n_rows, 'row')} of models that are not indexed"
+            yield Finding("rows", "problem", detail, advice)
+
+
+def _incomplete_models(
+    context: CheckContext, recipes: list[tuple[str, str, bool]]
+) -> Iterator[Finding]:
+    """Indexed models without a vector, without slots, or without the sketches of a recipe."""
+    has_vector = " UNION ALL ".join(f"SELECT model FROM {quoted(t)}" for _, t, _ in recipes)
+    conditions = {
+        "a vector": f"m.key NOT IN ({has_vector})" if has_vector else "TRUE",
+        "slots": "m.key NOT IN (SELECT model FROM slots)",
+    } | {
+        f"the sketches of {id}": f"m.key IN (SELECT model FROM {quoted(table)}) AND m.key NOT IN "
+        f"(SELECT model FROM slots WHERE recipe = {literal(id)})"
+        for id, table, is_sketched in recipes
+        if is_sketched
+    }
+    for part, condition in conditions.items():
+        models = f"models m WHERE m.status = 'indexed' AND {condition}"
+        yield from _named(context, "indexed model", f"without {part}", models)
+
+
+def _twice(context: CheckContext, what: str, keys: str) -> Iterator[Finding]:
+    models = f"({keys}) d JOIN models m ON m.key = d.model"
+    return _named(context, "model", f"with {what}", models)
+
+
+def _named(context: CheckContext, noun: str, fault: str, models: str) -> Iterator[Finding]:
+    """The finding about some models `m`, if there are any."""
+    rows = context.select(
+        f"SELECT m.id, count(*) OVER () FROM {models} ORDER BY m.id LIMIT {NAMES_SHOWN}"
+    )
+    if rows:
+        names = listed([short_id(id) for id, _ in rows], rows[0][1])
+        detail = f"{counted(rows[0][1], noun)} {fault}: {names}"
+        yield Finding("rows", "problem", detail, REINDEX)
+
+
+LOOKED_UP_AT_ONCE = 1_500
+"""Values of one lookup; DuckDB scans the table for more than 2,048."""
+
+BLOCKS_READ = 3
+"""Times that a block is read before it counts as damaged: another process may write it."""
+
+BETWEEN_READS_S = 0.5
+
+_COMMENT = re.compile(r"^COMMENT ON (?:TABLE|COLUMN) (\w+).*?;$", re.MULTILINE)
+
+
+def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
+    """Every row of an indexed table is found by its index; a damaged index is made again."""
+    faults: dict[str, str] = {}
+    n_lookups = 0
+    for table, column in indexed_columns(context):
+        parts = [(table, first, last) for _, first, last in context.parts(table)]
+        for part in context.track(parts, f"looking up {table}.{column}"):
+            try:
+                n_lookups += _look_up(context, part, column)
+            except StoreError as err:
+                faults[table] = _line(err)
+            except LookupError as err:
+                faults[table] = str(err)
+    if not faults:
+        yield Finding("table indexes", "ok", f"{counted(n_lookups, 'value')} found where they are")
+    for table, fault in faults.items():
+        detail = f"an index of {table}: {fault}"
+        if not context.repairs:
+            yield Finding("table indexes", "problem", detail, RUN_REPAIR)
+        else:
+            context.session.write(lambda s, name=table: _make_again(s, name))  # type: ignore[misc]
+            yield Finding("table indexes", "repaired", f"{detail}; made again from the table")
+    if faults and context.repairs:
+        # frees the blocks of the damaged indexes, unless another process reads just now
+        with suppress(StoreError):
+            context.session.execute("CHECKPOINT")
+
+
+def indexed_columns(context: CheckContext) -> list[tuple[str, str]]:
+    """Tables and columns with an index of their own."""
+    rows = context.select(
+        "SELECT table_name, unnest(constraint_column_names) FROM duckdb_constraints() "
+        "WHERE database_name = 'catalog' AND constraint_type IN ('PRIMARY KEY', 'UNIQUE') "
+        "UNION SELECT table_name, trim(expressions, '[]\"''') FROM duckdb_indexes() "
+        "WHERE database_name = 'catalog' ORDER BY 1, 2"
+    )
+    return [(str(table), str(column)) for table, column in rows]
+
+
+def _look_up(context: CheckContext, part: RowRange, column: str) -> int:
+    """Look up a column's values in some rows of a table; their number. `LookupError` where the
+    index does not give the rows that have them, `StoreError` where it cannot be read."""
+    table, first, last = part
+    name = quoted(column)
+    values = context.select(
+        f"SELECT DISTINCT {name} FROM {quoted(table)} t WHERE t.rowid BETWEEN ? AND ?", first, last
+    )
+    for start in range(0, len(values), LOOKED_UP_AT_ONCE):
+        some = [value for (value,) in values[start : start + LOOKED_UP_AT_ONCE]]
+        # an index is used for values that are written out
+        wanted = ", ".join(str(v) if isinstance(v, int) else literal(v) for v in some)
+        found = context.select(
+            f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IN ({wanted})"
+        )
+        if len(found) != len(some):
+            raise LookupError(f"{len(some) - len(found)} values are in no row that it knows")
+    return len(values)
+
+
+def _make_again(session: Session, table: str) -> None:
+    """Copy a table, with indexes, into a new one of its name."""
+    [(made,)], indexes = (
+        session.execute(
+            f"SELECT sql FROM duckdb_{kind}() WHERE database_name = 'catalog' AND table_name = ?",
+            [table],
+        )
+        for kind in ("tables", "indexes")
+    )
+    new = f"{table}_made_again"
+    session.execute(re.sub(rf"^CREATE TABLE {table}\b", f"CREATE TABLE {new}", str(made)))
+    session.execute(f"INSERT INTO {new} SELECT * FROM {table}")
+    session.execute(f"DROP TABLE {table}")
+    session.execute(f"ALTER TABLE {new} RENAME TO {table}")
+    for (index,) in indexes:
+        session.execute(str(index))
+    for match in _COMMENT.finditer(schema()):
+        if match[1] == table:
+            session.execute(match[0])
+
+
+def check_blocks(context: CheckContext) -> Iterator[Finding]:
+    """Every block in use has its checksum, also those that belong to no table."""
+    path = context.catalog.path
+    for n_left in reversed(range(BLOCKS_READ)):
+        try:
+            blocks = read_in_child("blocks", path)
+        except OSError as err:
+            yield Finding("blocks", "problem", f"{path} cannot be read: {err}", REPLACE_FILE)
+            return
+        if blocks is None or not blocks["damaged"]:
+            break
+        if n_left:
+            time.sleep(BETWEEN_READS_S)
+    if blocks is None:
+        detail = "DuckDB's file format is not the one that deltadex knows; tables were read"
+        yield Finding("blocks", "note", detail)
+    elif damaged := blocks["damaged"]:
+        numbers = listed([str(number) for number in damaged])
+        detail = f"{counted(len(damaged), 'damaged block')} of {blocks['blocks']}: {numbers}"
+        yield Finding("blocks", "problem", detail, REPLACE_FILE)
+    else:
+        yield Finding("blocks", "ok", f"{counted(blocks['blocks'], 'block')} read")
