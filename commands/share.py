@@ -49,20 +49,20 @@ class Serving(Engine):
 
     _: KW_ONLY
     host: str = option(default="127.0.0.1", help="The address to listen on.")
-    port: int = option(default=8321, least=0, most=65535, help="Its port.")
+    port: int = option(default=8321, least=0, most=65535, help="The port to listen on.")
     writable: bool = option(default=False, help="Models may be added and removed with a token.")
     token_file: Path | None = option(
         default=None,
         file="existing file",
         shown_default="$DELTADEX_TOKEN",
-        help="Holds the token that writers present.",
+        help="File with the token that writers present.",
     )
     allow_hub: bool = option(default=False, help="Requests may have models fetched from the Hub.")
     allow_hosts: tuple[str, ...] = option(
         "--allow-host", default=(), help="Another name of this service."
     )
     body_limit: int = option(default=64, least=1, help="Largest adapter upload, in MiB.")
-    max_seconds: float = option(default=30.0, above=0, help="Run time of one request.")
+    max_seconds: float = option(default=30.0, above=0, help="Seconds that one request may run.")
     root_path: str = option(default="", help="The prefix under which a proxy shows the service.")
 
 
@@ -157,7 +157,7 @@ class AnyExport(Export, ExportScores):
     scores: bool = option(
         default=False,
         help="Write every query's ranking that `eval` computes into one Parquet file; --exclude, "
-        "--with-unlabelled and --way are of it.",
+        "--with-unlabelled and --way belong to it.",
     )
 
     def check(self) -> None:

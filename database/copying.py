@@ -55,7 +55,7 @@ class Export(Family):
     ['v.safetensors']
     """
 
-    target: Place = argument(help="A folder or file.", file="any")
+    target: Place = argument(help="Folder or file to write.", file="any")
     _: KW_ONLY
     format: Literal["parquet", "safetensors"] = option(
         default="parquet",
@@ -121,13 +121,13 @@ class ExportScores(Retrieval):
     ['scores.parquet']
     """
 
-    target: Place = argument(help="A file.")
+    target: Place = argument(help="The Parquet file to write.")
     _: KW_ONLY
     recipe: str | None = option(default=None, help="Name or id of a recipe.")
     ways: Sequence[str] = option(
         "--way",
         default=("normalised",),
-        help="A way of scoring, as of `eval --compare`; may be repeated.",
+        help="Way of scoring, as `eval --compare` has it; may be repeated.",
     )
 
     def answer(self, db: Opened) -> list[Path]:
@@ -162,7 +162,7 @@ class Backup(Question):
     4
     """
 
-    target: Place = argument(file="any", help="The new file.")
+    target: Place = argument(file="any", help="The file to write.")
     _: KW_ONLY
     force: bool = option(default=False, help="Replace TARGET if it is there.")
 

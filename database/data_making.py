@@ -44,16 +44,18 @@ class DataReading(Family):
         default=None, metavar="COLUMN", help="The column of completions or answers to the text."
     )
     split: str | None = option(
-        default=None, shown_default="train", help="Part of a folder with several."
+        default=None, shown_default="train", help="Split to read, of a folder with several."
     )
     max_examples: int = option(
-        default=512, least=8, help="Draw at most this many, at random by a hash of their texts."
+        default=512,
+        least=8,
+        help="Number of examples, at most, drawn by a hash of their texts.",
     )
     seed: int = option(default=0, help="Random seed of the draw and of groups.")
     loss: LossName | None = option(
-        default=None, help="Instead of the one that the base and the labels suggest."
+        default=None, help="Loss in place of the one that the base and the labels suggest."
     )
-    max_tokens: int = option(default=128, least=2, help="Cut each text to this many.")
+    max_tokens: int = option(default=128, least=2, help="Cut each text to this many tokens.")
     batch_size: int = option(default=16, least=1, help="Run this many texts at once.")
     device: str = option(default="cpu", help="Device of torch: cpu, cuda, cuda:1, ….")
     dtype: Dtype = option(default="float32", help="Type of the base's weights in memory.")

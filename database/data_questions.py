@@ -169,7 +169,7 @@ class FindTrainedOnEach(Filters, DataReading):
         help="A folder, each file and each folder in it being a data set of its own; or several "
         "files and folders."
     )
-    k: int = option("-k", default=10, least=1, help="Models that are listed as nearest to each.")
+    k: int = option("-k", default=10, least=1, help="Number of nearest models that are listed.")
 
     def answer(self, db: Opened) -> DataScoresTable:
         from ..search import find_trained_on_each
@@ -219,7 +219,7 @@ class FindData(Family):
     'reviews'
     """
 
-    model: str = argument(help="Its id.")
+    model: str = argument(help="Id of the model.")
 
     def answer(self, db: Opened) -> NearestDataTable:
         from ..search import find_data
@@ -248,7 +248,7 @@ class KeptData(Question):
 class OneDataSet(Question):
     """A kept data set."""
 
-    name: str = argument(help="The name that it was kept under.")
+    name: str = argument(help="Name that the data set was kept under.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
 

@@ -56,7 +56,7 @@ class Publish(Family):
         help="Remove the models of this list for good: one id per line.",
     )
     base_name: str | None = option(
-        default=None, help="What the index calls the base, e.g. its Hub id."
+        default=None, help="Name of the base in the index, e.g. its Hub id."
     )
     licence: str = option(default="other", help="Licence of the index; models keep their own.")
     with_gated: bool = option(default=False, help="Also publish models that are gated on the Hub.")
@@ -114,7 +114,7 @@ class Attach(Question):
     source: Place = argument(help="A folder, an `https://` address, or `hf://datasets/OWNER/NAME`.")
     _: KW_ONLY
     name: str | None = option(
-        default=None, shown_default="the last part of its source", help="What to call the index."
+        default=None, shown_default="the last part of its source", help="Name for the index."
     )
 
     def answer(self, db: Opened) -> Table:
@@ -159,7 +159,7 @@ class RefreshAttached(Question):
     0
     """
 
-    name: str | None = argument(default=None, help="Of the index.")
+    name: str | None = argument(default=None, help="Name of the index.")
 
     def answer(self, db: Opened) -> AttachedTable:
         rows = []
@@ -183,7 +183,7 @@ class Detach(Question):
     []
     """
 
-    name: str = argument(help="Of the index.")
+    name: str = argument(help="Name of the index.")
 
     def answer(self, db: Opened) -> None:
         from ..store import attached_folder, delete_unused

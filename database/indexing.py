@@ -52,10 +52,10 @@ class Add(Fingerprinting):
     """
 
     models: tuple[Place, ...] = argument(
-        several=True, metavar="MODEL...", help="Folders, or ids of the Hub."
+        several=True, metavar="MODEL...", help="Folders, or ids of models on the Hub."
     )
     _: KW_ONLY
-    base: Place = option(help="The base that they descend from.")
+    base: Place = option(help="The base that the models descend from.")
     progress: Progress | None = None
 
     def answer(self, db: Opened) -> IndexReport:
@@ -78,9 +78,9 @@ class Plan(FamilyOptions):
     """
 
     _: KW_ONLY
-    parts: Place | None = option(default=None, doors="python", help="As of `index`.")
-    share: str | None = option(default=None, doors="python", help="As of `index`.")
-    device: str = option(default="auto", doors="python", help="As of `index`.")
+    parts: Place | None = option(default=None, doors="python", help="Parts, as `index` has them.")
+    share: str | None = option(default=None, doors="python", help="Share, as `index` has it.")
+    device: str = option(default="auto", doors="python", help="Device, as `index` has it.")
     bandwidth: str = option(
         default="1Gbit",
         metavar="RATE",

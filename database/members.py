@@ -32,7 +32,7 @@ LABELS = ("dataset", "author", "run")
 class OneModel(Question):
     """A model of the catalog."""
 
-    model: str = argument(help="Its id.")
+    model: str = argument(help="Id of the model.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
 
@@ -50,12 +50,12 @@ class Label(Question):
     'labels'
     """
 
-    model: str = argument(help="Its id.")
-    dataset: str | None = argument(default=None, help="What it was trained on.")
+    model: str = argument(help="Id of the model.")
+    dataset: str | None = argument(default=None, help="Dataset that the model was trained on.")
     _: KW_ONLY
-    author: str | None = option(default=None, help="Who trained it.")
+    author: str | None = option(default=None, help="Author, who trained the model.")
     run: str | None = option(default=None, help="The training run; its checkpoints share it.")
-    clear: bool = option(default=False, help="Remove its dataset.")
+    clear: bool = option(default=False, help="Remove the model's dataset.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
     def answer(self, db: Opened) -> Table:
@@ -180,8 +180,8 @@ class Stats(Question):
     content_hash: bool = option(
         "--hash",
         default=False,
-        help="Also `content_sha256`, a hash of all models: equal for catalogs that say the same of "
-        "them, however and wherever they were indexed. Reads the whole catalog.",
+        help="Give `content_sha256` too, a hash of all models: equal for catalogs that say the "
+        "same of them, however and wherever they were indexed. Reads the whole catalog.",
     )
 
     def answer(self, db: Opened) -> StatsTable:
@@ -204,7 +204,7 @@ class Select(Question):
     4
     """
 
-    statement: str = argument(metavar="QUERY", help="DuckDB's SQL.")
+    statement: str = argument(metavar="QUERY", help="One SELECT in DuckDB's SQL.")
 
     def answer(self, db: Opened) -> QueryTable:
         return self.of(db.path)

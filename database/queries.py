@@ -79,7 +79,7 @@ class MapOptions(Family):
     _: KW_ONLY
     layout: Layout = option(
         default="auto",
-        help="How models are placed: auto is t-SNE, of landmarks where models are many; umap "
+        help="Method that places models: auto is t-SNE, of landmarks where models are many; umap "
         "needs deltadex[umap].",
     )
     seed: int = option(

@@ -55,7 +55,7 @@ class Evaluate(Retrieval):
         default=(),
         doors="local",
         shown_default="of most models",
-        help="Name or id; several are shown side by side.",
+        help="Name or id of a recipe; several are shown side by side.",
     )
     _: KW_ONLY
     compare: Sequence[str] = option(
@@ -163,8 +163,8 @@ class Diff(Question):
     'relative'
     """
 
-    first: str = argument(metavar="A", help="The id of a model.")
-    second: str = argument(metavar="B", help="The id of another.")
+    first: str = argument(metavar="A", help="Id of a model.")
+    second: str = argument(metavar="B", help="Id of another model.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
     def answer(self, db: Opened) -> DifferenceTable:

@@ -147,12 +147,12 @@ class PageOfModels(Filters, Question):
     kind: Kind | None = option(default=None, help="Only models of this kind.")
     q: str | None = option(default=None, help="Part of an id, dataset or author.")
     sort: Literal["model", "downloads", "indexed_at", "dataset", "author"] = option(
-        default="model", help="What the models are sorted by."
+        default="model", help="Column that the models are sorted by."
     )
-    order: Literal["asc", "desc"] = option(default="asc", help="Whether the largest come last.")
-    limit: int = option(default=50, least=1, most=500, help="How many models, at most.")
+    order: Literal["asc", "desc"] = option(default="asc", help="Order: asc has the largest last.")
+    limit: int = option(default=50, least=1, most=500, help="Number of models, at most.")
     offset: int = option(
-        default=0, least=0, most=10_000_000, help="After how many models the page begins."
+        default=0, least=0, most=10_000_000, help="Number of models before the page."
     )
 
     def answer(self, db: Opened) -> ModelTable:

@@ -55,7 +55,7 @@ class FindSimilar(Filters, Family):
         "transformers model in memory; a fingerprint's vector, of shape (dim,); a list of ids, "
         "folders and Hub ids, in which one that has no answer stops no other.",
     )
-    k: int = option("-k", default=10, least=1, help="How many neighbours, at most.")
+    k: int = option("-k", default=10, least=1, help="Number of neighbours, at most.")
     _: KW_ONLY
     kind: Kind = option(
         default="full",
@@ -125,8 +125,8 @@ class Explain(Family):
     True
     """
 
-    model: Query = argument(help="As of `find_similar`, but not a list or a vector.")
-    other: str = argument(help="The id of another.")
+    model: Query = argument(help="A model as `find_similar` takes it, but not a list or a vector.")
+    other: str = argument(help="Id of another model.")
 
     def answer(self, db: Opened) -> ExplanationTable:
         from ..search import explain_pair
