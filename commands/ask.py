@@ -30,9 +30,14 @@ from ..database import (
 from ..options import option, record
 from ..terminal.options import Common, Engine, takes
 from ..terminal.text import plain
-from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
-from .opening import open_database
-from .output import Display, print_answer, print_rows, print_table
+from .asking import (
+    EXIT_NOTHING_DONE,
+    EXIT_SOME_FAILED,
+    Display,
+    open_database,
+    print_answer,
+    print_document,
+)
 
 
 @click.command("find-similar")
@@ -109,7 +114,7 @@ def ls(common: Common, asked: Models, display: Display) -> None:
     with open_database(common) as db:
         table = asked.answer(db)
     show = partial(terminal.show_models, columns=table.columns, wide=display.wide)
-    print_rows(table, table.columns, show, display, common)
+    display.print(table, table.columns, show, common)
 
 
 @click.command()
@@ -157,7 +162,7 @@ def eval(common: Common, asked: Evaluate, file: PurityFile) -> None:
         table = asked.answer(db)
     if file.output:
         table.save(file.output)
-    print_table(table, _show_evaluation, common)
+    print_document(table.to_json(), _show_evaluation, common)
 
 
 def _show_evaluation(document: Mapping[str, Any]) -> None:
@@ -250,10 +255,5 @@ def sql(common: Common, asked: Select, display: Display) -> None:
     display.check(common)
     table = asked.of(common.db)
     rows = ([row[name] for name in table.names] for row in table)
-    print_rows(
-        table,
-        table.names,
-        lambda _: terminal.show_rows(table.names, rows, wide=display.wide),
-        display,
-        common,
-    )
+    show = partial(terminal.show_rows, table.names, rows, wide=display.wide)
+    display.print(table, table.names, lambda _: show(), common)

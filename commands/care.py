@@ -16,9 +16,7 @@ from ..database import Backup
 from ..options import argument, option, record
 from ..terminal.options import Common, takes
 from ..terminal.text import count, plain
-from .exits import EXIT_SOME_FAILED
-from .opening import tracker
-from .output import print_answer, print_document, print_table
+from .asking import EXIT_SOME_FAILED, print_answer, print_document, tracker
 
 PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
 
@@ -56,7 +54,7 @@ def doctor(common: Common, examination: Examination) -> None:
         track=tracker(quiet=common.quiet),
         report=None if common.as_json else _show_finding,
     )
-    print_table(table, _show_counts, common)
+    print_document(table.to_json(), _show_counts, common)
     if table.problems:
         sys.exit(EXIT_SOME_FAILED)
 
@@ -118,11 +116,8 @@ def completion(common: Common, target: Shell) -> None:
     assert completer is not None
     group = click.get_current_context().find_root().command
     script = completer(group, {}, PROGRAM, VARIABLE).source()
-    print_document({"shell": target.shell, "script": script}, _show_script, common)
-
-
-def _show_script(document: Mapping[str, Any]) -> None:
-    click.echo(document["script"])
+    document = {"shell": target.shell, "script": script}
+    print_document(document, lambda _: click.echo(script), common)
 
 
 @record

@@ -20,9 +20,7 @@ from ..database import (
 )
 from ..options import as_kind, option, record
 from ..terminal.options import Common, takes
-from .exits import EXIT_SOME_FAILED
-from .opening import open_database
-from .output import print_answer, print_table, show_pairs
+from .asking import EXIT_SOME_FAILED, open_database, print_answer, print_document, show_pairs
 
 
 @record
@@ -73,7 +71,7 @@ def find_trained_on(common: Common, asked: FindTrainedOn, several: Several) -> N
         scores = as_kind(FindTrainedOnEach, asked).answer(db)
     if several.output is not None:
         scores.save(several.output)
-    print_table(scores, terminal.show_data_scores, common)
+    print_document(scores.to_json(), terminal.show_data_scores, common)
     if scores.failed:
         sys.exit(EXIT_SOME_FAILED)
 

@@ -18,9 +18,14 @@ from ..errors import REASONS
 from ..options import as_kind, option, record
 from ..terminal.options import Common, takes
 from ..terminal.text import plain
-from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
-from .opening import open_database
-from .output import print_answer, print_table, show_pairs
+from .asking import (
+    EXIT_NOTHING_DONE,
+    EXIT_SOME_FAILED,
+    open_database,
+    print_answer,
+    print_document,
+    show_pairs,
+)
 
 if TYPE_CHECKING:
     from ..database import Opened
@@ -123,7 +128,7 @@ def rm(common: Common, asked: Remove) -> None:
 def _print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> None:
     with _opened(common, writes_catalog=writes_catalog) as db:
         table = asked.answer(db)
-    print_table(table, terminal.show_plan, common)
+    print_document(table.to_json(), terminal.show_plan, common)
 
 
 @contextmanager
@@ -154,7 +159,7 @@ def _run(
         terminal.RunProgress(quiet=common.quiet) as progress,
     ):
         report = replace(asked, progress=progress).answer(db)
-    print_table(report, terminal.show_report, common)
+    print_document(report.to_json(), terminal.show_report, common)
     document = report.to_json()
     done = document["indexed"] + document["unchanged"]
     reasons = [REASONS[row["code"]] for row in report]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -27,12 +27,14 @@ from ..errors import RequestError
 from ..options import Place, argument, as_kind, option, record
 from ..terminal.options import Common, Engine, takes
 from ..terminal.text import count, plain, size
-from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
-from .opening import open_database
-from .output import print_answer, print_document, print_table, show_pairs
-
-if TYPE_CHECKING:
-    from ..database import Create
+from .asking import (
+    EXIT_NOTHING_DONE,
+    EXIT_SOME_FAILED,
+    open_database,
+    print_answer,
+    print_document,
+    show_pairs,
+)
 
 MIB = 1 << 20
 
@@ -266,18 +268,15 @@ def attach(common: Common, asked: Attaching) -> None:
     """
     if sum(map(bool, (asked.source, asked.lists, asked.refresh, asked.remove))) != 1:
         raise click.UsageError("give one of SOURCE, --list, --refresh, --remove NAME")
-    if asked.lists:
+    if asked.source:
+        print_answer(common, asked, _show_index, read_only=False, create="late")
+    elif asked.refresh:
+        print_answer(common, RefreshAttached(asked.name), _show_indexes, read_only=False)
+    else:
+        if asked.remove:
+            with open_database(common, read_only=False) as db:
+                Detach(asked.remove).answer(db)
         print_answer(common, Attached(), _show_indexes)
-        return
-    create: Create = "late" if asked.source is not None else False
-    with open_database(common, read_only=False, create=create) as db:
-        if asked.source is not None:
-            print_table(as_kind(Attach, asked).answer(db), _show_index, common)
-        elif asked.refresh:
-            print_table(RefreshAttached(asked.name).answer(db), _show_indexes, common)
-        else:
-            Detach(str(asked.remove)).answer(db)
-            print_table(Attached().answer(db), _show_indexes, common)
 
 
 def _show_indexes(document: Mapping[str, Any]) -> None:
@@ -332,7 +331,7 @@ def merge(common: Common, merging: Merging) -> None:
         )
     with open_database(common, target, read_only=False, create=is_new and "late") as db:
         table = Merge(sources).answer(db)
-    print_table(table, _show_merge, common)
+    print_document(table.to_json(), _show_merge, common)
     if (document := table.to_json())["damaged"]:
         is_any_taken = any(document[taken] for taken in TAKEN)
         sys.exit(EXIT_SOME_FAILED if is_any_taken else EXIT_NOTHING_DONE)

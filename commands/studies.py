@@ -14,9 +14,7 @@ import click
 from ..options import option, record
 from ..study.registry import record_of
 from ..terminal.options import Common, takes
-from .exits import EXIT_SOME_FAILED
-from .opening import tracker
-from .output import print_document
+from .asking import EXIT_SOME_FAILED, print_document, tracker
 
 if TYPE_CHECKING:
     from ..database import Database
