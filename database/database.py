@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
-from .copying import Backup, Export, ExportScores, ExportVectors, Merge
-from .data_questions import (
-    FindData,
-    FindTrainedOn,
-    FindTrainedOnEach,
-    KeptData,
-    RemoveData,
-    ShowData,
+from .data import FindData, FindTrainedOn, FindTrainedOnEach, KeptData, RemoveData, ShowData
+from .exchange import (
+    Attach,
+    Attached,
+    Backup,
+    Detach,
+    Export,
+    ExportScores,
+    ExportVectors,
+    Merge,
+    Publish,
+    RefreshAttached,
 )
-from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
-from .indexing import Add, Index, Plan
-from .members import Failures, Label, Models, Remove, Select, Show, Stats
+from .members import Add, Failures, Index, Label, Models, Plan, Remove, Select, Show, Stats
 from .opened import Create, Opened, Track, open_as, untracked
 from .questions import Cluster, Diff, Evaluate, Map
 from .similar import Explain, FindSimilar

@@ -1,17 +1,26 @@
-"""What every part of the face works on: an open catalog, and how progress is shown."""
+"""What every question works on: an open catalog, one of its families, and signs of progress."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import KW_ONLY
+from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from ..errors import StoreFull, StoreLocked
+from ..errors import BadFilter, RequestError, StoreFull, StoreLocked, offered
 from ..options import Place as Place
-from ..store import Catalog
+from ..options import Question, option, record
+from ..store import Catalog, Filters
 from ..store import Create as Create
+
+if TYPE_CHECKING:
+    from ..store import AttachedIndex
+
+ONLY_FAMILY = "Only this family, where the catalog has several."
+"""What `base` says to a question."""
 
 Thing = TypeVar("Thing")
 Face = TypeVar("Face", bound="Opened")
@@ -106,3 +115,49 @@ def open_as(
             opening.close()
             raise
     return kind(catalog, opening, track)
+
+
+@record
+class Family(Question):
+    """A question about one family, under one recipe."""
+
+    _: KW_ONLY
+    recipe: str | None = option(
+        default=None, shown_default="sketch", help="Name or id of a recipe."
+    )
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+
+
+def find_family(catalog: Catalog, base: str | None) -> str:
+    """The base as the catalog has it; of the only family, where `base` is None.
+
+    Raises:
+        UnknownBase: there is no such family, or several.
+        EmptyCatalog: there is none.
+        RequestError: there are several, and none is named.
+    """
+    family, bases = catalog.find_base(base), catalog.bases()
+    if family is not None:
+        return family
+    if not bases:
+        catalog.find_recipe(None)  # says what fills a catalog
+    if len(bases) != 1:
+        raise RequestError(f"which family? Add --base, one of: {', '.join(bases) or 'none yet'}")
+    return bases[0]
+
+
+def require_labels(
+    catalog: Catalog, wanted: Filters, attached: Sequence[AttachedIndex] = ()
+) -> None:
+    """Refuse a dataset or an author that no model has, here or in an attached index.
+
+    Raises:
+        BadFilter: with the nearest labels.
+    """
+    for column in Filters.equal:
+        label = getattr(wanted, column)
+        if label is not None:
+            beside = (index.models.column(column).unique().to_pylist() for index in attached)
+            known = sorted({*catalog.alike(column, label), *filter(None, chain(*beside))})
+            if label not in known:
+                raise BadFilter(f"no model has the {column} {label!r}{offered(label, known)}")

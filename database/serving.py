@@ -12,8 +12,9 @@ from ..options import Question, as_kind, option, record
 from ..records import Indexed, Recipe
 from ..store import Filters
 from .members import ModelStatus
-from .queries import ONLY_FAMILY, Kind
+from .opened import ONLY_FAMILY
 from .questions import Map
+from .similar import Kind
 from .tables import ModelTable, Row, Table
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def find_family(db: Database, base: str | None) -> str:
     >>> serving.find_family(db, None) == db.bases[0]
     True
     """
-    from .queries import find_family
+    from .opened import find_family
 
     return find_family(db._catalog, base)
 
@@ -76,7 +77,7 @@ class MapColumns(Map):
     """
 
     def answer(self, db: Opened) -> Table:
-        from .placing import layout_document
+        from .questions import layout_document
 
         return Table(layout_document(db._catalog, self))
 
