@@ -25,7 +25,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import (
@@ -145,7 +145,8 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _hints_of(record: Any) -> dict[str, Any]:
+def hints_of(record: Any) -> dict[str, Any]:
+    """The annotation of each field of a record; `Any` for one that only type checkers know."""
     hints = {}
     for owner in reversed(record.__mro__):
         names = vars(sys.modules[owner.__module__])
@@ -158,20 +159,10 @@ def _hints_of(record: Any) -> dict[str, Any]:
     return hints
 
 
-def hints_of(record: type[Any]) -> dict[str, Any]:
-    """The annotation of each field; `Any` for one that is only known to type checkers."""
-    return _hints_of(cast("Hashable", record))
-
-
 class Question:
-    """The base of every record that is asked: its limits hold wherever it is asked from."""
+    """The base of every record that is asked; `RequestError` for a value that no field allows."""
 
     def __post_init__(self) -> None:
-        """Check choices and limits.
-
-        Raises:
-            RequestError: a value is none that the field allows.
-        """
         hints = hints_of(type(self))
         for name, (_, declared) in options_of(self).items():
             value = getattr(self, name)

@@ -111,7 +111,7 @@ class ExportVectors(Family):
             parsed,
             base=family,
             recipe=db._catalog.find_recipe(self.recipe, family),
-            tracked=lambda things, what, total: db._track(things, what, total=total),
+            tracked=_sized(db),
         )
         return Table(exported.to_json())
 
@@ -274,7 +274,11 @@ class Attach(Question):
 
     def answer(self, db: Opened) -> Table:
         text = str(self.source)
-        name = _checked_name(self.name or _default_name(text))
+        name = self.name or _default_name(text)
+        if not _NAME.fullmatch(name):
+            raise RequestError(
+                f"{name!r} cannot be the name of an index: use letters, digits, . _ -"
+            )
         known = {attachment.name: attachment for attachment, _ in db._catalog.attachments.all()}
         opened = _open_source(text)
         before = known.get(name)
@@ -292,14 +296,9 @@ class Attached(Question):
     """
 
     def answer(self, db: Opened) -> AttachedTable:
-        return AttachedTable(
-            {
-                "attached": [
-                    {**asdict(attachment), "attached_at": moment}
-                    for attachment, moment in db._catalog.attachments.all()
-                ]
-            }
-        )
+        every = db._catalog.attachments.all()
+        rows = [asdict(attachment) | {"attached_at": moment} for attachment, moment in every]
+        return AttachedTable({"attached": rows})
 
 
 @record
@@ -317,10 +316,8 @@ class RefreshAttached(Question):
     name: str | None = argument(default=None, help="Name of the index.")
 
     def answer(self, db: Opened) -> AttachedTable:
-        rows = []
-        for attachment in _named(db._catalog, self.name):
-            source = _open_source(attachment.source)
-            rows.append(_fetch(db, source, attachment.name, attachment))
+        chosen = _named(db._catalog, self.name)
+        rows = [_fetch(db, _open_source(known.source), known.name, known) for known in chosen]
         return AttachedTable({"attached": rows})
 
 
@@ -498,12 +495,6 @@ def _excluded(exclude: Place | Sequence[str]) -> frozenset[str]:
         raise SourceError(f"{exclude}: cannot be read: {why}") from None
     ids = (line.split("#", 1)[0].strip() for line in text.splitlines())
     return frozenset(filter(None, ids))
-
-
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise RequestError(f"{name!r} cannot be the name of an index: use letters, digits, . _ -")
-    return name
 
 
 def _default_name(source: str) -> str:

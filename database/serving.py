@@ -172,13 +172,13 @@ class PageOfModels(Filters, Question):
         return ModelTable({"models": [row.to_json() for row in rows], "total": total})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AdapterReading:
     """How an adapter that a client sent is read; a process without a catalog can do it.
 
     Attributes:
         base: The family's name in the catalog.
-        layout: Of the family, for recipes that depend on it.
+        layout: The family's layout, for recipes that depend on it.
         shapes: (out, in) by slot, of the family's models; none where too little is known.
         may_open_base: Methods whose update is a function of W may read the base.
     """
@@ -212,14 +212,7 @@ def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
     """
     from ..indexer import fingerprint_sent_adapter
 
-    made = fingerprint_sent_adapter(
-        folder,
-        base=reading.base,
-        recipe=reading.recipe,
-        layout=reading.layout,
-        shapes=reading.shapes,
-        may_open_base=reading.may_open_base,
-    )
+    made = fingerprint_sent_adapter(folder, **vars(reading))
     return replace(made, model=replace(made.model, source="upload"))
 
 
