@@ -37,8 +37,6 @@ class Reason:
         return self.status == "failed" and not self.by_nature
 
 
-_NOT_YOURS = {"transient": True, "withdrawn": True, "by_rights": True}
-
 REASONS: dict[str, Reason] = {
     # files
     "truncated": Reason("a weight file ends before its tensors do"),
@@ -80,8 +78,15 @@ REASONS: dict[str, Reason] = {
     "quantized": Reason("quantised weights: ΔW would measure rounding", "skipped"),
     "id-taken": Reason("another model of this family has the same id"),
     # Hub
-    "gated": Reason("the repository is gated and access is not granted", **_NOT_YOURS),
-    "private-or-missing": Reason("the Hub shows no such repository to you", **_NOT_YOURS),
+    "gated": Reason(
+        "the repository is gated and access is not granted",
+        transient=True,
+        withdrawn=True,
+        by_rights=True,
+    ),
+    "private-or-missing": Reason(
+        "the Hub shows no such repository to you", transient=True, withdrawn=True, by_rights=True
+    ),
     "disabled": Reason("the Hub has disabled the repository", by_nature=True, withdrawn=True),
     "unauthorized": Reason("the Hub refuses the token", transient=True, withdrawn=True),
     "rate-limited": Reason("rate-limited by the Hub", transient=True),

@@ -200,7 +200,7 @@ def question(
     Its signature is that of the record, its docstring the record's with a line for each argument.
     """
     parameters = inspect.signature(record).parameters.values()
-    return _method(record, list(parameters), lambda args: args)
+    return _method(record, list(parameters))
 
 
 def question_of_several(
@@ -213,21 +213,23 @@ def question_of_several(
     first, *rest = inspect.signature(record).parameters.values()
     several = first.replace(kind=inspect.Parameter.VAR_POSITIONAL, default=inspect.Parameter.empty)
     named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in rest]
-    return _method(record, [several, *named], lambda args: (args,))
+    return _method(record, [several, *named], several=True)
 
 
 def _method(
     record: Callable[..., Answers[Answer_co]],
     parameters: list[inspect.Parameter],
-    taken: Callable[[tuple[Any, ...]], tuple[Any, ...]],
-) -> Callable[..., Answer_co]:
+    *,
+    several: bool = False,
+) -> Any:
     def ask(db: Any, *args: Any, **kwargs: Any) -> Answer_co:
         try:
             bound = signature.bind(db, *args, **kwargs)
         except TypeError as err:
             raise TypeError(f"{ask.__qualname__}() {err}") from None
+        args = (bound.args[1:],) if several else bound.args[1:]
         # of a part of a `Database`, such as `db.data`, its database
-        return record(*taken(bound.args[1:]), **bound.kwargs).answer(getattr(db, "_db", db))
+        return record(*args, **bound.kwargs).answer(getattr(db, "_db", db))
 
     method = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     answer = inspect.get_annotations(inspect.getattr_static(record, "answer"))
@@ -242,9 +244,6 @@ class _Named:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         function = self._function

@@ -12,17 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..database import (
-    Attach,
-    Attached,
-    Detach,
-    Export,
-    ExportScores,
-    ExportVectors,
-    Merge,
-    Publish,
-    RefreshAttached,
-)
+from .. import database
 from ..errors import RequestError
 from ..options import Place, argument, as_kind, option, record
 from ..terminal.options import Common, Engine, takes
@@ -146,7 +136,7 @@ def _show_service(document: Mapping[str, Any]) -> None:
 
 
 @record
-class AnyExport(Export, ExportScores):
+class AnyExport(database.Export, database.ExportScores):
     """What is written of the catalog, and where; one of three questions."""
 
     target: Any = argument(default=None, file="any")
@@ -170,7 +160,7 @@ class AnyExport(Export, ExportScores):
             raise click.UsageError("--to writes vectors: leave out --scores and --format")
         if self.scores and self.format != "parquet":
             raise click.UsageError("--scores writes Parquet")
-        is_default = tuple(self.ways) == ExportScores.ways
+        is_default = tuple(self.ways) == database.ExportScores.ways
         if not self.scores and (self.exclude or self.with_unlabelled or not is_default):
             raise click.UsageError("--exclude, --with-unlabelled and --way belong to --scores")
 
@@ -194,18 +184,18 @@ def export(common: Common, asked: AnyExport) -> None:
     """
     asked.check()
     if asked.to is not None:
-        vectors = ExportVectors(asked.to, recipe=asked.recipe, base=asked.base)
+        vectors = database.ExportVectors(asked.to, recipe=asked.recipe, base=asked.base)
         print_answer(common, vectors, show_pairs)
         return
     with open_database(common) as db:
-        wanted = as_kind(ExportScores, asked) if asked.scores else as_kind(Export, asked)
-        written = wanted.answer(db)
+        kind = database.ExportScores if asked.scores else database.Export
+        written = as_kind(kind, asked).answer(db)
     print_document({"written": [str(path) for path in written]}, show_pairs, common)
 
 
 @click.command()
-@takes(Publish)
-def publish(common: Common, asked: Publish) -> None:
+@takes(database.Publish)
+def publish(common: Common, asked: database.Publish) -> None:
     """Publish a family's fingerprints as an index into TARGET: a folder, or hf://datasets/OWNER/NAME.
 
     The index holds ids, labels, authors, licences, hashes and pooled vectors, at most 6 KiB per
@@ -241,7 +231,7 @@ def _show_publication(document: Mapping[str, Any]) -> None:
 
 
 @record
-class Attaching(Attach):
+class Attaching(database.Attach):
     """An index, and what is done with it."""
 
     source: Any = argument(default=None)
@@ -271,12 +261,12 @@ def attach(common: Common, asked: Attaching) -> None:
     if asked.source:
         print_answer(common, asked, _show_index, read_only=False, create="late")
     elif asked.refresh:
-        print_answer(common, RefreshAttached(asked.name), _show_indexes, read_only=False)
+        print_answer(common, database.RefreshAttached(asked.name), _show_indexes, read_only=False)
     else:
         if asked.remove:
             with open_database(common, read_only=False) as db:
-                Detach(asked.remove).answer(db)
-        print_answer(common, Attached(), _show_indexes)
+                database.Detach(asked.remove).answer(db)
+        print_answer(common, database.Attached(), _show_indexes)
 
 
 def _show_indexes(document: Mapping[str, Any]) -> None:
@@ -330,7 +320,7 @@ def merge(common: Common, merging: Merging) -> None:
             f"nothing to merge into {target}: name the catalogs after it, or the target with --db"
         )
     with open_database(common, target, read_only=False, create=is_new and "late") as db:
-        table = Merge(sources).answer(db)
+        table = database.Merge(sources).answer(db)
     print_document(table.to_json(), _show_merge, common)
     if (document := table.to_json())["damaged"]:
         is_any_taken = any(document[taken] for taken in TAKEN)

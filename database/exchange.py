@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, asdict
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BadIndex, RequestError, SourceError, offered
 from ..options import Place, Question, argument, option, record
-from .opened import Family, Opened, SizedTrack, Thing, find_family
+from .opened import Family, Opened, find_family
 from .questions import Retrieval
 from .tables import AttachedTable, Table
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..store import Attachment, Catalog, IndexSource, Publication, Published
 
 HUB = "hf://"
+
+SizedTrack = Callable[[Iterable[Any], str, int], Iterator[Any]]
+"""Passes on things of which the number is known, and shows how far they are."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -398,10 +401,7 @@ def _publish_to(db: Opened, folder: Path, publication: Publication) -> Published
 
 
 def _sized(db: Opened) -> SizedTrack:
-    def track(things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]:
-        return db._track(things, what, total=total)
-
-    return track
+    return lambda things, what, total: db._track(things, what, total=total)
 
 
 def _publish_to_hub(
@@ -410,9 +410,6 @@ def _publish_to_hub(
     """Publish into a copy of what the Hub has, beside the catalog, and upload what is new.
 
     The copy is fetched where it is missing. A commit that came between is not overwritten.
-
-    Raises:
-        BadIndex: the index that is there is damaged, or the Hub refuses.
     """
     from ..indexer import upload_files
     from ..store import CARD, MANIFEST, published_copy

@@ -35,13 +35,6 @@ class Track(Protocol):
     ) -> Iterator[Thing]: ...
 
 
-@runtime_checkable
-class SizedTrack(Protocol):
-    """Passes on things of which the number is known, and shows how far they are."""
-
-    def __call__(self, things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]: ...
-
-
 def untracked(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
     """The same things, without a sign of progress."""
     yield from things
