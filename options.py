@@ -145,8 +145,7 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def hints_of(record: Any) -> dict[str, Any]:
-    """The annotation of each field of a record; `Any` for one that only type checkers know."""
+def _hints_of(record: Any) -> dict[str, Any]:
     hints = {}
     for owner in reversed(record.__mro__):
         names = vars(sys.modules[owner.__module__])
@@ -157,6 +156,11 @@ def hints_of(record: Any) -> dict[str, Any]:
             except (NameError, TypeError):  # known to type checkers alone, or a text
                 hints[name] = Any
     return hints
+
+
+def hints_of(record: Any) -> dict[str, Any]:
+    """The annotation of each field of a record; `Any` for one that only type checkers know."""
+    return _hints_of(record)
 
 
 class Question:
@@ -221,7 +225,7 @@ def _method(
     parameters: list[inspect.Parameter],
     *,
     several: bool = False,
-) -> Any:
+) -> Callable[..., Answer_co]:
     def ask(db: Any, *args: Any, **kwargs: Any) -> Answer_co:
         try:
             bound = signature.bind(db, *args, **kwargs)
@@ -236,7 +240,7 @@ def _method(
     signature = inspect.Signature([method, *parameters], return_annotation=answer["return"])
     vars(ask)["__signature__"] = signature
     ask.__doc__ = _docstring(record)
-    return _Named(ask)
+    return cast("Callable[..., Answer_co]", _Named(ask))
 
 
 class _Named:

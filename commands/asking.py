@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from .. import database, terminal
 from ..options import option, record
 from ..terminal.options import Common
 from ..terminal.text import csv_text, json_text, plain
-
-if TYPE_CHECKING:
-    from ..database import Create, Opened, Table, Tabled, Track
 
 EXIT_SOME_FAILED, EXIT_NOTHING_DONE = 1, 3
 """Exit codes beside 0 (done) and 2 (usage)."""
@@ -27,14 +25,12 @@ def open_database(
     path: Path | None = None,
     *,
     read_only: bool | None = True,
-    create: Create = False,
+    create: database.Create = False,
     engine: str = "faiss",
-) -> Opened:
+) -> database.Opened:
     """The catalog of `--db`, or another; raises as `deltadex.open`."""
-    from ..database import Opened, open_as
-
-    return open_as(
-        Opened,
+    return database.open_as(
+        database.Opened,
         path or common.db,
         read_only=read_only,
         create=create,
@@ -43,20 +39,18 @@ def open_database(
     )
 
 
-def tracker(*, quiet: bool) -> Track:
+def tracker(*, quiet: bool) -> database.Track:
     """Progress on stderr, loaded when something is tracked."""
 
     def track(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
-        from ..terminal import tracked
-
-        return tracked(things, what, quiet=quiet, total=total)
+        return terminal.tracked(things, what, quiet=quiet, total=total)
 
     return track
 
 
 def print_answer(
-    common: Common, asked: Tabled, show: Callable[[Any], None], **opening: Any
-) -> Table:
+    common: Common, asked: database.Tabled, show: Callable[[Any], None], **opening: Any
+) -> database.Table:
     """Ask the catalog, print the answer and return it; `opening` is passed to `open_database`."""
     with open_database(common, **opening) as db:
         table = asked.answer(db)
@@ -88,12 +82,16 @@ class Display:
             raise click.UsageError("give --csv, or --json")
 
     def print(
-        self, table: Table, columns: Sequence[str], show: Callable[[Any], None], common: Common
+        self,
+        table: database.Table,
+        names: Sequence[str],
+        show: Callable[[Any], None],
+        common: Common,
     ) -> None:
         """Print rows: as CSV with a header, as JSON, or as `show` draws them."""
         if self.as_csv:
-            rows = ([row[column] for column in columns] for row in table)
-            click.echo(csv_text(columns, rows), nl=False)
+            rows = ([row[name] for name in names] for row in table)
+            click.echo(csv_text(names, rows), nl=False)
         else:
             print_document(table.to_json(), show, common)
 

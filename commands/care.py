@@ -11,8 +11,7 @@ from typing import Any, Literal
 import click
 from click.shell_completion import get_completion_class
 
-from .. import terminal
-from ..database import Backup
+from .. import database, terminal
 from ..options import argument, option, record
 from ..terminal.options import Common, takes
 from ..terminal.text import count, plain
@@ -46,9 +45,7 @@ def doctor(common: Common, examination: Examination) -> None:
       deltadex doctor --check --json
       deltadex doctor family-monday.duckdb --check
     """
-    from ..database import doctor as examine
-
-    table = examine(
+    table = database.doctor(
         examination.file or common.db,
         check=examination.check,
         track=tracker(quiet=common.quiet),
@@ -72,8 +69,8 @@ def _show_counts(document: Mapping[str, Any]) -> None:
 
 
 @click.command()
-@takes(Backup)
-def backup(common: Common, asked: Backup) -> None:
+@takes(database.Backup)
+def backup(common: Common, asked: database.Backup) -> None:
     """Copy the catalog as it is now into the file TARGET.
 
     A service or an indexing run goes on meanwhile. The copy is a catalog: ask it with --db, or

@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from .. import terminal
-from ..database import Add, Index, Label, Plan, Remove
+from ..database import Add, Index, Label, Opened, Plan, Remove
 from ..errors import REASONS
 from ..options import as_kind, option, record
 from ..terminal.options import Common, takes
@@ -26,9 +26,6 @@ from .asking import (
     print_document,
     show_pairs,
 )
-
-if TYPE_CHECKING:
-    from ..database import Opened
 
 
 @record

@@ -188,8 +188,10 @@ def export(common: Common, asked: AnyExport) -> None:
         print_answer(common, vectors, show_pairs)
         return
     with open_database(common) as db:
-        kind = database.ExportScores if asked.scores else database.Export
-        written = as_kind(kind, asked).answer(db)
+        wanted: database.Export | database.ExportScores = as_kind(database.Export, asked)
+        if asked.scores:
+            wanted = as_kind(database.ExportScores, asked)
+        written = wanted.answer(db)
     print_document({"written": [str(path) for path in written]}, show_pairs, common)
 
 

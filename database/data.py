@@ -107,16 +107,12 @@ class DataMaking:
         path, label = Path(place).expanduser(), self.reading.label
         if not path.exists():
             raise RequestError(f"{path}: no such file, and no data set of that name is kept")
-        if self._takes_labels:
-            return self._read(path, label, name)
-        examples = self._read(path, "", name)
-        loss = self.reading.loss
-        if loss is None and self._model(examples).head != "next":
-            return self._read(path, label, name)  # a decoder whose checkpoint has no head
-        if not label:
-            return examples
-        note = f'labels in column "{label}" are not used: the loss is {loss or "causal"}'
-        return replace(examples, notes=(*examples.notes, note))
+        if not self._takes_labels:
+            examples, loss = self._read(path, "", name), self.reading.loss
+            if loss is not None or self._model(examples).head == "next":
+                note = f'labels in column "{label}" are not used: the loss is {loss or "causal"}'
+                return replace(examples, notes=(*examples.notes, note)) if label else examples
+        return self._read(path, label, name)  # also for a decoder whose checkpoint has no head
 
     def _read(self, path: Path, label: str | None, name: str | None) -> ExampleSet:
         from ..training_data import ColumnChoice, chat_template, read_examples
@@ -204,15 +200,6 @@ class DataMaking:
         return self._models[labelled]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A data set, and what was said of its reading."""
-
-    data: DataSet
-    description: str
-    left_out: tuple[str, ...] = ()
-
-
 @record
 class FindTrainedOn(Filters, DataReading):
     """The `k` fine-tunes of a base that were most likely trained on a data set.
@@ -272,26 +259,29 @@ class FindTrainedOn(Filters, DataReading):
         require_labels(catalog, self)
         family = find_family(catalog, self.base)
         check_searchable(catalog, family, recipe=self.recipe, filters=self)
-        asked, against = self._asked(DataMaking(catalog, family, self, db._track))
+        data, control, description, left_out = self._read(
+            DataMaking(catalog, family, self, db._track)
+        )
         if self.keep is not None:
-            catalog.data_sets.save(asked.data)
-        answer = find_trained_on(catalog, asked.data, k=self.k, filters=self, control=against)
-        data = _described(asked.data)
+            catalog.data_sets.save(data)
+        answer = find_trained_on(catalog, data, k=self.k, filters=self, control=control)
+        told = _described(data)
         query = {
-            "texts": data["data"],
-            "n_texts": data["examples"],
-            **{key: data[key] for key in ("base", "loss", "sha256")},
+            "texts": told["data"],
+            "n_texts": told["examples"],
+            **{key: told[key] for key in ("base", "loss", "sha256")},
             "control": answer.control_json(),
-            **{key: data[key] for key in ("counts", "settings")},
-            "reading": asked.description,
+            **{key: told[key] for key in ("counts", "settings")},
+            "reading": description,
         }
         document = {"query": query, **answer.to_json(), "meaning": MEANING}
         if answer.comparison is not None:
-            document["comparison"] = answer.comparison.to_json() | {"left_out": [*asked.left_out]}
+            document["comparison"] = answer.comparison.to_json() | {"left_out": [*left_out]}
         return TrainedModelTable(document)
 
-    def _asked(self, making: DataMaking) -> tuple[_Asked, DataSet | None]:
-        """The data set and its control, each kept or made of a file's examples."""
+    def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
+        """The data set and its control, each kept or made of a file's examples; what was said of
+        the reading, and what was left out of both."""
         from ..search.data_control import check_control
         from ..training_data import matched_examples
 
@@ -307,20 +297,20 @@ class FindTrainedOn(Filters, DataReading):
             )
             made = making.make(examples, keep or name, beside=others)
             against = making.make(others, other, beside=examples)
-            return _Asked(made, examples.describe(), left_out), against
+            return made, against, examples.describe(), left_out
         if kept is not None and control is None:
             self._refuse_reading()
         if kept is not None:
-            asked = _Asked(kept, "a kept data set; no file was read")
+            made, description = kept, "a kept data set; no file was read"
         else:
             examples = making.read(data)
             made = making.make(examples, keep or Path(data).name)
-            asked = _Asked(made, examples.describe())
+            description = examples.describe()
         if control is None:
-            return asked, None
+            return made, None, description, ()
         against = kept_control or making.make(making.read(control), Path(control).name)
-        check_control(asked.data, against)
-        return asked, against
+        check_control(made, against)
+        return made, against, description, ()
 
     def _refuse_reading(self) -> None:
         """Raises `RequestError` for options of reading, where a kept data set is asked."""
