@@ -98,12 +98,7 @@ class DataMaking:
         usable_device(self.reading.device)  # refused before a data set is read
 
     def read(self, place: Place, name: str | None = None) -> ExampleSet:
-        """The examples of a file or folder, called by `name`; without labels that no loss uses.
-
-        Raises:
-            RequestError: there is none.
-            DataError: it cannot be read, or has no texts.
-        """
+        """The examples of a file or folder; without labels that no loss uses."""
         path, label = Path(place).expanduser(), self.reading.label
         if not path.exists():
             raise RequestError(f"{path}: no such file, and no data set of that name is kept")
@@ -131,11 +126,7 @@ class DataMaking:
         )
 
     def make(self, examples: ExampleSet, name: str, *, beside: ExampleSet | None = None) -> DataSet:
-        """The data set of some examples; `beside`: of the one that it is compared with.
-
-        Raises:
-            RequestError: the base or the examples lack what the loss needs.
-        """
+        """The data set of some examples; `beside` are those that it is compared with."""
         from ..training_data import make_data_set
 
         options = self._options

@@ -122,13 +122,7 @@ class Family(Question):
 
 
 def find_family(catalog: Catalog, base: str | None) -> str:
-    """The base as the catalog has it; of the only family, where `base` is None.
-
-    Raises:
-        UnknownBase: there is no such family, or several.
-        EmptyCatalog: there is none.
-        RequestError: there are several, and none is named.
-    """
+    """The base as the catalog has it, or of its only family; `RequestError` where several are."""
     family, bases = catalog.find_base(base), catalog.bases()
     if family is not None:
         return family
@@ -142,11 +136,7 @@ def find_family(catalog: Catalog, base: str | None) -> str:
 def require_labels(
     catalog: Catalog, wanted: Filters, attached: Sequence[AttachedIndex] = ()
 ) -> None:
-    """Refuse a dataset or an author that no model has, here or in an attached index.
-
-    Raises:
-        BadFilter: with the nearest labels.
-    """
+    """Raises `BadFilter` for a dataset or author that no model has, here or in attached indexes."""
     for column in Filters.equal:
         label = getattr(wanted, column)
         if label is not None:

@@ -239,12 +239,7 @@ class Diff(Question):
 
 
 def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
-    """Draw a family's fingerprints into a file: what was drawn, ready for JSON.
-
-    Raises:
-        RequestError: as `layout_document`, or the file has another ending or no folder.
-        StoreFull: the file cannot be written.
-    """
+    """Draw a family's fingerprints into a file; returns what was drawn, ready for JSON."""
     from ..pictures.maps import check_map_ending, write_map
 
     path = Path(asked.path)
@@ -273,10 +268,6 @@ def layout_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
     """A family's map as columns, placed anew; names are numbers of places in a list.
 
     `data` has the places of kept data sets; a family that keeps none has no such key.
-
-    Raises:
-        RequestError: there are several families and no `base`; an unknown recipe and an empty
-            catalog raise its subclasses.
     """
     return _place(catalog, asked).document
 
@@ -325,10 +316,7 @@ def _place(catalog: Catalog, asked: Map) -> _PlacedFamily:
 
 
 def _neighbourhoods(placed: _PlacedFamily) -> Neighbourhoods | None:
-    """The nearest of every model, with the evidence that a search gives.
-
-    None for families of more than `NEIGHBOURS_UP_TO` models.
-    """
+    """The nearest of every model, as a search gives them; None for families of too many models."""
     import numpy as np
 
     from ..pictures.maps import NearData, Neighbourhoods
@@ -396,11 +384,7 @@ def _nearest(
 def data_places(
     view: FamilyView, kept: Sequence[DataSet], places: Mapping[str, tuple[float, float]]
 ) -> list[dict[str, Any]]:
-    """A row for each data set that has models on the map: name, place, examples and nearest models.
-
-    Args:
-        places: Places of the models by id.
-    """
+    """A row for each data set that has models on the map, whose places by id are given."""
     from ..search import nearest_to_kept
 
     rows = []

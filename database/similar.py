@@ -180,11 +180,7 @@ def _is_several(model: object) -> TypeGuard[Sequence[Place]]:
 
 
 def open_attached(catalog: Catalog) -> list[AttachedIndex]:
-    """The attached indexes of a catalog, by name.
-
-    Raises:
-        BadIndex: one is missing or damaged.
-    """
+    """The attached indexes of a catalog, by name; `BadIndex` where one is missing or damaged."""
     from ..store import AttachedIndexes
 
     return catalog.access.derived(AttachedIndexes).of(catalog.path, catalog.attachments)
@@ -193,12 +189,7 @@ def open_attached(catalog: Catalog) -> list[AttachedIndex]:
 def find_base_with(
     catalog: Catalog, spelling: str | None, attached: Sequence[AttachedIndex]
 ) -> str | None:
-    """The base as the catalog has it, or as an attached index has it; None for None.
-
-    Raises:
-        EmptyCatalog: there is no family at all.
-        UnknownBase: lists what there is.
-    """
+    """The base as the catalog has it, or as an attached index has it; None for None."""
     try:
         return catalog.find_base(spelling)
     except (EmptyCatalog, UnknownBase):
@@ -366,12 +357,8 @@ class Searches:
         return FreshQuery(model=VECTOR, base=base, fingerprint=made, kind=kind)
 
     def _recipe_of(self, base: str) -> tuple[Recipe, tuple[tuple[str, str, int], ...] | None]:
-        """The recipe that a model of a base is fingerprinted under, and the family's layout where
-        the catalog does not know it: the catalog's recipe, else that of the largest attached index.
-
-        Raises:
-            EmptyCatalog, UnknownRecipe: there is none of that name.
-        """
+        """The recipe that a model of a base is fingerprinted under: the catalog's, else that of the
+        largest attached index, with the family's layout, which the catalog does not know."""
         try:
             if base in self.catalog.bases() or not self.attached:
                 return self.catalog.find_recipe(self.recipe, base), None

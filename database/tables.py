@@ -329,12 +329,7 @@ def check_table_ending(path: str | Path) -> None:
 
 
 def write_purities(path: Path, rows: Sequence[Row]) -> Path:
-    """Write the rows of an `EvaluationTable`; columns for recipe and way where they differ.
-
-    Raises:
-        RequestError: the ending is none of a table, or there is no such folder.
-        StoreFull: the file cannot be written.
-    """
+    """Write the rows of an `EvaluationTable`; columns for recipe and way where they differ."""
     check_table_ending(path)
     varying = [key for key in ("recipe", "way") if len({row[key] for row in rows}) > 1]
     lines = [
