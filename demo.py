@@ -204,11 +204,7 @@ def train_family(folder: Path) -> Iterator[str]:
 
 
 def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
-    """Train a family in `folder`, index it into `db`, score two recipes, find neighbours, map it.
-
-    Raises:
-        DeltadexError: as the commands it stands for.
-    """
+    """Train a family in `folder`, index it into `db`, score two recipes, map it."""
     screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
     for line in train_family(folder):
         screen.line(line)

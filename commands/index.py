@@ -146,11 +146,7 @@ def _run(
     writes_catalog: bool = True,
     whole_family: bool = False,
 ) -> None:
-    """Index with progress, print the report, and exit by what failed.
-
-    A run that writes parts alone reads the catalog, if there is one. Of a whole family on the Hub
-    nobody named the models that others may not read.
-    """
+    """Index with progress, print the report, and exit by what failed."""
     with (
         _opened(common, writes_catalog=writes_catalog) as db,
         terminal.RunProgress(quiet=common.quiet) as progress,
@@ -160,7 +156,7 @@ def _run(
     document = report.to_json()
     done = document["indexed"] + document["unchanged"]
     reasons = [REASONS[row["code"]] for row in report]
-    if whole_family and done:
+    if whole_family and done:  # nobody named the models that others may not read
         reasons = [reason for reason in reasons if strictness.strict or not reason.by_rights]
     if any(strictness.strict or reason.is_failure for reason in reasons):
         sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)

@@ -39,11 +39,7 @@ class Drawing:
 
 
 def command_of(method: str) -> click.Command:
-    """The command of a study, by the name of its method.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The command of a study, by the name of its method."""
     study = record_of(method)
 
     @takes(study, *([Drawing] if study.has_picture else []))
