@@ -234,11 +234,12 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 
     spellings: dict[str, str] = {}
     for right in known:
-        for spelling in (right.lower(), _last_part(right.lower())):
+        for spelling in (right.lower(), right.lower().rsplit("/", 1)[-1]):
             spellings.setdefault(spelling, right)
     wanted = name.lower().strip("/ ")
     compared = list(islice(spellings, COMPARED))
-    parts = [wanted, *(p for p in [_last_part(wanted)] if len(p) >= FEWEST_LETTERS)]
+    last = wanted.rsplit("/", 1)[-1]
+    parts = [wanted, last] if len(last) >= FEWEST_LETTERS else [wanted]
     matches = [
         *(s for part in parts if part for s in spellings if s.startswith(part)),
         *(s for part in parts if len(part) >= FEWEST_LETTERS for s in spellings if part in s),
@@ -256,7 +257,3 @@ def offered(name: str, known: Iterable[str], listed: str | None = "there are") -
         return ""
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return f"; {listed}: {', '.join(names[:LISTED])}{more}"
-
-
-def _last_part(name: str) -> str:
-    return name.rsplit("/", 1)[-1]

@@ -240,7 +240,7 @@ def _method(
     signature = inspect.Signature([method, *parameters], return_annotation=answer["return"])
     vars(ask)["__signature__"] = signature
     ask.__doc__ = _docstring(record)
-    return cast("Callable[..., Answer_co]", _Named(ask))
+    return _Named(ask)
 
 
 class _Named:
@@ -248,6 +248,9 @@ class _Named:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         function = self._function

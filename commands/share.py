@@ -26,8 +26,6 @@ from .asking import (
     show_pairs,
 )
 
-MIB = 1 << 20
-
 TAKEN = ("added", "updated", "unchanged", "differing", "data_sets")
 """Counts of what a merge found in its sources and could use."""
 
@@ -91,11 +89,10 @@ def serve(common: Common, serving: Serving) -> None:
     given = vars(serving) | {
         "db": common.db,
         "token": _token(serving.token_file) if serving.writable else None,
-        "body_limit": serving.body_limit * MIB,
+        "body_limit": serving.body_limit << 20,
     }
-    settings = ServiceSettings(
-        **{name: value for name, value in given.items() if name not in ("writable", "token_file")}
-    )
+    del given["writable"], given["token_file"]
+    settings = ServiceSettings(**given)
     if not settings.is_local:
         _warn(settings.host)
     with listen(settings) as listening, Service(settings) as service:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ..store import Catalog, FamilyView
     from .opened import Opened
 
-NEIGHBOURS_SHOWN = 6
+NEIGHBOURS_SHOWN, DATA_SHOWN = 6, 3
+"""Neighbours, and data sets, that a page lists of a model."""
 
 NEIGHBOURS_UP_TO = 4_000
 """Models up to which a page lists the nearest of each: every pair is compared, in minutes."""
@@ -39,8 +40,6 @@ FALLBACK = 5
 """Models that place it where none stands out."""
 
 NEAREST_LISTED = 5
-DATA_SHOWN = 3
-"""Data sets that a page lists of a model."""
 
 LEAST_WEIGHT = 0.1
 """Least weight of a model that places a data set, in z."""
@@ -244,13 +243,13 @@ def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
 
     path = Path(asked.path)
     check_map_ending(path)
-    placed = _place(catalog, asked)
-    document = placed.document
+    is_page = path.suffix.lower() == ".html"
+    document, landmarks, neighbours = _place(catalog, asked, with_neighbours=is_page)
     write_map(
         document,
         path,
-        landmarks=placed.landmarks,
-        neighbours=_neighbourhoods(placed) if path.suffix.lower() == ".html" else None,
+        landmarks=landmarks,
+        neighbours=neighbours,
         colour=asked.colour or "dataset",
         dark=asked.dark,
     )
@@ -259,7 +258,7 @@ def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
         "written": str(path),
         "models": len(document["models"]),
         **{key: document[key] for key in shown},
-        "landmarks": placed.landmarks,
+        "landmarks": landmarks,
         **({"data": document["data"]} if "data" in document else {}),
     }
 
@@ -269,19 +268,13 @@ def layout_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
 
     `data` has the places of kept data sets; a family that keeps none has no such key.
     """
-    return _place(catalog, asked).document
+    return _place(catalog, asked)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _PlacedFamily:
-    view: FamilyView
-    models: LabelledModels
-    document: dict[str, Any]
-    landmarks: int | None
-    kept: tuple[DataSet, ...]
-
-
-def _place(catalog: Catalog, asked: Map) -> _PlacedFamily:
+def _place(
+    catalog: Catalog, asked: Map, *, with_neighbours: bool = False
+) -> tuple[dict[str, Any], int | None, Neighbourhoods | None]:
+    """The map as columns, the number of landmarks, and the nearest of every model."""
     from ..pictures.maps import encode_names
     from ..search import kept_data_sets, place_models, read_family
 
@@ -312,17 +305,19 @@ def _place(catalog: Catalog, asked: Map) -> _PlacedFamily:
     if kept:
         places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
         document["data"] = data_places(view, kept, places)
-    return _PlacedFamily(view, models, document, placement.landmarks, kept)
+    neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
+    return document, placement.landmarks, neighbours
 
 
-def _neighbourhoods(placed: _PlacedFamily) -> Neighbourhoods | None:
+def _neighbourhoods(
+    view: FamilyView, family: LabelledModels, kept: Sequence[DataSet]
+) -> Neighbourhoods | None:
     """The nearest of every model, as a search gives them; None for families of too many models."""
     import numpy as np
 
     from ..pictures.maps import NearData, Neighbourhoods
     from ..search import compare_kept
 
-    view, family = placed.view, placed.models
     source, n_models = family.source, len(family.ids)
     if source is None or n_models > NEIGHBOURS_UP_TO:
         return None
@@ -336,7 +331,7 @@ def _neighbourhoods(placed: _PlacedFamily) -> Neighbourhoods | None:
             for row, cosines, z in zip(block.tolist(), pairs.cosines, pairs.z, strict=True)
         )
     data: list[list[NearData]] | None = None
-    if compared := compare_kept(view, placed.kept, view.rows(family.ids)):
+    if compared := compare_kept(view, kept, view.rows(family.ids)):
         data = [
             [NearData(near.data, near.z, near.fdr, near.verdict) for near in nearest[:DATA_SHOWN]]
             for nearest in map(compared.neighbours, range(n_models))
