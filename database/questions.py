@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
@@ -15,9 +16,10 @@ from ..records import Colour, DataSet, Exclude, Layout
 from .opened import ONLY_FAMILY, Family
 from .tables import ClusterTable, DifferenceTable, EvaluationTable, Table
 
-if TYPE_CHECKING:
-    import numpy as np
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import numpy as np  # for annotations alone
 
+if TYPE_CHECKING:
     from ..pictures.maps import MapNeighbour, Neighbourhoods
     from ..search import LabelledModels, TrainedModel
     from ..search.evidence import Calibration
