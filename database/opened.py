@@ -8,16 +8,18 @@ from contextlib import ExitStack
 from dataclasses import KW_ONLY
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
 from ..errors import BadFilter, RequestError, StoreFull, StoreLocked, offered
 from ..options import Place as Place
 from ..options import Question, option, record
-from ..store import Catalog, Filters
-from ..store import Create as Create
+from ..store import Filters
 
 if TYPE_CHECKING:
-    from ..store import AttachedIndex
+    from ..store import AttachedIndex, Catalog
+
+Create = bool | Literal["late"]
+"""Whether a catalog is made where there is none; `late` with the first change."""
 
 ONLY_FAMILY = "Only this family, where the catalog has several."
 """What `base` says to a question."""
@@ -80,6 +82,8 @@ def open_as(
     track: Track = untracked,
 ) -> Face:
     """What `deltadex.open` does, for another class: a record is answered without the whole face."""
+    from ..store import Catalog
+
     opening = ExitStack()
     if path is None:
         import tempfile
