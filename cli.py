@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from . import __version__
 from .commands import COMMANDS, GROUPS
-from .commands.exits import EXIT_NOTHING_DONE, EXIT_UNREAD, Interruption
+from .commands.asking import EXIT_NOTHING_DONE
 from .errors import DeltadexError, RequestError
 from .terminal.text import plain, write_every_character, write_no_more
 
+EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_TERMINATED = 130, 141, 143
+"""Exit codes of a process that SIGINT, SIGPIPE or SIGTERM ends."""
+
 OF_THE_MACHINE = ("home directory", "Symlink loop", "out of memory", "can't allocate memory")
-"""In messages of `RuntimeError`s that are no defects: Python's of paths, torch's of memory."""
+"""In a `RuntimeError` that is no defect: words of Python about paths, of torch about memory."""
+
+
+class Interruption:
+    """Which signal ended a command: Ctrl-C, or else SIGTERM."""
+
+    word, exit_code = "Interrupted", EXIT_INTERRUPTED
+
+    @contextmanager
+    def by_sigterm(self) -> Iterator[None]:
+        """SIGTERM ends the block as Ctrl-C does, with everything closed on the way out."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def terminate(number: int, frame: FrameType | None) -> NoReturn:
+            self.word, self.exit_code = "Terminated", EXIT_TERMINATED
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGTERM, terminate)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 class Boundary(click.Group):

@@ -1,33 +1,6 @@
 """Every error that deltadex raises about files, the Hub, catalogs and requests, as one tree.
 
-    DeltadexError                 anything a user can be told in one line
-    ├── ModelError                one model cannot be fingerprinted; carries a reason code
-    ├── BaseError                 the base itself cannot be used, so no model can
-    ├── SourceError               a folder, list, label file or Hub listing cannot be read
-    ├── DataError                 a data set cannot be read, or has no usable examples
-    ├── StudyError                a study cannot be made of this model or these texts
-    ├── StoreError                the catalog or its index
-    │   ├── StoreLocked           another process holds the database file
-    │   ├── HolderLost            the process that holds the file ended in a transaction
-    │   ├── StoreDamaged          the file is not a readable DuckDB database
-    │   ├── ForeignDatabase       a DuckDB database, but not a deltadex catalog
-    │   ├── OlderSchema           written by an earlier deltadex, and may not be changed
-    │   ├── NewerSchema           written by a later deltadex
-    │   ├── StoreFull             no space left, or the folder refuses writes
-    │   ├── BadIndex              a published index that cannot be used
-    │   ├── RecipeMismatch        vectors of different recipes or sizes would meet
-    │   └── EngineError           the engine of exported vectors is not reached, or damaged
-    └── RequestError              the request cannot be answered (a usage error)
-        ├── UnknownModel
-        ├── UnknownBase
-        ├── UnknownRecipe
-        ├── EmptyCatalog
-        ├── BadFilter
-        └── BadQuery
-
 A wrong *call* from Python raises `ValueError` or `TypeError` as usual.
-
-An error about a name that is not there offers names that are: `offered`.
 """
 
 from __future__ import annotations
@@ -44,15 +17,15 @@ class Reason:
     """What a reason code means.
 
     Attributes:
-        status: What a model of this code is in the catalog.
+        status: Status that a model of this code has in the catalog.
         transient: Time may cure it, or another token; every run tries again.
         by_nature: No repair of files or access gives this model a fingerprint in this family.
         withdrawn: There are no files to read: a model that was indexed before stays indexed.
         by_rights: Who asks decides: of a whole family on the Hub, such a model is no failure.
     """
 
-    status: Status
     meaning: str
+    status: Status = "failed"
     transient: bool = False
     by_nature: bool = False
     withdrawn: bool = False
@@ -66,75 +39,62 @@ class Reason:
 
 REASONS: dict[str, Reason] = {
     # files
-    "truncated": Reason("failed", "a weight file ends before its tensors do"),
-    "bad-header": Reason("failed", "a weight file's header cannot be read"),
-    "bad-offsets": Reason("failed", "tensors overlap or lie outside their file"),
-    "duplicate-tensor": Reason("failed", "duplicate tensor name"),
-    "non-finite": Reason("failed", "a wanted tensor holds NaN or infinity, or overflows"),
-    "missing-shard": Reason("failed", "the index names a shard that is not there"),
-    "missing-tensor": Reason("failed", "a wanted tensor is not where it should be"),
-    "unsupported-dtype": Reason("failed", "a wanted tensor is stored in a type not read"),
-    "legacy-pickle": Reason("failed", "a .bin file in torch's old form, never unpickled"),
-    "unsafe-pickle": Reason("failed", "a .bin file that holds more than tensors"),
-    "unreadable": Reason("failed", "the system refuses to read a file", True),
-    "outside-folder": Reason("failed", "a link leads out of the given folder", withdrawn=True),
-    "bad-config": Reason("failed", "config.json or adapter_config.json is not usable"),
-    "no-weights": Reason("failed", "no weight file that deltadex reads", withdrawn=True),
-    "not-found": Reason("failed", "no such folder or repository", withdrawn=True),
-    "changed": Reason("failed", "the files changed while they were read", True),
+    "truncated": Reason("a weight file ends before its tensors do"),
+    "bad-header": Reason("a weight file's header cannot be read"),
+    "bad-offsets": Reason("tensors overlap or lie outside their file"),
+    "duplicate-tensor": Reason("duplicate tensor name"),
+    "non-finite": Reason("a wanted tensor holds NaN or infinity, or overflows"),
+    "missing-shard": Reason("the index names a shard that is not there"),
+    "missing-tensor": Reason("a wanted tensor is not where it should be"),
+    "unsupported-dtype": Reason("a wanted tensor is stored in a type not read"),
+    "legacy-pickle": Reason("a .bin file in torch's old form, never unpickled"),
+    "unsafe-pickle": Reason("a .bin file that holds more than tensors"),
+    "unreadable": Reason("the system refuses to read a file", transient=True),
+    "outside-folder": Reason("a link leads out of the given folder", withdrawn=True),
+    "bad-config": Reason("config.json or adapter_config.json is not usable"),
+    "no-weights": Reason("no weight file that deltadex reads", withdrawn=True),
+    "not-found": Reason("no such folder or repository", withdrawn=True),
+    "changed": Reason("the files changed while they were read", transient=True),
     "checksum-mismatch": Reason(
-        "failed", "a weight file's bytes are not those that are listed for it", True
+        "a weight file's bytes are not those that are listed for it", transient=True
     ),
     # architecture
-    "no-attention": Reason("failed", "the model has no attention layers", by_nature=True),
-    "unknown-architecture": Reason("failed", "layer matrices with unknown names"),
-    "shape-mismatch": Reason(
-        "failed", "layer matrices differ in shape from the base's", by_nature=True
-    ),
-    "layer-mismatch": Reason(
-        "failed", "layers are missing or added against the base", by_nature=True
-    ),
+    "no-attention": Reason("the model has no attention layers", by_nature=True),
+    "unknown-architecture": Reason("layer matrices with unknown names"),
+    "shape-mismatch": Reason("layer matrices differ in shape from the base's", by_nature=True),
+    "layer-mismatch": Reason("layers are missing or added against the base", by_nature=True),
     # update
-    "wrong-base": Reason("failed", "the weights are not a fine-tune of this base", by_nature=True),
-    "no-update": Reason("no-update", "every layer matrix equals the base's"),
+    "wrong-base": Reason("the weights are not a fine-tune of this base", by_nature=True),
+    "no-update": Reason("every layer matrix equals the base's", "no-update"),
     # adapters
-    "unsupported-adapter": Reason(
-        "failed", "an adapter method whose ΔW is not computed", by_nature=True
-    ),
-    "unknown-targets": Reason("failed", "the adapter's modules do not exist in the base"),
-    "no-layer-update": Reason("failed", "the adapter touches no layer matrix", by_nature=True),
-    "needs-base": Reason("failed", "the base's weights are needed and not at hand", True),
-    "ambiguous-weights": Reason("failed", "two weight files disagree"),
+    "unsupported-adapter": Reason("an adapter method whose ΔW is not computed", by_nature=True),
+    "unknown-targets": Reason("the adapter's modules do not exist in the base"),
+    "no-layer-update": Reason("the adapter touches no layer matrix", by_nature=True),
+    "needs-base": Reason("the base's weights are needed and not at hand", transient=True),
+    "ambiguous-weights": Reason("two weight files disagree"),
     # family
-    "other-base": Reason("skipped", "the model names another base"),
-    "base-unknown": Reason("skipped", "the model names no base and fits none"),
-    "quantized": Reason("skipped", "quantised weights: ΔW would measure rounding"),
-    "id-taken": Reason("failed", "another model of this family has the same id"),
+    "other-base": Reason("the model names another base", "skipped"),
+    "base-unknown": Reason("the model names no base and fits none", "skipped"),
+    "quantized": Reason("quantised weights: ΔW would measure rounding", "skipped"),
+    "id-taken": Reason("another model of this family has the same id"),
     # Hub
     "gated": Reason(
-        "failed",
         "the repository is gated and access is not granted",
         transient=True,
         withdrawn=True,
         by_rights=True,
     ),
     "private-or-missing": Reason(
-        "failed",
-        "the Hub shows no such repository to you",
-        transient=True,
-        withdrawn=True,
-        by_rights=True,
+        "the Hub shows no such repository to you", transient=True, withdrawn=True, by_rights=True
     ),
-    "disabled": Reason(
-        "failed", "the Hub has disabled the repository", by_nature=True, withdrawn=True
-    ),
-    "unauthorized": Reason("failed", "the Hub refuses the token", True, withdrawn=True),
-    "rate-limited": Reason("failed", "rate-limited by the Hub", True),
-    "hub-unreachable": Reason("failed", "the Hub does not answer", True),
-    "hub-bad-answer": Reason("failed", "the Hub's answer is not what was asked for", True),
-    "offline": Reason("failed", "offline mode, and the files are not cached", True),
+    "disabled": Reason("the Hub has disabled the repository", by_nature=True, withdrawn=True),
+    "unauthorized": Reason("the Hub refuses the token", transient=True, withdrawn=True),
+    "rate-limited": Reason("rate-limited by the Hub", transient=True),
+    "hub-unreachable": Reason("the Hub does not answer", transient=True),
+    "hub-bad-answer": Reason("the Hub's answer is not what was asked for", transient=True),
+    "offline": Reason("offline mode, and the files are not cached", transient=True),
     # anything else
-    "internal": Reason("failed", "a defect in deltadex; please report it", True),
+    "internal": Reason("a defect in deltadex; please report it", transient=True),
 }
 
 NOWHERE = frozenset({"not-found", "private-or-missing"})
@@ -249,8 +209,7 @@ class EmptyCatalog(RequestError):
 
 
 class BadFilter(RequestError):
-    """A `--where` expression outside the documented columns and operators, or a label that no model
-    has."""
+    """A `--where` with an unknown column or operator, or a label that no model has."""
 
 
 class BadQuery(RequestError):
@@ -264,7 +223,7 @@ COMPARED = 10_000
 """Names whose spelling is compared with a wrong one; to compare this many takes half a second."""
 
 FEWEST_LETTERS = 3
-"""Of a part of a name that says something."""
+"""Letters that a part of a name needs to say something."""
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
@@ -275,11 +234,12 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 
     spellings: dict[str, str] = {}
     for right in known:
-        for spelling in (right.lower(), _last_part(right.lower())):
+        for spelling in (right.lower(), right.lower().rsplit("/", 1)[-1]):
             spellings.setdefault(spelling, right)
     wanted = name.lower().strip("/ ")
     compared = list(islice(spellings, COMPARED))
-    parts = [wanted, *(p for p in [_last_part(wanted)] if len(p) >= FEWEST_LETTERS)]
+    last = wanted.rsplit("/", 1)[-1]
+    parts = [wanted, last] if len(last) >= FEWEST_LETTERS else [wanted]
     matches = [
         *(s for part in parts if part for s in spellings if s.startswith(part)),
         *(s for part in parts if len(part) >= FEWEST_LETTERS for s in spellings if part in s),
@@ -289,11 +249,7 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def offered(name: str, known: Iterable[str], listed: str | None = "there are") -> str:
-    """The end of a message about a name that is not known: the nearest known ones, or else all.
-
-    Args:
-        listed: The words before all of them; None lists none.
-    """
+    """The end of a message about an unknown name: the nearest known ones, else `listed` and all."""
     names = list(dict.fromkeys(known))
     if near := nearest_names(name, names):
         return f"; near: {', '.join(near)}"
@@ -301,7 +257,3 @@ def offered(name: str, known: Iterable[str], listed: str | None = "there are") -
         return ""
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return f"; {listed}: {', '.join(names[:LISTED])}{more}"
-
-
-def _last_part(name: str) -> str:
-    return name.rsplit("/", 1)[-1]

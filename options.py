@@ -25,7 +25,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import (
@@ -158,20 +158,15 @@ def _hints_of(record: Any) -> dict[str, Any]:
     return hints
 
 
-def hints_of(record: type[Any]) -> dict[str, Any]:
-    """The annotation of each field; `Any` for one that is only known to type checkers."""
-    return _hints_of(cast("Hashable", record))
+def hints_of(record: Any) -> dict[str, Any]:
+    """The annotation of each field of a record; `Any` for one that only type checkers know."""
+    return _hints_of(record)
 
 
 class Question:
-    """The base of every record that is asked: its limits hold wherever it is asked from."""
+    """The base of every record that is asked; `RequestError` for a value that no field allows."""
 
     def __post_init__(self) -> None:
-        """Check choices and limits.
-
-        Raises:
-            RequestError: a value is none that the field allows.
-        """
         hints = hints_of(type(self))
         for name, (_, declared) in options_of(self).items():
             value = getattr(self, name)
@@ -209,7 +204,7 @@ def question(
     Its signature is that of the record, its docstring the record's with a line for each argument.
     """
     parameters = inspect.signature(record).parameters.values()
-    return _method(record, list(parameters), lambda args: args)
+    return _method(record, list(parameters))
 
 
 def question_of_several(
@@ -222,21 +217,23 @@ def question_of_several(
     first, *rest = inspect.signature(record).parameters.values()
     several = first.replace(kind=inspect.Parameter.VAR_POSITIONAL, default=inspect.Parameter.empty)
     named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in rest]
-    return _method(record, [several, *named], lambda args: (args,))
+    return _method(record, [several, *named], several=True)
 
 
 def _method(
     record: Callable[..., Answers[Answer_co]],
     parameters: list[inspect.Parameter],
-    taken: Callable[[tuple[Any, ...]], tuple[Any, ...]],
+    *,
+    several: bool = False,
 ) -> Callable[..., Answer_co]:
     def ask(db: Any, *args: Any, **kwargs: Any) -> Answer_co:
         try:
             bound = signature.bind(db, *args, **kwargs)
         except TypeError as err:
             raise TypeError(f"{ask.__qualname__}() {err}") from None
+        args = (bound.args[1:],) if several else bound.args[1:]
         # of a part of a `Database`, such as `db.data`, its database
-        return record(*taken(bound.args[1:]), **bound.kwargs).answer(getattr(db, "_db", db))
+        return record(*args, **bound.kwargs).answer(getattr(db, "_db", db))
 
     method = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     answer = inspect.get_annotations(inspect.getattr_static(record, "answer"))

@@ -27,18 +27,8 @@ that are not indexed."""
 STACKS: tuple[Stack, ...] = ("encoder", "decoder", "text", "vision")
 
 ROLES = (
-    "q",
-    "k",
-    "v",
-    "qkv",
-    "o",
-    "cross_q",
-    "cross_k",
-    "cross_v",
-    "cross_o",
-    "up",
-    "gate",
-    "down",
+    *("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"),
+    *("up", "gate", "down"),
 )
 """Roles in printing order. `qkv` is a fused matrix whose heads are not known."""
 
@@ -64,10 +54,9 @@ class Recipe:
     """How a fingerprint is made. Two recipes with one id give comparable vectors.
 
     Attributes:
-        name: What users type.
         rank: Factors per slot.
         dim: Length of the searched vector; 0 where the family's shapes decide it.
-        seed: Of every random feature and of the randomised SVD.
+        seed: Seed of every random feature and of the randomised SVD.
         version: Raised whenever the numbers would change.
         params: Further settings, sorted, part of the identity.
     """
@@ -159,8 +148,8 @@ class LinearSketch:
 
     Attributes:
         recipe: The id of the recipe that gives the seed and the rows.
-        pooled: Over every slot: `LINEAR_DIM` numbers.
-        layers: By stack and layer: `LINEAR_LAYER_DIM` numbers each.
+        pooled: Sketch over every slot: `LINEAR_DIM` numbers.
+        layers: Sketches by stack and layer: `LINEAR_LAYER_DIM` numbers each.
     """
 
     recipe: str
@@ -177,7 +166,7 @@ class SlotSpectrum:
         shape: (out, in).
         energies: σ², descending: all of a dense matrix, an adapter's r, none of an exact zero.
         noise_energy: Expected |storage rounding|², Frobenius, of everything subtracted.
-        known_rank: Of an adapter; None for dense updates.
+        known_rank: Rank of an adapter; None for dense updates.
     """
 
     slot: Slot
@@ -205,7 +194,7 @@ class ModelRecord:
         base_raw: The base as the model itself names it.
         revision: Commit sha for the Hub.
         signature: Changes when the files change; equal means nothing to read again.
-        content_sha256: Of the weight files, where it is known without extra reading.
+        content_sha256: Hash of the weight files, where it is known without extra reading.
         kind: `full`, `adapter`.
         method: `full`, `lora`, `dora`, `adalora`, `loha`, `lokr`, ….
         source: Absolute folder, `hub`, or `upload` of what a service was sent.
@@ -253,11 +242,7 @@ class ModelRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexed:
-    """A model that was fingerprinted.
-
-    Attributes:
-        linear: Of the recipe that keeps one; None without.
-    """
+    """A model that was fingerprinted; `linear` is None under a recipe that keeps none."""
 
     model: ModelRecord
     fingerprints: tuple[Fingerprint, ...]
@@ -283,16 +268,14 @@ class DataFingerprint:
     """The gradient of a base's loss over examples, negated, as if it were a full fine-tune's ΔW.
 
     Attributes:
-        slots: Statistics and sketches under the recipe, slot by slot.
-        linear: Of the recipe that keeps one; None without.
+        linear: None under a recipe that keeps none.
         parts: Sketches of disjoint groups of the examples, slot by slot.
-        loss: What was differentiated: `causal`, `seq2seq`, `masked`, `classification`,
-            `regression` or `contrastive`.
-        mean_loss: Over all that is predicted, before any training.
-        examples: That have something to predict.
+        loss: One of `LossName`.
+        mean_loss: Mean over all that is predicted, before any training.
+        examples: Examples that have something to predict.
         predicted: Tokens or labels that count in the loss.
-        tokens: That the model read.
-        classes: Of a classification; else 0.
+        tokens: Tokens that the model read.
+        classes: Number of classes of a classification; else 0.
     """
 
     fingerprint: Fingerprint
@@ -341,12 +324,11 @@ class DataSet:
     Attributes:
         name: Unique within the base.
         base: Canonical name of the family's base.
-        loss: Whose gradient, one of `LossName`.
-        sha256: Of the bytes of the file, or of all files of a folder.
-        examples: How many of its rows the gradient is of.
+        loss: One of `LossName`.
+        sha256: Hash of the bytes of the file, or of all files of a folder.
+        examples: Number of its rows that the gradient is of.
         settings: Everything that changes the numbers.
         counts: Rows read and skipped, classes.
-        fingerprint: Pooled over the slots, under the family's recipe.
         sketches: By part and slot, as a model's: `whole`, over all examples; `group N`, over
             disjoint groups of them; `shuffled N`, over all with their labels permuted.
     """

@@ -88,10 +88,7 @@ class Table:
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """The columns that are shown, and the cells of the first rows as text."""
-        return self._cells(self._rows()[:MAX_SHOWN])
-
-    def _cells(self, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-        """The columns that are shown, and the cells of these rows as text."""
+        rows = self._rows()[:MAX_SHOWN]
         columns = list(self.columns or (rows[0] if rows else ()))
         return columns, [[_cell(row.get(column)) for column in columns] for row in rows]
 

@@ -14,30 +14,23 @@ from typing import Any, cast
 
 import click
 
-from .. import terminal
-from ..database import (
-    Cluster,
-    Diff,
-    Evaluate,
-    Failures,
-    FindSimilar,
-    Map,
-    Models,
-    Select,
-    Show,
-    Stats,
-)
+from .. import database, terminal
 from ..options import option, record
 from ..terminal.text import plain
+from .asking import (
+    EXIT_NOTHING_DONE,
+    EXIT_SOME_FAILED,
+    Display,
+    open_database,
+    print_answer,
+    print_document,
+)
 from .command_line import Common, Engine, takes
-from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
-from .opening import open_database
-from .output import Display, print_answer, print_rows, print_table
 
 
 @click.command("find-similar")
-@takes(FindSimilar, Engine)
-def find_similar(common: Common, asked: FindSimilar, candidates: Engine) -> None:
+@takes(database.FindSimilar, Engine)
+def find_similar(common: Common, asked: database.FindSimilar, candidates: Engine) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
@@ -94,8 +87,8 @@ def _show_several(document: Mapping[str, Any]) -> None:
 
 
 @click.command()
-@takes(Models, Display)
-def ls(common: Common, asked: Models, display: Display) -> None:
+@takes(database.Models, Display)
+def ls(common: Common, asked: database.Models, display: Display) -> None:
     """List the models of the catalog.
 
     Columns are the keys that --json prints.
@@ -109,12 +102,12 @@ def ls(common: Common, asked: Models, display: Display) -> None:
     with open_database(common) as db:
         table = asked.answer(db)
     show = partial(terminal.show_models, columns=table.columns, wide=display.wide)
-    print_rows(table, table.columns, show, display, common)
+    display.print(table, table.columns, show, common)
 
 
 @click.command()
-@takes(Show)
-def show(common: Common, asked: Show) -> None:
+@takes(database.Show)
+def show(common: Common, asked: database.Show) -> None:
     """Show everything known of MODEL, and what it changed, slot by slot.
 
     \b
@@ -139,8 +132,8 @@ class PurityFile:
 
 
 @click.command("eval")
-@takes(Evaluate, PurityFile)
-def eval(common: Common, asked: Evaluate, file: PurityFile) -> None:
+@takes(database.Evaluate, PurityFile)
+def eval(common: Common, asked: database.Evaluate, file: PurityFile) -> None:
     """Measure how often nearest neighbours share their dataset, against chance.
 
     \b
@@ -150,14 +143,12 @@ def eval(common: Common, asked: Evaluate, file: PurityFile) -> None:
       deltadex eval --compare raw,normalised -o purity.tex
     """
     if file.output:
-        from ..database import check_table_ending
-
-        check_table_ending(file.output)
+        database.check_table_ending(file.output)
     with open_database(common) as db:
         table = asked.answer(db)
     if file.output:
         table.save(file.output)
-    print_table(table, _show_evaluation, common)
+    print_document(table.to_json(), _show_evaluation, common)
 
 
 def _show_evaluation(document: Mapping[str, Any]) -> None:
@@ -166,8 +157,8 @@ def _show_evaluation(document: Mapping[str, Any]) -> None:
 
 
 @click.command()
-@takes(Cluster)
-def cluster(common: Common, asked: Cluster) -> None:
+@takes(database.Cluster)
+def cluster(common: Common, asked: database.Cluster) -> None:
     """Group models that lie close together, and suggest datasets for unlabelled models.
 
     At most 20 % of the suggestions are expected to be wrong; weaker evidence is shown as a hint.
@@ -180,8 +171,8 @@ def cluster(common: Common, asked: Cluster) -> None:
 
 
 @click.command()
-@takes(Map)
-def map(common: Common, asked: Map) -> None:
+@takes(database.Map)
+def map(common: Common, asked: database.Map) -> None:
     """Draw a family as one HTML file or a picture: similar models lie near each other.
 
     \b
@@ -198,8 +189,8 @@ def _show_map(document: Mapping[str, Any]) -> None:
 
 
 @click.command()
-@takes(Diff)
-def diff(common: Common, asked: Diff) -> None:
+@takes(database.Diff)
+def diff(common: Common, asked: database.Diff) -> None:
     """Compare two indexed models of a family.
 
     \b
@@ -210,8 +201,8 @@ def diff(common: Common, asked: Diff) -> None:
 
 
 @click.command()
-@takes(Stats)
-def stats(common: Common, asked: Stats) -> None:
+@takes(database.Stats)
+def stats(common: Common, asked: database.Stats) -> None:
     """Count the models, datasets and recipes of the catalog.
 
     \b
@@ -222,8 +213,8 @@ def stats(common: Common, asked: Stats) -> None:
 
 
 @click.command()
-@takes(Failures)
-def failures(common: Common, asked: Failures) -> None:
+@takes(database.Failures)
+def failures(common: Common, asked: database.Failures) -> None:
     """List the models that are not indexed, by reason.
 
     \b
@@ -234,8 +225,8 @@ def failures(common: Common, asked: Failures) -> None:
 
 
 @click.command()
-@takes(Select, Display)
-def sql(common: Common, asked: Select, display: Display) -> None:
+@takes(database.Select, Display)
+def sql(common: Common, asked: database.Select, display: Display) -> None:
     """Print what a SELECT gives, from the tables of the catalog.
 
     QUERY is DuckDB's SQL: one SELECT, which cannot write and reads no file. It is answered also
@@ -250,10 +241,5 @@ def sql(common: Common, asked: Select, display: Display) -> None:
     display.check(common)
     table = asked.of(common.db)
     rows = ([row[name] for name in table.names] for row in table)
-    print_rows(
-        table,
-        table.names,
-        lambda _: terminal.show_rows(table.names, rows, wide=display.wide),
-        display,
-        common,
-    )
+    show = partial(terminal.show_rows, table.names, rows, wide=display.wide)
+    display.print(table, table.names, lambda _: show(), common)

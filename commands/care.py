@@ -11,14 +11,11 @@ from typing import Any, Literal
 import click
 from click.shell_completion import get_completion_class
 
-from .. import terminal
-from ..database import Backup
+from .. import database, terminal
 from ..options import argument, option, record
 from ..terminal.text import count, plain
+from .asking import EXIT_SOME_FAILED, print_answer, print_document, tracker
 from .command_line import Common, takes
-from .exits import EXIT_SOME_FAILED
-from .opening import tracker
-from .output import print_answer, print_document, print_table
 
 PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
 
@@ -48,15 +45,13 @@ def doctor(common: Common, examination: Examination) -> None:
       deltadex doctor --check --json
       deltadex doctor family-monday.duckdb --check
     """
-    from ..database import doctor as examine
-
-    table = examine(
+    table = database.doctor(
         examination.file or common.db,
         check=examination.check,
         track=tracker(quiet=common.quiet),
         report=None if common.as_json else _show_finding,
     )
-    print_table(table, _show_counts, common)
+    print_document(table.to_json(), _show_counts, common)
     if table.problems:
         sys.exit(EXIT_SOME_FAILED)
 
@@ -74,8 +69,8 @@ def _show_counts(document: Mapping[str, Any]) -> None:
 
 
 @click.command()
-@takes(Backup)
-def backup(common: Common, asked: Backup) -> None:
+@takes(database.Backup)
+def backup(common: Common, asked: database.Backup) -> None:
     """Copy the catalog as it is now into the file TARGET.
 
     A service or an indexing run goes on meanwhile. The copy is a catalog: ask it with --db, or
@@ -118,11 +113,8 @@ def completion(common: Common, target: Shell) -> None:
     assert completer is not None
     group = click.get_current_context().find_root().command
     script = completer(group, {}, PROGRAM, VARIABLE).source()
-    print_document({"shell": target.shell, "script": script}, _show_script, common)
-
-
-def _show_script(document: Mapping[str, Any]) -> None:
-    click.echo(document["script"])
+    document = {"shell": target.shell, "script": script}
+    print_document(document, lambda _: click.echo(script), common)
 
 
 @record

@@ -8,21 +8,10 @@ from pathlib import Path
 
 import click
 
-from .. import terminal
-from ..database import (
-    FindData,
-    FindTrainedOn,
-    FindTrainedOnEach,
-    KeptData,
-    RemoveData,
-    ShowData,
-    check_scores_ending,
-)
+from .. import database, terminal
 from ..options import as_kind, option, record
+from .asking import EXIT_SOME_FAILED, open_database, print_answer, print_document, show_pairs
 from .command_line import Common, takes
-from .exits import EXIT_SOME_FAILED
-from .opening import open_database
-from .output import print_answer, print_table, show_pairs
 
 
 @record
@@ -46,8 +35,8 @@ class Several:
 
 
 @click.command("find-trained-on")
-@takes(FindTrainedOn, Several)
-def find_trained_on(common: Common, asked: FindTrainedOn, several: Several) -> None:
+@takes(database.FindTrainedOn, Several)
+def find_trained_on(common: Common, asked: database.FindTrainedOn, several: Several) -> None:
     """Find the models that were trained on DATA, or on data like it.
 
     DATA is a file (csv, tsv, jsonl, json, parquet, txt, also .gz), a folder of a `datasets` data
@@ -70,15 +59,15 @@ def find_trained_on(common: Common, asked: FindTrainedOn, several: Several) -> N
         print_answer(common, asked, terminal.show_trained_models, read_only=read_only)
         return
     with open_database(common, read_only=read_only) as db:
-        scores = as_kind(FindTrainedOnEach, asked).answer(db)
+        scores = as_kind(database.FindTrainedOnEach, asked).answer(db)
     if several.output is not None:
         scores.save(several.output)
-    print_table(scores, terminal.show_data_scores, common)
+    print_document(scores.to_json(), terminal.show_data_scores, common)
     if scores.failed:
         sys.exit(EXIT_SOME_FAILED)
 
 
-def _check(asked: FindTrainedOn, several: Several) -> None:
+def _check(asked: database.FindTrainedOn, several: Several) -> None:
     """Refuse options that do not go together, before any work is done."""
     if several.each and asked.keep is not None:
         raise click.UsageError("--keep names one data set; leave out --each, or --keep")
@@ -87,12 +76,12 @@ def _check(asked: FindTrainedOn, several: Several) -> None:
     if several.output is not None and not several.each:
         raise click.UsageError("-o writes the table of several data sets: add --each")
     if several.output is not None:
-        check_scores_ending(several.output)
+        database.check_scores_ending(several.output)
 
 
 @click.command("find-data")
-@takes(FindData)
-def find_data(common: Common, asked: FindData) -> None:
+@takes(database.FindData)
+def find_data(common: Common, asked: database.FindData) -> None:
     """Show the kept data sets nearest to MODEL: what it may have been trained on.
 
     `deltadex find-trained-on FILE --keep NAME` keeps a data set.
@@ -116,8 +105,8 @@ def data() -> None:
 
 
 @data.command()
-@takes(KeptData)
-def ls(common: Common, asked: KeptData) -> None:
+@takes(database.KeptData)
+def ls(common: Common, asked: database.KeptData) -> None:
     """List the kept data sets.
 
     \b
@@ -128,8 +117,8 @@ def ls(common: Common, asked: KeptData) -> None:
 
 
 @data.command()
-@takes(ShowData)
-def show(common: Common, asked: ShowData) -> None:
+@takes(database.ShowData)
+def show(common: Common, asked: database.ShowData) -> None:
     """Show all that is kept of the data set NAME.
 
     \b
@@ -140,8 +129,8 @@ def show(common: Common, asked: ShowData) -> None:
 
 
 @data.command()
-@takes(RemoveData)
-def rm(common: Common, asked: RemoveData) -> None:
+@takes(database.RemoveData)
+def rm(common: Common, asked: database.RemoveData) -> None:
     """Forget the data set NAME.
 
     \b

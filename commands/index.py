@@ -8,22 +8,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from .. import terminal
-from ..database import Add, Index, Label, Plan, Remove
+from ..database import Add, Index, Label, Opened, Plan, Remove
 from ..errors import REASONS
 from ..options import as_kind, option, record
 from ..terminal.text import plain
+from .asking import (
+    EXIT_NOTHING_DONE,
+    EXIT_SOME_FAILED,
+    open_database,
+    print_answer,
+    print_document,
+    show_pairs,
+)
 from .command_line import Common, takes
-from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
-from .opening import open_database
-from .output import print_answer, print_table, show_pairs
-
-if TYPE_CHECKING:
-    from ..database import Opened
 
 
 @record
@@ -123,7 +125,7 @@ def rm(common: Common, asked: Remove) -> None:
 def _print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> None:
     with _opened(common, writes_catalog=writes_catalog) as db:
         table = asked.answer(db)
-    print_table(table, terminal.show_plan, common)
+    print_document(table.to_json(), terminal.show_plan, common)
 
 
 @contextmanager
@@ -144,21 +146,17 @@ def _run(
     writes_catalog: bool = True,
     whole_family: bool = False,
 ) -> None:
-    """Index with progress, print the report, and exit by what failed.
-
-    A run that writes parts alone reads the catalog, if there is one. Of a whole family on the Hub
-    nobody named the models that others may not read.
-    """
+    """Index with progress, print the report, and exit by what failed."""
     with (
         _opened(common, writes_catalog=writes_catalog) as db,
         terminal.RunProgress(quiet=common.quiet) as progress,
     ):
         report = replace(asked, progress=progress).answer(db)
-    print_table(report, terminal.show_report, common)
+    print_document(report.to_json(), terminal.show_report, common)
     document = report.to_json()
     done = document["indexed"] + document["unchanged"]
     reasons = [REASONS[row["code"]] for row in report]
-    if whole_family and done:
+    if whole_family and done:  # nobody named the models that others may not read
         reasons = [reason for reason in reasons if strictness.strict or not reason.by_rights]
     if any(strictness.strict or reason.is_failure for reason in reasons):
         sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)

@@ -7,34 +7,24 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from ..database import (
-    Attach,
-    Attached,
-    Detach,
-    Export,
-    ExportScores,
-    ExportVectors,
-    Merge,
-    Publish,
-    RefreshAttached,
-)
+from .. import database
 from ..errors import RequestError
 from ..options import Place, argument, as_kind, option, record
 from ..terminal.text import count, plain, size
+from .asking import (
+    EXIT_NOTHING_DONE,
+    EXIT_SOME_FAILED,
+    open_database,
+    print_answer,
+    print_document,
+    show_pairs,
+)
 from .command_line import Common, Engine, takes
-from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
-from .opening import open_database
-from .output import print_answer, print_document, print_table, show_pairs
-
-if TYPE_CHECKING:
-    from ..database import Create
-
-MIB = 1 << 20
 
 TAKEN = ("added", "updated", "unchanged", "differing", "data_sets")
 """Counts of what a merge found in its sources and could use."""
@@ -49,20 +39,20 @@ class Serving(Engine):
 
     _: KW_ONLY
     host: str = option(default="127.0.0.1", help="The address to listen on.")
-    port: int = option(default=8321, least=0, most=65535, help="Its port.")
+    port: int = option(default=8321, least=0, most=65535, help="The port to listen on.")
     writable: bool = option(default=False, help="Models may be added and removed with a token.")
     token_file: Path | None = option(
         default=None,
         file="existing file",
         shown_default="$DELTADEX_TOKEN",
-        help="Holds the token that writers present.",
+        help="File with the token that writers present.",
     )
     allow_hub: bool = option(default=False, help="Requests may have models fetched from the Hub.")
     allow_hosts: tuple[str, ...] = option(
         "--allow-host", default=(), help="Another name of this service."
     )
     body_limit: int = option(default=64, least=1, help="Largest adapter upload, in MiB.")
-    max_seconds: float = option(default=30.0, above=0, help="Run time of one request.")
+    max_seconds: float = option(default=30.0, above=0, help="Seconds that one request may run.")
     root_path: str = option(default="", help="The prefix under which a proxy shows the service.")
 
 
@@ -99,11 +89,10 @@ def serve(common: Common, serving: Serving) -> None:
     given = vars(serving) | {
         "db": common.db,
         "token": _token(serving.token_file) if serving.writable else None,
-        "body_limit": serving.body_limit * MIB,
+        "body_limit": serving.body_limit << 20,
     }
-    settings = ServiceSettings(
-        **{name: value for name, value in given.items() if name not in ("writable", "token_file")}
-    )
+    del given["writable"], given["token_file"]
+    settings = ServiceSettings(**given)
     if not settings.is_local:
         _warn(settings.host)
     with listen(settings) as listening, Service(settings) as service:
@@ -144,7 +133,7 @@ def _show_service(document: Mapping[str, Any]) -> None:
 
 
 @record
-class AnyExport(Export, ExportScores):
+class AnyExport(database.Export, database.ExportScores):
     """What is written of the catalog, and where; one of three questions."""
 
     target: Any = argument(default=None, file="any")
@@ -157,7 +146,7 @@ class AnyExport(Export, ExportScores):
     scores: bool = option(
         default=False,
         help="Write every query's ranking that `eval` computes into one Parquet file; --exclude, "
-        "--with-unlabelled and --way are of it.",
+        "--with-unlabelled and --way belong to it.",
     )
 
     def check(self) -> None:
@@ -168,7 +157,7 @@ class AnyExport(Export, ExportScores):
             raise click.UsageError("--to writes vectors: leave out --scores and --format")
         if self.scores and self.format != "parquet":
             raise click.UsageError("--scores writes Parquet")
-        is_default = tuple(self.ways) == ExportScores.ways
+        is_default = tuple(self.ways) == database.ExportScores.ways
         if not self.scores and (self.exclude or self.with_unlabelled or not is_default):
             raise click.UsageError("--exclude, --with-unlabelled and --way belong to --scores")
 
@@ -192,18 +181,20 @@ def export(common: Common, asked: AnyExport) -> None:
     """
     asked.check()
     if asked.to is not None:
-        vectors = ExportVectors(asked.to, recipe=asked.recipe, base=asked.base)
+        vectors = database.ExportVectors(asked.to, recipe=asked.recipe, base=asked.base)
         print_answer(common, vectors, show_pairs)
         return
     with open_database(common) as db:
-        wanted = as_kind(ExportScores, asked) if asked.scores else as_kind(Export, asked)
+        wanted: database.Export | database.ExportScores = as_kind(database.Export, asked)
+        if asked.scores:
+            wanted = as_kind(database.ExportScores, asked)
         written = wanted.answer(db)
     print_document({"written": [str(path) for path in written]}, show_pairs, common)
 
 
 @click.command()
-@takes(Publish)
-def publish(common: Common, asked: Publish) -> None:
+@takes(database.Publish)
+def publish(common: Common, asked: database.Publish) -> None:
     """Publish a family's fingerprints as an index into TARGET: a folder, or hf://datasets/OWNER/NAME.
 
     The index holds ids, labels, authors, licences, hashes and pooled vectors, at most 6 KiB per
@@ -239,7 +230,7 @@ def _show_publication(document: Mapping[str, Any]) -> None:
 
 
 @record
-class Attaching(Attach):
+class Attaching(database.Attach):
     """An index, and what is done with it."""
 
     source: Any = argument(default=None)
@@ -266,18 +257,15 @@ def attach(common: Common, asked: Attaching) -> None:
     """
     if sum(map(bool, (asked.source, asked.lists, asked.refresh, asked.remove))) != 1:
         raise click.UsageError("give one of SOURCE, --list, --refresh, --remove NAME")
-    if asked.lists:
-        print_answer(common, Attached(), _show_indexes)
-        return
-    create: Create = "late" if asked.source is not None else False
-    with open_database(common, read_only=False, create=create) as db:
-        if asked.source is not None:
-            print_table(as_kind(Attach, asked).answer(db), _show_index, common)
-        elif asked.refresh:
-            print_table(RefreshAttached(asked.name).answer(db), _show_indexes, common)
-        else:
-            Detach(str(asked.remove)).answer(db)
-            print_table(Attached().answer(db), _show_indexes, common)
+    if asked.source:
+        print_answer(common, asked, _show_index, read_only=False, create="late")
+    elif asked.refresh:
+        print_answer(common, database.RefreshAttached(asked.name), _show_indexes, read_only=False)
+    else:
+        if asked.remove:
+            with open_database(common, read_only=False) as db:
+                database.Detach(asked.remove).answer(db)
+        print_answer(common, database.Attached(), _show_indexes)
 
 
 def _show_indexes(document: Mapping[str, Any]) -> None:
@@ -331,8 +319,8 @@ def merge(common: Common, merging: Merging) -> None:
             f"nothing to merge into {target}: name the catalogs after it, or the target with --db"
         )
     with open_database(common, target, read_only=False, create=is_new and "late") as db:
-        table = Merge(sources).answer(db)
-    print_table(table, _show_merge, common)
+        table = database.Merge(sources).answer(db)
+    print_document(table.to_json(), _show_merge, common)
     if (document := table.to_json())["damaged"]:
         is_any_taken = any(document[taken] for taken in TAKEN)
         sys.exit(EXIT_SOME_FAILED if is_any_taken else EXIT_NOTHING_DONE)

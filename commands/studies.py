@@ -7,19 +7,15 @@ import re
 import sys
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
+from .. import database, terminal
 from ..options import option, record
 from ..study.registry import record_of
+from .asking import EXIT_SOME_FAILED, print_document, tracker
 from .command_line import Common, takes
-from .exits import EXIT_SOME_FAILED
-from .opening import tracker
-from .output import print_document
-
-if TYPE_CHECKING:
-    from ..database import Database
 
 
 @record
@@ -42,30 +38,18 @@ class Drawing:
     )
 
 
-def open_for_study(common: Common) -> Database:
-    """The catalog of `--db`, which stores studies where it may be written; a temporary one where
-    there is none, since a folder can be studied without."""
-    from ..database import open
-
-    path = common.db if common.db.exists() else None
-    return open(path, read_only=None if path else False, track=tracker(quiet=common.quiet))
-
-
 def command_of(method: str) -> click.Command:
-    """The command of a study, by the name of its method.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The command of a study, by the name of its method."""
     study = record_of(method)
 
     @takes(study, *([Drawing] if study.has_picture else []))
     def run(common: Common, asked: Any, drawing: Drawing = Drawing()) -> None:  # noqa: B008
         if drawing.output is not None:
-            from ..database import check_picture_ending
-
-            check_picture_ending(drawing.output)  # before anything is computed
-        with open_for_study(common) as db:
+            database.check_picture_ending(drawing.output)  # before anything is computed
+        # the catalog stores studies; a folder can be studied without one
+        path = common.db if common.db.exists() else None
+        track = tracker(quiet=common.quiet)
+        with database.open(path, read_only=None if path else False, track=track) as db:
             table = db.studies.ask(asked)
             document = table.to_json()
             if drawing.output is not None:
@@ -73,9 +57,7 @@ def command_of(method: str) -> click.Command:
                 document["picture"] = str(picture)
 
         def show(document: Any) -> None:
-            from ..terminal import show_study
-
-            show_study(table.sections(everything=drawing.everything), document)
+            terminal.show_study(table.sections(everything=drawing.everything), document)
 
         print_document(document, show, common)
         if document.get("failed"):

@@ -1,107 +1,64 @@
-from .copying import Backup, Export, ExportScores, ExportVectors, Merge
-from .data_questions import (
-    FindData,
-    FindTrainedOn,
-    FindTrainedOnEach,
-    KeptData,
-    RemoveData,
-    ShowData,
-)
-from .data_score_table import DataScoresTable, check_scores_ending
-from .database import Database, check_picture_ending, doctor, open
-from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
-from .indexing import Add, Index, Plan
-from .members import Failures, Label, Models, Remove, Select, Show, Stats
-from .opened import Create, Opened, Place, Track, open_as
-from .purity_table import check_table_ending
-from .queries import Family
-from .questions import Cluster, Diff, Evaluate, Map
-from .similar import Explain, FindSimilar
-from .tables import (
-    AttachedTable,
-    ClusterTable,
-    DataTable,
-    DifferenceTable,
-    EvaluationTable,
-    ExplanationTable,
-    FailureTable,
-    FindingTable,
-    IndexReport,
-    ModelTable,
-    NearestDataTable,
-    NeighbourTable,
-    PlanTable,
-    QueryTable,
-    SlotTable,
-    StatsTable,
-    Table,
-    Tabled,
-    TrainedModelTable,
-)
-
-__all__ = [
-    "Add",
-    "Attach",
-    "Attached",
-    "AttachedTable",
-    "Backup",
-    "Cluster",
-    "ClusterTable",
-    "Create",
-    "DataScoresTable",
-    "DataTable",
-    "Database",
-    "Detach",
-    "Diff",
-    "DifferenceTable",
-    "Evaluate",
-    "EvaluationTable",
-    "Explain",
-    "ExplanationTable",
-    "Export",
-    "ExportScores",
-    "ExportVectors",
-    "FailureTable",
-    "Failures",
-    "Family",
-    "FindData",
-    "FindSimilar",
-    "FindTrainedOn",
-    "FindTrainedOnEach",
-    "FindingTable",
-    "Index",
-    "IndexReport",
-    "KeptData",
-    "Label",
-    "Map",
-    "Merge",
-    "ModelTable",
-    "Models",
-    "NearestDataTable",
-    "NeighbourTable",
-    "Opened",
-    "Place",
-    "Plan",
-    "PlanTable",
-    "Publish",
-    "QueryTable",
-    "RefreshAttached",
-    "Remove",
-    "RemoveData",
-    "Select",
-    "Show",
-    "ShowData",
-    "SlotTable",
-    "Stats",
-    "StatsTable",
-    "Table",
-    "Tabled",
-    "Track",
-    "TrainedModelTable",
-    "check_picture_ending",
-    "check_scores_ending",
-    "check_table_ending",
-    "doctor",
-    "open",
-    "open_as",
-]
+from .data import FindData as FindData
+from .data import FindTrainedOn as FindTrainedOn
+from .data import FindTrainedOnEach as FindTrainedOnEach
+from .data import KeptData as KeptData
+from .data import RemoveData as RemoveData
+from .data import ShowData as ShowData
+from .database import Database as Database
+from .database import check_picture_ending as check_picture_ending
+from .database import doctor as doctor
+from .database import open as open
+from .exchange import Attach as Attach
+from .exchange import Attached as Attached
+from .exchange import Backup as Backup
+from .exchange import Detach as Detach
+from .exchange import Export as Export
+from .exchange import ExportScores as ExportScores
+from .exchange import ExportVectors as ExportVectors
+from .exchange import Merge as Merge
+from .exchange import Publish as Publish
+from .exchange import RefreshAttached as RefreshAttached
+from .members import Add as Add
+from .members import Failures as Failures
+from .members import Index as Index
+from .members import Label as Label
+from .members import Models as Models
+from .members import Plan as Plan
+from .members import Remove as Remove
+from .members import Select as Select
+from .members import Show as Show
+from .members import Stats as Stats
+from .opened import Create as Create
+from .opened import Family as Family
+from .opened import Opened as Opened
+from .opened import Place as Place
+from .opened import Track as Track
+from .opened import open_as as open_as
+from .questions import Cluster as Cluster
+from .questions import Diff as Diff
+from .questions import Evaluate as Evaluate
+from .questions import Map as Map
+from .similar import Explain as Explain
+from .similar import FindSimilar as FindSimilar
+from .tables import AttachedTable as AttachedTable
+from .tables import ClusterTable as ClusterTable
+from .tables import DataScoresTable as DataScoresTable
+from .tables import DataTable as DataTable
+from .tables import DifferenceTable as DifferenceTable
+from .tables import EvaluationTable as EvaluationTable
+from .tables import ExplanationTable as ExplanationTable
+from .tables import FailureTable as FailureTable
+from .tables import FindingTable as FindingTable
+from .tables import IndexReport as IndexReport
+from .tables import ModelTable as ModelTable
+from .tables import NearestDataTable as NearestDataTable
+from .tables import NeighbourTable as NeighbourTable
+from .tables import PlanTable as PlanTable
+from .tables import QueryTable as QueryTable
+from .tables import SlotTable as SlotTable
+from .tables import StatsTable as StatsTable
+from .tables import Table as Table
+from .tables import Tabled as Tabled
+from .tables import TrainedModelTable as TrainedModelTable
+from .tables import check_scores_ending as check_scores_ending
+from .tables import check_table_ending as check_table_ending

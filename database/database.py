@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
-from .copying import Backup, Export, ExportScores, ExportVectors, Merge
-from .data_questions import (
-    FindData,
-    FindTrainedOn,
-    FindTrainedOnEach,
-    KeptData,
-    RemoveData,
-    ShowData,
-)
-from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
-from .indexing import Add, Index, Plan
-from .members import Failures, Label, Models, Remove, Select, Show, Stats
+from . import data as data_sets
+from . import exchange, members, questions, similar
 from .opened import Create, Opened, Track, open_as, untracked
-from .questions import Cluster, Diff, Evaluate, Map
-from .similar import Explain, FindSimilar
 from .tables import FindingTable, Row
 
 
@@ -111,11 +99,7 @@ def doctor(
 
 
 def check_picture_ending(path: Place) -> None:
-    """Refuse a file name that no picture of a study can have.
-
-    Raises:
-        RequestError: its ending is not one of a picture.
-    """
+    """Raises `RequestError` for a file name that no picture of a study can have."""
     from ..pictures import check_ending
 
     check_ending(Path(path))
@@ -142,12 +126,12 @@ class KeptDataSets:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    find_models = question(FindTrainedOn)
-    find_models_of_each = question(FindTrainedOnEach)
-    nearest = question(FindData)
-    show = question(ShowData)
-    remove = question(RemoveData)
-    __call__ = question(KeptData)
+    find_models = question(data_sets.FindTrainedOn)
+    find_models_of_each = question(data_sets.FindTrainedOnEach)
+    nearest = question(data_sets.FindData)
+    show = question(data_sets.ShowData)
+    remove = question(data_sets.RemoveData)
+    __call__ = question(data_sets.KeptData)
 
 
 class PublishedIndexes:
@@ -159,9 +143,9 @@ class PublishedIndexes:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    refresh = question(RefreshAttached)
-    remove = question(Detach)
-    __call__ = question(Attached)
+    refresh = question(exchange.RefreshAttached)
+    remove = question(exchange.Detach)
+    __call__ = question(exchange.Attached)
 
 
 class Database(Opened):
@@ -173,31 +157,31 @@ class Database(Opened):
     raises `UnknownModel`, `UnknownBase`, `UnknownRecipe` and `EmptyCatalog` for what is not there.
     """
 
-    index = question(Index)
-    plan = question(Plan)
-    add = question_of_several(Add)
-    label = question(Label)
-    remove = question(Remove)
-    models = question(Models)
-    show = question(Show)
-    failures = question(Failures)
-    stats = question(Stats)
-    sql = question(Select)
+    index = question(members.Index)
+    plan = question(members.Plan)
+    add = question_of_several(members.Add)
+    label = question(members.Label)
+    remove = question(members.Remove)
+    models = question(members.Models)
+    show = question(members.Show)
+    failures = question(members.Failures)
+    stats = question(members.Stats)
+    sql = question(members.Select)
 
-    find_similar = question(FindSimilar)
-    explain = question(Explain)
-    evaluate = question_of_several(Evaluate)
-    cluster = question(Cluster)
-    map = question(Map)
-    diff = question(Diff)
+    find_similar = question(similar.FindSimilar)
+    explain = question(similar.Explain)
+    evaluate = question_of_several(questions.Evaluate)
+    cluster = question(questions.Cluster)
+    map = question(questions.Map)
+    diff = question(questions.Diff)
 
-    merge = question_of_several(Merge)
-    export = question(Export)
-    export_vectors = question(ExportVectors)
-    export_scores = question(ExportScores)
-    backup = question(Backup)
-    publish = question(Publish)
-    attach = question(Attach)
+    merge = question_of_several(exchange.Merge)
+    export = question(exchange.Export)
+    export_vectors = question(exchange.ExportVectors)
+    export_scores = question(exchange.ExportScores)
+    backup = question(exchange.Backup)
+    publish = question(exchange.Publish)
+    attach = question(exchange.Attach)
 
     @property
     def data(self) -> KeptDataSets:
@@ -215,13 +199,13 @@ class Database(Opened):
         return Studies(self._catalog, self._track)
 
     if TYPE_CHECKING:
-        find_trained_on = question(FindTrainedOn)
-        find_trained_on_each = question(FindTrainedOnEach)
-        find_data = question(FindData)
-        show_data = question(ShowData)
-        remove_data = question(RemoveData)
-        refresh_attached = question(RefreshAttached)
-        detach = question(Detach)
+        find_trained_on = question(data_sets.FindTrainedOn)
+        find_trained_on_each = question(data_sets.FindTrainedOnEach)
+        find_data = question(data_sets.FindData)
+        show_data = question(data_sets.ShowData)
+        remove_data = question(data_sets.RemoveData)
+        refresh_attached = question(exchange.RefreshAttached)
+        detach = question(exchange.Detach)
     else:
 
         def __getattr__(self, name: str) -> Any:

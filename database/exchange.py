@@ -1,18 +1,18 @@
-"""Indexes that others can use: published from a catalog, attached to one."""
+"""The catalog's contents elsewhere: other catalogs, files, engines, indexes that others attach."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BadIndex, RequestError, SourceError, offered
 from ..options import Place, Question, argument, option, record
-from .opened import Opened, SizedTrack, Thing
-from .queries import Family, find_family
+from .opened import Family, Opened, find_family
+from .questions import Retrieval
 from .tables import AttachedTable, Table
 
 if TYPE_CHECKING:
@@ -20,7 +20,165 @@ if TYPE_CHECKING:
 
 HUB = "hf://"
 
+SizedTrack = Callable[[Iterable[Any], str, int], Iterator[Any]]
+"""Passes on things of which the number is known, and shows how far they are."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@record
+class Merge(Question):
+    """Bring all that other catalogs know into this one, which wins where they differ.
+
+    Returns:
+        One row: counts, `sources`, `conflicts`, and `damaged` parts, which were left out.
+
+    Raises:
+        RequestError: a source is this catalog.
+
+    >>> db.merge("other.duckdb")[0]["unchanged"]
+    4
+    """
+
+    sources: tuple[Place, ...] = argument(
+        several=True,
+        help="Catalogs, or folders and fsspec addresses of parts (`index(..., parts=...)`).",
+    )
+
+    def answer(self, db: Opened) -> Table:
+        from ..store import merge_catalogs
+
+        merged = merge_catalogs(
+            db._catalog,
+            self.sources,
+            tracked=lambda batches: db._track(batches, "merging", total=len(batches)),
+        )
+        return Table(merged.to_json())
+
+
+@record
+class Export(Family):
+    """Write the catalog into files for other tools.
+
+    >>> [path.name for path in db.export("v.safetensors", format="safetensors")]
+    ['v.safetensors']
+    """
+
+    target: Place = argument(help="Folder or file to write.", file="any")
+    _: KW_ONLY
+    format: Literal["parquet", "safetensors"] = option(
+        default="parquet",
+        help="Write tables into a folder (the models alone into a file named .parquet), or one "
+        "recipe's vectors into a file.",
+    )
+
+    def answer(self, db: Opened) -> list[Path]:
+        from ..store import write_parquet, write_safetensors
+
+        catalog, target = db._catalog, Path(self.target)
+        if self.format == "parquet":
+            return write_parquet(catalog, target)
+        return [write_safetensors(catalog, target, catalog.find_base(self.base), self.recipe)]
+
+
+@record
+class ExportVectors(Family):
+    """Bring a family's vectors under a recipe to Qdrant, and check them there.
+
+    Only differences are written: a second export, or one after another that was killed, is
+    quick. `open(path, engine="qdrant")` then searches them.
+
+    Returns:
+        One row: `target`, `base`, `recipe`, `models`, `added`, `removed`, `repaired`, `bytes`,
+        `checksum`, `recall_at_10`, `queries`, `newest_key`, `seconds`.
+
+    Raises:
+        StoreError: the engine is not reached, full, damaged, or holds other vectors.
+        RequestError: the target is not understood, or its engine not installed.
+
+    >>> db.export_vectors("edge:vectors")[0]["models"]
+    4
+    """
+
+    target: str = argument(
+        help="`edge:DIR`, or `qdrant://HOST[:PORT]/COLLECTION[?https=1]`; a server's API key is "
+        "read from the environment (`QDRANT_API_KEY`)."
+    )
+
+    def answer(self, db: Opened) -> Table:
+        from ..store import export_vectors, parse_target
+
+        parsed, family = parse_target(self.target), find_family(db._catalog, self.base)
+        exported = export_vectors(
+            db._catalog,
+            parsed,
+            base=family,
+            recipe=db._catalog.find_recipe(self.recipe, family),
+            tracked=_sized(db),
+        )
+        return Table(exported.to_json())
+
+
+@record
+class ExportScores(Retrieval):
+    """Write what `evaluate` ranks into a Parquet file: a row for each query and candidate.
+
+    Raises:
+        RequestError: the name does not end in `.parquet`; else as `evaluate`.
+
+    >>> [path.name for path in db.export_scores("scores.parquet", exclude="author")]
+    ['scores.parquet']
+    """
+
+    target: Place = argument(help="The Parquet file to write.")
+    _: KW_ONLY
+    recipe: str | None = option(default=None, help="Name or id of a recipe.")
+    ways: Sequence[str] = option(
+        "--way",
+        default=("normalised",),
+        help="Way of scoring, as `eval --compare` has it; may be repeated.",
+    )
+
+    def answer(self, db: Opened) -> list[Path]:
+        from ..search import rankings
+        from ..store import write_tables
+
+        target = Path(self.target)
+        if target.suffix.lower() != ".parquet":
+            raise RequestError(f"{target}: scores are a Parquet file; end its name in .parquet")
+        found = rankings(
+            db._catalog,
+            recipe=self.recipe,
+            base=db._catalog.find_base(self.base),
+            exclude=self.exclude,
+            with_unlabelled=self.with_unlabelled,
+            ways=self.ways,
+        )
+        return [write_tables(target, (table for one in found for table in one.tables()))]
+
+
+@record
+class Backup(Question):
+    """Copy the catalog as it is now into a file, which is a catalog itself.
+
+    Returns:
+        One row: `written`, `models`, `bytes`, `sha256`, `manifest`, `seconds`.
+
+    Raises:
+        RequestError: the target is there already, or has no folder.
+
+    >>> db.backup("copy.duckdb")[0]["models"]
+    4
+    """
+
+    target: Place = argument(file="any", help="The file to write.")
+    _: KW_ONLY
+    force: bool = option(default=False, help="Replace TARGET if it is there.")
+
+    def answer(self, db: Opened) -> Table:
+        from ..store import back_up
+
+        return Table(back_up(db._catalog, Path(self.target), replace=self.force).to_json())
 
 
 @record
@@ -56,7 +214,7 @@ class Publish(Family):
         help="Remove the models of this list for good: one id per line.",
     )
     base_name: str | None = option(
-        default=None, help="What the index calls the base, e.g. its Hub id."
+        default=None, help="Name of the base in the index, e.g. its Hub id."
     )
     licence: str = option(default="other", help="Licence of the index; models keep their own.")
     with_gated: bool = option(default=False, help="Also publish models that are gated on the Hub.")
@@ -114,12 +272,16 @@ class Attach(Question):
     source: Place = argument(help="A folder, an `https://` address, or `hf://datasets/OWNER/NAME`.")
     _: KW_ONLY
     name: str | None = option(
-        default=None, shown_default="the last part of its source", help="What to call the index."
+        default=None, shown_default="the last part of its source", help="Name for the index."
     )
 
     def answer(self, db: Opened) -> Table:
         text = str(self.source)
-        name = _checked_name(self.name or _default_name(text))
+        name = self.name or _default_name(text)
+        if not _NAME.fullmatch(name):
+            raise RequestError(
+                f"{name!r} cannot be the name of an index: use letters, digits, . _ -"
+            )
         known = {attachment.name: attachment for attachment, _ in db._catalog.attachments.all()}
         opened = _open_source(text)
         before = known.get(name)
@@ -137,14 +299,9 @@ class Attached(Question):
     """
 
     def answer(self, db: Opened) -> AttachedTable:
-        return AttachedTable(
-            {
-                "attached": [
-                    {**asdict(attachment), "attached_at": moment}
-                    for attachment, moment in db._catalog.attachments.all()
-                ]
-            }
-        )
+        every = db._catalog.attachments.all()
+        rows = [asdict(attachment) | {"attached_at": moment} for attachment, moment in every]
+        return AttachedTable({"attached": rows})
 
 
 @record
@@ -159,13 +316,11 @@ class RefreshAttached(Question):
     0
     """
 
-    name: str | None = argument(default=None, help="Of the index.")
+    name: str | None = argument(default=None, help="Name of the index.")
 
     def answer(self, db: Opened) -> AttachedTable:
-        rows = []
-        for attachment in _named(db._catalog, self.name):
-            source = _open_source(attachment.source)
-            rows.append(_fetch(db, source, attachment.name, attachment))
+        chosen = _named(db._catalog, self.name)
+        rows = [_fetch(db, _open_source(known.source), known.name, known) for known in chosen]
         return AttachedTable({"attached": rows})
 
 
@@ -183,7 +338,7 @@ class Detach(Question):
     []
     """
 
-    name: str = argument(help="Of the index.")
+    name: str = argument(help="Name of the index.")
 
     def answer(self, db: Opened) -> None:
         from ..store import attached_folder, delete_unused
@@ -246,10 +401,7 @@ def _publish_to(db: Opened, folder: Path, publication: Publication) -> Published
 
 
 def _sized(db: Opened) -> SizedTrack:
-    def track(things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]:
-        return db._track(things, what, total=total)
-
-    return track
+    return lambda things, what, total: db._track(things, what, total=total)
 
 
 def _publish_to_hub(
@@ -258,9 +410,6 @@ def _publish_to_hub(
     """Publish into a copy of what the Hub has, beside the catalog, and upload what is new.
 
     The copy is fetched where it is missing. A commit that came between is not overwritten.
-
-    Raises:
-        BadIndex: the index that is there is damaged, or the Hub refuses.
     """
     from ..indexer import upload_files
     from ..store import CARD, MANIFEST, published_copy
@@ -343,12 +492,6 @@ def _excluded(exclude: Place | Sequence[str]) -> frozenset[str]:
         raise SourceError(f"{exclude}: cannot be read: {why}") from None
     ids = (line.split("#", 1)[0].strip() for line in text.splitlines())
     return frozenset(filter(None, ids))
-
-
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise RequestError(f"{name!r} cannot be the name of an index: use letters, digits, . _ -")
-    return name
 
 
 def _default_name(source: str) -> str:

@@ -1,4 +1,4 @@
-"""The models of a catalog: labelled, listed, removed, counted."""
+"""The models of a catalog: indexed, labelled, listed, removed, counted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import RequestError, offered
-from ..options import Question, argument, option, record
+from ..indexer import FamilyOptions, Fingerprinting
+from ..options import Place, Question, argument, as_kind, option, record
 from ..store import Filters
-from .queries import ONLY_FAMILY, require_labels
+from .opened import ONLY_FAMILY, require_labels
 from .tables import (
     FailureTable,
+    IndexReport,
     ModelTable,
+    PlanTable,
     QueryTable,
     SlotTable,
     StatsTable,
@@ -21,6 +24,7 @@ from .tables import (
 )
 
 if TYPE_CHECKING:
+    from ..indexer import Progress
     from .opened import Opened
 
 ModelStatus = Literal["indexed", "failed", "skipped", "no-update"]
@@ -29,10 +33,100 @@ LABELS = ("dataset", "author", "run")
 
 
 @record
+class Index(FamilyOptions):
+    """Fingerprint the fine-tunes of `base`; models that did not change are not read again.
+
+    `progress` is called for every model.
+
+    Returns:
+        Counts, and a row for each model that was refused: `model`, `code`, `reason`.
+
+    Raises:
+        SourceError: the folder, list, labels or Hub listing cannot be read.
+        BaseError: the base's weights cannot be read.
+
+    >>> db.index("base", "models", labels="models/labels.csv").to_json()["unchanged"]
+    4
+    """
+
+    _: KW_ONLY
+    ray: str | None = option(
+        default=None,
+        metavar="ADDRESS|local",
+        help="Read with the workers of a Ray cluster, --workers of them.",
+    )
+    progress: Progress | None = None
+
+    def answer(self, db: Opened) -> IndexReport:
+        return _index(self, db, self.progress)
+
+
+@record
+class Add(Fingerprinting):
+    """Fingerprint single models; otherwise as `index`.
+
+    >>> db.add("models/imdb-0", base="base").to_json()["failed"]
+    []
+    """
+
+    models: tuple[Place, ...] = argument(
+        several=True, metavar="MODEL...", help="Folders, or ids of models on the Hub."
+    )
+    _: KW_ONLY
+    base: Place = option(help="The base that the models descend from.")
+    progress: Progress | None = None
+
+    def answer(self, db: Opened) -> IndexReport:
+        return _index(self, db, self.progress)
+
+
+@record
+class Plan(FamilyOptions):
+    """What `index` with the same arguments would read, refuse, request and store.
+
+    Reads listings and headers, no weights. A listing of the Hub stays in the catalog for
+    24 hours, and `index` does not make it again. `workers` counts machines that share the work.
+
+    Raises:
+        SourceError, BaseError: as `index`.
+        RequestError: `bandwidth` is not understood.
+
+    >>> db.plan("base", "models").to_json()["models"]["in_catalog"]
+    4
+    """
+
+    _: KW_ONLY
+    parts: Place | None = option(default=None, doors="python", help="Parts, as `index` has them.")
+    share: str | None = option(default=None, doors="python", help="Share, as `index` has it.")
+    device: str = option(default="auto", doors="python", help="Device, as `index` has it.")
+    bandwidth: str = option(
+        default="1Gbit",
+        metavar="RATE",
+        help="Connection of each of the --workers: 1Gbit, 200Mbit, 50MB.",
+    )
+
+    def answer(self, db: Opened) -> PlanTable:
+        from ..indexer import IndexOptions, make_plan
+
+        def track(members: Any) -> Any:
+            return db._track(members, "listing")
+
+        plan = make_plan(db._catalog, as_kind(IndexOptions, self), self.bandwidth, track)
+        return PlanTable(plan.to_json())
+
+
+def _index(asked: Index | Add, db: Opened, progress: Progress | None) -> IndexReport:
+    from ..indexer import IndexOptions, index_family
+
+    report = index_family(db._catalog, as_kind(IndexOptions, asked), progress)
+    return IndexReport(report.to_json())
+
+
+@record
 class OneModel(Question):
     """A model of the catalog."""
 
-    model: str = argument(help="Its id.")
+    model: str = argument(help="Id of the model.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
 
@@ -50,12 +144,12 @@ class Label(Question):
     'labels'
     """
 
-    model: str = argument(help="Its id.")
-    dataset: str | None = argument(default=None, help="What it was trained on.")
+    model: str = argument(help="Id of the model.")
+    dataset: str | None = argument(default=None, help="Dataset that the model was trained on.")
     _: KW_ONLY
-    author: str | None = option(default=None, help="Who trained it.")
+    author: str | None = option(default=None, help="Author, who trained the model.")
     run: str | None = option(default=None, help="The training run; its checkpoints share it.")
-    clear: bool = option(default=False, help="Remove its dataset.")
+    clear: bool = option(default=False, help="Remove the model's dataset.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
     def answer(self, db: Opened) -> Table:
@@ -180,8 +274,8 @@ class Stats(Question):
     content_hash: bool = option(
         "--hash",
         default=False,
-        help="Also `content_sha256`, a hash of all models: equal for catalogs that say the same of "
-        "them, however and wherever they were indexed. Reads the whole catalog.",
+        help="Give `content_sha256` too, a hash of all models: equal for catalogs that say the "
+        "same of them, however and wherever they were indexed. Reads the whole catalog.",
     )
 
     def answer(self, db: Opened) -> StatsTable:
@@ -204,7 +298,7 @@ class Select(Question):
     4
     """
 
-    statement: str = argument(metavar="QUERY", help="DuckDB's SQL.")
+    statement: str = argument(metavar="QUERY", help="One SELECT in DuckDB's SQL.")
 
     def answer(self, db: Opened) -> QueryTable:
         return self.of(db.path)

@@ -1,17 +1,28 @@
-"""What every part of the face works on: an open catalog, and how progress is shown."""
+"""What every question works on: an open catalog, one of its families, and signs of progress."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import KW_ONLY
+from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
-from ..errors import StoreFull, StoreLocked
+from ..errors import BadFilter, RequestError, StoreFull, StoreLocked, offered
 from ..options import Place as Place
-from ..store import Catalog
-from ..store import Create as Create
+from ..options import Question, option, record
+from ..store import Filters
+
+if TYPE_CHECKING:
+    from ..store import AttachedIndex, Catalog
+
+Create = bool | Literal["late"]
+"""Whether a catalog is made where there is none; `late` with the first change."""
+
+ONLY_FAMILY = "Only this family, where the catalog has several."
+"""What `base` says to a question."""
 
 Thing = TypeVar("Thing")
 Face = TypeVar("Face", bound="Opened")
@@ -24,13 +35,6 @@ class Track(Protocol):
     def __call__(
         self, things: Iterable[Thing], what: str, *, total: int | None = None
     ) -> Iterator[Thing]: ...
-
-
-@runtime_checkable
-class SizedTrack(Protocol):
-    """Passes on things of which the number is known, and shows how far they are."""
-
-    def __call__(self, things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]: ...
 
 
 def untracked(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
@@ -78,6 +82,8 @@ def open_as(
     track: Track = untracked,
 ) -> Face:
     """What `deltadex.open` does, for another class: a record is answered without the whole face."""
+    from ..store import Catalog
+
     opening = ExitStack()
     if path is None:
         import tempfile
@@ -106,3 +112,39 @@ def open_as(
             opening.close()
             raise
     return kind(catalog, opening, track)
+
+
+@record
+class Family(Question):
+    """A question about one family, under one recipe."""
+
+    _: KW_ONLY
+    recipe: str | None = option(
+        default=None, shown_default="sketch", help="Name or id of a recipe."
+    )
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+
+
+def find_family(catalog: Catalog, base: str | None) -> str:
+    """The base as the catalog has it, or of its only family; `RequestError` where several are."""
+    family, bases = catalog.find_base(base), catalog.bases()
+    if family is not None:
+        return family
+    if not bases:
+        catalog.find_recipe(None)  # says what fills a catalog
+    if len(bases) != 1:
+        raise RequestError(f"which family? Add --base, one of: {', '.join(bases) or 'none yet'}")
+    return bases[0]
+
+
+def require_labels(
+    catalog: Catalog, wanted: Filters, attached: Sequence[AttachedIndex] = ()
+) -> None:
+    """Raises `BadFilter` for a dataset or author that no model has, here or in attached indexes."""
+    for column in Filters.equal:
+        label = getattr(wanted, column)
+        if label is not None:
+            beside = (index.models.column(column).unique().to_pylist() for index in attached)
+            known = sorted({*catalog.alike(column, label), *filter(None, chain(*beside))})
+            if label not in known:
+                raise BadFilter(f"no model has the {column} {label!r}{offered(label, known)}")

@@ -12,8 +12,9 @@ from ..options import Question, as_kind, option, record
 from ..records import Indexed, Recipe
 from ..store import Filters
 from .members import ModelStatus
-from .queries import ONLY_FAMILY, Kind
+from .opened import ONLY_FAMILY
 from .questions import Map
+from .similar import Kind
 from .tables import ModelTable, Row, Table
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def find_family(db: Database, base: str | None) -> str:
     >>> serving.find_family(db, None) == db.bases[0]
     True
     """
-    from .queries import find_family
+    from .opened import find_family
 
     return find_family(db._catalog, base)
 
@@ -76,7 +77,7 @@ class MapColumns(Map):
     """
 
     def answer(self, db: Opened) -> Table:
-        from .placing import layout_document
+        from .questions import layout_document
 
         return Table(layout_document(db._catalog, self))
 
@@ -147,12 +148,12 @@ class PageOfModels(Filters, Question):
     kind: Kind | None = option(default=None, help="Only models of this kind.")
     q: str | None = option(default=None, help="Part of an id, dataset or author.")
     sort: Literal["model", "downloads", "indexed_at", "dataset", "author"] = option(
-        default="model", help="What the models are sorted by."
+        default="model", help="Column that the models are sorted by."
     )
-    order: Literal["asc", "desc"] = option(default="asc", help="Whether the largest come last.")
-    limit: int = option(default=50, least=1, most=500, help="How many models, at most.")
+    order: Literal["asc", "desc"] = option(default="asc", help="Order: asc has the largest last.")
+    limit: int = option(default=50, least=1, most=500, help="Number of models, at most.")
     offset: int = option(
-        default=0, least=0, most=10_000_000, help="After how many models the page begins."
+        default=0, least=0, most=10_000_000, help="Number of models before the page."
     )
 
     def answer(self, db: Opened) -> ModelTable:
@@ -171,13 +172,13 @@ class PageOfModels(Filters, Question):
         return ModelTable({"models": [row.to_json() for row in rows], "total": total})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AdapterReading:
     """How an adapter that a client sent is read; a process without a catalog can do it.
 
     Attributes:
         base: The family's name in the catalog.
-        layout: Of the family, for recipes that depend on it.
+        layout: The family's layout, for recipes that depend on it.
         shapes: (out, in) by slot, of the family's models; none where too little is known.
         may_open_base: Methods whose update is a function of W may read the base.
     """
@@ -211,14 +212,7 @@ def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
     """
     from ..indexer import fingerprint_sent_adapter
 
-    made = fingerprint_sent_adapter(
-        folder,
-        base=reading.base,
-        recipe=reading.recipe,
-        layout=reading.layout,
-        shapes=reading.shapes,
-        may_open_base=reading.may_open_base,
-    )
+    made = fingerprint_sent_adapter(folder, **vars(reading))
     return replace(made, model=replace(made.model, source="upload"))
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from ..errors import RequestError
 from ..results import Document as Document
 from ..results import Row as Row
 from ..results import Table as Table
 from ..results import html_table as html_table
+from ..store import write_user_file
 
 if TYPE_CHECKING:
+    from ..pictures import Width
     from .opened import Opened
 
 
@@ -51,6 +58,68 @@ class DataTable(Table):
 
     columns = ("name", "base", "loss", "examples", "made_at")
     _key = "data"
+
+
+class DataScoresTable(Table):
+    """Several data sets, a row each, with the nearest model.
+
+    A document also has `models` (the columns of every row's `z`), `compared`, `calibration`,
+    `failed` (data sets that could not be read, with the reason) and `meaning`.
+    """
+
+    columns = ("data", "examples", "loss", "verdict", "nearest", "z", "fdr", "control")
+
+    def _rows(self) -> Sequence[Row]:
+        rows = []
+        for entry in self._document["data"]:
+            nearest = entry["nearest"][0] if entry["nearest"] else {}
+            rows.append(
+                {name: entry[name] for name in ("data", "examples", "loss", "verdict")}
+                | {"nearest": nearest.get("model"), "z": nearest.get("z")}
+                | {"fdr": nearest.get("fdr"), "control": entry["control"] and entry["control"]["z"]}
+            )
+        return rows
+
+    @property
+    def failed(self) -> list[Row]:
+        """`data` and `reason` of each data set that could not be read."""
+        return list(self._document["failed"])
+
+    def save(self, path: str | Path, *, width: Width = "full") -> Path:
+        """Write every z as CSV, or the highest of them as a picture; the ending decides.
+
+        Raises:
+            RequestError: another ending, or there is no such folder; for a picture also that no
+                model passes the filters.
+            StoreFull: the file cannot be written.
+        """
+        target, document = Path(path), self._document
+        check_scores_ending(target)
+        models, rows = document["models"], document["data"]
+        if target.suffix.lower() == ".csv":
+            lines = [[entry["data"], *entry["z"]] for entry in rows]
+            write_user_file(target, _csv(["data", *models], lines).encode())
+            return target
+        import numpy as np
+
+        from ..pictures import DataScores, draw_data_scores, save_picture
+
+        if not models:
+            raise RequestError("nothing to draw: no model passes the filters")
+        standing = np.zeros((len(rows), len(models)), dtype=np.bool_)
+        for place, entry in enumerate(rows):
+            for near in entry["nearest"]:
+                stands_out = near["verdict"] != "no model stands out"
+                standing[place, models.index(near["model"])] = stands_out
+        scores = DataScores(
+            base=document["base"],
+            data=tuple(entry["data"] for entry in rows),
+            models=tuple(models),
+            z=np.array([entry["z"] for entry in rows], dtype=np.float64),
+            standing=standing,
+        )
+        draw = partial(draw_data_scores, scores, width)
+        return save_picture(draw, target, title=f"Data sets and fine-tunes of {scores.base}")
 
 
 class NeighbourTable(Table):
@@ -140,8 +209,6 @@ class EvaluationTable(Table):
             RequestError: another ending.
             StoreFull: the file cannot be written.
         """
-        from .purity_table import write_purities
-
         return write_purities(Path(path), self._rows())
 
     def _rows(self) -> Sequence[Row]:
@@ -239,3 +306,108 @@ class FindingTable(Table):
     def problems(self) -> int:
         """Findings that need a repair by hand."""
         return int(self._document["problems"])
+
+
+_SCORES_ENDINGS = (".csv", ".png", ".svg", ".html")
+
+PURITY_COLUMNS = ("family", "dataset", "n", "purity", "low", "high", "p", "chance")
+"""Columns of an evaluation in a paper; `low` and `high`: the 95 % interval of the purity."""
+
+Line = Sequence[object]
+
+
+def check_scores_ending(target: Path) -> None:
+    """Raises `RequestError` for a file name without the ending of a table or a picture."""
+    if target.suffix.lower() not in _SCORES_ENDINGS:
+        raise RequestError(f"{target}: the name ends in one of {', '.join(_SCORES_ENDINGS)}")
+
+
+def check_table_ending(path: str | Path) -> None:
+    """Raises `RequestError` for a file name without the ending of a table."""
+    if Path(path).suffix.lower() not in _TEXT:
+        raise RequestError(f"{path}: a table's name ends in one of: {', '.join(_TEXT)}")
+
+
+def write_purities(path: Path, rows: Sequence[Row]) -> Path:
+    """Write the rows of an `EvaluationTable`; columns for recipe and way where they differ."""
+    check_table_ending(path)
+    varying = [key for key in ("recipe", "way") if len({row[key] for row in rows}) > 1]
+    lines = [
+        [*(row[key] for key in varying), row["base"], *line] for row in rows for line in _lines(row)
+    ]
+    text = _TEXT[path.suffix.lower()]((*varying, *PURITY_COLUMNS), lines)
+    write_user_file(path, text.encode("utf-8", "replace"))
+    return path
+
+
+def _lines(row: Row) -> Iterator[Line]:
+    """A family's line, then one for each of its datasets, without the family's name."""
+    whole = {**row, "n": row["queries"], "purity": row["micro"]}
+    for name, group in [("all", whole), *(row["by_dataset"] or {}).items()]:
+        low, high = group["ci95"] or (None, None)
+        yield [name, group["n"], group["purity"], low, high, group["p_value"], group["chance"]]
+
+
+def _csv(columns: Sequence[str], lines: Sequence[Line]) -> str:
+    """Numbers in full, nothing for what is unknown."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([columns, *lines])
+    return text.getvalue()
+
+
+def _markdown(columns: Sequence[str], lines: Sequence[Line]) -> str:
+    """A table of GitHub's Markdown."""
+    rule = ["---:" if column in PURITY_COLUMNS[2:] else "---" for column in columns]
+    rows = [[_cell(value, _escape_markdown) for value in line] for line in lines]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (columns, rule, *rows))
+
+
+def _latex(columns: Sequence[str], lines: Sequence[Line]) -> str:
+    """A `tabular` that needs no package."""
+    kinds = "".join("r" if column in PURITY_COLUMNS[2:] else "l" for column in columns)
+    head, *rows = (
+        " & ".join(row) + r" \\"
+        for row in (columns, *([_cell(value, _escape_latex) for value in line] for line in lines))
+    )
+    body = "\n".join([rf"\begin{{tabular}}{{{kinds}}}", r"\hline", head, r"\hline", *rows])
+    return body + "\n\\hline\n\\end{tabular}\n"
+
+
+_TEXT: Mapping[str, Callable[[Sequence[str], Sequence[Line]], str]] = {
+    ".csv": _csv,
+    ".tex": _latex,
+    ".md": _markdown,
+}
+
+
+def _cell(value: object, escape: Callable[[str], str]) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return escape("".join(c if c.isprintable() else "?" for c in str(value)))
+
+
+def _escape_markdown(text: str) -> str:
+    """What Markdown may read as markup, with a backslash before it."""
+    return re.sub(r"([\\`*_{}\[\]<>&|~$#:@^])", r"\\\1", text)
+
+
+_LATEX = {
+    **{character: rf"\{character}" for character in "#$%&_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
+    # after a line break they would be its option and its star
+    "[": "{[}",
+    "*": "{*}",
+}
+
+
+def _escape_latex(text: str) -> str:
+    escaped = "".join(_LATEX.get(character, character) for character in text)
+    return escaped.replace("--", "-{}-").replace("--", "-{}-")  # no dashes of hyphens

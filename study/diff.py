@@ -78,7 +78,7 @@ def diff_models(
         cosine_of: Gives the cosine of two models of a base that `find-similar` shows.
 
     Raises:
-        RequestError: one of them is not indexed, or they are of two families.
+        RequestError: one of them is not indexed, they are of two families, or neither has slots.
     """
     from ..store import SketchMatrix
 
@@ -89,6 +89,8 @@ def diff_models(
             raise RequestError(f"{row.id} is not indexed ({row.code}: {row.reason})")
     stats_a, stats_b = ({s.slot: s for s in catalog.slots(row.key)} for row in (a, b))
     every = (*stats_a.values(), *stats_b.values())
+    if not every:
+        raise RequestError(f"nothing to compare: the catalog keeps no slots of {a.id} and {b.id}")
     relative = all(stats.relative_norm is not None for stats in every)
     in_order = sorted({*stats_a, *stats_b})
 

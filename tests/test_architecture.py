@@ -56,7 +56,7 @@ MAY_IMPORT = {
     },
     "web/service": {"errors", "options", "records", "database", "__version__"},
     "terminal": {"arrays", "errors", "options", "records", "results"},
-    "demo": {"arrays", "indexer", "database"},
+    "demo": {"arrays", "database", "terminal"},
     "cli": {"errors", "commands", "terminal", "__version__"},
     "commands": {"errors", "options", "database", "study", "terminal", "web/service", "demo"},
     "__main__": {"cli"},

@@ -3,6 +3,7 @@
 import inspect
 import pickle
 from dataclasses import KW_ONLY, FrozenInstanceError
+from typing import Literal
 
 import click
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 from deltadex.cli import main
 from deltadex.commands import GROUPS
 from deltadex.commands.command_line import takes
-from deltadex.database import Add, Cluster, Database, FindSimilar, FindTrainedOn
+from deltadex.database import Add, Cluster, Database, FindSimilar
 from deltadex.errors import RequestError
 from deltadex.options import Question, argument, option, options_of, question, record
 from deltadex.web.service.params import fields_of
@@ -35,6 +36,13 @@ class Greeting(Question):
 
     def answer(self, db: object) -> str:
         return f"{self.name} {self.times} {self.loud} {self.ports}"
+
+
+@record
+class Tone(Question):
+    """The tone of a greeting."""
+
+    tone: Literal["warm", "cold"] = option(default="warm", help="Tone.")
 
 
 class Face:
@@ -99,8 +107,8 @@ def test_a_record_is_frozen_equal_and_can_be_sent_to_a_process():
 
 
 def test_a_value_that_is_no_choice_is_refused_with_the_choices():
-    with pytest.raises(RequestError, match="dtype must be one of float32, bfloat16; got 'f8'"):
-        FindTrainedOn("x.csv", dtype="f8")
+    with pytest.raises(RequestError, match="tone must be one of warm, cold; got 'hot'"):
+        Tone("hot")
     with pytest.raises(RequestError, match="unknown_share must be at most 1"):
         Cluster(unknown_share=2.0)
 

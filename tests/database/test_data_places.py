@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from kept_families import AXES, DIM, fill, make_data
 
-from deltadex.database.placing import FALLBACK, data_place, layout_document, map_family
-from deltadex.database.questions import Map
+from deltadex.database.questions import FALLBACK, Map, data_place, layout_document, map_family
 from deltadex.search import TrainedModel, find_data
 
 KEPT = (

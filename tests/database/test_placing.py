@@ -4,8 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from deltadex.database.placing import layout_document, map_family
-from deltadex.database.questions import Map
+from deltadex.database.questions import Map, layout_document, map_family
 from deltadex.errors import EmptyCatalog, RequestError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import StoredQuery, find_similar

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from deltadex.database import check_table_ending
-from deltadex.database.purity_table import write_purities
-from deltadex.database.tables import EvaluationTable
+from deltadex.database.tables import EvaluationTable, write_purities
 from deltadex.errors import RequestError
 
 COLUMNS = ["family", "dataset", "n", "purity", "low", "high", "p", "chance"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deltadex.database.data_score_table import DataScoresTable
+from deltadex.database.tables import DataScoresTable
 from deltadex.errors import RequestError, StoreFull
 
 SCORES = DataScoresTable(

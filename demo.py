@@ -1,4 +1,4 @@
-"""The demo's family on disk: seven tasks, one small base, its fine-tunes and the labels file."""
+"""The whole product without a network: train a small family, index it, score it, map it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,12 +15,21 @@ from sklearn import datasets
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, set_seed
 from transformers.utils import logging
 
-from ..arrays import Int64
+from . import database
+from .arrays import Int64
+
+if TYPE_CHECKING:
+    from .terminal import DemoScreen
+
+RECIPES = ("sketch", "mean-factors")
 
 PAD, CLS, MASK, FIRST_LEVEL = 0, 1, 2, 3
 N_LEVELS = 17
 VOCABULARY = FIRST_LEVEL + N_LEVELS
-MAX_LENGTH = 65
+MAX_LENGTH, N_TEXTS = 65, 1500
+
+FULL_RUNS, ADAPTER_RUNS = 3, 2
+BASE_STEPS, TUNING_STEPS, BATCH = 600, 80, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +45,17 @@ class Task:
         return int(self.classes.max()) + 1
 
 
-def all_tasks(seed: int = 0) -> list[Task]:
-    """The demo's tasks, the same for the same seed."""
-    rng, digits = np.random.default_rng(seed), datasets.load_digits()
+def all_tasks() -> list[Task]:
+    """The demo's tasks, always the same."""
+    rng, digits = np.random.default_rng(0), datasets.load_digits()
     return [
         _task("digits", digits.data.astype(np.int64), digits.target),
         _table("wine", datasets.load_wine),
         _table("breast-cancer", datasets.load_breast_cancer),
         _table("iris", datasets.load_iris),
         _table("diabetes", datasets.load_diabetes),
-        _majority("majority", rng),
-        _sums("sums", rng),
+        _majority(rng),
+        _sums(rng),
     ]
 
 
@@ -60,21 +70,21 @@ def _table(name: str, load: Callable[[], datasets._base.Bunch]) -> Task:
     return _task(name, levels, classes)
 
 
-def _majority(name: str, rng: np.random.Generator, n: int = 1500, length: int = 24) -> Task:
+def _majority(rng: np.random.Generator) -> Task:
     """Which of four tokens is the most frequent of a string."""
-    favourite = rng.integers(0, 4, n)
-    strings = rng.integers(0, 4, (n, length))
-    swapped = rng.random((n, length)) < 0.25
+    favourite = rng.integers(0, 4, N_TEXTS)
+    strings = rng.integers(0, 4, (N_TEXTS, 24))
+    swapped = rng.random(strings.shape) < 0.25
     strings = np.where(swapped, favourite[:, None], strings)
     counts = np.stack([(strings == token).sum(axis=1) for token in range(4)], axis=1)
-    return _task(name, strings * 4 + 2, counts.argmax(axis=1))
+    return _task("majority", strings * 4 + 2, counts.argmax(axis=1))
 
 
-def _sums(name: str, rng: np.random.Generator, n: int = 1500) -> Task:
+def _sums(rng: np.random.Generator) -> Task:
     """Whether the sum of six numbers is low, middling or high."""
-    numbers = rng.integers(0, N_LEVELS, (n, 6))
+    numbers = rng.integers(0, N_LEVELS, (N_TEXTS, 6))
     totals = numbers.sum(axis=1)
-    return _task(name, numbers, np.digitize(totals, np.quantile(totals, [1 / 3, 2 / 3])))
+    return _task("sums", numbers, np.digitize(totals, np.quantile(totals, [1 / 3, 2 / 3])))
 
 
 def _task(name: str, levels: np.ndarray, classes: np.ndarray) -> Task:
@@ -84,15 +94,13 @@ def _task(name: str, levels: np.ndarray, classes: np.ndarray) -> Task:
     return Task(name=name, tokens=tokens, classes=np.asarray(classes, dtype=np.int64))
 
 
-BATCH = 32
-
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def train_base(folder: Path, tasks: list[Task], *, steps: int, seed: int = 0) -> None:
+def train_base(folder: Path, tasks: list[Task]) -> None:
     """A small BERT, pretrained to fill in masked tokens of all tasks' sequences."""
-    set_seed(seed)
+    set_seed(0)
     config = BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=64,
@@ -103,11 +111,11 @@ def train_base(folder: Path, tasks: list[Task], *, steps: int, seed: int = 0) ->
         pad_token_id=PAD,
     )
     model = BertForMaskedLM(config)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=BASE_STEPS)
     model.train()
-    for _ in range(steps):
+    for _ in range(BASE_STEPS):
         task = tasks[rng.integers(len(tasks))]
         tokens = torch.from_numpy(task.tokens[rng.integers(0, len(task.tokens), BATCH)])
         tokens = tokens[:, : int((tokens != PAD).sum(1).max())]
@@ -120,7 +128,7 @@ def train_base(folder: Path, tasks: list[Task], *, steps: int, seed: int = 0) ->
     model.save_pretrained(folder)
 
 
-def fine_tune(base: Path, folder: Path, task: Task, *, seed: int, steps: int, lora: bool) -> float:
+def fine_tune(base: Path, folder: Path, task: Task, *, seed: int, lora: bool) -> float:
     """Fine-tune the base on one task and save it; returns the accuracy on the rest of the data.
 
     Runs of one task differ in their head, half of the data, batch order and learning rate.
@@ -145,26 +153,16 @@ def fine_tune(base: Path, folder: Path, task: Task, *, seed: int, steps: int, lo
     rate = float(np.exp(rng.uniform(np.log(5e-4), np.log(1.5e-3)))) * (4 if lora else 1)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=rate)
     model.train()
-    for rows in _batches(order[:half], steps, rng):
-        tokens, classes = _batch(task, rows)
+    for _ in range(TUNING_STEPS):
+        tokens, classes = _batch(task, rng.choice(order[:half], BATCH))
         loss = model(input_ids=tokens, attention_mask=tokens != PAD, labels=classes).loss
         _step(loss, model, optimizer)
-    accuracy = _accuracy(model, task, order[half : half + 400])
-    model.save_pretrained(folder)  # type: ignore[operator]
-    return accuracy
-
-
-def _accuracy(model: torch.nn.Module, task: Task, rows: np.ndarray) -> float:
     model.eval()
-    tokens, classes = _batch(task, rows)
+    tokens, classes = _batch(task, order[half : half + 400])
     with torch.no_grad():
         logits = model(input_ids=tokens, attention_mask=tokens != PAD).logits
+    model.save_pretrained(folder)  # type: ignore[operator]
     return float((logits.argmax(1) == classes).float().mean())
-
-
-def _batches(rows: np.ndarray, steps: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    for _ in range(steps):
-        yield rng.choice(rows, BATCH)
 
 
 def _batch(task: Task, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
@@ -181,53 +179,57 @@ def _step(loss: torch.Tensor, model: torch.nn.Module, optimizer: torch.optim.Opt
     optimizer.step()
 
 
-FULL_RUNS = 3
-ADAPTER_RUNS = 2
-BASE_STEPS = 600
-TUNING_STEPS = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """One model that was just trained: its id, its task, its held-out accuracy."""
-
-    model: str
-    task: str
-    accuracy: float
-    done: int
-    total: int
-
-
-def train_family(folder: Path, *, seed: int = 0) -> Iterator[Trained]:
+def train_family(folder: Path) -> Iterator[str]:
     """Train `folder/base`, then `folder/models/*` with `folder/models/labels.csv`.
 
-    Yields each fine-tune as it is saved. Models that are there already are not trained
+    Yields a line on each fine-tune as it is saved. Models that are there already are not trained
     again, so that an interrupted demo goes on.
     """
-    tasks = all_tasks(seed)
-    base = folder / "base"
+    tasks, base, models = all_tasks(), folder / "base", folder / "models"
     if not (base / "model.safetensors").exists():
-        train_base(base, tasks, steps=BASE_STEPS, seed=seed)
-    plan = [(task, run) for task in tasks for run in range(FULL_RUNS + ADAPTER_RUNS)]
-    _write_labels(folder / "models", plan)
-    for done, (task, run) in enumerate(plan, start=1):
-        name = _name(task, run)
-        target = folder / "models" / name
-        if any(target.glob("*.safetensors")):
-            continue
-        is_lora, own_seed = run >= FULL_RUNS, seed * 1000 + done
-        accuracy = fine_tune(base, target, task, seed=own_seed, steps=TUNING_STEPS, lora=is_lora)
-        yield Trained(name, task.name, accuracy, done, len(plan))
+        train_base(base, tasks)
+    plan = {
+        f"{task.name}-{'lora' if run >= FULL_RUNS else 'full'}-{run % FULL_RUNS}": (task, run)
+        for task in tasks
+        for run in range(FULL_RUNS + ADAPTER_RUNS)
+    }
+    models.mkdir(parents=True, exist_ok=True)
+    with (models / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+        labels = [(name, task.name) for name, (task, _) in plan.items()]
+        csv.writer(file).writerows([("model", "dataset"), *labels])
+    for done, (name, (task, run)) in enumerate(plan.items(), start=1):
+        if not any((models / name).glob("*.safetensors")):
+            accuracy = fine_tune(base, models / name, task, seed=done, lora=run >= FULL_RUNS)
+            yield f"  {done:>2}/{len(plan)}  {name:24} held-out accuracy {accuracy:.2f}"
 
 
-def _write_labels(folder: Path, plan: list[tuple[Task, int]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["model", "dataset"])
-        writer.writerows([_name(task, run), task.name] for task, run in plan)
-
-
-def _name(task: Task, run: int) -> str:
-    kind = "lora" if run >= FULL_RUNS else "full"
-    return f"{task.name}-{kind}-{run % FULL_RUNS}"
+def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
+    """Train a family in `folder`, index it into `db`, score two recipes, map it."""
+    screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
+    for line in train_family(folder):
+        screen.line(line)
+    models, target = folder / "models", folder / "map.html"
+    document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
+    with database.open(db) as family:
+        screen.heading("Indexing them by what changed in their weights")
+        report = family.index(
+            folder / "base",
+            models,
+            labels=models / "labels.csv",
+            recipes=RECIPES,
+            progress=screen.progress,
+        )
+        document["index"] = report.to_json()
+        base = document["index"]["base"]
+        screen.document("index", document["index"])
+        for recipe in RECIPES:
+            screen.heading(f"Are the nearest models trained on the same data? Recipe {recipe}")
+            document[recipe] = family.evaluate(recipe, base=base).to_json()
+            screen.document("eval", document[recipe])
+        screen.heading("The nearest to one of the adapters")
+        document["neighbours"] = family.find_similar("wine-lora-0", k=5, base=base).to_json()
+        screen.document("neighbours", document["neighbours"])
+        family.map(target, base=base)
+        document["map"] = str(target)
+        screen.heading(f"A map of the family is in {target}")
+    return document

@@ -1,24 +1,27 @@
-"""Questions about data: which models were trained on it, which kept data a model is near to."""
+"""Data sets as questions: which models were trained on one, which kept ones a model is near to."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import DataError, ModelError, RequestError
 from ..options import Place, Question, argument, option, record
+from ..records import LABELLED_LOSSES, LossName
 from ..store import Filters
-from .data_making import DataMaking, DataReading
-from .data_score_table import DataScoresTable
-from .queries import ONLY_FAMILY, Family, find_family, require_labels
-from .tables import DataTable, NearestDataTable, Table, TrainedModelTable
+from .opened import ONLY_FAMILY, Family, Track, find_family, require_labels
+from .tables import DataScoresTable, DataTable, NearestDataTable, Table, TrainedModelTable
 
 if TYPE_CHECKING:
     from ..records import DataSet
-    from ..search import TrainedModels
+    from ..store import Catalog
+    from ..study.network import TaskModel
+    from ..training_data import DataQueryOptions, ExampleSet
     from .opened import Opened
 
 NAME = re.compile(r"[\w][\w .+@-]{0,99}")
@@ -31,13 +34,161 @@ MEANING = (
 """What an answer says at most; printed with every one of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A data set, and what was said of its reading."""
+@record
+class DataReading(Family):
+    """How examples are read and a gradient is computed from them."""
 
-    data: DataSet
-    description: str
-    left_out: tuple[str, ...] = ()
+    _: KW_ONLY
+    text: str | None = option(
+        default=None,
+        metavar="COLUMN",
+        shown_default="found by names and values",
+        help="The column of texts or messages.",
+    )
+    label: str | None = option(
+        default=None, metavar="COLUMN", help='The column of labels; "" uses none.'
+    )
+    pair: str | None = option(
+        default=None, metavar="COLUMN", help="The column of the second text of a pair."
+    )
+    completion: str | None = option(
+        default=None, metavar="COLUMN", help="The column of completions or answers to the text."
+    )
+    split: str | None = option(
+        default=None, shown_default="train", help="Split to read, of a folder with several."
+    )
+    max_examples: int = option(
+        default=512,
+        least=8,
+        help="Number of examples, at most, drawn by a hash of their texts.",
+    )
+    seed: int = option(default=0, help="Random seed of the draw and of groups.")
+    loss: LossName | None = option(
+        default=None, help="Loss in place of the one that the base and the labels suggest."
+    )
+    max_tokens: int = option(default=128, least=2, help="Cut each text to this many tokens.")
+    batch_size: int = option(default=16, least=1, help="Run this many texts at once.")
+    device: str = option(default="cpu", help="Device of torch: cpu, cuda, cuda:1, ….")
+    dtype: Literal["float32", "bfloat16"] = option(
+        default="float32", help="Type of the base's weights."
+    )
+
+    def changed(self) -> list[str]:
+        """Options of the reading that are not the default."""
+        return [
+            name
+            for name in inspect.get_annotations(DataReading)
+            if name != "_" and getattr(self, name) != getattr(DataReading, name)
+        ]
+
+
+@dataclass(frozen=True)
+class DataMaking:
+    """Makes data sets of one family under the same settings; the base is loaded once."""
+
+    catalog: Catalog
+    base: str
+    reading: DataReading
+    track: Track
+    _models: dict[bool, TaskModel] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from ..study.study import usable_device
+
+        usable_device(self.reading.device)  # refused before a data set is read
+
+    def read(self, place: Place, name: str | None = None) -> ExampleSet:
+        """The examples of a file or folder; without labels that no loss uses."""
+        path, label = Path(place).expanduser(), self.reading.label
+        if not path.exists():
+            raise RequestError(f"{path}: no such file, and no data set of that name is kept")
+        if not self._takes_labels:
+            examples, loss = self._read(path, "", name), self.reading.loss
+            if loss is not None or self._model(examples).head == "next":
+                note = f'labels in column "{label}" are not used: the loss is {loss or "causal"}'
+                return replace(examples, notes=(*examples.notes, note)) if label else examples
+        return self._read(path, label, name)  # also for a decoder whose checkpoint has no head
+
+    def _read(self, path: Path, label: str | None, name: str | None) -> ExampleSet:
+        from ..training_data import ColumnChoice, chat_template, read_examples
+
+        reading = self.reading
+        return read_examples(
+            path,
+            ColumnChoice(
+                text=reading.text, label=label, pair=reading.pair, completion=reading.completion
+            ),
+            max_examples=reading.max_examples,
+            seed=reading.seed,
+            split=reading.split,
+            template=chat_template(self._tokenizer),
+            name=name,
+        )
+
+    def make(self, examples: ExampleSet, name: str, *, beside: ExampleSet | None = None) -> DataSet:
+        """The data set of some examples; `beside` are those that it is compared with."""
+        from ..training_data import make_data_set
+
+        options = self._options
+        advance = iter(self.track(range(options.parts), "groups of examples", total=options.parts))
+        made = make_data_set(
+            self._model(examples),
+            examples,
+            name=name,
+            base=self.base,
+            recipe=self.catalog.find_recipe(self.reading.recipe, self.base),
+            layout=self.catalog.base(self.base).layout,
+            options=options,
+            progress=lambda done, total: next(advance, None),
+            beside=beside,
+        )
+        next(advance, None)
+        return made
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from ..study.network import load_tokenizer
+
+        return load_tokenizer(self.base)
+
+    @cached_property
+    def _takes_labels(self) -> bool:
+        """Whether the loss may use labels, as far as the options and the architecture say."""
+        from ..study.network import predicts_next_token
+
+        loss = self.reading.loss
+        if loss is None:
+            return not predicts_next_token(self.base, self._tokenizer)
+        return loss in (*LABELLED_LOSSES, "seq2seq")
+
+    @property
+    def _options(self) -> DataQueryOptions:
+        from ..training_data import DataQueryOptions
+
+        return DataQueryOptions(
+            loss=self.reading.loss,
+            max_tokens=self.reading.max_tokens,
+            batch_size=self.reading.batch_size,
+            seed=self.reading.seed,
+        )
+
+    def _model(self, examples: ExampleSet) -> TaskModel:
+        from ..study.network import load_task_model
+        from ..study.study import usable_device
+        from ..training_data import require_same_base, wants_labels
+
+        labelled = wants_labels(examples, self._options)
+        if labelled not in self._models:
+            model = load_task_model(
+                self.base,
+                device=usable_device(self.reading.device),
+                dtype=self.reading.dtype,
+                labelled=labelled,
+            )
+            family = self.catalog.base(self.base)
+            require_same_base(model, family.architecture, family.shapes)
+            self._models[labelled] = model
+        return self._models[labelled]
 
 
 @record
@@ -89,23 +240,39 @@ class FindTrainedOn(Filters, DataReading):
 
         catalog = db._catalog
         if self.keep is not None:
-            _check_name(self.keep)
+            if not NAME.fullmatch(self.keep):
+                raise RequestError(
+                    f"{self.keep!r}: a data set's name has letters, digits, spaces and . + @ - _, "
+                    "at most 100"
+                )
             if catalog.read_only:
                 raise RequestError(f"{db.path} is opened to read only: nothing can be kept in it")
         require_labels(catalog, self)
         family = find_family(catalog, self.base)
         check_searchable(catalog, family, recipe=self.recipe, filters=self)
-        asked, against = self._asked(DataMaking(catalog, family, self, db._track))
+        data, control, description, left_out = self._read(
+            DataMaking(catalog, family, self, db._track)
+        )
         if self.keep is not None:
-            catalog.data_sets.save(asked.data)
-        answer = find_trained_on(catalog, asked.data, k=self.k, filters=self, control=against)
-        document = {"query": _query(asked, answer), **answer.to_json(), "meaning": MEANING}
+            catalog.data_sets.save(data)
+        answer = find_trained_on(catalog, data, k=self.k, filters=self, control=control)
+        told = _described(data)
+        query = {
+            "texts": told["data"],
+            "n_texts": told["examples"],
+            **{key: told[key] for key in ("base", "loss", "sha256")},
+            "control": answer.control_json(),
+            **{key: told[key] for key in ("counts", "settings")},
+            "reading": description,
+        }
+        document = {"query": query, **answer.to_json(), "meaning": MEANING}
         if answer.comparison is not None:
-            document["comparison"] = answer.comparison.to_json() | {"left_out": [*asked.left_out]}
+            document["comparison"] = answer.comparison.to_json() | {"left_out": [*left_out]}
         return TrainedModelTable(document)
 
-    def _asked(self, making: DataMaking) -> tuple[_Asked, DataSet | None]:
-        """The data set and its control, each kept or made of a file's examples."""
+    def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
+        """The data set and its control, each kept or made of a file's examples; what was said of
+        the reading, and what was left out of both."""
         from ..search.data_control import check_control
         from ..training_data import matched_examples
 
@@ -113,25 +280,28 @@ class FindTrainedOn(Filters, DataReading):
         kept = _kept(making, data)
         kept_control = None if control is None else _kept(making, control)
         if control is not None and kept is None and kept_control is None:
-            name, other = _names_apart(Path(data), Path(control))
+            name, other = Path(data).name, Path(control).name
+            if name == other:
+                name, other = Path(data).as_posix(), Path(control).as_posix()
             examples, others, left_out = matched_examples(
                 making.read(data, name), making.read(control, other)
             )
             made = making.make(examples, keep or name, beside=others)
             against = making.make(others, other, beside=examples)
-            return _Asked(made, examples.describe(), left_out), against
+            return made, against, examples.describe(), left_out
         if kept is not None and control is None:
             self._refuse_reading()
-        asked = (
-            _Asked(kept, "a kept data set; no file was read")
-            if kept is not None
-            else _made(making, data, keep)
-        )
+        if kept is not None:
+            made, description = kept, "a kept data set; no file was read"
+        else:
+            examples = making.read(data)
+            made = making.make(examples, keep or Path(data).name)
+            description = examples.describe()
         if control is None:
-            return asked, None
-        against = kept_control or _made(making, control, None).data
-        check_control(asked.data, against)
-        return asked, against
+            return made, None, description, ()
+        against = kept_control or making.make(making.read(control), Path(control).name)
+        check_control(made, against)
+        return made, against, description, ()
 
     def _refuse_reading(self) -> None:
         """Raises `RequestError` for options of reading, where a kept data set is asked."""
@@ -169,19 +339,17 @@ class FindTrainedOnEach(Filters, DataReading):
         help="A folder, each file and each folder in it being a data set of its own; or several "
         "files and folders."
     )
-    k: int = option("-k", default=10, least=1, help="Models that are listed as nearest to each.")
+    k: int = option("-k", default=10, least=1, help="Number of nearest models that are listed.")
 
     def answer(self, db: Opened) -> DataScoresTable:
         from ..search import find_trained_on_each
         from ..training_data import data_set_names, data_sets_in
 
         catalog, data, track = db._catalog, self.data, db._track
-        is_folder = isinstance(data, str | Path)
-        paths = (
-            data_sets_in(Path(data).expanduser())
-            if isinstance(data, str | Path)
-            else tuple(Path(one).expanduser() for one in data)
-        )
+        if isinstance(data, str | Path):
+            where, paths = f"{data}: ", data_sets_in(Path(data).expanduser())
+        else:
+            where, paths = "", tuple(Path(one).expanduser() for one in data)
         if not paths:
             raise RequestError("name a folder of data sets, or several files")
         family = find_family(catalog, self.base)
@@ -197,8 +365,7 @@ class FindTrainedOnEach(Filters, DataReading):
             except (DataError, RequestError, ModelError) as err:
                 failed.append({"data": name, "reason": str(err)})
         if not sets:
-            where_from = f"{data}: " if is_folder else ""
-            raise DataError(f"{where_from}no data set could be read; {failed[0]['reason']}")
+            raise DataError(f"{where}no data set could be read; {failed[0]['reason']}")
         scores = find_trained_on_each(catalog, sets, k=self.k, filters=self)
         return DataScoresTable({**scores.to_json(), "failed": failed, "meaning": MEANING})
 
@@ -219,7 +386,7 @@ class FindData(Family):
     'reviews'
     """
 
-    model: str = argument(help="Its id.")
+    model: str = argument(help="Id of the model.")
 
     def answer(self, db: Opened) -> NearestDataTable:
         from ..search import find_data
@@ -248,7 +415,7 @@ class KeptData(Question):
 class OneDataSet(Question):
     """A kept data set."""
 
-    name: str = argument(help="The name that it was kept under.")
+    name: str = argument(help="Name that the data set was kept under.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
 
@@ -297,37 +464,9 @@ def _kept(making: DataMaking, data: Place) -> DataSet | None:
     return found
 
 
-def _names_apart(data: Path, control: Path) -> tuple[str, str]:
-    """The names of two files, with their folders where they are equal."""
-    if data.name != control.name:
-        return data.name, control.name
-    return data.as_posix(), control.as_posix()
-
-
-def _made(making: DataMaking, data: Place, keep: str | None) -> _Asked:
-    """A file's examples as a data set."""
-    examples = making.read(data)
-    return _Asked(making.make(examples, keep or Path(data).name), examples.describe())
-
-
-def _query(asked: _Asked, answer: TrainedModels) -> dict[str, Any]:
-    """What people and programs are told of the data set that was asked."""
-    data = asked.data
-    return {
-        "texts": data.name,
-        "n_texts": data.examples,
-        "base": data.base,
-        "loss": data.loss,
-        "sha256": data.sha256,
-        "control": answer.control_json(),
-        "counts": dict(data.counts),
-        "settings": _plain(data.settings),
-        "reading": asked.description,
-    }
-
-
 def _described(data: DataSet) -> dict[str, Any]:
     """What is kept of a data set, but its numbers."""
+    settings = {key: value for key, value in data.settings.items() if value not in (None, "", {})}
     return {
         "data": data.name,
         "base": data.base,
@@ -335,17 +474,5 @@ def _described(data: DataSet) -> dict[str, Any]:
         "examples": data.examples,
         "sha256": data.sha256,
         "counts": dict(data.counts),
-        "settings": _plain(data.settings),
+        "settings": settings,
     }
-
-
-def _plain(settings: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in settings.items() if value not in (None, "", {})}
-
-
-def _check_name(name: str) -> None:
-    """Raises `RequestError` for a name that could be taken for a file."""
-    if not NAME.fullmatch(name):
-        raise RequestError(
-            f"{name!r}: a data set's name has letters, digits, spaces and . + @ - _, at most 100"
-        )
