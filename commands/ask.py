@@ -17,15 +17,17 @@ import click
 from .. import database, terminal
 from ..options import option, record
 from ..terminal.text import plain
-from .asking import (
+from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
+    Common,
     Display,
+    Engine,
     open_database,
     print_answer,
     print_document,
+    takes,
 )
-from .command_line import Common, Engine, takes
 
 
 @click.command("find-similar")

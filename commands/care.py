@@ -14,8 +14,7 @@ from click.shell_completion import get_completion_class
 from .. import database, terminal
 from ..options import argument, option, record
 from ..terminal.text import count, plain
-from .asking import EXIT_SOME_FAILED, print_answer, print_document, tracker
-from .command_line import Common, takes
+from .command_line import EXIT_SOME_FAILED, Common, print_answer, print_document, takes, tracker
 
 PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
 

@@ -10,8 +10,15 @@ import click
 
 from .. import database, terminal
 from ..options import as_kind, option, record
-from .asking import EXIT_SOME_FAILED, open_database, print_answer, print_document, show_pairs
-from .command_line import Common, takes
+from .command_line import (
+    EXIT_SOME_FAILED,
+    Common,
+    open_database,
+    print_answer,
+    print_document,
+    show_pairs,
+    takes,
+)
 
 
 @record

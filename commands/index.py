@@ -17,15 +17,16 @@ from ..database import Add, Index, Label, Opened, Plan, Remove
 from ..errors import REASONS
 from ..options import as_kind, option, record
 from ..terminal.text import plain
-from .asking import (
+from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
+    Common,
     open_database,
     print_answer,
     print_document,
     show_pairs,
+    takes,
 )
-from .command_line import Common, takes
 
 
 @record

@@ -16,15 +16,17 @@ from .. import database
 from ..errors import RequestError
 from ..options import Place, argument, as_kind, option, record
 from ..terminal.text import count, plain, size
-from .asking import (
+from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
+    Common,
+    Engine,
     open_database,
     print_answer,
     print_document,
     show_pairs,
+    takes,
 )
-from .command_line import Common, Engine, takes
 
 TAKEN = ("added", "updated", "unchanged", "differing", "data_sets")
 """Counts of what a merge found in its sources and could use."""

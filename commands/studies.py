@@ -14,8 +14,7 @@ import click
 from .. import database, terminal
 from ..options import option, record
 from ..study.registry import record_of
-from .asking import EXIT_SOME_FAILED, print_document, tracker
-from .command_line import Common, takes
+from .command_line import EXIT_SOME_FAILED, Common, print_document, takes, tracker
 
 
 @record

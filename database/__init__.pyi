@@ -37,9 +37,9 @@ from .opened import open_as as open_as
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff
 from .questions import Evaluate as Evaluate
+from .questions import Explain as Explain
+from .questions import FindSimilar as FindSimilar
 from .questions import Map as Map
-from .similar import Explain as Explain
-from .similar import FindSimilar as FindSimilar
 from .tables import AttachedTable as AttachedTable
 from .tables import ClusterTable as ClusterTable
 from .tables import DataScoresTable as DataScoresTable

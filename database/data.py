@@ -273,7 +273,7 @@ class FindTrainedOn(Filters, DataReading):
     def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
         """The data set and its control, each kept or made of a file's examples; what was said of
         the reading, and what was left out of both."""
-        from ..search.data_control import check_control
+        from ..search.trained_on import check_control
         from ..training_data import matched_examples
 
         data, control, keep = self.data, self.control, self.keep

@@ -13,8 +13,7 @@ from ..records import Indexed, Recipe
 from ..store import Filters
 from .members import ModelStatus
 from .opened import ONLY_FAMILY
-from .questions import Map
-from .similar import Kind
+from .questions import Kind, Map
 from .tables import ModelTable, Row, Table
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from deltadex.commands.command_line import takes
 from deltadex.database import Add, Cluster, Database, FindSimilar
 from deltadex.errors import RequestError
 from deltadex.options import Question, argument, option, options_of, question, record
-from deltadex.web.service.params import fields_of
+from deltadex.web.service.schemas import fields_of
 
 
 @record

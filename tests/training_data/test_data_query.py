@@ -11,9 +11,8 @@ from deltadex.indexer.delta import DenseDelta, MatrixUpdate
 from deltadex.indexer.fingerprint import UpdateCollector, make_recipe
 from deltadex.store import SketchMatrix
 from deltadex.study.network import load_task_model
-from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
 from deltadex.training_data.examples import Example
-from deltadex.training_data.gradients import layer_matrices
+from deltadex.training_data.gradients import DataQueryOptions, fingerprint_data, layer_matrices
 from deltadex.training_data.losses import choose_loss
 
 RECIPE = make_recipe("sketch", None, ())

@@ -13,13 +13,14 @@ from deltadex.indexer.architecture import Placement
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Slot
-from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
 from deltadex.training_data.gradients import (
+    DataQueryOptions,
     DenseSum,
     GradientSums,
     LayerMatrices,
     StreamedSum,
     columns_of,
+    fingerprint_data,
     flattened,
     layer_matrices,
 )

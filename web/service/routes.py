@@ -46,7 +46,7 @@ from . import schemas
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
 from .catalog import Names, check_where, find_base, find_family, names_of
 from .middleware import Sent, refuse_unknown_names
-from .params import (
+from .schemas import (
     COMPUTING,
     JOB,
     NO_CONTROLS,
