@@ -23,15 +23,14 @@ from .command_line import (
     Common,
     Display,
     Engine,
+    command,
     open_database,
     print_answer,
     print_document,
-    takes,
 )
 
 
-@click.command("find-similar")
-@takes(database.FindSimilar, Engine)
+@command(database.FindSimilar, Engine)
 def find_similar(common: Common, asked: database.FindSimilar, candidates: Engine) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
@@ -88,8 +87,7 @@ def _show_several(document: Mapping[str, Any]) -> None:
         click.echo(plain(f"{refused['model']}: {refused['reason']}"), err=True)
 
 
-@click.command()
-@takes(database.Models, Display)
+@command(database.Models, Display)
 def ls(common: Common, asked: database.Models, display: Display) -> None:
     """List the models of the catalog.
 
@@ -107,8 +105,7 @@ def ls(common: Common, asked: database.Models, display: Display) -> None:
     display.print(table, table.columns, show, common)
 
 
-@click.command()
-@takes(database.Show)
+@command(database.Show)
 def show(common: Common, asked: database.Show) -> None:
     """Show everything known of MODEL, and what it changed, slot by slot.
 
@@ -133,8 +130,7 @@ class PurityFile:
     )
 
 
-@click.command("eval")
-@takes(database.Evaluate, PurityFile)
+@command(database.Evaluate, PurityFile)
 def eval(common: Common, asked: database.Evaluate, file: PurityFile) -> None:
     """Measure how often nearest neighbours share their dataset, against chance.
 
@@ -158,8 +154,7 @@ def _show_evaluation(document: Mapping[str, Any]) -> None:
     (terminal.show_evaluations if is_several else terminal.show_evaluation)(document)
 
 
-@click.command()
-@takes(database.Cluster)
+@command(database.Cluster)
 def cluster(common: Common, asked: database.Cluster) -> None:
     """Group models that lie close together, and suggest datasets for unlabelled models.
 
@@ -172,8 +167,7 @@ def cluster(common: Common, asked: database.Cluster) -> None:
     print_answer(common, asked, lambda document: terminal.show_clusters(document))
 
 
-@click.command()
-@takes(database.Map)
+@command(database.Map)
 def map(common: Common, asked: database.Map) -> None:
     """Draw a family as one HTML file or a picture: similar models lie near each other.
 
@@ -190,8 +184,7 @@ def _show_map(document: Mapping[str, Any]) -> None:
         click.echo(f"{key}: {document[key]}")
 
 
-@click.command()
-@takes(database.Diff)
+@command(database.Diff)
 def diff(common: Common, asked: database.Diff) -> None:
     """Compare two indexed models of a family.
 
@@ -202,8 +195,7 @@ def diff(common: Common, asked: database.Diff) -> None:
     print_answer(common, asked, lambda document: terminal.show_diff(document))
 
 
-@click.command()
-@takes(database.Stats)
+@command(database.Stats)
 def stats(common: Common, asked: database.Stats) -> None:
     """Count the models, datasets and recipes of the catalog.
 
@@ -214,8 +206,7 @@ def stats(common: Common, asked: database.Stats) -> None:
     print_answer(common, asked, lambda document: terminal.show_stats(document))
 
 
-@click.command()
-@takes(database.Failures)
+@command(database.Failures)
 def failures(common: Common, asked: database.Failures) -> None:
     """List the models that are not indexed, by reason.
 
@@ -226,8 +217,7 @@ def failures(common: Common, asked: database.Failures) -> None:
     print_answer(common, asked, lambda document: terminal.show_failures(document))
 
 
-@click.command()
-@takes(database.Select, Display)
+@command(database.Select, Display)
 def sql(common: Common, asked: database.Select, display: Display) -> None:
     """Print what a SELECT gives, from the tables of the catalog.
 

@@ -20,18 +20,20 @@ from ..terminal.text import PlainFormatter, csv_text, json_text, plain
 Command = Callable[..., None]
 
 
-def takes(*records: type[Any]) -> Callable[[Command], Command]:
-    """Call a command with a `Common`, then with one object of each of these records.
+def command(
+    *records: type[Any], group: click.Group | None = None, **settings: Any
+) -> Callable[[Command], click.Command]:
+    """A command that is called with a `Common`, then with one object of each of these records.
 
-    Logging is set up before the command runs.
+    Logging is set up before it runs.
     """
 
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
+    def decorate(function: Command) -> click.Command:
+        @functools.wraps(function)
         def called(**values: Any) -> None:
             common: Common = _record_of(Common, values)
             _set_up_logging(quiet=common.quiet)
-            command(common, *(_record_of(record, values) for record in records))
+            function(common, *(_record_of(record, values) for record in records))
 
         wrapped: Command = called
         for kind in (Common, *reversed(records)):
@@ -39,7 +41,7 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
             for name, (entry, declared) in reversed(options_of(kind).items()):
                 if declared.doors != "python":
                     wrapped = _parameter(name, hints[name], entry, declared)(wrapped)
-        return wrapped
+        return (group or click).command(**settings)(wrapped)
 
     return decorate
 

@@ -13,11 +13,11 @@ from ..options import as_kind, option, record
 from .command_line import (
     EXIT_SOME_FAILED,
     Common,
+    command,
     open_database,
     print_answer,
     print_document,
     show_pairs,
-    takes,
 )
 
 
@@ -41,8 +41,7 @@ class Several:
     )
 
 
-@click.command("find-trained-on")
-@takes(database.FindTrainedOn, Several)
+@command(database.FindTrainedOn, Several)
 def find_trained_on(common: Common, asked: database.FindTrainedOn, several: Several) -> None:
     """Find the models that were trained on DATA, or on data like it.
 
@@ -86,8 +85,7 @@ def _check(asked: database.FindTrainedOn, several: Several) -> None:
         database.check_scores_ending(several.output)
 
 
-@click.command("find-data")
-@takes(database.FindData)
+@command(database.FindData)
 def find_data(common: Common, asked: database.FindData) -> None:
     """Show the kept data sets nearest to MODEL: what it may have been trained on.
 
@@ -111,8 +109,7 @@ def data() -> None:
     """
 
 
-@data.command()
-@takes(database.KeptData)
+@command(database.KeptData, group=data)
 def ls(common: Common, asked: database.KeptData) -> None:
     """List the kept data sets.
 
@@ -123,8 +120,7 @@ def ls(common: Common, asked: database.KeptData) -> None:
     print_answer(common, asked, lambda document: terminal.show_data_sets(document))
 
 
-@data.command()
-@takes(database.ShowData)
+@command(database.ShowData, group=data)
 def show(common: Common, asked: database.ShowData) -> None:
     """Show all that is kept of the data set NAME.
 
@@ -135,8 +131,7 @@ def show(common: Common, asked: database.ShowData) -> None:
     print_answer(common, asked, lambda document: terminal.show_data_set(document))
 
 
-@data.command()
-@takes(database.RemoveData)
+@command(database.RemoveData, group=data)
 def rm(common: Common, asked: database.RemoveData) -> None:
     """Forget the data set NAME.
 

@@ -21,11 +21,11 @@ from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
     Common,
+    command,
     open_database,
     print_answer,
     print_document,
     show_pairs,
-    takes,
 )
 
 
@@ -48,8 +48,7 @@ class Rehearsal:
     dry_run: bool = option(default=False, help="Print what would be done, as `plan` does.")
 
 
-@click.command()
-@takes(Index, Strictness, Rehearsal)
+@command(Index, Strictness, Rehearsal)
 def index(common: Common, asked: Index, strictness: Strictness, rehearsal: Rehearsal) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
@@ -68,8 +67,7 @@ def index(common: Common, asked: Index, strictness: Strictness, rehearsal: Rehea
         _run(common, asked, strictness, writes_catalog=writes_catalog, whole_family=asked.hub)
 
 
-@click.command()
-@takes(Plan)
+@command(Plan)
 def plan(common: Common, asked: Plan) -> None:
     """Say what indexing BASE's family would read, refuse, request and store.
 
@@ -83,8 +81,7 @@ def plan(common: Common, asked: Plan) -> None:
     _print_plan(common, asked)
 
 
-@click.command()
-@takes(Add, Strictness)
+@command(Add, Strictness)
 def add(common: Common, asked: Add, strictness: Strictness) -> None:
     """Add single models: Hub ids or folders.
 
@@ -95,8 +92,7 @@ def add(common: Common, asked: Add, strictness: Strictness) -> None:
     _run(common, asked, strictness)
 
 
-@click.command()
-@takes(Label)
+@command(Label)
 def label(common: Common, asked: Label) -> None:
     """Label the indexed MODEL: it was trained on DATASET.
 
@@ -111,8 +107,7 @@ def label(common: Common, asked: Label) -> None:
     print_answer(common, asked, _show_label, read_only=False)
 
 
-@click.command()
-@takes(Remove)
+@command(Remove)
 def rm(common: Common, asked: Remove) -> None:
     """Forget MODEL. Its files are not touched.
 

@@ -14,7 +14,7 @@ import click
 from .. import database, terminal
 from ..options import option, record
 from ..study.registry import record_of
-from .command_line import EXIT_SOME_FAILED, Common, print_document, takes, tracker
+from .command_line import EXIT_SOME_FAILED, Common, command, print_document, tracker
 
 
 @record
@@ -40,8 +40,15 @@ class Drawing:
 def command_of(method: str) -> click.Command:
     """The command of a study, by the name of its method."""
     study = record_of(method)
+    lines = "\n".join(f"  deltadex {example}" for example in study.examples)
+    says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
 
-    @takes(study, *([Drawing] if study.has_picture else []))
+    @command(
+        study,
+        *([Drawing] if study.has_picture else []),
+        name=method.replace("_", "-"),
+        help=f"{says}\n\n\b\nExample:\n{lines}",
+    )
     def run(common: Common, asked: Any, drawing: Drawing = Drawing()) -> None:  # noqa: B008
         if drawing.output is not None:
             database.check_picture_ending(drawing.output)  # before anything is computed
@@ -62,6 +69,4 @@ def command_of(method: str) -> click.Command:
         if document.get("failed"):
             sys.exit(EXIT_SOME_FAILED)
 
-    lines = "\n".join(f"  deltadex {example}" for example in study.examples)
-    says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
-    return click.command(method.replace("_", "-"), help=f"{says}\n\n\b\nExample:\n{lines}")(run)
+    return run

@@ -367,7 +367,7 @@ class FindTrainedOnEach(Filters, DataReading):
         if not sets:
             raise DataError(f"{where}no data set could be read; {failed[0]['reason']}")
         scores = find_trained_on_each(catalog, sets, k=self.k, filters=self)
-        return DataScoresTable({**scores.to_json(), "failed": failed, "meaning": MEANING})
+        return DataScoresTable({**scores, "failed": failed, "meaning": MEANING})
 
 
 @record

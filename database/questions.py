@@ -47,8 +47,6 @@ from .tables import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..pictures.maps import MapNeighbour, Neighbourhoods
     from ..search import FreshQuery, LabelledModels, StoredQuery, TrainedModel
     from ..search.family_scores import Calibration
@@ -158,7 +156,7 @@ class FindSimilar(Filters, Family):
         document: dict[str, Any] = neighbours.to_json()
         if self.explain:
             document["explanations"] = [
-                explain_pair(db._catalog, start, neighbour.model, recipe=self.recipe).to_json()
+                explain_pair(db._catalog, start, neighbour.model, recipe=self.recipe)
                 for neighbour in neighbours.neighbours
                 if neighbour.source is None
             ]
@@ -187,8 +185,7 @@ class Explain(Family):
 
         base = db._catalog.find_base(self.base)
         start = Searches(db._catalog, base, self.recipe).from_any(self.model)
-        explanation = explain_pair(db._catalog, start, self.other, recipe=self.recipe)
-        return ExplanationTable(explanation.to_json())
+        return ExplanationTable(explain_pair(db._catalog, start, self.other, recipe=self.recipe))
 
 
 def _is_several(model: object) -> TypeGuard[Sequence[Place]]:
@@ -533,15 +530,16 @@ class Cluster(Family):
     def answer(self, db: Opened) -> ClusterTable:
         from ..search import cluster_family
 
-        report = cluster_family(
-            db._catalog,
-            min_size=self.min_size,
-            suggest=self.suggest,
-            unknown_share=self.unknown_share,
-            recipe=self.recipe,
-            base=db._catalog.find_base(self.base),
+        return ClusterTable(
+            cluster_family(
+                db._catalog,
+                min_size=self.min_size,
+                suggest=self.suggest,
+                unknown_share=self.unknown_share,
+                recipe=self.recipe,
+                base=db._catalog.find_base(self.base),
+            )
         )
-        return ClusterTable(report.to_json())
 
 
 @record

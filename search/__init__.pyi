@@ -1,4 +1,3 @@
-from .clusters import ClusterReport as ClusterReport
 from .clusters import cluster_family as cluster_family
 from .evaluation import Rankings as Rankings
 from .evaluation import check_ways as check_ways
@@ -10,7 +9,6 @@ from .labelled import labelled_models as labelled_models
 from .labelled import read_family as read_family
 from .layout import Placement as Placement
 from .layout import place_models as place_models
-from .neighbours import Explanation as Explanation
 from .neighbours import FreshQuery as FreshQuery
 from .neighbours import Neighbour as Neighbour
 from .neighbours import Neighbours as Neighbours
@@ -21,10 +19,8 @@ from .neighbours import find_similar as find_similar
 from .neighbours import pair_cosine as pair_cosine
 from .neighbours import prepare_search as prepare_search
 from .trained_on import KeptData as KeptData
-from .trained_on import NearestData as NearestData
 from .trained_on import TrainedModel as TrainedModel
 from .trained_on import TrainedModels as TrainedModels
-from .trained_on import TrainedModelsOfEach as TrainedModelsOfEach
 from .trained_on import check_searchable as check_searchable
 from .trained_on import compare_kept as compare_kept
 from .trained_on import find_data as find_data

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 from math import comb
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -186,43 +186,6 @@ class KeptData:
             (data, z, cosine, None, rate)
             for data, z, cosine, rate in zip(self.sets, *numbers, strict=True)
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedModelsOfEach:
-    """Data sets, a row each, with every model that passes the filters, a column each by id, and
-    what `find-trained-on` answers of each; z is above a data set's scores with the family's
-    strangers."""
-
-    sets: tuple[DataSet, ...]
-    answers: tuple[TrainedModels, ...]
-    models: tuple[str, ...]
-    z: Float64[np.ndarray, "data models"] = field(compare=False)
-
-    def to_json(self) -> dict[str, object]:
-        answer = self.answers[0]
-        return {
-            "base": answer.base,
-            "recipe": answer.recipe,
-            "recipe_id": answer.recipe_id,
-            "compared": answer.compared,
-            "calibration": answer.calibration.to_json(),
-            "models": list(self.models),
-            "data": [
-                {
-                    "data": data.name,
-                    "loss": data.loss,
-                    "examples": data.examples,
-                    "sha256": data.sha256,
-                    "verdict": answer.verdict,
-                    "references": answer.references,
-                    "control": answer.control_json(),
-                    "nearest": [asdict(model) for model in answer.models],
-                    "z": row,
-                }
-                for data, answer, row in zip(self.sets, self.answers, self.z.tolist(), strict=True)
-            ],
-        }
 
 
 class DataScores:
@@ -471,9 +434,10 @@ def _nearest_models(
 
 def find_trained_on_each(
     catalog: Catalog, sets: Sequence[DataSet], *, k: int, filters: Filters = EVERY_MODEL
-) -> TrainedModelsOfEach:
-    """The z of data sets of one family with its models, and the `k` models nearest to each,
-    normalised by the others and by those that are kept.
+) -> dict[str, Any]:
+    """The document of data sets of one family, each with the `k` models nearest to it as
+    `find-trained-on` answers, and its z with every model that passes the filters, by id; normalised
+    by the others and by those that are kept.
 
     Raises RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
     """
@@ -481,7 +445,7 @@ def find_trained_on_each(
         raise RequestError(f"k must be at least 1, got {k}" if sets else "name a data set")
     base, recipe = sets[0].base, sets[0].fingerprint.recipe
 
-    def answer() -> TrainedModelsOfEach:
+    def answer() -> dict[str, Any]:
         view = catalog.family(base, recipe)
         pool = [*sets, *catalog.data_sets.all(base, view.recipe.id)]
         answers = [_nearest_models(view, data, pool, k=k, filters=filters) for data in sets]
@@ -490,12 +454,29 @@ def find_trained_on_each(
         compared = compare_kept(view, sets, np.array(order, dtype=np.int64), others=pool)
         if compared is None:
             raise _no_sketches(view)
-        return TrainedModelsOfEach(
-            sets=tuple(sets),
-            answers=tuple(answers),
-            models=tuple(view.ids[row] for row in order),
-            z=compared.z,
-        )
+        first = answers[0]
+        return {
+            "base": first.base,
+            "recipe": first.recipe,
+            "recipe_id": first.recipe_id,
+            "compared": first.compared,
+            "calibration": first.calibration.to_json(),
+            "models": [view.ids[row] for row in order],
+            "data": [
+                {
+                    "data": data.name,
+                    "loss": data.loss,
+                    "examples": data.examples,
+                    "sha256": data.sha256,
+                    "verdict": found.verdict,
+                    "references": found.references,
+                    "control": found.control_json(),
+                    "nearest": [asdict(model) for model in found.models],
+                    "z": row,
+                }
+                for data, found, row in zip(sets, answers, compared.z.tolist(), strict=True)
+            ],
+        }
 
     return catalog.look(answer)
 
