@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import DataError, ModelError, RequestError
-from ..options import Place, Question, argument, option, record
+from ..options import Place, Question, argument, as_kind, option, record
 from ..records import LABELLED_LOSSES, LossName
 from ..store import Filters
 from .opened import ONLY_FAMILY, Family, Track, find_family, require_labels
@@ -115,9 +115,7 @@ class DataMaking:
         reading = self.reading
         return read_examples(
             path,
-            ColumnChoice(
-                text=reading.text, label=label, pair=reading.pair, completion=reading.completion
-            ),
+            as_kind(ColumnChoice, replace(reading, label=label)),
             max_examples=reading.max_examples,
             seed=reading.seed,
             split=reading.split,
@@ -165,12 +163,7 @@ class DataMaking:
     def _options(self) -> DataQueryOptions:
         from ..training_data import DataQueryOptions
 
-        return DataQueryOptions(
-            loss=self.reading.loss,
-            max_tokens=self.reading.max_tokens,
-            batch_size=self.reading.batch_size,
-            seed=self.reading.seed,
-        )
+        return as_kind(DataQueryOptions, self.reading)
 
     def _model(self, examples: ExampleSet) -> TaskModel:
         from ..study.network import load_task_model

@@ -25,9 +25,8 @@ from ..errors import RequestError
 from ..records import ModelRecord
 from ..store import Catalog
 from .evaluation import MOST_MODELS, silhouettes
-from .family_scores import id_digest
+from .family_scores import Codes, Rows, id_digest
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
-from .shapes import Codes, Rows
 from .suggestions import UNKNOWN_SHARE, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
 

@@ -21,9 +21,8 @@ from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, offered
 from ..records import Exclude as Exclude
 from ..store import Catalog, FamilyView
-from .family_scores import id_digest
+from .family_scores import Codes, Numbers, Rows, Square, id_digest
 from .labelled import BLOCK_BYTES, WAYS, LabelledModels, family_views, labelled_models
-from .shapes import Codes, Numbers, Rows, Square
 
 if TYPE_CHECKING:
     import pyarrow as pa

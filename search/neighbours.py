@@ -33,17 +33,19 @@ from ..store import (
 from .family_scores import (
     TIE_DECIMALS,
     Calibration,
+    Codes,
     Cohort,
     FamilyScores,
+    Numbers,
     PairScores,
+    Rows,
     Verdict,
     bounded,
     codes_of,
     verdict,
     weights_by_kinds,
 )
-from .shapes import Codes, Numbers, Rows
-from .vector_scores import (
+from .labelled import (
     PooledMeans,
     ScoredVectors,
     VectorScale,

@@ -27,13 +27,14 @@ from .family_scores import (
     PERHAPS,
     SMALL_FAMILY,
     Calibration,
+    Numbers,
+    Square,
     Verdict,
     id_digest,
     tail,
     verdict,
 )
 from .labelled import LabelledModels
-from .shapes import Numbers, Square
 from .trained_on import KeptData
 
 Queries = Int64[np.ndarray, " queries"]

@@ -40,8 +40,11 @@ from .family_scores import (
     RATE,
     SMALL_FAMILY,
     Calibration,
+    Codes,
     FamilyScores,
+    Numbers,
     PairScores,
+    Rows,
     Scored,
     Traits,
     Verdict,
@@ -53,7 +56,6 @@ from .family_scores import (
     weights_by_kinds,
 )
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
-from .shapes import Codes, Numbers, Rows
 
 NO_COPY = 0.0
 """A data set is no model, so that no model is its copy, whatever the cosine."""
