@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
 from .. import database, terminal
 from ..options import Option, choices_of, hints_of, option, options_of, record
+from ..study.registry import record_of
 from ..terminal.text import PlainFormatter, csv_text, json_text, plain
 
 Command = Callable[..., None]
@@ -31,9 +34,9 @@ def command(
     def decorate(function: Command) -> click.Command:
         @functools.wraps(function)
         def called(**values: Any) -> None:
-            common: Common = _record_of(Common, values)
+            common: Common = _asked(Common, values)
             _set_up_logging(quiet=common.quiet)
-            function(common, *(_record_of(record, values) for record in records))
+            function(common, *(_asked(record, values) for record in records))
 
         wrapped: Command = called
         for kind in (Common, *reversed(records)):
@@ -46,7 +49,7 @@ def command(
     return decorate
 
 
-def _record_of(record: type[Any], values: Mapping[str, Any]) -> Any:
+def _asked(record: type[Any], values: Mapping[str, Any]) -> Any:
     """What was typed; the record has its own defaults for the rest."""
     typed = {entry.name: values[entry.name] for entry in fields(record) if entry.name in values}
     for entry in fields(record):
@@ -284,3 +287,58 @@ def show_pairs(document: Mapping[str, Any]) -> None:
     for key, value in document.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         click.echo(plain(f"{key}: {shown}"))
+
+
+@record
+class Drawing:
+    """The picture of a study, and what is printed beside it."""
+
+    _: KW_ONLY
+    output: Path | None = option(
+        "-o",
+        "--output",
+        default=None,
+        file="file",
+        help="Draw it: a .png or .svg file, or a page (.html) with tables of the values.",
+    )
+    width: Literal["column", "full"] = option(
+        default="full", help="Width of the picture: 85 mm (a column of a page) or 180 mm."
+    )
+    everything: bool = option(
+        "--all", default=False, help="Print every measure that the report has."
+    )
+
+
+def command_of(method: str) -> click.Command:
+    """The command of a study, by the name of its method."""
+    study = record_of(method)
+    lines = "\n".join(f"  deltadex {example}" for example in study.examples)
+    says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
+
+    @command(
+        study,
+        *([Drawing] if study.has_picture else []),
+        name=method.replace("_", "-"),
+        help=f"{says}\n\n\b\nExample:\n{lines}",
+    )
+    def run(common: Common, asked: Any, drawing: Drawing = Drawing()) -> None:  # noqa: B008
+        if drawing.output is not None:
+            database.check_picture_ending(drawing.output)  # before anything is computed
+        # the catalog stores studies; a folder can be studied without one
+        path = common.db if common.db.exists() else None
+        track = tracker(quiet=common.quiet)
+        with database.open(path, read_only=None if path else False, track=track) as db:
+            table = db.studies.ask(asked)
+            document = table.to_json()
+            if drawing.output is not None:
+                picture = table.save_picture(drawing.output, width=drawing.width)
+                document["picture"] = str(picture)
+
+        def show(document: Any) -> None:
+            terminal.show_study(table.sections(everything=drawing.everything), document)
+
+        print_document(document, show, common)
+        if document.get("failed"):
+            sys.exit(EXIT_SOME_FAILED)
+
+    return run

@@ -386,7 +386,7 @@ class FindData(Family):
 
         base = db._catalog.find_base(self.base)
         found = find_data(db._catalog, self.model, base=base, recipe=self.recipe)
-        return NearestDataTable({**found.to_json(), "meaning": MEANING})
+        return NearestDataTable({**found, "meaning": MEANING})
 
 
 @record

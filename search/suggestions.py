@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -204,19 +204,6 @@ class HeldOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """What held-out labelled models say of suggestions from some confidence on: the weakest
-    evidence p, their precision with it, and the share of models of known and other datasets that
-    have it."""
-
-    confidence: float
-    p: float
-    precision: float | None
-    coverage: float
-    false_answers: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
     """A dataset for a model; fdr is the share expected to be wrong of the suggestions with at least
     this evidence, confidence 1 − fdr, and a hint one whose evidence is too weak for a
@@ -271,10 +258,10 @@ def suggest_datasets(
     levels = (_level(answers.p, offers.of_labels, held_out, confidence) for confidence in SHOWN)
     reached = _level(answers.p, offers.of_labels, held_out, 1 - SUGGESTED)
     calibration = {
-        "precision": reached.precision if reached else None,
-        "coverage": reached.coverage if reached else 0.0,
-        "false_answers": reached.false_answers if reached else None,
-        "threshold": reached.confidence if reached else None,
+        "precision": reached.get("precision"),
+        "coverage": reached.get("coverage", 0.0),
+        "false_answers": reached.get("false_answers"),
+        "threshold": reached.get("confidence"),
         "target": 1 - SUGGESTED,
         "models": len(held_out.p),
         "answers": round(float(held_out.weights.sum())),
@@ -283,7 +270,7 @@ def suggest_datasets(
         "unknown_share": unknown_share,
         "tail": null.to_json(),
         "kept_data": 0 if kept is None else len(kept.sets),
-        "curve": [asdict(level) for level in levels if level is not None],
+        "curve": list(filter(None, levels)),
     }
     return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
 
@@ -366,19 +353,23 @@ def false_discovery_rates(p: Evidence, unknown_share: float, held_out: HeldOut) 
     return np.where(p < 1, np.minimum(np.maximum(rates, confused), 1.0), 1.0)
 
 
-def _level(p: Evidence, rates: Evidence, held_out: HeldOut, confidence: float) -> Level | None:
-    """What held-out models say of the answers with this confidence; None if there are none."""
+def _level(
+    p: Evidence, rates: Evidence, held_out: HeldOut, confidence: float
+) -> dict[str, float | None]:
+    """What held-out models say of the answers with this confidence: the weakest evidence p, their
+    precision with it, and the share of models of known and other datasets that have it; empty if
+    there are none."""
     taken = rates <= 1 - confidence
     if not taken.any():
-        return None
+        return {}
     weakest = float(p[taken].max())
-    return Level(
-        confidence=confidence,
-        p=weakest,
-        precision=held_out.precision(weakest),
-        coverage=held_out.coverage(weakest),
-        false_answers=held_out.false_answers(weakest),
-    )
+    return {
+        "confidence": confidence,
+        "p": weakest,
+        "precision": held_out.precision(weakest),
+        "coverage": held_out.coverage(weakest),
+        "false_answers": held_out.false_answers(weakest),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

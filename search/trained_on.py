@@ -149,28 +149,6 @@ class DataNeighbour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearestData:
-    """The kept data sets of a model's family, the nearest first."""
-
-    model: str
-    base: str
-    recipe: str
-    recipe_id: str
-    data: tuple[DataNeighbour, ...]
-    calibration: Calibration
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "query": {"model": self.model, "base": self.base},
-            "recipe": self.recipe,
-            "recipe_id": self.recipe_id,
-            "verdict": self.data[0].verdict if self.data else "no data set stands out",
-            "calibration": self.calibration.to_json(),
-            "data": [asdict(one) for one in self.data],
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KeptData:
     """The kept data sets of a family, by name, and their evidence with some of its models: z, plain
     cosines, and rates of false discoveries among the models beside a data set."""
@@ -485,14 +463,14 @@ def find_trained_on_each(
 
 def find_data(
     catalog: Catalog, model: str, *, base: str | None = None, recipe: str | None = None
-) -> NearestData:
-    """The kept data sets of a stored model's family, nearest first.
+) -> dict[str, Any]:
+    """The document of the kept data sets of a stored model's family, nearest first.
 
     Raises RequestError where none is kept under the recipe, UnknownModel, and UnknownRecipe where
     the model has no such fingerprint.
     """
 
-    def answer() -> NearestData:
+    def answer() -> dict[str, Any]:
         stored = catalog.stored(model, base)
         view = catalog.family(stored.base, catalog.find_recipe(recipe, stored.base))
         kept = catalog.data_sets.all(stored.base, view.recipe.id)
@@ -501,30 +479,26 @@ def find_data(
                 f"no data set is kept for {stored.base}: `deltadex find-trained-on FILE --keep "
                 "NAME` keeps one"
             )
-        return _nearest_data(view, stored.id, kept)
+        rows = view.rows([stored.id])
+        if not len(rows):
+            raise UnknownRecipe(f"{stored.id} has no fingerprint under {view.recipe.id}")
+        found = []
+        for data in kept:
+            scores = DataScores.of(view, _other_data(kept, data))
+            ranked = _rank_models(view, scores, data, also=rows)
+            near = next(one for one in ranked.models if one.model == stored.id)
+            found.append((data, near.z, near.cosine, near.z_error, near.fdr))
+        nearest = _data_neighbours(found)
+        return {
+            "query": {"model": stored.id, "base": view.base},
+            "recipe": view.recipe.name,
+            "recipe_id": view.recipe.id,
+            "verdict": nearest[0].verdict,
+            "calibration": null_calibration(len(view)).to_json(),
+            "data": [asdict(one) for one in nearest],
+        }
 
     return catalog.look(answer)
-
-
-def _nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> NearestData:
-    """Kept data sets by their z with a model of the family."""
-    rows = view.rows([model])
-    if not len(rows):
-        raise UnknownRecipe(f"{model} has no fingerprint under {view.recipe.id}")
-    found = []
-    for data in kept:
-        scores = DataScores.of(view, _other_data(kept, data))
-        ranked = _rank_models(view, scores, data, also=rows)
-        near = next(one for one in ranked.models if one.model == model)
-        found.append((data, near.z, near.cosine, near.z_error, near.fdr))
-    return NearestData(
-        model=model,
-        base=view.base,
-        recipe=view.recipe.name,
-        recipe_id=view.recipe.id,
-        calibration=null_calibration(len(view)),
-        data=_data_neighbours(found),
-    )
 
 
 def _data_neighbours(

@@ -32,11 +32,11 @@ def test_every_pair_is_what_find_data_says(catalog):
 
     assert [data.name for data in compared.sets] == ["acme", "other"]
     for row in (0, 5, 30):
-        expected = find_data(catalog, view.ids[row]).data
+        expected = find_data(catalog, view.ids[row])["data"]
         listed = compared.neighbours(row)
-        assert [near.data for near in listed] == [near.data for near in expected]
-        assert [near.z for near in listed] == pytest.approx([near.z for near in expected])
-        assert [near.fdr for near in listed] == pytest.approx([near.fdr for near in expected])
+        assert [near.data for near in listed] == [near["data"] for near in expected]
+        assert [near.z for near in listed] == pytest.approx([near["z"] for near in expected])
+        assert [near.fdr for near in listed] == pytest.approx([near["fdr"] for near in expected])
 
 
 def test_blocks_of_models_change_nothing(catalog, monkeypatch):
