@@ -24,7 +24,7 @@ from ..arrays import Float64, Int64
 from ..errors import RequestError
 from ..records import ModelRecord
 from ..store import Catalog
-from .evaluation import MOST_MODELS, silhouettes
+from .evaluation import mean_silhouette
 from .family_scores import Codes, Rows, id_digest
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
 from .suggestions import UNKNOWN_SHARE, suggest_datasets
@@ -551,21 +551,7 @@ def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]
         nmi = float(normalized_mutual_info_score(labels, groups))
     in_clusters = [None if code == NOISE else str(code) for code in codes.tolist()]
     silhouette = {
-        "labels": _silhouette(family, family.labels),
-        "clusters": _silhouette(family, in_clusters),
+        "labels": mean_silhouette(family),
+        "clusters": mean_silhouette(family, in_clusters),
     }
     return {"ari": ari, "nmi": nmi, "silhouette": silhouette}
-
-
-def _silhouette(family: LabelledModels, groups: Sequence[str | None]) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) over grouped models, at most `MOST_MODELS` picked by their
-    ids; one that is alone counts 0."""
-    rows = sorted(
-        (row for row, group in enumerate(groups) if group is not None),
-        key=lambda row: id_digest(family.ids[row]),
-    )[:MOST_MODELS]
-    chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
-    names = [str(groups[row]) for row in chosen.tolist()]
-    if not 2 <= len(set(names)) < len(names):
-        return None
-    return float(np.mean(silhouettes(family.scores_between(chosen, chosen), names)))

@@ -578,12 +578,7 @@ class Explained:
 
 
 def explain_pair(
-    catalog: Catalog,
-    query: Query,
-    model: str,
-    *,
-    recipe: str | None = None,
-    base: str | None = None,
+    catalog: Catalog, query: Query, model: str, *, recipe: str | None = None
 ) -> dict[str, Any]:
     """Which slots carry the similarity of a query and a stored model, as `explain_slots` has it.
 
@@ -596,7 +591,7 @@ def explain_pair(
             family, made_by = query.base, query.fingerprint.recipe
             first = Explained(query.model, query.kind, query.slots)
         else:
-            row = catalog.model(query.model, query.base or base)
+            row = catalog.model(query.model, query.base)
             family, made_by = row.base, catalog.find_recipe(recipe, row.base)
             first = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
         sketch_blocks(made_by)

@@ -100,7 +100,6 @@ class TrainedModels:
     control, model by model in the same order.
     """
 
-    data: str
     base: str
     recipe: str
     recipe_id: str
@@ -316,7 +315,6 @@ def _rank_models(
             )
         )
     return TrainedModels(
-        data=data.name,
         base=view.base,
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,

@@ -29,7 +29,6 @@ from ..indexer import (
     DenseDelta,
     Factors,
     Layout,
-    LinearPool,
     LowRankDelta,
     MatrixUpdate,
     PlacedModel,
@@ -39,7 +38,6 @@ from ..indexer import (
     factorise,
     flaw_of,
     gaussian_directions,
-    has_linear_sketch,
     make_pool,
     place,
 )
@@ -51,11 +49,9 @@ from ..records import (
     DataFingerprint,
     DataSet,
     Fingerprint,
-    LinearSketch,
     LossName,
     Recipe,
     Slot,
-    SlotStats,
 )
 from ..study.network import TaskModel
 from .examples import Example, ExampleSet, places_of_every_class
@@ -262,12 +258,27 @@ class GradientSums:
         for (_, placements), sums in zip(self.matrices.modules.values(), self._sums, strict=True):
             yield from zip(placements, sums, strict=True)
 
-    def pooled(self, recipe: Recipe, layout: Layout, *, scale: float, power: float) -> GradientPool:
-        """The sketches of −`scale` times the gradients under a recipe."""
-        pool = GradientPool(recipe, layout, power)
+    def pooled(self, recipe: Recipe, layout: Layout, *, scale: float, power: float) -> Pool:
+        """−`scale` times the gradients under a recipe, with flattened spectra."""
+        pool = make_pool(recipe, layout)
         for update in self.updates(scale):
-            pool.take(update)
+            if update.delta is None:
+                continue
+            factors = factorise(
+                update.delta, recipe.rank, seed=recipe.seed, power_steps=POWER_STEPS
+            )
+            if len(factors.sigma):
+                flat = flattened(factors.above(LEAST_SIGMA * float(factors.sigma[0])), power)
+                rest = replace(update, delta=None)
+                pool.take(rest, flat, pool.features(rest, flat))
         return pool
+
+    def sketches(self, pool: Pool) -> dict[Slot, bytes]:
+        """The sketch of each slot that `pooled` gave; none under a recipe without them."""
+        if not isinstance(pool, SketchPool):
+            return {}
+        slots = sorted({placement.slot for placement in self.matrices.placements})
+        return {slot: sketch for slot in slots if (sketch := pool.slot_sketch(slot))}
 
 
 def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | None:
@@ -306,77 +317,6 @@ def _collector(
         output.register_hook(arrive)  # type: ignore[no-untyped-call]
 
     return leave
-
-
-@dataclass(slots=True)
-class _SlotSums:
-    shape: tuple[int, int] = (0, 0)
-    squares: float = 0.0
-    sigmas: list[torch.Tensor] = field(default_factory=list)
-
-
-class GradientPool:
-    """Takes a model's gradients, one matrix at a time, and gives sketches and a vector."""
-
-    def __init__(self, recipe: Recipe, layout: Layout, power: float) -> None:
-        self._recipe, self._power = recipe, power
-        self._pool: Pool = make_pool(recipe, layout)
-        self._linear = LinearPool(recipe) if has_linear_sketch(recipe) else None
-        self._slots: dict[Slot, _SlotSums] = {}
-
-    def take(self, update: MatrixUpdate) -> None:
-        """Add one matrix's gradient up, negated as an update is."""
-        sums = self._slots.setdefault(update.slot, _SlotSums())
-        sums.shape = sums.shape[0] + update.shape[0], max(sums.shape[1], update.shape[1])
-        if update.delta is None:
-            return
-        if self._linear is not None:
-            linear = self._linear.features(update)
-            if linear is not None:
-                self._linear.take(update.slot, linear)
-        rank, seed = self._recipe.rank, self._recipe.seed
-        factors = factorise(update.delta, rank, seed=seed, power_steps=POWER_STEPS)
-        if len(factors.sigma) == 0:
-            return
-        factors = factors.above(LEAST_SIGMA * float(factors.sigma[0]))
-        sums.squares += factors.fro_norm**2
-        sums.sigmas.append(factors.sigma)
-        flat = flattened(factors, self._power)
-        rest = replace(update, delta=None)
-        self._pool.take(rest, flat, self._pool.features(rest, flat))
-
-    def fingerprint(self) -> Fingerprint:
-        """The pooled vector; zeros where every gradient is 0."""
-        vector, norm = self._pool.vector()
-        vector.flags.writeable = False
-        return Fingerprint(recipe=self._recipe, vector=vector, norm=norm)
-
-    def linear_sketch(self) -> LinearSketch | None:
-        """Of the gradients themselves, not flattened; None under a recipe without one."""
-        return None if self._linear is None else self._linear.sketch()
-
-    def statistics(self) -> tuple[SlotStats, ...]:
-        """Of the gradients themselves; the sketches are of the flattened ones."""
-        statistics, pool = [], self._pool
-        for slot, sums in sorted(self._slots.items()):
-            merged = torch.cat(sums.sigmas) if sums.sigmas else torch.zeros(0)
-            sigma = merged.sort(descending=True).values[: self._recipe.rank].numpy()
-            energy = float((merged[: self._recipe.rank].double() ** 2).sum())
-            stable_rank = sums.squares / float(sigma[0]) ** 2 if len(sigma) else 0.0
-            statistics.append(
-                SlotStats(
-                    slot=slot,
-                    shape=sums.shape,
-                    fro_norm=math.sqrt(sums.squares),
-                    relative_norm=None,
-                    sigma=sigma,
-                    energy=min(1.0, energy / sums.squares) if sums.squares else 0.0,
-                    stable_rank=stable_rank,
-                    noise_floor=0.0,
-                    sketch=pool.slot_sketch(slot) if isinstance(pool, SketchPool) else b"",
-                )
-            )
-        return tuple(statistics)
 
 
 def flattened(factors: Factors, power: float) -> Factors:
@@ -467,18 +407,18 @@ def fingerprint_data(
         with sums.collecting(model.whole), _dropout(model.whole, loss, options.seed + number):
             predicted = run.backward(group)
         part = sums.pooled(recipe, layout, scale=1.0 / predicted, power=power)
-        parts.append({stats.slot: stats.sketch for stats in part.statistics() if stats.sketch})
+        parts.append(sums.sketches(part))
         total.add_sums(sums)
         if progress is not None:
             progress(sum(len(done) for done in groups[: number + 1]), len(encoded))
     pool = total.pooled(recipe, layout, scale=1.0 / run.predicted, power=power)
-    fingerprint = pool.fingerprint()
-    if not fingerprint.norm > 0.0:
+    vector, norm = pool.vector()
+    vector.flags.writeable = False
+    if not norm > 0.0:
         raise ModelError("no-update", f"{model.name}: the gradient of these examples is 0")
     return DataFingerprint(
-        fingerprint=fingerprint,
-        slots=pool.statistics(),
-        linear=pool.linear_sketch(),
+        fingerprint=Fingerprint(recipe=recipe, vector=vector, norm=norm),
+        sketches=total.sketches(pool),
         parts=tuple(parts),
         loss=loss.name,
         mean_loss=run.loss_sum / run.predicted,
