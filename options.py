@@ -145,7 +145,8 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _hints_of(record: Any) -> dict[str, Any]:
+def hints_of(record: Any) -> dict[str, Any]:
+    """The annotation of each field of a record; `Any` for one that only type checkers know."""
     hints = {}
     for owner in reversed(record.__mro__):
         names = vars(sys.modules[owner.__module__])
@@ -156,11 +157,6 @@ def _hints_of(record: Any) -> dict[str, Any]:
             except (NameError, TypeError):  # known to type checkers alone, or a text
                 hints[name] = Any
     return hints
-
-
-def hints_of(record: Any) -> dict[str, Any]:
-    """The annotation of each field of a record; `Any` for one that only type checkers know."""
-    return _hints_of(record)
 
 
 class Question:

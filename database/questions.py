@@ -733,16 +733,9 @@ def _nearest(
     from ..search.family_scores import TIE_DECIMALS, verdict
     from ..search.neighbours import CANDIDATES
 
-    n_others = len(ids) - 1
-    rounded = np.round(z, TIE_DECIMALS)
-    rounded[row] = -np.inf
-    n_ranked = min(CANDIDATES, n_others)
-    if n_ranked == 0:
-        return ()
-    least = np.partition(rounded, -n_ranked)[-n_ranked]
-    near = np.flatnonzero(rounded >= least)
-    near = near[np.argsort(-rounded[near], kind="stable")[:n_ranked]]
-    rates = calibration.fdr(z[near], n_others, cosines[near])
+    near = np.argsort(-np.round(z, TIE_DECIMALS), kind="stable")
+    near = near[near != row][:CANDIDATES]
+    rates = calibration.fdr(z[near], len(ids) - 1, cosines[near])
     return tuple(
         MapNeighbour(
             model=ids[place],

@@ -100,7 +100,6 @@ class TrainedModels:
     control, model by model in the same order.
     """
 
-    base: str
     recipe: str
     recipe_id: str
     models: tuple[TrainedModel, ...]
@@ -315,7 +314,6 @@ def _rank_models(
             )
         )
     return TrainedModels(
-        base=view.base,
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,
         models=tuple(models),
@@ -432,13 +430,12 @@ def find_trained_on_each(
         compared = compare_kept(view, sets, np.array(order, dtype=np.int64), others=pool)
         if compared is None:
             raise _no_sketches(view)
-        first = answers[0]
         return {
-            "base": first.base,
-            "recipe": first.recipe,
-            "recipe_id": first.recipe_id,
-            "compared": first.compared,
-            "calibration": first.calibration.to_json(),
+            "base": base,
+            "recipe": view.recipe.name,
+            "recipe_id": view.recipe.id,
+            "compared": answers[0].compared,
+            "calibration": answers[0].calibration.to_json(),
             "models": [view.ids[row] for row in order],
             "data": [
                 {
