@@ -15,7 +15,7 @@ from typing import Any, cast
 import click
 
 from .. import database, terminal
-from ..options import option, record
+from ..options import record
 from ..terminal.text import plain
 from .command_line import (
     EXIT_NOTHING_DONE,
@@ -25,6 +25,7 @@ from .command_line import (
     Engine,
     command,
     open_database,
+    output_file,
     print_answer,
     print_document,
 )
@@ -121,13 +122,7 @@ class PurityFile:
     """The file of an evaluation."""
 
     _: KW_ONLY
-    output: Path | None = option(
-        "-o",
-        "--output",
-        default=None,
-        file="file",
-        help="Write a table by family and dataset: .csv, .tex or .md.",
-    )
+    output: Path | None = output_file("Write a table by family and dataset: .csv, .tex or .md.")
 
 
 @command(database.Evaluate, PurityFile)

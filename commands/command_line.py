@@ -289,17 +289,18 @@ def show_pairs(document: Mapping[str, Any]) -> None:
         click.echo(plain(f"{key}: {shown}"))
 
 
+def output_file(help: str, metavar: str | None = None) -> Any:
+    """A field for a file that is written beside what is printed."""
+    return option("-o", "--output", default=None, file="file", metavar=metavar, help=help)
+
+
 @record
 class Drawing:
     """The picture of a study, and what is printed beside it."""
 
     _: KW_ONLY
-    output: Path | None = option(
-        "-o",
-        "--output",
-        default=None,
-        file="file",
-        help="Draw it: a .png or .svg file, or a page (.html) with tables of the values.",
+    output: Path | None = output_file(
+        "Draw it: a .png or .svg file, or a page (.html) with tables of the values."
     )
     width: Literal["column", "full"] = option(
         default="full", help="Width of the picture: 85 mm (a column of a page) or 180 mm."

@@ -15,6 +15,7 @@ from .command_line import (
     Common,
     command,
     open_database,
+    output_file,
     print_answer,
     print_document,
     show_pairs,
@@ -30,14 +31,9 @@ class Several:
         default=False,
         help="DATA is a folder; each file and folder in it is a data set of its own.",
     )
-    output: Path | None = option(
-        "-o",
-        "--output",
-        default=None,
-        file="file",
+    output: Path | None = output_file(
+        "With --each: write z of every data set and model to .csv, or draw it: .png, .svg, .html.",
         metavar="FILE",
-        help="With --each: write z of every data set and model to .csv, or draw it: .png, .svg, "
-        ".html.",
     )
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
 from .. import terminal
-from ..database import Add, Index, Label, Opened, Plan, Remove
+from ..database import Add, Index, Label, Opened, Plan, Remove, open_as
 from ..errors import REASONS
 from ..options import as_kind, option, record
 from ..terminal.text import plain
@@ -22,10 +19,10 @@ from .command_line import (
     EXIT_SOME_FAILED,
     Common,
     command,
-    open_database,
     print_answer,
     print_document,
     show_pairs,
+    tracker,
 )
 
 
@@ -124,14 +121,11 @@ def _print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> 
     print_document(table.to_json(), terminal.show_plan, common)
 
 
-@contextmanager
-def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Opened]:
+def _opened(common: Common, *, writes_catalog: bool) -> Opened:
     """The catalog; a temporary one where there is none and none is written."""
-    with ExitStack() as opened:
-        place = common.db
-        if not writes_catalog and not place.exists():
-            place = Path(opened.enter_context(TemporaryDirectory())) / "none.duckdb"
-        yield opened.enter_context(open_database(common, place, read_only=False, create="late"))
+    path = common.db if writes_catalog or common.db.exists() else None
+    track = tracker(quiet=common.quiet)
+    return open_as(Opened, path, read_only=False, create="late", track=track)
 
 
 def _run(
