@@ -44,7 +44,8 @@ def command(
             for name, (entry, declared) in reversed(options_of(kind).items()):
                 if declared.doors != "python":
                     wrapped = _parameter(name, hints[name], entry, declared)(wrapped)
-        return (group or click).command(**settings)(wrapped)
+        made: click.Command = (group or click).command(**settings)(wrapped)
+        return made
 
     return decorate
 

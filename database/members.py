@@ -109,7 +109,7 @@ class Plan(FamilyOptions):
     def answer(self, db: Opened) -> PlanTable:
         from ..indexer import IndexOptions, make_plan
 
-        track = partial(db._track, what="listing")
+        track: Any = partial(db._track, what="listing")
         plan = make_plan(db._catalog, as_kind(IndexOptions, self), self.bandwidth, track)
         return PlanTable(plan.to_json())
 

@@ -640,14 +640,17 @@ def explain_slots(query: Explained, other: Explained, recipe: Recipe) -> dict[st
         for slot, blocks in parts.items()
     ]
     by_role = totals("role", lambda slot: slot.role)
-    by_block = {name: fsum(part[i] for part in parts.values()) for i, name in enumerate(sizes)}
+    by_block: list[dict[str, Any]] = [
+        {"block": name, **carried(fsum(part[i] for part in parts.values()))}
+        for i, name in enumerate(sizes)
+    ]
     return {
         "query": query.model,
         "model": other.model,
         "similarity": similarity,
         "by_role": sorted(by_role, key=lambda total: ROLES.index(total["role"])),
         "by_layer": totals("layer", lambda slot: f"{slot.stack}.{slot.layer}"),
-        "by_block": [{"block": name, **carried(total)} for name, total in by_block.items()],
+        "by_block": by_block,
         "slots": sorted(shares, key=lambda share: -share["contribution"]),
         "only_query": list(map(str, sorted(mine.keys() - theirs.keys(), key=_reading_order))),
         "only_model": list(map(str, sorted(theirs.keys() - mine.keys(), key=_reading_order))),
