@@ -145,8 +145,7 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def hints_of(record: Any) -> dict[str, Any]:
-    """The annotation of each field of a record; `Any` for one that only type checkers know."""
+def _hints_of(record: Any) -> dict[str, Any]:
     hints = {}
     for owner in reversed(record.__mro__):
         names = vars(sys.modules[owner.__module__])
@@ -157,6 +156,11 @@ def hints_of(record: Any) -> dict[str, Any]:
             except (NameError, TypeError):  # known to type checkers alone, or a text
                 hints[name] = Any
     return hints
+
+
+def hints_of(record: Any) -> dict[str, Any]:
+    """The annotation of each field of a record; `Any` for one that only type checkers know."""
+    return _hints_of(record)
 
 
 class Question:
