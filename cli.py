@@ -15,7 +15,7 @@ import click
 
 from . import __version__
 from .commands import COMMANDS, GROUPS
-from .commands.asking import EXIT_NOTHING_DONE
+from .commands.command_line import EXIT_NOTHING_DONE
 from .errors import DeltadexError, RequestError
 from .terminal.text import plain, write_every_character, write_no_more
 

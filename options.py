@@ -1,7 +1,7 @@
 """Questions as frozen records: a field has its flag, type, default, limits and help, once.
 
 Derived from a record are the options of a command (`commands/command_line.py`), the parameters of
-a request (`web/service/params.py`), a call in Python with its signature and docstring
+a request (`web/service/schemas.py`), a call in Python with its signature and docstring
 (`question`), and what a study stores of its settings.
 
 @record

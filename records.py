@@ -268,8 +268,8 @@ class DataFingerprint:
     """The gradient of a base's loss over examples, negated, as if it were a full fine-tune's ΔW.
 
     Attributes:
-        linear: None under a recipe that keeps none.
-        parts: Sketches of disjoint groups of the examples, slot by slot.
+        sketches: Of each slot, as a model's; none under a recipe that keeps none.
+        parts: The same of disjoint groups of the examples.
         loss: One of `LossName`.
         mean_loss: Mean over all that is predicted, before any training.
         examples: Examples that have something to predict.
@@ -279,8 +279,7 @@ class DataFingerprint:
     """
 
     fingerprint: Fingerprint
-    slots: tuple[SlotStats, ...]
-    linear: LinearSketch | None = field(default=None, compare=False)
+    sketches: Mapping[Slot, bytes] = field(compare=False)
     parts: tuple[Mapping[Slot, bytes], ...] = field(default=(), compare=False)
     loss: LossName
     mean_loss: float
@@ -288,11 +287,6 @@ class DataFingerprint:
     predicted: int
     tokens: int
     classes: int = 0
-
-    @property
-    def sketches(self) -> Mapping[Slot, bytes]:
-        """The sketch of each slot."""
-        return {stats.slot: stats.sketch for stats in self.slots if stats.sketch}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

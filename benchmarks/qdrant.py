@@ -22,8 +22,8 @@ import numpy as np
 from scale import BASE, Synthetic, fill
 
 from deltadex.indexer.fingerprint import make_recipe
+from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import CANDIDATES
-from deltadex.search.vector_scores import PooledMeans
 from deltadex.store import Catalog, FamilyView, export_vectors, parse_target, use_exported
 from deltadex.store.derived import index
 from deltadex.store.derived.index import SearchIndex

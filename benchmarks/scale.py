@@ -24,8 +24,8 @@ import pyarrow as pa
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import StoredQuery, find_similar, prepare_search
+from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import VECTOR_CANDIDATES
-from deltadex.search.vector_scores import PooledMeans
 from deltadex.store import Catalog, FamilyView
 from deltadex.store.files import index_folder
 from deltadex.store.session import Session

@@ -1,4 +1,4 @@
-"""The commands: a file a group; `studies.py` makes those of the registry of studies."""
+"""The commands: a file a group; `command_line.py` makes those of studies, and what all share."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -29,7 +29,7 @@ class _Commands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         group, place = _GROUP_OF[name], name.replace("-", "_")
         if group == "studies":
-            from .studies import command_of
+            from .command_line import command_of
 
             return command_of(place)
         command: click.Command = getattr(import_module(f".{group}", __name__), place)

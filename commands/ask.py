@@ -15,21 +15,23 @@ from typing import Any, cast
 import click
 
 from .. import database, terminal
-from ..options import option, record
+from ..options import record
 from ..terminal.text import plain
-from .asking import (
+from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
+    Common,
     Display,
+    Engine,
+    command,
     open_database,
+    output_file,
     print_answer,
     print_document,
 )
-from .command_line import Common, Engine, takes
 
 
-@click.command("find-similar")
-@takes(database.FindSimilar, Engine)
+@command(database.FindSimilar, Engine)
 def find_similar(common: Common, asked: database.FindSimilar, candidates: Engine) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
@@ -86,8 +88,7 @@ def _show_several(document: Mapping[str, Any]) -> None:
         click.echo(plain(f"{refused['model']}: {refused['reason']}"), err=True)
 
 
-@click.command()
-@takes(database.Models, Display)
+@command(database.Models, Display)
 def ls(common: Common, asked: database.Models, display: Display) -> None:
     """List the models of the catalog.
 
@@ -105,8 +106,7 @@ def ls(common: Common, asked: database.Models, display: Display) -> None:
     display.print(table, table.columns, show, common)
 
 
-@click.command()
-@takes(database.Show)
+@command(database.Show)
 def show(common: Common, asked: database.Show) -> None:
     """Show everything known of MODEL, and what it changed, slot by slot.
 
@@ -122,17 +122,10 @@ class PurityFile:
     """The file of an evaluation."""
 
     _: KW_ONLY
-    output: Path | None = option(
-        "-o",
-        "--output",
-        default=None,
-        file="file",
-        help="Write a table by family and dataset: .csv, .tex or .md.",
-    )
+    output: Path | None = output_file("Write a table by family and dataset: .csv, .tex or .md.")
 
 
-@click.command("eval")
-@takes(database.Evaluate, PurityFile)
+@command(database.Evaluate, PurityFile)
 def eval(common: Common, asked: database.Evaluate, file: PurityFile) -> None:
     """Measure how often nearest neighbours share their dataset, against chance.
 
@@ -156,8 +149,7 @@ def _show_evaluation(document: Mapping[str, Any]) -> None:
     (terminal.show_evaluations if is_several else terminal.show_evaluation)(document)
 
 
-@click.command()
-@takes(database.Cluster)
+@command(database.Cluster)
 def cluster(common: Common, asked: database.Cluster) -> None:
     """Group models that lie close together, and suggest datasets for unlabelled models.
 
@@ -170,8 +162,7 @@ def cluster(common: Common, asked: database.Cluster) -> None:
     print_answer(common, asked, lambda document: terminal.show_clusters(document))
 
 
-@click.command()
-@takes(database.Map)
+@command(database.Map)
 def map(common: Common, asked: database.Map) -> None:
     """Draw a family as one HTML file or a picture: similar models lie near each other.
 
@@ -188,8 +179,7 @@ def _show_map(document: Mapping[str, Any]) -> None:
         click.echo(f"{key}: {document[key]}")
 
 
-@click.command()
-@takes(database.Diff)
+@command(database.Diff)
 def diff(common: Common, asked: database.Diff) -> None:
     """Compare two indexed models of a family.
 
@@ -200,8 +190,7 @@ def diff(common: Common, asked: database.Diff) -> None:
     print_answer(common, asked, lambda document: terminal.show_diff(document))
 
 
-@click.command()
-@takes(database.Stats)
+@command(database.Stats)
 def stats(common: Common, asked: database.Stats) -> None:
     """Count the models, datasets and recipes of the catalog.
 
@@ -212,8 +201,7 @@ def stats(common: Common, asked: database.Stats) -> None:
     print_answer(common, asked, lambda document: terminal.show_stats(document))
 
 
-@click.command()
-@takes(database.Failures)
+@command(database.Failures)
 def failures(common: Common, asked: database.Failures) -> None:
     """List the models that are not indexed, by reason.
 
@@ -224,8 +212,7 @@ def failures(common: Common, asked: database.Failures) -> None:
     print_answer(common, asked, lambda document: terminal.show_failures(document))
 
 
-@click.command()
-@takes(database.Select, Display)
+@command(database.Select, Display)
 def sql(common: Common, asked: database.Select, display: Display) -> None:
     """Print what a SELECT gives, from the tables of the catalog.
 

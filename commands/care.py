@@ -14,8 +14,7 @@ from click.shell_completion import get_completion_class
 from .. import database, terminal
 from ..options import argument, option, record
 from ..terminal.text import count, plain
-from .asking import EXIT_SOME_FAILED, print_answer, print_document, tracker
-from .command_line import Common, takes
+from .command_line import EXIT_SOME_FAILED, Common, command, print_answer, print_document, tracker
 
 PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
 
@@ -29,8 +28,7 @@ class Examination:
     check: bool = option(default=False, help="Repair nothing.")
 
 
-@click.command()
-@takes(Examination)
+@command(Examination)
 def doctor(common: Common, examination: Examination) -> None:
     """Check the catalog, its derived files and their folder; or the catalog or backup FILE.
 
@@ -68,8 +66,7 @@ def _show_counts(document: Mapping[str, Any]) -> None:
     click.echo(f"{repaired} repaired, {rest}" if repaired else rest)
 
 
-@click.command()
-@takes(database.Backup)
+@command(database.Backup)
 def backup(common: Common, asked: database.Backup) -> None:
     """Copy the catalog as it is now into the file TARGET.
 
@@ -98,8 +95,7 @@ class Shell:
     shell: Literal["bash", "zsh", "fish"] = argument()
 
 
-@click.command()
-@takes(Shell)
+@command(Shell)
 def completion(common: Common, target: Shell) -> None:
     """Print the script that completes deltadex's commands and options in SHELL.
 
@@ -124,8 +120,7 @@ class DemoFolder:
     folder: Path = argument(default="demo-output", file="any")
 
 
-@click.command()
-@takes(DemoFolder)
+@command(DemoFolder)
 def demo(common: Common, target: DemoFolder) -> None:
     """Train a small family, index it, score it, map it; no network.
 

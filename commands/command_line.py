@@ -1,36 +1,42 @@
-"""Records of options as click's arguments and options, and the options of every command."""
+"""Records of options as click's; how commands ask a catalog, print what it answers, and end."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
+from .. import database, terminal
 from ..options import Option, choices_of, hints_of, option, options_of, record
-from ..terminal.text import PlainFormatter
+from ..study.registry import record_of
+from ..terminal.text import PlainFormatter, csv_text, json_text, plain
 
 Command = Callable[..., None]
 
 
-def takes(*records: type[Any]) -> Callable[[Command], Command]:
-    """Call a command with a `Common`, then with one object of each of these records.
+def command(
+    *records: type[Any], group: click.Group | None = None, **settings: Any
+) -> Callable[[Command], click.Command]:
+    """A command that is called with a `Common`, then with one object of each of these records.
 
-    Logging is set up before the command runs.
+    Logging is set up before it runs.
     """
 
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
+    def decorate(function: Command) -> click.Command:
+        @functools.wraps(function)
         def called(**values: Any) -> None:
-            common: Common = _record_of(Common, values)
+            common: Common = _asked(Common, values)
             _set_up_logging(quiet=common.quiet)
-            command(common, *(_record_of(record, values) for record in records))
+            function(common, *(_asked(record, values) for record in records))
 
         wrapped: Command = called
         for kind in (Common, *reversed(records)):
@@ -38,12 +44,13 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
             for name, (entry, declared) in reversed(options_of(kind).items()):
                 if declared.doors != "python":
                     wrapped = _parameter(name, hints[name], entry, declared)(wrapped)
-        return wrapped
+        made: click.Command = (group or click).command(**settings)(wrapped)
+        return made
 
     return decorate
 
 
-def _record_of(record: type[Any], values: Mapping[str, Any]) -> Any:
+def _asked(record: type[Any], values: Mapping[str, Any]) -> Any:
     """What was typed; the record has its own defaults for the rest."""
     typed = {entry.name: values[entry.name] for entry in fields(record) if entry.name in values}
     for entry in fields(record):
@@ -192,3 +199,148 @@ class Engine:
         help="Take candidates from FAISS, or from an export to Qdrant: the last one, or that at "
         "TARGET (edge:DIR, qdrant://HOST[:PORT]/COLLECTION).",
     )
+
+
+EXIT_SOME_FAILED, EXIT_NOTHING_DONE = 1, 3
+"""Exit codes beside 0 (done) and 2 (usage)."""
+
+Thing = TypeVar("Thing")
+
+
+def open_database(
+    common: Common,
+    path: Path | None = None,
+    *,
+    read_only: bool | None = True,
+    create: database.Create = False,
+    engine: str = "faiss",
+) -> database.Opened:
+    """The catalog of `--db`, or another; raises as `deltadex.open`."""
+    return database.open_as(
+        database.Opened,
+        path or common.db,
+        read_only=read_only,
+        create=create,
+        engine=engine,
+        track=tracker(quiet=common.quiet),
+    )
+
+
+def tracker(*, quiet: bool) -> database.Track:
+    """Progress on stderr, loaded when something is tracked."""
+
+    def track(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
+        return terminal.tracked(things, what, quiet=quiet, total=total)
+
+    return track
+
+
+def print_answer(
+    common: Common, asked: database.Tabled, show: Callable[[Any], None], **opening: Any
+) -> database.Table:
+    """Ask the catalog, print the answer and return it; `opening` is passed to `open_database`."""
+    with open_database(common, **opening) as db:
+        table = asked.answer(db)
+    print_document(table.to_json(), show, common)
+    return table
+
+
+def print_document(
+    document: Mapping[str, Any], show: Callable[[Any], None], common: Common
+) -> None:
+    """Print a document: as JSON, or as `show` draws it."""
+    if common.as_json:
+        click.echo(json_text(document))
+    else:
+        show(document)
+
+
+@record
+class Display:
+    """How rows are shown."""
+
+    _: KW_ONLY
+    as_csv: bool = option("--csv", default=False, help="Print CSV on stdout.")
+    wide: bool = option(default=False, help="Do not shorten cells to the width of the terminal.")
+
+    def check(self, common: Common) -> None:
+        """Raises `click.UsageError` where two forms are wanted."""
+        if self.as_csv and common.as_json:
+            raise click.UsageError("give --csv, or --json")
+
+    def print(
+        self,
+        table: database.Table,
+        names: Sequence[str],
+        show: Callable[[Any], None],
+        common: Common,
+    ) -> None:
+        """Print rows: as CSV with a header, as JSON, or as `show` draws them."""
+        if self.as_csv:
+            rows = ([row[name] for name in names] for row in table)
+            click.echo(csv_text(names, rows), nl=False)
+        else:
+            print_document(table.to_json(), show, common)
+
+
+def show_pairs(document: Mapping[str, Any]) -> None:
+    """One line per key."""
+    for key, value in document.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        click.echo(plain(f"{key}: {shown}"))
+
+
+def output_file(help: str, metavar: str | None = None) -> Any:
+    """A field for a file that is written beside what is printed."""
+    return option("-o", "--output", default=None, file="file", metavar=metavar, help=help)
+
+
+@record
+class Drawing:
+    """The picture of a study, and what is printed beside it."""
+
+    _: KW_ONLY
+    output: Path | None = output_file(
+        "Draw it: a .png or .svg file, or a page (.html) with tables of the values."
+    )
+    width: Literal["column", "full"] = option(
+        default="full", help="Width of the picture: 85 mm (a column of a page) or 180 mm."
+    )
+    everything: bool = option(
+        "--all", default=False, help="Print every measure that the report has."
+    )
+
+
+def command_of(method: str) -> click.Command:
+    """The command of a study, by the name of its method."""
+    study = record_of(method)
+    lines = "\n".join(f"  deltadex {example}" for example in study.examples)
+    says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
+
+    @command(
+        study,
+        *([Drawing] if study.has_picture else []),
+        name=method.replace("_", "-"),
+        help=f"{says}\n\n\b\nExample:\n{lines}",
+    )
+    def run(common: Common, asked: Any, drawing: Drawing = Drawing()) -> None:  # noqa: B008
+        if drawing.output is not None:
+            database.check_picture_ending(drawing.output)  # before anything is computed
+        # the catalog stores studies; a folder can be studied without one
+        path = common.db if common.db.exists() else None
+        track = tracker(quiet=common.quiet)
+        with database.open(path, read_only=None if path else False, track=track) as db:
+            table = db.studies.ask(asked)
+            document = table.to_json()
+            if drawing.output is not None:
+                picture = table.save_picture(drawing.output, width=drawing.width)
+                document["picture"] = str(picture)
+
+        def show(document: Any) -> None:
+            terminal.show_study(table.sections(everything=drawing.everything), document)
+
+        print_document(document, show, common)
+        if document.get("failed"):
+            sys.exit(EXIT_SOME_FAILED)
+
+    return run

@@ -10,8 +10,16 @@ import click
 
 from .. import database, terminal
 from ..options import as_kind, option, record
-from .asking import EXIT_SOME_FAILED, open_database, print_answer, print_document, show_pairs
-from .command_line import Common, takes
+from .command_line import (
+    EXIT_SOME_FAILED,
+    Common,
+    command,
+    open_database,
+    output_file,
+    print_answer,
+    print_document,
+    show_pairs,
+)
 
 
 @record
@@ -23,19 +31,13 @@ class Several:
         default=False,
         help="DATA is a folder; each file and folder in it is a data set of its own.",
     )
-    output: Path | None = option(
-        "-o",
-        "--output",
-        default=None,
-        file="file",
+    output: Path | None = output_file(
+        "With --each: write z of every data set and model to .csv, or draw it: .png, .svg, .html.",
         metavar="FILE",
-        help="With --each: write z of every data set and model to .csv, or draw it: .png, .svg, "
-        ".html.",
     )
 
 
-@click.command("find-trained-on")
-@takes(database.FindTrainedOn, Several)
+@command(database.FindTrainedOn, Several)
 def find_trained_on(common: Common, asked: database.FindTrainedOn, several: Several) -> None:
     """Find the models that were trained on DATA, or on data like it.
 
@@ -79,8 +81,7 @@ def _check(asked: database.FindTrainedOn, several: Several) -> None:
         database.check_scores_ending(several.output)
 
 
-@click.command("find-data")
-@takes(database.FindData)
+@command(database.FindData)
 def find_data(common: Common, asked: database.FindData) -> None:
     """Show the kept data sets nearest to MODEL: what it may have been trained on.
 
@@ -104,8 +105,7 @@ def data() -> None:
     """
 
 
-@data.command()
-@takes(database.KeptData)
+@command(database.KeptData, group=data)
 def ls(common: Common, asked: database.KeptData) -> None:
     """List the kept data sets.
 
@@ -116,8 +116,7 @@ def ls(common: Common, asked: database.KeptData) -> None:
     print_answer(common, asked, lambda document: terminal.show_data_sets(document))
 
 
-@data.command()
-@takes(database.ShowData)
+@command(database.ShowData, group=data)
 def show(common: Common, asked: database.ShowData) -> None:
     """Show all that is kept of the data set NAME.
 
@@ -128,8 +127,7 @@ def show(common: Common, asked: database.ShowData) -> None:
     print_answer(common, asked, lambda document: terminal.show_data_set(document))
 
 
-@data.command()
-@takes(database.RemoveData)
+@command(database.RemoveData, group=data)
 def rm(common: Common, asked: database.RemoveData) -> None:
     """Forget the data set NAME.
 

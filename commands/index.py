@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
 from .. import terminal
-from ..database import Add, Index, Label, Opened, Plan, Remove
+from ..database import Add, Index, Label, Opened, Plan, Remove, open_as
 from ..errors import REASONS
 from ..options import as_kind, option, record
 from ..terminal.text import plain
-from .asking import (
+from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
-    open_database,
+    Common,
+    command,
     print_answer,
     print_document,
     show_pairs,
+    tracker,
 )
-from .command_line import Common, takes
 
 
 @record
@@ -47,8 +45,7 @@ class Rehearsal:
     dry_run: bool = option(default=False, help="Print what would be done, as `plan` does.")
 
 
-@click.command()
-@takes(Index, Strictness, Rehearsal)
+@command(Index, Strictness, Rehearsal)
 def index(common: Common, asked: Index, strictness: Strictness, rehearsal: Rehearsal) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
@@ -67,8 +64,7 @@ def index(common: Common, asked: Index, strictness: Strictness, rehearsal: Rehea
         _run(common, asked, strictness, writes_catalog=writes_catalog, whole_family=asked.hub)
 
 
-@click.command()
-@takes(Plan)
+@command(Plan)
 def plan(common: Common, asked: Plan) -> None:
     """Say what indexing BASE's family would read, refuse, request and store.
 
@@ -82,8 +78,7 @@ def plan(common: Common, asked: Plan) -> None:
     _print_plan(common, asked)
 
 
-@click.command()
-@takes(Add, Strictness)
+@command(Add, Strictness)
 def add(common: Common, asked: Add, strictness: Strictness) -> None:
     """Add single models: Hub ids or folders.
 
@@ -94,8 +89,7 @@ def add(common: Common, asked: Add, strictness: Strictness) -> None:
     _run(common, asked, strictness)
 
 
-@click.command()
-@takes(Label)
+@command(Label)
 def label(common: Common, asked: Label) -> None:
     """Label the indexed MODEL: it was trained on DATASET.
 
@@ -110,8 +104,7 @@ def label(common: Common, asked: Label) -> None:
     print_answer(common, asked, _show_label, read_only=False)
 
 
-@click.command()
-@takes(Remove)
+@command(Remove)
 def rm(common: Common, asked: Remove) -> None:
     """Forget MODEL. Its files are not touched.
 
@@ -128,14 +121,11 @@ def _print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> 
     print_document(table.to_json(), terminal.show_plan, common)
 
 
-@contextmanager
-def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Opened]:
+def _opened(common: Common, *, writes_catalog: bool) -> Opened:
     """The catalog; a temporary one where there is none and none is written."""
-    with ExitStack() as opened:
-        place = common.db
-        if not writes_catalog and not place.exists():
-            place = Path(opened.enter_context(TemporaryDirectory())) / "none.duckdb"
-        yield opened.enter_context(open_database(common, place, read_only=False, create="late"))
+    path = common.db if writes_catalog or common.db.exists() else None
+    track = tracker(quiet=common.quiet)
+    return open_as(Opened, path, read_only=False, create="late", track=track)
 
 
 def _run(

@@ -16,15 +16,17 @@ from .. import database
 from ..errors import RequestError
 from ..options import Place, argument, as_kind, option, record
 from ..terminal.text import count, plain, size
-from .asking import (
+from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
+    Common,
+    Engine,
+    command,
     open_database,
     print_answer,
     print_document,
     show_pairs,
 )
-from .command_line import Common, Engine, takes
 
 TAKEN = ("added", "updated", "unchanged", "differing", "data_sets")
 """Counts of what a merge found in its sources and could use."""
@@ -56,8 +58,7 @@ class Serving(Engine):
     root_path: str = option(default="", help="The prefix under which a proxy shows the service.")
 
 
-@click.command()
-@takes(Serving)
+@command(Serving)
 def serve(common: Common, serving: Serving) -> None:
     """Answer questions about the catalog over HTTP, for programs and with a page for people.
 
@@ -162,8 +163,7 @@ class AnyExport(database.Export, database.ExportScores):
             raise click.UsageError("--exclude, --with-unlabelled and --way belong to --scores")
 
 
-@click.command()
-@takes(AnyExport)
+@command(AnyExport)
 def export(common: Common, asked: AnyExport) -> None:
     """Write the catalog to TARGET for other tools, or its vectors to Qdrant with --to.
 
@@ -192,8 +192,7 @@ def export(common: Common, asked: AnyExport) -> None:
     print_document({"written": [str(path) for path in written]}, show_pairs, common)
 
 
-@click.command()
-@takes(database.Publish)
+@command(database.Publish)
 def publish(common: Common, asked: database.Publish) -> None:
     """Publish a family's fingerprints as an index into TARGET: a folder, or hf://datasets/OWNER/NAME.
 
@@ -240,8 +239,7 @@ class Attaching(database.Attach):
     remove: str | None = option(default=None, metavar="NAME", help="Stop searching this index.")
 
 
-@click.command()
-@takes(Attaching)
+@command(Attaching)
 def attach(common: Common, asked: Attaching) -> None:
     """Search a published index beside the catalog: a folder, an https:// address or hf://datasets/OWNER/NAME.
 
@@ -294,8 +292,7 @@ class Merging:
     )
 
 
-@click.command()
-@takes(Merging)
+@command(Merging)
 def merge(common: Common, merging: Merging) -> None:
     """Bring all that the SOURCE catalogs know into the catalog TARGET.
 

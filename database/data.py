@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import DataError, ModelError, RequestError
-from ..options import Place, Question, argument, option, record
+from ..options import Place, Question, argument, as_kind, option, record
 from ..records import LABELLED_LOSSES, LossName
 from ..store import Filters
 from .opened import ONLY_FAMILY, Family, Track, find_family, require_labels
@@ -115,9 +115,7 @@ class DataMaking:
         reading = self.reading
         return read_examples(
             path,
-            ColumnChoice(
-                text=reading.text, label=label, pair=reading.pair, completion=reading.completion
-            ),
+            as_kind(ColumnChoice, replace(reading, label=label)),
             max_examples=reading.max_examples,
             seed=reading.seed,
             split=reading.split,
@@ -165,12 +163,7 @@ class DataMaking:
     def _options(self) -> DataQueryOptions:
         from ..training_data import DataQueryOptions
 
-        return DataQueryOptions(
-            loss=self.reading.loss,
-            max_tokens=self.reading.max_tokens,
-            batch_size=self.reading.batch_size,
-            seed=self.reading.seed,
-        )
+        return as_kind(DataQueryOptions, self.reading)
 
     def _model(self, examples: ExampleSet) -> TaskModel:
         from ..study.network import load_task_model
@@ -273,7 +266,7 @@ class FindTrainedOn(Filters, DataReading):
     def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
         """The data set and its control, each kept or made of a file's examples; what was said of
         the reading, and what was left out of both."""
-        from ..search.data_control import check_control
+        from ..search.trained_on import check_control
         from ..training_data import matched_examples
 
         data, control, keep = self.data, self.control, self.keep
@@ -367,7 +360,7 @@ class FindTrainedOnEach(Filters, DataReading):
         if not sets:
             raise DataError(f"{where}no data set could be read; {failed[0]['reason']}")
         scores = find_trained_on_each(catalog, sets, k=self.k, filters=self)
-        return DataScoresTable({**scores.to_json(), "failed": failed, "meaning": MEANING})
+        return DataScoresTable({**scores, "failed": failed, "meaning": MEANING})
 
 
 @record
@@ -393,7 +386,7 @@ class FindData(Family):
 
         base = db._catalog.find_base(self.base)
         found = find_data(db._catalog, self.model, base=base, recipe=self.recipe)
-        return NearestDataTable({**found.to_json(), "meaning": MEANING})
+        return NearestDataTable({**found, "meaning": MEANING})
 
 
 @record

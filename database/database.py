@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
 from . import data as data_sets
-from . import exchange, members, questions, similar
+from . import exchange, members, questions
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
 
@@ -168,8 +168,8 @@ class Database(Opened):
     stats = question(members.Stats)
     sql = question(members.Select)
 
-    find_similar = question(similar.FindSimilar)
-    explain = question(similar.Explain)
+    find_similar = question(questions.FindSimilar)
+    explain = question(questions.Explain)
     evaluate = question_of_several(questions.Evaluate)
     cluster = question(questions.Cluster)
     map = question(questions.Map)

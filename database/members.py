@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -58,7 +59,7 @@ class Index(FamilyOptions):
     progress: Progress | None = None
 
     def answer(self, db: Opened) -> IndexReport:
-        return _index(self, db, self.progress)
+        return _index(self, db)
 
 
 @record
@@ -77,7 +78,7 @@ class Add(Fingerprinting):
     progress: Progress | None = None
 
     def answer(self, db: Opened) -> IndexReport:
-        return _index(self, db, self.progress)
+        return _index(self, db)
 
 
 @record
@@ -108,17 +109,15 @@ class Plan(FamilyOptions):
     def answer(self, db: Opened) -> PlanTable:
         from ..indexer import IndexOptions, make_plan
 
-        def track(members: Any) -> Any:
-            return db._track(members, "listing")
-
+        track: Any = partial(db._track, what="listing")
         plan = make_plan(db._catalog, as_kind(IndexOptions, self), self.bandwidth, track)
         return PlanTable(plan.to_json())
 
 
-def _index(asked: Index | Add, db: Opened, progress: Progress | None) -> IndexReport:
+def _index(asked: Index | Add, db: Opened) -> IndexReport:
     from ..indexer import IndexOptions, index_family
 
-    report = index_family(db._catalog, as_kind(IndexOptions, asked), progress)
+    report = index_family(db._catalog, as_kind(IndexOptions, asked), asked.progress)
     return IndexReport(report.to_json())
 
 

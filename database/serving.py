@@ -13,59 +13,23 @@ from ..records import Indexed, Recipe
 from ..store import Filters
 from .members import ModelStatus
 from .opened import ONLY_FAMILY
-from .questions import Map
-from .similar import Kind
+from .questions import Kind, Map
 from .tables import ModelTable, Row, Table
 
 if TYPE_CHECKING:
     from ..search import StoredQuery
+    from ..store import Catalog
     from .database import Database
     from .opened import Opened
 
 
-def changes(db: Database) -> str:
-    """A token that changes with every commit, by whatever process."""
-    return db._catalog.changes
+def catalog_of(db: Database) -> Catalog:
+    """What is stored: for recipes, spellings of bases, and a token of its changes.
 
-
-def recipes(db: Database) -> dict[str, Recipe]:
-    """Every recipe by its id."""
-    return db._catalog.recipes()
-
-
-def find_recipe(db: Database, recipe: str | None, base: str) -> Recipe:
-    """The recipe of that name or id; else the one of most of the family's models.
-
-    >>> serving.find_recipe(db, "sketch", db.bases[0]).name
+    >>> serving.catalog_of(db).find_recipe("sketch", db.bases[0]).name
     'sketch'
     """
-    return db._catalog.find_recipe(recipe, base)
-
-
-def find_base(db: Database, base: str | None) -> str | None:
-    """The base as the catalog has it, from any spelling of it; None for None.
-
-    Raises:
-        UnknownBase: there is no such family, or several.
-
-    >>> serving.find_base(db, "base") == db.bases[0]
-    True
-    """
-    return db._catalog.find_base(base)
-
-
-def find_family(db: Database, base: str | None) -> str:
-    """The base as the catalog has it; of the only family, where `base` is None.
-
-    Raises:
-        RequestError: there are several families.
-
-    >>> serving.find_family(db, None) == db.bases[0]
-    True
-    """
-    from .opened import find_family
-
-    return find_family(db._catalog, base)
+    return db._catalog
 
 
 @record
@@ -272,7 +236,7 @@ def prepare_searches(db: Database, goes_on: Callable[[], bool] = lambda: True) -
     """
     from ..search import prepare_search
 
-    refusals, known = [], recipes(db)
+    refusals, known = [], db._catalog.recipes()
     for group in db._catalog.stats()["recipes"]:
         try:
             prepare_search(db._catalog, group["base"], known[group["id"]], goes_on=goes_on)

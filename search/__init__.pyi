@@ -1,18 +1,14 @@
-from .clusters import ClusterReport as ClusterReport
 from .clusters import cluster_family as cluster_family
-from .evaluation import Rankings as Rankings
 from .evaluation import check_ways as check_ways
 from .evaluation import evaluate as evaluate
 from .evaluation import rankings as rankings
 from .labelled import LabelledModels as LabelledModels
 from .labelled import family_views as family_views
 from .labelled import labelled_models as labelled_models
+from .labelled import measure_published as measure_published
 from .labelled import read_family as read_family
-from .layout import Placement as Placement
 from .layout import place_models as place_models
-from .neighbours import Explanation as Explanation
 from .neighbours import FreshQuery as FreshQuery
-from .neighbours import Neighbour as Neighbour
 from .neighbours import Neighbours as Neighbours
 from .neighbours import Query as Query
 from .neighbours import StoredQuery as StoredQuery
@@ -21,10 +17,7 @@ from .neighbours import find_similar as find_similar
 from .neighbours import pair_cosine as pair_cosine
 from .neighbours import prepare_search as prepare_search
 from .trained_on import KeptData as KeptData
-from .trained_on import NearestData as NearestData
 from .trained_on import TrainedModel as TrainedModel
-from .trained_on import TrainedModels as TrainedModels
-from .trained_on import TrainedModelsOfEach as TrainedModelsOfEach
 from .trained_on import check_searchable as check_searchable
 from .trained_on import compare_kept as compare_kept
 from .trained_on import find_data as find_data
@@ -32,4 +25,3 @@ from .trained_on import find_trained_on as find_trained_on
 from .trained_on import find_trained_on_each as find_trained_on_each
 from .trained_on import kept_data_sets as kept_data_sets
 from .trained_on import nearest_to_kept as nearest_to_kept
-from .vector_scores import measure_published as measure_published

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from math import log
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +24,10 @@ from ..arrays import Float64, Int64
 from ..errors import RequestError
 from ..records import ModelRecord
 from ..store import Catalog
-from .evaluation import MOST_MODELS, silhouettes
-from .family_scores import id_digest
+from .evaluation import mean_silhouette
+from .family_scores import Codes, Rows, id_digest
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
-from .shapes import Codes, Rows
-from .suggestions import UNKNOWN_SHARE, Suggestion, SuggestionCalibration, suggest_datasets
+from .suggestions import UNKNOWN_SHARE, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
 
 Points = Float64[np.ndarray, "points axes"]
@@ -445,66 +445,6 @@ def _with_unique_names(namings: Sequence[Naming]) -> list[Naming]:
     return unique
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    number: int
-    naming: Naming
-    models: tuple[str, ...]
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "cluster": self.number,
-            "name": self.naming.name,
-            "size": len(self.models),
-            "datasets": [{"dataset": name, "models": n} for name, n in self.naming.datasets],
-            "authors": [{"author": name, "models": n} for name, n in self.naming.authors],
-            "words": list(self.naming.words),
-            "models": list(self.models),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterReport:
-    """The clusters of one family under one recipe, the largest first.
-
-    `noise` are models of no cluster; `suggestions` are for unlabelled models, None where not
-    requested; `hints` are those whose evidence is too weak for a suggestion; `abstained` counts
-    unlabelled models without one; `notes` are deviations from the usual method, in sentences.
-    """
-
-    base: str
-    recipe: str
-    min_size: int
-    models: int
-    clusters: tuple[Cluster, ...]
-    noise: tuple[str, ...]
-    agreement: dict[str, object]
-    suggestions: tuple[Suggestion, ...] | None
-    hints: tuple[Suggestion, ...]
-    abstained: int
-    calibration: SuggestionCalibration | None
-    notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, object]:
-        """The documented keys; those of suggestions only where they were requested."""
-        document: dict[str, object] = {
-            "base": self.base,
-            "recipe": self.recipe,
-            "models": self.models,
-            "min_size": self.min_size,
-            "clusters": [cluster.to_json() for cluster in self.clusters],
-            "noise": list(self.noise),
-            **self.agreement,
-            "notes": list(self.notes),
-        }
-        if self.suggestions is not None and self.calibration is not None:
-            document["suggestions"] = [asdict(suggestion) for suggestion in self.suggestions]
-            document["hints"] = [asdict(hint) for hint in self.hints]
-            document["abstained"] = self.abstained
-            document["calibration"] = self.calibration.to_json()
-        return document
-
-
 def cluster_family(
     catalog: Catalog,
     *,
@@ -513,10 +453,14 @@ def cluster_family(
     min_size: int | None = None,
     suggest: bool = True,
     unknown_share: float = UNKNOWN_SHARE,
-) -> ClusterReport:
-    """The clusters of the catalog's family, or of the one of `base`, of at least `min_size` models,
-    2 or more, which by default grows with the family; `unknown_share` of the unlabelled models at
-    most have a dataset that no labelled model has.
+) -> dict[str, Any]:
+    """The document of the clusters of the catalog's family, or of the one of `base`, of at least
+    `min_size` models, 2 or more, which by default grows with the family; the largest first.
+
+    `unknown_share` of the unlabelled models at most have a dataset that no labelled model has.
+    `noise` are models of no cluster; `hints` are suggestions whose evidence is too weak for one;
+    `abstained` counts unlabelled models without a suggestion; `notes` are deviations from the usual
+    method, in sentences. Those of suggestions are there only where they are requested.
 
     Raises EmptyCatalog, UnknownRecipe, and RequestError for several families and no `base`, or a
     number out of its range.
@@ -535,35 +479,43 @@ def cluster_family(
     codes = find_clusters(family, smallest)
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
     namings = name_clusters(members, {id: records[id] for id in family.ids})
-    listed: Sequence[Suggestion] = ()
-    calibration = None
+    document: dict[str, Any] = {
+        "base": family.base,
+        "recipe": view.recipe.name,
+        "models": n_models,
+        "min_size": smallest,
+        "clusters": [
+            {
+                "cluster": number,
+                "name": naming.name,
+                "size": len(models),
+                "datasets": [{"dataset": name, "models": n} for name, n in naming.datasets],
+                "authors": [{"author": name, "models": n} for name, n in naming.authors],
+                "words": list(naming.words),
+                "models": models,
+            }
+            for number, (naming, models) in enumerate(zip(namings, members, strict=True))
+        ],
+        "noise": _members(family, codes, NOISE),
+        **measure_agreement(family, codes),
+        "notes": _notes(n_models, smallest),
+    }
     if suggest:
         unlabelled = view.rows([family.ids[row] for row in family.unlabelled_rows.tolist()])
         beside = compare_kept(view, kept, unlabelled)
         listed, calibration = suggest_datasets(family, unknown_share, beside)
-    suggestions = tuple(one for one in listed if not one.hint)
-    n_unlabelled = sum(label is None for label in family.labels)
-    return ClusterReport(
-        base=family.base,
-        recipe=view.recipe.name,
-        min_size=smallest,
-        models=n_models,
-        clusters=tuple(
-            Cluster(number=number, naming=naming, models=models)
-            for number, (naming, models) in enumerate(zip(namings, members, strict=True))
-        ),
-        noise=_members(family, codes, NOISE),
-        agreement=measure_agreement(family, codes),
-        suggestions=suggestions if suggest else None,
-        hints=tuple(one for one in listed if one.hint),
-        abstained=n_unlabelled - len(suggestions),
-        calibration=calibration,
-        notes=tuple(_notes(n_models, smallest)),
-    )
+        suggestions = [asdict(one) for one in listed if not one.hint]
+        document |= {
+            "suggestions": suggestions,
+            "hints": [asdict(one) for one in listed if one.hint],
+            "abstained": len(family.unlabelled_rows) - len(suggestions),
+            "calibration": calibration,
+        }
+    return document
 
 
-def _members(family: LabelledModels, codes: Codes, code: int) -> tuple[str, ...]:
-    return tuple(sorted(family.ids[row] for row in np.flatnonzero(codes == code).tolist()))
+def _members(family: LabelledModels, codes: Codes, code: int) -> list[str]:
+    return sorted(family.ids[row] for row in np.flatnonzero(codes == code).tolist())
 
 
 def _notes(n_models: int, min_size: int) -> list[str]:
@@ -599,21 +551,7 @@ def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]
         nmi = float(normalized_mutual_info_score(labels, groups))
     in_clusters = [None if code == NOISE else str(code) for code in codes.tolist()]
     silhouette = {
-        "labels": _silhouette(family, family.labels),
-        "clusters": _silhouette(family, in_clusters),
+        "labels": mean_silhouette(family),
+        "clusters": mean_silhouette(family, in_clusters),
     }
     return {"ari": ari, "nmi": nmi, "silhouette": silhouette}
-
-
-def _silhouette(family: LabelledModels, groups: Sequence[str | None]) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) over grouped models, at most `MOST_MODELS` picked by their
-    ids; one that is alone counts 0."""
-    rows = sorted(
-        (row for row, group in enumerate(groups) if group is not None),
-        key=lambda row: id_digest(family.ids[row]),
-    )[:MOST_MODELS]
-    chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
-    names = [str(groups[row]) for row in chosen.tolist()]
-    if not 2 <= len(set(names)) < len(names):
-        return None
-    return float(np.mean(silhouettes(family.scores_between(chosen, chosen), names)))

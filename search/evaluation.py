@@ -21,9 +21,8 @@ from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, offered
 from ..records import Exclude as Exclude
 from ..store import Catalog, FamilyView
-from .family_scores import id_digest
+from .family_scores import Codes, Numbers, Rows, Square, id_digest
 from .labelled import BLOCK_BYTES, WAYS, LabelledModels, family_views, labelled_models
-from .shapes import Codes, Numbers, Rows, Square
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -352,7 +351,7 @@ def _means(
 
 
 MOST_MODELS = 4_000
-"""Models of a family up to which all distances are held for its silhouette: 128 MB."""
+"""Models of a silhouette, whose distances are held: 128 MB."""
 
 SEVERAL_FAMILIES = "several families: each has its own in by_base"
 
@@ -516,7 +515,7 @@ def _counts(retrievals: Sequence[Retrieval]) -> dict[str, Any]:
 def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
     if not len(retrieval.queries):
         return {**NO_MEASURES, "ci95_reason": "no queries"}
-    ranked = rank(retrieval)
+    ranked, family = rank(retrieval), retrieval.family
     results = ranked.results
     significance = permutation_test(retrieval, ranked, seed=seed)
     by_dataset = _by_dataset(results, significance, seed)
@@ -537,7 +536,7 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
         "permutations": significance.permutations,
         "nn1": fmean(result.nn1 for result in results),
         "map": fmean(result.average_precision for result in results),
-        "silhouette": mean_silhouette(retrieval.family),
+        "silhouette": mean_silhouette(family) if len(family.ids) <= MOST_MODELS else None,
         "by_dataset": by_dataset,
         "taken_for": _count_retrieved(results),
         "confusion": _confusion(results, retrieval.names),
@@ -588,18 +587,22 @@ def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> dict[
     return {"datasets": list(datasets), "counts": rows}
 
 
-def mean_silhouette(family: LabelledModels) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) of the labelled models, by cosine distance 1 − score; 0 of
-    one that is alone. None without two datasets or a pair of siblings, or above `MOST_MODELS`
-    models."""
-    rows = np.array([i for i, label in enumerate(family.labels) if label is not None])
-    counts = Counter(family.labels[row] for row in rows)
-    if len(family.ids) > MOST_MODELS or len(counts) < 2 or max(counts.values()) < 2:
+def mean_silhouette(
+    family: LabelledModels, groups: Sequence[str | None] | None = None
+) -> float | None:
+    """Mean silhouette (Rousseeuw 1987) of grouped models, by default of labelled ones, by cosine
+    distance 1 − score, at most `MOST_MODELS` picked by their ids; 0 of one that is alone. None
+    without two groups or a pair of siblings."""
+    marks = family.labels if groups is None else groups
+    rows = sorted(
+        (row for row, mark in enumerate(marks) if mark is not None),
+        key=lambda row: id_digest(family.ids[row]),
+    )[:MOST_MODELS]
+    chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
+    names = [str(marks[row]) for row in chosen.tolist()]
+    if not 2 <= len(set(names)) < len(names):
         return None
-    height = max(1, BLOCK_BYTES // (8 * len(family.ids)))
-    blocks = [rows[start : start + height] for start in range(0, len(rows), height)]
-    scores = np.concatenate([family.score_block(block)[:, rows] for block in blocks])
-    return float(np.mean(silhouettes(scores, [str(family.labels[row]) for row in rows])))
+    return float(np.mean(silhouettes(family.scores_between(chosen, chosen), names)))
 
 
 def silhouettes(scores: Square, groups: Sequence[str]) -> Numbers:

@@ -25,21 +25,22 @@ from typing import Literal
 
 import numpy as np
 
-from ..arrays import Bool, Float64, Int64
+from ..arrays import Bool, Float64, Int64, Shaped
 from ..records import Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
-from .shapes import (
-    BlockPairs,
-    Codes,
-    CohortCounts,
-    HasBlocks,
-    Numbers,
-    Pairs,
-    Rows,
-    Square,
-    Weights,
-    WithCohort,
-)
+
+Rows = Int64[np.ndarray, " rows"]
+Codes = Int64[np.ndarray, " models"]
+Numbers = Float64[np.ndarray, " models"]
+Square = Float64[np.ndarray, "models models"]
+Pairs = Float64[np.ndarray, "models others"]
+BlockPairs = Float64[np.ndarray, "blocks models others"]
+WithCohort = Float64[np.ndarray, "models cohort"]
+CohortCounts = Bool[np.ndarray, "models cohort"]
+HasBlocks = Float64[np.ndarray, "models blocks"]
+Weights = Float64[np.ndarray, "kinds kinds blocks"]
+Vectors = Shaped[np.ndarray, "models dim"]
+"""Arrays that many functions of searches take and give, by dtype and shape."""
 
 Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
 

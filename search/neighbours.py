@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import fsum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,17 +33,19 @@ from ..store import (
 from .family_scores import (
     TIE_DECIMALS,
     Calibration,
+    Codes,
     Cohort,
     FamilyScores,
+    Numbers,
     PairScores,
+    Rows,
     Verdict,
     bounded,
     codes_of,
     verdict,
     weights_by_kinds,
 )
-from .shapes import Codes, Numbers, Rows
-from .vector_scores import (
+from .labelled import (
     PooledMeans,
     ScoredVectors,
     VectorScale,
@@ -566,73 +568,6 @@ def rank_rows(ids: Sequence[str], rows: Codes, scores: Numbers) -> Codes:
     return order
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotShare:
-    """One slot's part in the similarity of two models that both changed it.
-
-    Contributions of all slots, or blocks, sum to the similarity; `share` is a fraction of it, None
-    where it is not positive. relative_norms: |ΔW| / |W| of the query and of the other model; None =
-    W not read.
-    """
-
-    slot: Slot
-    contribution: float
-    share: float | None
-    blocks: Mapping[str, float]
-    relative_norms: tuple[float | None, float | None]
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "slot": str(self.slot),
-            "contribution": self.contribution,
-            "share": self.share,
-            "blocks": dict(self.blocks),
-            "relative_norm": dict(zip(("query", "model"), self.relative_norms, strict=True)),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
-    """Contributions summed over the slots of one role, layer or block."""
-
-    name: str
-    contribution: float
-    share: float | None
-
-    def to_json(self, kind: str) -> dict[str, object]:
-        return {kind: self.name, "contribution": self.contribution, "share": self.share}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """The cosine of all sketches of two models, close to the searched score, taken apart: slots
-    both changed, largest contribution first, and those that only one did, which contribute
-    nothing."""
-
-    query: str
-    model: str
-    similarity: float
-    by_role: tuple[Total, ...]
-    by_layer: tuple[Total, ...]
-    by_block: tuple[Total, ...]
-    slots: tuple[SlotShare, ...]
-    only_query: tuple[Slot, ...]
-    only_model: tuple[Slot, ...]
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "query": self.query,
-            "model": self.model,
-            "similarity": self.similarity,
-            "by_role": [total.to_json("role") for total in self.by_role],
-            "by_layer": [total.to_json("layer") for total in self.by_layer],
-            "by_block": [total.to_json("block") for total in self.by_block],
-            "slots": [share.to_json() for share in self.slots],
-            "only_query": [str(slot) for slot in self.only_query],
-            "only_model": [str(slot) for slot in self.only_model],
-        }
-
-
 @dataclass(frozen=True, slots=True)
 class Explained:
     """One of the two models: its name, its kind, its slots."""
@@ -643,25 +578,20 @@ class Explained:
 
 
 def explain_pair(
-    catalog: Catalog,
-    query: Query,
-    model: str,
-    *,
-    recipe: str | None = None,
-    base: str | None = None,
-) -> Explanation:
-    """Which slots carry the similarity of a query and a stored model of its family.
+    catalog: Catalog, query: Query, model: str, *, recipe: str | None = None
+) -> dict[str, Any]:
+    """Which slots carry the similarity of a query and a stored model, as `explain_slots` has it.
 
     Raises RequestError where the recipe stores no slot sketches, and its subclasses for an unknown
     model or recipe.
     """
 
-    def answer() -> Explanation:
+    def answer() -> dict[str, Any]:
         if isinstance(query, FreshQuery):
             family, made_by = query.base, query.fingerprint.recipe
             first = Explained(query.model, query.kind, query.slots)
         else:
-            row = catalog.model(query.model, query.base or base)
+            row = catalog.model(query.model, query.base)
             family, made_by = row.base, catalog.find_recipe(recipe, row.base)
             first = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
         sketch_blocks(made_by)
@@ -672,11 +602,14 @@ def explain_pair(
     return catalog.look(answer)
 
 
-def explain_slots(query: Explained, other: Explained, recipe: Recipe) -> Explanation:
-    """The similarity of two models by slot, role, layer and kind of feature.
+def explain_slots(query: Explained, other: Explained, recipe: Recipe) -> dict[str, Any]:
+    """The document of the similarity of two models by slot, role, layer and kind of feature.
 
     A slot's contribution is its part of the plain cosine that `find-similar` shows: the mean over
-    slots of each slot's cosine, its blocks weighted as between models of these kinds.
+    slots of each slot's cosine, its blocks weighted as between models of these kinds. They sum to
+    the similarity; `share` is a fraction of it, None where it is not positive. `slots` are those
+    that both changed, the largest contribution first, with |ΔW| / |W| of both (None: W was not
+    read); those of `only_query` and `only_model` contribute nothing.
     """
     sizes = sketch_blocks(recipe)
     mine = {stats.slot: stats for stats in query.slots if stats.fro_norm > 0}
@@ -684,41 +617,44 @@ def explain_slots(query: Explained, other: Explained, recipe: Recipe) -> Explana
     parts = _contributions(query, mine, other, theirs, recipe)
     similarity = fsum(fsum(blocks) for blocks in parts.values())
 
-    def share(contribution: float) -> float | None:
-        return contribution / similarity if similarity > 0 else None
+    def carried(contribution: float) -> dict[str, float | None]:
+        share = contribution / similarity if similarity > 0 else None
+        return {"contribution": contribution, "share": share}
 
-    def totals(name: Callable[[Slot], str]) -> list[Total]:
+    def totals(kind: str, name: Callable[[Slot], str]) -> list[dict[str, Any]]:
         sums: dict[str, float] = {}
         for slot, blocks in parts.items():
             sums[name(slot)] = sums.get(name(slot), 0.0) + fsum(blocks)
-        return [Total(name=key, contribution=s, share=share(s)) for key, s in sums.items()]
+        return [{kind: key, **carried(total)} for key, total in sums.items()]
 
-    by_block = {name: fsum(part[i] for part in parts.values()) for i, name in enumerate(sizes)}
-    shares = [
-        SlotShare(
-            slot=slot,
-            contribution=fsum(blocks),
-            share=share(fsum(blocks)),
-            blocks=dict(zip(sizes, blocks, strict=True)),
-            relative_norms=(mine[slot].relative_norm, theirs[slot].relative_norm),
-        )
+    shares: list[dict[str, Any]] = [
+        {
+            "slot": str(slot),
+            **carried(fsum(blocks)),
+            "blocks": dict(zip(sizes, blocks, strict=True)),
+            "relative_norm": {
+                "query": mine[slot].relative_norm,
+                "model": theirs[slot].relative_norm,
+            },
+        }
         for slot, blocks in parts.items()
     ]
-    return Explanation(
-        query=query.model,
-        model=other.model,
-        similarity=similarity,
-        by_role=tuple(
-            sorted(totals(lambda slot: slot.role), key=lambda total: ROLES.index(total.name))
-        ),
-        by_layer=tuple(totals(lambda slot: f"{slot.stack}.{slot.layer}")),
-        by_block=tuple(
-            Total(name=name, contribution=s, share=share(s)) for name, s in by_block.items()
-        ),
-        slots=tuple(sorted(shares, key=lambda share: -share.contribution)),
-        only_query=tuple(sorted(mine.keys() - theirs.keys(), key=_reading_order)),
-        only_model=tuple(sorted(theirs.keys() - mine.keys(), key=_reading_order)),
-    )
+    by_role = totals("role", lambda slot: slot.role)
+    by_block: list[dict[str, Any]] = [
+        {"block": name, **carried(fsum(part[i] for part in parts.values()))}
+        for i, name in enumerate(sizes)
+    ]
+    return {
+        "query": query.model,
+        "model": other.model,
+        "similarity": similarity,
+        "by_role": sorted(by_role, key=lambda total: ROLES.index(total["role"])),
+        "by_layer": totals("layer", lambda slot: f"{slot.stack}.{slot.layer}"),
+        "by_block": by_block,
+        "slots": sorted(shares, key=lambda share: -share["contribution"]),
+        "only_query": list(map(str, sorted(mine.keys() - theirs.keys(), key=_reading_order))),
+        "only_model": list(map(str, sorted(theirs.keys() - mine.keys(), key=_reading_order))),
+    }
 
 
 def sketch_blocks(recipe: Recipe) -> dict[str, int]:

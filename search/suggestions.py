@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,13 +27,14 @@ from .family_scores import (
     PERHAPS,
     SMALL_FAMILY,
     Calibration,
+    Numbers,
+    Square,
     Verdict,
     id_digest,
     tail,
     verdict,
 )
 from .labelled import LabelledModels
-from .shapes import Numbers, Square
 from .trained_on import KeptData
 
 Queries = Int64[np.ndarray, " queries"]
@@ -203,19 +204,6 @@ class HeldOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """What held-out labelled models say of suggestions from some confidence on: the weakest
-    evidence p, their precision with it, and the share of models of known and other datasets that
-    have it."""
-
-    confidence: float
-    p: float
-    precision: float | None
-    coverage: float
-    false_answers: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
     """A dataset for a model; fdr is the share expected to be wrong of the suggestions with at least
     this evidence, confidence 1 − fdr, and a hint one whose evidence is too weak for a
@@ -230,46 +218,17 @@ class Suggestion:
     source: Source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuggestionCalibration:
-    """What the suggestions of a family are known from: what held-out models say of all that is
-    suggested (None if nothing is) and by rising confidence; labelled models with a sibling in
-    another group, and answers: a run's (or author's) models of one dataset counted once."""
-
-    reached: Level | None
-    models: int
-    answers: int
-    datasets: int
-    held_out: Exclude
-    unknown_share: float
-    levels: tuple[Level, ...]
-    tail: Calibration
-    kept_data: int
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "precision": self.reached.precision if self.reached else None,
-            "coverage": self.reached.coverage if self.reached else 0.0,
-            "false_answers": self.reached.false_answers if self.reached else None,
-            "threshold": self.reached.confidence if self.reached else None,
-            "target": 1 - SUGGESTED,
-            "models": self.models,
-            "answers": self.answers,
-            "datasets": self.datasets,
-            "held_out": self.held_out,
-            "unknown_share": self.unknown_share,
-            "tail": self.tail.to_json(),
-            "kept_data": self.kept_data,
-            "curve": [asdict(level) for level in self.levels],
-        }
-
-
 def suggest_datasets(
     family: LabelledModels, unknown_share: float = UNKNOWN_SHARE, kept: KeptData | None = None
-) -> tuple[list[Suggestion], SuggestionCalibration]:
-    """Datasets for the unlabelled models with some evidence, by id, and what they are known from;
-    `unknown_share` of these models at most have a dataset of no labelled one, 0 to 1. Peak: `BLOCK`
-    models' scores with the references, and those' own."""
+) -> tuple[list[Suggestion], dict[str, Any]]:
+    """Datasets for the unlabelled models with some evidence, by id, and the document of what they
+    are known from; `unknown_share` of these models at most have a dataset of no labelled one, 0 to
+    1. Peak: `BLOCK` models' scores with the references, and those' own.
+
+    The document: what held-out models say of all that is suggested (None if nothing is) and, as
+    `curve`, by rising confidence; `models` are labelled ones with a sibling in another group, of
+    `answers` a run's (or author's) models of one dataset are one.
+    """
     references = pick_references(family)
     labels = [references.names[code] for code in references.codes.tolist()]
     null = measure_tail(references.z, labels, references.apart, len(family.ids))
@@ -297,17 +256,22 @@ def suggest_datasets(
             )
         )
     levels = (_level(answers.p, offers.of_labels, held_out, confidence) for confidence in SHOWN)
-    calibration = SuggestionCalibration(
-        reached=_level(answers.p, offers.of_labels, held_out, 1 - SUGGESTED),
-        models=len(held_out.p),
-        answers=round(float(held_out.weights.sum())),
-        datasets=len(references.names),
-        held_out=references.held_out,
-        unknown_share=unknown_share,
-        levels=tuple(level for level in levels if level is not None),
-        tail=null,
-        kept_data=0 if kept is None else len(kept.sets),
-    )
+    reached = _level(answers.p, offers.of_labels, held_out, 1 - SUGGESTED)
+    calibration = {
+        "precision": reached.get("precision"),
+        "coverage": reached.get("coverage", 0.0),
+        "false_answers": reached.get("false_answers"),
+        "threshold": reached.get("confidence"),
+        "target": 1 - SUGGESTED,
+        "models": len(held_out.p),
+        "answers": round(float(held_out.weights.sum())),
+        "datasets": len(references.names),
+        "held_out": references.held_out,
+        "unknown_share": unknown_share,
+        "tail": null.to_json(),
+        "kept_data": 0 if kept is None else len(kept.sets),
+        "curve": list(filter(None, levels)),
+    }
     return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
 
 
@@ -389,19 +353,23 @@ def false_discovery_rates(p: Evidence, unknown_share: float, held_out: HeldOut) 
     return np.where(p < 1, np.minimum(np.maximum(rates, confused), 1.0), 1.0)
 
 
-def _level(p: Evidence, rates: Evidence, held_out: HeldOut, confidence: float) -> Level | None:
-    """What held-out models say of the answers with this confidence; None if there are none."""
+def _level(
+    p: Evidence, rates: Evidence, held_out: HeldOut, confidence: float
+) -> dict[str, float | None]:
+    """What held-out models say of the answers with this confidence: the weakest evidence p, their
+    precision with it, and the share of models of known and other datasets that have it; empty if
+    there are none."""
     taken = rates <= 1 - confidence
     if not taken.any():
-        return None
+        return {}
     weakest = float(p[taken].max())
-    return Level(
-        confidence=confidence,
-        p=weakest,
-        precision=held_out.precision(weakest),
-        coverage=held_out.coverage(weakest),
-        false_answers=held_out.false_answers(weakest),
-    )
+    return {
+        "confidence": confidence,
+        "p": weakest,
+        "precision": held_out.precision(weakest),
+        "coverage": held_out.coverage(weakest),
+        "false_answers": held_out.false_answers(weakest),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

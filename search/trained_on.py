@@ -6,6 +6,16 @@ side is also normalised by its cosines with these, and the lower of the two z co
 false discovery rate is at least the share of labelled models, as near as it or nearer, that have
 another label: how near models of two data sets are says little of gradients
 (docs/find-trained-on.md).
+
+`ControlEffect` says whether a model lies nearer to a data set than to a control: alike texts that
+it did not see. Both are gradients over disjoint groups of examples. A model's score with a group is
+the sum of its cosines, in standard deviations of the family's strangers; the effect is the mean
+score with the groups of the data less that with those of the control. Two nulls are tested, and the
+larger p counts: the groups of both files are exchangeable (a permutation test: Fisher 1935;
+Phipson, Smyth 2010); and the two files differ for *every* model, as files from two sources do (the
+model's difference over its standard error among those of the family's strangers, whose centre is
+taken out of the effect). The idea of a control that no model saw: dataset inference (Maini et al.
+2021, arXiv 2104.10706; 2024, arXiv 2406.06443).
 """
 
 from __future__ import annotations
@@ -13,21 +23,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Any, Literal
 
 import numpy as np
 
-from ..arrays import Float64
+from ..arrays import Bool, Float64
 from ..errors import RequestError, UnknownRecipe
-from ..records import GROUP, PERMUTED, WHOLE, DataSet
+from ..records import GROUP, LABELLED_LOSSES, PERMUTED, WHOLE, DataSet
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
-from .data_control import ControlComparison, compare_data
 from .family_scores import (
     LEAST_SPREAD,
+    NORMAL_LOWER,
     RATE,
     SMALL_FAMILY,
     Calibration,
+    Codes,
     FamilyScores,
+    Numbers,
     PairScores,
+    Rows,
     Scored,
     Traits,
     Verdict,
@@ -39,7 +56,6 @@ from .family_scores import (
     weights_by_kinds,
 )
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
-from .shapes import Codes, Numbers, Rows
 
 NO_COPY = 0.0
 """A data set is no model, so that no model is its copy, whatever the cosine."""
@@ -84,8 +100,6 @@ class TrainedModels:
     control, model by model in the same order.
     """
 
-    data: str
-    base: str
     recipe: str
     recipe_id: str
     models: tuple[TrainedModel, ...]
@@ -133,28 +147,6 @@ class DataNeighbour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearestData:
-    """The kept data sets of a model's family, the nearest first."""
-
-    model: str
-    base: str
-    recipe: str
-    recipe_id: str
-    data: tuple[DataNeighbour, ...]
-    calibration: Calibration
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "query": {"model": self.model, "base": self.base},
-            "recipe": self.recipe,
-            "recipe_id": self.recipe_id,
-            "verdict": self.data[0].verdict if self.data else "no data set stands out",
-            "calibration": self.calibration.to_json(),
-            "data": [asdict(one) for one in self.data],
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KeptData:
     """The kept data sets of a family, by name, and their evidence with some of its models: z, plain
     cosines, and rates of false discoveries among the models beside a data set."""
@@ -172,43 +164,6 @@ class KeptData:
             (data, z, cosine, None, rate)
             for data, z, cosine, rate in zip(self.sets, *numbers, strict=True)
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedModelsOfEach:
-    """Data sets, a row each, with every model that passes the filters, a column each by id, and
-    what `find-trained-on` answers of each; z is above a data set's scores with the family's
-    strangers."""
-
-    sets: tuple[DataSet, ...]
-    answers: tuple[TrainedModels, ...]
-    models: tuple[str, ...]
-    z: Float64[np.ndarray, "data models"] = field(compare=False)
-
-    def to_json(self) -> dict[str, object]:
-        answer = self.answers[0]
-        return {
-            "base": answer.base,
-            "recipe": answer.recipe,
-            "recipe_id": answer.recipe_id,
-            "compared": answer.compared,
-            "calibration": answer.calibration.to_json(),
-            "models": list(self.models),
-            "data": [
-                {
-                    "data": data.name,
-                    "loss": data.loss,
-                    "examples": data.examples,
-                    "sha256": data.sha256,
-                    "verdict": answer.verdict,
-                    "references": answer.references,
-                    "control": answer.control_json(),
-                    "nearest": [asdict(model) for model in answer.models],
-                    "z": row,
-                }
-                for data, answer, row in zip(self.sets, self.answers, self.z.tolist(), strict=True)
-            ],
-        }
 
 
 class DataScores:
@@ -359,8 +314,6 @@ def _rank_models(
             )
         )
     return TrainedModels(
-        data=data.name,
-        base=view.base,
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,
         models=tuple(models),
@@ -457,9 +410,10 @@ def _nearest_models(
 
 def find_trained_on_each(
     catalog: Catalog, sets: Sequence[DataSet], *, k: int, filters: Filters = EVERY_MODEL
-) -> TrainedModelsOfEach:
-    """The z of data sets of one family with its models, and the `k` models nearest to each,
-    normalised by the others and by those that are kept.
+) -> dict[str, Any]:
+    """The document of data sets of one family, each with the `k` models nearest to it as
+    `find-trained-on` answers, and its z with every model that passes the filters, by id; normalised
+    by the others and by those that are kept.
 
     Raises RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
     """
@@ -467,7 +421,7 @@ def find_trained_on_each(
         raise RequestError(f"k must be at least 1, got {k}" if sets else "name a data set")
     base, recipe = sets[0].base, sets[0].fingerprint.recipe
 
-    def answer() -> TrainedModelsOfEach:
+    def answer() -> dict[str, Any]:
         view = catalog.family(base, recipe)
         pool = [*sets, *catalog.data_sets.all(base, view.recipe.id)]
         answers = [_nearest_models(view, data, pool, k=k, filters=filters) for data in sets]
@@ -476,26 +430,42 @@ def find_trained_on_each(
         compared = compare_kept(view, sets, np.array(order, dtype=np.int64), others=pool)
         if compared is None:
             raise _no_sketches(view)
-        return TrainedModelsOfEach(
-            sets=tuple(sets),
-            answers=tuple(answers),
-            models=tuple(view.ids[row] for row in order),
-            z=compared.z,
-        )
+        return {
+            "base": base,
+            "recipe": view.recipe.name,
+            "recipe_id": view.recipe.id,
+            "compared": answers[0].compared,
+            "calibration": answers[0].calibration.to_json(),
+            "models": [view.ids[row] for row in order],
+            "data": [
+                {
+                    "data": data.name,
+                    "loss": data.loss,
+                    "examples": data.examples,
+                    "sha256": data.sha256,
+                    "verdict": found.verdict,
+                    "references": found.references,
+                    "control": found.control_json(),
+                    "nearest": [asdict(model) for model in found.models],
+                    "z": row,
+                }
+                for data, found, row in zip(sets, answers, compared.z.tolist(), strict=True)
+            ],
+        }
 
     return catalog.look(answer)
 
 
 def find_data(
     catalog: Catalog, model: str, *, base: str | None = None, recipe: str | None = None
-) -> NearestData:
-    """The kept data sets of a stored model's family, nearest first.
+) -> dict[str, Any]:
+    """The document of the kept data sets of a stored model's family, nearest first.
 
     Raises RequestError where none is kept under the recipe, UnknownModel, and UnknownRecipe where
     the model has no such fingerprint.
     """
 
-    def answer() -> NearestData:
+    def answer() -> dict[str, Any]:
         stored = catalog.stored(model, base)
         view = catalog.family(stored.base, catalog.find_recipe(recipe, stored.base))
         kept = catalog.data_sets.all(stored.base, view.recipe.id)
@@ -504,30 +474,26 @@ def find_data(
                 f"no data set is kept for {stored.base}: `deltadex find-trained-on FILE --keep "
                 "NAME` keeps one"
             )
-        return _nearest_data(view, stored.id, kept)
+        rows = view.rows([stored.id])
+        if not len(rows):
+            raise UnknownRecipe(f"{stored.id} has no fingerprint under {view.recipe.id}")
+        found = []
+        for data in kept:
+            scores = DataScores.of(view, _other_data(kept, data))
+            ranked = _rank_models(view, scores, data, also=rows)
+            near = next(one for one in ranked.models if one.model == stored.id)
+            found.append((data, near.z, near.cosine, near.z_error, near.fdr))
+        nearest = _data_neighbours(found)
+        return {
+            "query": {"model": stored.id, "base": view.base},
+            "recipe": view.recipe.name,
+            "recipe_id": view.recipe.id,
+            "verdict": nearest[0].verdict,
+            "calibration": null_calibration(len(view)).to_json(),
+            "data": [asdict(one) for one in nearest],
+        }
 
     return catalog.look(answer)
-
-
-def _nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> NearestData:
-    """Kept data sets by their z with a model of the family."""
-    rows = view.rows([model])
-    if not len(rows):
-        raise UnknownRecipe(f"{model} has no fingerprint under {view.recipe.id}")
-    found = []
-    for data in kept:
-        scores = DataScores.of(view, _other_data(kept, data))
-        ranked = _rank_models(view, scores, data, also=rows)
-        near = next(one for one in ranked.models if one.model == model)
-        found.append((data, near.z, near.cosine, near.z_error, near.fdr))
-    return NearestData(
-        model=model,
-        base=view.base,
-        recipe=view.recipe.name,
-        recipe_id=view.recipe.id,
-        calibration=null_calibration(len(view)),
-        data=_data_neighbours(found),
-    )
 
 
 def _data_neighbours(
@@ -594,3 +560,288 @@ def nearest_to_kept(
 ) -> list[tuple[DataSet, tuple[TrainedModel, ...]]]:
     """Each data set with the `k` models nearest to it, as `find-trained-on` ranks them."""
     return [(data, _nearest_models(view, data, kept, k=k).models) for data in kept]
+
+
+MOST_SPLITS = 20_000
+"""Splits that are enumerated; 8 and 8 values have 12,870. Of more, `DRAWN_SPLITS` are drawn."""
+
+DRAWN_SPLITS = 9_999
+
+ROUNDING = 1e-9
+"""Of the largest value: sums that are equal but for rounding count as equal."""
+
+
+def permutation_p(
+    first: Float64[np.ndarray, "first columns"],
+    second: Float64[np.ndarray, "second columns"],
+    *,
+    seed: int = 0,
+) -> Float64[np.ndarray, " columns"]:
+    """Two-sided p of the difference of means in each column, of all splits of the rows or of a
+    sample in which the one that was found counts (Phipson, Smyth 2010)."""
+    # scipy.stats.permutation_test draws other splits, and knows no tolerance for equal sums
+    values = np.concatenate([first, second])
+    chosen = _splits(len(values), len(first), seed)
+    scores = values - values.mean(axis=0)
+    # sums of the first part alone order splits as differences of the means do
+    sums = np.abs(chosen @ scores)
+    found = np.abs(scores[: len(first)].sum(axis=0))
+    tolerance = ROUNDING * np.abs(scores).max(axis=0) * len(values)
+    extreme = (sums >= found - tolerance).sum(axis=0)
+    is_drawn = comb(len(values), len(first)) > MOST_SPLITS
+    return np.asarray((extreme + is_drawn) / (len(chosen) + is_drawn))
+
+
+@lru_cache(maxsize=4)
+def _splits(n: int, n_chosen: int, seed: int) -> Float64[np.ndarray, "splits n"]:
+    if comb(n, n_chosen) <= MOST_SPLITS:
+        places = np.array(list(combinations(range(n), n_chosen)))
+    else:
+        rng = np.random.default_rng(seed)
+        places = rng.permuted(np.tile(np.arange(n), (DRAWN_SPLITS, 1)), axis=1)[:, :n_chosen]
+    chosen = np.zeros((len(places), n))
+    np.put_along_axis(chosen, places, 1.0, axis=1)
+    chosen.flags.writeable = False
+    return chosen
+
+
+Nearer = Literal["nearer to the data", "nearer to the control", "cannot tell"]
+
+WEIGHTS = {"update": 1.0, "output": 1.0, "input": 0.0}
+"""Of the blocks; the input side says what kind of data it is, not which half."""
+
+FEWEST_GROUPS = 4
+"""Of each file; of 3 and 3 groups no permutation has a two-sided p below .1."""
+
+FEWEST_OTHERS = 10
+LEVEL = 0.05
+
+SIGMA_SHARES = (NORMAL_LOWER, 1 - NORMAL_LOWER)
+EQUAL_SETTINGS = ("loss", "max_tokens", "parts", "seed")
+LEAST_NULL = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlEffect:
+    """How much nearer one model is to the data, in standard deviations of the family's strangers,
+    with a 95 % interval and the two-sided p of a model that saw neither."""
+
+    model: str
+    effect: float
+    low: float
+    high: float
+    p: float
+    verdict: Nearer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlComparison:
+    """A data set and its control, of as many examples, as some models see them; `others` models are
+    the second null, 0 where there are too few."""
+
+    control: str
+    examples: int
+    groups: int
+    others: int
+    models: tuple[ControlEffect, ...]
+
+    def to_json(self) -> dict[str, object]:
+        return {**asdict(self), "models": [asdict(model) for model in self.models]}
+
+
+def check_control(data: DataSet, control: DataSet) -> None:
+    """Raise `RequestError` where the two cannot be compared: they are one file, too small, or
+    differ in what decides the numbers."""
+    if data.sha256 == control.sha256:
+        raise RequestError(
+            f"{control.name} is the same file as {data.name}: a control has other texts"
+        )
+    if data.loss != control.loss:
+        raise RequestError(
+            f"{data.name} has the loss {data.loss}, {control.name} {control.loss}: name one with "
+            "--loss"
+        )
+    if data.counts.get("classes") != control.counts.get("classes"):
+        raise RequestError(
+            f"{data.name} has {data.counts.get('classes')} classes, {control.name} "
+            f"{control.counts.get('classes')}: a control has the same classes"
+        )
+    head = data.settings.get("head")
+    # with a head for each file groups of the two are not exchangeable
+    if data.loss in LABELLED_LOSSES and (head is None or head != control.settings.get("head")):
+        raise RequestError(
+            f"{data.name} and {control.name} have a head each: name the files of both, so that one "
+            "head is fitted on the two"
+        )
+    for setting in EQUAL_SETTINGS:
+        one, other = data.settings.get(setting), control.settings.get(setting)
+        if one != other:
+            raise RequestError(
+                f"{data.name} was made with {setting} {one}, {control.name} with {other}: make "
+                "both with the same settings"
+            )
+    if data.examples != control.examples:
+        raise RequestError(
+            f"{data.name} has {data.examples} examples, {control.name} {control.examples}: make "
+            f"both with --max-examples {min(data.examples, control.examples)}"
+        )
+    groups = len(data.parts(GROUP))
+    if groups < FEWEST_GROUPS:
+        raise RequestError(
+            f"{data.examples} examples make {groups} groups; a comparison with a control needs "
+            f"{FEWEST_GROUPS} groups of 8"
+        )
+
+
+def compare_data(
+    view: FamilyView, family: FamilyScores, data: DataSet, control: DataSet, rows: Rows
+) -> ControlComparison:
+    """How the models in some rows lie between a data set and its control, as `check_control`
+    allows."""
+    check_control(data, control)
+    groups, control_groups = (
+        SketchMatrix.of_rows(one.parts(GROUP), view.recipe) for one in (data, control)
+    )
+    others = len(family.cohort) - int(np.isin(family.cohort, rows).any())
+    return ControlComparison(
+        control=control.name,
+        examples=data.examples,
+        groups=len(groups),
+        others=others if others >= FEWEST_OTHERS else 0,
+        models=tuple(
+            compare_groups(
+                family,
+                groups,
+                control_groups,
+                models=view.sketches(view.keys[rows]),
+                ids=[view.ids[row] for row in rows.tolist()],
+                rows=rows,
+            )
+        ),
+    )
+
+
+def compare_groups(
+    family: FamilyScores,
+    data: SketchMatrix,
+    control: SketchMatrix,
+    *,
+    models: SketchMatrix,
+    ids: Sequence[str],
+    rows: Rows,
+) -> list[ControlEffect]:
+    """The effect on the models in `rows`, from the gradients of groups of examples."""
+    strangers = family.strangers.features
+    among = [groups.cosines(strangers) for groups in (data, control)]
+    scale = _scales(list(strangers.dims), block_spreads(np.concatenate(among, axis=1)))
+    own, own_control, others, others_control = (
+        np.tensordot(scale, cosines, axes=1)
+        for cosines in (data.cosines(models), control.cosines(models), *among)
+    )
+    return compare_with_control(
+        own,
+        own_control,
+        ids,
+        Differences.of(others, others_control),
+        rows[:, None] == family.cohort[None, :],
+    )
+
+
+def block_spreads(
+    cosines: Float64[np.ndarray, "blocks groups cohort"],
+) -> Float64[np.ndarray, " blocks"]:
+    """The strangers' spread in each block: one for the groups of both files, so that these stay
+    exchangeable."""
+    low, high = np.quantile(cosines, SIGMA_SHARES, axis=2)
+    spreads: Float64[np.ndarray, " blocks"] = np.median((high - low) / 2, axis=1)
+    np.maximum(spreads, LEAST_SPREAD, out=spreads)
+    return spreads
+
+
+def _scales(
+    blocks: Sequence[str], spreads: Float64[np.ndarray, " blocks"]
+) -> Float64[np.ndarray, " blocks"]:
+    """What cosines of each block are multiplied by before they are summed."""
+    shares = np.array([WEIGHTS.get(block, 1.0) for block in blocks])
+    return np.asarray(shares / shares.sum() / spreads, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Differences:
+    """Mean scores with the data less those with the control, model by model, with Welch's standard
+    errors."""
+
+    means: Numbers
+    errors: Numbers
+    freedom: int
+
+    @classmethod
+    def of(
+        cls,
+        data: Float64[np.ndarray, "groups models"],
+        control: Float64[np.ndarray, "others models"],
+    ) -> Differences:
+        variance = data.var(axis=0, ddof=1) / len(data)
+        variance += control.var(axis=0, ddof=1) / len(control)
+        errors = np.maximum(np.sqrt(variance), LEAST_SPREAD)
+        freedom = len(data) + len(control) - 2
+        return cls(data.mean(axis=0) - control.mean(axis=0), errors, freedom)
+
+
+def compare_with_control(
+    data: Float64[np.ndarray, "groups models"],
+    control: Float64[np.ndarray, "control_groups models"],
+    ids: Sequence[str],
+    others: Differences,
+    is_itself: Bool[np.ndarray, "models others"],
+    *,
+    seed: int = 0,
+) -> list[ControlEffect]:
+    """The effect on each model, from its scores with the groups; `others` are of the family's
+    strangers."""
+    from scipy import stats
+
+    own = Differences.of(data, control)
+    p_groups = permutation_p(data, control, seed=seed)
+    effects = []
+    for row, model in enumerate(ids):
+        mean, error = float(own.means[row]), float(own.errors[row])
+        half = float(stats.t.ppf(1 - LEVEL / 2, own.freedom)) * error
+        low, high, effect, p = mean - half, mean + half, mean, float(p_groups[row])
+        null = (others.means / others.errors)[~is_itself[row]]
+        if len(null) >= FEWEST_OTHERS:
+            effect, half, p_models = _among_others(mean, error, null)
+            low, high = min(low, effect - half), max(high, effect + half)
+            p = max(p, p_models) if effect * mean > 0 else 1.0
+        effects.append(
+            ControlEffect(
+                model=model, effect=effect, low=low, high=high, p=p, verdict=_verdict(low, high, p)
+            )
+        )
+    return effects
+
+
+def _among_others(
+    mean: float, error: float, null: Float64[np.ndarray, " others"]
+) -> tuple[float, float, float]:
+    """The effect less what all models have, half of its interval, and p: a prediction interval of
+    one more value from `null`.
+
+    Its spread is half of the middle 68 %, so that models that did see one of the files do not widen
+    it; it is known as well as the standard deviation of half as many.
+    """
+    from scipy import stats
+
+    low, centre, high = np.quantile(null, (SIGMA_SHARES[0], 0.5, SIGMA_SHARES[1]))
+    n = len(null) / 2
+    spread = max(float(high - low) / 2, LEAST_NULL) * np.sqrt(1 + 1 / n)
+    effect = mean - float(centre) * error
+    half = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * spread * error
+    p = float(2 * stats.t.sf(abs(effect) / (error * spread), n - 1))
+    return effect, half, p
+
+
+def _verdict(low: float, high: float, p: float) -> Nearer:
+    if p > LEVEL or low <= 0 <= high:
+        return "cannot tell"
+    return "nearer to the data" if low > 0 else "nearer to the control"

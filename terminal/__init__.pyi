@@ -1,47 +1,22 @@
-from .progress import DemoScreen, RunProgress, tracked
-from .tables import (
-    show_clusters,
-    show_data_scores,
-    show_data_set,
-    show_data_sets,
-    show_diff,
-    show_evaluation,
-    show_evaluations,
-    show_explanation,
-    show_failures,
-    show_model,
-    show_models,
-    show_nearest_data,
-    show_neighbours,
-    show_plan,
-    show_report,
-    show_rows,
-    show_stats,
-    show_study,
-    show_trained_models,
-)
-
-__all__ = [
-    "DemoScreen",
-    "RunProgress",
-    "show_clusters",
-    "show_data_scores",
-    "show_data_set",
-    "show_data_sets",
-    "show_diff",
-    "show_evaluation",
-    "show_evaluations",
-    "show_explanation",
-    "show_failures",
-    "show_model",
-    "show_models",
-    "show_nearest_data",
-    "show_neighbours",
-    "show_plan",
-    "show_report",
-    "show_rows",
-    "show_stats",
-    "show_study",
-    "show_trained_models",
-    "tracked",
-]
+from .progress import DemoScreen as DemoScreen
+from .progress import RunProgress as RunProgress
+from .progress import tracked as tracked
+from .tables import show_clusters as show_clusters
+from .tables import show_data_scores as show_data_scores
+from .tables import show_data_set as show_data_set
+from .tables import show_data_sets as show_data_sets
+from .tables import show_diff as show_diff
+from .tables import show_evaluation as show_evaluation
+from .tables import show_evaluations as show_evaluations
+from .tables import show_explanation as show_explanation
+from .tables import show_failures as show_failures
+from .tables import show_model as show_model
+from .tables import show_models as show_models
+from .tables import show_nearest_data as show_nearest_data
+from .tables import show_neighbours as show_neighbours
+from .tables import show_plan as show_plan
+from .tables import show_report as show_report
+from .tables import show_rows as show_rows
+from .tables import show_stats as show_stats
+from .tables import show_study as show_study
+from .tables import show_trained_models as show_trained_models

@@ -17,7 +17,7 @@ from deltadex.errors import REASONS
 from deltadex.options import options_of
 from deltadex.search.labelled import WAYS
 from deltadex.store.tables.filters import COLUMNS
-from deltadex.web.service.params import fields_of
+from deltadex.web.service.schemas import fields_of
 
 ROOT = Path(deltadex.__file__).parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from deltadex.cli import main
 from deltadex.commands import GROUPS
-from deltadex.commands.command_line import takes
+from deltadex.commands.command_line import command
 from deltadex.database import Add, Cluster, Database, FindSimilar
 from deltadex.errors import RequestError
 from deltadex.options import Question, argument, option, options_of, question, record
-from deltadex.web.service.params import fields_of
+from deltadex.web.service.schemas import fields_of
 
 
 @record
@@ -50,12 +50,11 @@ class Face:
 
 
 def greet(*arguments):
-    @click.command()
-    @takes(Greeting)
-    def command(common, asked):
+    @command(Greeting)
+    def greeting(common, asked):
         click.echo(asked.answer(None))
 
-    return CliRunner().invoke(command, arguments)
+    return CliRunner().invoke(greeting, arguments)
 
 
 def test_a_call_has_the_names_signature_and_words_of_its_record():

@@ -3,13 +3,13 @@
 from ..tables.data_files import data_set_names as data_set_names
 from ..tables.data_files import data_sets_in as data_sets_in
 from .columns import ColumnChoice as ColumnChoice
-from .data_query import DataQueryOptions as DataQueryOptions
-from .data_query import make_data_set as make_data_set
-from .data_query import matched_examples as matched_examples
-from .data_query import wants_labels as wants_labels
 from .examples import Example as Example
 from .examples import ExampleSet as ExampleSet
 from .examples import Template as Template
 from .examples import chat_template as chat_template
 from .examples import read_examples as read_examples
+from .gradients import DataQueryOptions as DataQueryOptions
+from .gradients import make_data_set as make_data_set
+from .gradients import matched_examples as matched_examples
 from .gradients import require_same_base as require_same_base
+from .gradients import wants_labels as wants_labels

@@ -53,9 +53,13 @@ class Loss(ABC):
     name: LossName
     needs_dropout: bool = False
 
-    @abstractmethod
     def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
         """The examples as token ids; without those that have nothing to predict."""
+        return list(filter(None, map(self._encode, examples)))
+
+    @abstractmethod
+    def _encode(self, example: Example) -> EncodedExample | None:
+        """One of them; None where it has nothing to predict."""
 
     def prepare(self, encoded: Sequence[EncodedExample], batch_size: int) -> None:
         """Fit what the loss needs and the checkpoint lacks, on the frozen base."""
@@ -130,20 +134,16 @@ class CausalLoss(Loss):
 
     name: LossName = "causal"
 
-    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        """With prompts cut from the left where prompt and completion are too long."""
-        encoded = map(self._encode, examples)
-        return [e for e in encoded if any(target != IGNORED for target in e.targets[1:])]
-
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
         logits = self.model.whole(**self._inputs(batch)).logits[:, :-1]
         return summed_cross_entropy(logits, self._targets(batch)[:, 1:])
 
-    def _encode(self, example: Example) -> EncodedExample:
+    def _encode(self, example: Example) -> EncodedExample | None:
+        """With a prompt cut from the left where prompt and completion are too long."""
         text = f"{example.text}\n{example.pair}" if example.pair else example.text
         if not example.completion:
             ids, _, _ = self._tokens(text)
-            return EncodedExample(ids=ids, targets=ids)
+            return EncodedExample(ids=ids, targets=ids) if len(ids) > 1 else None
         tokenizer, limit = self.model.tokenizer, self._limit
         # not verbose: what is too long is cut below
         answer = tokenizer(example.completion, add_special_tokens=False, verbose=False)
@@ -154,6 +154,8 @@ class CausalLoss(Loss):
         if end is not None and prompt[-1:] == [end]:
             prompt = prompt[:-1]
         prompt = prompt[max(0, len(prompt) + len(completion) - limit) :]
+        if not completion or len(prompt + completion) < 2:
+            return None
         return EncodedExample(ids=prompt + completion, targets=[IGNORED] * len(prompt) + completion)
 
 
@@ -165,18 +167,16 @@ class MaskedLoss(Loss):
     name: LossName = "masked"
     seed: int = 0
 
-    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        encoded = map(self._encode, examples)
-        return [e for e in encoded if any(target != IGNORED for target in e.targets)]
-
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
         logits = self.model.whole(**self._inputs(batch)).logits
         return summed_cross_entropy(logits, self._targets(batch))
 
-    def _encode(self, example: Example) -> EncodedExample:
+    def _encode(self, example: Example) -> EncodedExample | None:
         ids, types, special = self._tokens(example.text, example.pair)
         ordinary = np.flatnonzero(np.array(special) == 0)
-        n_masked = max(1, round(MASKED_SHARE * len(ordinary))) if len(ordinary) else 0
+        if not len(ordinary):
+            return None
+        n_masked = max(1, round(MASKED_SHARE * len(ordinary)))
         text = f"{self.seed}/{example.text}/{example.pair}"
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
@@ -195,18 +195,13 @@ class SequenceToSequenceLoss(Loss):
 
     name: LossName = "seq2seq"
 
-    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        encoded = []
-        for example in examples:
-            target = example.completion or ("" if example.label is None else str(example.label))
-            if not target:
-                continue
-            wanted = self.model.tokenizer(
-                text_target=target, truncation=True, max_length=self._limit
-            )["input_ids"]
-            ids, _, _ = self._tokens(example.text, example.pair)
-            encoded.append(EncodedExample(ids=ids, targets=list(wanted)))
-        return encoded
+    def _encode(self, example: Example) -> EncodedExample | None:
+        target = example.completion or ("" if example.label is None else str(example.label))
+        if not target:
+            return None
+        wanted = self.model.tokenizer(text_target=target, truncation=True, max_length=self._limit)
+        ids, _, _ = self._tokens(example.text, example.pair)
+        return EncodedExample(ids=ids, targets=list(wanted["input_ids"]))
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
         wanted = self._targets(batch)
@@ -233,9 +228,9 @@ class ContrastiveLoss(Loss):
     name: LossName = "contrastive"
     needs_dropout: bool = True
 
-    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        encoded = (self._tokens(example.text, example.pair) for example in examples)
-        return [EncodedExample(ids=ids, types=types) for ids, types, _ in encoded]
+    def _encode(self, example: Example) -> EncodedExample:
+        ids, types, _ = self._tokens(example.text, example.pair)
+        return EncodedExample(ids=ids, types=types)
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
         states = self._pooled_states([*batch, *batch]).float()
@@ -255,17 +250,13 @@ class FittedHeadLoss(Loss):
     _weights: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     _bias: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
 
-    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
-        place = {name: number for number, name in enumerate(self.classes)}
-        encoded = []
-        for example in examples:
-            if example.label is None:
-                continue
-            ids, types, _ = self._tokens(example.text, example.pair)
-            label = example.label
-            value = float(place[str(label)]) if self.classes else float(label)
-            encoded.append(EncodedExample(ids=ids, types=types, value=value))
-        return encoded
+    def _encode(self, example: Example) -> EncodedExample | None:
+        label = example.label
+        if label is None:
+            return None
+        ids, types, _ = self._tokens(example.text, example.pair)
+        value = float(self.classes.index(str(label)) if self.classes else label)
+        return EncodedExample(ids=ids, types=types, value=value)
 
     def prepare(self, encoded: Sequence[EncodedExample], batch_size: int) -> None:
         """Fit the head on all examples, states as the frozen base has them."""

@@ -19,8 +19,8 @@ import numpy as np
 
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.search.data_control import compare_groups
 from deltadex.search.family_scores import FamilyScores
+from deltadex.search.trained_on import compare_groups
 from deltadex.store import Catalog, FamilyView, SketchMatrix
 from deltadex.training_data.examples import Example
 
@@ -123,7 +123,7 @@ def _groups(
 ) -> Iterator[tuple[str, Parts]]:
     """For each set the sketches of the groups of both halves."""
     from deltadex.study.network import load_task_model
-    from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
+    from deltadex.training_data.gradients import DataQueryOptions, fingerprint_data
 
     recipe, options = make_recipe("sketch", None, ()), DataQueryOptions(max_tokens=MAX_TOKENS)
     model = None

@@ -106,7 +106,7 @@ Query = tuple[str, SketchMatrix, float]
 
 def _queries(texts: Path, base: Path, cache: Path, way: Way, plan: Plan) -> Iterator[Query]:
     from deltadex.study.network import load_task_model
-    from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
+    from deltadex.training_data.gradients import DataQueryOptions, fingerprint_data
 
     recipe, options = make_recipe("sketch", None, ()), DataQueryOptions(max_tokens=MAX_TOKENS)
     model = None

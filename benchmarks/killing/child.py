@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import duckdb
 
 from deltadex.cli import main
-from deltadex.commands.asking import EXIT_NOTHING_DONE
+from deltadex.commands.command_line import EXIT_NOTHING_DONE
 from deltadex.errors import DeltadexError
 from deltadex.records import Indexed
 from deltadex.search import prepare_search

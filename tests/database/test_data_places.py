@@ -72,11 +72,11 @@ def test_a_page_lists_the_data_nearest_to_each_model(catalog, tmp_path):
     page = json.loads(re.search(r'id="data">(.*?)</script>', text).group(1))
     assert [one["name"] for one in written["data"]] == ["acme-chats", "elsewhere"]
     for model, listed in zip(page["map"]["models"], page["nearest_data"], strict=True):
-        expected = find_data(catalog, model).data
-        assert [row[0] for row in listed] == [one.data for one in expected]
+        expected = find_data(catalog, model)["data"]
+        assert [row[0] for row in listed] == [one["data"] for one in expected]
         for (_, z, fdr, verdict), one in zip(listed, expected, strict=True):
-            assert (z, fdr) == pytest.approx((one.z, one.fdr), abs=1e-3)
-            assert page["verdicts"][verdict] == one.verdict
+            assert (z, fdr) == pytest.approx((one["z"], one["fdr"]), abs=1e-3)
+            assert page["verdicts"][verdict] == one["verdict"]
 
 
 def test_a_picture_names_the_data_sets(catalog, tmp_path):

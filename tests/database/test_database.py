@@ -50,7 +50,7 @@ def test_a_catalog_opened_for_reading_cannot_be_changed(family):
 
 
 def test_a_vector_finds_the_model_that_it_is_of(db):
-    recipe = serving.find_recipe(db, None, db.bases[0])
+    recipe = serving.catalog_of(db).find_recipe(None, db.bases[0])
     with pytest.raises(RequestError, match=f"have {recipe.dim} numbers"):
         db.find_similar([1.0])
 

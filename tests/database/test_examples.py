@@ -33,10 +33,8 @@ PUBLIC = {
 READ_DATA = {name for name in PUBLIC if name.startswith("db.data.") and not name.endswith("_")}
 SHOWN_ELSEWHERE = {
     "Database.close",
-    "serving.changes",
     "serving.has_model",
     "serving.record_adapter",
-    "serving.recipes",
 }
 
 

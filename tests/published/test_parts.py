@@ -10,7 +10,7 @@ from published_families import RECIPE, family, fill, publish
 from pyarrow import parquet
 
 import deltadex as dx
-from deltadex.database.similar import open_attached
+from deltadex.database.questions import open_attached
 from deltadex.errors import BadIndex
 from deltadex.store.published import parts
 from deltadex.store.published.manifest import MANIFEST, sha256_of

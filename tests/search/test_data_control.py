@@ -12,7 +12,7 @@ from scoring.sketched import SKETCHES, SLOTS, make_scores, sketch, sketch_matrix
 
 from deltadex.errors import RequestError
 from deltadex.records import DataSet, Fingerprint
-from deltadex.search.data_control import (
+from deltadex.search.trained_on import (
     FEWEST_OTHERS,
     LEAST_SPREAD,
     Differences,

@@ -110,9 +110,9 @@ def test_a_stored_and_a_fresh_query_explain_alike(catalog):
     by_weights = explain_pair(catalog, fresh, "b2")
 
     # 64 numbers a block, of two bits: three standard errors
-    assert by_name.similarity == pytest.approx(0.1 / (0.81 + 0.01) ** 0.5, abs=3 / 192**0.5)
-    assert by_name.slots == by_weights.slots
-    assert (by_name.query, by_weights.query) == ("b1", "new")
+    assert by_name["similarity"] == pytest.approx(0.1 / (0.81 + 0.01) ** 0.5, abs=3 / 192**0.5)
+    assert by_name["slots"] == by_weights["slots"]
+    assert (by_name["query"], by_weights["query"]) == ("b1", "new")
 
 
 def test_a_recipe_without_sketches_explains_nothing(catalog):

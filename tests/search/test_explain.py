@@ -77,9 +77,9 @@ def test_contributions_sum_to_the_cosine_that_a_search_shows(kinds, weights, lik
 
     found = explain("a", a, "b", b, kinds=kinds)
 
-    assert found.similarity == pytest.approx(expected)
-    for totals in (found.slots, found.by_role, found.by_layer, found.by_block):
-        assert sum(total.contribution for total in totals) == pytest.approx(expected)
+    assert found["similarity"] == pytest.approx(expected)
+    for totals in (found["slots"], found["by_role"], found["by_layer"], found["by_block"]):
+        assert sum(total["contribution"] for total in totals) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("block", range(3))
@@ -95,9 +95,9 @@ def test_a_block_that_one_model_lacks_carries_nothing(block):
 
     found = explain("a", a, "b", b)
 
-    assert found.similarity == pytest.approx(cosine_of_find_similar(a, b, left))
-    assert explain("b", b, "a", a).similarity == pytest.approx(found.similarity)
-    assert [total.contribution == 0.0 for total in found.by_block] == [
+    assert found["similarity"] == pytest.approx(cosine_of_find_similar(a, b, left))
+    assert explain("b", b, "a", a)["similarity"] == pytest.approx(found["similarity"])
+    assert [total["contribution"] == 0.0 for total in found["by_block"]] == [
         weight == 0.0 for weight in weights
     ]
 
@@ -107,9 +107,9 @@ def test_shares_sum_to_one_where_models_are_alike():
 
     found = explain("a", model, "a", model)
 
-    assert found.similarity == pytest.approx(1.0)
-    for totals in (found.slots, found.by_role, found.by_layer, found.by_block):
-        assert sum(total.share for total in totals) == pytest.approx(1.0)
+    assert found["similarity"] == pytest.approx(1.0)
+    for totals in (found["slots"], found["by_role"], found["by_layer"], found["by_block"]):
+        assert sum(total["share"] for total in totals) == pytest.approx(1.0)
 
 
 def test_a_similarity_in_one_place_is_found_there():
@@ -127,11 +127,11 @@ def test_a_similarity_in_one_place_is_found_there():
 
     found = explain("a", a, "b", b)
 
-    assert found.slots[0].slot == alike
-    assert found.slots[0].contribution > 2 * abs(found.slots[1].contribution)
-    by_role = {total.name: total.contribution for total in found.by_role}
+    assert found["slots"][0]["slot"] == str(alike)
+    assert found["slots"][0]["contribution"] > 2 * abs(found["slots"][1]["contribution"])
+    by_role = {total["role"]: total["contribution"] for total in found["by_role"]}
     assert by_role["q"] > 2 * abs(by_role["down"])
-    assert max(found.by_layer, key=lambda total: total.contribution).name == "decoder.1"
+    assert max(found["by_layer"], key=lambda total: total["contribution"])["layer"] == "decoder.1"
 
 
 def test_a_block_that_is_alike_is_named():
@@ -147,8 +147,10 @@ def test_a_block_that_is_alike_is_named():
 
     found = explain("a", a, "b", b)
 
-    assert max(found.by_block, key=lambda total: total.contribution).name == "output"
-    assert sum(found.slots[0].blocks.values()) == pytest.approx(found.slots[0].contribution)
+    assert max(found["by_block"], key=lambda total: total["contribution"])["block"] == "output"
+    assert sum(found["slots"][0]["blocks"].values()) == pytest.approx(
+        found["slots"][0]["contribution"]
+    )
 
 
 def test_slots_of_one_model_alone_are_named_and_count_in_its_length():
@@ -157,16 +159,16 @@ def test_slots_of_one_model_alone_are_named_and_count_in_its_length():
 
     found = explain("a", a, "b", b)
 
-    assert found.only_query == tuple(SLOTS[:2])
-    assert found.only_model == (SLOTS[3],)
-    assert found.similarity == pytest.approx(cosine_of_find_similar(a, b, OTHERS))
+    assert found["only_query"] == list(map(str, SLOTS[:2]))
+    assert found["only_model"] == [str(SLOTS[3])]
+    assert found["similarity"] == pytest.approx(cosine_of_find_similar(a, b, OTHERS))
 
 
 def test_models_without_a_common_slot_have_no_similarity_and_no_shares():
     found = explain("a", make_model(0, SLOTS[:1]), "b", make_model(0, SLOTS[1:]))
 
-    assert (found.similarity, found.slots) == (0.0, ())
-    assert {total.share for total in found.by_block} == {None}
+    assert (found["similarity"], found["slots"]) == (0.0, [])
+    assert {total["share"] for total in found["by_block"]} == {None}
 
 
 def test_json_survives_a_round_trip_and_shows_norms_side_by_side():
@@ -175,7 +177,7 @@ def test_json_survives_a_round_trip_and_shows_norms_side_by_side():
         [make_stats(SLOTS[0], np.ones(256), relative_norm=None)],
     )
 
-    document = explain("a", a, "b", b).to_json()
+    document = explain("a", a, "b", b)
 
     assert json.loads(json.dumps(document)) == document
     (slot,) = document["slots"]

@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from kept_families import AXES, fill, make_data
@@ -30,11 +32,11 @@ def test_every_pair_is_what_find_data_says(catalog):
 
     assert [data.name for data in compared.sets] == ["acme", "other"]
     for row in (0, 5, 30):
-        expected = find_data(catalog, view.ids[row]).data
+        expected = find_data(catalog, view.ids[row])["data"]
         listed = compared.neighbours(row)
-        assert [near.data for near in listed] == [near.data for near in expected]
-        assert [near.z for near in listed] == pytest.approx([near.z for near in expected])
-        assert [near.fdr for near in listed] == pytest.approx([near.fdr for near in expected])
+        assert [near.data for near in listed] == [near["data"] for near in expected]
+        assert [near.z for near in listed] == pytest.approx([near["z"] for near in expected])
+        assert [near.fdr for near in listed] == pytest.approx([near["fdr"] for near in expected])
 
 
 def test_blocks_of_models_change_nothing(catalog, monkeypatch):
@@ -60,12 +62,13 @@ def test_each_of_several_data_sets_is_answered_as_alone(catalog):
 
     table = find_trained_on_each(catalog, sets, k=4)
 
-    assert list(table.models) == sorted(table.models)
-    assert table.z.shape == (2, 40)
-    for data, answer, z in zip(table.sets, table.answers, table.z.tolist(), strict=True):
-        assert answer.models == find_trained_on(catalog, data, k=4).models
-        for near in answer.models:
-            assert z[table.models.index(near.model)] == pytest.approx(near.z)
+    assert table["models"] == sorted(table["models"])
+    assert [len(answer["z"]) for answer in table["data"]] == [40, 40]
+    for data, answer in zip(sets, table["data"], strict=True):
+        expected = find_trained_on(catalog, data, k=4).models
+        assert answer["nearest"] == [asdict(near) for near in expected]
+        for near in expected:
+            assert answer["z"][table["models"].index(near.model)] == pytest.approx(near.z)
 
 
 def test_filters_choose_the_models_of_a_table(catalog):
@@ -75,8 +78,8 @@ def test_filters_choose_the_models_of_a_table(catalog):
 
     table = find_trained_on_each(catalog, sets, k=4, filters=Filters(where="id LIKE 'near%'"))
 
-    assert set(table.models) == {f"near-{n}" for n in range(6)}
-    assert table.answers[0].compared == 6
+    assert set(table["models"]) == {f"near-{n}" for n in range(6)}
+    assert table["compared"] == 6
 
 
 def test_a_family_without_kept_data_compares_none(tmp_path):

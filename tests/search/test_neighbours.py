@@ -15,8 +15,8 @@ from deltadex.errors import (
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, find_similar, neighbours
 from deltadex.search.family_scores import RATE
+from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import candidates_of, nearest, resolve
-from deltadex.search.vector_scores import PooledMeans
 from deltadex.store import Filters
 
 OF_A_SKETCH = 0.25

@@ -21,6 +21,7 @@ from deltadex.search.suggestions import (
 )
 
 TARGET = 0.8
+SAID = ("precision", "coverage", "false_answers")
 NOTHING_HELD_OUT = HeldOut(
     p=np.zeros(0),
     right=np.zeros(0, bool),
@@ -52,7 +53,7 @@ def test_clear_datasets_are_suggested_and_right():
     assert {one.model for one in listed} <= {
         id for id, label in zip(family.ids, family.labels, strict=True) if label is None
     }
-    assert calibration.held_out == "author"
+    assert calibration["held_out"] == "author"
 
 
 def test_a_family_without_better_scores_is_compared_by_its_vectors():
@@ -74,8 +75,8 @@ def test_noise_gets_no_suggestion():
     listed, calibration = suggest_datasets(family)
 
     assert [one for one in listed if not one.hint] == []
-    assert calibration.to_json()["threshold"] is None
-    assert calibration.to_json()["precision"] is None
+    assert calibration["threshold"] is None
+    assert calibration["precision"] is None
 
 
 def test_noise_gets_hardly_any_where_labels_are_said_to_name_every_dataset():
@@ -138,7 +139,7 @@ def test_the_order_of_the_models_does_not_matter(seed):
     again, recalibrated = suggest_datasets(shuffled(family, order))
 
     assert again == listed
-    assert recalibrated.to_json() == calibration.to_json()
+    assert recalibrated == calibration
 
 
 def test_copies_do_not_vouch_for_one_another():
@@ -170,8 +171,8 @@ def test_models_of_one_run_or_author_count_as_one_answer(mark):
 
     calibration = suggest_datasets(replace(family, **{mark: marks}))[1]
 
-    assert calibration.models == 60
-    assert calibration.answers == 8
+    assert calibration["models"] == 60
+    assert calibration["answers"] == 8
 
 
 def test_a_family_of_one_author_holds_out_runs_instead():
@@ -179,7 +180,7 @@ def test_a_family_of_one_author_holds_out_runs_instead():
 
     listed, calibration = suggest_datasets(replace(family, authors=("me",) * 120))
 
-    assert calibration.held_out == "run"
+    assert calibration["held_out"] == "run"
     assert listed
 
 
@@ -214,8 +215,8 @@ def test_families_without_evidence_get_none(labels):
     listed, calibration = suggest_datasets(scored(family))
 
     assert all(one.hint for one in listed)
-    assert calibration.to_json()["threshold"] is None
-    assert calibration.to_json()["coverage"] == 0.0
+    assert calibration["threshold"] is None
+    assert calibration["coverage"] == 0.0
 
 
 # formulas
@@ -271,11 +272,11 @@ def _said_of_held_out(held_out, p):
     by_dataset = {}
     for value, dataset in zip(held_out.strangers, held_out.datasets, strict=True):
         by_dataset.setdefault(dataset, []).append(value <= p)
-    return (
+    return [
         sum(weight for right, weight in taken if right) / answers if answers else None,
         answers / sum(weight for *_, weight in own),
         np.mean([np.mean(values) for values in by_dataset.values()]),
-    )
+    ]
 
 
 def test_every_level_is_what_held_out_models_say_of_its_evidence():
@@ -283,32 +284,25 @@ def test_every_level_is_what_held_out_models_say_of_its_evidence():
 
     calibration = suggest_datasets(family)[1]
 
-    held_out = hold_out(pick_references(family), calibration.tail.rate)
-    levels = calibration.levels
-    assert [level.confidence for level in levels] == list(SHOWN[: len(levels)])
-    assert [level.p for level in levels] == sorted((level.p for level in levels), reverse=True)
-    assert len({level.p for level in levels}) > 3
-    for level in (*levels, calibration.reached):
-        expected = _said_of_held_out(held_out, level.p)
-        assert (level.precision, level.coverage, level.false_answers) == pytest.approx(expected)
+    held_out = hold_out(pick_references(family), calibration["tail"]["rate"])
+    levels = calibration["curve"]
+    assert [level["confidence"] for level in levels] == list(SHOWN[: len(levels)])
+    weakest = [level["p"] for level in levels]
+    assert weakest == sorted(weakest, reverse=True)
+    assert len(set(weakest)) > 3
+    for level in levels:
+        expected = _said_of_held_out(held_out, level["p"])
+        assert [level[name] for name in SAID] == pytest.approx(expected)
 
 
 def test_what_is_said_of_a_family_is_said_of_its_suggestions():
     family, _ = make_scored(200, datasets=24, strength=1.2, labelled=0.6)
 
-    calibration = suggest_datasets(family)[1]
-    document = calibration.to_json()
+    document = suggest_datasets(family)[1]
 
-    reached = calibration.reached
-    assert document["threshold"] == document["target"] == reached.confidence == TARGET
-    assert {name: document[name] for name in ("precision", "coverage", "false_answers")} == {
-        "precision": reached.precision,
-        "coverage": reached.coverage,
-        "false_answers": reached.false_answers,
-    }
-    assert [level["confidence"] for level in document["curve"]] == [
-        level.confidence for level in calibration.levels
-    ]
+    (reached,) = (level for level in document["curve"] if level["confidence"] == TARGET)
+    assert document["threshold"] == document["target"] == TARGET
+    assert [document[name] for name in SAID] == [reached[name] for name in SAID]
     assert document["datasets"] == len(set(family.labels) - {None})
     assert document["kept_data"] == 0
 
@@ -330,17 +324,17 @@ def test_a_level_has_the_answers_whose_rate_is_low_enough(confidence, weakest):
     level = _level(p, rates, held_out, confidence)
 
     if weakest is None:
-        assert level is None
+        assert level == {}
     else:
         said = _said_of_held_out(held_out, weakest)
-        assert (level.confidence, level.p) == (confidence, weakest)
-        assert (level.precision, level.coverage, level.false_answers) == pytest.approx(said)
+        assert (level["confidence"], level["p"]) == (confidence, weakest)
+        assert [level[name] for name in SAID] == pytest.approx(said)
 
 
 def test_without_held_out_models_nothing_is_said_of_them():
     level = _level(np.array([0.1]), np.array([0.1]), NOTHING_HELD_OUT, 0.8)
 
-    assert (level.precision, level.coverage, level.false_answers) == (None, 0.0, 0.0)
+    assert [level[name] for name in SAID] == [None, 0.0, 0.0]
 
 
 def test_a_taken_away_dataset_counts_as_one_however_many_models_it_has():

@@ -150,8 +150,8 @@ def test_a_model_is_nearest_to_its_own_data(tmp_path):
             catalog.data_sets.save(make_data(vector, name=f"data {number}"))
         answer = find_data(catalog, "m07")
 
-    assert [one.rank for one in answer.data] == [1, 2, 3, 4]
-    assert answer.data[0].data == "data 0"
+    assert [one["rank"] for one in answer["data"]] == [1, 2, 3, 4]
+    assert answer["data"][0]["data"] == "data 0"
 
 
 def test_a_pair_has_one_number_in_both_directions(tmp_path):
@@ -172,9 +172,9 @@ def test_a_pair_has_one_number_in_both_directions(tmp_path):
             for model in find_trained_on(catalog, data, k=len(rows)).models
         }
         of_models = {
-            (data.data, f"m{i:02}"): (data.z, data.fdr, data.verdict)
+            (data["data"], f"m{i:02}"): (data["z"], data["fdr"], data["verdict"])
             for i in (0, 7, 19)
-            for data in find_data(catalog, f"m{i:02}").data
+            for data in find_data(catalog, f"m{i:02}")["data"]
         }
 
     assert len(of_models) == 3 * DIM

@@ -6,7 +6,7 @@ from catalogs import PLAIN, make_indexed, unit
 
 from deltadex.search import StoredQuery, find_similar, neighbours, prepare_search
 from deltadex.search.family_scores import Cohort
-from deltadex.search.vector_scores import PooledMeans, VectorScores
+from deltadex.search.labelled import PooledMeans, VectorScores
 from deltadex.store import Catalog
 from deltadex.store.session import Session
 
@@ -115,7 +115,7 @@ def test_a_change_between_the_token_and_the_first_statement_is_part_of_the_answe
 
 @pytest.mark.parametrize("scored_at_once", [1, 7, 32])
 def test_a_query_is_scored_as_every_pair_is(catalog, monkeypatch, scored_at_once):
-    monkeypatch.setattr("deltadex.search.vector_scores.ROWS_AT_ONCE", scored_at_once)
+    monkeypatch.setattr("deltadex.search.labelled.ROWS_AT_ONCE", scored_at_once)
     view = catalog.family("base", PLAIN)
     scores, rows = VectorScores.of(view), np.arange(len(view))
     query = scores.prepare(unit([1, 2, -1, 0])[None], ["adapter"])

@@ -7,7 +7,7 @@ from tiny_task_models import tiny_task_model
 from deltadex.errors import RequestError
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.training_data import make_data_set, matched_examples, read_examples
-from deltadex.training_data.data_query import DataQueryOptions
+from deltadex.training_data.gradients import DataQueryOptions
 
 LETTERS = "abcdefgh"
 

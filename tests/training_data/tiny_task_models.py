@@ -5,8 +5,11 @@ import torch
 import transformers
 from tiny_networks import make_tokenizer, perturb, tiny_config
 
+from deltadex.indexer import LinearPool
 from deltadex.study.network import as_task_model
 from deltadex.training_data.examples import Example
+from deltadex.training_data.gradients import GradientSums, columns_of, layer_matrices
+from deltadex.training_data.losses import choose_loss
 
 CLASSES = {
     "next": transformers.AutoModelForCausalLM,
@@ -37,3 +40,22 @@ def make_examples(n, *, seed=0, completion=False, label=None):
             value = None if label is None else f"class {row % label}"
         examples.append(Example(text=text, completion="cab ed" if completion else "", label=value))
     return examples
+
+
+def gradient_sums(model, examples, *, streamed=False):
+    """The gradients of the usual loss, of all examples in one batch."""
+    loss = choose_loss(model, examples, max_tokens=64)
+    matrices = layer_matrices(model.whole, model.config.to_dict())
+    sums = GradientSums(matrices, columns_of(matrices, streamed), model.device)
+    with sums.collecting(model.whole):
+        value, _ = loss.total(loss.encode(examples))
+        value.backward()
+    return sums
+
+
+def linear_sketch(sums, recipe):
+    """Linear in the updates that the sums stand for."""
+    pool = LinearPool(recipe)
+    for update in sums.updates(1.0):
+        pool.take(update.slot, pool.features(update))
+    return pool.sketch().pooled

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...database import Database, open, serving
+from ...database import Database, open, opened, serving
 from ...errors import BadFilter, DeltadexError, RequestError, offered
 
 _PATH = re.compile(r"(?<![\w.:/~@-])(?:~?(?:/[\w.@+=,~-]+){2,}/?|[A-Za-z]:\\[^\s'\",;]+)")
@@ -172,7 +172,7 @@ class Readers:
 
     def state(self) -> str:
         """A token that changes with every commit."""
-        return serving.changes(self._watching)
+        return serving.catalog_of(self._watching).changes
 
     def close(self) -> None:
         for reader in (*self._all, self._watching):
@@ -192,12 +192,12 @@ def names_of(catalog: Database) -> Names:
 
 def find_base(catalog: Database, base: str | None) -> str | None:
     """The base that a request names, as the catalog has it; None for None."""
-    return base and serving.find_base(catalog, names_of(catalog).meant(base))
+    return base and serving.catalog_of(catalog).find_base(names_of(catalog).meant(base))
 
 
 def find_family(catalog: Database, base: str | None) -> str:
     """The same, or the only one there is."""
-    return serving.find_family(catalog, find_base(catalog, base))
+    return opened.find_family(serving.catalog_of(catalog), find_base(catalog, base))
 
 
 def check_where(where: str | None) -> None:

@@ -46,7 +46,7 @@ from . import schemas
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
 from .catalog import Names, check_where, find_base, find_family, names_of
 from .middleware import Sent, refuse_unknown_names
-from .params import (
+from .schemas import (
     COMPUTING,
     JOB,
     NO_CONTROLS,
@@ -98,7 +98,8 @@ async def families(service: ServiceIn) -> Response:
 
 
 def _counted(catalog: Database) -> list[dict[str, Any]]:
-    names, recipes, stats = names_of(catalog), serving.recipes(catalog), catalog.stats().to_json()
+    names, stats = names_of(catalog), catalog.stats().to_json()
+    recipes = serving.catalog_of(catalog).recipes()
     return [
         {
             **family,
@@ -305,7 +306,7 @@ async def _computed(
     def exact(catalog: Database) -> Tabled:
         named = recipe if isinstance(asked, Evaluate) else asked.recipe
         base = find_family(catalog, asked.base)
-        id = serving.find_recipe(catalog, named, base).id
+        id = serving.catalog_of(catalog).find_recipe(named, base).id
         chosen: Any = {"recipes": (id,)} if isinstance(asked, Evaluate) else {"recipe": id}
         return replace(asked, base=base, **chosen)
 

@@ -1,14 +1,26 @@
-"""Shapes of the answers, for the OpenAPI document. Every answer may have further keys.
+"""What requests may say, and shapes of the answers, for the OpenAPI document.
 
-Declared here and not derived: an answer is what `to_json` makes of a record, whose names and
-nesting differ (a recipe is its name and its id), and clients read the same while fields change.
+Every answer may have further keys. Declared here and not derived: an answer is what `to_json` makes
+of a record, whose names and nesting differ (a recipe is its name and its id), and clients read the
+same while fields change.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Depends, Header, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
+
+from ...database import FindSimilar
+from ...options import hints_of, options_of
+from .catalog import check_where
+from .middleware import Sent
+from .service import Service
+from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_WHERE
 
 
 class Answer(BaseModel):
@@ -312,3 +324,184 @@ class AddedAnswer(Answer):
     recipe: str
     indexed: int
     failed: list[dict[str, Any]]
+
+
+Endpoint = Callable[..., Awaitable[Any]]
+LONGEST_VECTOR = 1 << 16
+NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
+_RECIPE = "Name or id of a recipe; left out, what most models have."
+_BASE = "A family, as GET families names it; may be left out where there is one."
+
+Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=NO_CONTROLS)]
+IdInPath = Annotated[Name, Path(description="A model's id; slashes stay as they are.")]
+IdInQuery = Annotated[Name, Query(description="A model's id.")]
+BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
+RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
+
+PreferHeader = Annotated[
+    str | None,
+    Header(
+        description="`respond-async`: 202 and a job at once; `wait=S`: after S seconds (RFC 7240)."
+    ),
+]
+
+
+_LIMITED: dict[str, Any] = {
+    "k": Annotated[int, Field(ge=1, le=MAX_K)],
+    "where": Annotated[str, StringConstraints(max_length=MAX_WHERE)],
+    "q": Annotated[str, Field(max_length=200)],
+}
+"""Types of fields of questions whose limits a service sets."""
+
+_SAID = {"base": _BASE, "recipe": _RECIPE}
+
+
+def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
+    """Annotation and default of every field that a request may give; but for its arguments."""
+    hints = hints_of(question)
+    fields = {}
+    for name, (entry, declared) in options_of(question).items():
+        if declared.doors == "all" and not declared.is_argument:
+            hint: Any = hints[name]
+            is_text = str in (hint, *get_args(hint))
+            hint = _LIMITED.get(name, Name if is_text else hint)
+            limits = Field(
+                description=_SAID.get(name, declared.help), ge=declared.least, le=declared.most
+            )
+            optional = hint | None if entry.default is None else hint
+            fields[name] = (Annotated[optional, limits], entry.default)
+    return fields
+
+
+def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[Endpoint], Endpoint]:
+    """Gives a route the parameters that a question declares, as its argument `asked`.
+
+    `asked` makes the question of the arguments that a request names in another way.
+    """
+
+    def decorate(endpoint: Endpoint) -> Endpoint:
+        own = inspect.signature(endpoint, eval_str=True)
+        fields, make = fields_of(question), cast("Callable[..., Any]", question)
+
+        @functools.wraps(endpoint)
+        async def route(**given: Any) -> Any:
+            values = {name: given.pop(name) for name in fields}
+            check_where(values.get("where"))
+            return await endpoint(**given, asked=functools.partial(make, **values))
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        added = []
+        for name, (hint, default) in fields.items():
+            sent = place()
+            added.append(
+                inspect.Parameter(name, keyword, default=default, annotation=Annotated[hint, sent])
+            )
+        kept = [own.parameters[name].replace(kind=keyword) for name in own.parameters]
+        kept = [parameter for parameter in kept if parameter.name != "asked"]
+        vars(route)["__signature__"] = own.replace(parameters=[*kept, *added])
+        return route
+
+    return decorate
+
+
+def the_service(request: Request) -> Service:
+    """The service that the app was made for."""
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceIn = Annotated[Service, Depends(the_service)]
+
+
+class Query_(Sent):
+    """A stored model, or a fingerprint."""
+
+    model_config = ConfigDict(title="Query")
+
+    model: Name | None = None
+    vector: (
+        Annotated[
+            list[Annotated[float, Field(allow_inf_nan=False)]],
+            Field(min_length=1, max_length=LONGEST_VECTOR),
+        ]
+        | None
+    ) = None
+    base: Name | None = None
+    kind: Literal["full", "adapter"] = "full"
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Query_:
+        if (self.model is None) == (self.vector is None):
+            raise ValueError("give either model or vector")
+        return self
+
+
+class _Queries(Sent):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"queries": [{"model": "someone/bert-imdb"}], "k": 5, "dataset": "imdb"}]
+        }
+    )
+
+    queries: Annotated[list[Query_], Field(min_length=1, max_length=MAX_QUERIES)]
+
+
+if TYPE_CHECKING:
+
+    class Batch(_Queries):
+        """Several questions with the same filters."""
+
+        where: str | None
+else:
+    Batch = create_model(
+        "Batch",
+        __base__=_Queries,
+        __doc__="Several questions with the same filters.",
+        **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
+    )
+
+
+_PROBLEMS = {
+    400: "A host or a body that cannot be read.",
+    401: "No token, or another one.",
+    403: "Not open here.",
+    404: "No such model, or an empty catalog.",
+    408: "The body came too slowly.",
+    409: "There is one already.",
+    415: "Another kind of body.",
+    413: "The body is too long.",
+    422: "A parameter out of its range, or a question that has no answer.",
+    500: "A defect in deltadex.",
+    503: "Busy, too slow, or the catalog is not at hand: ask again.",
+}
+_ALWAYS = (400, 408, 413, 422, 500, 503)
+Responses = dict[int | str, dict[str, Any]]
+
+
+def gives(answer: Any, *problems: int, status: int = 200) -> Responses:
+    """The answer of a route, and its problem documents: these, and those that any may meet."""
+    described: Responses = {
+        problem: {
+            "model": ProblemAnswer,
+            "description": _PROBLEMS[problem],
+            "content": {"application/problem+json": {}},
+        }
+        for problem in (*_ALWAYS, *problems)
+    }
+    return {status: {"model": answer}, **described}
+
+
+JOB: Responses = {
+    202: {
+        "model": ComputingAnswer,
+        "description": "It takes longer; `Location` is the job to ask for after `Retry-After`.",
+        "headers": {"Location": {"schema": {"type": "string"}}},
+    }
+}
+COMPUTING: Responses = {
+    202: {
+        "model": ComputingAnswer,
+        "description": "It takes longer; ask again after `Retry-After` seconds.",
+    },
+    304: {"description": "The client has this document already."},
+}

@@ -8,7 +8,7 @@ from data_set_files import reviews, write_csv, write_jsonl, write_parquet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deltadex.tables import arrow_table, text_tables
+from deltadex.tables import data_files, text_tables
 from deltadex.training_data import ColumnChoice, read_examples
 from deltadex.training_data.examples import Example, Sample
 
@@ -54,7 +54,7 @@ def test_the_size_of_a_block_does_not_change_the_sample(tmp_path, rows, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_tables, "BLOCK_BYTES", block + 64)
         patch.setattr(text_tables, "BLOCK_CHARACTERS", block)
-        patch.setattr(arrow_table, "BATCH_ROWS", block)
+        patch.setattr(data_files, "BATCH_ROWS", block)
         in_blocks = [read_examples(path, max_examples=8) for path in (csv, json, parquet)]
 
     assert in_blocks == whole
