@@ -13,21 +13,22 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TextIO
 from uuid import uuid4
 
 from ..errors import DeltadexError, RequestError, StoreDamaged
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
-from ..store import Catalog, Known, Part, PartFolder, commit_part
+from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .family import Member
 from .hub import LocalBudget, RequestKind
 from .job import Job, cpu_count
 from .options import IndexOptions
-from .run import SHED_EVERY, Progress, Report, read_members
+from .run import Progress, Report, read_members
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +67,8 @@ class Lease:
 
     def halves(self, recipes: Sequence[Recipe]) -> list[Lease]:
         middle = len(self.members) // 2
-        return [
-            Lease.of(half, recipes)
-            for half in (self.members[:middle], self.members[middle:])
-            if half
-        ]
+        halves = self.members[:middle], self.members[middle:]
+        return [Lease.of(half, recipes) for half in halves]
 
     @classmethod
     def of(cls, members: Sequence[Member], recipes: Sequence[Recipe]) -> Lease:
@@ -110,8 +108,8 @@ def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
     return part_of(lease, job, outcomes.values(), job.base.bytes_fetched - fetched)
 
 
-def refused_part(lease: Lease, job: Job, code: str, reason: str) -> Part:
-    outcomes = [Refused(model=m.record, code=code, reason=reason) for m in lease.members]
+def refused_part(lease: Lease, job: Job, reason: str) -> Part:
+    outcomes = [Refused(model=m.record, code="internal", reason=reason) for m in lease.members]
     return part_of(lease, job, outcomes, 0)
 
 
@@ -129,36 +127,6 @@ def part_of(lease: Lease, job: Job, outcomes: Iterable[Outcome], base_bytes: int
         base_bytes=base_bytes,
         written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     )
-
-
-def write_parts(
-    members: Sequence[Member],
-    job: Job,
-    catalog: Catalog,
-    options: IndexOptions,
-    workers: int,
-    progress: Progress | None = None,
-) -> Report:
-    """Fingerprint what is neither known nor in a part, and write it as parts, lease by lease; a
-    kill loses the lease at hand."""
-    report = Report.of(job)
-    assert options.parts is not None
-    folder = PartFolder(str(options.parts))
-    known = {**catalog.known(job.base.name), **folder.known(job.base.name)}
-    fresh = report.unread(members, known, options)
-    if report.relabelled:
-        log.warning(
-            "%d models are read already, and their parts keep the labels that they have: "
-            "give --labels again to `deltadex index` on the merged catalog",
-            len(report.relabelled),
-        )
-    report.begin(fresh, progress, job)
-    for lease in leases(fresh, job.recipes):
-        part = read_lease(lease, job, workers)
-        folder.write(part)
-        for outcome in part.outcomes:
-            report.add(outcome, progress)
-    return report.end(job.base.bytes_fetched)
 
 
 LOCAL = "local"
@@ -363,39 +331,96 @@ TRIES, TRIES_ALONE = 3, 8
 refused: a model whose reading ends the process shall not end it for ever."""
 
 
-def index_on_ray(
+SHED_EVERY = 128
+"""Outcomes after which the catalog frees the memory of what was written."""
+
+
+def index_members(
     members: Sequence[Member],
     job: Job,
     catalog: Catalog,
     options: IndexOptions,
+    workers: int,
     progress: Progress | None = None,
 ) -> Report:
-    """Fingerprint what is new on a cluster's workers; only this process writes the catalog. Parts
-    that an earlier run left are committed first. A worker that ends costs its lease's work, this
-    process what is in no part yet: the same call goes on."""
-    base, base_bytes = job.base.name, 0
-    report = Report.of(job)
-    parts = str(options.parts or catalog.path.with_name(catalog.path.name + ".parts"))
-    folder, known = PartFolder(parts), catalog.known(base)
-    commit_parts(catalog, folder, base, known)
+    """Fingerprint what is new among `members`, and record each outcome as it comes; only the
+    calling thread writes the catalog. Up to `workers` models are at work at once; on
+    KeyboardInterrupt those are dropped, those recorded stay.
+
+    With `options.parts` alone, what is neither known nor in a part is written as parts, lease by
+    lease, and a kill loses the lease at hand. With `options.ray` a cluster's workers write parts,
+    those that an earlier run left are committed first, and a worker that ends costs its lease's
+    work: the same call goes on.
+    """
+    base, on_ray = job.base.name, options.ray is not None
+    report = Report(base=base, recipes=job.recipes, wanted=job.wanted_bytes)
+    known = catalog.known(base)
+    folder: PartFolder | None = None
+    if on_ray or options.parts is not None:
+        folder = PartFolder(str(options.parts or f"{catalog.path}.parts"))
+    if folder is not None and on_ray:
+        commit_parts(catalog, folder, base, known)
+    elif folder is not None:
+        known |= folder.known(base)
     fresh = report.unread(members, known, options)
-    catalog.relabel(base, report.relabelled)
-    report.begin(fresh, progress)
-    n_done = 0
-    for part in _parts(fresh, job, folder, options):
-        commit_part(catalog, part, known)
-        base_bytes += part.base_bytes
-        for outcome in part.outcomes:
-            report.add(outcome, progress)
-        n_done += len(part.outcomes)
-        if n_done >= SHED_EVERY:
-            n_done = 0
+    fills_catalog = folder is None or on_ray
+    if fills_catalog:
+        catalog.relabel(base, report.relabelled)
+    elif report.relabelled:
+        log.warning(
+            "%d models are read already, and their parts keep the labels that they have: "
+            "give --labels again to `deltadex index` on the merged catalog",
+            len(report.relabelled),
+        )
+    report.begin(fresh, progress, None if on_ray else job)
+    if folder is None:
+        outcomes = _recorded(fresh, job, catalog, known, workers)
+    elif on_ray:
+        commit = partial(commit_part, catalog, known=known)
+        outcomes = _kept(_parts(fresh, job, folder, options), commit, report)
+    else:
+        parts = (read_lease(lease, job, workers) for lease in leases(fresh, job.recipes))
+        outcomes = _kept(parts, folder.write, report)
+    for n_done, outcome in enumerate(outcomes, start=1):
+        report.add(outcome, progress)
+        if fills_catalog and n_done % SHED_EVERY == 0:
             catalog.shed_memory()
-    if base in catalog.bases():
+    if fills_catalog and base in catalog.bases():
         catalog.settle_copies(base)
-    if options.parts is None:
+    if folder is not None and options.parts is None:
         folder.remove_family(base)
-    return report.end(base_bytes)
+    return report.end(report.base_bytes_read if on_ray else job.base.bytes_fetched)
+
+
+def _kept(
+    parts: Iterable[Part], keep: Callable[[Part], object], report: Report
+) -> Iterator[Outcome]:
+    for part in parts:
+        keep(part)
+        report.base_bytes_read += part.base_bytes
+        yield from part.outcomes
+
+
+def _recorded(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    known: Mapping[str, Known],
+    workers: int,
+) -> Iterator[Outcome]:
+    base, ids = job.base.name, [recipe.id for recipe in job.recipes]
+    by_hash = catalog.contents(base, ids) if members else {}
+    if job.verify:
+        by_hash = {k: id for k, id in by_hash.items() if known[id].verified != "unverified"}
+
+    def copy(model: ModelRecord) -> Indexed:
+        assert model.duplicate_of is not None
+        return catalog.outcome_of_copy(base, model.duplicate_of, model, ids)
+
+    for outcome in read_members(members, job, workers, by_hash, copy):
+        if may_record(outcome, known.get(outcome.model.id)):
+            catalog.record(outcome)
+        yield outcome
 
 
 def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[str, Known]) -> None:
@@ -433,11 +458,11 @@ def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Cluster) -
         if ended.path is not None:
             yield folder.read(ended.path)
         elif ended.reason is not None:
-            yield refused_part(lease, job, "internal", ended.reason)
+            yield refused_part(lease, job, ended.reason)
         elif not ended.was_at_work:
             waiting.queue.appendleft(lease)
         elif (refusal := waiting.died(lease, job.recipes)) is not None:
-            yield refused_part(lease, job, "internal", refusal)
+            yield refused_part(lease, job, refusal)
         while (following := waiting.next()) is not None:
             cluster.submit(following)
 

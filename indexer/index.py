@@ -27,7 +27,7 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fan_out import index_on_ray, share_of, write_parts
+from .fan_out import index_members, share_of
 from .fingerprint import (
     DEFAULT_RECIPE,
     VERSIONS,
@@ -39,7 +39,7 @@ from .fingerprint import (
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .options import IndexOptions
-from .run import ListingProgress, Progress, Report, Upgrade, index_members
+from .run import ListingProgress, Progress, Report, Upgrade
 
 log = logging.getLogger(__name__)
 
@@ -271,12 +271,7 @@ def index_family(
         verify=options.verify,
     )
     _require_base(base, members, catalog)
-    if options.ray is not None:
-        report = index_on_ray(members, job, catalog, options, progress)
-    elif options.parts is not None:
-        report = write_parts(members, job, catalog, options, workers, progress)
-    else:
-        report = index_members(members, job, catalog, options, workers, progress)
+    report = index_members(members, job, catalog, options, workers, progress)
     report.labels, report.upgrade = matches, upgrade
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()

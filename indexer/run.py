@@ -14,11 +14,8 @@ from typing import Protocol, runtime_checkable
 
 from ..errors import REASONS, BaseError, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
-from ..store import Catalog, Known, may_record
-from .checkpoint import (
-    READ_AGAIN,
-    Checkpoint,
-)
+from ..store import Known
+from .checkpoint import READ_AGAIN, Checkpoint
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .hub import HubWeights
@@ -30,10 +27,6 @@ log = logging.getLogger(__name__)
 
 MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
 """Codes that a model of another base can end with."""
-
-
-SHED_EVERY = 128
-"""Outcomes after which the catalog frees the memory of what was written."""
 
 
 @runtime_checkable
@@ -101,10 +94,6 @@ class Report:
     base_bytes_read: int = 0
     relabelled: list[ModelRecord] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
-
-    @classmethod
-    def of(cls, job: Job) -> Report:
-        return cls(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
 
     def begin(
         self, fresh: Sequence[Member], progress: Progress | None, job: Job | None = None
@@ -300,42 +289,6 @@ def _place(err: Exception) -> str:
     own = [(name, line) for name, line in modules if name.split(".")[0] == here]
     name, line = own[-1] if own else (here, 0)
     return f"{name}, line {line}"
-
-
-def index_members(
-    members: Sequence[Member],
-    job: Job,
-    catalog: Catalog,
-    options: IndexOptions,
-    workers: int,
-    progress: Progress | None = None,
-) -> Report:
-    """Fingerprint what is new among `members` and record each outcome as it comes. Up to `workers`
-    models are at work at once; only the calling thread writes. On KeyboardInterrupt the models at
-    work are dropped, those recorded stay."""
-    report = Report.of(job)
-    known = catalog.known(job.base.name)
-    fresh = report.unread(members, known, options)
-    catalog.relabel(job.base.name, report.relabelled)
-    report.begin(fresh, progress, job)
-    ids = [recipe.id for recipe in job.recipes]
-    by_hash = catalog.contents(job.base.name, ids) if fresh else {}
-    if job.verify:
-        by_hash = {k: id for k, id in by_hash.items() if known[id].verified != "unverified"}
-
-    def copy(model: ModelRecord) -> Indexed:
-        assert model.duplicate_of is not None
-        return catalog.outcome_of_copy(job.base.name, model.duplicate_of, model, ids)
-
-    for n_done, outcome in enumerate(read_members(fresh, job, workers, by_hash, copy), start=1):
-        if may_record(outcome, known.get(outcome.model.id)):
-            catalog.record(outcome)
-        report.add(outcome, progress)
-        if n_done % SHED_EVERY == 0:
-            catalog.shed_memory()
-    if job.base.name in catalog.bases():
-        catalog.settle_copies(job.base.name)
-    return report.end(job.base.bytes_fetched)
 
 
 def _refuse_taken_id(member: Member, before: Known | None) -> Member:
