@@ -731,9 +731,8 @@ def _unused_targets(
 def _rank_notes(updates: Mapping[str, ModuleUpdate], settings: AdapterConfig) -> Iterator[str]:
     pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
     known = [(stated, stored) for stated, stored in pairs if stated is not None and stored]
-    unequal = sorted({pair for pair in known if pair[0] != pair[1]})
+    unequal = sorted(pair for pair in known if pair[0] != pair[1])
     if unequal:
         stated, stored = unequal[0]
-        differing = sum(1 for pair in known if pair[0] != pair[1])
-        of_all = f"{differing} of {len(known)} modules"
+        of_all = f"{len(unequal)} of {len(known)} modules"
         yield f"{FILE} says r = {stated:.0f}, the tensors have {stored} ({of_all} differ)"

@@ -258,7 +258,7 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
         basis = _orthonormal((projected @ matrix.T).T)  # (out, width)
         projected = basis.T @ matrix
     wide = projected.T.double()
-    squares, turn = _eigen(wide)
+    squares, turn = torch.linalg.eigh((wide.T @ wide).cpu())
     sigma = squares.flip(0).clamp(min=0.0).sqrt()
     keep = min(rank, _numerical_rank(sigma))
     turn = turn.flip(1)[:, :keep]
@@ -282,16 +282,10 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
     product divides by the smallest singular value, and magnifies its own rounding by as much.
     """
     wide = columns.double()
-    squares, turn = _eigen(wide)
+    squares, turn = torch.linalg.eigh((wide.T @ wide).cpu())
     significant = squares > squares[-1] * 1e-12
     scaled = turn[:, significant] / squares[significant].sqrt()
     return (wide @ scaled.to(columns.device)).float()
-
-
-def _eigen(columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eigenvalues, ascending, and -vectors of CᵀC, in the processor's memory."""
-    squares, turn = torch.linalg.eigh((columns.T @ columns).cpu())
-    return squares, turn
 
 
 def frobenius(matrix: torch.Tensor) -> float:

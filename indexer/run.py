@@ -60,9 +60,6 @@ class Upgrade:
     bytes_to_read: int
     catalog_bytes: int
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
     def __str__(self) -> str:
         return (
             f"{self.earlier} → {self.recipe}: reads {self.models} models again, about "
@@ -168,22 +165,19 @@ class Report:
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""
-        failed: list[dict[str, str]] = []
-        skipped: list[dict[str, str]] = []
-        for refused in self.refused:
-            listed = skipped if refused.status == "skipped" else failed
-            listed.append(
-                {"model": refused.model.id, "code": refused.code, "reason": refused.reason}
-            )
+        rows: dict[str, list[dict[str, str]]] = {"failed": [], "skipped": []}
+        for one in self.refused:
+            row = {"model": one.model.id, "code": one.code, "reason": one.reason}
+            rows["skipped" if one.status == "skipped" else "failed"].append(row)
         return {
             "base": self.base,
             "recipe": self.recipes[0].name,
             "recipes": [r.id for r in self.recipes],
             "indexed": self.indexed,
-            "skipped": self.unchanged + len(skipped),
+            "skipped": self.unchanged + len(rows["skipped"]),
             "unchanged": self.unchanged,
-            "failed": failed,
-            "skipped_models": skipped,
+            "failed": rows["failed"],
+            "skipped_models": rows["skipped"],
             "bytes_read": self.bytes_read,
             "bytes_total": self.bytes_total,
             "bytes_wanted": self.bytes_wanted,
@@ -191,7 +185,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "labels": self.labels.to_json() if self.labels else None,
             "labels_guessed": self.guessed,
-            "upgrade": self.upgrade.to_json() if self.upgrade else None,
+            "upgrade": asdict(self.upgrade) if self.upgrade else None,
         }
 
 
