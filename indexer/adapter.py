@@ -194,9 +194,10 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 @dataclass(frozen=True, slots=True)
 class Tensors:
     """A checkpoint whose headers (`shape-mismatch`, `unsupported-dtype`) and values (`non-finite`)
-    are checked."""
+    are checked. `shared`: names by factor of what is stored once for all modules."""
 
     checkpoint: Checkpoint
+    shared: Mapping[str, str]
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.checkpoint.tensors[name].shape
@@ -443,12 +444,12 @@ def _kronecker_side(
     return (a, b), (rows, columns), rank
 
 
-def build_vera(module: str, kinds: Kinds, shared: Kinds, tensors: Tensors) -> ModuleUpdate:
+def build_vera(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
     """ΔW = diag(b)·B·diag(d)·A, with A and B cut from matrices that all modules share.
 
     How many columns of A are this module's is not stored, so the base is needed.
     """
-    if not {"vera_A", "vera_B"} <= shared.keys():
+    if not tensors.shared.keys() >= set(SHARED):
         raise ModelError(
             "unsupported-adapter",
             "VeRA without its shared matrices, which follow from a seed and from shapes of "
@@ -456,7 +457,7 @@ def build_vera(module: str, kinds: Kinds, shared: Kinds, tensors: Tensors) -> Mo
         )
     _require_parts(module, kinds, ("vera_lambda_b", "vera_lambda_d"))
     b, d = kinds["vera_lambda_b"], kinds["vera_lambda_d"]
-    shared_a, shared_b = shared["vera_A"], shared["vera_B"]
+    shared_a, shared_b = (tensors.shared[name] for name in SHARED)
     rank, _ = tensors.matrix(shared_a)
     widest, rank_b = tensors.matrix(shared_b)
     out = tensors.vector(b)
@@ -478,7 +479,7 @@ def build_vera(module: str, kinds: Kinds, shared: Kinds, tensors: Tensors) -> Mo
     return ModuleUpdate(shape=(out, UNKNOWN), names=names, delta=delta, needs_base=True, rank=rank)
 
 
-def build_ia3(kinds: Kinds, tensors: Tensors) -> ModuleUpdate:
+def build_ia3(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
     """ΔW = W∘l − W: every row, or in feed-forward layers every column, is scaled."""
     vector = kinds["ia3_l"]
     rows, columns = tensors.matrix(vector)
@@ -491,6 +492,15 @@ def build_ia3(kinds: Kinds, tensors: Tensors) -> ModuleUpdate:
 
     shape = (rows, UNKNOWN) if columns == 1 else (UNKNOWN, columns)
     return ModuleUpdate(shape=shape, names=(vector,), delta=delta, needs_base=True)
+
+
+FORMULAS = {
+    "lora": build_lora,
+    "loha": build_loha,
+    "lokr": build_lokr,
+    "vera": build_vera,
+    "ia3": build_ia3,
+}
 
 
 def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> ModuleUpdate:
@@ -585,7 +595,7 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     """
     settings = read_config(config)
     contents = sort_tensors(checkpoint.tensors)
-    tensors = Tensors(checkpoint)
+    tensors = Tensors(checkpoint, contents.shared)
     layers = layer_modules({*contents.factors, *contents.unclear})
     for module, problem in contents.unclear.items():
         if module in layers:
@@ -660,18 +670,12 @@ def _build(
     tensors: Tensors,
     settings: AdapterConfig,
 ) -> tuple[dict[str, ModuleUpdate], int]:
-    scaled = {"lora": build_lora, "loha": build_loha, "lokr": build_lokr}.get(family)
     updates: dict[str, ModuleUpdate] = {}
     for module, kinds in list(contents.factors.items()):
         if any(len(tensors.shape(name)) > 2 for name in kinds.values()):
             continue
         try:
-            if scaled is not None:
-                updates[module] = scaled(module, kinds, tensors, settings)
-            elif family == "vera":
-                updates[module] = build_vera(module, kinds, contents.shared, tensors)
-            else:
-                updates[module] = build_ia3(kinds, tensors)
+            updates[module] = FORMULAS[family](module, kinds, tensors, settings)
         except ModelError:
             if module in layers:
                 raise

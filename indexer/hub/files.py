@@ -166,7 +166,7 @@ class RemoteBytes:
                     expired = True
                     self._locate_again(file)
                 except _Again as err:
-                    call.failed(err.error, brought=transfer.next - before)
+                    call.failed(err.args[0], brought=transfer.next - before)
         return transfer.buffer
 
     def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
@@ -281,11 +281,7 @@ class _Transfer:
 
 
 class _Again(Exception):
-    """An answer that may be better next time; carries the error if it never is."""
-
-    def __init__(self, error: ModelError) -> None:
-        super().__init__(error)
-        self.error = error
+    """An answer that may be better next time; its argument is the error if it never is."""
 
 
 class _Expired(Exception):
@@ -774,14 +770,9 @@ class HubWeights:
 def stated_bytes(model: HubModel) -> int | None:
     """Bytes of the parameters that the listing counts, headers apart; None where it counts none, or
     of a type of unknown width."""
-    if not model.dtypes:
+    if not model.dtypes or any(d not in DTYPES and not d.startswith("F8") for d in model.dtypes):
         return None
-    n_bytes = 0
-    for dtype, n in model.dtypes.items():
-        if dtype not in DTYPES and not dtype.startswith("F8"):
-            return None
-        n_bytes += n * (DTYPES[dtype].itemsize if dtype in DTYPES else 1)
-    return n_bytes
+    return sum(n * (DTYPES[d].itemsize if d in DTYPES else 1) for d, n in model.dtypes.items())
 
 
 def request_bytes(model: HubModel, session: HubSession) -> int:

@@ -6,11 +6,10 @@ import json
 import logging
 import os
 import re
-import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
-from httpcore2 import SOCKET_OPTION, NetworkStream, ReadTimeout, SyncBackend
+from httpcore2 import NetworkStream, ReadTimeout, SyncBackend
 from huggingface_hub import (
     constants,
     get_session,
@@ -653,17 +652,8 @@ class _BoundedBackend(SyncBackend):
     """Connections whose reads end with the thread's current call: the client's own limit is for one
     read, and a server that sends a header byte by byte keeps every one short."""
 
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[SOCKET_OPTION] | None = None,
-    ) -> NetworkStream:
-        return _BoundedStream(
-            super().connect_tcp(host, port, timeout, local_address, socket_options)
-        )
+    def connect_tcp(self, *where: Any, **options: Any) -> NetworkStream:
+        return _BoundedStream(super().connect_tcp(*where, **options))
 
 
 class _BoundedStream(NetworkStream):
@@ -685,13 +675,8 @@ class _BoundedStream(NetworkStream):
     def close(self) -> None:
         self._inner.close()
 
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> NetworkStream:
-        return _BoundedStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+    def start_tls(self, *context: Any, **options: Any) -> NetworkStream:
+        return _BoundedStream(self._inner.start_tls(*context, **options))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -706,14 +691,7 @@ class _HideQueries(logging.Filter):
 
 
 def _finite(timeout: Mapping[str, Any] | None, patience: Patience) -> dict[str, float]:
-    given = timeout or {}
-    limits = {
-        "connect": patience.connect_s,
-        "read": patience.read_s,
-        "write": patience.read_s,
-        "pool": patience.call_s,
-    }
-    return {
-        name: limit if (stated := given.get(name)) is None else min(stated, limit)
-        for name, limit in limits.items()
-    }
+    limits = {name: patience.read_s for name in ("read", "write")}
+    limits |= {"connect": patience.connect_s, "pool": patience.call_s}
+    given = {name: stated for name, stated in (timeout or {}).items() if stated is not None}
+    return {name: min(limit, given.get(name, limit)) for name, limit in limits.items()}
