@@ -240,13 +240,11 @@ class StoredRows:
         return content.view(self.dtype).as_strided(self.shape, self.steps).contiguous()
 
 
-def stored_rows(
-    block: RowBlock, ref: TensorRef, tensor: torch.Tensor, entry: Entry
-) -> StoredRows | None:
+def stored_rows(block: RowBlock, tensor: torch.Tensor, entry: Entry) -> StoredRows | None:
     """Where a block's rows are; None where they are all over the storage, as in transposed and
     repeated tensors."""
     shape, steps = tuple(tensor.shape), tensor.stride()
-    if len(shape) < 2 or not ref.stop:
+    if len(shape) < 2 or not tensor.numel():
         return None
     for size, step, outer in zip(shape[1:-1], steps[1:-1], steps[:-2], strict=True):
         if outer != size * step:
@@ -380,7 +378,11 @@ class BinFile(TensorFile):
         """The rows by offset; of a file that is read whole, and of tensors whose rows are not one
         after the other, cut from whole tensors, in the same order."""
         blocks = list(dict.fromkeys(blocks))
-        places = {block: self._stored_rows(block) for block in blocks}
+        places: dict[RowBlock, StoredRows | None] = dict.fromkeys(blocks)
+        for block in blocks:
+            ref, entry = self._ref(block.tensor), self._entries[block.tensor]
+            if ref.dtype in DTYPES and entry is not None:
+                places[block] = stored_rows(block, self._listed[ref.name], entry)
         in_place: list[StoredRows] = []
         if not self._source.plan.whole:
             in_place = [rows for rows in places.values() if rows is not None]
@@ -408,12 +410,6 @@ class BinFile(TensorFile):
     def _extent(self, ref: TensorRef) -> tuple[int, int]:
         entry = self._entries[ref.name]
         return (entry.begin, entry.end) if entry is not None else (0, 0)
-
-    def _stored_rows(self, block: RowBlock) -> StoredRows | None:
-        ref, entry = self._ref(block.tensor), self._entries[block.tensor]
-        if ref.dtype not in DTYPES or entry is None:
-            return None
-        return stored_rows(block, ref, self._listed[ref.name], entry)
 
     def _row_order(self, block: RowBlock, rows: StoredRows | None) -> tuple[object, ...]:
         if rows is not None:

@@ -647,15 +647,14 @@ def read_small_file(
             raise ModelError("hub-bad-answer", f"{what}: larger than {max_bytes} bytes")
         return content
     session.refuse_offline(what)
-    call = session.call(what)
+    call = session.call(what, patience)
     call.max_bytes = max_bytes
-    call.patience = patience or call.patience
     url = session.file_url(model.id, model.sha or "main", name)
     with call.current(expected_bytes=max_bytes):
         while True:
             response = session.send("GET", url, {})
             require_commit(next(iter(response.history), response), model.sha, what)
-            if response.status_code == 200 and _is_content_of(response, call.origin):
+            if response.status_code == 200 and _is_content_of(response, session.origin):
                 return response.content
             call.failed(ModelError("hub-bad-answer", f"{what}: another content than it should be"))
 
