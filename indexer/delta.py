@@ -162,7 +162,11 @@ def _difference(
     shape = tuple(child.shape)
     if scratch is not None:
         update = scratch.float32(purpose, shape)
-        for rows in _row_blocks(child, base):
+        height = len(child)
+        if child.dtype != torch.float32 or base.dtype != torch.float32:
+            height = max(1, WIDE_BLOCK // max(1, shape[1]))
+        for start in range(0, len(child), max(1, height)):
+            rows = slice(start, start + height)
             # torch subtracts mixed types one element at a time, eight times slower than this
             wide = _wide(child[rows], scratch, "child"), _wide(base[rows], scratch, "base")
             torch.sub(*wide, out=update[rows])
@@ -170,15 +174,6 @@ def _difference(
         update = child.float() - base.float()
     norm = float(torch.linalg.vector_norm(update))
     return DenseDelta(update.T if transposed else update, norm)
-
-
-def _row_blocks(child: torch.Tensor, base: torch.Tensor) -> Iterator[slice]:
-    n_rows, n_columns = child.shape
-    height = n_rows
-    if child.dtype != torch.float32 or base.dtype != torch.float32:
-        height = WIDE_BLOCK // max(1, n_columns)
-    height = max(1, height)
-    return (slice(start, start + height) for start in range(0, n_rows, height))
 
 
 def _wide(matrix: torch.Tensor, scratch: Scratch, whose: str) -> torch.Tensor:
