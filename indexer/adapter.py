@@ -313,10 +313,8 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     if magnitude is not None and tensors.vector(magnitude) != out:
         raise tensors.misfit(magnitude, f"{out} values")
     if config.start == "olora" and config.transposed_flag:
-        raise ModelError(
-            "unsupported-adapter",
-            "OLoRA with fan_in_fan_out: PEFT factors such a matrix in the wrong direction",
-        )
+        line = "OLoRA with fan_in_fan_out: PEFT factors such a matrix in the wrong direction"
+        raise _unsupported(line)
     scale = _lora_scale(module, kinds, tensors, config, adaptive=adaptive)
 
     def delta(base: torch.Tensor | None) -> Delta:
@@ -450,10 +448,9 @@ def build_vera(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     How many columns of A are this module's is not stored, so the base is needed.
     """
     if not tensors.shared.keys() >= set(SHARED):
-        raise ModelError(
-            "unsupported-adapter",
+        raise _unsupported(
             "VeRA without its shared matrices, which follow from a seed and from shapes of "
-            "the whole base; save it with save_projection=True",
+            "the whole base; save it with save_projection=True"
         )
     _require_parts(module, kinds, ("vera_lambda_b", "vera_lambda_d"))
     b, d = kinds["vera_lambda_b"], kinds["vera_lambda_d"]
@@ -641,7 +638,7 @@ def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) 
     of_layers = set().union(*(families[module] for module in families if module in layers))
     if len(of_layers) > 1:
         names = " and ".join(sorted(of_layers))
-        raise ModelError("unsupported-adapter", f"holds tensors of {names}, expected one method")
+        raise _unsupported(f"holds tensors of {names}, expected one method")
     of_all = of_layers or set().union(*families.values())
     for module, own in families.items():
         if len(of_all) > 1 or own != of_all:
@@ -652,14 +649,13 @@ def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) 
         part for name in checkpoint.tensors for part in WRAPPER_PREFIX.sub("", name).split(".")
     )
     if refused is not None:
-        line = f"tensor names are those of {refused}: {REFUSED[refused]}"
-        raise ModelError("unsupported-adapter", line)
+        raise _unsupported(f"tensor names are those of {refused}: {REFUSED[refused]}")
     if not checkpoint.tensors:
         raise ModelError("no-weights", "the adapter's weight file holds no tensor")
     if not contents.values and not contents.left_out:
         example = next(iter(checkpoint.tensors))
         line = f"no tensor name is of a known adapter method; the first is {example!r}"
-        raise ModelError("unsupported-adapter", line)
+        raise _unsupported(line)
     return ""
 
 

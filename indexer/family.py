@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ..errors import ModelError, RequestError, SourceError, nearest_names
-from ..records import GATED_NOTE, PRIVATE_NOTE, ModelRecord
+from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord
 from ..tables import TextFile, errors_as, open_named_csv
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .checkpoint import (
@@ -319,7 +319,6 @@ def _named(claims: Sequence[str]) -> str:
     return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
 
 
-Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
 EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)
 
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]
