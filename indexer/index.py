@@ -27,7 +27,6 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fan_out import index_members, share_of
 from .fingerprint import (
     DEFAULT_RECIPE,
     VERSIONS,
@@ -39,7 +38,7 @@ from .fingerprint import (
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .options import IndexOptions
-from .run import ListingProgress, Progress, Report, Upgrade
+from .run import ListingProgress, Progress, Report, Upgrade, index_members, share_of
 
 log = logging.getLogger(__name__)
 

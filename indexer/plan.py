@@ -32,7 +32,6 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fan_out import share_of
 from .hub import (
     HubSession,
     ListingMemory,
@@ -52,7 +51,7 @@ from .index import (
 )
 from .job import WantedBytes, cpu_count
 from .options import IndexOptions
-from .run import Report
+from .run import Report, share_of
 
 WINDOW_S = 300
 
