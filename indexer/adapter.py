@@ -134,7 +134,8 @@ class Contents:
         parsed = parse_name(name)
         module, kind = parsed.module, parsed.kind
         if kind == "variant":
-            self._make_unclear(module, f"tensor {name!r} is of a LoRA variant not known here")
+            line = f"tensor {name!r} is of a LoRA variant not known here"
+            self.unclear.setdefault(module, _unsupported(line))
         elif kind == "value":
             if parsed.wrapped and module in self.factors:
                 self.set_aside["frozen"] += 1
@@ -162,15 +163,12 @@ class Contents:
         owner = self._owners.setdefault(module, parsed.adapter)
         if owner != parsed.adapter:
             line = f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
-            self._make_unclear(module, line)
         elif module.split(".")[-1] == "experts":
             line = f"tensor {name!r}: LoRA on expert parameters has ambiguous names"
-            self._make_unclear(module, line)
         elif taken != name:
             line = f"tensors {taken!r} and {name!r} are the same factor of one module"
-            self._make_unclear(module, line)
-
-    def _make_unclear(self, module: str, line: str) -> None:
+        else:
+            return
         self.unclear.setdefault(module, _unsupported(line))
 
 
@@ -206,9 +204,8 @@ class Tensors:
         self._require_float(name)
         shape = self.shape(name)
         if len(shape) != 2 or (0 in shape and not may_be_empty):
-            raise self.misfit(
-                name, "a matrix; was a sharded run saved without gathering its parts?"
-            )
+            line = "a matrix; was a sharded run saved without gathering its parts?"
+            raise self.misfit(name, line)
         return shape[0], shape[1]
 
     def vector(self, name: str) -> int:

@@ -368,9 +368,6 @@ class Selection:
         return not any(properties[name] for name in self.exclude)
 
 
-EVERY_MEMBER = Selection()
-
-
 def kind_of(member: Member) -> Kind:
     """What a member is, as far as its listing or its small files tell."""
     if member.refusal is not None and member.refusal.code == "quantized":

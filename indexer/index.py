@@ -18,8 +18,8 @@ from .architecture import Key, Placement, place_modules
 from .base import Base, find_renamed, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES
 from .family import (
-    EVERY_MEMBER,
     Member,
+    Selection,
     find_member,
     folder_members,
     listed_members,
@@ -352,5 +352,5 @@ def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: 
     if walk.missing is not None:
         near = offered(base.name, catalog.bases(), None)
         return f"the family of {base.name} cannot be listed: {walk.missing}{near}"
-    left = "" if options.selection == EVERY_MEMBER else " that --exclude and --min-downloads leave"
+    left = "" if options.selection == Selection() else " that --exclude and --min-downloads leave"
     return f"{options.folder or base.name}: no models found{left}"

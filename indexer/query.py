@@ -121,9 +121,7 @@ def _stored(
 
     def spectra(name: str) -> list[SlotSpectrum]:
         with checkpoint.view(name) as tensor:
-            return [
-                _spectrum(placement, placement.cut(tensor), device) for placement in wanted[name]
-            ]
+            return [_spectrum(p, p.cut(tensor), device) for p in wanted[name]]
 
     threads = cpu_count() if checkpoint.concurrent else 1
     return tuple(sorted(chain.from_iterable(ordered(spectra, wanted, threads)), key=_ORDER))
