@@ -280,7 +280,8 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
     squares, turn = torch.linalg.eigh((wide.T @ wide).cpu())
     significant = squares > squares[-1] * 1e-12
     scaled = turn[:, significant] / squares[significant].sqrt()
-    return (wide @ scaled.to(columns.device)).float()
+    basis: torch.Tensor = (wide @ scaled.to(columns.device)).float()
+    return basis
 
 
 def frobenius(matrix: torch.Tensor) -> float:
