@@ -134,7 +134,8 @@ class Contents:
         parsed = parse_name(name)
         module, kind = parsed.module, parsed.kind
         if kind == "variant":
-            self._make_unclear(module, f"tensor {name!r} is of a LoRA variant not known here")
+            line = f"tensor {name!r} is of a LoRA variant not known here"
+            self.unclear.setdefault(module, _unsupported(line))
         elif kind == "value":
             if parsed.wrapped and module in self.factors:
                 self.set_aside["frozen"] += 1
@@ -162,15 +163,12 @@ class Contents:
         owner = self._owners.setdefault(module, parsed.adapter)
         if owner != parsed.adapter:
             line = f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
-            self._make_unclear(module, line)
         elif module.split(".")[-1] == "experts":
             line = f"tensor {name!r}: LoRA on expert parameters has ambiguous names"
-            self._make_unclear(module, line)
         elif taken != name:
             line = f"tensors {taken!r} and {name!r} are the same factor of one module"
-            self._make_unclear(module, line)
-
-    def _make_unclear(self, module: str, line: str) -> None:
+        else:
+            return
         self.unclear.setdefault(module, _unsupported(line))
 
 
@@ -194,9 +192,10 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 @dataclass(frozen=True, slots=True)
 class Tensors:
     """A checkpoint whose headers (`shape-mismatch`, `unsupported-dtype`) and values (`non-finite`)
-    are checked."""
+    are checked. `shared`: names by factor of what is stored once for all modules."""
 
     checkpoint: Checkpoint
+    shared: Mapping[str, str]
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.checkpoint.tensors[name].shape
@@ -205,9 +204,8 @@ class Tensors:
         self._require_float(name)
         shape = self.shape(name)
         if len(shape) != 2 or (0 in shape and not may_be_empty):
-            raise self.misfit(
-                name, "a matrix; was a sharded run saved without gathering its parts?"
-            )
+            line = "a matrix; was a sharded run saved without gathering its parts?"
+            raise self.misfit(name, line)
         return shape[0], shape[1]
 
     def vector(self, name: str) -> int:
@@ -312,10 +310,8 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     if magnitude is not None and tensors.vector(magnitude) != out:
         raise tensors.misfit(magnitude, f"{out} values")
     if config.start == "olora" and config.transposed_flag:
-        raise ModelError(
-            "unsupported-adapter",
-            "OLoRA with fan_in_fan_out: PEFT factors such a matrix in the wrong direction",
-        )
+        line = "OLoRA with fan_in_fan_out: PEFT factors such a matrix in the wrong direction"
+        raise _unsupported(line)
     scale = _lora_scale(module, kinds, tensors, config, adaptive=adaptive)
 
     def delta(base: torch.Tensor | None) -> Delta:
@@ -443,20 +439,19 @@ def _kronecker_side(
     return (a, b), (rows, columns), rank
 
 
-def build_vera(module: str, kinds: Kinds, shared: Kinds, tensors: Tensors) -> ModuleUpdate:
+def build_vera(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
     """ΔW = diag(b)·B·diag(d)·A, with A and B cut from matrices that all modules share.
 
     How many columns of A are this module's is not stored, so the base is needed.
     """
-    if not {"vera_A", "vera_B"} <= shared.keys():
-        raise ModelError(
-            "unsupported-adapter",
+    if not tensors.shared.keys() >= set(SHARED):
+        raise _unsupported(
             "VeRA without its shared matrices, which follow from a seed and from shapes of "
-            "the whole base; save it with save_projection=True",
+            "the whole base; save it with save_projection=True"
         )
     _require_parts(module, kinds, ("vera_lambda_b", "vera_lambda_d"))
     b, d = kinds["vera_lambda_b"], kinds["vera_lambda_d"]
-    shared_a, shared_b = shared["vera_A"], shared["vera_B"]
+    shared_a, shared_b = (tensors.shared[name] for name in SHARED)
     rank, _ = tensors.matrix(shared_a)
     widest, rank_b = tensors.matrix(shared_b)
     out = tensors.vector(b)
@@ -478,7 +473,7 @@ def build_vera(module: str, kinds: Kinds, shared: Kinds, tensors: Tensors) -> Mo
     return ModuleUpdate(shape=(out, UNKNOWN), names=names, delta=delta, needs_base=True, rank=rank)
 
 
-def build_ia3(kinds: Kinds, tensors: Tensors) -> ModuleUpdate:
+def build_ia3(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
     """ΔW = W∘l − W: every row, or in feed-forward layers every column, is scaled."""
     vector = kinds["ia3_l"]
     rows, columns = tensors.matrix(vector)
@@ -491,6 +486,15 @@ def build_ia3(kinds: Kinds, tensors: Tensors) -> ModuleUpdate:
 
     shape = (rows, UNKNOWN) if columns == 1 else (UNKNOWN, columns)
     return ModuleUpdate(shape=shape, names=(vector,), delta=delta, needs_base=True)
+
+
+FORMULAS = {
+    "lora": build_lora,
+    "loha": build_loha,
+    "lokr": build_lokr,
+    "vera": build_vera,
+    "ia3": build_ia3,
+}
 
 
 def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> ModuleUpdate:
@@ -585,7 +589,7 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     """
     settings = read_config(config)
     contents = sort_tensors(checkpoint.tensors)
-    tensors = Tensors(checkpoint)
+    tensors = Tensors(checkpoint, contents.shared)
     layers = layer_modules({*contents.factors, *contents.unclear})
     for module, problem in contents.unclear.items():
         if module in layers:
@@ -631,7 +635,7 @@ def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) 
     of_layers = set().union(*(families[module] for module in families if module in layers))
     if len(of_layers) > 1:
         names = " and ".join(sorted(of_layers))
-        raise ModelError("unsupported-adapter", f"holds tensors of {names}, expected one method")
+        raise _unsupported(f"holds tensors of {names}, expected one method")
     of_all = of_layers or set().union(*families.values())
     for module, own in families.items():
         if len(of_all) > 1 or own != of_all:
@@ -642,14 +646,13 @@ def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) 
         part for name in checkpoint.tensors for part in WRAPPER_PREFIX.sub("", name).split(".")
     )
     if refused is not None:
-        line = f"tensor names are those of {refused}: {REFUSED[refused]}"
-        raise ModelError("unsupported-adapter", line)
+        raise _unsupported(f"tensor names are those of {refused}: {REFUSED[refused]}")
     if not checkpoint.tensors:
         raise ModelError("no-weights", "the adapter's weight file holds no tensor")
     if not contents.values and not contents.left_out:
         example = next(iter(checkpoint.tensors))
         line = f"no tensor name is of a known adapter method; the first is {example!r}"
-        raise ModelError("unsupported-adapter", line)
+        raise _unsupported(line)
     return ""
 
 
@@ -660,18 +663,12 @@ def _build(
     tensors: Tensors,
     settings: AdapterConfig,
 ) -> tuple[dict[str, ModuleUpdate], int]:
-    scaled = {"lora": build_lora, "loha": build_loha, "lokr": build_lokr}.get(family)
     updates: dict[str, ModuleUpdate] = {}
     for module, kinds in list(contents.factors.items()):
         if any(len(tensors.shape(name)) > 2 for name in kinds.values()):
             continue
         try:
-            if scaled is not None:
-                updates[module] = scaled(module, kinds, tensors, settings)
-            elif family == "vera":
-                updates[module] = build_vera(module, kinds, contents.shared, tensors)
-            else:
-                updates[module] = build_ia3(kinds, tensors)
+            updates[module] = FORMULAS[family](module, kinds, tensors, settings)
         except ModelError:
             if module in layers:
                 raise
@@ -731,9 +728,8 @@ def _unused_targets(
 def _rank_notes(updates: Mapping[str, ModuleUpdate], settings: AdapterConfig) -> Iterator[str]:
     pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
     known = [(stated, stored) for stated, stored in pairs if stated is not None and stored]
-    unequal = sorted({pair for pair in known if pair[0] != pair[1]})
+    unequal = sorted(pair for pair in known if pair[0] != pair[1])
     if unequal:
         stated, stored = unequal[0]
-        differing = sum(1 for pair in known if pair[0] != pair[1])
-        of_all = f"{differing} of {len(known)} modules"
+        of_all = f"{len(unequal)} of {len(known)} modules"
         yield f"{FILE} says r = {stated:.0f}, the tensors have {stored} ({of_all} differ)"

@@ -688,14 +688,13 @@ def _is_in_layer(number: Numbered | None, attending: set[str], *, any_known_path
 
 
 def _refuse_doubles(placements: Sequence[Placement]) -> None:
-    tensors: dict[Key, list[str]] = defaultdict(list)
+    by_key: dict[Key, list[Placement]] = defaultdict(list)
     for placement in placements:
-        tensors[placement.key].append(placement.tensor)
-    for (slot, part), names in tensors.items():
-        if len(names) > 1:
-            where = f"{slot}.{part}" if part else str(slot)
-            line = f"{name_some(names)} all fill {where}: expected one tensor"
-            raise ModelError("unknown-architecture", line)
+        by_key[placement.key].append(placement)
+    for same in by_key.values():
+        if len(same) > 1:
+            line = f"{name_some([p.tensor for p in same])} all fill {_label(same[0])}"
+            raise ModelError("unknown-architecture", f"{line}: expected one tensor")
 
 
 def _require_attention(placed: PlacedModel) -> None:

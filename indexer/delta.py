@@ -162,7 +162,11 @@ def _difference(
     shape = tuple(child.shape)
     if scratch is not None:
         update = scratch.float32(purpose, shape)
-        for rows in _row_blocks(child, base):
+        height = len(child)
+        if child.dtype != torch.float32 or base.dtype != torch.float32:
+            height = max(1, WIDE_BLOCK // max(1, shape[1]))
+        for start in range(0, len(child), max(1, height)):
+            rows = slice(start, start + height)
             # torch subtracts mixed types one element at a time, eight times slower than this
             wide = _wide(child[rows], scratch, "child"), _wide(base[rows], scratch, "base")
             torch.sub(*wide, out=update[rows])
@@ -170,15 +174,6 @@ def _difference(
         update = child.float() - base.float()
     norm = float(torch.linalg.vector_norm(update))
     return DenseDelta(update.T if transposed else update, norm)
-
-
-def _row_blocks(child: torch.Tensor, base: torch.Tensor) -> Iterator[slice]:
-    n_rows, n_columns = child.shape
-    height = n_rows
-    if child.dtype != torch.float32 or base.dtype != torch.float32:
-        height = WIDE_BLOCK // max(1, n_columns)
-    height = max(1, height)
-    return (slice(start, start + height) for start in range(0, n_rows, height))
 
 
 def _wide(matrix: torch.Tensor, scratch: Scratch, whose: str) -> torch.Tensor:
@@ -258,7 +253,7 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
         basis = _orthonormal((projected @ matrix.T).T)  # (out, width)
         projected = basis.T @ matrix
     wide = projected.T.double()
-    squares, turn = _eigen(wide)
+    squares, turn = torch.linalg.eigh((wide.T @ wide).cpu())
     sigma = squares.flip(0).clamp(min=0.0).sqrt()
     keep = min(rank, _numerical_rank(sigma))
     turn = turn.flip(1)[:, :keep]
@@ -282,16 +277,11 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
     product divides by the smallest singular value, and magnifies its own rounding by as much.
     """
     wide = columns.double()
-    squares, turn = _eigen(wide)
+    squares, turn = torch.linalg.eigh((wide.T @ wide).cpu())
     significant = squares > squares[-1] * 1e-12
     scaled = turn[:, significant] / squares[significant].sqrt()
-    return (wide @ scaled.to(columns.device)).float()
-
-
-def _eigen(columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eigenvalues, ascending, and -vectors of CᵀC, in the processor's memory."""
-    squares, turn = torch.linalg.eigh((columns.T @ columns).cpu())
-    return squares, turn
+    basis: torch.Tensor = (wide @ scaled.to(columns.device)).float()
+    return basis
 
 
 def frobenius(matrix: torch.Tensor) -> float:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from ..errors import ModelError, RequestError, SourceError, nearest_names
-from ..records import GATED_NOTE, PRIVATE_NOTE, ModelRecord
+from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord
 from ..tables import TextFile, errors_as, open_named_csv
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .checkpoint import (
@@ -85,6 +87,7 @@ def read_text_file(path: Path, what: str) -> str:
 
 
 _SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
+_NOT_PYTORCH = "models in folders that are hidden or not of PyTorch"
 
 _FULL_WEIGHTS = re.compile(
     r"(model.*\.safetensors|pytorch_model.*\.bin)(\.index\.json)?", re.DOTALL
@@ -94,32 +97,32 @@ NAMES_SHOWN = 3
 """Names that are shown of what is left out for one reason."""
 
 
+@dataclass(slots=True)
 class FolderWalk:
     """Model folders at any depth below `root` (itself included), each of them once: its path from
     the root, of a link the link's, and where it is without links, None where a link leads out.
 
     Links to folders are followed last, in so far as they stay inside `root`. A folder in the place
-    of a weight or config file makes a model too, which is refused when it is read.
+    of a weight or config file makes a model too, which is refused when it is read. `root`: absolute
+    and without links.
     """
 
-    def __init__(self, root: Path) -> None:
-        """`root`: Absolute and without links."""
-        self._root = root
-        self._seen: set[Path] = set()
-        self._links: list[tuple[Path, Path]] = []
-        self._left_out: dict[str, list[str]] = {}
+    root: Path
+    _seen: set[Path] = field(default_factory=set)
+    _links: list[tuple[Path, Path]] = field(default_factory=list)
+    _left_out: dict[str, list[Path]] = field(default_factory=lambda: defaultdict(list))
 
     def __iter__(self) -> Iterator[tuple[Path, Path | None]]:
-        yield from self._below(Path(), self._root)
+        yield from self._below(Path(), self.root)
         for name, target in self._links:  # which grow meanwhile
             if target in self._seen:
                 continue
-            if target.is_relative_to(self._root):
+            if target.is_relative_to(self.root):
                 yield from self._below(name, target)
             elif _looks_like_model(target):
                 yield name, None
             else:
-                self._leave_out("links that lead out of it", name)
+                self._left_out["links that lead out of it"].append(name)
 
     @property
     def left_out(self) -> str:
@@ -127,12 +130,11 @@ class FolderWalk:
         reasons = []
         for reason, names in self._left_out.items():
             more = len(names) - NAMES_SHOWN
-            shown = ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-            reasons.append(f"{shown} ({reason})")
+            listed = ", ".join(map(str, names[:NAMES_SHOWN]))
+            reasons.append(
+                f"{listed} and {more} more ({reason})" if more > 0 else f"{listed} ({reason})"
+            )
         return "; ".join(reasons)
-
-    def _leave_out(self, reason: str, name: Path) -> None:
-        self._left_out.setdefault(reason, []).append(str(name))
 
     def _below(self, name: Path, place: Path) -> Iterator[tuple[Path, Path]]:
         """The models at a place and below it, by path; links are noted."""
@@ -146,9 +148,9 @@ class FolderWalk:
                 with os.scandir(place) as listed:
                     entries = sorted(listed, key=lambda entry: entry.name)
             except OSError as err:
-                if place == self._root:
+                if place == self.root:
                     raise SourceError(f"{place}: cannot be listed: {err.strerror}") from err
-                self._leave_out("cannot be listed", name)
+                self._left_out["cannot be listed"].append(name)
                 continue
             folders = [entry for entry in entries if _is_folder(entry)]
             weights = {entry.name for entry in folders if entry.name.endswith(".gguf")}
@@ -157,19 +159,17 @@ class FolderWalk:
                 yield name, place
             inside = []
             for entry in entries:
-                below = name / entry.name, place / entry.name
+                below, path = name / entry.name, place / entry.name
                 if entry not in folders:
-                    if not is_found and entry.is_symlink() and not below[1].exists():
-                        self._leave_out("links to nothing", below[0])
+                    if not is_found and entry.is_symlink() and not path.exists():
+                        self._left_out["links to nothing"].append(below)
                 elif entry.name.startswith(".") or entry.name in _SKIPPED_FOLDERS:
-                    if not entry.is_symlink() and _looks_like_model(below[1]):
-                        self._leave_out(
-                            "models in folders that are hidden or not of PyTorch", below[0]
-                        )
+                    if not entry.is_symlink() and _looks_like_model(path):
+                        self._left_out[_NOT_PYTORCH].append(below)
                 elif entry.is_symlink():
-                    self._links.append((below[0], Path(os.path.realpath(below[1]))))
+                    self._links.append((below, Path(os.path.realpath(path))))
                 else:
-                    inside.append(below)
+                    inside.append((below, path))
             waiting += reversed(inside)
 
 
@@ -319,7 +319,6 @@ def _named(claims: Sequence[str]) -> str:
     return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
 
 
-Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
 EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)
 
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]
@@ -369,9 +368,6 @@ class Selection:
         return not any(properties[name] for name in self.exclude)
 
 
-EVERY_MEMBER = Selection()
-
-
 def kind_of(member: Member) -> Kind:
     """What a member is, as far as its listing or its small files tell."""
     if member.refusal is not None and member.refusal.code == "quantized":
@@ -397,10 +393,9 @@ def format_of(member: Member) -> Format:
 def file_names(member: Member) -> Collection[str] | None:
     if member.hub is not None:
         return member.hub.files
-    try:
+    with suppress(ModelError):
         return None if member.files is None else member.files.names()
-    except ModelError:
-        return None
+    return None
 
 
 COLUMNS = ("model", "dataset", "author", "run")

@@ -161,10 +161,7 @@ class SketchPool:
         for sums in self._slots.values():
             for block, scale in _block_scales(sums).items():
                 blocks[block] += sums.spectra[block] * scale
-        pooled = torch.cat(list(_folded(blocks, VECTOR_DIMS[self.recipe.version]).values()))
-        norm = float(torch.linalg.vector_norm(pooled.double()))
-        unit = pooled / norm if norm > 0 else pooled
-        return unit.numpy(), norm
+        return _unit(torch.cat(list(_folded(blocks, VECTOR_DIMS[self.recipe.version]).values())))
 
     def slot_sketch(self, slot: Slot) -> bytes:
         """One slot's three blocks of `SLOT_DIMS`, or nothing where all of it was rounding.
@@ -185,6 +182,11 @@ class SketchPool:
         if not any(weights.values()):
             return b""
         return encode_sketch([b.numpy() for b in folded.values()], list(weights.values()))
+
+
+def _unit(vector: torch.Tensor) -> tuple[Float32[np.ndarray, " dim"], float]:
+    norm = float(torch.linalg.vector_norm(vector.double()))
+    return (vector / norm if norm > 0 else vector).numpy(), norm
 
 
 def _folded(
@@ -453,9 +455,7 @@ class MeanFactorsPool:
         for key in self.layout:
             total, count = self._sums.get(key, (torch.zeros(key[2], self.recipe.rank), 1))
             blocks.append((total / count).flatten())
-        joined = torch.cat(blocks)
-        norm = float(torch.linalg.vector_norm(joined.double()))
-        return (joined / norm if norm > 0 else joined).numpy(), norm
+        return _unit(torch.cat(blocks))
 
 
 def fix_signs(u: torch.Tensor) -> torch.Tensor:

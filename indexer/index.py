@@ -18,8 +18,8 @@ from .architecture import Key, Placement, place_modules
 from .base import Base, find_renamed, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES
 from .family import (
-    EVERY_MEMBER,
     Member,
+    Selection,
     find_member,
     folder_members,
     listed_members,
@@ -27,7 +27,6 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fan_out import index_on_ray, share_of, write_parts
 from .fingerprint import (
     DEFAULT_RECIPE,
     VERSIONS,
@@ -39,7 +38,7 @@ from .fingerprint import (
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .options import IndexOptions
-from .run import ListingProgress, Progress, Report, Upgrade, index_members
+from .run import ListingProgress, Progress, Report, Upgrade, index_members, share_of
 
 log = logging.getLogger(__name__)
 
@@ -271,12 +270,7 @@ def index_family(
         verify=options.verify,
     )
     _require_base(base, members, catalog)
-    if options.ray is not None:
-        report = index_on_ray(members, job, catalog, options, progress)
-    elif options.parts is not None:
-        report = write_parts(members, job, catalog, options, workers, progress)
-    else:
-        report = index_members(members, job, catalog, options, workers, progress)
+    report = index_members(members, job, catalog, options, workers, progress)
     report.labels, report.upgrade = matches, upgrade
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
@@ -358,5 +352,5 @@ def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: 
     if walk.missing is not None:
         near = offered(base.name, catalog.bases(), None)
         return f"the family of {base.name} cannot be listed: {walk.missing}{near}"
-    left = "" if options.selection == EVERY_MEMBER else " that --exclude and --min-downloads leave"
+    left = "" if options.selection == Selection() else " that --exclude and --min-downloads leave"
     return f"{options.folder or base.name}: no models found{left}"

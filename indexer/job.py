@@ -56,13 +56,17 @@ def parse_budget(text: str, layer_bytes: int) -> float:
     return math.floor(share * scale + 1e-9) / scale
 
 
-def layer_bytes(base: BaseWeights) -> int:
-    return sum(math.prod(p.shape) * _value_bytes(base, p) for p in base.placed.placements)
-
-
-def _value_bytes(base: BaseWeights, placement: Placement) -> int:
-    ref = base.checkpoint.tensors[placement.tensor]
-    return (ref.stop - ref.start) // max(1, math.prod(ref.shape))
+def layer_bytes(base: BaseWeights, share: float = 1.0) -> int:
+    """Bytes of the layer matrices; of the part of each that a `share` below 1 reads."""
+    parts = choose_parts(base.placed, share) if share < 1 else {}
+    total = 0
+    for placement in base.placed.placements:
+        ref, part = base.checkpoint.tensors[placement.tensor], parts.get(placement.key)
+        n_values = math.prod(placement.shape)
+        if part is not None:
+            n_values = (part.stop - part.start) * placement.shape[1 - part.axis]
+        total += n_values * ((ref.stop - ref.start) // max(1, math.prod(ref.shape)))
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +218,7 @@ class WantedBytes:
             share=share,
             base_bytes=total,
             layer_bytes=layer_bytes(base),
-            row_bytes=_row_bytes(base, share) if share < 1 else 0,
+            row_bytes=layer_bytes(base, share) if share < 1 else 0,
             header_bytes=max(0, total - tensors),
         )
 
@@ -236,15 +240,6 @@ class WantedBytes:
             return round(self.share * file_bytes)
         rows = self.row_bytes * file_bytes / self.base_bytes
         return min(file_bytes, round(self.header_bytes + rows))
-
-
-def _row_bytes(base: BaseWeights, share: float) -> int:
-    total = 0
-    for key, part in choose_parts(base.placed, share).items():
-        placement = base.placed.by_key[key]
-        n_values = (part.stop - part.start) * placement.shape[1 - part.axis]
-        total += n_values * _value_bytes(base, placement)
-    return total
 
 
 ALL_BYTES = WantedBytes()

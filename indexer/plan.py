@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -31,7 +32,6 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fan_out import share_of
 from .hub import (
     HubSession,
     ListingMemory,
@@ -51,17 +51,13 @@ from .index import (
 )
 from .job import WantedBytes, cpu_count
 from .options import IndexOptions
-from .run import Report
+from .run import Report, share_of
 
 WINDOW_S = 300
 
 LIMITS: dict[str, dict[RequestKind, RateLimit]] = {
-    user: {"api": RateLimit(api, WINDOW_S), "resolve": RateLimit(resolve, WINDOW_S)}
-    for user, api, resolve in (
-        ("anonymous", 500, 3_000),
-        ("free", 1_000, 5_000),
-        ("pro", 2_500, 12_000),
-    )
+    user: {"api": RateLimit(api, WINDOW_S), "resolve": RateLimit(files, WINDOW_S)}
+    for user, api, files in (("anonymous", 500, 3000), ("free", 1000, 5000), ("pro", 2500, 12000))
 }
 """By account; huggingface.co/docs/hub/rate-limits, September 2025."""
 
@@ -154,7 +150,7 @@ Origin = Literal["files", "parameters", "requested", "sample", "base", "unknown"
 request; the mean of those that were requested; the base; nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SizedMember:
     member: Member
     kind: Kind
@@ -166,38 +162,32 @@ class SizedMember:
 def size_members(
     members: Sequence[Member], session: HubSession, base_bytes: int
 ) -> list[SizedMember]:
-    sizes: dict[int, tuple[int, Origin]] = {}
-    unsized: dict[tuple[Kind, Format], list[int]] = defaultdict(list)
-    for i, member in enumerate(members):
-        known = _known_size(member)
-        if known is not None:
-            sizes[i] = known
-        else:
-            unsized[kind_of(member), format_of(member)].append(i)
-    for (kind, _), places in unsized.items():
-        requested = _request_some([members[i] for i in places], session)
+    sized = [
+        SizedMember(member, kind_of(member), format_of(member), *_known_size(member))
+        for member in members
+    ]
+    unsized: dict[tuple[Kind, Format], list[SizedMember]] = defaultdict(list)
+    for entry in sized:
+        if entry.origin == "unknown" and entry.member.hub and not entry.member.refusal:
+            unsized[entry.kind, entry.format].append(entry)
+    for (kind, _), entries in unsized.items():
+        requested = _request_some([entry.member for entry in entries], session)
         rest: tuple[int, Origin] = (0, "unknown")
         if requested:
             rest = (round(mean(requested.values())), "sample")
         elif kind in ("full", "merge") and base_bytes:
             rest = (base_bytes, "base")
-        for i in places:
-            own = requested.get(members[i].record.id)
-            sizes[i] = rest if own is None else (own, "requested")
-    return [
-        SizedMember(member, kind_of(member), format_of(member), *sizes[i])
-        for i, member in enumerate(members)
-    ]
+        for entry in entries:
+            own = requested.get(entry.member.record.id)
+            entry.bytes, entry.origin = rest if own is None else (own, "requested")
+    return sized
 
 
-def _known_size(member: Member) -> tuple[int, Origin] | None:
-    if member.hub is None:
-        size = member.record.bytes_total
-        return size, "files" if size else "unknown"
-    stated = stated_bytes(member.hub)
+def _known_size(member: Member) -> tuple[int, Origin]:
+    stated = None if member.hub is None else stated_bytes(member.hub)
     if stated is not None:
         return stated, "parameters"
-    return None if member.refusal is None else (0, "unknown")
+    return member.record.bytes_total, "files" if member.record.bytes_total else "unknown"
 
 
 def _request_some(members: Sequence[Member], session: HubSession) -> dict[str, int]:
@@ -206,10 +196,8 @@ def _request_some(members: Sequence[Member], session: HubSession) -> dict[str, i
     for i in range(n):
         member = members[i * len(members) // n]
         assert member.hub is not None
-        try:
+        with suppress(ModelError):
             sizes[member.record.id] = request_bytes(member.hub, session)
-        except ModelError:
-            continue
     return sizes
 
 
@@ -353,10 +341,6 @@ class Plan:
         return WantedBytes.by(self.weights, self.share)
 
     @property
-    def bytes_to_read(self) -> int:
-        return sum(self.rule.of(entry.kind, entry.bytes) for entry in self.to_read)
-
-    @property
     def n_full(self) -> int:
         return sum(entry.kind != "adapter" for entry in self.to_read)
 
@@ -387,9 +371,7 @@ class Plan:
 
     @property
     def hours(self) -> RunHours:
-        remote = sum(
-            self.rule.of(e.kind, e.bytes) for e in self.to_read if e.member.hub is not None
-        )
+        remote = _wanted(self.rule, (e for e in self.to_read if e.member.hub is not None))
         base_bytes = self.rule.of_base if self.fetches_base else 0
         a_worker = (remote + self.base_again) / self.workers + base_bytes
         weights = self.weights
@@ -455,7 +437,7 @@ class Plan:
                 "format": form,
                 "models": len(group),
                 "bytes_files": sum(entry.bytes for entry in group),
-                "bytes_to_read": sum(self.rule.of(entry.kind, entry.bytes) for entry in group),
+                "bytes_to_read": _wanted(self.rule, group),
                 "estimated": sum(entry.origin not in ("files", "requested") for entry in group),
             }
             for (kind, form), group in sorted(groups.items())
@@ -477,11 +459,10 @@ class Plan:
         ]
 
     def _bytes(self) -> dict[str, object]:
-        whole = WantedBytes.by(self.weights, 1.0)
         return {
             "files": sum(entry.bytes for entry in self.to_read),
-            "to_read": self.bytes_to_read,
-            "to_read_whole": sum(whole.of(entry.kind, entry.bytes) for entry in self.to_read),
+            "to_read": _wanted(self.rule, self.to_read),
+            "to_read_whole": _wanted(WantedBytes.by(self.weights, 1.0), self.to_read),
             "base": self.rule.of_base if self.fetches_base else 0,
             "base_again": self.base_again,
             "sizes_from": dict(Counter(entry.origin for entry in self.to_read)),
@@ -505,36 +486,29 @@ class Plan:
         }
 
     def _notes(self) -> list[str]:
-        notes = []
         unknown = sum(entry.origin == "unknown" for entry in self.to_read)
-        if unknown:
-            notes.append(f"the sizes of {unknown} models are not known, and count as 0")
         unnamed = sum(e.member.is_adapter and not e.member.claims for e in self.to_read)
-        if unnamed:
-            notes.append(f"{unnamed} adapters name no base: their shapes decide when they are read")
-        if not self.disk.slots:
-            notes.append("the base is not read, so that slots and their disk are not known")
-        if self.base_failure is not None:
-            notes.append(f"the base cannot be opened: {self.base_failure}")
-        if self.base_again:
-            notes.append("the base is larger than what stays in memory: download it first")
-        if any(entry.member.hub is not None for entry in self.to_read):
-            notes.append("copies of an indexed model are not read; a listing does not show them")
-        walk = self.walk
-        if walk is not None and walk.uncounted:
-            notes.append(
-                f"the Hub does not say how many children a model has: {walk.uncounted} models "
-                "cost a listing each; --depth 1 lists the base's own children alone"
-            )
-        if walk is not None and walk.below_depth:
-            notes.append(
-                f"{walk.below_depth} models at --depth may have children: listing them costs at "
-                "least a request each"
-            )
-        if walk is not None and walk.unlisted:
-            n = sum(walk.unlisted.values())
-            notes.append(f"the Hub counts {n} children more than it lists")
-        return notes
+        is_remote = any(entry.member.hub is not None for entry in self.to_read)
+        walk = self.walk or WalkCounts()
+        unlisted = sum(walk.unlisted.values())
+        notes = {
+            f"the sizes of {unknown} models are not known, and count as 0": unknown,
+            f"{unnamed} adapters name no base: their shapes decide when they are read": unnamed,
+            "the base is not read, so that slots and their disk are not known": not self.disk.slots,
+            f"the base cannot be opened: {self.base_failure}": self.base_failure,
+            "the base is larger than what stays in memory: download it first": self.base_again,
+            "copies of an indexed model are not read; a listing does not show them": is_remote,
+            f"the Hub does not say how many children a model has: {walk.uncounted} models "
+            "cost a listing each; --depth 1 lists the base's own children alone": walk.uncounted,
+            f"{walk.below_depth} models at --depth may have children: listing them costs at "
+            "least a request each": walk.below_depth,
+            f"the Hub counts {unlisted} children more than it lists": unlisted,
+        }
+        return [note for note, holds in notes.items() if holds]
+
+
+def _wanted(rule: WantedBytes, entries: Iterable[SizedMember]) -> int:
+    return sum(rule.of(entry.kind, entry.bytes) for entry in entries)
 
 
 def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:

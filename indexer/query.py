@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,8 @@ from .updates import collect_adapter, collect_full
 
 COLUMNS_AT_ONCE = 4096
 
+_ORDER = attrgetter("slot", "part")
+
 
 def update_spectra(
     catalog: Catalog, model: str, base: str, *, device: str = "cpu"
@@ -56,7 +58,7 @@ def update_spectra(
             collect_adapter(member, checkpoint, job, collector)
         else:
             collect_full(member, checkpoint, job, collector)
-    return member.record, _in_order(collector.spectra)
+    return member.record, tuple(sorted(collector.spectra, key=_ORDER))
 
 
 def weight_spectra(
@@ -85,10 +87,6 @@ def _read_alone(model: str) -> Iterator[None]:
         raise RequestError(f"{model}: {err}") from err
 
 
-def _in_order(spectra: Iterable[SlotSpectrum]) -> tuple[SlotSpectrum, ...]:
-    return tuple(sorted(spectra, key=attrgetter("slot", "part")))
-
-
 @dataclass(slots=True)
 class _SpectrumCollector:
     base: Base
@@ -97,10 +95,10 @@ class _SpectrumCollector:
 
     def measure(self, update: MatrixUpdate) -> SlotSpectrum:
         """One update's spectrum. Both operands of a subtraction were rounded when stored."""
-        delta = update.delta
-        low_rank = isinstance(delta, LowRankDelta)
-        noise = update.noise_norm**2
-        if update.weight_norm is not None:
+        delta, noise, rank = update.delta, update.noise_norm**2, None
+        if isinstance(delta, LowRankDelta):
+            noise, rank = 0.0, delta.left.shape[1]
+        elif update.weight_norm is not None:
             with self.base.weights().matrix((update.slot, update.part)) as matrix:
                 noise += rounding_norm(update.weight_norm, matrix.dtype) ** 2
         return SlotSpectrum(
@@ -108,8 +106,8 @@ class _SpectrumCollector:
             part=update.part,
             shape=update.shape,
             energies=np.zeros(0) if delta is None else _energies(delta, self.device),
-            noise_energy=0.0 if low_rank else noise,
-            known_rank=delta.left.shape[1] if isinstance(delta, LowRankDelta) else None,
+            noise_energy=noise,
+            known_rank=rank,
         )
 
     def take(self, measured: SlotSpectrum) -> None:
@@ -123,12 +121,10 @@ def _stored(
 
     def spectra(name: str) -> list[SlotSpectrum]:
         with checkpoint.view(name) as tensor:
-            return [
-                _spectrum(placement, placement.cut(tensor), device) for placement in wanted[name]
-            ]
+            return [_spectrum(p, p.cut(tensor), device) for p in wanted[name]]
 
     threads = cpu_count() if checkpoint.concurrent else 1
-    return _in_order(chain.from_iterable(ordered(spectra, wanted, threads)))
+    return tuple(sorted(chain.from_iterable(ordered(spectra, wanted, threads)), key=_ORDER))
 
 
 def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) -> SlotSpectrum:

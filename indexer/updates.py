@@ -124,14 +124,9 @@ def require_descent(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], base_nam
     gate.check()
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """What is compared at once: one tensor's placements, each with whether it counts for the gate;
-    or one matrix's rows, which are read already."""
-
-    placements: Sequence[Placement]
-    sampled: Sequence[bool]
-    matrix: torch.Tensor | None
+_Task = tuple[Sequence[Placement], Sequence[bool], torch.Tensor | None]
+"""What is compared at once: one tensor's placements; which of them count for the gate; the matrix
+or its rows, where they are read already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +145,7 @@ class _Comparison(Generic[Measurement]):
         if self.job.parts is not None:
             parts = read_parts(self.checkpoint, self.placed.placements, self.job.parts.parts)
             for placement, part in parts:
-                yield _Task([placement], [self.gate.samples_next()], part)
+                yield [placement], [self.gate.samples_next()], part
             return
         read: Iterable[tuple[list[Placement], torch.Tensor | None]]
         if self.checkpoint.concurrent:
@@ -161,25 +156,22 @@ class _Comparison(Generic[Measurement]):
         else:
             read = stream_matrices(self.checkpoint, self.placed)
         for placements, matrix in read:
-            yield _Task(placements, [self.gate.samples_next() for _ in placements], matrix)
+            yield placements, [self.gate.samples_next() for _ in placements], matrix
 
     def compare(self, task: _Task) -> list[_Compared[Measurement]]:
         self.job.stop_if_cancelled()
+        placements, sampled, matrix = task
         with self.job.scratch.borrow() as scratch, ExitStack() as opened:
-            if task.matrix is not None:
-                stored = [task.matrix] * len(task.placements)
+            if matrix is not None:
+                stored = [matrix] * len(placements)
             else:
-                tensor = opened.enter_context(self.checkpoint.view(task.placements[0].tensor))
-                stored = [tensor if p.index is None else tensor[p.index] for p in task.placements]
-            return [
-                self._compare(placement, matrix, scratch, sampled)
-                for placement, matrix, sampled in zip(
-                    task.placements, stored, task.sampled, strict=True
-                )
-            ]
+                tensor = opened.enter_context(self.checkpoint.view(placements[0].tensor))
+                stored = [tensor if p.index is None else tensor[p.index] for p in placements]
+            triples = zip(placements, stored, sampled, strict=True)
+            return [self._compare(*triple, scratch) for triple in triples]
 
     def _compare(
-        self, placement: Placement, stored: torch.Tensor, scratch: Scratch, sampled: bool
+        self, placement: Placement, stored: torch.Tensor, sampled: bool, scratch: Scratch
     ) -> _Compared[Measurement]:
         key, base, parts = placement.key, self.job.base.weights(), self.job.parts
         with ExitStack() as opened:

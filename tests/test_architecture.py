@@ -68,7 +68,7 @@ ONE_ROOM_KNOWS = {
     "duckdb": "store",
     "faiss": "store",
     "fsspec": "store/parts.py",
-    "ray": "indexer/fan_out",
+    "ray": "indexer/run.py",
     "qdrant_client": "store/qdrant/server.py",
     "qdrant_edge": "store/qdrant/edge.py",
     "huggingface_hub": "indexer/hub",

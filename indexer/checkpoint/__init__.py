@@ -20,7 +20,6 @@ from .files import decode as decode
 from .files import model_type as model_type
 from .files import parse_header as parse_header
 from .files import read_json as read_json
-from .files import reading as reading
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement

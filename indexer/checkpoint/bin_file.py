@@ -204,8 +204,6 @@ def small_entry(source: ByteSource, entry: Entry, limit: int) -> bytes:
 def content_of(buffer: Buffer, entry: Entry, file: str) -> memoryview:
     """An entry's content in the bytes of the whole entry, its local header included."""
     begin = entry.start_by_header(buffer[:LOCAL_HEADER], file) - entry.begin
-    if begin + entry.size > len(buffer):
-        raise ModelError("bad-offsets", f"{file}: an archive entry reaches into the next")
     return memoryview(buffer)[begin : begin + entry.size]
 
 
@@ -242,13 +240,11 @@ class StoredRows:
         return content.view(self.dtype).as_strided(self.shape, self.steps).contiguous()
 
 
-def stored_rows(
-    block: RowBlock, ref: TensorRef, tensor: torch.Tensor, entry: Entry
-) -> StoredRows | None:
+def stored_rows(block: RowBlock, tensor: torch.Tensor, entry: Entry) -> StoredRows | None:
     """Where a block's rows are; None where they are all over the storage, as in transposed and
     repeated tensors."""
     shape, steps = tuple(tensor.shape), tensor.stride()
-    if len(shape) < 2 or not ref.stop:
+    if len(shape) < 2 or not tensor.numel():
         return None
     for size, step, outer in zip(shape[1:-1], steps[1:-1], steps[:-2], strict=True):
         if outer != size * step:
@@ -260,15 +256,8 @@ def stored_rows(
     n_rows, width = block.stop - block.start, tensor.itemsize
     first = int(tensor.storage_offset()) + block.start * row_step
     length = (n_rows - 1) * row_step + row_length if n_rows else 0
-    return StoredRows(
-        block=block,
-        entry=entry,
-        start=first * width,
-        stop=(first + length) * width,
-        dtype=tensor.dtype,
-        shape=(n_rows, columns),
-        steps=(row_step, column_step),
-    )
+    steps, start, stop = (row_step, column_step), first * width, (first + length) * width
+    return StoredRows(block, entry, start, stop, tensor.dtype, (n_rows, columns), steps)
 
 
 def read_rows(
@@ -276,8 +265,7 @@ def read_rows(
 ) -> Iterator[tuple[StoredRows, torch.Tensor]]:
     reads = _reads(wanted, source.plan.row_gap)
     starts: dict[Entry, int] = {}
-    for run in read_together(reads, source.plan.run, source.plan.row_gap):
-        first, last = run[0][0], max(stop for _, stop, _ in run)
+    for first, last, run in read_together(reads, source.plan.run, source.plan.row_gap):
         buffer = memoryview(source.read(first, last))
         for start, stop, (entry, rows) in run:
             part = buffer[start - first : stop - first]
@@ -286,8 +274,7 @@ def read_rows(
                 continue
             if entry not in starts:
                 starts[entry] = _start_by_tail(source, entry, part)
-            begin = starts[entry] + rows.start
-            end = starts[entry] + rows.stop
+            begin, end = starts[entry] + rows.start, starts[entry] + rows.stop
             if start <= begin and end <= stop:
                 stored: Buffer = part[begin - start : end - start]
             else:
@@ -330,22 +317,9 @@ _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
 NESTED = ("state_dict", "model", "module")
 """Where trainers put the state dict among other things that they save."""
 
-FREQUENT_MODULES = frozenset(
-    [
-        "accelerate",
-        "datasets",
-        "deepspeed",
-        "lightning",
-        "numpy",
-        "peft",
-        "pytorch_lightning",
-        "sklearn",
-        "tokenizers",
-        "torch",
-        "torchvision",
-        "transformers",
-        "trl",
-    ]
+_FREQUENT_MODULES = re.compile(
+    "accelerate|datasets|deepspeed|lightning|numpy|peft|pytorch_lightning|sklearn|tokenizers"
+    "|torch|torchvision|transformers|trl"
 )
 """Modules beside Python's own whose objects trainers leave in `.bin` files."""
 
@@ -368,7 +342,10 @@ class BinFile(TensorFile):
 
     def __init__(self, source: ByteSource) -> None:
         entries = read_directory(source)
-        prefix = _prefix(source.name, entries)
+        prefixes = (n.removesuffix("data.pkl") for n in entries if n.endswith("/data.pkl"))
+        if (prefix := next(prefixes, None)) is None:
+            line = "the archive is damaged: it has no list of tensors"
+            raise ModelError("truncated", f"{source.name}: {line}")
         order = entries.get(f"{prefix}byteorder")
         mark = b"little" if order is None else small_entry(source, order, MAX_MARK)
         self._swapped = mark.strip() == b"big"
@@ -401,7 +378,11 @@ class BinFile(TensorFile):
         """The rows by offset; of a file that is read whole, and of tensors whose rows are not one
         after the other, cut from whole tensors, in the same order."""
         blocks = list(dict.fromkeys(blocks))
-        places = {block: self._stored_rows(block) for block in blocks}
+        places: dict[RowBlock, StoredRows | None] = dict.fromkeys(blocks)
+        for block in blocks:
+            ref, entry = self._ref(block.tensor), self._entries[block.tensor]
+            if ref.dtype in DTYPES and entry is not None:
+                places[block] = stored_rows(block, self._listed[ref.name], entry)
         in_place: list[StoredRows] = []
         if not self._source.plan.whole:
             in_place = [rows for rows in places.values() if rows is not None]
@@ -429,12 +410,6 @@ class BinFile(TensorFile):
     def _extent(self, ref: TensorRef) -> tuple[int, int]:
         entry = self._entries[ref.name]
         return (entry.begin, entry.end) if entry is not None else (0, 0)
-
-    def _stored_rows(self, block: RowBlock) -> StoredRows | None:
-        ref, entry = self._ref(block.tensor), self._entries[block.tensor]
-        if ref.dtype not in DTYPES or entry is None:
-            return None
-        return stored_rows(block, ref, self._listed[ref.name], entry)
 
     def _row_order(self, block: RowBlock, rows: StoredRows | None) -> tuple[object, ...]:
         if rows is not None:
@@ -466,13 +441,6 @@ class BinFile(TensorFile):
         return elements.as_strided(
             tensor.shape, tensor.stride(), tensor.storage_offset()
         ).contiguous()
-
-
-def _prefix(file: str, entries: Iterable[str]) -> str:
-    for name in entries:
-        if name.endswith("/data.pkl"):
-            return name.removesuffix("data.pkl")
-    raise ModelError("truncated", f"{file}: the archive is damaged: it has no list of tensors")
 
 
 def _list_tensors(
@@ -560,7 +528,7 @@ def _known_name(name: str) -> str:
     if loaded is not None and attribute in vars(loaded):
         return name
     root = name.partition(".")[0]
-    is_known = root in sys.stdlib_module_names or root in FREQUENT_MODULES
+    is_known = root in sys.stdlib_module_names or _FREQUENT_MODULES.fullmatch(root)
     return f"an object of {root}" if is_known else "an object of an unknown module"
 
 
@@ -586,11 +554,5 @@ def _tensor_ref(name: str, tensor: torch.Tensor, entry: Entry | None, file: str)
         if (last + 1) * tensor.itemsize > entry.size:
             line = "the archive is damaged: a tensor lies outside its storage"
             raise ModelError("truncated", f"{file}: {line}")
-    return TensorRef(
-        name=name,
-        dtype=dtype,
-        shape=tuple(tensor.shape),
-        file=file,
-        start=0,
-        stop=tensor.numel() * tensor.itemsize,
-    )
+    n_bytes, shape = tensor.numel() * tensor.itemsize, tuple(tensor.shape)
+    return TensorRef(name=name, dtype=dtype, shape=shape, file=file, start=0, stop=n_bytes)

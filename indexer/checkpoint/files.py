@@ -388,6 +388,8 @@ DTYPES = {
 """Types that are read; a header may name others, whose tensors are refused."""
 
 Item = TypeVar("Item")
+Span = tuple[int, int, Item]
+"""First byte, one past the last, and what it is of."""
 
 LFS_POINTER = b"version "
 """The first bytes of what git leaves in place of a large file that it did not fetch."""
@@ -456,10 +458,6 @@ class Checkpoint(Protocol):
     def close(self) -> None: ...
 
 
-Run = list[tuple[int, int, TensorRef]]
-"""First byte, one past the last, and the tensor, of each that one read brings."""
-
-
 class TensorFile(ABC):
     """One weight file over its bytes. Safe between threads. Peak: one tensor; of a remote file one
     run of tensors, at most `ReadPlan.run` or one tensor, a copy of one, and `ReadPlan.memory`."""
@@ -473,8 +471,8 @@ class TensorFile(ABC):
         self.concurrent = source.bytes_fetched is None
         self.bytes_total = source.size
         self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in refs}
-        together = self._runs(refs, source.plan.ahead, source.plan.gap) if source.plan.ahead else ()
-        self._block_of = {ref.name: _span(run) for run in together for _, _, ref in run}
+        runs = self._runs(refs, source.plan.ahead, source.plan.gap) if source.plan.ahead else ()
+        self._block_of = {ref.name: (first, last) for first, last, run in runs for *_, ref in run}
 
     @property
     def bytes_read(self) -> int:
@@ -547,15 +545,16 @@ class TensorFile(ABC):
     def _read_together(
         self, refs: Iterable[TensorRef], *, max_gap: int
     ) -> Iterator[tuple[TensorRef, torch.Tensor]]:
-        for run in self._runs(refs, self._source.plan.run, max_gap):
-            first, last = _span(run)
+        for first, last, run in self._runs(refs, self._source.plan.run, max_gap):
             buffer = self._bytes(first, last)
             for start, stop, ref in run:
                 tensor = self._decode(_cut(buffer, start - first, stop - first), ref)
                 self._count(ref.stop - ref.start)
                 yield ref, tensor
 
-    def _runs(self, refs: Iterable[TensorRef], max_bytes: int, max_gap: int) -> Iterator[Run]:
+    def _runs(
+        self, refs: Iterable[TensorRef], max_bytes: int, max_gap: int
+    ) -> Iterator[tuple[int, int, list[Span[TensorRef]]]]:
         spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
         return read_together(spans, max_bytes, max_gap)
 
@@ -574,26 +573,22 @@ class TensorFile(ABC):
 
 
 def read_together(
-    spans: Iterable[tuple[int, int, Item]], max_bytes: int, max_gap: int
-) -> Iterator[list[tuple[int, int, Item]]]:
-    """Spans (first byte, one past the last, of what) in the file's order, as runs of which one read
-    brings each; one longer than `max_bytes` is a run of its own."""
-    run: list[tuple[int, int, Item]] = []
+    spans: Iterable[Span[Item]], max_bytes: int, max_gap: int
+) -> Iterator[tuple[int, int, list[Span[Item]]]]:
+    """Spans in the file's order, as runs of which one read brings each, with a run's first byte and
+    one past its last; a span longer than `max_bytes` is a run of its own."""
+    run: list[Span[Item]] = []
     first = last = 0
     for start, stop, item in sorted(spans, key=itemgetter(0, 1)):
         if run and (start - last > max_gap or max(last, stop) - first > max_bytes):
-            yield run
+            yield first, last, run
             run = []
         if not run:
             first, last = start, stop
         run.append((start, stop, item))
         last = max(last, stop)
     if run:
-        yield run
-
-
-def _span(run: Run) -> tuple[int, int]:
-    return run[0][0], max(stop for _, stop, _ in run)
+        yield first, last, run
 
 
 def _cut(buffer: Buffer, start: int, stop: int) -> Buffer:

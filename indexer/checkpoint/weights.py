@@ -156,10 +156,9 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
     index = files.content(name)
     weight_map = _weight_map(index, name)
     names = sorted(set(weight_map.values()))
-    for file in names:
-        if not files.has(file):
-            line = f"names {shown(file)}, which is not there; fetch it"
-            raise ModelError("missing-shard", f"{name}: {line}")
+    if missing := next((file for file in names if not files.has(file)), None):
+        line = f"names {shown(missing)}, which is not there; fetch it"
+        raise ModelError("missing-shard", f"{name}: {line}")
     with ExitStack() as opened:
         shards: dict[str, TensorFile] = {}
         for file in names:

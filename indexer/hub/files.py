@@ -166,7 +166,7 @@ class RemoteBytes:
                     expired = True
                     self._locate_again(file)
                 except _Again as err:
-                    call.failed(err.error, brought=transfer.next - before)
+                    call.failed(err.args[0], brought=transfer.next - before)
         return transfer.buffer
 
     def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
@@ -281,11 +281,7 @@ class _Transfer:
 
 
 class _Again(Exception):
-    """An answer that may be better next time; carries the error if it never is."""
-
-    def __init__(self, error: ModelError) -> None:
-        super().__init__(error)
-        self.error = error
+    """An answer that may be better next time; its argument is the error if it never is."""
 
 
 class _Expired(Exception):
@@ -651,15 +647,14 @@ def read_small_file(
             raise ModelError("hub-bad-answer", f"{what}: larger than {max_bytes} bytes")
         return content
     session.refuse_offline(what)
-    call = session.call(what)
+    call = session.call(what, patience)
     call.max_bytes = max_bytes
-    call.patience = patience or call.patience
     url = session.file_url(model.id, model.sha or "main", name)
     with call.current(expected_bytes=max_bytes):
         while True:
             response = session.send("GET", url, {})
             require_commit(next(iter(response.history), response), model.sha, what)
-            if response.status_code == 200 and _is_content_of(response, call.origin):
+            if response.status_code == 200 and _is_content_of(response, session.origin):
                 return response.content
             call.failed(ModelError("hub-bad-answer", f"{what}: another content than it should be"))
 
@@ -774,14 +769,9 @@ class HubWeights:
 def stated_bytes(model: HubModel) -> int | None:
     """Bytes of the parameters that the listing counts, headers apart; None where it counts none, or
     of a type of unknown width."""
-    if not model.dtypes:
+    if not model.dtypes or any(d not in DTYPES and not d.startswith("F8") for d in model.dtypes):
         return None
-    n_bytes = 0
-    for dtype, n in model.dtypes.items():
-        if dtype not in DTYPES and not dtype.startswith("F8"):
-            return None
-        n_bytes += n * (DTYPES[dtype].itemsize if dtype in DTYPES else 1)
-    return n_bytes
+    return sum(n * (DTYPES[d].itemsize if d in DTYPES else 1) for d, n in model.dtypes.items())
 
 
 def request_bytes(model: HubModel, session: HubSession) -> int:

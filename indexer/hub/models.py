@@ -383,11 +383,6 @@ def possible_names(model: HubModel) -> Iterator[tuple[str, bool]]:
             yield name, disagree and name in claimed
 
 
-def owned_alike(name: str, ids: Iterable[str]) -> bool:
-    last = name.rsplit("/", 1)[-1].lower()
-    return any(id.rsplit("/", 1)[-1] == last for id in ids)
-
-
 def current_name(name: str, session: HubSession, memory: ListingMemory) -> str | None:
     """The id of the model that a name leads to; None where it leads to none."""
     key = f"{name}#{CURRENT}"
@@ -588,10 +583,12 @@ class _Walk:
         """Have the names listed that are earlier ones of a model of the family: those that differ
         from a model's in the owner alone, or where a card and the tags that the Hub made of it
         disagree."""
+        without_owner = {id.rsplit("/", 1)[-1] for id in self.levels}
         unknown = [
             name
             for name, has_sign in self.names.items()
-            if name.lower() not in self.levels and (has_sign or owned_alike(name, self.levels))
+            if name.lower() not in self.levels
+            and (has_sign or name.lower().rsplit("/", 1)[-1] in without_owner)
         ]
         self.names.clear()
         for name in unknown[:MAX_NAMES]:

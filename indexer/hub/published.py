@@ -50,11 +50,11 @@ class WebSource:
         self.url = self.name.rstrip("/")
 
     def read(self, file: str, limit: int) -> bytes:
-        call = self._call(file)
+        call = self.session.call(f"{self.name}: {file}")
         call.max_bytes = limit
         try:
             with call.current(expected_bytes=limit):
-                response = self.session.send("GET", self._address(file), {})
+                response = self.session.send("GET", f"{self.url}/{file}", {})
         except ModelError as err:
             raise _refused(err) from None
         if response.status_code != 200:
@@ -62,7 +62,7 @@ class WebSource:
         return response.content
 
     def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
-        call = self._call(file)
+        call = self.session.call(f"{self.name}: {file}")
         call.max_bytes = size
         try:
             with call.current(expected_bytes=size - start):
@@ -82,15 +82,13 @@ class WebSource:
 
     def _pieces(self, call: Call, file: str, start: int, size: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={start}-{size - 1}"} if start else {}
-        response = self.session.send("GET", self._address(file), headers, stream=True)
+        response = self.session.send("GET", f"{self.url}/{file}", headers, stream=True)
         try:
-            skipped = 0
-            if response.status_code == 200:
-                skipped = start
-            else:
-                match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-                if response.status_code != 206 or match is None or int(match[1]) != start:
-                    raise BadIndex(f"{call.what}: another range than was requested")
+            skipped = start if response.status_code == 200 else 0
+            match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            is_range = response.status_code == 206 and match and int(match[1]) == start
+            if response.status_code != 200 and not is_range:
+                raise BadIndex(f"{call.what}: another range than was requested")
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise BadIndex(f"{call.what}: a range in a compressed form")
             for piece in response.iter_raw():
@@ -102,12 +100,6 @@ class WebSource:
             return  # the rest is requested again
         finally:
             response.close()
-
-    def _call(self, file: str) -> Call:
-        return self.session.call(f"{self.name}: {file}")
-
-    def _address(self, file: str) -> str:
-        return f"{self.url}/{file}"
 
 
 @dataclass(kw_only=True)
@@ -198,12 +190,11 @@ def upload_files(
         raise _refused(err) from None
     except HfHubHTTPError as err:
         status = err.response.status_code if err.response is not None else "no status"
-        why = {
-            401: "set HF_TOKEN to a token that may write there",
-            403: "set HF_TOKEN to a token that may write there",
-            409: "another commit came first; publish again",
-            412: "another commit came first; publish again",
-        }.get(status if isinstance(status, int) else 0, "publish again later")
+        why = "publish again later"
+        if status in (401, 403):
+            why = "set HF_TOKEN to a token that may write there"
+        elif status in (409, 412):
+            why = "another commit came first; publish again"
         raise BadIndex(f"{target}: the Hub refuses the upload ({status}): {why}") from None
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as err:
         line = f"{type(err).__name__}; publish again"

@@ -6,11 +6,10 @@ import json
 import logging
 import os
 import re
-import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
-from httpcore2 import SOCKET_OPTION, NetworkStream, ReadTimeout, SyncBackend
+from httpcore2 import NetworkStream, ReadTimeout, SyncBackend
 from huggingface_hub import (
     constants,
     get_session,
@@ -239,20 +238,16 @@ def retry_delay_s(response: httpx2.Response) -> float | None:
 # deadline. As callbacks of a library that takes 71 lines in place of 46.
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One call in progress, with the name that messages give it. `origin`: (scheme, host, port)
-    that may see the token; `leaves_hub`: redirects to another origin are followed; `max_bytes`: of
-    one answer's body."""
+    """One call in progress, with the name that messages give it. `leaves_hub`: redirects to another
+    origin than the session's are followed; `max_bytes`: of one answer's body."""
 
     what: str
-    origin: tuple[str, str, int]
+    session: HubSession
     patience: Patience
     passes: frozenset[int] = frozenset()
     leaves_hub: bool = True
     max_bytes: int = MAX_ANSWER
-    cancelled: threading.Event = field(default_factory=threading.Event)
     on_bytes: Callable[[int], None] | None = None
-    budget: LocalBudget = field(default_factory=LocalBudget)
-    traffic: Traffic = field(default_factory=Traffic)
     deadline: float = 0.0
     failures: int = 0
     waited_s: float = 0.0
@@ -290,26 +285,18 @@ class Call:
         log.info("%s; trying again in %.0f s", error.reason, pause)
         self._sleep(pause)
 
-    def check_rate(self, n_bytes: int, seconds: float) -> None:
-        patience = self.patience
-        if seconds > patience.read_s and n_bytes < seconds * patience.least_bytes_per_second:
-            line = f"{n_bytes} bytes in {seconds:.0f} s; run again later"
-            raise ModelError("hub-unreachable", f"{self.what}: the server is too slow: {line}")
-
     def check_time(self) -> None:
         """Raise where the call has taken too long as a whole, or is to be stopped."""
-        if self.cancelled.is_set():
-            raise ModelError("hub-unreachable", f"{self.what}: stopped")
+        self._sleep(0.0)
         if time.monotonic() > self.deadline:
-            raise ModelError(
-                "hub-unreachable", f"{self.what}: the Hub is too slow; run again later"
-            )
+            line = "the Hub is too slow; run again later"
+            raise ModelError("hub-unreachable", f"{self.what}: {line}")
 
     def _follow(self, send: Send, request: httpx2.Request) -> httpx2.Response:
         history: list[httpx2.Response] = []
         while len(history) <= MAX_REDIRECTS:
             self.check_time()
-            kind = kind_of(request.url, self.origin)
+            kind = kind_of(request.url, self.session.origin)
             if kind == "storage":
                 request.headers.pop("authorization", None)
             else:
@@ -320,7 +307,8 @@ class Call:
             response.stream = _WatchedStream(response.stream, self)
             response.history = list(history)
             target = response.next_request
-            if target is None or (not self.leaves_hub and origin_of(target.url) != self.origin):
+            leaves_hub = target is not None and origin_of(target.url) != self.session.origin
+            if target is None or (leaves_hub and not self.leaves_hub):
                 return response
             response.close()
             history.append(response)
@@ -330,26 +318,27 @@ class Call:
     def _take_request(self, kind: RequestKind) -> None:
         """Wait until the Hub allows another request, which is no failure; a wait beyond the call's
         patience is not believed."""
-        while 0 < (delay := self.budget.take(kind)) <= self.patience.rate_limit_s:
+        while 0 < (delay := self.session.budget.take(kind)) <= self.patience.rate_limit_s:
             pause = delay + min(1.0, self.patience.first_pause_s)
             log.info("%s: waits %.0f s for the Hub's next requests", self.what, pause)
             self.deadline += pause
             self._sleep(pause)
 
     def _observe(self, response: httpx2.Response, kind: RequestKind) -> None:
-        self.traffic.count(response, kind)
+        budget, traffic = self.session.budget, self.session.traffic
+        traffic.count(response, kind)
         if kind == "storage":
             return
         delay = retry_delay_s(response) if response.status_code == 429 else None
         if delay is not None:
-            self.budget.observe(kind, 0, delay)
+            budget.observe(kind, 0, delay)
         with suppress(ValueError, OverflowError):
             if (stated := parse_ratelimit_headers(response.headers)) is None:
                 return
             if delay is None:
-                self.budget.observe(kind, stated.remaining, float(stated.reset_in_seconds))
+                budget.observe(kind, stated.remaining, float(stated.reset_in_seconds))
             if stated.limit and stated.window_seconds:
-                self.traffic.limits[kind] = RateLimit(stated.limit, stated.window_seconds)
+                traffic.limits[kind] = RateLimit(stated.limit, stated.window_seconds)
 
     def _is_final(self, response: httpx2.Response) -> bool:
         """Whether to hand the answer on; False after the pause that a retry needs."""
@@ -411,7 +400,7 @@ class Call:
         return whole
 
     def _sleep(self, seconds: float) -> None:
-        if self.cancelled.wait(seconds):
+        if self.session.cancelled.wait(seconds):
             raise ModelError("hub-unreachable", f"{self.what}: stopped")
 
 
@@ -426,8 +415,11 @@ class _WatchedStream(httpx2.SyncByteStream):
         call, total, started = self._call, 0, time.monotonic()
         for chunk in self._inner:
             call.check_time()
-            total += len(chunk)
-            call.check_rate(total, time.monotonic() - started)
+            total, seconds = total + len(chunk), time.monotonic() - started
+            least = seconds * call.patience.least_bytes_per_second
+            if seconds > call.patience.read_s and total < least:
+                line = f"the server is too slow: {total} bytes in {seconds:.0f} s; run again later"
+                raise ModelError("hub-unreachable", f"{call.what}: {line}")
             if call.on_bytes is not None:
                 call.on_bytes(len(chunk))
             call.check_size(total)
@@ -533,16 +525,14 @@ class HubSession:
     def has_token(self) -> bool:
         return "authorization" in self.headers
 
-    def call(self, what: str) -> Call:
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """(scheme, host, port) that may see the token."""
+        return origin_of(httpx2.URL(self.endpoint))
+
+    def call(self, what: str, patience: Patience | None = None) -> Call:
         hub_client()
-        return Call(
-            what=what,
-            origin=origin_of(httpx2.URL(self.endpoint)),
-            patience=self.patience,
-            cancelled=self.cancelled,
-            budget=self.budget,
-            traffic=self.traffic,
-        )
+        return Call(what=what, session=self, patience=patience or self.patience)
 
     def send(
         self, method: str, url: str, headers: dict[str, str], *, stream: bool = False
@@ -653,17 +643,8 @@ class _BoundedBackend(SyncBackend):
     """Connections whose reads end with the thread's current call: the client's own limit is for one
     read, and a server that sends a header byte by byte keeps every one short."""
 
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[SOCKET_OPTION] | None = None,
-    ) -> NetworkStream:
-        return _BoundedStream(
-            super().connect_tcp(host, port, timeout, local_address, socket_options)
-        )
+    def connect_tcp(self, *where: Any, **options: Any) -> NetworkStream:
+        return _BoundedStream(super().connect_tcp(*where, **options))
 
 
 class _BoundedStream(NetworkStream):
@@ -685,13 +666,8 @@ class _BoundedStream(NetworkStream):
     def close(self) -> None:
         self._inner.close()
 
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> NetworkStream:
-        return _BoundedStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+    def start_tls(self, *context: Any, **options: Any) -> NetworkStream:
+        return _BoundedStream(self._inner.start_tls(*context, **options))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -706,14 +682,7 @@ class _HideQueries(logging.Filter):
 
 
 def _finite(timeout: Mapping[str, Any] | None, patience: Patience) -> dict[str, float]:
-    given = timeout or {}
-    limits = {
-        "connect": patience.connect_s,
-        "read": patience.read_s,
-        "write": patience.read_s,
-        "pool": patience.call_s,
-    }
-    return {
-        name: limit if (stated := given.get(name)) is None else min(stated, limit)
-        for name, limit in limits.items()
-    }
+    limits = {name: patience.read_s for name in ("read", "write")}
+    limits |= {"connect": patience.connect_s, "pool": patience.call_s}
+    given = {name: stated for name, stated in (timeout or {}).items() if stated is not None}
+    return {name: min(limit, given.get(name, limit)) for name, limit in limits.items()}

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 
 import deltadex as dx
 from deltadex.errors import ModelError, RequestError, SourceError, StoreFull
-from deltadex.indexer import IndexOptions, fan_out, index_family
+from deltadex.indexer import IndexOptions, index_family
+from deltadex.indexer import run as fan_out
 from deltadex.indexer.family import Member
-from deltadex.indexer.fan_out import (
+from deltadex.indexer.run import (
     TRIES,
     TRIES_ALONE,
     Ended,
