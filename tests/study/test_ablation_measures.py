@@ -1,6 +1,7 @@
 """Each measure on planted terms: masked tokens by a real and a new head, senses, tags."""
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -45,25 +46,19 @@ def make_planted(n=300, dim=12, classes=4, carrier=1, seed=0):
     return terms, targets
 
 
-class FunctionHead(LanguageHead):
-    """A head that is a plain function of the rows."""
+class ReadOff(torch.nn.Module):
+    """As a model's own head: reads a target of four off the first four of twelve numbers."""
 
-    def __init__(self, scores):
-        super().__init__(torch.nn.Linear(1, 1), "masked")
-        object.__setattr__(self, "function", scores)
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight * torch.eye(12, 4))
 
-    @property
-    def device(self):
-        return torch.device("cpu")
-
-    def scores(self, rows):
-        with torch.no_grad():
-            return self.function(rows)
+    def forward(self, *, inputs_embeds):
+        return SimpleNamespace(logits=inputs_embeds @ self.weight)
 
 
-def planted_head(dim=12, classes=4):
-    weight = torch.eye(dim, classes)
-    return FunctionHead(lambda rows: rows @ weight)
+def planted_head(weight=1.0):
+    return LanguageHead(ReadOff(weight), "masked")
 
 
 def test_every_subset_is_predicted_from_its_sum_in_blocks_of_any_size(monkeypatch):
@@ -100,7 +95,7 @@ def test_nan_in_terms_or_scores_is_refused():
     terms, targets = make_planted(n=20)
 
     with pytest.raises(StudyError, match="scores NaN on 'none'"):
-        masked_accuracy(make_items(terms, targets), FunctionHead(lambda rows: rows * torch.nan))
+        masked_accuracy(make_items(terms, targets), planted_head(torch.nan))
     terms[0, 3] = np.nan
     with pytest.raises(StudyError, match="'input' of item 3"):
         masked_accuracy(make_items(terms, targets), planted_head())

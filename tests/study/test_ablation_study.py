@@ -1,6 +1,5 @@
 """The ablation study on a tiny model, its words with labels, and its choice of tokens."""
 
-import dataclasses
 import json
 import re
 
@@ -10,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_language_model import TEXTS, masked_bert, masked_network
-from tiny_networks import make_tokenizer, tiny_network
+from tiny_networks import speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.ablation import (
@@ -151,7 +150,7 @@ def test_a_model_without_a_head_says_so_in_one_line():
 
 
 def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out():
-    network = dataclasses.replace(tiny_network("llama"), tokenizer=make_tokenizer())
+    network = speaking("llama")
 
     report = ablation_study(network, TEXTS, options=FEW)
 
@@ -340,9 +339,6 @@ def test_senses_may_be_separated_by_semicolons_and_are_named_where_not_unicode(t
 
     assert words.texts == ("a bank\x85b",)
     assert words.broken == ("s.csv:2: is not UTF-8", "s.csv:3: is not a row with a text")
-
-
-# tokens
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -129,9 +129,7 @@ def test_the_base_that_is_given_counts_more_than_the_configs_which_may_be_gone(a
 def test_an_adapter_with_a_head_of_many_classes_is_loaded(tmp_path):
     base = save_folder(tmp_path / "base", tiny_network("bert").model)
     wide = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=5)
-    config = peft.LoraConfig(
-        r=2, target_modules=["query"], task_type="SEQ_CLS", init_lora_weights=False
-    )
+    config = peft.LoraConfig(r=2, target_modules=["query"], task_type="SEQ_CLS")
     peft.get_peft_model(wide, config).save_pretrained(tmp_path / "adapter")
 
     network = load_network(str(tmp_path / "adapter"), base=str(base))

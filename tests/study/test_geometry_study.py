@@ -340,7 +340,7 @@ def test_few_tokens_and_foreign_ids_are_reasons_not_numbers():
 def test_groups_without_tokens_and_references_of_zeros_have_no_numbers():
     texts = make_texts(groups=GROUPS[:2])
     hidden = make_hidden(texts)
-    zeros = {n: rows * np.array([[[n >= 20]], [[1]], [[1]]]) for n, rows in hidden.items()}
+    zeros = {n: rows * np.float32([[[n >= 20]], [[1]], [[1]]]) for n, rows in hidden.items()}
 
     group = study(texts, hidden={n: rows for n, rows in hidden.items() if n < 20}).groups[1]
     found = study(texts, hidden=zeros).groups[1].layers[0]

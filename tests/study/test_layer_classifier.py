@@ -85,9 +85,6 @@ def test_too_little_or_broken_data_is_refused(hidden, tokens_a_text, message):
         collect_rows(batches(hidden, tokens_a_text=tokens_a_text))
 
 
-# split
-
-
 @given(
     texts=st.integers(5, 40),
     share=st.floats(0.05, 0.95),
@@ -104,9 +101,6 @@ def test_no_text_is_on_both_sides_and_no_row_is_lost(texts, share, seed):
     assert split.test.n_texts >= 2
     assert split.train.n_texts >= 1
     assert split.train.layers == split.test.layers == rows.layers
-
-
-# classifier
 
 
 def test_separable_layers_are_told_apart_and_equal_ones_score_chance():
@@ -237,9 +231,6 @@ def test_a_dimension_that_never_varies_harms_nothing():
 
     assert classifier.scale[5] == 1
     assert classifier.weights[:, 5] == pytest.approx(0)
-
-
-# scores
 
 
 @given(seed=st.integers(0, 99))

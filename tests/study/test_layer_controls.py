@@ -50,9 +50,6 @@ def by_name(controls):
     return {control.name: control.score for control in controls}
 
 
-# norms
-
-
 def test_norms_and_directions_are_read_each_without_the_other():
     norms, directions = split_of(grown([1, 10, 100])), split_of(make_hidden(tokens=240, apart=6))
 
@@ -62,9 +59,6 @@ def test_norms_and_directions_are_read_each_without_the_other():
     assert score_retrained(directions, norm_only).accuracy < 0.5
     zeros = make_rows(np.zeros((2, 24, 3), dtype=np.float32))
     assert np.isfinite(norm_only(zeros).vectors).all()
-
-
-# random vectors
 
 
 def test_random_vectors_have_the_norms_of_their_own_layer_and_side():
@@ -98,9 +92,6 @@ def test_a_classifier_of_directions_is_lost_on_random_ones():
     assert scores["random-retrained"].accuracy < 0.5
 
 
-# means
-
-
 def test_the_mean_that_is_removed_is_the_training_rows_own_and_leaves_exactly_chance():
     split = split_of(make_hidden(tokens=240, apart=9))
     change = mean_removal(split.train)
@@ -121,9 +112,6 @@ def test_nearest_centroid_is_scikit_learns():
     assert score.accuracy == pytest.approx(
         oracle.score(classifier.standardise(split.test.vectors), split.test.layer)
     )
-
-
-# contributions
 
 
 def test_shares_and_signs_by_hand_and_how_many_dimensions_hold_them():
@@ -180,9 +168,6 @@ def test_the_curve_adds_up_the_largest_shares():
     assert np.array(document["share"]) == pytest.approx(curve[:, [0, 1, 4, 5]])
 
 
-# tree
-
-
 def test_a_tree_reads_what_is_not_linear_within_its_limits():
     """Two layers with equal means: one lies outside of the other."""
     hidden = make_hidden(layers=2, tokens=600, dim=4)
@@ -198,9 +183,6 @@ def test_a_tree_reads_what_is_not_linear_within_its_limits():
     assert tree.leaves <= len(split.train.layer) / tree.min_leaf
     assert (tree.dims, set(tree.top_dims)) == (4, {0, 1, 2, 3})
     assert control.score.n_train == len(split.train.layer)
-
-
-# punctuation
 
 
 class Marks:
@@ -231,9 +213,6 @@ def test_texts_of_words_only_or_of_punctuation_only_have_no_such_control(decoded
     marks.tokenizer.decode = lambda ids: decoded
 
     assert list(punctuation_controls(split, fit_classifier(split.train), marks)) == []
-
-
-# masks
 
 
 def test_masking_the_dimensions_that_differ_leaves_chance_and_others_harm_nothing():
@@ -275,9 +254,6 @@ def test_a_raw_zero_far_from_the_mean_harms_more_than_the_mean():
     scores = by_name(mask_controls(split, fit_classifier(split.train), [2]))
 
     assert scores["mask-top-2-zero"].accuracy < scores["mask-top-2-mean"].accuracy - 0.05
-
-
-# transfer
 
 
 def test_layers_that_lie_elsewhere_on_other_texts_do_not_transfer_but_can_be_learned():

@@ -1,6 +1,5 @@
 """The whole layer study: its sweeps, from batches of states to JSON and picture."""
 
-import dataclasses
 import itertools
 import json
 from dataclasses import replace
@@ -10,7 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 from planted_layers import batches, make_hidden, make_rows
-from tiny_networks import make_texts, make_tokenizer, tiny_network
+from tiny_networks import make_texts, speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.pictures.layers import draw_layers
@@ -128,9 +127,6 @@ def test_states_of_another_shape_too_few_and_not_finite_ones_are_refused():
         layers_study([])
     with pytest.raises(StudyError, match="hidden state 2 of 3 holds NaN or infinity"):
         layers_study(batches(broken), max_tokens=20)
-
-
-# picture
 
 
 def png(figure):
@@ -272,13 +268,6 @@ def counting():
     return passes, lambda batches, n_texts: passes.append(n_texts) or batches
 
 
-def silent(name):
-    return dataclasses.replace(tiny_network(name), tokenizer=None)
-
-
-# texts
-
-
 def test_more_texts_tell_layers_apart_better_on_the_same_held_back_texts():
     split = split_by_text(make_rows(make_hidden(layers=3, tokens=400, dim=12, apart=1.6)))
     classifier = fit_classifier(split.train)
@@ -298,12 +287,9 @@ def test_more_texts_tell_layers_apart_better_on_the_same_held_back_texts():
     assert document["points"][2]["accuracy"] == pytest.approx(expected, abs=0.011)
 
 
-# context
-
-
 def test_a_causal_network_is_run_once_and_gives_what_a_run_for_each_length_gives(monkeypatch):
     passes, watched = counting()
-    arguments = (silent("gpt2"), make_texts(*LENGTHS), [20, 5, 10])
+    arguments = (tiny_network("gpt2"), make_texts(*LENGTHS), [20, 5, 10])
     options = {"max_tokens": 150, "watched": watched, "batch_size": 7}
 
     once = context_sweep(*arguments, **options)
@@ -322,7 +308,7 @@ def test_an_encoder_is_run_for_each_length_on_the_texts_that_reach_the_longest()
     passes, watched = counting()
 
     sweep = context_sweep(
-        silent("bert"), make_texts(*LENGTHS), [5, 11, 40, 16], max_tokens=110, watched=watched
+        tiny_network("bert"), make_texts(*LENGTHS), [5, 11, 40, 16], max_tokens=110, watched=watched
     )
 
     assert passes == [30, 30, 30]
@@ -335,7 +321,7 @@ def test_an_encoder_is_run_for_each_length_on_the_texts_that_reach_the_longest()
 
 
 def test_no_more_texts_are_examined_than_a_sweep_needs_and_some_have_to_reach_its_lengths():
-    network, many = silent("gpt2"), make_texts(*[12] * 80)
+    network, many = tiny_network("gpt2"), make_texts(*[12] * 80)
 
     sweep = context_sweep(network, many, [4, 12], most_texts=24, batch_size=4)
 
@@ -345,30 +331,21 @@ def test_no_more_texts_are_examined_than_a_sweep_needs_and_some_have_to_reach_it
         context_sweep(network, make_texts(9, 9, 4), [9, 12])
 
 
-# models
-
-
 def test_models_of_other_sizes_are_measured_on_the_same_held_back_texts():
     texts = make_texts(*[9] * 12, *[14] * 12)
     plan = planned(keep_tokens=120, seed=3)
-    small = silent("gpt2")
-    large = dataclasses.replace(tiny_network("gpt2", n_embd=48, n_layer=4), tokenizer=None)
+    small = tiny_network("gpt2")
+    large = tiny_network("gpt2", n_embd=48, n_layer=4)
 
     report = study_network(small, texts, plan)
-    first, again, other = (
-        studied_model(small, report),
-        measure_model(small, texts, plan),
-        measure_model(large, texts, plan),
-    )
+    first = studied_model(small, report)
+    again, other = (measure_model(network, texts, plan) for network in (small, large))
 
     assert first.score.accuracy == pytest.approx(again.score.accuracy)
     assert (other.n_layers, other.dim, other.score.chance) == (4, 48, 0.2)
     assert other.n_parameters == sum(p.numel() for p in large.model.parameters())
     assert other.above_chance == pytest.approx((other.score.accuracy - 0.2) / 0.8)
     assert other.score.n_test_texts == first.score.n_test_texts == 5
-
-
-# punctuation
 
 
 def test_punctuation_holds_no_letter_or_digit_of_any_script():
@@ -382,14 +359,13 @@ def test_punctuation_holds_no_letter_or_digit_of_any_script():
 
 
 def test_states_of_punctuation_are_left_out_and_counted():
-    tokenizer = make_tokenizer()
-    network = dataclasses.replace(tiny_network("bert"), tokenizer=tokenizer)
+    network = speaking("bert")
     texts = [Text("the , cat ! sat .", "", "1"), Text("? ! ,", "", "2"), Text("dogs.", "", "3")]
-    marks = PunctuationTokens(tokenizer)
+    marks = PunctuationTokens(network.tokenizer)
 
     words = list(marks.removed(token_states(network, texts, batch_size=1)))
 
-    pieces = [tokenizer.convert_ids_to_tokens(batch.token.tolist()) for batch in words]
+    pieces = [network.tokenizer.convert_ids_to_tokens(batch.token.tolist()) for batch in words]
     assert pieces == [["the", *"c", "##a", "##t", "s", "##a", "##t"], ["d", "##o", "##g", "##s"]]
     assert marks.n_seen == 7
     assert [batch.hidden.shape[1] for batch in words] == [7, 4]
@@ -398,7 +374,7 @@ def test_states_of_punctuation_are_left_out_and_counted():
 def test_a_plan_without_punctuation_counts_what_it_leaves_out_and_needs_a_tokenizer():
     texts = [Text(f"the cat, a dog {'.' * (1 + n % 2)}", "", str(n)) for n in range(12)]
     plan = planned(punctuation=False, keep_tokens=60)
-    network = dataclasses.replace(tiny_network("bert"), tokenizer=make_tokenizer())
+    network = speaking("bert")
 
     report = study_network(network, texts, plan)
 
@@ -406,13 +382,13 @@ def test_a_plan_without_punctuation_counts_what_it_leaves_out_and_needs_a_tokeni
     assert report.control("no-punctuation") is None
     assert study_network(network, texts, planned()).control("no-punctuation") is not None
     with pytest.raises(StudyError, match=r"no tokenizer.*--no-punctuation"):
-        study_network(silent("bert"), texts, plan)
+        study_network(tiny_network("bert"), texts, plan)
 
 
 def test_texts_of_one_length_come_together():
     plan = planned(batch_size=4)
 
-    batches = list(plan.states(silent("gpt2"), make_texts(*[3, 9] * 8)))
+    batches = list(plan.states(tiny_network("gpt2"), make_texts(*[3, 9] * 8)))
 
     tokens = [set(np.bincount(batch.text)[batch.text[0] :].tolist()) for batch in batches]
     assert tokens == [{2}, {2}, {8}, {8}]

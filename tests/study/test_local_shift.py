@@ -2,14 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny_networks import (
-    edited,
-    make_texts,
-    one_of_each_structure,
-    perturb,
-    scale,
-    tiny_network,
-)
+from tiny_networks import edited, make_texts, one_of_each_structure, perturb, scale, tiny_network
 
 from deltadex.study.components import components_study
 
@@ -48,16 +41,13 @@ def interleaved(parameter, part):
     return parameter.view(4, 3, 8, -1)[:, part]
 
 
-def scale_neox_query(model):
-    fused = model.layers[2].attention.query_key_value
-    interleaved(fused.weight, 0).mul_(1.3)
-    interleaved(fused.bias, 0).mul_(1.3)
-
-
 QUERY_OF_LAYER_3 = {
     "bert": lambda model: scale(model.encoder.layer[2].attention.self.query),
     "llama, biases": lambda model: scale(model.layers[2].self_attn.q_proj),
-    "gpt_neox": scale_neox_query,
+    "gpt_neox": lambda model: [
+        interleaved(parameter, 0).mul_(1.3)
+        for parameter in model.layers[2].attention.query_key_value.parameters()
+    ],
     "t5": lambda model: scale(model.encoder.block[2].layer[0].SelfAttention.q),
 }
 
@@ -125,20 +115,14 @@ def test_one_query_is_found_while_every_later_term_moves(name):
     assert all(not edits(stack) and stack.against.local_embedding <= ZERO for stack in others)
 
 
-def test_an_edit_of_the_encoder_reaches_the_decoder_as_source_only_down_the_stream():
-    _, decoder = compared("t5", QUERY_OF_LAYER_3["t5"])
-
-    source = decoder.against.term_shift[1:, decoder.terms.index("source")]
-
-    assert source.min() > 1e-5
-    assert not edits(decoder)
-
-
-def test_an_edit_of_the_attention_to_the_source_is_found_in_the_decoder():
+def test_an_edit_reaches_the_decoder_as_source_and_is_found_where_it_was_made():
+    _, reached = compared("t5", QUERY_OF_LAYER_3["t5"])
     encoder, decoder = compared(
         "t5", lambda m: scale(m.decoder.block[2].layer[1].EncDecAttention.v)
     )
 
+    assert reached.against.term_shift[1:, reached.terms.index("source")].min() > 1e-5
+    assert not edits(reached)
     assert not edits(encoder)
     assert list(edits(decoder)) == [(2, "source")]
 

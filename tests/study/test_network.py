@@ -15,6 +15,7 @@ from tiny_networks import (
     make_tokenizer,
     relative,
     save_folder,
+    speaking,
     tiny_config,
     tiny_network,
 )
@@ -176,17 +177,6 @@ def test_a_checkpoint_may_lack_a_pooler_and_is_refused_by_the_name_of_a_layers_t
         load_network(str(save_folder(tmp_path / "part", model, but=[lacking])))
 
 
-def test_a_checkpoint_of_other_shapes_is_refused(tmp_path, bert_folder):
-    config = json.loads((bert_folder / "config.json").read_text())
-    (bert_folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 48}))
-
-    with pytest.raises(StudyError) as caught:
-        load_network(str(bert_folder), name="mine")
-
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("mine: ")
-
-
 BERT = '{"model_type": "bert"}'
 
 
@@ -195,15 +185,10 @@ BERT = '{"model_type": "bert"}'
     [
         {},
         {"notes.txt": "hello"},
-        {"config.json": "{"},
-        {"config.json": "{}"},
-        {"config.json": "[]"},
-        {"config.json": BERT},
+        *({"config.json": content} for content in ("{", "{}", "[]", BERT)),
         {"config.json": BERT, "model.safetensors": "nonsense"},
         {"config.json": BERT, "pytorch_model.bin": "nonsense"},
-        {"adapter_config.json": "{}"},
-        {"adapter_config.json": "{"},
-        {"adapter_config.json": "[]"},
+        *({"adapter_config.json": content} for content in ("{", "{}", "[]")),
         {"adapter_config.json": '{"peft_type": "LORA", "base_model_name_or_path": "/none"}'},
     ],
 )
@@ -211,11 +196,25 @@ def test_a_folder_of_nonsense_is_refused_in_one_line(tmp_path, files):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
 
-    with pytest.raises(StudyError) as caught:
-        load_network(str(tmp_path), name="mine")
+    refused_in_one_line(tmp_path)
+
+
+def refused_in_one_line(folder, line=""):
+    with pytest.raises(StudyError, match=line) as caught:
+        load_network(str(folder), name="mine")
 
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("mine")
+
+
+def test_other_shapes_and_an_architecture_that_transformers_does_not_know_are_refused(bert_folder):
+    config = json.loads((bert_folder / "config.json").read_text())
+    for change, line in (
+        ({"intermediate_size": 48}, "^mine: "),
+        ({"model_type": "nonsense-net"}, "nonsense-net"),
+    ):
+        (bert_folder / "config.json").write_text(json.dumps(config | change))
+        refused_in_one_line(bert_folder, line)
 
 
 @pytest.mark.parametrize(
@@ -256,15 +255,8 @@ def test_a_decoder_without_a_start_token_begins_with_the_padding(tmp_path, remov
         load_network(str(folder))
 
 
-def test_an_architecture_that_transformers_does_not_know_is_refused_by_name(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "nonsense-net"}')
-
-    with pytest.raises(StudyError, match="nonsense-net"):
-        load_network(str(tmp_path))
-
-
 def test_an_untrained_twin_is_of_the_same_shape_and_seeded_by_its_own_numbers():
-    network = dataclasses.replace(tiny_network("bert"), tokenizer=make_tokenizer())
+    network = speaking("bert")
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -291,8 +283,6 @@ def test_a_model_saved_without_a_tokenizer_takes_the_bases(tmp_path, kind):
 
 
 LETTERS = tuple(Text(" ".join("abc" * n), "", str(n)) for n in (1, 2, 3, 30))
-
-
 TOKENIZER = make_tokenizer()
 
 

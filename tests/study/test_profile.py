@@ -7,29 +7,20 @@ import json
 import numpy as np
 import pytest
 import torch
-from tiny_networks import edited, make_tokenizer, perturb, tiny_network
+from tiny_networks import edited, perturb, speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.network import token_states
-from deltadex.study.profile import (
-    probe_base,
-    probe_texts,
-    profile_model,
-    profile_settings,
-)
+from deltadex.study.profile import probe_base, probe_texts, profile_model, profile_settings
 from deltadex.study.profile.model_profile import last_token_mean
 from deltadex.study.profile.profile import prompt_texts
 
 TERMS = ("input", "attention", "feed_forward", "bias")
 
 
-def speaking(network):
-    return dataclasses.replace(network, tokenizer=make_tokenizer())
-
-
 @pytest.fixture(scope="module")
 def base():
-    return probe_base(speaking(tiny_network("gpt2", n_layer=2)))
+    return probe_base(speaking("gpt2", n_layer=2))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +40,7 @@ def own_profile(base):
 
 @pytest.fixture(scope="module")
 def encoder_decoder():
-    return probe_base(speaking(tiny_network("t5", num_layers=2, num_decoder_layers=2)))
+    return probe_base(speaking("t5", num_layers=2, num_decoder_layers=2))
 
 
 def by_recipe(profile):
@@ -169,7 +160,7 @@ def test_models_without_a_tokenizer_and_of_another_depth_are_refused(base, chang
     with pytest.raises(StudyError, match="mute has no tokenizer"):
         profile_model(mute, base)
     with pytest.raises(StudyError, match="not built alike"):
-        profile_model(speaking(tiny_network("gpt2")), base)
+        profile_model(speaking("gpt2"), base)
 
 
 def test_an_encoder_decoder_is_profiled_at_its_decoder(encoder_decoder):
@@ -219,7 +210,7 @@ def test_a_profile_runs_each_model_once_over_each_probe_text(which, request):
 
 
 def test_a_base_is_run_once_over_each_probe_text():
-    network = speaking(tiny_network("bert"))
+    network = speaking("bert")
 
     with texts_read(network) as (mine,):
         base = probe_base(network)
@@ -231,7 +222,7 @@ def test_a_base_is_run_once_over_each_probe_text():
 
 
 def test_the_last_token_of_bert_is_its_separator():
-    network = speaking(tiny_network("bert"))
+    network = speaking("bert")
     texts = prompt_texts().entries[:2]
 
     found = last_token_mean(network, texts)

@@ -168,15 +168,6 @@ def test_norms_and_stable_rank_are_those_of_the_energies():
     assert matrix.curve[-1] == (80, 10.0)
 
 
-def test_an_adapter_and_an_exact_zero_have_too_few_eigenvalues():
-    report = measured(spectrum([4.0, 3, 2, 1]), spectrum([], layer=1))
-
-    assert [m.verdict for m in report.matrices] == ["too few", "too few"]
-    assert report.matrices[0].reason == "4 eigenvalues; a tail needs 50"
-    assert report.matrices[1].log_norm is None
-    assert report.notes[0].startswith("2 of 2 matrices have fewer than 50")
-
-
 def test_a_model_that_equals_its_base_has_no_update_and_its_weights_are_measured():
     copy = [spectrum([], layer) for layer in range(12)]
     weights = [spectrum(pareto(80, 2.0), layer) for layer in range(12)]
@@ -190,16 +181,25 @@ def test_a_model_that_equals_its_base_has_no_update_and_its_weights_are_measured
         spectrum_study("m", {"update": copy}, draws=0)
 
 
-def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys):
-    update = [spectrum([4.0, 3.0]), spectrum([], layer=1)]
-
-    report = spectrum_study("m", {"update": update}, draws=0)
+def shown(report, capsys):
     show_study(SpectrumTable(report.to_json()).sections(), {})
+    return capsys.readouterr().out
 
-    assert [m.verdict for m in report.matrices] == ["too few", "no update"]
-    assert report.notes[0] == "1 of 2 matrices equal the base's: no update"
-    assert report.notes[1].startswith("1 of 2 matrices have fewer than 50")
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("q ")]
+
+def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys):
+    matrices = [spectrum([4.0, 3, 2, 1]), spectrum([], layer=1)]
+
+    weights = measured(*matrices)
+    update = spectrum_study("m", {"update": matrices}, draws=0)
+
+    assert [m.verdict for m in weights.matrices] == ["too few", "too few"]
+    assert weights.matrices[0].reason == "4 eigenvalues; a tail needs 50"
+    assert weights.matrices[1].log_norm is None
+    assert weights.notes[0].startswith("2 of 2 matrices have fewer than 50")
+    assert [m.verdict for m in update.matrices] == ["too few", "no update"]
+    assert update.notes[0] == "1 of 2 matrices equal the base's: no update"
+    assert update.notes[1].startswith("1 of 2 matrices have fewer than 50")
+    (row,) = [line for line in shown(update, capsys).splitlines() if line.startswith("q ")]
     assert row.split("ΔW")[1].split() == ["too", "few", "no", "update"]
 
 
@@ -207,12 +207,10 @@ def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys)
 def test_layers_that_the_table_has_no_room_for_are_named(capsys, depth, left_out):
     update = [spectrum([4.0, 3.0], layer) for layer in range(depth)]
 
-    report = spectrum_study("m", {"update": update}, draws=0)
-    show_study(SpectrumTable(report.to_json()).sections(), {})
+    said = shown(spectrum_study("m", {"update": update}, draws=0), capsys)
 
-    shown = capsys.readouterr().out
-    assert (f"not shown: layers {left_out} (--json has them)" in shown) == bool(left_out)
-    assert ("not shown" in shown) == bool(left_out)
+    assert (f"not shown: layers {left_out} (--json has them)" in said) == bool(left_out)
+    assert ("not shown" in said) == bool(left_out)
 
 
 def test_eigenvalues_that_rounding_can_make_are_left_out():

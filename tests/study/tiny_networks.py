@@ -272,6 +272,11 @@ def make_tokenizer(*, model_max_length=64):
     )
 
 
+def speaking(name, **changes):
+    """A tiny network that reads texts."""
+    return dataclasses.replace(tiny_network(name, **changes), tokenizer=make_tokenizer())
+
+
 def save_folder(folder, model, *, tokenizer=None, but=()):
     """The folder, now a checkpoint as transformers writes it, without some tensors."""
     state = {name: tensor for name, tensor in model.state_dict().items() if name not in but}
