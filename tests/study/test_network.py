@@ -199,7 +199,7 @@ def test_a_folder_of_nonsense_is_refused_in_one_line(tmp_path, files):
     refused_in_one_line(tmp_path)
 
 
-def refused_in_one_line(folder, line=""):
+def refused_in_one_line(folder, line="^mine"):
     with pytest.raises(StudyError, match=line) as caught:
         load_network(str(folder), name="mine")
 
