@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from deltadex.study.layers import LayerRows
-
-
-@dataclass(frozen=True)
-class MadeStates:
-    """What a network gives for a batch of texts."""
-
-    hidden: np.ndarray
-    text: np.ndarray
-    position: np.ndarray
-    token: np.ndarray
+from deltadex.study.network import TokenStates
 
 
 def make_hidden(*, layers=3, tokens=80, dim=6, apart=0.0, seed=0):
@@ -41,9 +32,12 @@ def make_rows(hidden, *, tokens_a_text=8, first_layer=0):
     )
 
 
+OF_TOKENS = ("text", "position", "token")
+
+
 def permuted(rows, order):
     """The same rows in another order."""
-    columns = ("vectors", "layer", "text", "position", "token")
+    columns = ("vectors", "layer", *OF_TOKENS)
     return replace(rows, **{name: getattr(rows, name)[order] for name in columns})
 
 
@@ -52,11 +46,7 @@ def batches(hidden, *, tokens_a_text=8, sizes=(16,)):
     rows = make_rows(hidden, tokens_a_text=tokens_a_text)
     start, queue = 0, list(sizes)
     while start < hidden.shape[1]:
-        stop = start + (queue.pop(0) if len(queue) > 1 else queue[0])
-        yield MadeStates(
-            hidden=hidden[:, start:stop],
-            text=rows.text[: hidden.shape[1]][start:stop],
-            position=rows.position[: hidden.shape[1]][start:stop],
-            token=rows.token[: hidden.shape[1]][start:stop],
-        )
-        start = stop
+        some = slice(start, start + (queue.pop(0) if len(queue) > 1 else queue[0]))
+        columns = {name: getattr(rows, name)[: hidden.shape[1]][some] for name in OF_TOKENS}
+        yield TokenStates(hidden=hidden[:, some], **columns)
+        start = some.stop

@@ -1,4 +1,4 @@
-"""Agreement by hand, scores against scikit-learn, intervals, splits, and the JSON."""
+"""Subsets, agreement by hand, scores against scikit-learn, intervals, splits, JSON, picture."""
 
 import json
 
@@ -9,35 +9,37 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
-from deltadex.study.ablation import ablation_report
+from deltadex.pictures import draw_ablation, save_picture
+from deltadex.study.ablation import AblationStudyReport, ablation_report
 from deltadex.study.ablation.subsets import (
+    LETTERS,
     SubsetPredictions,
     agreement_matrix,
     split_by_text,
+    term_subsets,
     wilson_interval,
 )
 
 NAMES = ("input", "attention")
 
 
-def make_predictions(predicted, targets, text=None, names=NAMES, baseline=None):
+def make_predictions(predicted, targets, text=None, names=NAMES, baseline=None, **more):
     """Predictions of i, h and ih; none, without terms, predicts as i does."""
-    targets = np.array(targets, dtype=np.int64)
     n = len(targets)
+    given = {"key": "test", "measure": "test", "settings": {"layer": 6, "k": 1}} | more
     return SubsetPredictions(
-        key="test",
-        measure="test",
         names=names,
         predicted=np.array([[rows[0], *rows] for rows in predicted], dtype=np.int64),
-        targets=targets,
+        targets=np.array(targets, dtype=np.int64),
         baseline=np.zeros(n, dtype=np.int64) if baseline is None else np.array(baseline),
         text=np.arange(n) if text is None else np.array(text, dtype=np.int64),
-        settings={"layer": 6, "k": 1},
+        **given,
     )
 
 
-def test_agreement_by_hand():
+def test_agreement_by_hand_and_over_runs_their_mean():
     predicted = np.array([[[1, 2, 3, -1], [1, 2, 4, 5], [-1, -1, -1, 7]]])
+    runs = np.array([[[1, 1], [1, 1]], [[1, 1], [1, 2]]])
 
     shares = agreement_matrix(predicted)
 
@@ -45,12 +47,7 @@ def test_agreement_by_hand():
     assert shares[0, 1] == shares[1, 0] == pytest.approx(2 / 3)
     assert np.isnan(shares[0, 2])
     assert shares[1, 2] == 0
-
-
-def test_agreement_over_runs_is_their_mean():
-    predicted = np.array([[[1, 1], [1, 1]], [[1, 1], [1, 2]]])
-
-    assert agreement_matrix(predicted)[0, 1] == pytest.approx((1.0 + 0.5) / 2)
+    assert agreement_matrix(runs)[0, 1] == pytest.approx((1.0 + 0.5) / 2)
 
 
 @given(
@@ -86,12 +83,15 @@ def test_scores_are_scikit_learns(rows, texts):
         assert one.low - 1e-12 <= one.value <= one.high + 1e-12
 
 
-def test_macro_f1_does_not_make_a_class_of_no_prediction():
-    predictions = make_predictions([[[0, 1, -1]] * 3], [0, 1, 1])
+def test_runs_are_averaged_with_their_spread_and_no_prediction_is_no_class():
+    runs = ablation_report(make_predictions([[[1, 1]] * 3, [[1, 0]] * 3], [1, 1]))
+    none = make_predictions([[[0, 1, -1]] * 3], [0, 1, 1])
 
-    report = ablation_report(predictions, score="macro-F1")
-
-    assert report.scores[0].value == pytest.approx((1 + 2 / 3) / 2)
+    assert runs.n_runs == 2
+    assert runs.scores[0].value == 0.75
+    assert runs.scores[0].sd == pytest.approx(0.5**0.5 / 2)
+    macro = ablation_report(none, score="macro-F1")
+    assert macro.scores[0].value == pytest.approx((1 + 2 / 3) / 2)
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (3, 10), (90, 100), (1, 1)])
@@ -117,14 +117,10 @@ def test_items_of_few_texts_have_a_wider_interval():
     # √25 if texts are all or nothing; the bootstrap's own noise is some percent.
     assert width[1] / width[0] == pytest.approx(5, rel=0.12)
     assert wide.settings["bootstrap"] == {"draws": 1000, "seed": 0}
-
-
-def test_all_right_on_few_texts_is_not_certain():
-    predictions = make_predictions([[[1] * 8] * 3], [1] * 8, text=[0, 0, 1, 1, 2, 2, 3, 3])
-
-    report = ablation_report(predictions)
-
-    assert (report.scores[0].low, report.scores[0].high) == wilson_interval(1.0, 4)
+    all_right = ablation_report(
+        make_predictions([[[1] * 8] * 3], [1] * 8, text=np.repeat(np.arange(4), 2))
+    )
+    assert (all_right.scores[0].low, all_right.scores[0].high) == wilson_interval(1.0, 4)
 
 
 def test_blocks_of_draws_change_nothing(monkeypatch):
@@ -137,16 +133,6 @@ def test_blocks_of_draws_change_nothing(monkeypatch):
 
     assert ablation_report(predictions, score="macro-F1") == whole
     assert ablation_report(predictions, score="macro-F1", seed=1) != whole
-
-
-def test_runs_are_averaged_with_their_spread():
-    predictions = make_predictions([[[1, 1]] * 3, [[1, 0]] * 3], [1, 1])
-
-    report = ablation_report(predictions)
-
-    assert report.n_runs == 2
-    assert report.scores[0].value == 0.75
-    assert report.scores[0].sd == pytest.approx(0.5**0.5 / 2)
 
 
 def test_json_holds_everything_and_no_nan():
@@ -167,11 +153,7 @@ def test_json_holds_everything_and_no_nan():
     ]
     assert document["baseline"] == 0.5
     assert document["n_unknown"] == 2
-    assert document["settings"] == {
-        "layer": 6,
-        "k": 1,
-        "bootstrap": {"draws": 1000, "seed": 0},
-    }
+    assert document["settings"] == {"layer": 6, "k": 1, "bootstrap": {"draws": 1000, "seed": 0}}
 
 
 @given(
@@ -192,3 +174,111 @@ def test_a_split_has_every_item_once_and_no_text_twice(text, seed, validation):
     if len(np.unique(text)) >= 3:
         assert len(split.test)
         assert bool(len(split.validation)) == bool(validation)
+
+
+FOUR = ("input", "attention", "feed_forward", "bias")
+
+
+def test_four_terms_have_sixteen_subsets_small_ones_first_and_five_thirty_two():
+    labels = [subset.label for subset in term_subsets(FOUR)]
+    subsets = term_subsets(("input", "attention", "source", "feed_forward", "bias"))
+
+    assert " ".join(labels) == "none i h f c ih if ic hf hc fc ihf ihc ifc hfc ihfc"
+    assert len({subset.label for subset in subsets}) == 32
+    assert subsets[3].names == ("source",)
+    assert subsets[-1].label == "ihsfc"
+
+
+@given(n=st.integers(1, 5), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_sums_are_the_plain_sums(n, seed):
+    terms = np.random.default_rng(seed).normal(size=(n, 3, 4)).astype(np.float32)
+    subsets = term_subsets(tuple(LETTERS)[:n])
+
+    for subset in subsets:
+        expected = sum((terms[i].astype(float) for i in subset.members), np.zeros((3, 4)))
+        np.testing.assert_allclose(subset.sum(terms), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_long_terms_that_cancel_leave_what_is_between_them():
+    terms = np.full((3, 1, 1), 1e8, dtype=np.float32)
+    terms[1] = 3.0
+    terms[2] = -1e8
+
+    total = term_subsets(("input", "attention", "bias"))[-1].sum(terms)
+
+    assert total.item() == 3.0
+    assert total.dtype == np.float32
+
+
+KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "senses-mlp-lemma", "tagging")
+
+
+def make_report(names=FOUR, keys=KEYS, runs=2):
+    measures = []
+    for seed, key in enumerate(keys):
+        rng = np.random.default_rng(seed)
+        predicted = rng.integers(3, size=(runs, 2 ** len(names) - 1, 50))
+        predictions = make_predictions(
+            predicted, rng.integers(3, size=50), names=names, key=key, measure=key
+        )
+        measures.append(ablation_report(predictions))
+    return AblationStudyReport(
+        model="tiny",
+        stack="encoder",
+        layer=3,
+        terms=names,
+        absent=(),
+        texts=60,
+        error=1e-7,
+        measures=tuple(measures),
+        skipped=(),
+    )
+
+
+@pytest.mark.parametrize(("width", "n_matrices"), [("full", 3), ("column", 1)])
+def test_dots_cells_and_labels_are_the_reports(width, n_matrices, tmp_path):
+    report = make_report()
+    picture = draw_ablation(report, width)
+    dots = [axes for axes in picture.sheet.axes if axes.get_legend()]
+    matrices = [axes for axes in picture.sheet.axes if axes.images and not axes.get_legend()]
+
+    drawn = [
+        line.get_xdata() for axes in dots for line in axes.lines if len(line.get_xdata()) == 16
+    ]
+    for values, measure in zip(drawn, report.measures, strict=True):
+        assert list(values) == pytest.approx([score.value for score in measure.scores])
+    labels = [label.get_text() for label in dots[0].get_yticklabels()]
+    assert labels == [score.label for score in report.measures[0].scores]
+    shown = [axes for axes in matrices if axes.get_title()]
+    assert len(shown) == n_matrices
+    by_key = {measure.key: measure for measure in report.measures}
+    np.testing.assert_allclose(shown[0].images[0].get_array(), by_key["senses-mlp"].agreement)
+    path = save_picture(lambda: picture, tmp_path / "a.png", title="")
+    assert path.stat().st_size > 1000
+    hovers = [label for _, _, label in picture.places()]
+    assert len(hovers) == 6 * 16 + n_matrices * 256
+    assert sum("sd over 2 runs" in label for label in hovers) == 6 * 16
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"), [(("input",), ("tagging",)), (FOUR[:3], ("masked-own", "senses-knn"))]
+)
+def test_any_terms_and_measures_can_be_drawn(names, keys, tmp_path):
+    report = make_report(names, keys, runs=1)
+
+    path = save_picture(lambda: draw_ablation(report), tmp_path / "a.html", title="x")
+
+    assert "alike" in path.read_text("utf-8")
+
+
+def test_subsets_without_common_items_leave_their_cell_empty():
+    report = make_report(keys=("senses-knn",))
+    rows = [list(row) for row in report.measures[0].agreement]
+    rows[0][1] = rows[1][0] = None
+    object.__setattr__(report.measures[0], "agreement", tuple(map(tuple, rows)))
+
+    picture = draw_ablation(report)
+    picture.sheet.canvas.draw()
+
+    assert sum("alike" in label for _, _, label in picture.places()) == 254

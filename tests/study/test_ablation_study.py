@@ -1,12 +1,15 @@
-"""The whole study on a tiny model: against the model itself, continued, and on planted words."""
+"""The ablation study on a tiny model, its words with labels, and its choice of tokens."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_language_model import TEXTS, masked_bert, masked_network
-from tiny_networks import make_tokenizer, tiny_network
+from tiny_networks import speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.ablation import (
@@ -14,23 +17,41 @@ from deltadex.study.ablation import (
     AblationStudyReport,
     Journal,
     ablation_study,
+    annotated_words,
 )
-from deltadex.study.ablation.ablation_study import choose_tokens, encode_texts
+from deltadex.study.ablation.ablation_study import (
+    choose_tokens,
+    collect_terms,
+    encode_texts,
+    items_of_words,
+)
+from deltadex.study.ablation.annotated_words import (
+    pseudo_words,
+    read_senses,
+    read_tags,
+    shape,
+    word_shapes,
+)
 from deltadex.study.ablation.measures import TRAININGS, Training
 from deltadex.study.ablation.subsets import SubsetResult
+from deltadex.study.components.decomposition import branch_constants, decompose
+from deltadex.study.network.hidden_states import padded
 from deltadex.study.network.language_head import attach_head
 
 OPTIONS = AblationOptions(runs=1, most_items=300)
+FEW = AblationOptions(tasks=("masked",), runs=1, most_items=100)
 SUBSETS = "none i h f c ih if ic hf hc fc ihf ihc ifc hfc ihfc"
 WITHOUT_BIAS = "none i h f ih if hf ihf"
 QUICK = Training(epochs=2, batch=64, learning_rates=(1e-2,))
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def quick():
     """Probes hardly train: these tests are of what surrounds them."""
-    for key in TRAININGS:
-        monkeypatch.setitem(TRAININGS, key, QUICK)
+    with pytest.MonkeyPatch.context() as patch:
+        for key in TRAININGS:
+            patch.setitem(TRAININGS, key, QUICK)
+        yield
 
 
 def study(**options):
@@ -39,31 +60,30 @@ def study(**options):
     return ablation_study(network, TEXTS, **given)
 
 
-def test_all_measures_of_all_subsets_with_the_baseline():
-    report = study()
+@pytest.fixture(scope="module")
+def whole():
+    return study()
 
-    assert [m.key for m in report.measures] == [
-        "masked-own",
-        "masked-trained",
-        "senses-knn",
-        "senses-mlp",
-        "senses-mlp-lemma",
-        "tagging",
+
+def test_all_measures_of_all_subsets_with_the_baseline(whole):
+    assert [m.key for m in whole.measures] == [
+        *("masked-own", "masked-trained"),
+        *("senses-knn", "senses-mlp", "senses-mlp-lemma", "tagging"),
     ]
-    assert report.skipped == ()
-    assert report.error < 1e-5
-    for measure in report.measures:
+    assert whole.skipped == ()
+    assert whole.error < 1e-5
+    for measure in whole.measures:
         assert [score.label for score in measure.scores] == SUBSETS.split()
         assert len(measure.agreement) == len(measure.agreement[0]) == 16
         assert measure.scores[-1].difference == 0
         assert all(score.low <= score.value <= score.high for score in measure.scores)
         if measure.key != "masked-own":
             assert measure.scores[0].value == pytest.approx(measure.baseline)
-    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert AblationStudyReport.from_json(document) == report
+    document = json.loads(json.dumps(whole.to_json(), allow_nan=False))
+    assert AblationStudyReport.from_json(document) == whole
 
 
-def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself():
+def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself(whole):
     network = masked_network()
     encoded = encode_texts(network, TEXTS, 128)
     chosen = choose_tokens(network, encoded, "masked", most=300, seed=0)
@@ -74,16 +94,13 @@ def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself():
         places = np.flatnonzero(items >= 0)
         right += (scores[places].argmax(axis=1) == chosen.targets[items[places]]).tolist()
 
-    report = study(options=AblationOptions(tasks=("masked",), runs=1, most_items=300))
-
-    own = report.measures[0]
+    own = whole.measures[0]
     assert own.n_items == len(chosen.targets) == len(right)
     assert own.scores[-1].value == pytest.approx(np.mean(right))
     assert own.settings["masked"] == round(0.8 * len(right))
 
 
-def test_an_interrupted_study_continues_where_it_stopped(tmp_path):
-    whole = study()
+def test_an_interrupted_study_continues_where_it_stopped(whole, tmp_path):
     first = Journal.open(tmp_path, {"seed": 0})
     made = []
 
@@ -124,10 +141,7 @@ def test_a_journal_that_cannot_be_written_is_no_error(tmp_path, caplog):
 
 
 def test_a_model_without_a_head_says_so_in_one_line():
-    report = study(
-        head="bert: ships no language head",
-        options=AblationOptions(tasks=("masked",), runs=1, most_items=100),
-    )
+    report = study(head="bert: ships no language head", options=FEW)
 
     assert [m.key for m in report.measures] == ["masked-trained"]
     assert [(s.measure, s.reason) for s in report.skipped] == [
@@ -136,14 +150,9 @@ def test_a_model_without_a_head_says_so_in_one_line():
 
 
 def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out():
-    llama = tiny_network("llama")
-    network = type(llama)(
-        name="llama", model=llama.model, tokenizer=make_tokenizer(), stacks=llama.stacks
-    )
+    network = speaking("llama")
 
-    report = ablation_study(
-        network, TEXTS, options=AblationOptions(tasks=("masked",), runs=1, most_items=100)
-    )
+    report = ablation_study(network, TEXTS, options=FEW)
 
     assert report.absent == ("bias",)
     assert [s.label for s in report.measures[0].scores] == WITHOUT_BIAS.split()
@@ -175,3 +184,209 @@ def test_next_tokens_are_those_that_follow():
             assert chosen.targets[items[place]] == text.ids[place + 1]
             assert text.counted[place]
             assert text.counted[place + 1]
+
+
+def test_a_pseudo_word_stands_where_one_of_its_words_stood(monkeypatch):
+    words = pseudo_words(TEXTS, most_items=10_000, seed=0)
+
+    assert len(words.labels) >= 2 * 12
+    for lemma in set(words.lemmas):
+        senses = [s for s, own in zip(words.labels, words.lemmas, strict=True) if own == lemma]
+        first, second = lemma.split("-")
+        assert senses.count(first) == senses.count(second) >= 12
+    for fed, (start, end), sense, lemma, origin in zip(
+        words.texts, words.spans, words.labels, words.lemmas, words.origin, strict=True
+    ):
+        assert fed[start:end] == lemma
+        assert fed[:start] + sense + fed[end:] == TEXTS[origin]
+        rest = set(re.findall(r"\w+", fed[:start] + fed[end:]))
+        assert not rest & set(lemma.split("-"))
+    assert len(pseudo_words(TEXTS, most_items=60, seed=0).labels) <= 60
+    with pytest.raises(StudyError, match="no two words stand in 12 texts"):
+        pseudo_words(["a b", "c d"] * 20, most_items=100, seed=0)
+    monkeypatch.setattr(annotated_words, "MOST_TEXTS", 12)
+    first, again, other = (pseudo_words(TEXTS, most_items=999, seed=s).texts for s in (0, 0, 1))
+    assert first == again != other
+
+
+@given(
+    words=st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=8),
+    most=st.integers(1, 30),
+)
+@settings(max_examples=30, deadline=None)
+def test_drawn_words_keep_their_text_and_label(words, most):
+    texts = [f"{word} {n} X" for n, word in enumerate(words)]
+    whole = word_shapes(texts)
+
+    drawn = whole.drawn(most, 0)
+
+    assert len(drawn.labels) <= max(most, 0) or drawn is whole
+    for text, (start, end), label, origin in zip(
+        drawn.text, drawn.spans, drawn.labels, drawn.origin, strict=True
+    ):
+        assert drawn.texts[text] == texts[origin]
+        assert shape(texts[origin][start:end]) == label
+
+
+def test_tokens_belong_to_the_word_that_they_lie_in():
+    network = masked_network()
+    words = word_shapes(["Cat 42, SUN!"])
+    (encoded,) = encode_texts(network, words.texts, 128)
+
+    (items,) = items_of_words([encoded], words.text, words.spans)
+
+    pieces = network.tokenizer.convert_ids_to_tokens(encoded.ids)
+    assert pieces == ["[CLS]", "c", "##a", "##t", "[UNK]", ",", "s", "##u", "##n", "!", "[SEP]"]
+    assert items.tolist() == [-1, 0, 0, 0, 1, 2, 3, 3, 3, 4, -1]
+    assert words.labels == ("capital", "number", "sign", "upper", "sign")
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches_of_any_size(batch_size):
+    network = masked_network()
+    words = word_shapes(TEXTS[:5])
+    encoded = encode_texts(network, words.texts, 8)
+    items = items_of_words(encoded, words.text, words.spans)
+    watch = {"batch_size": batch_size, "watch": lambda batches, _: iter(batches)}
+
+    found = collect_terms(network, encoded, items, len(words.labels), **watch)
+
+    stack = network.stacks[0]
+    constants = branch_constants(network, stack)
+    for text, numbers in zip(encoded, items, strict=True):
+        batch = padded(network, [text.ids.tolist()], [text.counted])
+        terms = decompose(network, stack, batch, constants)[-1].terms[:, 0].numpy()
+        for word in set(numbers[numbers >= 0].tolist()):
+            expected = terms[:, numbers == word].sum(axis=1)
+            np.testing.assert_allclose(found.terms[:, word], expected, rtol=1e-4, atol=1e-5)
+    read = set(np.concatenate(items).tolist()) - {-1}
+    assert np.flatnonzero(found.seen).tolist() == sorted(read)
+    assert len(read) < len(words.labels)  # texts are cut behind eight tokens
+    assert not found.terms[:, ~found.seen].any()
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        *(("a1", "number"), ("…", "sign"), ("I", "capital"), ("USA", "upper"), ("été", "lower")),
+        *(("iPhone", "other"), ("東京", "other")),
+    ],
+)
+def test_shapes(word, expected):
+    assert shape(word) == expected
+
+
+def test_senses_are_read_from_json_lines_and_csv(tmp_path):
+    (tmp_path / "s.jsonl").write_text(
+        '{"text": "a bank of sand", "lemma": "bank", "sense": "1", "start": 2, "end": 6}\n'
+        '{"sentence": "a bank of sand", "lemma": "sand", "sense": "x", "word": 3}\n'
+        '{"text": "a bank", "lemma": "bank", "sense": "2", "word": 7}\n'
+        '{"text": "a bank", "lemma": "bank", "sense": "2"}\n'
+        "no json\n"
+        '{"text": "a bank", "lemma": "bank", "word": 1}\n'
+    )
+    (tmp_path / "s.csv").write_text(
+        "sentence,word,lemma,sense\na bank of sand,1,bank,1\na bank of sand,3,sand,x\n"
+    )
+
+    lines, table = read_senses(tmp_path / "s.jsonl"), read_senses(tmp_path / "s.csv")
+
+    for words in (lines, table):
+        assert words.texts == ("a bank of sand",)
+        assert words.spans == ((2, 6), (10, 14))
+        assert (words.lemmas, words.labels) == (("bank", "sand"), ("1", "x"))
+    assert [line.split(": ")[1] for line in lines.broken] == [
+        "its word is not in its text",
+        "needs start and end, or word",
+        "is not a row with a text",
+        "no sense",
+    ]
+    assert lines.digest != table.digest
+
+
+def test_tags_are_read_from_columns(tmp_path):
+    (tmp_path / "t.conll").write_text(
+        "-DOCSTART- -X- O O\n\nSun NNP I-NP B-LOC\nshines VBZ I-VP O\n\nalone\nSun B-LOC\n\n"
+        "Sun\tB-LOC\n"
+    )
+
+    words = read_tags(tmp_path / "t.conll")
+
+    assert words.texts == ("Sun shines", "Sun", "Sun")
+    assert words.labels == ("B-LOC", "O", "B-LOC", "B-LOC")
+    assert words.spans == ((0, 3), (4, 10), (0, 3), (0, 3))
+    assert words.broken == ("t.conll:6: not a word and its tag",)
+    np.testing.assert_array_equal(words.origin, [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("read", [read_senses, read_tags])
+def test_a_file_without_words_is_refused(read, tmp_path):
+    (tmp_path / "x.txt").write_text("\nlonely\n")
+
+    with pytest.raises(StudyError, match=r"x\.txt"):
+        read(tmp_path / "x.txt")
+    with pytest.raises(StudyError, match="No such file"):
+        read(tmp_path / "none.txt")
+
+
+def test_senses_may_be_separated_by_semicolons_and_are_named_where_not_unicode(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_bytes(
+        b"Text;lemma;sense;word\na bank\xc2\x85b;bank;river;1\ncaf\xe9 bank;bank;money;1\nx;bank\n"
+    )
+
+    words = read_senses(path)
+
+    assert words.texts == ("a bank\x85b",)
+    assert words.broken == ("s.csv:2: is not UTF-8", "s.csv:3: is not a row with a text")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_of_masked_tokens_are_exact_and_nothing_else_is_touched(seed):
+    network = masked_network()
+    encoded = encode_texts(network, TEXTS, 128)
+    before = [text.ids.copy() for text in encoded]
+
+    found, again, other = (
+        choose_tokens(network, encoded, "masked", most=10_000, seed=s)
+        for s in (seed, seed, seed + 1)
+    )
+
+    n_countable = sum(int(text.counted.sum()) for text in encoded)
+    n_chosen = max(1, round(0.15 * n_countable))
+    counts = {"masked": round(0.8 * n_chosen), "random": round(0.1 * n_chosen)}
+    counts["kept"] = n_chosen - sum(counts.values())
+    assert found.settings == {"predicts": "masked", "chosen": 0.15, **counts, "seed": seed}
+    assert len(found.targets) == n_chosen
+    n_masks = 0
+    for row, (text, fed, items) in enumerate(zip(encoded, found.texts, found.items, strict=True)):
+        here = items >= 0
+        np.testing.assert_array_equal(text.ids, before[row])
+        np.testing.assert_array_equal(fed.ids[~here], text.ids[~here])
+        np.testing.assert_array_equal(found.targets[items[here]], text.ids[here])
+        assert text.counted[here].all()
+        assert (found.text[items[here]] == row).all()
+        n_masks += int(np.sum(fed.ids == network.tokenizer.mask_token_id))
+        assert not set(fed.ids[here]) & (
+            set(network.tokenizer.all_special_ids)
+            - {network.tokenizer.mask_token_id, network.tokenizer.unk_token_id}
+        )
+    assert n_masks == counts["masked"]
+    np.testing.assert_array_equal(found.targets, again.targets)
+    assert found.targets.tolist() != other.targets.tolist()
+
+
+def test_every_position_but_special_tokens_is_chosen_about_equally_often():
+    network = masked_network()
+    with pytest.raises(StudyError, match="no position may be masked"):
+        choose_tokens(network, encode_texts(network, [""], 8), "masked", most=9, seed=0)
+    encoded = encode_texts(network, TEXTS[:8], 128)
+    counts = [np.zeros(len(text.ids)) for text in encoded]
+    for seed in range(1000):
+        chosen = choose_tokens(network, encoded, "masked", most=1000, seed=seed)
+        for count, items in zip(counts, chosen.items, strict=True):
+            count += items >= 0
+
+    drawn = np.concatenate([c[t.counted] for c, t in zip(counts, encoded, strict=True)])
+    # binomial (1000, .15): sd 11.3; four and a half of them
+    assert abs(drawn - 1000 * round(0.15 * len(drawn)) / len(drawn)).max() < 51

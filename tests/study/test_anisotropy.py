@@ -91,9 +91,8 @@ def test_merged_moments_are_those_of_all_rows(cut, seed):
 
 def test_uncentred_and_mean_cosine_see_a_common_coordinate_and_centred_does_not():
     rows = np.random.default_rng(0).standard_normal((2000, 300))
-    first = rows.copy()
+    first, common = rows.copy(), rows.copy()
     first[::20, 0] += 300.0
-    common = rows.copy()
     common[:, 0] += 300.0
 
     shifted, outliers = anisotropy(common), anisotropy(first)
@@ -150,10 +149,12 @@ def test_rotation_and_scale_change_nothing(seed):
         assert moved.mean_cosine == pytest.approx(found.mean_cosine, abs=1e-9)
 
 
-def test_power_finds_a_gap_and_says_how_well():
+def test_power_finds_a_gap_and_says_how_well_or_that_it_was_cut_short():
     rows = make_rows(150, 40, decay=0.6)
+    slow = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]
 
     report = power_method(rows)
+    short = power_method(slow * 0.999 ** np.arange(60), tol=1e-15)
 
     exact = np.linalg.svd(rows, compute_uv=False)[0] ** 2
     assert report.value == pytest.approx(exact, rel=1e-6)
@@ -162,6 +163,7 @@ def test_power_finds_a_gap_and_says_how_well():
     assert 10 <= report.iterations < 100
     assert report.residual <= 1e-3
     assert report.starts == 2
+    assert (short.converged, short.iterations) == (False, 1000)
 
 
 def test_power_without_a_gap_is_a_lower_bound_and_another_start_never_hurts():
@@ -173,15 +175,6 @@ def test_power_without_a_gap_is_a_lower_bound_and_another_start_never_hurts():
     assert one.converged
     assert one.value < 0.999 * exact
     assert one.value <= two.value < exact
-
-
-def test_power_that_is_cut_short_says_so():
-    rows = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]
-    rows = rows * 0.999 ** np.arange(60)
-
-    report = power_method(rows, tol=1e-15)
-
-    assert (report.converged, report.iterations) == (False, 1000)
 
 
 def test_large_gram_matrices_go_by_lanczos_to_the_same_digits(monkeypatch):
@@ -215,24 +208,14 @@ def test_equal_rows_point_one_way_and_have_no_centred_anisotropy(method, dtype):
     assert found.mean_cosine == pytest.approx(1.0)
 
 
-def test_zero_rows_have_no_direction_but_count_elsewhere():
-    rows = np.vstack([np.eye(3), np.zeros((2, 3))])
-
-    found = anisotropy(rows)
-
-    assert (found.rows, found.cosine_rows, found.mean_cosine) == (5, 3, 0.0)
-
-
-def test_zero_matrices_are_zero():
+def test_zero_rows_have_no_direction_but_count_elsewhere_and_zero_matrices_are_zero():
     zero = np.zeros((100, 80), dtype=np.float32)
 
-    assert lanczos(zero) == 0.0
-    assert power_method(zero).value == 0.0
-    assert sum_of_squares(zero[:0]) == 0.0
+    found = anisotropy(np.vstack([np.eye(3), np.zeros((2, 3))]))
+
+    assert (found.rows, found.cosine_rows, found.mean_cosine) == (5, 3, 0.0)
+    assert lanczos(zero) == power_method(zero).value == sum_of_squares(zero[:0]) == 0.0
     assert centre(zero[:0]).shape == (0, 80)
     assert RowSums(3).rms_coordinate == 0.0
-
-
-def test_rows_in_memory_take_lanczos_or_power():
     with pytest.raises(ValueError, match="lanczos or power for rows in memory, got 'gram'"):
         sampled_anisotropy(np.eye(3), RowSums(3), method="gram")

@@ -1,59 +1,61 @@
-"""The components study: its averages, what must not change them, and what it refuses."""
+"""The components study, its linear fits and its picture: against sums by hand and scikit-learn."""
 
 import dataclasses
+import hashlib
 import json
-import math
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import rankdata
+from sklearn.linear_model import LinearRegression
 from tiny_networks import (
+    SENTENCES,
     as_network,
     edited,
     make_texts,
     make_tokenizer,
     perturb,
+    speaking,
     tiny_network,
 )
 
 from deltadex.errors import StudyError
+from deltadex.pictures.components import STYLES, draw_components
 from deltadex.study.components import components_study
-from deltadex.study.components.decomposition import branch_constants, decompose, importance
-from deltadex.study.network.hidden_states import encoded
+from deltadex.study.components.components_study import (
+    FITS,
+    LinearFit,
+    PairMoments,
+    fit_and_score,
+    held_out_texts,
+)
+from deltadex.study.components.decomposition import (
+    branch_constants,
+    counted_rows,
+    decompose,
+    importance,
+)
+from deltadex.study.network.hidden_states import encoded, run_with_hooks
 from deltadex.study.texts import Text
 
 TEXTS = make_texts(4, 11, 7, 9, 5)
-SENTENCES = tuple(
-    Text(text, "", str(n))
-    for n, text in enumerate(("The cat sat on the mat.", "Rain, again!", "Who is singing?"))
-)
 
 
 def tuned(name):
     return edited(tiny_network(name), lambda model: perturb(model, by=0.02, seed=1))
 
 
-def speaking(name="bert", **parts):
-    return dataclasses.replace(tiny_network(name), tokenizer=make_tokenizer(), **parts)
-
-
 def strict(report):
+    """The document, in which every number is finite."""
     return json.loads(json.dumps(report.to_json(), allow_nan=False))
 
 
-def numbers(value):
-    """All numbers in a document, in order."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [number for one in value for number in numbers(one)]
-    return [value] if isinstance(value, float) else []
-
-
 def by_hand(network, texts):
-    """Mean importance, one text and one token at a time, by layer and term."""
-
+    """(mean, spread) of importance, one text and one token at a time, by layer and term."""
     stack = network.stacks[0]
     constants = branch_constants(network, stack)
     shares = []
@@ -61,15 +63,8 @@ def by_hand(network, texts):
         (batch,) = encoded(network, [text], batch_size=1, max_tokens=64)
         layers = decompose(network, stack, batch, constants)
         for token in np.flatnonzero(batch.counted[0]):
-            shares.append(
-                [
-                    [
-                        float(x @ one.hidden[0, token]) / float(one.hidden[0, token].norm()) ** 2
-                        for x in one.terms[:, 0, token]
-                    ]
-                    for one in layers
-                ]
-            )
+            states = [(one.terms[:, 0, token], one.hidden[0, token]) for one in layers]
+            shares.append([[float(x @ e / (e @ e)) for x in terms] for terms, e in states])
     return np.mean(shares, axis=0), np.std(shares, axis=0)
 
 
@@ -84,63 +79,77 @@ def test_importance_is_the_mean_and_spread_over_tokens(name):
     assert stack.importance_sd == pytest.approx(spread, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "bart", "albert"])
-def test_importance_sums_to_one_in_every_layer(name):
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        *(("llama", ("bias",)), ("t5", ("bias",)), ("llama, biases", ())),
+        *(("bert", ()), ("gpt2", ()), ("bart", ()), ("albert", ())),
+    ],
+)
+def test_importance_sums_to_one_in_every_layer_and_terms_that_nothing_makes_are_absent(
+    name, absent
+):
     for stack in components_study(tiny_network(name), TEXTS).stacks:
         assert stack.importance.sum(axis=1) == pytest.approx(1.0, abs=1e-5)
         assert stack.importance.shape == (len(stack.layers), len(stack.terms))
         assert stack.layers[:4] == ("0", "1", "2", "3")
         assert stack.error <= 1e-5
+        assert stack.absent == absent
+
+
+OF_STACK = ("importance", "importance_sd", "norm_ratio")
+OF_PAIR = ("term_shift", "term_shift_share", "total_shift", "local_shift", "local_embedding")
 
 
 @pytest.mark.parametrize(("name", "batch_size"), [("bert", 1), ("bert", 2), ("t5", 2)])
 def test_batches_and_the_order_of_texts_change_nothing(name, batch_size):
     network, base = tuned(name), tiny_network(name)
-    expected = components_study(network, TEXTS, against=base, batch_size=3)
+    given = {"against": base, "heads": True}
+    expected = components_study(network, TEXTS, batch_size=3, **given)
 
-    found = components_study(network, TEXTS[::-1], against=base, batch_size=batch_size)
+    found = components_study(network, TEXTS[::-1], batch_size=batch_size, **given)
 
     for one, other in zip(found.stacks, expected.stacks, strict=True):
-        mine, theirs = one.against, other.against
-        assert one.importance == pytest.approx(other.importance, abs=1e-5)
-        assert one.importance_sd == pytest.approx(other.importance_sd, abs=1e-5)
-        assert one.norm_ratio == pytest.approx(other.norm_ratio, abs=1e-5)
-        assert mine.term_shift == pytest.approx(theirs.term_shift, abs=1e-5)
-        assert mine.term_shift_share == pytest.approx(theirs.term_shift_share, abs=1e-5)
-        assert mine.total_shift == pytest.approx(theirs.total_shift, abs=1e-5)
-        assert mine.local_shift == pytest.approx(theirs.local_shift, abs=1e-5)
-        assert mine.local_embedding == pytest.approx(theirs.local_embedding, abs=1e-5)
+        for part in OF_STACK:
+            assert getattr(one, part) == pytest.approx(getattr(other, part), abs=1e-5)
+        for part in OF_PAIR:
+            mine, theirs = (getattr(stack.against, part) for stack in (one, other))
+            assert mine == pytest.approx(theirs, abs=1e-5)
+        for part in ("importance", "importance_last", "local_shift"):
+            mine, theirs = (getattr(stack.heads, part) for stack in (one, other))
+            assert mine == pytest.approx(theirs, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bert", "t5"])
 def test_each_model_is_run_once_over_each_batch(name):
     network, base = tuned(name), edited(tiny_network(name), lambda _: None)
-    read = {"tuned": [], "base": []}
-    for side, model in (("tuned", network.model), ("base", base.model)):
-        model.register_forward_pre_hook(
-            lambda _, __, inputs, side=side: read[side].append(len(inputs["input_ids"])),
+    read = [], []
+    for one, texts in zip((network, base), read, strict=True):
+        one.model.register_forward_pre_hook(
+            lambda _, __, inputs, texts=texts: texts.append(len(inputs["input_ids"])),
             with_kwargs=True,
         )
 
     components_study(network, TEXTS, against=base, batch_size=2)
 
-    constants = [1]
-    assert read == {"tuned": [*constants, 2, 2, 1], "base": [*constants, 2, 2, 1]}
+    assert read == ([1, 2, 2, 1],) * 2  # the first for the constants
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "bart"])
-def test_a_network_against_itself_correlates_fully_and_moves_nowhere(name):
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "gpt_neox", "t5", "bart"])
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_network_against_itself_correlates_fully_and_moves_nowhere(name, copied):
     network = tiny_network(name)
-    itself = edited(network, lambda _: None)
+    itself = edited(network, lambda _: None) if copied else network
 
     for stack in components_study(network, TEXTS, against=itself).stacks:
         finite = stack.against.correlation[~np.isnan(stack.against.correlation)]
         assert finite == pytest.approx(1.0)
         assert len(finite) >= 9
-        assert stack.against.term_shift.max() <= 1e-6
-        assert stack.against.total_shift.max() <= 1e-6
-        assert stack.against.local_shift.max() <= 1e-6
+        for part in ("term_shift", "total_shift", "local_shift", "local_embedding"):
+            assert np.max(getattr(stack.against, part)) <= 1e-6
         assert stack.against.most_edited is None
+        rounding = dataclasses.replace(stack.against, local_shift=stack.against.local_shift + 1e-7)
+        assert rounding.most_edited is None
 
 
 def test_correlation_is_of_the_ranks_of_both_models_importance():
@@ -148,18 +157,15 @@ def test_correlation_is_of_the_ranks_of_both_models_importance():
 
     (stack,) = components_study(network, TEXTS, against=base).stacks
 
-    mine, theirs = token_shares(network, TEXTS), token_shares(base, TEXTS)
-    expected = np.corrcoef(rankdata(mine), rankdata(theirs))[0, 1]
+    ranks = []
+    for one in (network, base):  # importance of attention at layer 3, token by token
+        (batch,) = encoded(one, TEXTS, batch_size=16, max_tokens=64)
+        own = one.stacks[0]
+        layer = decompose(one, own, batch, branch_constants(one, own))[3]
+        shares = importance(layer.terms[:, torch.from_numpy(batch.counted)])[1]
+        ranks.append(rankdata(shares.numpy()))
+    expected = np.corrcoef(*ranks)[0, 1]
     assert stack.against.correlation[3, 1] == pytest.approx(expected, abs=1e-6)
-
-
-def token_shares(network, texts):
-    """Importance of attention at layer 3, token by token."""
-
-    stack = network.stacks[0]
-    (batch,) = encoded(network, texts, batch_size=16, max_tokens=64)
-    layer = decompose(network, stack, batch, branch_constants(network, stack))[3]
-    return importance(layer.terms[:, torch.from_numpy(batch.counted)])[1].numpy()
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
@@ -170,44 +176,28 @@ def test_shares_of_the_move_sum_to_one_where_something_moved(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("name", "change", "against"),
     [
-        ("bert", {"num_hidden_layers": 2}),
-        ("bert", {"hidden_size": 16}),
-        ("gpt2", {"n_layer": 2}),
-        ("t5", {"num_decoder_layers": 2}),
-        ("albert", {"num_hidden_layers": 2}),
+        ("bert", {"num_hidden_layers": 2}, "bert"),
+        ("bert", {"hidden_size": 16}, "bert"),
+        ("gpt2", {"n_layer": 2}, "gpt2"),
+        ("t5", {"num_decoder_layers": 2}, "t5"),
+        ("albert", {"num_hidden_layers": 2}, "albert"),
+        *(("bert", {}, "gpt2"), ("gpt2", {}, "llama"), ("bert", {}, "t5"), ("t5", {}, "bert")),
     ],
 )
-def test_networks_of_other_depth_or_width_are_refused(name, change):
+def test_networks_of_other_depth_width_or_architecture_are_refused(name, change, against):
     with pytest.raises(StudyError, match="not built alike"):
-        components_study(tiny_network(name, **change), TEXTS, against=tiny_network(name))
-
-
-@pytest.mark.parametrize(
-    ("name", "against"),
-    [
-        ("bert", "gpt2"),
-        ("gpt2", "llama"),
-        ("bert", "t5"),
-        ("t5", "bert"),
-    ],
-)
-def test_another_architecture_is_refused(name, against):
-    with pytest.raises(StudyError, match="not built alike"):
-        components_study(tiny_network(name), TEXTS, against=tiny_network(against))
+        components_study(tiny_network(name, **change), TEXTS, against=tiny_network(against))
 
 
 def test_networks_that_cut_texts_differently_are_refused():
-    other = make_tokenizer()
-    other.add_tokens(["singing"])
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["singing"])
+    other = dataclasses.replace(speaking("bert"), tokenizer=tokenizer, name="other")
 
     with pytest.raises(StudyError, match="cut text '2' into other tokens"):
-        components_study(
-            speaking(),
-            SENTENCES,
-            against=dataclasses.replace(speaking(), tokenizer=other, name="other"),
-        )
+        components_study(speaking("bert"), SENTENCES, against=other)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5"])
@@ -221,33 +211,19 @@ def test_the_report_is_strict_json(name):
         assert len(stack["local_shift"]) == 3
         assert all(len(row) == len(stack["local_terms"]) for row in stack["local_shift"])
         assert stack["most_edited"]["term"] in stack["local_terms"]
-    assert all(math.isfinite(number) for number in numbers(document))
 
 
-def test_a_correlation_that_is_not_defined_is_null():
-    document = strict(components_study(tuned("gpt2"), TEXTS, against=tiny_network("gpt2")))
+def test_what_is_not_defined_is_null_and_a_report_of_one_network_has_nothing_to_compare():
+    pair = strict(components_study(tuned("gpt2"), TEXTS, against=tiny_network("gpt2")))
+    alone = strict(components_study(tiny_network("bert"), TEXTS))
 
-    assert document["stacks"]["decoder"]["correlation"][0] == [None] * 4
-
-
-def test_a_report_of_one_network_has_nothing_to_compare():
-    document = strict(components_study(tiny_network("bert"), TEXTS))
-
-    assert document["against"] is None
-    assert "local_shift" not in document["stacks"]["encoder"]
-
-
-@pytest.mark.parametrize(
-    ("name", "absent"),
-    [("llama", ("bias",)), ("t5", ("bias",)), ("bert", ()), ("gpt2", ()), ("llama, biases", ())],
-)
-def test_a_term_that_nothing_makes_is_reported_absent(name, absent):
-    for stack in components_study(tiny_network(name), TEXTS).stacks:
-        assert stack.absent == absent
+    assert pair["stacks"]["decoder"]["correlation"][0] == [None] * 4
+    assert alone["against"] is None
+    assert "local_shift" not in alone["stacks"]["encoder"]
 
 
 def test_special_tokens_count_only_where_they_are_asked_for():
-    network = speaking()
+    network = speaking("bert")
 
     without = components_study(network, SENTENCES)
     kept = components_study(network, SENTENCES, keep_special=True)
@@ -260,20 +236,16 @@ def test_special_tokens_count_only_where_they_are_asked_for():
     assert not np.allclose(kept.stacks[0].importance, without.stacks[0].importance)
 
 
-def test_texts_that_leave_no_token_are_refused():
-    with pytest.raises(StudyError, match="leave no token"):
-        components_study(tiny_network("bert"), make_texts(1, 1))
-
-
-def test_a_batch_without_a_token_that_counts_changes_nothing():
+def test_a_batch_without_a_token_that_counts_changes_nothing_and_no_token_at_all_is_refused():
     network = tiny_network("bert")
 
     report = components_study(network, (*make_texts(1), *TEXTS), batch_size=1)
 
-    assert report.n_tokens == components_study(network, TEXTS).n_tokens
-    assert report.stacks[0].importance == pytest.approx(
-        components_study(network, TEXTS).stacks[0].importance, abs=1e-5
-    )
+    without = components_study(network, TEXTS)
+    assert report.n_tokens == without.n_tokens
+    assert report.stacks[0].importance == pytest.approx(without.stacks[0].importance, abs=1e-5)
+    with pytest.raises(StudyError, match="leave no token"):
+        components_study(network, make_texts(1, 1))
 
 
 def test_a_network_whose_terms_do_not_add_up_is_refused():
@@ -296,10 +268,211 @@ def test_a_token_whose_embedding_is_zero_leaves_every_number_finite():
 
 
 def test_a_network_that_gives_nan_is_refused():
-    network = edited(
-        tiny_network("bert"),
-        lambda model: model.encoder.layer[1].output.dense.weight[0].fill_(float("nan")),
-    )
+    def change(model):
+        model.encoder.layer[1].output.dense.weight[0].fill_(float("nan"))
 
     with pytest.raises(StudyError, match=r"^[^:]+: hidden state 2 holds NaN"):
-        components_study(network, TEXTS)
+        components_study(edited(tiny_network("bert"), change), TEXTS)
+
+
+MANY = make_texts(*([20] * 30))
+SMALL = {"bert": {"hidden_size": 16}, "gpt2": {"n_embd": 16}}
+
+
+def small(name):
+    return tiny_network(name, **SMALL[name])
+
+
+def moments(x, y, *, batches=1):
+    sums = PairMoments()
+    for part in np.array_split(np.arange(len(x)), batches):
+        sums.add(torch.from_numpy(x[part]), torch.from_numpy(y[part]))
+    return sums
+
+
+def drawn(seed, n, dim=5, outputs=3):
+    draw = np.random.default_rng(seed)
+    x = draw.normal(3, 2, (n, dim)).astype(np.float32)
+    y = np.tanh(x @ draw.normal(0, 0.3, (dim, outputs))) + draw.normal(0, 0.2, (n, outputs))
+    return x, y.astype(np.float32)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), batches=st.integers(1, 5), shift=st.floats(-100, 100))
+def test_streamed_sums_give_the_fit_and_the_score_of_scikit_learn(seed, batches, shift):
+    x, y = drawn(seed, 90)
+    x += np.float32(shift)
+
+    held_out, train = fit_and_score(
+        moments(x[:60], y[:60], batches=batches), moments(x[60:], y[60:], batches=batches)
+    )
+
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    exact = LinearRegression().fit(x[:60], y[:60])
+    assert train == pytest.approx(exact.score(x[:60], y[:60]), abs=1e-6)
+    assert held_out == pytest.approx(exact.score(x[60:], y[60:]), abs=1e-6)
+
+
+def test_a_direction_that_never_varies_changes_no_fit():
+    x, y = drawn(0, 200)
+    flat = np.concatenate([x, -x.sum(axis=1, keepdims=True)], axis=1)
+
+    alone, doubled = (fit_and_score(moments(a, y), moments(a[:50], y[:50])) for a in (x, flat))
+
+    assert doubled == pytest.approx(alone, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_both_fits_are_those_of_scikit_learn_on_the_same_tokens(name):
+    network = small(name)
+
+    (found,) = components_study(network, MANY, linear=True, batch_size=7).stacks
+
+    pairs, held = pairs_by_hand(network)
+    assert not found.linear.too_few
+    assert found.linear.held_out_tokens == held.sum()
+    assert found.linear.train_tokens == (~held).sum()
+    for fit, layers in zip(found.linear.fits, pairs, strict=True):
+        for layer, (x, y) in enumerate(layers):
+            exact = LinearRegression().fit(x[~held], y[~held])
+            assert fit.r2[layer] == pytest.approx(exact.score(x[held], y[held]), abs=1e-3)
+            assert fit.r2_train[layer] == pytest.approx(exact.score(x[~held], y[~held]), abs=1e-3)
+
+
+def pairs_by_hand(network):
+    """((x, y) by fit and layer, which tokens are held out), in memory."""
+    stack = network.stacks[0]
+    (batch,) = encoded(network, MANY, batch_size=len(MANY))
+    rows = counted_rows(batch)
+    held = np.isin(rows.numpy() // batch.ids.shape[1], list(held_out_texts(MANY)))
+    layers = decompose(network, stack, batch, branch_constants(network, stack))
+    picked = [layer.terms.flatten(1, 2)[:, rows].double().numpy() for layer in layers]
+    last = len(stack.blocks) + 1
+    terms = [(part.sum(axis=0) - part[2], part[2]) for part in picked[1:last]]
+    seen, hooks = [], []
+    reads = {"bert": "reads", "gpt2": "module"}[network.name.split(",")[0]]
+    for _, feed_forward in stack.sublayers:
+        first = getattr(feed_forward, reads)
+        hooks.append(first.register_forward_pre_hook(lambda _, args: seen.append(args[0])))
+        hooks.append(feed_forward.branch.register_forward_hook(lambda *a: seen.append(a[2])))
+    run_with_hooks(network, batch, hooks)
+    flat = [states.flatten(0, 1)[rows].double().numpy() for states in seen]
+    return [terms, list(zip(flat[::2], flat[1::2], strict=True))], held
+
+
+def test_a_feed_forward_without_its_bend_is_linear():
+    def straighten(model):
+        for block in model.encoder.layer:
+            block.intermediate.intermediate_act_fn = torch.nn.Identity()
+
+    (found,) = components_study(edited(small("bert"), straighten), MANY, linear=True).stacks
+
+    assert found.linear.fits[1].r2 == pytest.approx(1.0, abs=1e-6)
+
+
+def test_too_few_tokens_are_said_and_no_score_is_given():
+    (found,) = components_study(small("bert"), MANY[:6], linear=True).stacks
+
+    document = found.to_json()["linear"]
+    assert (document["too_few_tokens"], document["needed_tokens"]) == (True, 160)
+    assert document["fits"] == []
+
+
+def test_the_order_of_texts_changes_no_fit():
+    one, other = (
+        components_study(small("bert"), texts, linear=True).stacks[0].linear
+        for texts in (MANY, MANY[::-1])
+    )
+
+    assert one.held_out_tokens == other.held_out_tokens
+    assert one.fits[0].r2 == pytest.approx(other.fits[0].r2, abs=1e-4)
+
+
+def test_a_fifth_of_the_texts_is_held_out_and_equal_texts_are_on_one_side():
+    texts = [Text(str(n % 25), "", str(n)) for n in range(50)]
+
+    held = held_out_texts(texts)
+
+    assert len(held) == 10
+    assert all((place + 25 in held) == (place in held) for place in range(25))
+    digests = {hashlib.sha256(texts[place].text.encode()).hexdigest() for place in held}
+    assert len(digests) == 5
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """All the panels of one network, as if there had been tokens enough."""
+    report = components_study(tiny_network("gpt2"), TEXTS, heads=True, linear=True)
+    (stack,) = report.stacks
+    r2 = np.array([0.4, 0.5, 0.3])
+    fits = tuple(LinearFit(outcome=y, predictor=x, r2=r2, r2_train=r2) for y, x in FITS)
+    enough = {"train_tokens": 10_000, "held_out_tokens": 10_000}
+    linear = dataclasses.replace(stack.linear, fits=fits, **enough)
+    return dataclasses.replace(report, stacks=(dataclasses.replace(stack, linear=linear),))
+
+
+@pytest.fixture(scope="module")
+def compared():
+    base = tiny_network("t5")
+    return components_study(tuned("t5"), TEXTS, against=base, heads=True, linear=True)
+
+
+def titles(picture):
+    return [axes.get_title() for axes in picture.figure.axes if axes.get_title()]
+
+
+def written(picture):
+    picture.sheet.canvas.draw()
+    found = picture.sheet.findobj(mpl.text.Text)
+    return " ".join(text.get_text() for text in found)
+
+
+@pytest.mark.parametrize("width", ["column", "full"])
+def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
+    one, both = draw_components(alone, width), draw_components(compared, width)
+
+    assert titles(one) == [
+        "importance",
+        "length",
+        "heads in the last layer",
+        "linear maps, held-out texts",
+    ]
+    assert titles(both) == [
+        f"{stack}: {panel}"
+        for stack in ("encoder", "decoder")
+        for panel in (
+            "importance",
+            "how far each term moved",
+            "where it was edited",
+            "edited heads",
+            "linear maps, held-out texts",
+        )
+    ]
+    assert "too few tokens" in written(both)
+
+
+def test_the_legend_names_each_term_once_and_the_caption_defines_the_symbols(compared):
+    picture = draw_components(compared)
+
+    (legend,) = picture.figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["input", "attention", "feed-forward", "source"]
+    text = " ".join(written(picture).split())
+    for symbol in ("e: the hidden state", "x: one of its terms", "x′: the term in", "Own change"):
+        assert symbol in text
+    colours, markers, lines = zip(*STYLES.values(), strict=True)
+    assert len(set(markers)) == len(set(map(str, lines))) == len(set(colours)) == len(STYLES)
+
+
+def test_points_answer_with_layer_term_and_value(alone):
+    picture = draw_components(alone)
+    picture.sheet.canvas.draw()
+
+    labels = [label for _, _, label in picture.places()]
+
+    (stack,) = alone.stacks
+    value = stack.heads.importance_last[2, 3]
+    assert f"layer 2, head 3\n⟨e, x⟩ / |e|² = {value:.4f}" in labels
+    assert f"hidden state 1, attention\n|x| / |e| = {stack.norm_ratio[1, 1]:.4f}" in labels
+    terms = len(stack.terms) - len(stack.absent)
+    assert len(labels) == 2 * terms * len(stack.layers) + 3 * 4 + 2 * 3

@@ -1,9 +1,10 @@
-"""Terms against the hidden states, and each against a second reading of its definition."""
+"""Terms and heads against the hidden states, and against a second reading of their definitions."""
 
 import functools
 import json
 from importlib.resources import files
 
+import numpy as np
 import pytest
 import torch
 from tiny_networks import (
@@ -17,21 +18,29 @@ from tiny_networks import (
 from torch import nn
 
 from deltadex.errors import StudyError
+from deltadex.study.components import components_study
 from deltadex.study.components.decomposition import (
+    HeadReads,
+    HeadTally,
+    Stream,
+    Track,
+    attention_heads,
     branch_constants,
+    counted_rows,
     decompose,
     importance,
     norm_ratios,
     term_shifts,
 )
-from deltadex.study.network.anatomy import find_stacks
-from deltadex.study.network.hidden_states import encoded
+from deltadex.study.network.anatomy import find_stacks, normalisation
+from deltadex.study.network.hidden_states import encoded, run_with_hooks
 
 PADDED = make_texts(5, 9, 12)
 
 
-def one_batch(network, texts=PADDED):
-    (batch,) = encoded(network, texts, batch_size=len(texts), max_tokens=64, keep_first=True)
+def one_batch(network, texts=PADDED, *, keep_first=True):
+    options = {"batch_size": len(texts), "max_tokens": 64, "keep_first": keep_first}
+    (batch,) = encoded(network, texts, **options)
     return batch
 
 
@@ -43,9 +52,12 @@ def decomposed(network, texts=PADDED, place=0):
     return layers, torch.from_numpy(batch.counted)
 
 
-def eager(network):
-    """A copy that can give its attention weights."""
-    return edited(network, lambda model: model.set_attn_implementation("eager"))
+def with_attentions(name):
+    """(first block, layers, kept tokens, output) of a copy that gives its weights."""
+    network = edited(tiny_network(name), lambda model: model.set_attn_implementation("eager"))
+    batch, given = one_batch(network), {"output_attentions": True, "output_hidden_states": True}
+    output = network.model(**batch.inputs(network), **given)
+    return network.stacks[0].blocks[0], *decomposed(network), output
 
 
 def relative(found, expected):
@@ -54,11 +66,9 @@ def relative(found, expected):
 
 def test_every_architecture_of_the_table_has_a_network_here():
     table = json.loads(files("deltadex.study.network").joinpath("anatomy.json").read_text("utf-8"))
+
     known = {kind for entry in table.values() for kind in entry["types"]}
-
-    tested = {name.split(",")[0] for name in CONFIGS}
-
-    assert tested == known
+    assert {name.split(",")[0] for name in CONFIGS} == known
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -103,17 +113,23 @@ def test_padding_changes_no_term(name):
             assert relative(padded.terms[:, row, :width], one.terms[:, 0]) <= 1e-5
 
 
-def interleaved(bias):
-    """Values of a projection stored head by head, 4 heads of 8 numbers."""
-    return bias.view(4, 3, 8)[:, 2].flatten()
+def fused_biases(attention, values, mlp):
+    out = attention.dense
+    return out.weight @ values + out.bias, mlp.dense_4h_to_h.bias
+
+
+def interleaved(parameter):
+    """Values of a projection stored head by head, (4 heads, 8 numbers, …)."""
+    return parameter.view(4, 3, 8, *parameter.shape[1:])[:, 2]
+
+
+def interleaved_biases(attention, mlp):
+    return fused_biases(attention, interleaved(attention.query_key_value.bias).flatten(), mlp)
 
 
 def gpt2_biases(block):
-    attention, rest = block.attn, block.mlp.c_proj
-    return (
-        attention.c_attn.bias[64:] @ attention.c_proj.weight + attention.c_proj.bias,
-        rest.bias,
-    )
+    values, out = block.attn.c_attn.bias[64:], block.attn.c_proj
+    return values @ out.weight + out.bias, block.mlp.c_proj.bias
 
 
 def gpt_bigcode_biases(block):
@@ -131,28 +147,22 @@ def grouped_biases(block):
 
 
 def gpt_neox_biases(block):
-    out = block.attention.dense
-    values = interleaved(block.attention.query_key_value.bias)
-    return out.weight @ values + out.bias, block.mlp.dense_4h_to_h.bias
+    return interleaved_biases(block.attention, block.mlp)
 
 
 def bloom_biases(block):
-    out = block.self_attention.dense
-    values = interleaved(block.self_attention.query_key_value.bias)
-    return out.weight @ values + out.bias, block.mlp.dense_4h_to_h.bias
+    return interleaved_biases(block.self_attention, block.mlp)
 
 
 def falcon_biases(block):
-    out = block.self_attention.dense
     values = block.self_attention.query_key_value.bias.view(6, 8)[-1].repeat(4)
-    return out.weight @ values + out.bias, block.mlp.dense_4h_to_h.bias
+    return fused_biases(block.self_attention, values, block.mlp)
 
 
 def falcon_grouped_biases(block):
-    out = block.self_attention.dense
     grouped = block.self_attention.query_key_value.bias.view(2, 4, 8)[:, -1]
     values = grouped.repeat_interleave(2, dim=0).flatten()
-    return out.weight @ values + out.bias, block.mlp.dense_4h_to_h.bias
+    return fused_biases(block.self_attention, values, block.mlp)
 
 
 BIASES = {
@@ -183,45 +193,15 @@ def test_the_bias_term_of_a_raw_stream_is_the_sum_of_the_blocks_constants(name):
         assert relative(found, expected.expand_as(found)) <= 1e-5
 
 
-VALUE_BIAS = {
-    "gpt2": lambda model: model.h[0].attn.c_attn.bias[64:],
-    "qwen2": lambda model: model.layers[0].self_attn.v_proj.bias,
-}
-
-
-@pytest.mark.parametrize("name", VALUE_BIAS)
-def test_a_value_bias_moves_the_first_layers_bias_term_and_not_its_attention(name):
-    network = tiny_network(name)
-    without = edited(network, lambda model: VALUE_BIAS[name](model).zero_())
-
-    with_it, kept = decomposed(network)
-    layers, _ = decomposed(without)
-
-    first, _ = BIASES[name](network.stacks[0].blocks[0])
-    rest, _ = BIASES[name](without.stacks[0].blocks[0])
-    moved = (with_it[1].terms - layers[1].terms)[:, kept]
-    assert relative(layers[1].terms[1][kept], with_it[1].terms[1][kept]) <= 1e-5
-    assert relative(moved[-1], (first - rest).expand_as(moved[-1])) <= 1e-5
-
-
-def heads(values):
-    """(texts, tokens, dim) as (texts, heads, tokens, 8)."""
-    return values.unflatten(-1, (4, 8)).transpose(1, 2)
-
-
 def mixed(weights, values):
-    """Σ_u α_tu v_u of all heads, side by side."""
-    return (weights @ heads(values)).transpose(1, 2).flatten(2)
+    """Σ_u α_tu v_u of all heads of 8 numbers, side by side."""
+    heads = values.unflatten(-1, (4, 8)).transpose(1, 2)
+    return (weights @ heads).transpose(1, 2).flatten(2)
 
 
 @torch.inference_mode()
 def test_attention_of_the_first_layer_of_gpt2_is_recomputed_from_its_weights():
-    network = eager(tiny_network("gpt2"))
-    layers, kept = decomposed(network)
-    batch, block = one_batch(network), network.stacks[0].blocks[0]
-    output = network.model(
-        **batch.inputs(network), output_attentions=True, output_hidden_states=True
-    )
+    block, layers, kept, output = with_attentions("gpt2")
 
     values = block.ln_1(output.hidden_states[0]) @ block.attn.c_attn.weight[:, 64:]
     expected = mixed(output.attentions[0], values) @ block.attn.c_proj.weight
@@ -231,12 +211,7 @@ def test_attention_of_the_first_layer_of_gpt2_is_recomputed_from_its_weights():
 
 @torch.inference_mode()
 def test_attention_of_the_first_layer_of_bert_is_recomputed_from_its_weights():
-    network = eager(tiny_network("bert"))
-    layers, kept = decomposed(network)
-    batch, block = one_batch(network), network.stacks[0].blocks[0]
-    output = network.model(
-        **batch.inputs(network), output_attentions=True, output_hidden_states=True
-    )
+    block, layers, kept, output = with_attentions("bert")
     own, out = block.attention.self, block.attention.output
 
     stream = output.hidden_states[0]
@@ -326,33 +301,19 @@ def test_a_decoder_that_reads_an_encoder_has_a_source_term():
 
 def test_the_first_layer_is_all_input_where_no_norm_follows_the_embeddings():
     layers, kept = decomposed(tiny_network("gpt2"))
+    of_groups, _ = decomposed(tiny_network("albert", num_hidden_groups=3))
 
+    assert [one.layer for one in of_groups] == [0, 1, 2, 3]
     assert torch.equal(layers[0].terms[0][kept], layers[0].hidden[kept])
     assert not layers[0].terms[1:].any()
 
 
-@pytest.mark.parametrize(
-    ("name", "option"),
-    [
-        ("bloom", {"apply_residual_connection_post_layernorm": True}),
-    ],
-)
-def test_an_option_that_changes_the_stream_is_refused_by_name(name, option):
-    config = tiny_config(name, **option)
-
-    with pytest.raises(StudyError, match=f"'{name}' with {next(iter(option))}=.* is not supported"):
-        find_stacks(nn.Module(), config)
-
-
-def test_a_model_that_lacks_the_tables_modules_is_refused():
+def test_an_option_that_changes_the_stream_and_a_model_without_the_tables_modules_are_refused():
+    option = "apply_residual_connection_post_layernorm"
+    with pytest.raises(StudyError, match=f"'bloom' with {option}=.* is not supported"):
+        find_stacks(nn.Module(), tiny_config("bloom", **{option: True}))
     with pytest.raises(StudyError, match="this 'bert' model is built differently"):
         find_stacks(nn.Module(), tiny_config("bert"))
-
-
-def test_albert_of_several_groups_is_decomposed_in_full():
-    layers, _ = decomposed(tiny_network("albert", num_hidden_groups=3))
-
-    assert [one.layer for one in layers] == [0, 1, 2, 3]
 
 
 def random_terms(seed=0):
@@ -361,14 +322,12 @@ def random_terms(seed=0):
 
 def test_importance_is_the_share_of_a_term_along_the_hidden_state():
     terms = random_terms()
+    hidden = terms.sum(dim=0)
 
     shares = importance(terms)
 
-    hidden = terms.sum(dim=0)
-    for term in range(4):
-        for token in range(50):
-            expected = terms[term, token] @ hidden[token] / (hidden[token] @ hidden[token])
-            assert shares[term, token] == pytest.approx(float(expected), abs=1e-5)
+    expected = [[x @ e / (e @ e) for x, e in zip(term, hidden, strict=True)] for term in terms]
+    assert torch.allclose(shares, torch.tensor(expected), atol=1e-5)
     assert torch.allclose(shares.sum(dim=0), torch.ones(50), atol=1e-5)
 
 
@@ -390,10 +349,140 @@ def test_term_shifts_are_distances_and_signed_shares_of_the_move():
     assert torch.allclose(distance, ratio)
     assert torch.allclose(share.sum(dim=0), torch.ones(50), atol=1e-5)
     assert torch.allclose(share[0], (moved[0] * whole).sum(-1) / whole.norm(dim=-1) ** 2, atol=1e-5)
+    assert not any(part.any() for part in term_shifts(base, base))
 
 
-def test_terms_that_did_not_move_have_no_shift_and_no_share():
-    distance, share = term_shifts(random_terms(), random_terms())
+TEXTS = make_texts(6, 9, 12)
 
-    assert not distance.any()
-    assert not share.any()
+
+def head_vectors(network, place):
+    """The output of each head of one block, (heads, tokens, dim), before any norm behind a sum."""
+    stack, batch, taken = network.stacks[0], one_batch(network, TEXTS, keep_first=False), []
+    heads = attention_heads(network, stack)[id(stack.sublayers[place][0].branch)]
+    run_with_hooks(network, batch, HeadReads(heads, counted_rows(batch), taken.append).attach())
+    return torch.stack([taken[0].vectors(head) for head in range(heads.n_heads)])
+
+
+def branch_output(network, place):
+    """What the attention of one block adds to the stream."""
+    batch, kept = one_batch(network, TEXTS, keep_first=False), []
+    branch = network.stacks[0].sublayers[place][0].branch
+    hook = branch.register_forward_hook(lambda _, __, output: kept.append(output))
+    run_with_hooks(network, batch, [hook])
+    return kept[0].flatten(0, 1)[counted_rows(batch)]
+
+
+VALUES = {
+    "bert": lambda m, head: m.encoder.layer[0].attention.self.value.weight[8 * head :][:8],
+    "gpt2": lambda m, head: m.h[0].attn.c_attn.weight[:, 64 + 8 * head : 72 + 8 * head],
+    "gpt_neox": lambda m, head: interleaved(m.layers[0].attention.query_key_value.weight)[head],
+    "llama, biases": lambda m, head: m.layers[0].self_attn.v_proj.weight[8 * head :][:8],
+    "phi3": lambda m, head: m.layers[0].self_attn.qkv_proj.weight[48 + 8 * head :][:8],
+}
+"""The values of a head; of a pair of heads where values are shared (llama, phi3)."""
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_head_is_what_goes_missing_without_its_values(name):
+    network = tiny_network(name)
+    vectors, whole = head_vectors(network, 0), branch_output(network, 0)
+    shared = len(vectors) // (2 if name in ("llama, biases", "phi3") else 4)
+
+    for group in range(len(vectors) // shared):
+        left = edited(network, lambda model, group=group: VALUES[name](model, group).zero_())
+        expected = whole - branch_output(left, 0)
+        members = vectors[shared * group : shared * (group + 1)]
+        assert relative(members.sum(dim=0), expected) <= 1e-5
+
+
+@pytest.mark.parametrize("name", one_of_each_structure())
+def test_heads_sum_to_the_attention_of_their_block_and_of_the_last_layer(name):
+    network = tiny_network(name)
+    stack, batch = network.stacks[0], one_batch(network, TEXTS, keep_first=False)
+    stream = Stream.of(network, stack)
+    rows = counted_rows(batch)
+    tally, layers = HeadTally(attention_heads(network, stack)), []
+
+    def see(layer):
+        tally.see(layer)
+        layers.append(layer.kept())
+
+    track = Track(stack, stream.constants, see, rows, tally.rescale)
+    run_with_hooks(network, batch, (*tally.attach(rows), *track.attach()))
+    outputs, last = tally._outputs, layers[-1].terms[1]
+
+    sums = [sum(o.vectors(head) for head in range(4)) for o in outputs]
+    assert relative(sum(sums), last) <= 1e-6 * 5
+    tally.end_pass()
+    assert tally.own.shape == tally.last.shape == (network.n_layers, 4)
+    hidden = layers[-1].terms.sum(dim=0)
+    expected = ((last * hidden).sum(dim=-1) / hidden.square().sum(dim=-1)).sum()
+    assert float(tally.last.sum()) == pytest.approx(float(expected), abs=1e-5 * len(rows))
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "gemma2", "granite"])
+def test_the_importance_of_a_head_is_that_of_its_vector_in_its_own_block(name):
+    network = tiny_network(name)
+    stack, batch = network.stacks[0], one_batch(network, TEXTS, keep_first=False)
+    rows = counted_rows(batch)
+
+    (found, *_) = components_study(network, TEXTS, heads=True).stacks
+
+    layers = decompose(network, stack, batch, Stream.of(network, stack).constants)
+    hidden = layers[1].hidden.flatten(0, 1)[rows]
+    vectors = head_vectors(network, 0)
+    if name == "bert":
+        block = network.model.encoder.layer[0]
+        for norm in (block.attention.output.LayerNorm, block.output.LayerNorm):
+            sums = []
+            hook = norm.register_forward_pre_hook(lambda _, args, sums=sums: sums.append(args[0]))
+            run_with_hooks(network, batch, [hook])
+            spread = sums[0].flatten(0, 1)[rows].var(dim=-1, correction=0, keepdim=True)
+            vectors = vectors * norm.weight / (spread + norm.eps).sqrt()
+    shares = (vectors * hidden).sum(dim=-1) / hidden.square().sum(dim=-1)
+    assert found.heads.importance[0] == pytest.approx(shares.mean(dim=1).numpy(), abs=1e-6)
+    assert found.heads.local_shift is None
+
+
+def test_an_edit_of_one_heads_query_moves_that_head_alone():
+    base = tiny_network("bert")
+
+    def change(model):
+        query = model.encoder.layer[1].attention.self.query
+        query.weight[16:24] *= 1.5
+        query.bias[16:24] *= 1.5
+
+    (stack,) = components_study(edited(base, change), TEXTS, against=base, heads=True).stacks
+
+    moved, whole = stack.heads.local_shift, stack.against.local_shift
+    assert np.argwhere(moved > 1e-6).tolist() == [[1, 2]]
+    place = stack.against.local_terms.index("attention")
+    assert moved[1, 2] == pytest.approx(whole[1, place], rel=1e-4)
+
+
+def test_an_edit_of_the_output_matrix_of_one_head_moves_that_head_alone():
+    base = tiny_network("gemma2")
+
+    tuned = edited(base, lambda m: m.layers[0].self_attn.o_proj.weight[:, 8:16].mul_(1e-3))
+    (stack,) = components_study(tuned, TEXTS, against=base, heads=True).stacks
+
+    # the norm behind the matrix scales all heads, so the others move too, but less
+    assert stack.heads.local_shift[0].argmax() == 1
+    assert stack.heads.local_shift[1:].max() <= 1e-6
+
+
+def test_attention_with_a_bias_before_a_norm_cannot_be_split():
+    network = edited(tiny_network("gemma2", attention_bias=True), lambda _: None)
+
+    with pytest.raises(StudyError, match="'gemma2' cannot be split by head: its norm also reads"):
+        components_study(network, TEXTS, heads=True)
+
+
+def test_sinks_keep_the_values_biases_in_their_heads():
+    network = tiny_network("gpt_oss")
+    block = network.model.layers[0].self_attn
+
+    vectors, whole = head_vectors(network, 0), branch_output(network, 0)
+
+    assert relative(vectors.sum(dim=0), whole - block.o_proj.bias) <= 1e-6
+    assert normalisation(network.model.layers[0].input_layernorm)[1] is None

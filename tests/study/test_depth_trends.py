@@ -20,16 +20,14 @@ def estimate(value, *, estimator="facco", error=0.1, seed=0):
     """An estimate whose ten blocks have this standard error."""
     blocks = np.random.default_rng(seed).standard_normal(10)
     blocks = (blocks - blocks.mean()) / blocks.std(ddof=1) * error * 10**0.5
+    counts = {"rows": 500, "distinct": 500, "duplicates": 0, "needed": 150}
     return IntrinsicDimension(
         estimator=estimator,
         dimension=value,
         standard_error=error,
         low=None,
         high=None,
-        rows=500,
-        distinct=500,
-        duplicates=0,
-        needed=150,
+        **counts,
         blocks=() if value is None else tuple(blocks),
         reason="",
     )
@@ -66,19 +64,14 @@ def test_opposite_trends_disagree_and_equal_ones_do_not():
     assert not trends_disagree(trends_of(rising, [2 * value for value in rising]))
 
 
-def test_layers_without_a_number_are_left_out_and_three_are_no_trend():
+def test_layers_without_a_number_are_left_out_three_are_no_trend_and_no_error_no_verdict():
     some = trends_of([4.0, None, 6.0, 7.0, 8.0])
-    none = trends_of([4.0, None, 6.0, None, 8.0])
+    exact = [[dataclasses.replace(estimate(float(value)), blocks=())] for value in (3, 4, 5, 6)]
+
+    (trend,) = depth_trends(exact, resamples=50, seed=0)
 
     assert [trend.layers for trend in some] == [4]
-    assert none == ()
-
-
-def test_without_errors_there_is_no_interval_and_no_verdict():
-    layers = [[dataclasses.replace(estimate(float(value)), blocks=())] for value in (3, 4, 5, 6)]
-
-    (trend,) = depth_trends(layers, resamples=50, seed=0)
-
+    assert trends_of([4.0, None, 6.0, None, 8.0]) == ()
     assert trend.spearman == pytest.approx(1.0)
     assert (trend.low, trend.high, trend.sign) == (None, None, None)
     assert not trends_disagree([trend, trend])
@@ -101,15 +94,10 @@ def test_influence_predicts_what_leaving_a_text_out_does():
             without = getattr(anisotropy(rows[text != number]), measure)
             change = 90 * (getattr(whole, measure) - without)
             assert values[str(number)] == pytest.approx(change, rel=0.15, abs=0.01)
-
-
-def test_texts_without_rows_have_no_influence_and_one_row_is_no_cloud():
-    rows = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
-
-    found = text_influence(rows, np.array([5, 5, 9, 9]), {"a": 5, "b": 7, "c": 9})
-
-    assert found["centred"]["b"] == 0.0
-    assert text_influence(rows[:1], np.array([5]), {"a": 5}) == {}
+    few = rows[:4].astype(np.float32)
+    found = text_influence(few, np.array([5, 5, 9, 9]), {"a": 5, "without rows": 7, "c": 9})
+    assert found["centred"]["without rows"] == 0.0
+    assert text_influence(few[:1], np.array([5]), {"a": 5}) == {}
 
 
 def test_scrambled_texts_have_the_same_words_in_another_order():
@@ -121,17 +109,11 @@ def test_scrambled_texts_have_the_same_words_in_another_order():
 
     found = scrambled(texts, 0)
 
-    assert [text.group for text in found] == [
-        "eng_Latn, scrambled",
-        "zho_Hans, scrambled",
-        "eng_Latn, scrambled",
-    ]
-    assert [text.id for text in found] == ["1", "1", "2"]
+    for text, before in zip(found, texts, strict=True):
+        assert (text.group, text.id) == (f"{before.group}, scrambled", before.id)
+        assert (text.text == before.text) == (before.text == "alone")
     assert sorted(found[0].text.split()) == sorted(texts[0].text.split())
     assert sorted(found[1].text) == sorted(texts[1].text)
-    assert found[0].text != texts[0].text
-    assert found[1].text != texts[1].text
-    assert found[2].text == "alone"
 
 
 def test_scrambling_depends_on_the_id_and_the_seed_alone():

@@ -22,13 +22,6 @@ spectra = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12).map(
 )
 
 
-def energy_rank_by_definition(energies, theta):
-    """The definition's sums, in fractions of whole energies."""
-    whole = [int(e) for e in energies]
-    percent = round(100 * theta)
-    return min(r for r in range(1, len(whole) + 1) if 100 * sum(whole[:r]) >= percent * sum(whole))
-
-
 def test_hand_made_spectrum_has_the_ranks_that_a_pencil_gives():
     energies = np.array([4.0, 3.0, 2.0, 1.0])
 
@@ -45,11 +38,8 @@ def test_equal_energies_have_every_rank_equal_to_their_number(n):
     assert stable_rank(energies) == pytest.approx(n)
     assert entropy_rank(energies) == pytest.approx(n)
     assert energy_rank(energies, 1.0) == n
-
-
-@pytest.mark.parametrize("tenths", range(1, 11))
-def test_a_share_that_is_met_exactly_is_met_despite_rounded_sums(tenths):
-    assert energy_rank(np.full(10, 0.1), tenths / 10) == tenths
+    for tenths in range(1, 11):  # a share that is met exactly is met despite rounded sums
+        assert energy_rank(np.full(10, 0.1), tenths / 10) == tenths
 
 
 @pytest.mark.parametrize("energies", [NOTHING, np.zeros(5)], ids=["empty", "zeros"])
@@ -67,11 +57,11 @@ def test_an_exact_zero_has_rank_zero_and_is_not_rounding(energies):
 )
 @settings(max_examples=200, deadline=None)
 def test_energy_rank_is_its_definition(whole, percent):
-    energies = np.array(sorted(whole, reverse=True), dtype=np.float64)
+    """The definition's sums, in hundredths of whole energies."""
+    whole = sorted(whole, reverse=True)
+    reached = (r for r in range(len(whole) + 1) if 100 * sum(whole[:r]) >= percent * sum(whole))
 
-    expected = energy_rank_by_definition(energies, percent / 100)
-
-    assert energy_rank(energies, percent / 100) == expected
+    assert energy_rank(np.array(whole, dtype=np.float64), percent / 100) == next(reached)
 
 
 @given(energies=spectra, scale=st.floats(1e-30, 1e30), zeros=st.integers(0, 5))
@@ -105,16 +95,16 @@ def test_the_order_of_energies_changes_nothing(energies, seed):
     assert stable_rank(shuffled) == stable_rank(energies)
 
 
-@pytest.mark.parametrize("theta", [0.0, -0.5, 1.01, float("nan")])
-def test_a_theta_that_is_no_share_is_refused(theta):
-    with pytest.raises(ValueError, match="theta"):
-        energy_rank(np.ones(2), theta)
-
-
-@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
-def test_energies_that_are_none_are_refused(wrong):
-    with pytest.raises(ValueError, match="not negative"):
-        energy_rank(np.array([1.0, wrong]), 0.5)
+@pytest.mark.parametrize(
+    ("energies", "theta", "line"),
+    [
+        *(([1.0, 1.0], theta, "theta") for theta in (0.0, -0.5, 1.01, float("nan"))),
+        *(([1.0, wrong], 0.5, "not negative") for wrong in (-1.0, np.nan, np.inf)),
+    ],
+)
+def test_a_theta_that_is_no_share_and_energies_that_are_none_are_refused(energies, theta, line):
+    with pytest.raises(ValueError, match=line):
+        energy_rank(np.array(energies), theta)
 
 
 def test_noise_is_flagged_only_above_what_theta_leaves_out():
@@ -134,16 +124,13 @@ def rounded_update(relative_norm, dtype):
     base = rng.normal(scale=0.05, size=(128, 128))
     update = rng.normal(size=(128, 4)) @ rng.normal(size=(4, 128))
     update *= relative_norm * np.linalg.norm(base) / np.linalg.norm(update)
-    bits = {torch.float32: 23, torch.bfloat16: 7, torch.float16: 10}[dtype]
+    bits, least = {torch.float32: (23, -126), torch.bfloat16: (7, -126), torch.float16: (10, -14)}[
+        dtype
+    ]
     stored = [torch.from_numpy(w).to(dtype).double().numpy() for w in (base, base + update)]
-    noise = 0.0
-    for weights in stored:
-        exponent = np.frexp(weights)[1] - 1
-        if dtype is torch.float16:
-            exponent = np.maximum(exponent, -14)
-        noise += float((np.exp2(exponent - bits) ** 2).sum() / 12)
-    sigma = np.linalg.svd(stored[1] - stored[0], compute_uv=False)
-    return sigma**2, noise
+    exponents = np.maximum(np.frexp(stored)[1] - 1, least)
+    noise = float((np.exp2(exponents - bits) ** 2).sum() / 12)
+    return np.linalg.svd(stored[1] - stored[0], compute_uv=False) ** 2, noise
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import rc_context
+from scipy.special import softmax
 from scipy.stats import entropy
 
 from deltadex.errors import StudyError
@@ -68,22 +69,19 @@ def batches(hidden, size=7):
         )
 
 
-def rows_of(hidden, texts, group, layer):
-    own = [number for number, text in enumerate(texts) if text.group == group]
-    return np.concatenate([hidden[number][layer] for number in own])
+TEXTS = make_texts()
+HIDDEN = make_hidden(TEXTS)
+"""Nobody may change them."""
 
 
-def softmax(vector):
-    powers = np.exp(vector - vector.max())
-    return powers / powers.sum()
+def rows_of(group, layer):
+    own = [number for number, text in enumerate(TEXTS) if text.group == group]
+    return np.concatenate([HIDDEN[number][layer] for number in own])
 
 
-def study(texts=None, *, hidden=None, size=7, reference="eng_Latn", options=SMALL, **more):
-    texts = texts or make_texts()
-    hidden = hidden or make_hidden(texts)
-    return geometry_study(
-        batches(hidden, size), texts, reference=reference, options=options, **more
-    )
+def study(texts=TEXTS, *, hidden=None, size=7, reference="eng_Latn", options=SMALL, **more):
+    states = batches(hidden or make_hidden(texts), size)
+    return geometry_study(states, texts, reference=reference, options=options, **more)
 
 
 @pytest.fixture(scope="module")
@@ -92,47 +90,38 @@ def report():
 
 
 def test_numbers_are_those_of_the_functions_over_all_tokens(report):
-    texts = make_texts()
-    hidden = make_hidden(texts)
-
     for group in report.groups:
+        own = [number for number, text in enumerate(TEXTS) if text.group == group.group]
+        blocks = assign_blocks([TEXTS[number].id for number in own])
+        blocks = np.repeat(blocks, [HIDDEN[number].shape[1] for number in own])
         for layer in group.layers:
-            rows = rows_of(hidden, texts, group.group, layer.layer)
-            ids = [text.id for text in texts if text.group == group.group]
-            lengths = [hidden[n].shape[1] for n, t in enumerate(texts) if t.group == group.group]
-            dimension = intrinsic_dimension(
-                rows, sample=report.sample, blocks=np.repeat(assign_blocks(ids), lengths)
-            )
+            rows = rows_of(group.group, layer.layer)
+            dimension = intrinsic_dimension(rows, sample=report.sample, blocks=blocks)
             exact = anisotropy(rows)
             assert layer.tokens == group.tokens == len(rows)
             assert layer.intrinsic_dimension == dimension
-            assert layer.anisotropy.centred == pytest.approx(exact.centred)
-            assert layer.anisotropy.uncentred == pytest.approx(exact.uncentred)
-            assert layer.anisotropy.mean_cosine == pytest.approx(exact.mean_cosine)
+            for part in ("centred", "uncentred", "mean_cosine"):
+                assert getattr(layer.anisotropy, part) == pytest.approx(getattr(exact, part))
 
 
 def test_gauss_is_over_all_tokens_with_the_floor_of_the_references_halves(report):
-    texts = make_texts()
-    hidden = make_hidden(texts)
-    theirs = rows_of(hidden, texts, "eng_Latn", 1)
-    ours = rows_of(hidden, texts, "srp_Cyrl", 1)
+    ours, theirs = (Moments.of(rows_of(group, 1)) for group in ("srp_Cyrl", "eng_Latn"))
 
     found = report.groups[1].layers[1].divergence_by("gauss")
 
-    exact = gaussian_divergence(Moments.of(ours), Moments.of(theirs), axes=2)
     halves = [
-        Moments.of(np.concatenate([hidden[number][1] for number in range(part, 20, 2)]))
+        Moments.of(np.concatenate([HIDDEN[number][1] for number in range(part, 20, 2)]))
         for part in (0, 1)
     ]
-    assert found.jeffreys == pytest.approx(exact.jeffreys)
+    assert found.jeffreys == pytest.approx(gaussian_divergence(ours, theirs, axes=2).jeffreys)
     assert found.floor == pytest.approx(gaussian_floor(halves, axes=2))
+    compared = [bool(group.layers[0].divergence) for group in report.groups]
+    assert compared == [False, True, True]  # the reference is not, with itself
 
 
 def test_softmax_divergences_are_of_parallel_texts_divided_by_the_references_size(report):
-    texts = make_texts()
-    hidden = make_hidden(texts)
-    scale = np.sqrt(np.mean(rows_of(hidden, texts, "eng_Latn", 2).astype(np.float64) ** 2))
-    means = [hidden[number][2].astype(np.float64).mean(axis=0) / scale for number in range(40)]
+    scale = np.sqrt(np.mean(rows_of("eng_Latn", 2).astype(np.float64) ** 2))
+    means = [HIDDEN[number][2].astype(np.float64).mean(axis=0) / scale for number in range(40)]
     pairs = [(softmax(means[20 + i]), softmax(means[i])) for i in range(20)]
 
     found = report.groups[1].layers[2].divergence_by("softmax-mean")
@@ -144,19 +133,13 @@ def test_softmax_divergences_are_of_parallel_texts_divided_by_the_references_siz
     assert report.groups[1].layers[2].divergence_by("softmax-padded").to_reference > 0
 
 
-def test_the_reference_is_not_compared_with_itself(report):
-    assert [bool(group.layers[0].divergence) for group in report.groups] == [False, True, True]
-
-
 def test_linearity_is_that_of_all_tokens_between_layers(report):
-    texts = make_texts()
-    hidden = make_hidden(texts)
     group = report.groups[0]
-    whole = np.concatenate([hidden[number] for number in range(20)], axis=1).astype(np.float64)
+    whole = np.concatenate([HIDDEN[number] for number in range(20)], axis=1).astype(np.float64)
+    whole -= whole.mean(axis=1, keepdims=True)
 
     for layer in (1, 2):
         x, y = whole[layer - 1], whole[layer]
-        x, y = x - x.mean(axis=0), y - y.mean(axis=0)
         residual = np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2
         found = group.layers[layer].linearity
         assert found.stream == pytest.approx(1 - residual / np.linalg.norm(y) ** 2)
@@ -240,27 +223,23 @@ def test_batch_size_changes_nothing_but_rounding(report, size):
 
 def test_other_groups_change_nothing_but_the_common_sample():
     options = GeometryOptions(axes=2, sample=150)
-    texts = make_texts()
-    hidden = make_hidden(texts)
     alone = make_texts(groups=GROUPS[:2])
 
-    many = study(texts, hidden=hidden, options=options)
-    few = study(alone, hidden={n: hidden[n] for n in range(40)}, options=options)
+    many = study(options=options)
+    few = study(alone, hidden={n: HIDDEN[n] for n in range(40)}, options=options)
 
     assert few.groups == many.groups[:2]
     assert (few.sample_set_by, many.sample) == ("--sample", 150)
 
 
-def test_parallel_texts_are_aligned_by_id_whatever_their_order():
-    texts = make_texts()
-    hidden = make_hidden(texts)
-    order = np.random.default_rng(0).permutation(len(texts))
+def test_parallel_texts_are_aligned_by_id_whatever_their_order(report):
+    order = np.random.default_rng(0).permutation(len(TEXTS))
 
     shuffled = study(
-        [texts[i] for i in order], hidden={new: hidden[old] for new, old in enumerate(order)}
+        [TEXTS[i] for i in order], hidden={new: HIDDEN[old] for new, old in enumerate(order)}
     )
 
-    expected = {group.group: group for group in study(texts, hidden=hidden).groups}
+    expected = {group.group: group for group in report.groups}
     for group in shuffled.groups:
         for layer, same in zip(group.layers, expected[group.group].layers, strict=True):
             softmaxes = zip(layer.divergence[:2], same.divergence[:2], strict=True)
@@ -269,18 +248,26 @@ def test_parallel_texts_are_aligned_by_id_whatever_their_order():
 
 
 @pytest.mark.parametrize("method", ["lanczos", "power"])
-def test_other_methods_go_by_the_kept_tokens(method):
+def test_other_methods_go_by_the_kept_tokens(report, method):
     options = GeometryOptions(method=method, axes=2, keep=250)
 
-    kept, exact = study(options=options), study()
+    kept = study(options=options)
 
-    layer, whole = kept.groups[0].layers[1], exact.groups[0].layers[1]
+    layer, whole = kept.groups[0].layers[1], report.groups[0].layers[1]
     assert (layer.anisotropy.method, layer.anisotropy.rows) == (method, 250)
     assert layer.anisotropy.centred == pytest.approx(whole.anisotropy.centred, rel=0.2)
     assert layer.anisotropy.mean_cosine == pytest.approx(whole.anisotropy.mean_cosine)
     gauss = kept.groups[2].layers[1].divergence_by("gauss")
     assert gauss.tokens == (250, 250)
     assert gauss.floor is not None
+
+
+WITHOUT_REFERENCE = {
+    *(("intrinsic dimension", name) for name in ("facco", "mle")),
+    *((f"anisotropy, {which}", "gram") for which in ("centred", "uncentred")),
+    ("mean cosine", "exact"),
+    *((f"linearity, {which}", "least squares") for which in ("stream", "contribution")),
+}
 
 
 def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
@@ -290,17 +277,8 @@ def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
     assert pair.shared_ids == 20
     assert pair.first_fertility == report.groups[2].fertility
     named = {(m.measure, m.estimator): m for m in pair.measures}
-    assert set(named) == {
-        ("intrinsic dimension", "facco"),
-        ("intrinsic dimension", "mle"),
-        ("anisotropy, centred", "gram"),
-        ("anisotropy, uncentred", "gram"),
-        ("mean cosine", "exact"),
-        ("linearity, stream", "least squares"),
-        ("linearity, contribution", "least squares"),
-        ("KL to reference", "gauss"),
-        ("KL to reference", "softmax-mean"),
-    }
+    to_reference = {("KL to reference", "gauss"), ("KL to reference", "softmax-mean")}
+    assert set(named) == WITHOUT_REFERENCE | to_reference
     by_sentence = named["KL to reference", "softmax-mean"]
     latin, cyrillic = report.groups[2].layers, report.groups[1].layers
     for layer in by_sentence.layers:
@@ -341,18 +319,12 @@ def test_without_reference_nothing_is_compared():
 
     assert found.reference is None
     assert all(layer.divergence == () for group in found.groups for layer in group.layers)
-    assert {m.measure for m in found.pairs[0].measures} == {
-        "intrinsic dimension",
-        "anisotropy, centred",
-        "anisotropy, uncentred",
-        "mean cosine",
-        "linearity, stream",
-        "linearity, contribution",
-    }
+    measures = found.pairs[0].measures
+    assert {(m.measure, m.estimator) for m in measures} == WITHOUT_REFERENCE
 
 
 def test_few_tokens_and_foreign_ids_are_reasons_not_numbers():
-    texts = [*make_texts(), *(Text("few", "few_Latn", f"x{i}") for i in range(3))]
+    texts = [*TEXTS, *(Text("few", "few_Latn", f"x{i}") for i in range(3))]
 
     few = study(texts).groups[-1].layers[0]
 
@@ -365,25 +337,17 @@ def test_few_tokens_and_foreign_ids_are_reasons_not_numbers():
     assert "2 axes need 200 a side" in reasons["gauss"]
 
 
-def test_a_group_without_tokens_is_in_the_report_without_numbers():
-    texts = make_texts(groups=GROUPS[:2])
-    hidden = {number: rows for number, rows in make_hidden(texts).items() if number < 20}
-
-    found = study(texts, hidden=hidden).groups[1]
-
-    assert (found.tokens, found.texts) == (0, 20)
-    assert found.layers[0].anisotropy.centred is None
-    assert found.layers[0].divergence_by("softmax-mean").to_reference is None
-
-
-def test_a_reference_of_zeros_has_no_divergences():
+def test_groups_without_tokens_and_references_of_zeros_have_no_numbers():
     texts = make_texts(groups=GROUPS[:2])
     hidden = make_hidden(texts)
-    for number in range(20):
-        hidden[number][0] = 0.0
+    zeros = {n: rows * np.float32([[[n >= 20]], [[1]], [[1]]]) for n, rows in hidden.items()}
 
-    found = study(texts, hidden=hidden).groups[1].layers[0]
+    group = study(texts, hidden={n: rows for n, rows in hidden.items() if n < 20}).groups[1]
+    found = study(texts, hidden=zeros).groups[1].layers[0]
 
+    assert (group.tokens, group.texts) == (0, 20)
+    assert group.layers[0].anisotropy.centred is None
+    assert group.layers[0].divergence_by("softmax-mean").to_reference is None
     assert {d.reason for d in found.divergence} == {"the reference's states are all zero"}
 
 
@@ -447,81 +411,48 @@ def test_the_reservoir_keeps_every_token_equally_often():
     assert np.abs(counts - 500).max() < 97
 
 
-def test_an_unknown_reference_is_refused_with_the_groups():
+def test_references_and_states_that_cannot_be_studied_are_refused(monkeypatch):
+    broken = HIDDEN | {45: HIDDEN[45].copy()}
+    broken[45][2, 3, 1] = np.nan
+    one = np.zeros(1, np.int64)
+    other = TokenStates(hidden=np.zeros((2, 1, DIM), np.float32), text=one, position=one, token=one)
+
     with pytest.raises(StudyError, match=r"reference group 'fra_Latn'; .*'srp_Cyrl'"):
         study(reference="fra_Latn")
-
-
-def test_an_unknown_reference_of_texts_without_groups_names_the_column():
     with pytest.raises(StudyError, match="the texts have no column `group`"):
         geometry_study(iter(()), make_texts([""]), reference="eng_Latn")
+    with pytest.raises(StudyError, match="the 60 texts have no token to study"):
+        geometry_study(iter(()), TEXTS)
+    line = "hidden state 2 holds NaN or infinity on texts of 'srp_Latn'"
+    with pytest.raises(StudyError, match=line):
+        study(hidden=broken)
+    with pytest.raises(ValueError, match=r"shape \(2, 6\) after \(3, 6\)"):
+        geometry_study([*batches(HIDDEN), other], TEXTS)
+    monkeypatch.setattr(group_states, "MOST_BYTES", 10_000)
+    line = r"3 groups of 3 layers × 6 .* lower --keep-tokens, or choose --method lanczos"
+    with pytest.raises(StudyError, match=line):
+        study()
 
 
 def test_equal_texts_are_not_held_out_from_each_other():
-    copies = [replace(text, text="the same words") for text in make_texts()]
-
-    report = study(copies, hidden=make_hidden(copies))
+    report = study([replace(text, text="the same words") for text in TEXTS])
 
     steps = [layer.linearity for group in report.groups for layer in group.layers[1:]]
     assert all(step.stream is not None and step.held_out_stream is None for step in steps)
 
 
-def test_no_tokens_are_refused():
-    with pytest.raises(StudyError, match="the 60 texts have no token to study"):
-        geometry_study(iter(()), make_texts())
-
-
-def test_states_that_are_not_finite_are_refused_by_layer_and_group():
-    texts = make_texts()
-    hidden = make_hidden(texts)
-    hidden[45][2, 3, 1] = np.nan
-
-    with pytest.raises(
-        StudyError, match="hidden state 2 holds NaN or infinity on texts of 'srp_Latn'"
-    ):
-        study(texts, hidden=hidden)
-
-
-def test_more_memory_than_allowed_is_refused_before_it_is_taken(monkeypatch):
-    monkeypatch.setattr(group_states, "MOST_BYTES", 10_000)
-
-    with pytest.raises(
-        StudyError,
-        match=r"3 groups of 3 layers × 6 .* lower --keep-tokens, or choose --method lanczos",
-    ):
-        study()
-
-
 @pytest.mark.parametrize("allowed", [30_000, 25_000])
 def test_linearity_is_left_out_first_where_memory_is_short(monkeypatch, allowed):
-    monkeypatch.setattr(group_states, "MOST_BYTES", allowed)
     options = GeometryOptions(axes=2, resamples=50, keep=100)
+    full = study(reference=None, options=options)
+    monkeypatch.setattr(group_states, "MOST_BYTES", allowed)
 
     found = study(reference=None, options=options)
 
-    for group, whole in zip(found.groups, study_in_full(options).groups, strict=True):
+    for group, whole in zip(found.groups, full.groups, strict=True):
         for layer, same in zip(group.layers, whole.layers, strict=True):
             assert layer.linearity is None
             assert layer.anisotropy.centred == pytest.approx(same.anisotropy.centred)
-
-
-def study_in_full(options):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_states, "MOST_BYTES", 8 * 2**30)
-        return study(reference=None, options=options)
-
-
-def test_states_of_another_shape_are_a_wrong_call():
-    texts = make_texts()
-    other = TokenStates(
-        hidden=np.zeros((2, 1, DIM), np.float32),
-        text=np.array([0]),
-        position=np.array([1]),
-        token=np.array([0]),
-    )
-
-    with pytest.raises(ValueError, match=r"shape \(2, 6\) after \(3, 6\)"):
-        geometry_study([*batches(make_hidden(texts)), other], texts)
 
 
 @pytest.mark.parametrize(
@@ -544,14 +475,9 @@ def test_the_picture_has_every_estimator_the_floor_and_one_legend(report, width)
 
     panels = {axes.get_title(): axes for axes in picture.sheet.axes}
     assert list(panels) == [
-        "TwoNN: facco",
-        "TwoNN: mle",
-        "TwoNN: low-fifth",
-        "Anisotropy",
-        "Mean cosine",
-        "Linearity",
-        "Divergence, Gauss",
-        "Divergence, softmax",
+        *("TwoNN: facco", "TwoNN: mle", "TwoNN: low-fifth"),
+        *("Anisotropy", "Mean cosine", "Linearity"),
+        *("Divergence, Gauss", "Divergence, softmax"),
     ]
     assert [len(panels[name].lines) for name in ("Anisotropy", "Mean cosine")] == [3, 3]
     assert len(panels["Linearity"].lines) == 6
@@ -563,11 +489,8 @@ def test_the_picture_has_every_estimator_the_floor_and_one_legend(report, width)
     assert labels == [*GROUPS, "own contribution", "floor"]
     assert len({line.get_marker() for line in panels["Anisotropy"].lines}) == 3
     labels = [label for *_, label in picture.places()]
-    assert f"eng_Latn, hidden state 0\nMean cosine {value_of(report):.3g}" in labels
-
-
-def value_of(report):
-    return report.groups[0].layers[0].anisotropy.mean_cosine
+    cosine = report.groups[0].layers[0].anisotropy.mean_cosine
+    assert f"eng_Latn, hidden state 0\nMean cosine {cosine:.3g}" in labels
 
 
 def test_the_picture_takes_its_ink_and_paper_from_rc_params(report, tmp_path):

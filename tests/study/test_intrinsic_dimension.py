@@ -120,23 +120,17 @@ def test_duplicates_are_counted_and_move_nothing(share):
     assert low_fifth_row_by_row(np.vstack([rows, repeats])) > 1.1 * clean["low-fifth"]
 
 
-def test_rows_that_differ_by_float32_rounding_are_duplicates():
+def test_distinct_rows_equal_numpy_unique_and_rounding_to_float32_makes_duplicates():
     rng = np.random.default_rng(0)
     rows = (3.0 + rng.standard_normal((300, 40))).astype(np.float32)
     again = rows[:80] * (1 + rng.choice([-1, 1], (80, 40)) * np.finfo(np.float32).eps)
+    few = rng.integers(0, 3, (400, 4)).astype(np.float64)
 
     kept = distinct_rows(np.vstack([rows, again.astype(np.float32)]))
 
     np.testing.assert_array_equal(kept, np.arange(300))
-
-
-def test_distinct_rows_equal_numpy_unique():
-    rng = np.random.default_rng(0)
-    rows = rng.integers(0, 3, (400, 4)).astype(np.float64)
-
-    kept = distinct_rows(rows)
-
-    np.testing.assert_array_equal(kept, np.sort(np.unique(rows, axis=0, return_index=True)[1]))
+    first = np.sort(np.unique(few, axis=0, return_index=True)[1])
+    np.testing.assert_array_equal(distinct_rows(few), first)
 
 
 @given(seed=st.integers(0, 99), scale=st.floats(1e-3, 1e3))
@@ -161,7 +155,7 @@ def test_nearest_two_equal_sklearn_in_blocks_of_any_size(monkeypatch):
         np.testing.assert_allclose(found, oracle.kneighbors()[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("cloud", ["outliers", "tight", "one long row"])
+@pytest.mark.parametrize("cloud", ["outliers", "tight", "one long row", "far from the origin"])
 def test_nearest_two_are_exact_where_float32_cannot_tell_neighbours_apart(cloud):
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((300, 20))
@@ -169,22 +163,16 @@ def test_nearest_two_are_exact_where_float32_cannot_tell_neighbours_apart(cloud)
         rows[::9] += 3000.0
     elif cloud == "tight":
         rows = np.repeat(rows[:10], 30, axis=0) + 1e-6 * rng.standard_normal((300, 20))
-    else:
+    elif cloud == "one long row":
         rows[5] *= 1e12
+    else:
+        rows += 100.0
+        rows[1] = rows[0] + np.eye(20)[0] * 1e-7
 
     found = nearest_in(rows)
 
     gaps = np.linalg.norm(rows[:, None] - rows, axis=2) + np.diag(np.full(300, np.inf))
     np.testing.assert_allclose(found, np.sort(gaps, axis=1)[:, :2], rtol=1e-12)
-
-
-def test_tiny_distances_far_from_the_origin_keep_their_digits():
-    rows = 100.0 + np.random.default_rng(0).standard_normal((50, 3))
-    rows[1] = rows[0] + [1e-7, 0, 0]
-
-    found = nearest_in(rows)
-
-    assert found[0, 0] == pytest.approx(np.linalg.norm(rows[1] - rows[0]), rel=1e-12)
 
 
 def test_a_sample_is_drawn_by_its_seed_and_has_its_size():
@@ -200,20 +188,22 @@ def test_a_sample_is_drawn_by_its_seed_and_has_its_size():
     assert whole == by_name(rows)["facco"]
 
 
-def test_the_error_is_the_spread_between_blocks_that_share_no_row():
+def test_the_error_is_the_spread_between_blocks_that_share_no_row_and_few_texts_have_none():
     rows, blocks = make_ball(900, 4), np.arange(900) // 7 % BLOCKS
     order = np.random.default_rng(0).permutation(900)
 
     found = by_name(rows[order], blocks=blocks[order])
+    few = by_name(rows[:400], blocks=assign_blocks(list("abcd")).repeat(100))["facco"]
 
     for name, each in found.items():
         alone = [estimate(nearest_in(rows[blocks == block]), name) for block in range(BLOCKS)]
         assert each.blocks == pytest.approx(alone, rel=1e-9)
         assert each.standard_error == pytest.approx(sem(alone))
         reach = t.ppf(0.975, BLOCKS - 1) * sem(alone)
-        assert (each.low, each.high) == pytest.approx(
-            (each.dimension - reach, each.dimension + reach)
-        )
+        ends = (each.dimension - reach, each.dimension + reach)
+        assert (each.low, each.high) == pytest.approx(ends)
+    assert few.dimension is not None
+    assert (few.standard_error, few.low, few.high, few.blocks) == (None, None, None, ())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.8])
@@ -250,26 +240,13 @@ def test_the_same_ids_are_in_the_same_blocks_whatever_their_order():
     assert assign_blocks(ids, seed=1).tolist() != blocks.tolist()
 
 
-def test_fewer_texts_than_blocks_have_no_error():
-    found = by_name(make_ball(400, 4), blocks=assign_blocks(list("abcd")).repeat(100))["facco"]
-
-    assert found.dimension is not None
-    assert (found.standard_error, found.low, found.high, found.blocks) == (None, None, None, ())
-
-
-@pytest.mark.parametrize(
-    ("estimator", "dimension", "low", "high"),
-    [
-        ("facco", 3.0, 145, 155),
-        ("mle", 3.0, 115, 125),
-        ("low-fifth", 3.0, 620, 630),
-        ("facco", 10.0, 145, 155),
-        ("facco", 17.5, 1100, 1800),
-        ("facco", 1e6, MOST_NEEDED, MOST_NEEDED),
-    ],
-)
-def test_rows_needed_grow_with_the_dimension(estimator, dimension, low, high):
-    assert low <= rows_needed(dimension, estimator) <= high
+def test_rows_needed_grow_with_the_dimension():
+    assert 145 <= rows_needed(3.0, "facco") <= 155
+    assert 115 <= rows_needed(3.0, "mle") <= 125
+    assert 620 <= rows_needed(3.0, "low-fifth") <= 630
+    assert 145 <= rows_needed(10.0, "facco") <= 155
+    assert 1100 <= rows_needed(17.5, "facco") <= 1800
+    assert rows_needed(1e6, "facco") == MOST_NEEDED
 
 
 @pytest.mark.parametrize(("dimension", "rows"), [(5, 160), (12, 160), (17, 600), (20, 1200)])
@@ -298,13 +275,10 @@ def test_what_cannot_be_estimated_is_none_with_a_reason(rows, sample, reason):
         assert reason in found.reason
 
 
-def test_no_ratio_is_no_dimension():
-    assert [estimate(np.ones((3, 2)), name) for name in ESTIMATORS] == [None] * 3
-    assert [estimate(np.zeros((0, 2)), name) for name in ESTIMATORS] == [None] * 3
+def test_no_ratio_is_no_dimension_and_wrong_calls_are_refused():
+    for nearest in (np.ones((3, 2)), np.zeros((0, 2))):
+        assert [estimate(nearest, name) for name in ESTIMATORS] == [None] * 3
     assert facco(np.array([[0.0, 1.0], [0.0, 2.0]])) is None
-
-
-def test_wrong_calls_are_refused():
     rows = make_ball(150, 3)
     with pytest.raises(ValueError, match="sample must be 100 rows or more, got 50"):
         intrinsic_dimension(rows, sample=50)

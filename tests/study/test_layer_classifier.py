@@ -23,41 +23,35 @@ from deltadex.study.layers.layer_classifier import (
 )
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
 
-
-def columns(rows):
-    return (rows.layer, rows.text, rows.position, rows.token, rows.vectors)
-
-
 # rows
 
 
-def test_all_tokens_are_kept_where_they_are_few():
+def assert_same(rows, expected):
+    for column in ("layer", "text", "position", "token", "vectors"):
+        assert np.array_equal(getattr(rows, column), getattr(expected, column))
+
+
+def test_all_tokens_are_kept_where_they_are_few_and_the_embedding_output_can_be_left_out():
     hidden = make_hidden(layers=3, tokens=48)
 
     rows = collect_rows(batches(hidden), max_tokens=100)
+    later = collect_rows(batches(hidden), include_embedding=False)
 
-    for column, expected in zip(columns(rows), columns(make_rows(hidden)), strict=True):
-        assert np.array_equal(column, expected)
+    assert_same(rows, make_rows(hidden))
     assert (rows.n_tokens, rows.n_seen, rows.n_texts, rows.dim) == (48, 48, 6, 6)
+    assert_same(later, make_rows(hidden[1:], first_layer=1))
+    assert later.layers == (1, 2)
 
 
 @given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=5), seed=st.integers(0, 9))
 @settings(max_examples=25, deadline=None)
-def test_the_sample_does_not_depend_on_the_batches(sizes, seed):
+def test_a_sample_has_every_layer_of_its_tokens_in_their_order_whatever_the_batches(sizes, seed):
     hidden = make_hidden(tokens=120)
     whole = collect_rows(batches(hidden, sizes=(120,)), max_tokens=30, seed=seed)
 
     rows = collect_rows(batches(hidden, sizes=sizes), max_tokens=30, seed=seed)
 
-    for column, expected in zip(columns(rows), columns(whole), strict=True):
-        assert np.array_equal(column, expected)
-
-
-def test_a_sample_keeps_every_layer_of_its_tokens_and_their_order():
-    hidden = make_hidden(tokens=120)
-
-    rows = collect_rows(batches(hidden), max_tokens=30)
-
+    assert_same(rows, whole)
     tokens = rows.token[:30] - 100
     assert np.array_equal(rows.vectors, hidden[:, tokens].reshape(-1, 6))
     assert (np.diff(tokens) > 0).all()
@@ -76,15 +70,6 @@ def test_every_token_has_the_same_chance_to_be_sampled():
     assert np.abs(counts - 400 / 3).max() < 47
 
 
-def test_the_embedding_output_can_be_left_out():
-    hidden = make_hidden(layers=4)
-
-    rows = collect_rows(batches(hidden), include_embedding=False)
-
-    assert rows.layers == (1, 2, 3)
-    assert np.array_equal(rows.vectors, hidden[1:].reshape(-1, 6))
-
-
 @pytest.mark.parametrize(
     ("hidden", "tokens_a_text", "message"),
     [
@@ -98,21 +83,6 @@ def test_the_embedding_output_can_be_left_out():
 def test_too_little_or_broken_data_is_refused(hidden, tokens_a_text, message):
     with pytest.raises(StudyError, match=message):
         collect_rows(batches(hidden, tokens_a_text=tokens_a_text))
-
-
-def test_a_sample_smaller_than_a_study_needs_is_a_wrong_call():
-    with pytest.raises(ValueError, match="at least 20"):
-        collect_rows([], max_tokens=3)
-
-
-def test_rows_cannot_be_written_to():
-    rows = make_rows(make_hidden())
-
-    with pytest.raises(ValueError, match="read-only"):
-        rows.vectors[0] = 0
-
-
-# split
 
 
 @given(
@@ -133,44 +103,19 @@ def test_no_text_is_on_both_sides_and_no_row_is_lost(texts, share, seed):
     assert split.train.layers == split.test.layers == rows.layers
 
 
-def test_the_split_depends_on_the_seed_and_the_texts_only():
-    small = make_rows(make_hidden(layers=2, tokens=120, dim=2))
-    large = make_rows(make_hidden(layers=4, tokens=120, dim=5, seed=3))
+def test_separable_layers_are_told_apart_and_equal_ones_score_chance():
+    apart = split_by_text(make_rows(make_hidden(tokens=200, apart=12)))
+    equal = split_by_text(make_rows(make_hidden(layers=4, tokens=800)), test_share=0.5)
 
-    tests = [set(split_by_text(rows, seed=1).test.text.tolist()) for rows in (small, large)]
-    other = set(split_by_text(small, seed=2).test.text.tolist())
+    score, chance = (
+        score_classifier(fit_classifier(split.train), split.test) for split in (apart, equal)
+    )
 
-    assert tests[0] == tests[1] != other
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_a_share_that_leaves_a_side_empty_is_refused(share):
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        split_by_text(make_rows(make_hidden()), test_share=share)
-
-
-# classifier
-
-
-def test_separable_layers_are_told_apart():
-    split = split_by_text(make_rows(make_hidden(tokens=200, apart=12)))
-
-    score = score_classifier(fit_classifier(split.train), split.test)
-
-    assert score.accuracy == 1
-    assert score.standard_error == 0
-    assert score.mean_distance == 0
+    assert (score.accuracy, score.standard_error, score.mean_distance) == (1, 0, 0)
     assert score.chance == pytest.approx(1 / 3)
-
-
-def test_equal_layers_score_chance():
-    split = split_by_text(make_rows(make_hidden(layers=4, tokens=800)), test_share=0.5)
-
-    score = score_classifier(fit_classifier(split.train), split.test)
-
     # 1,600 rows: s.e. of chance .011
-    assert score.accuracy == pytest.approx(0.25, abs=0.045)
-    assert score.n_train == score.n_test == 1600
+    assert chance.accuracy == pytest.approx(0.25, abs=0.045)
+    assert chance.n_train == chance.n_test == 1600
 
 
 def test_the_classifier_is_scikit_learns_with_its_standardiser():
@@ -268,13 +213,11 @@ def test_the_order_of_training_rows_changes_nothing(seed):
 
 def test_shift_and_scale_of_a_dimension_change_no_prediction():
     hidden = make_hidden(tokens=160, apart=1.5)
-    moved = (hidden * np.float32([1, 50, 0.01, 3, 1, 1]) + np.float32([0, 9, 4, 0, 0, 1])).astype(
-        np.float32
-    )
+    scale, shift = np.float32([1, 50, 0.01, 3, 1, 1]), np.float32([0, 9, 4, 0, 0, 1])
 
     plain, changed = (
         fit_classifier(split.train).predict(split.test.vectors)
-        for split in (split_by_text(make_rows(h)) for h in (hidden, moved))
+        for split in (split_by_text(make_rows(h)) for h in (hidden, hidden * scale + shift))
     )
 
     assert np.mean(plain == changed) >= 0.99
@@ -288,20 +231,6 @@ def test_a_dimension_that_never_varies_harms_nothing():
 
     assert classifier.scale[5] == 1
     assert classifier.weights[:, 5] == pytest.approx(0)
-
-
-def test_an_early_stop_is_recorded_and_raises_nothing(monkeypatch):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
-    split = split_by_text(make_rows(make_hidden(tokens=200, apart=1)))
-
-    classifier = fit_classifier(split.train)
-
-    assert not classifier.converged
-    assert classifier.iterations == 1
-    assert not score_classifier(classifier, split.test).converged
-
-
-# scores
 
 
 @given(seed=st.integers(0, 99))
@@ -320,32 +249,32 @@ def test_scores_agree_with_scikit_learn(seed):
     assert (score.n_train, score.n_test, score.n_test_texts) == (9, 96, 3)
 
 
-def test_several_draws_are_pooled():
+def test_several_draws_are_pooled_and_predictions_of_other_rows_or_layers_are_refused():
     rows = make_rows(make_hidden(layers=2, tokens=24))
-    wrong = 1 - rows.layer
+    draws = np.concatenate([rows.layer, rows.layer, 1 - rows.layer])
 
-    score = score_predictions(
-        np.concatenate([rows.layer, rows.layer, wrong]), rows, layers=(0, 1), n_train=9
-    )
+    score = score_predictions(draws, rows, layers=(0, 1), n_train=9)
 
     assert score.accuracy == pytest.approx(2 / 3)
     assert (score.draws, score.n_test) == (3, 48)
-
-
-def test_predictions_of_other_rows_or_layers_are_refused():
-    rows = make_rows(make_hidden(layers=2, tokens=24))
-
     with pytest.raises(ValueError, match="47 predictions for 48 rows"):
         score_predictions(rows.layer[:-1], rows, layers=(0, 1), n_train=9)
     with pytest.raises(ValueError, match="classifier of layers"):
         score_predictions(rows.layer, rows, layers=(1, 2), n_train=9)
 
 
-def test_a_classifier_of_another_width_is_refused():
-    classifier = fit_classifier(make_rows(make_hidden(dim=6)))
+def test_wrong_calls_are_refused():
+    rows = make_rows(make_hidden(dim=6))
 
+    with pytest.raises(ValueError, match="at least 20"):
+        collect_rows([], max_tokens=3)
+    with pytest.raises(ValueError, match="read-only"):
+        rows.vectors[0] = 0
     with pytest.raises(ValueError, match="6 dimensions got 5"):
-        classifier.predict(make_rows(make_hidden(dim=5)).vectors)
+        fit_classifier(rows).predict(make_rows(make_hidden(dim=5)).vectors)
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            split_by_text(rows, test_share=share)
 
 
 def test_the_standard_error_is_what_a_bootstrap_over_texts_gives():
@@ -361,17 +290,8 @@ def test_the_standard_error_is_what_a_bootstrap_over_texts_gives():
 
     assert error == pytest.approx(bootstrap, rel=0.1)
     assert error > 1.2 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))
-
-
-def test_rows_that_are_their_own_texts_give_the_binomial_error():
-    right = np.arange(100) % 4 > 0
-
-    error = accuracy_error(right, np.arange(100))
-
-    assert error == pytest.approx(np.sqrt(0.75 * 0.25 / 99))
-
-
-def test_one_text_has_no_standard_error():
+    alone = accuracy_error(np.arange(100) % 4 > 0, np.arange(100))  # each row its own text
+    assert alone == pytest.approx(np.sqrt(0.75 * 0.25 / 99))
     assert accuracy_error(np.array([True, False]), np.array([3, 3])) is None
 
 
@@ -401,13 +321,16 @@ def test_the_error_of_a_difference_is_what_a_bootstrap_over_texts_gives():
 
 def test_rows_of_the_same_texts_are_split_alike_whatever_the_layers_and_the_texts_without_rows():
     every = make_rows(make_hidden(layers=2, tokens=120, dim=2))
-    held_back = set(split_by_text(every, among=15).test.text.tolist())
+    held_back = set(split_by_text(every, among=15, seed=1).test.text.tolist())
     others = sorted(set(range(15)) - held_back)
     gone = {min(held_back), *others[:5]}
     some = make_rows(make_hidden(layers=5, tokens=120, dim=3, seed=1))
 
-    split = split_by_text(some.only(~np.isin(some.text, list(gone))), among=15)
+    whole = split_by_text(some, seed=1)
+    split = split_by_text(some.only(~np.isin(some.text, list(gone))), among=15, seed=1)
+    other = split_by_text(every, seed=2)
 
     assert len(held_back) == 3
+    assert set(whole.test.text.tolist()) == held_back != set(other.test.text.tolist())
     assert set(split.test.text.tolist()) == held_back - gone
     assert set(split.train.text.tolist()) == set(others) - gone

@@ -50,33 +50,15 @@ def by_name(controls):
     return {control.name: control.score for control in controls}
 
 
-# norms
+def test_norms_and_directions_are_read_each_without_the_other():
+    norms, directions = split_of(grown([1, 10, 100])), split_of(make_hidden(tokens=240, apart=6))
 
-
-def test_layers_that_differ_in_norm_only_are_read_from_the_norm_and_not_without_it():
-    split = split_of(grown([1, 10, 100]))
-
-    with_norm = score_retrained(split, norm_only)
-    without_norm = score_retrained(split, unit_norm)
-
-    assert with_norm.accuracy > 0.97
-    assert without_norm.accuracy < 0.45
-
-
-def test_layers_that_differ_in_direction_only_are_read_without_the_norm():
-    split = split_of(make_hidden(tokens=240, apart=6))
-
-    assert score_retrained(split, unit_norm).accuracy > 0.97
-    assert score_retrained(split, norm_only).accuracy < 0.5
-
-
-def test_a_zero_row_has_a_finite_norm_feature():
-    rows = make_rows(np.zeros((2, 24, 3), dtype=np.float32))
-
-    assert np.isfinite(norm_only(rows).vectors).all()
-
-
-# random vectors
+    assert score_retrained(norms, norm_only).accuracy > 0.97
+    assert score_retrained(norms, unit_norm).accuracy < 0.45
+    assert score_retrained(directions, unit_norm).accuracy > 0.97
+    assert score_retrained(directions, norm_only).accuracy < 0.5
+    zeros = make_rows(np.zeros((2, 24, 3), dtype=np.float32))
+    assert np.isfinite(norm_only(zeros).vectors).all()
 
 
 def test_random_vectors_have_the_norms_of_their_own_layer_and_side():
@@ -110,26 +92,14 @@ def test_a_classifier_of_directions_is_lost_on_random_ones():
     assert scores["random-retrained"].accuracy < 0.5
 
 
-# means
-
-
-def test_removing_each_layers_mean_leaves_exactly_chance():
+def test_the_mean_that_is_removed_is_the_training_rows_own_and_leaves_exactly_chance():
     split = split_of(make_hidden(tokens=240, apart=9))
-
-    score = score_retrained(split, mean_removal(split.train))
-
-    assert score.accuracy == pytest.approx(1 / 3, abs=1e-9)
-
-
-def test_the_mean_that_is_removed_is_the_training_rows_own():
-    split = split_of(make_hidden(apart=3))
     change = mean_removal(split.train)
-    means = split.train.layer_means()
+    off = split.test.layer_means() - split.train.layer_means()
 
     assert change(split.train).layer_means() == pytest.approx(np.zeros((3, 6)), abs=1e-5)
-    assert change(split.test).layer_means() == pytest.approx(
-        split.test.layer_means() - means, abs=1e-5
-    )
+    assert change(split.test).layer_means() == pytest.approx(off, abs=1e-5)
+    assert score_retrained(split, change).accuracy == pytest.approx(1 / 3, abs=1e-9)
 
 
 def test_nearest_centroid_is_scikit_learns():
@@ -144,25 +114,16 @@ def test_nearest_centroid_is_scikit_learns():
     )
 
 
-# contributions
-
-
-@pytest.mark.parametrize(
-    ("shares", "n50", "n90"),
-    [
+def test_shares_and_signs_by_hand_and_how_many_dimensions_hold_them():
+    for shares, n50, n90 in (
         ([0.5, 0.3, 0.2], 1, 3),
         ([0.1, 0.2, 0.3, 0.4], 2, 3),
         ([0.25] * 4, 2, 4),
         ([1.0, 0.0, 0.0], 1, 1),
         ([0.1] * 10, 5, 9),
-    ],
-)
-def test_n50_and_n90_by_hand(shares, n50, n90):
-    assert dims_holding(np.array(shares), 0.5) == n50
-    assert dims_holding(np.array(shares), 0.9) == n90
-
-
-def test_shares_and_signs_by_hand():
+    ):
+        assert dims_holding(np.array(shares), 0.5) == n50
+        assert dims_holding(np.array(shares), 0.9) == n90
     classifier = replace(
         fit_classifier(make_rows(make_hidden(layers=2, dim=4))),
         weights=np.array([[2.0, -1.0, 1.0, 0.0], [-2.0, 1.0, -6.0, -1.0]]),
@@ -176,6 +137,8 @@ def test_shares_and_signs_by_hand():
     assert found.max_share == pytest.approx((0.5, 0.6))
     assert found.ranked().tolist() == [2, 0, 1, 3]
     assert found.to_json()["largest"][1][0] == {"dim": 2, "share": 0.6, "sign": -1}
+    nothing = contributions(replace(classifier, weights=np.zeros((2, 4))))
+    assert nothing.max_share == (0, 0)
 
 
 @given(scale=st.lists(st.floats(0.01, 100), min_size=6, max_size=6))
@@ -189,18 +152,12 @@ def test_the_unit_of_a_dimension_does_not_move_its_share(scale):
     assert scaled.shares == pytest.approx(plain.shares, abs=1e-3)
 
 
-def test_a_layer_without_weights_has_no_shares():
-    classifier = replace(fit_classifier(make_rows(make_hidden(layers=2))), weights=np.zeros((2, 6)))
-
-    assert contributions(classifier).max_share == (0, 0)
-
-
 def test_the_curve_adds_up_the_largest_shares():
     found = contributions(fit_classifier(make_rows(make_hidden(tokens=60, apart=1.5))))
     curve = found.curve()
 
-    by_hand = [sorted(layer, reverse=True) for layer in found.shares]
-    assert curve == pytest.approx(np.array([np.cumsum(layer) for layer in by_hand]))
+    by_hand = np.cumsum(np.sort(found.shares, axis=1)[:, ::-1], axis=1)
+    assert curve == pytest.approx(by_hand)
     assert curve[:, -1] == pytest.approx(1)
     for layer, (n50, n90) in enumerate(zip(found.n50, found.n90, strict=True)):
         assert curve[layer, n50 - 1] >= 0.5 - 1e-9
@@ -209,9 +166,6 @@ def test_the_curve_adds_up_the_largest_shares():
     document = found.to_json()["curve"]
     assert document["dims"] == [1, 2, 5, 6]
     assert np.array(document["share"]) == pytest.approx(curve[:, [0, 1, 4, 5]])
-
-
-# tree
 
 
 def test_a_tree_reads_what_is_not_linear_within_its_limits():
@@ -229,9 +183,6 @@ def test_a_tree_reads_what_is_not_linear_within_its_limits():
     assert tree.leaves <= len(split.train.layer) / tree.min_leaf
     assert (tree.dims, set(tree.top_dims)) == (4, {0, 1, 2, 3})
     assert control.score.n_train == len(split.train.layer)
-
-
-# punctuation
 
 
 class Marks:
@@ -264,9 +215,6 @@ def test_texts_of_words_only_or_of_punctuation_only_have_no_such_control(decoded
     assert list(punctuation_controls(split, fit_classifier(split.train), marks)) == []
 
 
-# masks
-
-
 def test_masking_the_dimensions_that_differ_leaves_chance_and_others_harm_nothing():
     hidden = make_hidden(layers=2, tokens=400, dim=40)
     hidden[1, :, :4] += 4
@@ -283,7 +231,7 @@ def test_masking_the_dimensions_that_differ_leaves_chance_and_others_harm_nothin
     assert scores["mask-random-4-mean"].draws == 5
 
 
-def test_the_mean_fill_is_zero_to_the_classifier():
+def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked():
     split = split_of(make_hidden(apart=2) + np.float32(7))
     classifier = fit_classifier(split.train)
 
@@ -293,33 +241,19 @@ def test_the_mean_fill_is_zero_to_the_classifier():
     untouched = classifier.standardise(split.test.vectors)
     assert standardised[:, [1, 4]] == pytest.approx(0, abs=1e-5)
     assert np.array_equal(standardised[:, [0, 2, 3, 5]], untouched[:, [0, 2, 3, 5]])
+    assert [mask_sizes(dim) for dim in (384, 64, 6)] == [(4, 32, 192), (4, 32), (3, 4)]
+    assert [mask_sizes(dim) for dim in (2, 1)] == [(1,), ()]
+    for size in (0, 6):
+        with pytest.raises(ValueError, match="1 to 5 dimensions"):
+            list(mask_controls(split, classifier, [size]))
 
 
 def test_a_raw_zero_far_from_the_mean_harms_more_than_the_mean():
     split = split_of(make_hidden(tokens=400, dim=12, apart=3) + np.float32(30))
-    classifier = fit_classifier(split.train)
 
-    scores = by_name(mask_controls(split, classifier, [2]))
+    scores = by_name(mask_controls(split, fit_classifier(split.train), [2]))
 
     assert scores["mask-top-2-zero"].accuracy < scores["mask-top-2-mean"].accuracy - 0.05
-
-
-@pytest.mark.parametrize(
-    ("dim", "sizes"), [(384, (4, 32, 192)), (64, (4, 32)), (6, (3, 4)), (2, (1,)), (1, ())]
-)
-def test_default_sizes_fit_the_width(dim, sizes):
-    assert mask_sizes(dim) == sizes
-
-
-@pytest.mark.parametrize("size", [0, 6])
-def test_masking_nothing_or_everything_is_refused(size):
-    split = split_of(make_hidden())
-
-    with pytest.raises(ValueError, match="1 to 5 dimensions"):
-        list(mask_controls(split, fit_classifier(split.train), [size]))
-
-
-# transfer
 
 
 def test_layers_that_lie_elsewhere_on_other_texts_do_not_transfer_but_can_be_learned():
@@ -334,12 +268,15 @@ def test_layers_that_lie_elsewhere_on_other_texts_do_not_transfer_but_can_be_lea
     assert scores["mixed-here"].n_train == len(here.train.layer) + len(other.train.layer)
 
 
-def test_layers_that_lie_alike_transfer_both_ways():
+def test_layers_that_lie_alike_transfer_both_ways_and_joined_texts_stay_apart():
     here, other = (split_of(make_hidden(tokens=240, apart=7, seed=seed)) for seed in (0, 1))
 
     scores = by_name(transfer_controls(here, other, fit_classifier(here.train)))
+    both = joined(here.train, other.train)
 
     assert min(score.accuracy for score in scores.values()) > 0.97
+    assert both.n_texts == here.train.n_texts + other.train.n_texts
+    assert both.n_seen == here.train.n_seen + other.train.n_seen
 
 
 def test_transfer_standardises_with_what_training_stored():
@@ -353,12 +290,3 @@ def test_transfer_standardises_with_what_training_stored():
     assert scores["transfer-to-other"].accuracy < scores["other-in-domain"].accuracy - 0.2
     # every row is taken for one of layer 0, a third of them
     assert scores["transfer-to-other"].accuracy == pytest.approx(1 / 3)
-
-
-def test_joined_texts_stay_apart():
-    here, other = (make_rows(make_hidden(tokens=40, seed=seed)) for seed in (0, 1))
-
-    both = joined(here, other)
-
-    assert both.n_texts == here.n_texts + other.n_texts
-    assert both.n_seen == 80

@@ -1,14 +1,16 @@
-"""Norms and growth against NumPy on everything at once."""
+"""Norms, growth and axes of layers against NumPy, SciPy and scikit-learn on everything at once."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_layers import batches, make_hidden
-from scipy.stats import linregress, t
+from planted_layers import batches, make_hidden, make_rows, permuted
+from scipy.stats import linregress, spearmanr, t
+from sklearn.decomposition import PCA
 
 from deltadex.errors import StudyError
-from deltadex.study.layers.layer_norms import NormTally, fit_growth, row_norms, unit_rows
+from deltadex.study.layers import layer_norms as module
+from deltadex.study.layers.layer_norms import NormTally, fit_growth, layer_pca, row_norms, unit_rows
 
 
 def tally_of(hidden, sizes=(16,), first_layer=0):
@@ -26,19 +28,12 @@ def test_norms_do_not_depend_on_the_batches(sizes):
 
     norms = tally_of(hidden, sizes)
 
+    later = tally_of(hidden, sizes, first_layer=1)
+    assert (later.layers, later.mean) == ((1, 2, 3), norms.mean[1:])
     assert norms.n_tokens == 50
     assert norms.smallest == pytest.approx(expected.min(axis=1))
     assert norms.mean == pytest.approx(expected.mean(axis=1))
     assert norms.largest == pytest.approx(expected.max(axis=1))
-
-
-def test_the_embedding_output_can_be_left_out():
-    hidden = make_hidden(layers=4)
-
-    norms = tally_of(hidden, first_layer=1)
-
-    assert norms.layers == (1, 2, 3)
-    assert norms.mean == pytest.approx(tally_of(hidden).mean[1:])
 
 
 @pytest.mark.parametrize(
@@ -65,25 +60,21 @@ def test_growth_agrees_with_scipy_and_noise_is_flat():
     assert growth.rate == pytest.approx(np.exp(expected.slope))
     assert growth.intercept == pytest.approx(expected.intercept)
     assert growth.r2 == pytest.approx(expected.rvalue**2)
-    assert growth.rate_interval == pytest.approx(
-        (np.exp(expected.slope - margin), np.exp(expected.slope + margin))
-    )
+    ends = [np.exp(expected.slope + sign * margin) for sign in (-1, 1)]
+    assert growth.rate_interval == pytest.approx(ends)
     assert (growth.verdict, growth.exponential) == ("flat", False)
 
 
-def test_norms_that_grow_by_equal_amounts_grow_and_not_exponentially():
+def test_equal_steps_are_not_exponential_three_layers_leave_doubt_and_two_have_no_trend():
     linear = fit_growth(range(40), [1 + 2.0 * layer for layer in range(40)])
+    short = fit_growth(range(3), [1.0, 1.3, 1.45])
 
     assert (linear.verdict, linear.exponential) == ("grow", False)
     assert linear.to_json()["verdict"] == "grow"
-
-
-def test_three_layers_leave_too_much_doubt():
-    """R² is .93, and Student's t of one degree of freedom 12.7."""
-    growth = fit_growth(range(3), [1.0, 1.3, 1.45])
-
-    assert growth.r2 > 0.85
-    assert growth.verdict == "flat"
+    assert short.r2 > 0.85  # it is .93, and Student's t of one degree of freedom 12.7
+    assert short.verdict == "flat"
+    for means in ([1.0, 2.0], [1.0, 0.0, 2.0]):  # nor one with a norm of zero
+        assert fit_growth(range(len(means)), means) is None
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=4, max_size=9), st.floats(0.01, 100))
@@ -96,26 +87,78 @@ def test_the_unit_of_norms_changes_no_trend(means, unit):
     assert scaled.rate_interval == pytest.approx(plain.rate_interval)
 
 
-@pytest.mark.parametrize("means", [[1.0, 2.0], [1.0, 0.0, 2.0]])
-def test_nothing_is_fitted_to_two_layers_or_to_a_norm_of_zero(means):
-    assert fit_growth(range(len(means)), means) is None
-
-
-def test_norms_that_overflow_in_float32_are_finite():
-    vectors = np.full((2, 4), 2e19, dtype=np.float32)
-
-    assert row_norms(vectors) == pytest.approx([4e19, 4e19])
-
-
-def test_unit_rows_have_length_one_and_zero_stays_zero():
+def test_unit_rows_have_length_one_zero_stays_zero_and_large_norms_do_not_overflow_in_float32():
     vectors = make_hidden(layers=1, tokens=5)[0].copy()
     vectors[2] = 0
 
     lengths = np.linalg.norm(unit_rows(vectors), axis=1)
 
     assert lengths == pytest.approx([1, 1, 0, 1, 1])
+    assert row_norms(np.full((2, 4), 2e19, dtype=np.float32)) == pytest.approx([4e19, 4e19])
 
 
 def test_no_tokens_are_refused():
     with pytest.raises(StudyError, match="no tokens"):
         NormTally().result()
+
+
+@pytest.mark.parametrize("unit_norm", [False, True])
+@pytest.mark.parametrize("block", [7, module.BLOCK_ROWS])
+def test_axes_agree_with_scikit_learn(unit_norm, block, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_ROWS", block)
+    rows = make_rows(make_hidden(layers=4, dim=9, apart=2))
+    vectors = rows.vectors.astype(np.float64)
+    if unit_norm:
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    oracle = PCA(n_components=5, svd_solver="full").fit(vectors)
+
+    pca = layer_pca(rows, unit_norm=unit_norm, n_axes=5)
+
+    signs = np.sign(np.sum(oracle.components_ * pca.axes, axis=1))
+    assert pca.explained == pytest.approx(oracle.explained_variance_ratio_, rel=1e-5)
+    assert pca.axes == pytest.approx(oracle.components_ * signs[:, None], abs=1e-5)
+    assert pca.coordinates == pytest.approx(oracle.transform(vectors) * signs, abs=1e-5)
+    assert pca.depth_correlation == pytest.approx(
+        spearmanr(pca.coordinates[:, 0], rows.layer).statistic, abs=1e-6
+    )
+    assert (pca.axes[np.arange(5), np.abs(pca.axes).argmax(axis=1)] > 0).all()
+    for i, layer in enumerate(rows.layers):
+        own = pca.coordinates[rows.layer == layer]
+        assert pca.centroids[i] == pytest.approx(own.mean(axis=0), abs=1e-5)
+
+
+def test_the_path_of_planted_centroids_has_its_length():
+    hidden = np.zeros((4, 30, 3), dtype=np.float32)
+    hidden[1:, :, 0] = 3
+    hidden[2:, :, 1] = 4
+    hidden[3, :, 2] = -12
+
+    pca = layer_pca(make_rows(hidden))
+
+    assert pca.steps == pytest.approx([3, 4, 12])
+    assert pca.path_length == pytest.approx(19)
+    assert all(plane <= full + 1e-9 for plane, full in zip(pca.plane_steps, pca.steps, strict=True))
+
+
+@given(seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_the_order_of_rows_changes_no_axis(seed):
+    rows = make_rows(make_hidden(dim=5, apart=3))
+    order = np.random.default_rng(seed).permutation(len(rows.layer))
+
+    pca, shuffled = layer_pca(rows), layer_pca(permuted(rows, order))
+
+    assert shuffled.axes == pytest.approx(pca.axes, abs=1e-6)
+    assert shuffled.steps == pytest.approx(pca.steps, abs=1e-6)
+    assert shuffled.coordinates == pytest.approx(pca.coordinates[order], abs=1e-5)
+
+
+def test_rows_that_are_all_equal_have_no_axes_to_speak_of_and_no_more_than_dimensions():
+    pca = layer_pca(make_rows(np.ones((2, 20, 3), dtype=np.float32)))
+    flat = layer_pca(make_rows(make_hidden(dim=2)))
+
+    assert pca.explained == (0.0, 0.0, 0.0)
+    assert pca.depth_correlation is None
+    assert pca.path_length == 0
+    assert flat.axes.shape == (2, 2)
+    assert sum(flat.explained) == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""Loading from folders, and hidden states against transformers' own."""
+"""Loading from folders, hidden states against transformers' own, and texts that are cut."""
 
 import dataclasses
 import json
@@ -8,27 +8,29 @@ import pytest
 import torch
 import transformers
 from tiny_networks import (
+    SENTENCES,
     all_states,
     joined,
     make_texts,
     make_tokenizer,
     relative,
     save_folder,
+    speaking,
     tiny_config,
     tiny_network,
 )
 
 from deltadex.errors import StudyError
-from deltadex.study.network import load_network, token_states, untrained_twin
+from deltadex.study.network import load_network, text_window, token_states, untrained_twin
 from deltadex.study.network.causal_model import load_causal
 from deltadex.study.network.hidden_states import encoded
 from deltadex.study.texts import Text
 
-SENTENCES = tuple(
-    Text(text, "", str(n))
-    for n, text in enumerate(("The cat sat on the mat.", "Rain, again!", "Who is singing?"))
-)
 IDS = make_texts(5, 12, 9)
+
+
+def ids_of(text):
+    return torch.tensor([[int(number) for number in text.text.split()]])
 
 
 @pytest.fixture
@@ -42,17 +44,13 @@ def output_states(model, ids):
     return np.stack([layer[0].numpy() for layer in output.hidden_states])
 
 
-def test_a_saved_folder_is_loaded_with_its_tokenizer(bert_folder):
+def test_a_saved_folder_is_loaded_with_its_tokenizer_under_its_name_or_its_path(bert_folder):
     network = load_network(str(bert_folder), name="mine")
 
     assert (network.name, network.n_layers, network.dim) == ("mine", 3, 32)
     assert network.digest() == tiny_network("bert").digest()
     assert network.tokenizer("cat").input_ids == make_tokenizer()("cat").input_ids
     assert not network.model.training
-    assert {p.dtype for p in network.model.parameters()} == {torch.float32}
-
-
-def test_a_folder_is_named_by_its_path_where_no_name_is_given(bert_folder):
     assert load_network(str(bert_folder)).name == str(bert_folder)
 
 
@@ -68,47 +66,36 @@ def test_half_precision_is_run_in_single_precision(tmp_path):
 def test_a_model_with_a_head_is_loaded_without_it(tmp_path):
     torch.manual_seed(0)
     whole = transformers.AutoModelForMaskedLM.from_config(tiny_config("bert")).eval()
-    folder = save_folder(tmp_path / "masked", whole)
 
-    network = load_network(str(folder))
+    network = load_network(str(save_folder(tmp_path / "masked", whole)))
 
-    texts = make_texts(9)
-    ids = torch.tensor([[int(one) for one in texts[0].text.split()]])
-    assert relative(all_states(network, texts), output_states(whole.bert, ids)) <= 1e-6
+    expected = output_states(whole.bert, ids_of(IDS[1]))
+    assert relative(all_states(network, IDS[1:2]), expected) <= 1e-6
 
 
-def test_states_of_bert_are_those_of_transformers_without_special_tokens(bert_folder):
+def test_states_of_bert_are_those_of_transformers_with_special_tokens_only_where_asked(bert_folder):
     network = load_network(str(bert_folder))
 
     states = joined(token_states(network, SENTENCES))
-
-    for place, text in enumerate(SENTENCES):
-        ids = network.tokenizer(text.text, return_tensors="pt").input_ids
-        rows = states["text"] == place
-        expected = output_states(network.model, ids)[:, 1:-1]
-        assert states["token"][rows].tolist() == ids[0, 1:-1].tolist()
-        assert states["position"][rows].tolist() == list(range(1, ids.shape[1] - 1))
-        assert relative(states["hidden"][:, rows], expected) <= 1e-5
-
-
-def test_special_and_first_tokens_are_there_where_they_are_asked_for(bert_folder):
-    network = load_network(str(bert_folder))
-
-    states = joined(token_states(network, SENTENCES, keep_special=True, keep_first=True))
+    every = joined(token_states(network, SENTENCES, keep_special=True, keep_first=True))
 
     ids = [network.tokenizer(text.text).input_ids for text in SENTENCES]
-    assert states["token"].tolist() == [number for row in ids for number in row]
-    assert states["position"].tolist() == [place for row in ids for place in range(len(row))]
+    assert every["token"].tolist() == [number for row in ids for number in row]
+    assert every["position"].tolist() == [place for row in ids for place in range(len(row))]
+    for place, row in enumerate(ids):
+        rows = states["text"] == place
+        expected = output_states(network.model, torch.tensor([row]))[:, 1:-1]
+        assert states["token"][rows].tolist() == row[1:-1]
+        assert states["position"][rows].tolist() == list(range(1, len(row) - 1))
+        assert relative(states["hidden"][:, rows], expected) <= 1e-5
 
 
 def test_the_last_state_of_gpt2_is_the_raw_stream():
     network = tiny_network("gpt2")
-    (text,) = make_texts(9)
-    ids = torch.tensor([[int(one) for one in text.text.split()]])
 
-    states = all_states(network, [text])
+    states = all_states(network, IDS[1:2])
 
-    expected = output_states(network.model, ids)
+    expected = output_states(network.model, ids_of(IDS[1]))
     assert states.shape == expected.shape
     assert relative(states[:-1], expected[:-1]) <= 1e-5
     normed = network.model.ln_f(torch.from_numpy(states[-1])).detach().numpy()
@@ -118,24 +105,19 @@ def test_the_last_state_of_gpt2_is_the_raw_stream():
 
 def test_an_encoder_decoder_is_read_at_its_encoder():
     network = tiny_network("t5")
-    (text,) = make_texts(9)
-    ids = torch.tensor([[int(one) for one in text.text.split()]])
-    with torch.inference_mode():
-        output = network.model.encoder(input_ids=ids, output_hidden_states=True)
 
-    states = all_states(network, [text])
+    states = all_states(network, IDS[1:2])
 
-    expected = np.stack([layer[0].numpy() for layer in output.hidden_states[:-1]])
+    expected = output_states(network.model.encoder, ids_of(IDS[1]))[:-1]
     assert relative(states[:-1], expected) <= 1e-5
-
-
-def test_shared_layers_are_as_many_as_they_are_run():
-    assert all_states(tiny_network("albert"), IDS).shape[0] == 4
 
 
 @pytest.mark.parametrize(
     "name",
-    ["bert", "roberta", "deberta-v2", "gpt2", "bloom", "mpt", "llama", "mixtral", "t5", "bart"],
+    [
+        *("bert", "roberta", "deberta-v2", "gpt2", "bloom", "mpt", "llama", "mixtral", "t5"),
+        *("bart", "albert"),
+    ],
 )
 def test_padding_and_batches_change_no_state(name):
     network = tiny_network(name)
@@ -143,8 +125,9 @@ def test_padding_and_batches_change_no_state(name):
     alone = joined(token_states(network, IDS, batch_size=1))
     together = joined(token_states(network, IDS, batch_size=3))
 
-    assert alone["token"].tolist() == together["token"].tolist()
-    assert alone["text"].tolist() == together["text"].tolist()
+    assert len(alone["hidden"]) == network.n_layers + 1  # also where layers are shared (albert)
+    for part in ("token", "text"):
+        assert alone[part].tolist() == together[part].tolist()
     for one, other in zip(alone["hidden"], together["hidden"], strict=True):
         assert relative(other, one) <= 1e-5
 
@@ -156,17 +139,7 @@ def test_texts_are_cut_to_the_tokens_asked_for():
     assert np.bincount(states["text"]).tolist() == [4, 6, 6]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bert",
-        "gpt2",
-        "opt",
-        "roberta",
-        "camembert",
-        "mpnet",
-    ],
-)
+@pytest.mark.parametrize("name", ["bert", "gpt2", "opt", "roberta", "camembert", "mpnet"])
 def test_texts_longer_than_the_model_are_cut(name):
     states = joined(token_states(tiny_network(name), make_texts(90, 9)))
 
@@ -174,74 +147,37 @@ def test_texts_longer_than_the_model_are_cut(name):
 
 
 def test_token_ids_stand_for_texts_where_there_is_no_tokenizer():
-    states = joined(
-        token_states(tiny_network("bert"), (Text("5 6 7", "", "a"), Text(" 8  9 ", "", "b")))
-    )
+    network, empty = tiny_network("bert"), Text("", "", "x")
+    states = joined(token_states(network, (empty, Text("5 6 7", "", "a"), Text(" 8  9 ", "", "b"))))
 
     assert states["token"].tolist() == [6, 7, 9]
     assert states["position"].tolist() == [1, 2, 1]
-    assert states["text"].tolist() == [0, 0, 1]
+    assert states["text"].tolist() == [1, 1, 2]
+    assert list(token_states(network, [empty])) == []
 
 
-@pytest.mark.parametrize("text", ["5 120", "5 -1", "999999999999"])
-def test_token_ids_outside_the_vocabulary_are_refused(text):
-    with pytest.raises(StudyError, match=r"text 'x' has a token id outside 0…119"):
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        *((ids, r"text 'x' has a token id outside 0…119") for ids in ("5 120", "5 -1", "9" * 12)),
+        ("A cat.", r"bert has no tokenizer: give token ids.*'x'"),
+    ],
+)
+def test_what_is_no_token_id_is_refused_where_there_is_no_tokenizer(text, line):
+    with pytest.raises(StudyError, match=line):
         list(token_states(tiny_network("bert"), [Text(text, "", "x")]))
 
 
-def test_words_without_a_tokenizer_are_refused():
-    with pytest.raises(StudyError, match=r"bert has no tokenizer: give token ids.*'x'"):
-        list(token_states(tiny_network("bert"), [Text("A cat.", "", "x")]))
+def test_a_checkpoint_may_lack_a_pooler_and_is_refused_by_the_name_of_a_layers_tensor(tmp_path):
+    model, lacking = tiny_network("bert").model, "encoder.layer.1.output.dense.weight"
+    pooler = ["pooler.dense.weight", "pooler.dense.bias"]
 
-
-def test_texts_of_no_token_at_all_give_no_states():
-    assert list(token_states(tiny_network("bert"), [Text("", "", "x")])) == []
-
-
-def test_a_text_of_no_token_beside_others_is_left_out():
-    states = joined(token_states(tiny_network("bert"), (Text("", "", "x"), *IDS)))
-
-    assert set(states["text"].tolist()) == {1, 2, 3}
-
-
-def test_a_folder_without_a_tokenizer_has_none(tmp_path):
-    folder = save_folder(tmp_path / "bare", tiny_network("bert").model)
-
-    assert load_network(str(folder)).tokenizer is None
-
-
-def test_a_folder_without_a_tokenizer_takes_the_bases(tmp_path, bert_folder):
-    folder = save_folder(tmp_path / "bare", tiny_network("bert").model)
-
-    network = load_network(str(folder), base=str(bert_folder))
-
-    assert network.tokenizer("cat").input_ids == make_tokenizer()("cat").input_ids
-
-
-def test_a_checkpoint_that_lacks_a_layers_tensor_is_refused_by_its_name(tmp_path):
-    lacking = "encoder.layer.1.output.dense.weight"
-    folder = save_folder(tmp_path / "part", tiny_network("bert").model, but=[lacking])
-
+    assert load_network(str(save_folder(tmp_path / "bare", model, but=pooler))).n_layers == 3
     with pytest.raises(StudyError, match=rf"{lacking} \(1 tensors missing\)"):
-        load_network(str(folder))
+        load_network(str(save_folder(tmp_path / "part", model, but=[lacking])))
 
 
-def test_a_checkpoint_without_a_pooler_is_loaded(tmp_path):
-    lacking = ["pooler.dense.weight", "pooler.dense.bias"]
-    folder = save_folder(tmp_path / "part", tiny_network("bert").model, but=lacking)
-
-    assert load_network(str(folder)).n_layers == 3
-
-
-def test_a_checkpoint_of_other_shapes_is_refused(tmp_path, bert_folder):
-    config = json.loads((bert_folder / "config.json").read_text())
-    (bert_folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 48}))
-
-    with pytest.raises(StudyError) as caught:
-        load_network(str(bert_folder), name="mine")
-
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("mine: ")
+BERT = '{"model_type": "bert"}'
 
 
 @pytest.mark.parametrize(
@@ -249,15 +185,10 @@ def test_a_checkpoint_of_other_shapes_is_refused(tmp_path, bert_folder):
     [
         {},
         {"notes.txt": "hello"},
-        {"config.json": "{"},
-        {"config.json": "{}"},
-        {"config.json": "[]"},
-        {"config.json": '{"model_type": "bert"}'},
-        {"config.json": '{"model_type": "bert"}', "model.safetensors": "nonsense"},
-        {"config.json": '{"model_type": "bert"}', "pytorch_model.bin": "nonsense"},
-        {"adapter_config.json": "{}"},
-        {"adapter_config.json": "{"},
-        {"adapter_config.json": "[]"},
+        *({"config.json": content} for content in ("{", "{}", "[]", BERT)),
+        {"config.json": BERT, "model.safetensors": "nonsense"},
+        {"config.json": BERT, "pytorch_model.bin": "nonsense"},
+        *({"adapter_config.json": content} for content in ("{", "{}", "[]")),
         {"adapter_config.json": '{"peft_type": "LORA", "base_model_name_or_path": "/none"}'},
     ],
 )
@@ -265,11 +196,25 @@ def test_a_folder_of_nonsense_is_refused_in_one_line(tmp_path, files):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
 
-    with pytest.raises(StudyError) as caught:
-        load_network(str(tmp_path), name="mine")
+    refused_in_one_line(tmp_path)
+
+
+def refused_in_one_line(folder, line="^mine"):
+    with pytest.raises(StudyError, match=line) as caught:
+        load_network(str(folder), name="mine")
 
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("mine")
+
+
+def test_other_shapes_and_an_architecture_that_transformers_does_not_know_are_refused(bert_folder):
+    config = json.loads((bert_folder / "config.json").read_text())
+    for change, line in (
+        ({"intermediate_size": 48}, "^mine: "),
+        ({"model_type": "nonsense-net"}, "nonsense-net"),
+    ):
+        (bert_folder / "config.json").write_text(json.dumps(config | change))
+        refused_in_one_line(bert_folder, line)
 
 
 @pytest.mark.parametrize(
@@ -310,41 +255,21 @@ def test_a_decoder_without_a_start_token_begins_with_the_padding(tmp_path, remov
         load_network(str(folder))
 
 
-def test_an_architecture_that_transformers_does_not_know_is_refused_by_name(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "nonsense-net"}')
-
-    with pytest.raises(StudyError, match="nonsense-net"):
-        load_network(str(tmp_path))
-
-
-def test_an_untrained_twin_is_of_the_same_shape_and_seeded():
-    network = dataclasses.replace(tiny_network("bert"), tokenizer=make_tokenizer())
+def test_an_untrained_twin_is_of_the_same_shape_and_seeded_by_its_own_numbers():
+    network = speaking("bert")
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
 
     one, same, other = (untrained_twin(network, seed=seed) for seed in (0, 0, 1))
 
+    assert torch.equal(torch.rand(3), expected)
     assert one.digest() == same.digest()
     assert len({network.digest(), one.digest(), other.digest()}) == 3
     assert (one.n_layers, one.dim) == (network.n_layers, network.dim)
     assert one.tokenizer is network.tokenizer
     assert one.name == "bert, untrained"
     assert not one.model.training
-
-
-def test_an_untrained_twin_leaves_the_callers_random_numbers_alone():
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-
-    untrained_twin(tiny_network("bert"))
-
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_digests_differ_with_any_weight():
-    network = tiny_network("gpt2")
-
-    assert network.digest() == network.digest()
-    assert network.digest() != tiny_network("gpt2", seed=1).digest()
 
 
 @pytest.mark.parametrize("kind", ["t5", "bert", "llama"])
@@ -355,3 +280,50 @@ def test_a_model_saved_without_a_tokenizer_takes_the_bases(tmp_path, kind):
     assert load_network(str(bare)).tokenizer is None
     tokenizer = load_network(str(bare), base=str(base)).tokenizer
     assert tokenizer("cat").input_ids == make_tokenizer()("cat").input_ids
+
+
+LETTERS = tuple(Text(" ".join("abc" * n), "", str(n)) for n in (1, 2, 3, 30))
+TOKENIZER = make_tokenizer()
+
+
+def with_tokenizer(tokenizer=TOKENIZER, **changes):
+    return dataclasses.replace(tiny_network("gpt2", **changes), tokenizer=tokenizer)
+
+
+CUT = "2 of 4 texts were cut to 8 tokens; --max-tokens N reads more"
+WHOLE = "1 of 4 texts were cut to 64 tokens, the model's window"
+BEYOND = "the model's window is 64: --max-tokens 4096 has no effect beyond it"
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "chosen", "notes"),
+    [(8, True, [CUT]), (128, False, [WHOLE]), (4096, True, [BEYOND, WHOLE]), (64, True, [WHOLE])],
+)
+def test_cut_texts_and_a_limit_beyond_the_window_are_said(max_tokens, chosen, notes):
+    window = text_window(with_tokenizer(), LETTERS, max_tokens)
+    fitting = text_window(with_tokenizer(), LETTERS[:3], 11)
+
+    assert list(window.notes(chosen=chosen)) == notes
+    assert window.longest == 92  # 90 letters between [CLS] and [SEP]
+    assert (fitting.cut, list(fitting.notes(chosen=True))) == (0, [])
+
+
+def test_the_window_is_the_smaller_of_positions_and_tokenizer():
+    assert with_tokenizer(n_positions=200).window == 64
+    assert with_tokenizer(make_tokenizer(model_max_length=int(1e30)), n_positions=40).window == 40
+    assert tiny_network("t5").window is None
+
+
+@pytest.mark.parametrize("tokenizer", [None, make_tokenizer])
+def test_a_text_is_counted_exactly_where_the_network_reads_less_of_it(tokenizer):
+    network = with_tokenizer(tokenizer and tokenizer(), n_positions=40)
+    wide = with_tokenizer(tokenizer and tokenizer(model_max_length=int(1e30)), n_positions=300)
+    texts = make_texts(3, 39, 40, 41, 60) if tokenizer is None else LETTERS
+
+    def tokens(network, most):
+        states = token_states(network, texts, max_tokens=most, keep_special=True, keep_first=True)
+        return np.bincount(np.concatenate([one.text for one in states]), minlength=len(texts))
+
+    for max_tokens in (2, 11, 40, 300):
+        cut = tokens(network, max_tokens) < tokens(wide, 300)
+        assert text_window(network, texts, max_tokens).cut == int(cut.sum())

@@ -3,34 +3,24 @@
 import contextlib
 import dataclasses
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from tiny_networks import edited, make_tokenizer, perturb, tiny_network
+from tiny_networks import edited, perturb, speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.network import token_states
-from deltadex.study.profile import (
-    probe_base,
-    probe_texts,
-    profile_model,
-    profile_settings,
-)
+from deltadex.study.profile import probe_base, probe_texts, profile_model, profile_settings
 from deltadex.study.profile.model_profile import last_token_mean
 from deltadex.study.profile.profile import prompt_texts
 
 TERMS = ("input", "attention", "feed_forward", "bias")
 
 
-def speaking(network):
-    return dataclasses.replace(network, tokenizer=make_tokenizer())
-
-
 @pytest.fixture(scope="module")
 def base():
-    return probe_base(speaking(tiny_network("gpt2", n_layer=2)))
+    return probe_base(speaking("gpt2", n_layer=2))
 
 
 @pytest.fixture(scope="module")
@@ -48,23 +38,24 @@ def own_profile(base):
     return profile_model(edited(base.network, lambda _: None), base)
 
 
+@pytest.fixture(scope="module")
+def encoder_decoder():
+    return probe_base(speaking("t5", num_layers=2, num_decoder_layers=2))
+
+
 def by_recipe(profile):
     return {one.recipe.name: one for one in profile.fingerprints}
 
 
-def test_the_probe_is_eight_parallel_texts_in_eight_languages():
+def test_the_probe_is_eight_parallel_texts_in_eight_languages_and_the_prompts_are_five():
     texts = probe_texts()
 
     ids = {group: [t.id for t in texts.entries if t.group == group] for group in texts.groups}
-    assert Counter(t.group for t in texts.entries) == dict.fromkeys(texts.groups, 8)
+    assert ids == {group: [str(n) for n in range(1, 9)] for group in texts.groups}
     assert len(texts.groups) == 8
-    assert all(found == [str(n) for n in range(1, 9)] for found in ids.values())
     assert all(len(group) == 8 and group[3] == "_" for group in texts.groups)
-    assert len({t.text for t in texts.entries}) == 64
+    assert len(texts.entries) == len({t.text for t in texts.entries}) == 64
     assert texts.broken == ()
-
-
-def test_the_prompts_are_five():
     assert len({t.text for t in prompt_texts().entries}) == 5
 
 
@@ -78,15 +69,10 @@ def test_a_model_that_is_its_own_base_has_no_fingerprints(own_profile):
     assert document["layers"]["base_classifier"] > document["layers"]["chance"]
 
 
-def test_a_changed_model_has_a_fingerprint_for_the_shift_its_terms_and_the_prompts(profile):
-    names = [one.recipe.name for one in profile.fingerprints]
-
-    parts = [f"activation-shift.{term}" for term in TERMS]
-    assert names == ["activation-shift", *parts, "delta-activations"]
-    assert profile.document["recipes"] == names
-
-
-def test_fingerprints_are_read_only_unit_vectors_under_the_probes_digest(profile):
+def test_fingerprints_of_shift_terms_and_prompts_are_read_only_unit_vectors_by_probe(profile):
+    names = ["activation-shift", *(f"activation-shift.{term}" for term in TERMS)]
+    assert [one.recipe.name for one in profile.fingerprints] == [*names, "delta-activations"]
+    assert profile.document["recipes"] == [*names, "delta-activations"]
     for one in profile.fingerprints:
         probe = prompt_texts() if one.recipe.name == "delta-activations" else probe_texts()
         assert one.vector.shape == (32,)
@@ -97,18 +83,16 @@ def test_fingerprints_are_read_only_unit_vectors_under_the_probes_digest(profile
 
 
 def test_the_shifts_of_the_terms_sum_to_the_whole(profile):
-    found = by_recipe(profile)
+    parts = {name: one.vector * one.norm for name, one in by_recipe(profile).items()}
+    whole = parts["activation-shift"]
 
-    terms = sum(
-        found[f"activation-shift.{term}"].vector * found[f"activation-shift.{term}"].norm
-        for term in TERMS
-    )
+    terms = sum(parts[f"activation-shift.{term}"] for term in TERMS)
 
-    whole = found["activation-shift"]
-    assert np.linalg.norm(terms - whole.vector * whole.norm) <= 1e-5 * whole.norm
+    lengths = {name: np.linalg.norm(part) for name, part in parts.items()}
+    assert np.linalg.norm(terms - whole) <= 1e-5 * lengths["activation-shift"]
     shift = profile.document["activation_shift"]
-    assert shift["length"] == pytest.approx(whole.norm)
-    assert shift["by_term"]["attention"] == pytest.approx(found["activation-shift.attention"].norm)
+    assert shift["length"] == pytest.approx(lengths["activation-shift"])
+    assert shift["by_term"]["attention"] == pytest.approx(lengths["activation-shift.attention"])
 
 
 def test_the_shift_is_the_difference_of_the_mean_tokens_after_the_final_norm(
@@ -142,15 +126,6 @@ def test_delta_activations_are_of_each_prompts_last_token(profile, base, changed
     assert np.linalg.norm(expected - found.vector * found.norm) <= 1e-4 * found.norm
 
 
-def test_an_edited_embedding_alone_moves_the_input(base):
-    def change(model):
-        model.wte.weight.mul_(1.2)
-
-    found = by_recipe(profile_model(edited(base.network, change), base))
-
-    assert "activation-shift.input" in found
-
-
 @pytest.mark.parametrize("which", ["profile", "own_profile"])
 def test_the_document_is_strict_json(which, request):
     document = request.getfixturevalue(which).document
@@ -177,34 +152,34 @@ def test_equal_models_have_equal_profiles_but_for_the_time(profile, base, change
         assert np.array_equal(one.vector, other.vector)
 
 
-def test_a_base_without_a_tokenizer_is_refused():
-    with pytest.raises(StudyError, match="gpt2 has no tokenizer"):
-        probe_base(tiny_network("gpt2"))
-
-
-def test_a_model_without_a_tokenizer_is_refused(base, changed):
+def test_models_without_a_tokenizer_and_of_another_depth_are_refused(base, changed):
     mute = dataclasses.replace(changed, tokenizer=None, name="mute")
 
+    with pytest.raises(StudyError, match="gpt2 has no tokenizer"):
+        probe_base(tiny_network("gpt2"))
     with pytest.raises(StudyError, match="mute has no tokenizer"):
         profile_model(mute, base)
-
-
-def test_a_model_of_another_depth_is_refused(base):
     with pytest.raises(StudyError, match="not built alike"):
-        profile_model(speaking(tiny_network("gpt2")), base)
+        profile_model(speaking("gpt2"), base)
 
 
-def test_an_encoder_decoder_is_profiled_at_its_decoder():
-    network = speaking(tiny_network("t5", num_layers=2, num_decoder_layers=2))
-    base = probe_base(network)
-
+def test_an_encoder_decoder_is_profiled_at_its_decoder(encoder_decoder):
     found = profile_model(
-        edited(network, lambda m: m.decoder.block[1].layer[1].EncDecAttention.v.weight.mul_(1.2)),
-        base,
+        edited(
+            encoder_decoder.network,
+            lambda m: m.decoder.block[1].layer[1].EncDecAttention.v.weight.mul_(1.2),
+        ),
+        encoder_decoder,
     )
 
     assert "activation-shift.source" in by_recipe(found)
     json.dumps(found.document, allow_nan=False)
+
+
+def test_an_edited_embedding_alone_moves_the_input(base):
+    moved = edited(base.network, lambda model: model.wte.weight.mul_(1.2))
+
+    assert "activation-shift.input" in by_recipe(profile_model(moved, base))
 
 
 @contextlib.contextmanager
@@ -221,22 +196,21 @@ def texts_read(*networks):
         yield read
 
 
-@pytest.mark.parametrize("name", ["gpt2", "t5"])
-def test_a_profile_runs_each_model_once_over_each_probe_text(name, base, changed):
-    if name == "t5":
-        base = probe_base(speaking(tiny_network("t5", num_layers=2, num_decoder_layers=2)))
-        changed = edited(base.network, lambda model: perturb(model, by=0.05, seed=1))
+@pytest.mark.parametrize("which", ["base", "encoder_decoder"])
+def test_a_profile_runs_each_model_once_over_each_probe_text(which, request):
+    base = request.getfixturevalue(which)
+    changed = edited(base.network, lambda model: perturb(model, by=0.05, seed=1))
 
     with texts_read(changed, base.network) as (mine, theirs):
         profile_model(changed, base)
 
-    constants = [1]
-    assert sorted(mine) == sorted([*constants, 16, 16, 16, 16, len(prompt_texts().entries)])
-    assert sorted(theirs) == sorted([*constants, 16, 16, 16, 16])
+    probe = [1, 16, 16, 16, 16]  # the first for the constants
+    assert sorted(mine) == sorted([*probe, len(prompt_texts().entries)])
+    assert sorted(theirs) == probe
 
 
 def test_a_base_is_run_once_over_each_probe_text():
-    network = speaking(tiny_network("bert"))
+    network = speaking("bert")
 
     with texts_read(network) as (mine,):
         base = probe_base(network)
@@ -248,13 +222,12 @@ def test_a_base_is_run_once_over_each_probe_text():
 
 
 def test_the_last_token_of_bert_is_its_separator():
-    network = speaking(tiny_network("bert"))
+    network = speaking("bert")
     texts = prompt_texts().entries[:2]
 
     found = last_token_mean(network, texts)
 
-    states = token_states(network, texts, keep_special=True, keep_first=True, max_tokens=512)
-    (batch,) = states
+    (batch,) = token_states(network, texts, keep_special=True, keep_first=True, max_tokens=512)
     ends = batch.token == 3
     assert ends.sum() == 2
     expected = batch.hidden[-1][ends].mean(axis=0)

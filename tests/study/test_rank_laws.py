@@ -33,10 +33,29 @@ PLANTED = {
 }
 
 
+FORMS = {
+    "exponential": lambda layer, a, b, c: a + b * np.exp(-c * (layer - 1) / 23),
+    "power": lambda layer, a, b, c: a + b * layer**c,
+    "logistic drop": lambda at, a, b, c, d: a + b / (1 + np.exp(((at - 1) / 23 - c) / d)),
+}
+"""Of 24 layers."""
+
+
 def planted(law, n_layers, noise=0.0, seed=0):
     layers = np.arange(1, n_layers + 1)
     ranks = LAW_NAMED[law].values(PLANTED[law], layers.astype(float), n_layers)
     return layers, ranks + noise * np.random.default_rng(seed).normal(size=n_layers)
+
+
+def curve_of(ranks, variances):
+    ranks, n = np.asarray(ranks, dtype=float), len(ranks)
+    variances = np.broadcast_to(np.asarray(variances, dtype=float), n)
+    return Curve(layers=np.arange(1.0, n + 1), ranks=ranks, variances=variances, n_layers=n)
+
+
+def fit_whole(ranks, **options):
+    """Laws of a curve that has a rank at every depth."""
+    return fit_laws(np.arange(1, len(ranks) + 1), np.asarray(ranks, float), len(ranks), **options)
 
 
 def parameters(fit):
@@ -63,12 +82,8 @@ def test_the_published_exponential_is_recovered():
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_an_exponential_and_its_standard_errors_are_scipys(seed):
     layers, ranks = planted("exponential", 24, noise=1.0, seed=seed)
-    values, covariance = curve_fit(
-        lambda x, a, b, c: a + b * np.exp(-c * x),
-        (layers - 1) / 23,
-        ranks,
-        p0=PLANTED["exponential"],
-    )
+    form, start = FORMS["exponential"], PLANTED["exponential"]
+    values, covariance = curve_fit(form, layers, ranks, p0=start)
     errors = np.sqrt(np.diag(covariance))
 
     found = candidate(fit_laws(layers, ranks, 24), "exponential")
@@ -80,23 +95,14 @@ def test_an_exponential_and_its_standard_errors_are_scipys(seed):
     assert (ours <= errors * 1.1).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("exponential", lambda layer, a, b, c: a + b * np.exp(-c * (layer - 1) / 23)),
-        ("power", lambda layer, a, b, c: a + b * layer**c),
-        ("logistic drop", lambda at, a, b, c, d: a + b / (1 + np.exp(((at - 1) / 23 - c) / d))),
-    ],
-)
-def test_linearised_errors_are_scipy_s(name, form):
+@pytest.mark.parametrize("name", FORMS)
+def test_linearised_errors_are_scipy_s(name):
     """They are least where a law is curved, so that a profile's hide them in what is reported."""
-    layers, ranks = planted(name, 24, noise=1.0, seed=1)
-    curve = Curve(
-        layers=layers.astype(float), ranks=ranks, variances=np.full(24, 1 / 12), n_layers=24
-    )
+    _, ranks = planted(name, 24, noise=1.0, seed=1)
+    curve = curve_of(ranks, 1 / 12)
     fit = fit_law(LAW_NAMED[name], curve)
 
-    _, covariance = curve_fit(form, curve.layers, ranks, p0=fit.parameters)
+    _, covariance = curve_fit(FORMS[name], curve.layers, ranks, p0=fit.parameters)
 
     assert _from_jacobian(fit, curve) == pytest.approx(np.sqrt(np.diag(covariance)), rel=1e-3)
 
@@ -152,9 +158,7 @@ def test_a_drop_has_a_layer_on_both_plateaus_and_is_no_step_between_two(n_layers
     [(SIGNIFICANCE, "no law is worth"), (0.051, "5% of the layers' permutations")],
 )
 def test_why_there_is_no_law_is_said_by_the_p_that_decided(p_value, said):
-    layers, ranks = planted("linear", 6)
-    curve = Curve(layers=layers.astype(float), ranks=ranks, variances=np.ones(6), n_layers=6)
-
+    curve = curve_of(planted("linear", 6)[1], 1.0)
     nothing = _LeftOut(error=1.0, constant_error=1.0, p_value=1.0, layer=1)
 
     assert said in _why_none(curve, None, p_value, None, nothing, None)
@@ -265,14 +269,9 @@ def permuted_p_value(ranks, variances):
 
 @pytest.mark.parametrize("ranks", [[9, 7, 4, 4, 2], [3, 8, 1, 5, 9], [5, 5, 4, 2, 2]])
 def test_the_p_value_is_the_share_of_permutations_that_follow_a_law_as_well(ranks):
-    layers, values = np.arange(1.0, 6.0), np.array(ranks, dtype=float)
-    variances = np.full(5, 1 / 12)
+    found, _ = depth_p_value(curve := curve_of(ranks, 1 / 12), SIGNIFICANCE)
 
-    found, _ = depth_p_value(
-        Curve(layers=layers, ranks=values, variances=variances, n_layers=5), SIGNIFICANCE
-    )
-
-    assert found == pytest.approx(permuted_p_value(values, variances))
+    assert found == pytest.approx(permuted_p_value(curve.ranks, curve.variances))
 
 
 @pytest.mark.parametrize(
@@ -281,14 +280,10 @@ def test_the_p_value_is_the_share_of_permutations_that_follow_a_law_as_well(rank
     ids=["one model", "a family"],
 )
 def test_at_most_one_in_twenty_orders_of_a_curve_depends_on_depth(ranks, errors):
-    values, variances = np.array(ranks, dtype=float), np.square(errors)
-    layers = np.arange(1.0, 6.0)
+    pairs = list(zip(ranks, np.square(errors), strict=True))
 
     p_values = [
-        depth_p_value(
-            Curve(layers=layers, ranks=values[order], variances=variances[order], n_layers=5), 0.05
-        )[0]
-        for order in map(list, permutations(range(5)))
+        depth_p_value(curve_of(*zip(*order, strict=True)), 0.05)[0] for order in permutations(pairs)
     ]
 
     assert 0 < np.mean(np.array(p_values) <= 0.05) <= 0.05
@@ -302,7 +297,7 @@ def test_one_layer_alone_carries_no_law(n, at, level, step):
     ranks = np.full(n, float(level))
     ranks[at % n] = max(1, level + step)
 
-    assert fit_laws(np.arange(1, n + 1), ranks, n).verdict in NO_LAWS
+    assert fit_whole(ranks).verdict in NO_LAWS
 
 
 @pytest.mark.parametrize(
@@ -326,41 +321,30 @@ def test_one_layer_alone_carries_no_law(n, at, level, step):
     ],
 )
 def test_short_curves_have_the_law_that_a_reader_sees(ranks, verdict):
-    n = len(ranks)
-
-    fit = fit_laws(np.arange(1, n + 1), np.array(ranks, dtype=float), n)
+    fit = fit_whole(ranks)
 
     assert fit.verdict == verdict
     assert bool(fit.reason) == (verdict in NO_LAWS)
     assert fit.pattern == (verdict not in NO_LAWS - {"constant"})
 
 
-def test_random_walks_are_seldom_given_a_law():
-    rng = np.random.default_rng(2024)
-    walks = np.round(40 + np.cumsum(2 * rng.normal(size=(40, 12)), axis=1))
+def test_random_walks_are_seldom_given_a_law_and_ranks_that_scatter_little_are_constant():
+    walks = np.round(40 + np.cumsum(2 * np.random.default_rng(2024).normal(size=(40, 12)), axis=1))
+    flat = np.round(20 + np.random.default_rng(2025).normal(size=(20, 12)))  # by a twentieth
 
-    fits = [fit_laws(np.arange(1, 13), walk, 12) for walk in walks]
+    of_walks, of_flat = ([fit_whole(ranks).verdict for ranks in some] for some in (walks, flat))
 
     # 10 % at most, and three s.e. of 40; without the test of walks it was a third
-    assert sum(fit.verdict not in NO_LAWS for fit in fits) <= 9
-    assert sum(fit.verdict == "depends on depth, no law" for fit in fits) >= 20
-
-
-def test_ranks_that_scatter_by_a_twentieth_are_constant():
-    rng = np.random.default_rng(2025)
-    curves = np.round(20 + rng.normal(size=(20, 12)))
-
-    verdicts = [fit_laws(np.arange(1, 13), curve, 12).verdict for curve in curves]
-
-    assert verdicts.count("constant") >= 17
+    assert sum(verdict not in NO_LAWS for verdict in of_walks) <= 9
+    assert of_walks.count("depends on depth, no law") >= 20
+    assert of_flat.count("constant") >= 17
 
 
 def test_means_within_their_standard_errors_are_constant_and_others_are_not():
-    layers, ranks = np.arange(1, 9), np.array([9.0, 11, 10, 12, 9, 11, 8, 10])
-    counts = np.full(8, 9)
+    ranks, counts = [9, 11, 10, 12, 9, 11, 8, 10], np.full(8, 9)
 
     loose, tight = (
-        fit_laws(layers, ranks, 8, standard_errors=np.full(8, e), counts=counts) for e in (1.5, 0.3)
+        fit_whole(ranks, standard_errors=np.full(8, error), counts=counts) for error in (1.5, 0.3)
     )
 
     assert (loose.verdict, tight.verdict) == ("constant", "no pattern")
@@ -369,11 +353,9 @@ def test_means_within_their_standard_errors_are_constant_and_others_are_not():
 
 
 def test_a_line_that_misses_a_layer_says_which_and_by_how_much():
-    layers, ranks = planted("linear", 8)
-    ranks[4] += 6.0
-    errors = np.full(8, 1.0)
+    ranks = planted("linear", 8)[1] + 6.0 * (np.arange(8) == 4)
 
-    fit = fit_laws(layers, ranks, 8, standard_errors=errors, counts=np.full(8, 20))
+    fit = fit_whole(ranks, standard_errors=np.full(8, 1.0), counts=np.full(8, 20))
 
     assert fit.verdict == "linear"
     [miss] = fit.misses
@@ -421,15 +403,12 @@ def test_aicc_and_standard_errors_of_a_line_are_the_textbook_ones():
 
 
 def test_weights_let_a_badly_known_layer_count_for_little():
-    layers, ranks = planted("linear", 8)
-    ranks[3] += 60.0
-    errors = np.full(8, 0.5)
-    errors[3] = 100.0
+    ranks = planted("linear", 8)[1] + 60.0 * (np.arange(8) == 3)
+    errors, counts = np.where(np.arange(8) == 3, 100.0, 0.5), np.full(8, 5)
 
-    counts = np.full(8, 5)
-    weighted = fit_laws(layers, ranks, 8, standard_errors=errors, counts=counts)
+    weighted = fit_whole(ranks, standard_errors=errors, counts=counts)
     counts[0] = 2
-    unweighted = fit_laws(layers, ranks, 8, standard_errors=errors, counts=counts)
+    unweighted = fit_whole(ranks, standard_errors=errors, counts=counts)
 
     assert (weighted.weighted, weighted.verdict) == (True, "linear")
     assert weighted.best.values == pytest.approx(PLANTED["linear"], abs=0.1)
@@ -450,44 +429,23 @@ def test_a_standard_error_of_zero_does_not_decide_the_fit_alone():
 
 @pytest.mark.parametrize("rank", [1.0, 40.0])
 def test_one_rank_at_all_depths_is_the_constant_law(rank):
-    fit = fit_laws(np.arange(1, 13), np.full(12, rank), 12)
+    fit = fit_whole([rank] * 12)
 
     assert fit.verdict == "constant"
     assert parameters(fit) == [(pytest.approx(rank), pytest.approx(1 / 12))]
 
 
-@pytest.mark.parametrize("n", range(5))
-def test_too_few_depths_get_no_fit_and_a_reason(n):
-    fit = fit_laws(np.arange(1, n + 1), np.arange(n, dtype=float), 12)
-
-    assert fit.verdict == "too few points"
-    assert fit.reason == f"{n} depths carry a rank, and a law needs 5"
-    assert fit.best is None
-
-
 @pytest.mark.parametrize(("n", "fitted"), [(5, 3), (6, 7), (7, 7), (8, 8)])
-def test_laws_with_too_many_parameters_are_left_out_by_name(n, fitted):
-    fit = fit_laws(np.arange(1, n + 1), np.arange(n, 0, -1) ** 2.0, n)
+def test_laws_with_too_many_parameters_are_left_out_by_name_and_below_five_points_all(n, fitted):
+    fit = fit_whole(np.arange(n, 0, -1) ** 2.0)
 
+    for few in range(5):
+        none = fit_laws(np.arange(1, few + 1), np.arange(few, dtype=float), 12)
+        assert none.verdict == "too few points"
+        assert none.reason == f"{few} depths carry a rank, and a law needs 5"
+        assert none.best is None
     assert fit.left_out == tuple(law.name for law in LAWS[fitted:])
     assert sorted(c.law for c in fit.candidates) == sorted(law.name for law in LAWS[:fitted])
-
-
-def test_a_rate_that_the_points_do_not_determine_has_no_standard_error():
-    fit = fit_laws(*planted("linear", 12), 12)
-
-    exponential = candidate(fit, "exponential")
-    assert [p.standard_error for p in exponential.parameters.values()] == [None, None, None]
-
-
-def test_a_deep_model_has_its_segments_beside_the_fit():
-    ranks = np.array([9.0, 10, 11, 20, 20, 20, 20, 20, 20, 5, 4, 3])
-
-    segments = fit_laws(np.arange(1, 13), ranks, 12).segments
-
-    assert (segments.first, segments.middle, segments.last) == (10.0, 20.0, 4.0)
-    assert fit_laws(np.arange(1, 9), ranks[:8], 8).segments is None
-    assert fit_laws(np.arange(4, 10), ranks[3:9], 12).segments.first is None
 
 
 def test_depth_is_the_models_not_the_fitted_layers():
@@ -496,6 +454,19 @@ def test_depth_is_the_models_not_the_fitted_layers():
     fit = fit_laws(layers[3:], ranks[3:], 24)
 
     assert fit.best.values == pytest.approx(PLANTED["exponential"], rel=1e-3)
+    # a rate that the points do not determine has no standard error
+    line = candidate(fit_laws(*planted("linear", 12), 12), "exponential")
+    assert [p.standard_error for p in line.parameters.values()] == [None, None, None]
+
+
+def test_a_deep_model_has_its_segments_beside_the_fit():
+    ranks = np.array([9.0, 10, 11, 20, 20, 20, 20, 20, 20, 5, 4, 3])
+
+    segments = fit_whole(ranks).segments
+
+    assert (segments.first, segments.middle, segments.last) == (10.0, 20.0, 4.0)
+    assert fit_whole(ranks[:8]).segments is None
+    assert fit_laws(np.arange(4, 10), ranks[3:9], 12).segments.first is None
 
 
 @given(

@@ -33,10 +33,6 @@ def model(name, ranks, **fields):
     return rank_study(name, spectra, thetas=(1.0,))
 
 
-def points(report, i=0):
-    return report.curves[i].points
-
-
 def falling(n, offset=0):
     return [offset + 2 * (n - layer) for layer in range(n)]
 
@@ -58,7 +54,7 @@ def test_a_model_has_a_curve_for_each_stack_role_and_theta_in_printing_order():
         for theta in (0.5, 0.9)
     ]
     assert [[p.rank for p in c.points] for c in report.curves[:2]] == [[2.0, 2.0], [4.0, 4.0]]
-    assert points(report)[0].normalised == 2 / 64
+    assert report.curves[0].points[0].normalised == 2 / 64
     assert report.depths == {"encoder": 2, "decoder": 2}
 
 
@@ -102,68 +98,56 @@ def test_a_law_is_fitted_to_the_points_that_carry_a_rank():
 def test_depth_is_counted_from_the_first_layer_of_the_whole_stack():
     spectra = [spectrum(rank, layer) for layer, rank in enumerate(falling(12))][6:]
 
-    report = rank_study("m", spectra, thetas=(1.0,), n_layers={"encoder": 12})
+    [curve] = rank_study("m", spectra, thetas=(1.0,), n_layers={"encoder": 12}).curves
 
-    assert report.curves[0].n_layers == 12
-    assert report.curves[0].fit.best.values == pytest.approx((24.0, -22.0))
+    assert curve.n_layers == 12
+    assert curve.fit.best.values == pytest.approx((24.0, -22.0))
 
 
-def test_experts_are_averaged_and_those_with_nothing_left_out():
+def test_experts_are_averaged_without_zeros_and_rounding_and_flagged_where_nothing_is_left():
     spectra = [
-        spectrum(4, part="0"),
-        spectrum(8, part="1"),
-        spectrum(0, part="2"),
+        *(spectrum(4, part="0"), spectrum(8, part="1"), spectrum(0, part="2")),
         spectrum(50, part="3", noise=25.0),
     ]
+    noisy = [spectrum(rank, part=str(rank), noise=30.0) for rank in (40, 50)]
 
     report = rank_study("m", spectra, thetas=(1.0,))
+    [flagged] = rank_study("m", noisy).curves[0].points
 
-    [point] = points(report)
+    [point] = report.curves[0].points
     assert (point.rank, point.count, point.left_out, point.valid) == (6.0, 2, 2, True)
     assert point.standard_error == pytest.approx(2.0)
     assert report.slots[0].count == 3
     assert report.slots[0].norm == pytest.approx(np.sqrt(62))
+    assert (flagged.rank, flagged.count, flagged.valid) == (22.5, 2, False)
+    assert flagged.reason.startswith("in all 2 that are not zero")
 
 
-def test_experts_of_mere_rounding_are_averaged_and_flagged():
-    [point] = points(
-        rank_study("m", [spectrum(40, part="0", noise=30.0), spectrum(50, part="1", noise=30.0)])
-    )
+def test_an_adapter_says_that_its_rank_is_bounded_and_an_update_of_zero_that_it_is():
+    nothing = "no layer matrix differs from the base's: there is no update to rank"
 
-    assert not point.valid
-    assert (point.rank, point.count) == (22.5, 2)
-    assert point.reason.startswith("in all 2 that are not zero")
-
-
-def test_an_adapter_says_that_its_rank_is_bounded():
     assert rank_study("m", [spectrum(8, known=8), spectrum(4, 1, known=4)]).notes == (
         "the update is an adapter of rank 4…8: no rank here can exceed it, "
         "so depth shows only how much of it is used",
     )
     assert rank_study("m", [spectrum(8)]).notes == ()
-
-
-@pytest.mark.parametrize("known", [None, 4])
-def test_a_zero_update_says_so(known):
-    nothing = "no layer matrix differs from the base's: there is no update to rank"
-
-    assert rank_study("m", [spectrum(0, known=known)]).notes == (nothing,)
+    for known in (None, 4):
+        assert rank_study("m", [spectrum(0, known=known)]).notes == (nothing,)
 
 
 def test_a_frozen_model_has_ranks_of_zero_and_no_fit():
     report = model("m", [0, 0, 0, 0, 0])
 
-    assert [p.rank for p in points(report)] == [0.0] * 5
+    assert [p.rank for p in report.curves[0].points] == [0.0] * 5
     assert report.curves[0].fit.verdict == "too few points"
     assert report.slots[0].signal_fraction == 0.0
 
 
-def test_a_model_without_spectra_is_refused():
+def test_wrong_calls_are_refused():
     with pytest.raises(StudyError, match="m: no layer matrix"):
         rank_study("m", [])
-
-
-def test_wrong_calls_are_refused():
+    with pytest.raises(StudyError, match=r"m: no ranks at θ=0\.7; there are θ=1"):
+        draw_ranks(model("m", [3]), [0.7])
     with pytest.raises(ValueError, match="twice"):
         rank_study("m", [spectrum(1), spectrum(2)])
     with pytest.raises(ValueError, match="theta"):
@@ -176,7 +160,7 @@ def test_a_family_has_means_with_their_standard_errors():
     family = family_ranks([model(f"m{i}", falling(6, offset=i)) for i in range(4)], name="base")
 
     assert family.models == ("m0", "m1", "m2", "m3")
-    for point, first in zip(points(family), falling(6), strict=True):
+    for point, first in zip(family.curves[0].points, falling(6), strict=True):
         assert point.rank == pytest.approx(first + 1.5)
         assert point.standard_error == pytest.approx(np.std(range(4), ddof=1) / 2)
         assert (point.count, point.left_out) == (4, 0)
@@ -185,37 +169,22 @@ def test_a_family_has_means_with_their_standard_errors():
     assert family.curves[0].fit.verdict == "linear"
 
 
-def test_a_family_leaves_out_zeros_and_rounding_and_says_how_many():
+def test_a_family_leaves_out_zeros_and_rounding_and_says_how_many_in_any_order():
     plain, frozen = model("a", [4, 6, 8, 9]), model("b", [6, 0, 0, 0])
-    noisy = rank_study(
-        "c",
-        [spectrum(50, layer, noise=30.0) for layer in (0, 1)],
-        thetas=(1.0,),
-        n_layers={"encoder": 4},
-    )
+    noise = [spectrum(50, layer, noise=30.0) for layer in (0, 1)]
+    noisy = rank_study("c", noise, thetas=(1.0,), n_layers={"encoder": 4})
 
     family = family_ranks([noisy, frozen, plain])
+    noise = [spectrum(50, layer, noise=30.0) for layer in range(5)]
+    rounding = family_ranks([rank_study(name, noise) for name in "de"])
 
-    assert [(p.rank, p.count, p.left_out) for p in points(family)[:2]] == [(5.0, 2, 1), (6.0, 1, 2)]
-    assert points(family)[1].standard_error is None
+    assert family_ranks([plain, noisy, frozen]) == family
+    found = [(p.rank, p.count, p.left_out) for p in family.curves[0].points[:2]]
+    assert found == [(5.0, 2, 1), (6.0, 1, 2)]
+    assert family.curves[0].points[1].standard_error is None
     assert not family.curves[0].fit.weighted
-
-
-def test_a_family_of_mere_rounding_is_flagged():
-    noisy = [
-        rank_study(name, [spectrum(50, layer, noise=30.0) for layer in range(5)]) for name in "ab"
-    ]
-
-    family = family_ranks(noisy)
-
-    assert not any(p.valid for p in points(family))
-    assert {c.fit.verdict for c in family.curves} == {"too few points"}
-
-
-def test_the_order_of_reports_changes_nothing():
-    reports = [model(f"m{i}", falling(5, offset=3 * i)) for i in range(3)]
-
-    assert family_ranks(reports[::-1]) == family_ranks(reports)
+    assert not any(p.valid for p in rounding.curves[0].points)
+    assert {c.fit.verdict for c in rounding.curves} == {"too few points"}
 
 
 def test_a_family_counts_its_adapters():
@@ -274,10 +243,13 @@ def test_the_picture_has_a_panel_for_each_role_with_its_law():
     ]
 
     figure = draw_ranks(rank_study("org/a_$model", spectra, thetas=(1.0,))).sheet
+    stacks = [spectrum(5, 0, "q", stack) for stack in ("encoder", "decoder")]
+    two = draw_ranks(rank_study("t5", stacks), [0.5]).sheet
 
     linear, noise = titles(figure)
     assert linear == "q\n$24-22x$,  $R^2$ 1.00"
     assert noise == "k\nno pattern"
+    assert [title.split("\n")[0] for title in titles(two)] == ["encoder q", "decoder q"]
     assert [len(axes.lines) for axes in figure.axes] == [2, 1]
     assert [axes.get_xlabel() for axes in figure.axes] == ["layer $l$"] * 2
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
@@ -323,14 +295,6 @@ def test_the_picture_marks_rounding_zeros_and_standard_errors():
     assert legend(draw_ranks(model("c", [0, 0]))) == ["exactly zero"]
 
 
-def test_the_picture_names_the_stack_where_there_are_two():
-    spectra = [spectrum(5, layer, "q", stack) for stack in ("encoder", "decoder") for layer in (0,)]
-
-    figure = draw_ranks(rank_study("t5", spectra), [0.5]).sheet
-
-    assert [title.split("\n")[0] for title in titles(figure)] == ["encoder q", "decoder q"]
-
-
 @pytest.mark.parametrize("paper", ["#000000", "#ffffff"])
 def test_the_picture_takes_its_paper_from_the_rc_parameters(paper):
     with matplotlib.rc_context({"figure.facecolor": paper, "axes.facecolor": paper}):
@@ -346,8 +310,8 @@ def test_every_law_has_a_formula_that_matplotlib_can_set():
         "constant": [5] * 24,
         "exponential": [round(200 * np.exp(-3 * i / 23) + 10) for i in range(24)],
         "power": [round(10 + 200 * (i + 1) ** -1.5) for i in range(24)],
-        "logistic": [round(20 + 200 / (1 + np.exp((i / 23 - 0.6) / 0.05))) for i in range(24)],
-        "ellipse": [round(20 + 200 * np.sqrt(1 - ((i + 1) / 24) ** 2)) for i in range(24)],
+        "logistic drop": [round(20 + 200 / (1 + np.exp((i / 23 - 0.6) / 0.05))) for i in range(24)],
+        "quarter ellipse": [round(20 + 200 * np.sqrt(1 - ((i + 1) / 24) ** 2)) for i in range(24)],
         "quadratic": [round(200 - 400 * (i / 23) + 300 * (i / 23) ** 2) for i in range(24)],
     }
     reports = [
@@ -358,16 +322,4 @@ def test_every_law_has_a_formula_that_matplotlib_can_set():
     for report in reports:
         draw_ranks(report).sheet.savefig(io.BytesIO(), format="png", dpi=40)
 
-    assert [report.curves[0].fit.verdict for report in reports] == [
-        "constant",
-        "exponential",
-        "power",
-        "logistic drop",
-        "quarter ellipse",
-        "quadratic",
-    ]
-
-
-def test_a_theta_that_was_not_studied_is_refused():
-    with pytest.raises(StudyError, match=r"m: no ranks at θ=0\.7; there are θ=1"):
-        draw_ranks(model("m", [3]), [0.7])
+    assert [report.curves[0].fit.verdict for report in reports] == list(curves)

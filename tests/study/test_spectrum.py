@@ -38,8 +38,8 @@ def by_scipy(values):
         below = np.arange(len(tail)) / len(tail)
         distance = np.abs(stats.pareto.cdf(tail, exponent, scale=x_min) - below).max()
         found.append((distance, 1 + exponent, x_min, len(tail)))
-    distance, alpha, x_min, n_tail = min(found)
-    return alpha, x_min, distance, n_tail
+    distance, *law = min(found)
+    return *law[:2], distance, law[2]
 
 
 @pytest.mark.parametrize("values", [body_and_tail(), pareto(60, 3.5), pareto(40, 1.5)])
@@ -97,15 +97,14 @@ def test_neither_scale_nor_order_changes_an_exponent(scale, seed):
     assert scaled.distance == pytest.approx(law.distance, rel=1e-6)
 
 
-@pytest.mark.parametrize("values", [[1.0], [2.0, 2.0, 2.0], [1.0, 2.0]])
-def test_values_that_hardly_differ_have_no_law(values):
-    assert fit_power_law(np.array(values)) is None
-
-
-@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])
-def test_values_that_have_no_logarithm_are_refused(wrong):
-    with pytest.raises(ValueError, match="finite and positive"):
-        fit_power_law(np.array([1.0, 2.0, 3.0, wrong]))
+def test_values_that_hardly_differ_have_no_law_and_those_without_a_logarithm_are_refused():
+    for values in ([1.0], [2.0, 2.0, 2.0], [1.0, 2.0]):
+        assert fit_power_law(np.array(values)) is None
+    for wrong in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="finite and positive"):
+            fit_power_law(np.array([1.0, 2.0, 3.0, wrong]))
+    with pytest.raises(StudyError, match="no layer matrix"):
+        measured()
 
 
 def spectrum(energies, layer=0, role="q", noise=0.0, shape=(200, 300)):
@@ -134,28 +133,27 @@ def measured(*spectra, **options):
     return spectrum_study("m", {"weights": list(spectra)}, **options)
 
 
-def test_the_edge_of_a_random_bulk_is_where_marchenko_and_pastur_put_it():
+def test_the_edge_of_a_random_bulk_is_where_marchenko_and_pastur_put_it_below_what_is_planted():
     [matrix] = measured(spectrum(random_matrix()), draws=0).matrices
+    [planted] = measured(spectrum(random_matrix(spikes=(60.0, 80.0, 100.0))), draws=0).matrices
 
     # the largest eigenvalue is off by n^(-2/3): 3 % here (Johnstone 2001)
     assert 10**matrix.log_spectral_norm == pytest.approx(matrix.bulk_edge, rel=0.05)
     assert matrix.bulk_edge == pytest.approx(bulk_edge((200, 300), 200.0 * 300.0), rel=0.02)
     assert matrix.n_spikes <= 2
+    assert planted.n_spikes == 3
+    assert 10**planted.log_spectral_norm == pytest.approx(100.0**2, rel=0.1)
 
 
-def test_planted_directions_are_above_the_edge():
-    [matrix] = measured(spectrum(random_matrix(spikes=(60.0, 80.0, 100.0))), draws=0).matrices
-
-    assert matrix.n_spikes == 3
-    assert 10**matrix.log_spectral_norm == pytest.approx(100.0**2, rel=0.1)
-
-
-def test_a_random_matrix_is_no_power_law():
+def test_a_random_matrix_is_no_power_law_and_norms_below_one_have_no_weighted_alpha():
     [matrix] = measured(spectrum(random_matrix()), draws=30).matrices
+    [small] = measured(spectrum(pareto(80, 2.0) / 1e6), draws=0).matrices
 
     assert matrix.power_law.p_value is not None
     assert matrix.alpha_hat == pytest.approx(matrix.power_law.alpha * matrix.log_spectral_norm)
     assert matrix.power_law.alpha > 4.0
+    assert small.power_law is not None
+    assert small.alpha_hat is None
 
 
 def test_norms_and_stable_rank_are_those_of_the_energies():
@@ -168,15 +166,6 @@ def test_norms_and_stable_rank_are_those_of_the_energies():
     assert matrix.stable_rank == pytest.approx(energies.sum() / 1000.0)
     assert matrix.curve[0] == (1, 1000.0)
     assert matrix.curve[-1] == (80, 10.0)
-
-
-def test_an_adapter_and_an_exact_zero_have_too_few_eigenvalues():
-    report = measured(spectrum([4.0, 3, 2, 1]), spectrum([], layer=1))
-
-    assert [m.verdict for m in report.matrices] == ["too few", "too few"]
-    assert report.matrices[0].reason == "4 eigenvalues; a tail needs 50"
-    assert report.matrices[1].log_norm is None
-    assert report.notes[0].startswith("2 of 2 matrices have fewer than 50")
 
 
 def test_a_model_that_equals_its_base_has_no_update_and_its_weights_are_measured():
@@ -192,16 +181,25 @@ def test_a_model_that_equals_its_base_has_no_update_and_its_weights_are_measured
         spectrum_study("m", {"update": copy}, draws=0)
 
 
-def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys):
-    update = [spectrum([4.0, 3.0]), spectrum([], layer=1)]
-
-    report = spectrum_study("m", {"update": update}, draws=0)
+def shown(report, capsys):
     show_study(SpectrumTable(report.to_json()).sections(), {})
+    return capsys.readouterr().out
 
-    assert [m.verdict for m in report.matrices] == ["too few", "no update"]
-    assert report.notes[0] == "1 of 2 matrices equal the base's: no update"
-    assert report.notes[1].startswith("1 of 2 matrices have fewer than 50")
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("q ")]
+
+def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys):
+    matrices = [spectrum([4.0, 3, 2, 1]), spectrum([], layer=1)]
+
+    weights = measured(*matrices)
+    update = spectrum_study("m", {"update": matrices}, draws=0)
+
+    assert [m.verdict for m in weights.matrices] == ["too few", "too few"]
+    assert weights.matrices[0].reason == "4 eigenvalues; a tail needs 50"
+    assert weights.matrices[1].log_norm is None
+    assert weights.notes[0].startswith("2 of 2 matrices have fewer than 50")
+    assert [m.verdict for m in update.matrices] == ["too few", "no update"]
+    assert update.notes[0] == "1 of 2 matrices equal the base's: no update"
+    assert update.notes[1].startswith("1 of 2 matrices have fewer than 50")
+    (row,) = [line for line in shown(update, capsys).splitlines() if line.startswith("q ")]
     assert row.split("ΔW")[1].split() == ["too", "few", "no", "update"]
 
 
@@ -209,12 +207,10 @@ def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys)
 def test_layers_that_the_table_has_no_room_for_are_named(capsys, depth, left_out):
     update = [spectrum([4.0, 3.0], layer) for layer in range(depth)]
 
-    report = spectrum_study("m", {"update": update}, draws=0)
-    show_study(SpectrumTable(report.to_json()).sections(), {})
+    said = shown(spectrum_study("m", {"update": update}, draws=0), capsys)
 
-    shown = capsys.readouterr().out
-    assert (f"not shown: layers {left_out} (--json has them)" in shown) == bool(left_out)
-    assert ("not shown" in shown) == bool(left_out)
+    assert (f"not shown: layers {left_out} (--json has them)" in said) == bool(left_out)
+    assert ("not shown" in said) == bool(left_out)
 
 
 def test_eigenvalues_that_rounding_can_make_are_left_out():
@@ -227,13 +223,6 @@ def test_eigenvalues_that_rounding_can_make_are_left_out():
     assert 0.01 < floor < 50.0
     assert (matrix.n_eigenvalues, matrix.n_rounding) == (100, 90)
     assert matrix.power_law.n_tail <= 100
-
-
-def test_a_weighted_alpha_below_a_norm_of_one_is_left_out():
-    [matrix] = measured(spectrum(pareto(80, 2.0) / 1e6), draws=0).matrices
-
-    assert matrix.power_law is not None
-    assert matrix.alpha_hat is None
 
 
 def test_updates_and_weights_stand_side_by_side_and_come_back_from_json():
@@ -271,8 +260,3 @@ def test_the_picture_has_exponents_and_tails_of_each_subject_on_one_scale(width)
     labels = [label for _, _, label in picture.places()]
     assert sum("α" in label and "layer" in label for label in labels) == 9
     assert any(label.startswith("ΔW encoder q, layer 0: α") for label in labels)
-
-
-def test_a_model_without_matrices_is_refused():
-    with pytest.raises(StudyError, match="no layer matrix"):
-        measured()

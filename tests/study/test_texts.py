@@ -23,66 +23,64 @@ def write(path, content):
     return path
 
 
+def read(path, content):
+    return read_texts(write(path, content))
+
+
+def contents(texts):
+    return [one.text for one in texts.entries]
+
+
+TABLE = 'text,group,id\nA cat sat.,eng_Latn,7\n"Un chat, assis.",fra_Latn,7\n'
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.csv", 'text,group,id\nA cat sat.,eng_Latn,7\n"Un chat, assis.",fra_Latn,7\n'),
+        ("a.csv", TABLE),
         ("a.tsv", "id\ttext\tgroup\n7\tA cat sat.\teng_Latn\n7\tUn chat, assis.\tfra_Latn\n"),
         ("a.tsv", "IDX\tSentence\t Lang \n7\tA cat sat.\teng_Latn\n7\tUn chat, assis.\tfra_Latn"),
         (
             "a.csv",
-            'content,language,index\r\nA cat sat.,eng_Latn,7\r\n"Un chat, assis.",fra_Latn,7',
+            TABLE.strip().replace("text,group,id", "content,language,index").replace("\n", "\r\n"),
         ),
         ("a.jsonl", LINE),
         ("a.jsonl", LINE.replace('"text"', '"Sentence"').replace('"7"', "7")),
     ],
 )
 def test_tables_and_json_lines_give_text_group_and_id(tmp_path, name, content):
-    texts = read_texts(write(tmp_path / name, content))
+    texts = read(tmp_path / name, content)
 
     assert texts == Texts(ENTRIES)
     assert texts.groups == ("eng_Latn", "fra_Latn")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "README", "a.md"])
-def test_other_files_have_one_text_a_line(tmp_path, name):
-    texts = read_texts(write(tmp_path / name, "A cat, sat.\r\n  Two.  \nThree"))
+def test_other_files_have_one_text_a_line_and_only_line_feeds_and_carriage_returns_end_it(
+    tmp_path, name
+):
+    texts = read(tmp_path / name, "A cat, sat.\r\n  Two.  \nThree\u2028still three\x0b\x85\nFour")
 
-    assert texts == Texts(
-        (Text("A cat, sat.", "", "1"), Text("Two.", "", "2"), Text("Three", "", "3"))
-    )
-
-
-def test_only_line_feeds_and_carriage_returns_end_a_line(tmp_path):
-    texts = read_texts(write(tmp_path / "a.txt", "one\u2028still one\x0b\x85\ntwo\n"))
-
-    assert len(texts.entries) == 2
+    assert texts.broken == ()
+    assert contents(texts) == ["A cat, sat.", "Two.", "Three\u2028still three", "Four"]
+    assert [(one.group, one.id) for one in texts.entries] == [("", str(n)) for n in range(1, 5)]
 
 
-def test_flores_files_are_grouped_by_their_names_and_share_ids(tmp_path):
-    write(tmp_path / "eng_Latn.devtest", "Cat.\nDog.\n")
-    write(tmp_path / "fra_Latn.devtest", "Chat.\nChien.\n")
+def test_flores_files_are_grouped_by_their_names_and_share_ids_whatever_line_is_empty(tmp_path):
+    write(tmp_path / "eng_Latn.devtest", "Cat.\n\nHen.\n")
+    write(tmp_path / "fra_Latn.devtest", "Chat.\nChien.\nPoule.\n")
     write(tmp_path / "notes.pdf", "not a text")
 
     texts = read_texts(tmp_path)
 
-    assert texts.broken == ()
+    assert texts.broken == ("eng_Latn.devtest:2: no text",)
     assert texts.entries == (
         Text("Cat.", "eng_Latn", "1"),
-        Text("Dog.", "eng_Latn", "2"),
+        Text("Hen.", "eng_Latn", "3"),
         Text("Chat.", "fra_Latn", "1"),
         Text("Chien.", "fra_Latn", "2"),
+        Text("Poule.", "fra_Latn", "3"),
     )
-
-
-def test_an_empty_line_leaves_the_ids_of_parallel_texts_where_they_were(tmp_path):
-    write(tmp_path / "eng_Latn.dev", "Cat.\n\nHen.\n")
-    write(tmp_path / "fra_Latn.dev", "Chat.\nChien.\nPoule.\n")
-
-    texts = read_texts(tmp_path)
-
-    assert texts.broken == ("eng_Latn.dev:2: no text",)
-    assert [one.text for one in texts.entries if one.id == "3"] == ["Hen.", "Poule."]
 
 
 def test_flores_plus_rows_are_grouped_by_language_and_script(tmp_path):
@@ -93,7 +91,7 @@ def test_flores_plus_rows_are_grouped_by_language_and_script(tmp_path):
     ]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
 
-    texts = read_texts(write(tmp_path / "dev.jsonl", lines))
+    texts = read(tmp_path / "dev.jsonl", lines)
 
     assert texts.entries == (
         Text("Cat.", "eng_Latn", "0"),
@@ -103,21 +101,14 @@ def test_flores_plus_rows_are_grouped_by_language_and_script(tmp_path):
 
 
 def test_all_text_files_of_a_folder_are_read_in_the_order_of_their_names(tmp_path):
-    write(tmp_path / "b.csv", "text,id\nlast,x\n")
+    write(tmp_path / "c.csv", "text,id\nlast,x\n")
     write(tmp_path / "a.jsonl", '{"text": "first", "id": "y"}\n')
+    write(tmp_path / "b.txt", "one\ntwo\n")
+    write(tmp_path / "ba.txt", "three\nfour\n")
 
     texts = read_texts(tmp_path)
 
-    assert [one.text for one in texts.entries] == ["first", "last"]
-
-
-def test_two_plain_files_of_a_folder_keep_all_their_texts(tmp_path):
-    write(tmp_path / "a.txt", "one\ntwo\n")
-    write(tmp_path / "b.txt", "three\nfour\n")
-
-    texts = read_texts(tmp_path)
-
-    assert [one.text for one in texts.entries] == ["one", "two", "three", "four"]
+    assert contents(texts) == ["first", "one", "two", "three", "four", "last"]
     assert texts.broken == ()
 
 
@@ -141,22 +132,19 @@ def test_two_plain_files_of_a_folder_keep_all_their_texts(tmp_path):
             "a.jsonl:6: no text",
         )),
         ("a.csv", b"text,id\ngood,1\nagain,1\n", ("a.csv:2: id '1' stands twice",)),
+        ("a.jsonl", b'{"text": ["a", "b"]}\n{"text": "good"}\n', (
+            "a.jsonl:1: its text is not a string",
+        )),
+        ("a.jsonl", b'{"text": "half \\ud800"}\n{"text": "good"}\n', (
+            "a.jsonl:1: is not UTF-8",
+        )),
     ],
 )  # fmt: skip
 def test_broken_rows_are_named_and_the_rest_is_read(tmp_path, name, content, broken):
-    texts = read_texts(write(tmp_path / name, content))
+    texts = read(tmp_path / name, content)
 
     assert texts.broken == broken
-    assert [one.text for one in texts.entries] == ["good"]
-
-
-def test_an_id_may_stand_once_in_each_group(tmp_path):
-    path = write(tmp_path / "a.csv", "text,group,id\na,x,1\nb,y,1\nc,x,1\n")
-
-    texts = read_texts(path)
-
-    assert [one.text for one in texts.entries] == ["a", "b"]
-    assert texts.broken == ("a.csv:3: id '1' stands twice",)
+    assert contents(texts) == ["good"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl", "eng_Latn.dev"])
@@ -164,90 +152,67 @@ def test_a_byte_order_mark_belongs_to_no_text_and_no_column(tmp_path, name):
     line = {".csv": "text\nCat.\n", ".tsv": "text\nCat.\n", ".jsonl": '{"text": "Cat."}\n'}
     path = tmp_path / name
 
-    texts = read_texts(write(path, b"\xef\xbb\xbf" + line.get(path.suffix, "Cat.\n").encode()))
+    texts = read(path, b"\xef\xbb\xbf" + line.get(path.suffix, "Cat.\n").encode())
 
-    assert [one.text for one in texts.entries] == ["Cat."]
+    assert contents(texts) == ["Cat."]
     assert texts.broken == ()
 
 
-def test_a_quoted_newline_stays_in_its_text(tmp_path):
-    path = write(tmp_path / "a.csv", 'text,id\n"two\nlines, ""quoted""",1\nnext,2\n')
-
-    texts = read_texts(path)
-
-    assert [one.text for one in texts.entries] == ['two\nlines, "quoted"', "next"]
-
-
-def test_a_very_long_field_of_a_table_is_read(tmp_path):
-    path = write(tmp_path / "a.csv", f"text,id\n{'long ' * 30_000},1\nnext,2\n")
-
-    texts = read_texts(path)
-
-    assert [len(one.text) for one in texts.entries] == [149_999, 4]
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('text,id\n"two\nlines, ""quoted""",1\nnext,2\n', ['two\nlines, "quoted"', "next"]),
+        (f"text,id\n{'long ' * 30_000},1\nnext,2\n", [("long " * 30_000).strip(), "next"]),
+    ],
+    ids=["a quoted line break", "a very long field"],
+)
+def test_fields_of_a_table_may_be_of_several_lines_and_very_long(tmp_path, content, expected):
+    assert contents(read(tmp_path / "a.csv", content)) == expected
 
 
 def test_a_quote_that_never_closes_does_not_swallow_the_rows_behind_it(tmp_path):
-    path = write(tmp_path / "a.tsv", 'id\ttext\n1\t"Stop, he said.\n2\tnext\n3\tlast\n')
-
-    texts = read_texts(path)
+    texts = read(tmp_path / "a.tsv", 'id\ttext\n1\t"Stop, he said.\n2\tnext\n3\tlast\n')
 
     assert [one.id for one in texts.entries] == ["1", "2", "3"] or texts.broken
 
 
-def test_a_text_that_is_no_string_is_broken(tmp_path):
-    path = write(tmp_path / "a.jsonl", '{"text": ["a", "b"]}\n{"text": "good"}\n')
+def test_an_id_may_stand_once_in_each_group(tmp_path):
+    texts = read(tmp_path / "a.csv", "text,group,id\na,x,1\nb,y,1\nc,x,1\n")
 
-    texts = read_texts(path)
-
-    assert [one.text for one in texts.entries] == ["good"]
-    assert texts.broken[0].startswith("a.jsonl:1: ")
+    assert contents(texts) == ["a", "b"]
+    assert texts.broken == ("a.csv:3: id '1' stands twice",)
 
 
-def test_a_text_that_cannot_be_encoded_is_broken(tmp_path):
-    path = write(tmp_path / "a.jsonl", '{"text": "half \\ud800"}\n{"text": "good"}\n')
-
-    texts = read_texts(path)
-
-    assert texts.broken == ("a.jsonl:1: is not UTF-8",)
-
-
-@pytest.mark.parametrize("header", ["", "id,group", "words"])
-def test_a_table_without_a_column_of_texts_is_refused(tmp_path, header):
-    path = write(tmp_path / "a.csv", f"{header}\n1,2\n")
-
-    with pytest.raises(StudyError, match=r"a\.csv: no column 'text' in its header"):
-        read_texts(path)
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        *(
+            ("a.csv", f"{header}\n1,2\n", r"a\.csv: no column 'text' in its header")
+            for header in ("", "id,group", "words")
+        ),
+        ("a.csv", "id;label\n1;2\n", "only id, label; its columns are separated by semicolons"),
+        ("a.jsonl", "nonsense\n{}\n", r"no row with a text; a\.jsonl:1: is not JSON"),
+    ],
+)
+def test_a_file_without_a_text_is_refused_with_what_it_has_instead(tmp_path, name, content, line):
+    with pytest.raises(StudyError, match=line):
+        read(tmp_path / name, content)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl", "eng_Latn.devtest"])
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_refused(tmp_path, name, content):
     with pytest.raises(StudyError, match=name):
-        read_texts(write(tmp_path / name, content))
+        read(tmp_path / name, content)
 
 
-def test_a_file_of_broken_rows_is_refused_with_the_first_of_them(tmp_path):
-    path = write(tmp_path / "a.jsonl", "nonsense\n{}\n")
-
-    with pytest.raises(StudyError, match=r"no row with a text; a\.jsonl:1: is not JSON"):
-        read_texts(path)
-
-
-def test_a_folder_without_text_files_is_refused(tmp_path):
+def test_a_path_that_holds_no_text_files_is_refused_by_name(tmp_path):
     write(tmp_path / "model.safetensors", b"")
-
     with pytest.raises(StudyError, match="no text files in it"):
         read_texts(tmp_path)
-
-
-def test_a_path_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(StudyError, match=r"none\.txt: no such file"):
         read_texts(tmp_path / "none.txt")
-
-
-def test_a_folder_named_like_a_text_file_is_refused_by_name(tmp_path):
     (tmp_path / "odd.txt").mkdir()
-
     with pytest.raises(StudyError, match=r"odd\.txt"):
         read_texts(tmp_path)
 
@@ -257,10 +222,9 @@ def made(*texts):
 
 
 def test_equal_seeds_draw_equal_texts():
-    texts = made(*map(str, range(50)))
+    first, again, other = (made(*map(str, range(50))).drawn(10, seed=s) for s in (3, 3, 4))
 
-    assert texts.drawn(10, seed=3) == texts.drawn(10, seed=3)
-    assert texts.drawn(10, seed=3) != texts.drawn(10, seed=4)
+    assert first == again != other
 
 
 @given(
@@ -277,23 +241,14 @@ def test_drawn_texts_keep_their_order_and_are_distinct(words, most, seed):
     assert places == sorted(places)
     assert max(Counter(one.text for one in drawn.entries).values()) == 1
     assert all(words.index(one.text) == int(one.id) for one in drawn.entries)
-    assert len(drawn.entries) == min(most, len(set(words)))
+    assert len(drawn.entries) == min(most, len(set(words)))  # all but the equal ones
     assert drawn.broken == texts.broken
 
 
-def test_a_draw_of_all_texts_drops_only_equal_ones():
-    assert made("a", "b", "a", "c").drawn(9, seed=0) == Texts(
-        (Text("a", "", "0"), Text("b", "", "1"), Text("c", "", "3")), ("a:1: no text",)
-    )
-
-
 def test_the_digest_is_of_texts_groups_and_ids_alone(tmp_path):
-    table = write(
-        tmp_path / "a.csv", 'text,group,id\nA cat sat.,eng_Latn,7\n"Un chat, assis.",fra_Latn,7\n'
-    )
-    lines = write(tmp_path / "b.jsonl", LINE + "broken\n")
+    table, lines = read(tmp_path / "a.csv", TABLE), read(tmp_path / "b.jsonl", LINE + "broken\n")
 
-    assert read_texts(table).digest == read_texts(lines).digest == Texts(ENTRIES).digest
+    assert table.digest == lines.digest == Texts(ENTRIES).digest
 
 
 @pytest.mark.parametrize(
@@ -323,25 +278,15 @@ def test_other_content_has_another_digest(other):
 def test_another_delimiter_is_recognised_by_the_header_and_said(tmp_path, name, mark, word):
     rows = [["text", "group", "id"], ["A cat sat.", "eng_Latn", "7"]]
     rows += [['"Un chat, assis."', "fra_Latn", "7"]]
-    path = write(tmp_path / name, "\n".join(mark.join(row) for row in rows))
 
-    texts = read_texts(path)
+    texts = read(tmp_path / name, "\n".join(mark.join(row) for row in rows))
 
     assert texts.entries == ENTRIES
     assert texts.notes == (f"{name}: its columns are separated by {word}",)
 
 
 def test_commas_inside_texts_do_not_decide_the_delimiter(tmp_path):
-    path = write(tmp_path / "a.csv", "id;text\n1;a, b, c\n2;d, e\n")
-
-    assert [one.text for one in read_texts(path).entries] == ["a, b, c", "d, e"]
-
-
-def test_a_refused_table_names_the_delimiter_that_it_seems_to_have(tmp_path):
-    path = write(tmp_path / "a.csv", "id;label\n1;2\n")
-
-    with pytest.raises(StudyError, match="only id, label; its columns are separated by semicolons"):
-        read_texts(path)
+    assert contents(read(tmp_path / "a.csv", "id;text\n1;a, b, c\n2;d, e\n")) == ["a, b, c", "d, e"]
 
 
 def test_a_folder_of_one_file_and_a_single_text_are_said(tmp_path):
@@ -351,13 +296,12 @@ def test_a_folder_of_one_file_and_a_single_text_are_said(tmp_path):
         f"{tmp_path}: one text file in it, eng_Latn.txt; its name names no group",
         f"{tmp_path}: one text only",
     )
-    assert read_texts(write(tmp_path / "b.txt", "one\ntwo\n")).notes == ()
+    assert read(tmp_path / "b.txt", "one\ntwo\n").notes == ()
 
 
 def test_copies_of_texts_are_counted_within_a_group(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("text,group\nsame,eng\nsame,eng\nsame,deu\nother,deu\n")
+    table = "text,group\nsame,eng\nsame,eng\nsame,deu\nother,deu\n"
 
-    (note,) = read_texts(path).notes
+    (note,) = read(tmp_path / "a.csv", table).notes
 
     assert "1 of 4 texts is a copy of others" in note

@@ -104,7 +104,7 @@ def answers(folder):
     return json.loads(done.stdout)
 
 
-def test_command_and_call_measure_the_same(answers):
+def test_command_and_call_measure_the_same_and_store_it_under_the_options_that_decide_it(answers):
     by_command, by_call = answers["by_command"], answers["by_call"]
 
     assert by_command.pop("picture") == "l.html"
@@ -112,28 +112,21 @@ def test_command_and_call_measure_the_same(answers):
     assert [row["layer"] for row in by_call["layers"]] == [0, 1, 2]
     assert by_call["tokens"] == 24 * 11
     assert (by_call["broken_rows"], by_call["base_notes"]) == ([], [])
+    settings = json.loads(answers["stored"])
+    assert sorted(settings) == ["max_tokens", "power", "texts", "version"]
+    assert (settings["max_tokens"], settings["version"]) == (128, 1)
 
 
-def test_screen_and_page_have_its_section(answers, folder):
+def test_screen_page_help_and_docstring_have_its_section_and_what_its_record_says(answers, folder):
     assert "mean length over 264 tokens" in answers["shown"]
     page = (folder / "l.html").read_text("utf-8")
     assert "<h2>mean length over 264 tokens</h2><table>" in page
     assert page.count("<svg") == 2
-
-
-def test_help_and_docstring_are_those_of_its_record(answers):
     assert "lengths " in answers["listed"]
     for says in (answers["help"], answers["docstring"]):
         assert "Measure how long hidden states are, by layer." in says
         assert "Power of the norm." in says
     assert "deltadex lengths ./my-run --texts reviews.csv -o lengths.png" in answers["help"]
-
-
-def test_it_is_stored_under_the_options_that_decide_it(answers):
-    settings = json.loads(answers["stored"])
-
-    assert sorted(settings) == ["max_tokens", "power", "texts", "version"]
-    assert (settings["max_tokens"], settings["version"]) == (128, 1)
 
 
 def test_an_option_of_geometry_is_a_field_and_its_use(answers):

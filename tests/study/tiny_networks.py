@@ -24,17 +24,13 @@ from deltadex.study.texts import Text
 VOCABULARY = 120
 DIM = 32
 
-PLAIN = dict(
-    vocab_size=VOCABULARY,
-    hidden_size=DIM,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=64,
-    pad_token_id=0,
-)
+
+SIZED = dict(vocab_size=VOCABULARY, pad_token_id=0)
+BERT = SIZED | dict(num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64)
+PLAIN = BERT | dict(hidden_size=DIM, intermediate_size=64)
 GROUPED = PLAIN | dict(num_key_value_heads=2)
 HEADS_OF_8 = GROUPED | dict(head_dim=8)
+BIASED = GROUPED | dict(attention_bias=True, mlp_bias=True)
 MIXTURE = GROUPED | dict(
     num_local_experts=4,
     num_experts=4,
@@ -42,18 +38,9 @@ MIXTURE = GROUPED | dict(
     moe_intermediate_size=32,
     shared_expert_intermediate_size=32,
 )
-GPT = dict(
-    vocab_size=VOCABULARY,
-    n_embd=DIM,
-    n_layer=3,
-    n_head=4,
-    n_positions=64,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
-)
-T5 = dict(
-    vocab_size=VOCABULARY,
+OF_STARTS = SIZED | dict(bos_token_id=1, eos_token_id=2)
+GPT = OF_STARTS | dict(n_embd=DIM, n_layer=3, n_head=4, n_positions=64)
+T5 = SIZED | dict(
     d_model=DIM,
     d_kv=8,
     d_ff=64,
@@ -61,34 +48,17 @@ T5 = dict(
     num_decoder_layers=3,
     num_heads=4,
     decoder_start_token_id=0,
-    pad_token_id=0,
 )
-BART = dict(
-    vocab_size=VOCABULARY,
+BART = OF_STARTS | dict(
     d_model=DIM,
-    encoder_layers=3,
-    decoder_layers=3,
-    encoder_attention_heads=4,
-    decoder_attention_heads=4,
-    encoder_ffn_dim=64,
-    decoder_ffn_dim=64,
     max_position_embeddings=64,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
     decoder_start_token_id=2,
     forced_eos_token_id=2,
+    **{f"{part}_layers": 3 for part in ("encoder", "decoder")},
+    **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
+    **{f"{part}_ffn_dim": 64 for part in ("encoder", "decoder")},
 )
-OPT = dict(
-    vocab_size=VOCABULARY,
-    hidden_size=DIM,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    ffn_dim=64,
-    max_position_embeddings=64,
-    word_embed_proj_dim=DIM,
-    pad_token_id=0,
-)
+OPT = BERT | dict(hidden_size=DIM, ffn_dim=64, word_embed_proj_dim=DIM)
 EXPERTS = MIXTURE | dict(
     head_dim=8,
     n_routed_experts=4,
@@ -105,47 +75,34 @@ LATENT = EXPERTS | dict(
     qk_nope_head_dim=4,
     v_head_dim=8,
 )
-MODERN = PLAIN | dict(norm_bias=True, attention_bias=True, mlp_bias=True)
-DEBERTA = PLAIN | dict(relative_attention=True, pos_att_type=["c2p", "p2c"])
+RELATIVE = dict(relative_attention=True, pos_att_type=["c2p", "p2c"])
+SLIDING = dict(sliding_window=4, layer_types=["sliding_attention"] * 2 + ["full_attention"])
+
+
+def alike(names, options):
+    return dict.fromkeys(names.split(), options)
+
 
 CONFIGS = {
-    "bert": PLAIN,
-    "roberta": PLAIN,
-    "xlm-roberta": PLAIN,
-    "camembert": PLAIN,
+    **alike("bert roberta xlm-roberta camembert", PLAIN),
     "electra": PLAIN | dict(embedding_size=16),
-    "deberta": DEBERTA,
-    "deberta-v2": DEBERTA,
-    "ernie": PLAIN,
-    "data2vec-text": PLAIN,
-    "bert-generation": PLAIN,
-    "layoutlm": PLAIN,
-    "splinter": PLAIN,
+    **alike("deberta deberta-v2", PLAIN | RELATIVE),
+    **alike("ernie data2vec-text bert-generation layoutlm splinter", PLAIN),
     "roformer": PLAIN | dict(embedding_size=16),
     "rembert": PLAIN | dict(input_embedding_size=16, output_embedding_size=16),
-    "roberta-prelayernorm": PLAIN,
-    "megatron-bert": PLAIN,
+    **alike("roberta-prelayernorm megatron-bert", PLAIN),
     "esm": PLAIN | dict(mask_token_id=4, position_embedding_type="rotary"),
-    "modernbert": MODERN,
-    "modernbert-decoder": MODERN,
-    "nomic_bert": PLAIN,
-    "gte": PLAIN,
-    "distilbert": dict(
-        vocab_size=VOCABULARY,
-        dim=DIM,
-        hidden_dim=64,
-        n_layers=3,
-        n_heads=4,
-        max_position_embeddings=64,
-        pad_token_id=0,
+    **alike(
+        "modernbert modernbert-decoder",
+        PLAIN | dict(norm_bias=True, attention_bias=True, mlp_bias=True),
     ),
+    **alike("nomic_bert gte", PLAIN),
+    "distilbert": SIZED
+    | dict(dim=DIM, hidden_dim=64, n_layers=3, n_heads=4, max_position_embeddings=64),
     "albert": PLAIN | dict(embedding_size=16),
     "mpnet": PLAIN,
-    "gpt2": GPT,
-    "gpt_bigcode": GPT,
-    "gpt-sw3": GPT,
-    "gptj": GPT | dict(rotary_dim=4),
-    "codegen": GPT | dict(rotary_dim=4),
+    **alike("gpt2 gpt_bigcode gpt-sw3", GPT),
+    **alike("gptj codegen", GPT | dict(rotary_dim=4)),
     "gpt_neo": dict(
         vocab_size=VOCABULARY,
         hidden_size=DIM,
@@ -159,84 +116,52 @@ CONFIGS = {
     "falcon": PLAIN | dict(bias=True),
     "falcon, sequential": PLAIN | dict(bias=True, parallel_attn=False, multi_query=False),
     "falcon, grouped": PLAIN | dict(new_decoder_architecture=True, num_kv_heads=2, bias=True),
-    "bloom": dict(vocab_size=VOCABULARY, hidden_size=DIM, n_layer=3, n_head=4, pad_token_id=0),
+    "bloom": SIZED | dict(hidden_size=DIM, n_layer=3, n_head=4),
     "mpt": dict(vocab_size=VOCABULARY, d_model=DIM, n_layers=3, n_heads=4, max_seq_len=64),
     "opt": OPT,
     "opt, normalised after adding": OPT | dict(do_layer_norm_before=False, word_embed_proj_dim=16),
-    "xglm": dict(
-        vocab_size=VOCABULARY,
-        d_model=DIM,
-        num_layers=3,
-        attention_heads=4,
-        ffn_dim=64,
-        max_position_embeddings=64,
-        pad_token_id=0,
-    ),
-    "biogpt": PLAIN,
-    "persimmon": PLAIN,
+    "xglm": SIZED
+    | dict(d_model=DIM, num_layers=3, attention_heads=4, ffn_dim=64, max_position_embeddings=64),
+    **alike("biogpt persimmon", PLAIN),
     "llama": GROUPED,
-    "llama, biases": GROUPED | dict(attention_bias=True, mlp_bias=True),
-    "mistral": GROUPED,
-    "qwen2": GROUPED,
+    "llama, biases": BIASED,
+    **alike("mistral qwen2", GROUPED),
     "qwen3": HEADS_OF_8 | dict(attention_bias=True),
     "gemma": HEADS_OF_8,
-    "stablelm": GROUPED,
-    "cohere": GROUPED,
-    "granite": GROUPED | dict(attention_bias=True, mlp_bias=True, residual_multiplier=0.5),
+    **alike("stablelm cohere", GROUPED),
+    "granite": BIASED | dict(residual_multiplier=0.5),
     "smollm3": GROUPED,
-    "helium": HEADS_OF_8,
-    "seed_oss": HEADS_OF_8,
+    **alike("helium seed_oss", HEADS_OF_8),
     "phi3": GROUPED,
     "olmo": GROUPED | dict(attention_bias=True),
     "glm": HEADS_OF_8,
     "cohere2": GROUPED,
-    "arcee": GROUPED | dict(attention_bias=True, mlp_bias=True),
+    "arcee": BIASED,
     "apertus": GROUPED,
     "ernie4_5": HEADS_OF_8 | dict(use_bias=True),
-    "hunyuan_v1_dense": HEADS_OF_8,
-    "ministral": HEADS_OF_8,
-    "ministral3": HEADS_OF_8,
-    "nemotron": GROUPED | dict(attention_bias=True, mlp_bias=True),
+    **alike("hunyuan_v1_dense ministral ministral3", HEADS_OF_8),
+    "nemotron": BIASED,
     "eurobert": GROUPED,
     "cwm": HEADS_OF_8,
-    "bitnet": GROUPED,
-    "phi": GROUPED,
-    "starcoder2": GROUPED,
-    "mixtral": MIXTURE,
-    "qwen2_moe": MIXTURE,
+    **alike("bitnet phi starcoder2", GROUPED),
+    **alike("mixtral qwen2_moe", MIXTURE),
     "qwen3_moe": MIXTURE | dict(head_dim=8),
-    "olmoe": MIXTURE,
-    "phimoe": MIXTURE,
-    "deepseek_v2": LATENT,
-    "deepseek_v3": LATENT,
-    "glm4_moe": EXPERTS,
-    "dots1": EXPERTS,
-    "exaone_moe": EXPERTS,
+    **alike("olmoe phimoe", MIXTURE),
+    **alike("deepseek_v2 deepseek_v3", LATENT),
+    **alike("glm4_moe dots1 exaone_moe", EXPERTS),
     "minimax_m2": MIXTURE | dict(head_dim=8),
     "ernie4_5_moe": MIXTURE | dict(moe_num_experts=4, moe_k=2, moe_num_shared_experts=1),
     "granitemoe": MIXTURE | dict(residual_multiplier=0.5),
-    "gpt_oss": MIXTURE
-    | dict(
-        head_dim=8, sliding_window=4, layer_types=["sliding_attention"] * 2 + ["full_attention"]
-    ),
+    "gpt_oss": MIXTURE | SLIDING | dict(head_dim=8),
     "glm4": HEADS_OF_8 | dict(attention_bias=True),
-    "gemma2": HEADS_OF_8,
-    "gemma3_text": HEADS_OF_8,
-    "olmo2": GROUPED,
-    "olmo3": GROUPED,
+    **alike("gemma2 gemma3_text", HEADS_OF_8),
+    **alike("olmo2 olmo3", GROUPED),
     "exaone4": HEADS_OF_8,
     "flex_olmo": MIXTURE,
     "t5": T5,
     "t5, gated": T5 | dict(feed_forward_proj="gated-gelu"),
-    "mt5": T5,
-    "umt5": T5,
-    "bart": BART,
-    "marian": BART,
-    "mbart": BART,
-    "pegasus": BART,
-    "plbart": BART,
-    "m2m_100": BART,
-    "blenderbot": BART,
+    **alike("mt5 umt5", T5),
+    **alike("bart marian mbart pegasus plbart m2m_100 blenderbot", BART),
 }
 """Options by model type; what follows a comma tells variants apart."""
 
@@ -326,7 +251,7 @@ def relative(found, expected):
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def make_tokenizer():
+def make_tokenizer(*, model_max_length=64):
     """WordPiece of single letters, some words, `[CLS]` before and `[SEP]` behind."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = list(string.ascii_lowercase)
@@ -343,8 +268,13 @@ def make_tokenizer():
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
-        model_max_length=64,
+        model_max_length=model_max_length,
     )
+
+
+def speaking(name, **changes):
+    """A tiny network that reads texts."""
+    return dataclasses.replace(tiny_network(name, **changes), tokenizer=make_tokenizer())
 
 
 def save_folder(folder, model, *, tokenizer=None, but=()):
@@ -354,3 +284,9 @@ def save_folder(folder, model, *, tokenizer=None, but=()):
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
     return folder
+
+
+SENTENCES = tuple(
+    Text(text, "", str(n))
+    for n, text in enumerate(("The cat sat on the mat.", "Rain, again!", "Who is singing?"))
+)

@@ -46,53 +46,38 @@ def test_a_row_says_how_strong_the_evidence_is(capsys):
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "headline"),
+    ("verdicts", "compared", "headline"),
     [
-        ([NOTHING] * 3, "no model stands out among 30 compared"),
-        (["copy", "perhaps", NOTHING], "copy: 1 model, perhaps: 1 model, of 30 compared"),
-        (["perhaps", "perhaps", NOTHING], "perhaps: 2 models, of 30 compared"),
-        ([NOTHING, "copy", NOTHING], "copy: 1 model, of 30 compared"),
+        ([NOTHING] * 3, 30, "no model stands out among 30 compared"),
+        (["copy", "perhaps", NOTHING], 30, "copy: 1 model, perhaps: 1 model, of 30 compared"),
+        (["perhaps", "perhaps", NOTHING], 30, "perhaps: 2 models, of 30 compared"),
+        ([NOTHING, "copy", NOTHING], 30, "copy: 1 model, of 30 compared"),
         (
-            ["likely the same data", "perhaps", "perhaps"],
+            *(["likely the same data", "perhaps", "perhaps"], 30),
             "likely the same data: 1 model, perhaps: 2 or more models, of 30 compared",
         ),
+        (["perhaps", "perhaps"], 2, "perhaps: 2 models, of 2 compared"),
+        ([], 0, "no other model passes the filters"),
     ],
 )
-def test_the_headline_counts_verdicts(capsys, verdicts, headline):
-    shown = lines(capsys, [neighbour(rank, v) for rank, v in enumerate(verdicts, start=1)])
+def test_the_headline_counts_verdicts(capsys, verdicts, compared, headline):
+    neighbours = [neighbour(rank, verdict) for rank, verdict in enumerate(verdicts, start=1)]
+
+    shown = lines(capsys, neighbours, compared=compared, calibration=UNLABELLED)
 
     assert shown[1] == headline
-
-
-def test_no_more_can_stand_out_than_were_compared(capsys):
-    shown = lines(capsys, [neighbour(1, "perhaps"), neighbour(2, "perhaps")], compared=2)
-
-    assert shown[1] == "perhaps: 2 models, of 2 compared"
-
-
-def test_too_few_labels_are_said(capsys):
-    shown = lines(capsys, [neighbour(1, NOTHING)], calibration=UNLABELLED)
-
-    assert shown[2] == "fdr from the null alone: too few labels to calibrate on"
-
-
-def test_filters_that_nothing_passes_leave_one_line(capsys):
-    assert lines(capsys, [], compared=0)[1:] == ["no other model passes the filters"]
+    if verdicts:
+        assert shown[2] == "fdr from the null alone: too few labels to calibrate on"
+    else:
+        assert len(shown) == 2
 
 
 @pytest.mark.parametrize(
     ("fdr", "text"),
     [
-        (0.0, "<0.1 %"),
-        (0.00099, "<0.1 %"),
-        (0.001, "0.1 %"),
-        (0.01, "1.0 %"),
-        (0.0104, "1.1 %"),
-        (0.05, "5.0 %"),
-        (0.0501, "5.1 %"),
-        (0.0994, "10 %"),
-        (0.316, "32 %"),
-        (1.0, "100 %"),
+        *((0.0, "<0.1 %"), (0.00099, "<0.1 %"), (0.001, "0.1 %")),
+        *((0.01, "1.0 %"), (0.0104, "1.1 %"), (0.05, "5.0 %"), (0.0501, "5.1 %")),
+        *((0.0994, "10 %"), (0.316, "32 %"), (1.0, "100 %")),
     ],
 )
 def test_rates_are_percents(capsys, fdr, text):

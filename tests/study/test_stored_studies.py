@@ -1,7 +1,14 @@
-"""Studies that earlier versions stored are found again: their settings, written out."""
+"""Stored studies: found again by the settings of earlier versions, read back, without load."""
+
+from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from factories import make_family
 
@@ -9,6 +16,7 @@ import deltadex as dx
 from deltadex.study.ablation.ablation import Ablation
 from deltadex.study.lens.logit_lens import LogitLens
 from deltadex.study.registry import STUDIES, record_of
+from deltadex.study.report_json import JsonRecord
 from deltadex.study.texts import read_texts
 
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
@@ -16,21 +24,15 @@ TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(2
 OF_FILES = {"rank", "spectrum"}
 """Studies that run no network."""
 
+OF_TEXTS = {"texts": "T", "max_tokens": 64, "version": 1}
+
 WRITTEN = {
     "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 3},
     "spectrum": {"subjects": ["update", "weights"], "draws": 2, "seed": 0, "version": 1},
-    "components": {
-        "texts": "T",
-        "max_tokens": 64,
-        "version": 1,
-        "against": "B",
-        "special_tokens": True,
-        "heads": False,
-        "linear": False,
-    },
-    "geometry": {
-        "texts": "T",
-        "max_tokens": 64,
+    "components": OF_TEXTS
+    | {"against": "B", "special_tokens": True, "heads": False, "linear": False},
+    "geometry": OF_TEXTS
+    | {
         "version": 2,
         "reference": None,
         "method": "power",
@@ -39,17 +41,9 @@ WRITTEN = {
         "keep_tokens": 500,
         "seed": 3,
     },
-    "cka": {
-        "texts": "T",
-        "max_tokens": 64,
-        "version": 1,
-        "against": "B",
-        "keep_tokens": 300,
-        "seed": 0,
-    },
-    "layers": {
-        "texts": "T",
-        "max_tokens": 64,
+    "cka": OF_TEXTS | {"against": "B", "keep_tokens": 300, "seed": 0},
+    "layers": OF_TEXTS
+    | {
         "version": 2,
         "transfer": "T",
         "untrained": False,
@@ -113,36 +107,74 @@ def test_a_study_is_stored_under_the_settings_of_earlier_versions(family, study)
 def test_settings_of_studies_that_tiny_models_lack():
     ablation = Ablation("m", texts="t", again=True, device="cuda", base="b", runs=5)
     lens = LogitLens("m", texts="t", against="gpt2", batch_size=2)
+    shared = OF_TEXTS | {"max_tokens": 128}
 
-    assert ablation.settings(texts="T", tasks=["masked"]) == {
-        "texts": "T",
-        "max_tokens": 128,
-        "version": 1,
-        "senses": None,
-        "tags": None,
-        "tasks": ["masked"],
-        "runs": 5,
-        "most_items": 3000,
-        "seed": 0,
-    }
-    assert lens.settings(texts="T") == {
-        "texts": "T",
-        "max_tokens": 128,
-        "version": 1,
-        "against": "gpt2",
-    }
+    own = {"senses": None, "tags": None, "runs": 5, "most_items": 3000, "seed": 0}
+    assert ablation.settings(texts="T", tasks=["masked"]) == shared | own | {"tasks": ["masked"]}
+    assert lens.settings(texts="T") == shared | {"against": "gpt2"}
 
 
-def test_the_names_of_stored_studies_are_those_of_earlier_versions():
+def test_studies_have_the_names_of_earlier_versions_in_the_store_and_on_the_database(family):
+    _, db = family
+
     assert {record_of(study).name for study in STUDIES} == {
         *("rank", "spectrum", "components", "geometry", "layers", "profile", "ablation", "cka"),
         *("logit-lens", ""),  # nothing is stored of `correlate`
     }
-
-
-def test_a_study_answers_to_the_name_that_it_had_on_the_database(family):
-    _, db = family
-
     assert db.rank("imdb-0").to_json() == db.studies.rank("imdb-0").to_json()
     with pytest.raises(AttributeError, match="no attribute 'ranks'"):
         db.ranks("imdb-0")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf(JsonRecord):
+    value: float
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(JsonRecord):
+    shape: tuple[int, int]
+    leaves: tuple[Leaf, ...]
+    by_name: Mapping[str, Leaf]
+    best: Leaf | None
+    rows: tuple[float, ...] = field(default=(), repr=False)
+
+
+def test_a_record_comes_back_from_its_document_with_the_types_of_its_fields():
+    tree = Tree((2, 3), (Leaf(1.0, "a"), Leaf(2.0, None)), {"b": Leaf(0.5, "b")}, None)
+
+    document = json.loads(json.dumps(tree.to_json()))
+
+    assert Tree.from_json(document | {"unknown": 1}) == tree
+    assert isinstance(Leaf.from_json({"value": 1, "name": None}).value, float)
+
+
+def test_arrays_become_lists_nan_becomes_null_and_fields_without_repr_are_left_out():
+    leaf = Leaf(np.array([[1.0, np.nan]]), None)
+
+    assert leaf.to_json() == {"value": [[1.0, None]], "name": None}
+    assert "rows" not in Tree((1, 1), (), {}, leaf, rows=(1.0, 2.0)).to_json()
+
+
+HEAVY = {"duckdb", "faiss", "matplotlib", "scipy", "sklearn", "torch", "transformers"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import deltadex.study.diff",
+        "import deltadex.study.texts",
+        "from deltadex.study.rank import RankReport, family_ranks, rank_study",
+        "from deltadex.study.profile import profile_settings; profile_settings()",
+        "from deltadex.study.ablation import AblationStudyReport, read_senses",
+    ],
+)
+def test_stored_results_load_nothing_heavy(statement):
+    code = f"{statement}; import sys; print(*sorted({HEAVY!r} & set(sys.modules)))"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert loaded.split() == []

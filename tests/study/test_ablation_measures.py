@@ -1,0 +1,434 @@
+"""Each measure on planted terms: masked tokens by a real and a new head, senses, tags."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neural_network import MLPClassifier
+
+from deltadex.errors import StudyError
+from deltadex.study.ablation import ablation_report, measures
+from deltadex.study.ablation.measures import (
+    CodedRows,
+    Head,
+    Training,
+    masked_accuracy,
+    tagging_probe,
+    train_heads,
+    trained_masked_accuracy,
+    word_sense_knn,
+    word_sense_probe,
+)
+from deltadex.study.ablation.subsets import Items, Split, term_subsets
+from deltadex.study.network.language_head import LanguageHead
+
+NAMES = ("input", "attention", "feed_forward", "bias")
+QUICK = Training(epochs=15, batch=64, learning_rates=(1e-3, 3e-2), runs=2)
+
+
+def make_items(terms, targets, split=None, text=None):
+    text = np.arange(len(targets)) if text is None else text
+    targets, asked = np.asarray(targets, dtype=np.int64), {"predicts": "masked"}
+    return Items(terms=terms, names=NAMES, labels=targets, text=text, split=split, settings=asked)
+
+
+def make_planted(n=300, dim=12, classes=4, carrier=1, seed=0):
+    """Terms of which one alone says what the target is; targets spread over all classes."""
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(classes, size=n)
+    terms = rng.normal(scale=0.1, size=(4, n, dim)).astype(np.float32)
+    terms[carrier] += 3 * np.eye(classes, dim, dtype=np.float32)[targets]
+    return terms, targets
+
+
+class ReadOff(torch.nn.Module):
+    """As a model's own head: reads a target of four off the first four of twelve numbers."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight * torch.eye(12, 4))
+
+    def forward(self, *, inputs_embeds):
+        return SimpleNamespace(logits=inputs_embeds @ self.weight)
+
+
+def planted_head(weight=1.0):
+    return LanguageHead(ReadOff(weight), "masked")
+
+
+def test_every_subset_is_predicted_from_its_sum_in_blocks_of_any_size(monkeypatch):
+    terms, targets = make_planted(n=100)
+    items, head = make_items(terms, targets), planted_head()
+    (_, *expected) = (subset.sum(terms)[:, :4].argmax(axis=1) for subset in term_subsets(NAMES))
+
+    (predicted,) = masked_accuracy(items, head).predicted
+
+    np.testing.assert_array_equal(predicted[1:], expected)
+    assert len(np.unique(predicted, axis=0)) > 8
+    monkeypatch.setattr(measures, "HEAD_TOKENS", 7)
+    np.testing.assert_array_equal(masked_accuracy(items, head).predicted[0], predicted)
+
+
+def test_only_subsets_with_the_planted_term_are_right():
+    holding_chance = Counter()
+    for seed in range(100):
+        terms, targets = make_planted(seed=seed)
+        report = ablation_report(masked_accuracy(make_items(terms, targets), planted_head()))
+        for score in report.scores:
+            if "attention" in score.terms:
+                assert score.value == 1.0
+            else:
+                holding_chance[score.label] += score.low < 0.25 < score.high
+        assert report.n_items == 300
+
+    # 95 % intervals: 95 of 100 hold chance, s.e. √(100 · 0.95 · 0.05) = 2.2; five below
+    assert len(holding_chance) == 8
+    assert min(holding_chance.values()) >= 84
+
+
+def test_nan_in_terms_or_scores_is_refused():
+    terms, targets = make_planted(n=20)
+
+    with pytest.raises(StudyError, match="scores NaN on 'none'"):
+        masked_accuracy(make_items(terms, targets), planted_head(torch.nan))
+    terms[0, 3] = np.nan
+    with pytest.raises(StudyError, match="'input' of item 3"):
+        masked_accuracy(make_items(terms, targets), planted_head())
+
+
+def test_a_trained_layer_finds_the_planted_term_and_nothing_else():
+    report = ablation_report(trained_masked_accuracy(make_items(*make_planted(n=600)), QUICK))
+
+    for score in report.scores:
+        if "attention" in score.terms:
+            assert score.value == 1.0
+        else:
+            assert score.value < 0.45
+    assert report.n_items == 60
+    assert report.n_runs == 2
+    assert report.settings["split"] == {"train": 480, "validation": 60, "test": 60, "seed": 0}
+    assert set(report.settings["chosen_learning_rates"]) == {s.label for s in report.scores[1:]}
+
+
+def test_training_again_gives_the_same_runs_differ_and_lengths_do_not_matter():
+    terms, targets = make_planted(n=60)
+    training = Training(epochs=2, batch=16, learning_rates=(1e-2,), runs=2)
+
+    first, again, long = (
+        trained_masked_accuracy(make_items(terms * np.float32(factor), targets), training)
+        for factor in (1, 1, 1024)
+    )
+
+    np.testing.assert_array_equal(first.predicted, again.predicted)
+    np.testing.assert_array_equal(first.predicted, long.predicted)
+    assert not np.array_equal(first.predicted[0], first.predicted[1])
+
+
+def test_a_target_never_trained_on_is_counted_wrong():
+    terms, targets = make_planted(n=60)
+    targets = targets + 100
+    split = Split(np.arange(40), np.arange(40, 50), np.arange(50, 60))
+    targets[50] = 7
+
+    predictions = trained_masked_accuracy(make_items(terms, targets, split), QUICK)
+
+    assert predictions.settings["test_targets_never_trained"] == 1
+    assert predictions.settings["split"]["seed"] is None
+    assert (predictions.predicted >= 100).all()
+    assert ablation_report(predictions).scores[-1].value == pytest.approx(0.9)
+
+
+def test_the_rate_that_the_validation_items_like_is_taken():
+    training = Training(epochs=5, batch=32, learning_rates=(1e-7, 3e-2), runs=1)
+
+    predictions = trained_masked_accuracy(make_items(*make_planted(n=200)), training)
+
+    assert predictions.settings["chosen_learning_rates"]["ihfc"] == 3e-2
+
+
+def test_one_target_or_too_few_texts_are_refused():
+    terms, targets = make_planted(n=60)
+
+    with pytest.raises(StudyError, match="one target, id 9"):
+        trained_masked_accuracy(make_items(terms, np.full(60, 9)), QUICK)
+    one_text = make_items(terms, targets, text=np.zeros(60, dtype=np.int64))
+    with pytest.raises(StudyError, match="no test items among 60"):
+        trained_masked_accuracy(one_text, QUICK)
+
+
+SHORT = Training(epochs=15, batch=32, learning_rates=(1e-3, 1e-2), runs=2)
+LONGER = Training(epochs=20, batch=32, learning_rates=(1e-2,), runs=3)
+
+
+def make_senses(n=400, n_lemmas=4, dim=8, seed=0):
+    """The sign of one number in the attention is the sense, and lemmas differ in its meaning."""
+    rng = np.random.default_rng(seed)
+    lemma = rng.integers(n_lemmas, size=n)
+    sign = rng.choice([0, 1], size=n)
+    terms = rng.normal(scale=0.3, size=(2, n, dim)).astype(np.float32)
+    terms[0, np.arange(n), lemma] += 2
+    terms[1, :, -1] += 3 * sign - 1.5
+    sense = np.where(lemma % 2 == 0, sign, 1 - sign)
+    return terms, [f"l{x}" for x in lemma], [f"s{x}" for x in sense]
+
+
+def items_of_senses(terms, lemma, sense, split=None):
+    names, text = ("input", "attention"), np.arange(len(lemma))
+    return Items(terms=terms, names=names, labels=sense, lemmas=lemma, text=text, split=split)
+
+
+@pytest.mark.parametrize("of_lemmas", [False, True])
+def test_the_term_that_carries_the_sense_is_found_and_the_runs_agree_with_it(of_lemmas):
+    items = items_of_senses(*make_senses())
+
+    report = ablation_report(word_sense_probe(items, SHORT, of_lemmas=of_lemmas))
+
+    scores = {score.label: score for score in report.scores}
+    assert scores["ih"].value > 0.9
+    assert scores["i"].value < 0.75
+    assert scores["none"].value == pytest.approx(report.baseline)
+    assert (report.n_runs, report.settings["lemmas"]) == (2, 4)
+    # every lemma has a network of its own, so it need not see which lemma it is
+    assert (scores["h"].value > 0.9) or not of_lemmas
+
+
+@pytest.mark.parametrize("of_lemmas", [False, True])
+def test_only_senses_of_the_lemma_are_answers_and_an_unseen_lemma_has_none(of_lemmas):
+    terms, lemma, sense = make_senses(n=60)
+    lemma[58:], sense[58:] = ["new", "new"], ["s0", "s1"]
+    split = Split(np.arange(40), np.arange(40, 50), np.arange(50, 60))
+    items = items_of_senses(terms, lemma, sense, split)
+
+    predictions = word_sense_probe(items, SHORT, of_lemmas=of_lemmas)
+
+    codes = {pair: n for n, pair in enumerate(dict.fromkeys(zip(lemma, sense, strict=True)))}
+    lemma_of = {code: pair[0] for pair, code in codes.items()}
+    for item, row in enumerate(predictions.predicted.transpose(2, 0, 1).reshape(10, -1)):
+        if lemma[50 + item] == "new":
+            assert (row == -1).all()
+        else:
+            assert {lemma_of[code] for code in row.tolist()} == {lemma[50 + item]}
+
+
+def make_rows(n=600, n_classes=2, lemma=None):
+    """The sign of a product of two numbers is the class."""
+    terms, _, _ = make_senses(n=n)
+    codes = (terms[1, :, -1] * terms[1, :, 0] > 0).astype(np.int64)
+    lemma = np.zeros(n, dtype=np.int64) if lemma is None else lemma
+    allowed = np.ones((int(lemma.max()) + 1, n_classes), dtype=bool)
+    return CodedRows(rows=terms[1], codes=codes, lemma=lemma, allowed=allowed)
+
+
+def test_a_lemma_trains_as_if_it_were_alone():
+    lemma = np.arange(90) % 3
+    rows = make_rows(90, lemma=lemma)
+    training = Training(epochs=4, batch=16)
+    unit = Head(rows, training, 1e-2, 0, hidden=5, of_lemmas=True)
+    unit.train(4)
+
+    for number in range(3):
+        own = rows.only(np.flatnonzero(lemma == number))
+        alone = Head(own, training, 1e-2, 0, hidden=5, of_lemmas=True)
+        alone.scale = unit.scale
+        alone.train(4)
+
+        np.testing.assert_array_equal(alone.scores(own), unit.scores(own))
+
+
+def test_a_head_is_as_good_as_scikit_learns_own_training():
+    rows = make_rows()
+    train, test = rows.only(np.arange(450)), rows.only(np.arange(450, 600))
+    training = Training(epochs=60, batch=32)
+
+    head = Head(train, training, 1e-2, 0, hidden=16, of_lemmas=False)
+    head.train(60)
+    accuracy, negative_loss = head.quality(test)
+
+    reference = MLPClassifier((16,), learning_rate_init=1e-2, max_iter=60, random_state=0)
+    reference.set_params(tol=0, n_iter_no_change=1000)
+    with pytest.warns(UserWarning, match="iterations"):
+        reference.fit(train.rows, train.codes)
+    assert accuracy == pytest.approx(reference.score(test.rows, test.codes), abs=0.08)
+    assert accuracy > 0.85
+    assert negative_loss < 0
+
+
+class Counting(Head):
+    """A head whose quality is known."""
+
+    made: ClassVar = []
+
+    def __init__(self, data, training, learning_rate, seed, **_):
+        self.rate, self.seed, self.epochs = learning_rate, seed, 0
+        self.made.append(self)
+
+    def train(self, epochs):
+        self.epochs += epochs
+
+    def quality(self, data):
+        return (-abs(self.rate - 3), 0.0)
+
+
+@pytest.mark.parametrize("rates", [(3.0,), (1.0, 3.0), (9.0, 3.0, 1.0, 5.0), (1.0, 2.0, 3.0)])
+def test_the_best_rate_is_left_and_costs_two_trainings(rates, monkeypatch):
+    monkeypatch.setattr(measures, "Head", Counting)
+    monkeypatch.setattr(Counting, "made", [])
+    training = Training(epochs=20, learning_rates=rates, runs=3)
+
+    heads, rate = train_heads(make_rows(4), make_rows(4), training, hidden=2, of_lemmas=False)
+
+    assert rate == 3.0
+    assert [(h.seed, h.epochs, h.rate) for h in heads] == [(s, 20, 3.0) for s in range(3)]
+    assert sum(h.epochs for h in Counting.made) <= 20 * 2 + 40
+
+
+def make_tags(n=300, dim=8, seed=0, split=None):
+    """Two terms whose signs' product is the tag, so that no linear head can read it."""
+    rng = np.random.default_rng(seed)
+    signs = rng.choice([-1.0, 1.0], size=(2, n))
+    terms = rng.normal(scale=0.05, size=(3, n, dim)).astype(np.float32)
+    terms[0, :, 0] += signs[0]
+    terms[1, :, 1] += signs[1]
+    tags = ["same" if s > 0 else "other" for s in signs[0] * signs[1]]
+    names = ("input", "attention", "bias")
+    return Items(terms=terms, names=names, labels=tags, text=np.arange(n), split=split)
+
+
+def test_only_both_terms_together_say_the_tag():
+    predictions = tagging_probe(make_tags(n=400), LONGER)
+
+    for score in ("accuracy", "macro-F1"):
+        report = ablation_report(predictions, score=score)
+        for one in report.scores:
+            if {"input", "attention"} <= set(one.terms):
+                assert one.value > 0.97
+            else:
+                assert one.value < 0.7
+        assert report.n_runs == 3
+        assert report.scores[0].value == pytest.approx(report.baseline)
+        assert all(one.sd is not None for one in report.scores)
+    assert predictions.settings["tags"] == ["other", "same"]
+
+
+def test_a_tag_of_the_test_part_alone_is_counted_wrong():
+    items = make_tags(60, split=Split(np.arange(40), np.arange(40, 50), np.arange(50, 60)))
+    items.labels[50] = "new"
+
+    predictions = tagging_probe(items, LONGER)
+    report = ablation_report(predictions)
+
+    assert predictions.targets[0] == 0
+    assert (predictions.predicted > 0).all()
+    assert max(one.value for one in report.scores) <= 0.9
+
+
+def test_one_tag_and_infinite_terms_are_refused():
+    items = make_tags(n=30)
+    items.terms[2, 0] = np.inf
+    with pytest.raises(StudyError, match="'bias' of item 0"):
+        tagging_probe(items, LONGER)
+
+    items.terms[2, 0] = 0
+    items.labels[:] = ["same"] * 30
+    with pytest.raises(StudyError, match="one tag, 'same'"):
+        tagging_probe(items, LONGER)
+
+
+def vote(terms, lemma, sense, *, k=5, n_test=None, text=None):
+    """Of the last items by the others, where it is said how many are last."""
+    n = len(lemma)
+    split = n_test and Split(np.arange(n - n_test), np.arange(0), np.arange(n - n_test, n))
+    text = np.arange(n) if text is None else text
+    items = Items(terms=terms, names=NAMES, labels=sense, lemmas=lemma, text=text, split=split)
+    return word_sense_knn(items, k=k)
+
+
+def along(vectors):
+    """Terms of which the attention is all of a vector."""
+    terms = np.zeros((4, *np.shape(vectors)), dtype=np.float32)
+    terms[1] = vectors
+    return terms
+
+
+def votes_by_attention(predictions):
+    (row,) = (n for n, subset in enumerate(term_subsets(NAMES)) if subset.label == "h")
+    return predictions.predicted[0, row].tolist()
+
+
+def test_one_sense_lemmas_are_dropped_and_unseen_ones_wrong():
+    lemma = ["bank", "bank", "cat", "bar", "bar", "cat", "bank"]
+    sense = ["1", "2", "1", "1", "2", "1", "1"]
+    terms = along([(1, 0), (0, 1), (1, 0), (1, 0), (0, 1), (1, 0), (9, 1)])
+
+    found = vote(terms, lemma, sense, n_test=4, k=1)
+    report = ablation_report(found)
+
+    assert found.settings["monosemous_words_dropped"] == 2
+    assert found.settings["lemmas"] == 2
+    assert votes_by_attention(found) == [-1, -1, 0]
+    assert (report.n_items, report.n_unknown, report.scores[2].value) == (3, 2, 1 / 3)
+    with pytest.raises(StudyError, match="none of 2 lemmas has two senses"):
+        vote(along(np.eye(3)), ["a", "b", "a"], ["1", "2", "1"])
+
+
+WORDS = st.tuples(*[st.integers(-2, 2)] * 2, st.sampled_from("wv"), st.sampled_from("abc"))
+
+
+@given(words=st.lists(WORDS, min_size=4, max_size=18), k=st.integers(1, 6))
+@settings(max_examples=100, deadline=None)
+def test_votes_are_those_of_plain_loops(words, k):
+    """Of one lemma and `k`: the most frequent sense, of those the nearest, in training order.
+
+    Vectors of zero are equally far from all, and of the others only the angle counts.
+    """
+    words = [(1, 1, "w", "a"), (1, 0, "w", "b"), *words, (0, 0, "w", "a"), (1, 2, "w", "b")]
+    x, y, lemma, sense = zip(*words, strict=True)
+    vectors, train = np.stack([x, y], axis=1).astype(float), len(words) - 2
+
+    found = vote(along(vectors), lemma, sense, n_test=2, k=k)
+
+    codes = {pair: i for i, pair in enumerate(dict.fromkeys(zip(lemma, sense, strict=True)))}
+    for item, voted in enumerate(votes_by_attention(found), start=train):
+        ranked = []
+        for other in range(train):
+            if lemma[other] == lemma[item]:
+                length = np.linalg.norm(vectors[item]) * np.linalg.norm(vectors[other])
+                cosine = float(vectors[item] @ vectors[other]) / length if length else 0.0
+                ranked.append((-round(cosine, 9), other))
+        near = [codes[lemma[o], sense[o]] for _, o in sorted(ranked)[:k]]
+        most = max(Counter(near).values())
+        assert voted == next(code for code in near if near.count(code) == most)
+
+
+def test_the_term_that_knows_the_sense_is_found():
+    rng = np.random.default_rng(0)
+    n = 400
+    sense = rng.integers(2, size=n)
+    lemma = rng.integers(10, size=n)
+    terms = rng.normal(size=(4, n, 8)).astype(np.float32)
+    terms[2] = rng.normal(scale=0.1, size=(n, 8)) + 60 * np.eye(2, 8)[sense]
+
+    report = ablation_report(vote(terms, [*map(str, lemma)], [*map(str, sense)]))
+
+    for score in report.scores:
+        if "feed_forward" in score.terms:
+            assert score.value == 1.0
+        else:
+            assert score.low < 0.55
+    assert report.settings["split"]["validation"] == 0
+
+
+def test_a_text_is_never_in_both_parts():
+    rng = np.random.default_rng(0)
+    sense = [str(s) for s in rng.integers(2, size=100)]
+
+    terms = rng.normal(size=(4, 100, 3)).astype(np.float32)
+    found = vote(terms, ["w"] * 100, sense, text=np.repeat(np.arange(20), 5))
+
+    assert len(found.targets) == 20
+    assert len(np.unique(found.text)) == 4

@@ -1,0 +1,333 @@
+"""Divergences and linearity by moments, against their formulas and least squares on the rows."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import entropy
+
+from deltadex.study.geometry import gaussian_divergence
+from deltadex.study.geometry.moments import (
+    CrossMoments,
+    LayerStep,
+    Moments,
+    StreamMoments,
+    gaussian_floor,
+    layer_linearity,
+    softmax_divergence,
+    softmax_mean,
+    softmax_padded,
+)
+
+
+def softmax(vector):
+    powers = np.exp(vector - vector.max())
+    return powers / powers.sum()
+
+
+def gaussian_by_formula(mean_a, spread_a, mean_b, spread_b):
+    inverse, step = np.linalg.inv(spread_b), mean_b - mean_a
+    volumes = np.log(np.linalg.det(spread_b) / np.linalg.det(spread_a))
+    return 0.5 * (np.trace(inverse @ spread_a) + step @ inverse @ step - len(step) + volumes)
+
+
+def make_clouds(n=3000, dim=5, seed=0):
+    rng = np.random.default_rng(seed)
+    mix = rng.standard_normal((dim, dim))
+    ours = rng.standard_normal((n, dim)) @ mix
+    theirs = 1.4 * rng.standard_normal((n, dim)) @ mix + 0.5
+    return ours, theirs
+
+
+def kl(ours, theirs, **options):
+    return gaussian_divergence(Moments.of(ours), Moments.of(theirs), **options)
+
+
+def test_softmax_mean_equals_scipys_entropy():
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.standard_normal((2, 7, 20))
+
+    both = softmax_mean(ours, theirs, scale=2.0)
+
+    pairs = [(softmax(a / 2), softmax(b / 2)) for a, b in zip(ours, theirs, strict=True)]
+    assert both.forward.tolist() == pytest.approx([entropy(p, q) for p, q in pairs])
+    assert both.backward.tolist() == pytest.approx([entropy(q, p) for p, q in pairs])
+
+
+def test_padded_fills_the_shorter_sentence_with_uniform_tokens():
+    rng = np.random.default_rng(0)
+    ours = [rng.standard_normal((3, 4)), rng.standard_normal((2, 4))]
+    theirs = [rng.standard_normal((1, 4)), rng.standard_normal((2, 4))]
+
+    both = softmax_padded(ours, theirs, scale=0.5)
+
+    means = []
+    for first, second in zip(ours, theirs, strict=True):
+        filled = np.zeros((3, 4))  # whose softmax is uniform
+        filled[: len(second)] = second
+        pairs = zip(first, filled, strict=False)
+        means.append(np.mean([entropy(softmax(2 * a), softmax(2 * b)) for a, b in pairs]))
+    assert both.forward.tolist() == pytest.approx(means)
+    same = softmax_padded(ours, ours, scale=1.0)
+    cut = softmax_padded(ours[:1], [ours[0][:2]], scale=1.0)
+    assert same.forward.tolist() == [0.0, 0.0]
+    assert cut.forward[0] > 0.01  # so that length is measured even of the same text
+
+
+def test_softmax_divergence_is_half_the_variance_of_small_differences():
+    """internals.md 3.3: why vectors are divided by their size first."""
+    rng = np.random.default_rng(0)
+    ours, theirs = 0.05 * rng.standard_normal((2, 4, 300))
+
+    both = softmax_mean(ours, theirs, scale=1.0)
+
+    assert both.forward == pytest.approx(0.5 * np.var(ours - theirs, axis=1), rel=0.02)
+
+
+@given(factor=st.floats(1e-3, 1e3), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_with_its_scale_softmax_does_not_see_the_size_of_states(factor, seed):
+    ours, theirs = np.random.default_rng(seed).standard_normal((2, 3, 8))
+
+    plain = softmax_mean(ours, theirs, scale=1.0)
+    large = softmax_mean(factor * ours, factor * theirs, scale=factor)
+
+    assert large.forward == pytest.approx(plain.forward, rel=1e-6)
+
+
+def test_means_over_sentences_come_with_direction_count_and_scale():
+    ours, theirs = np.random.default_rng(0).standard_normal((2, 5, 8))
+    both = softmax_mean(ours, theirs, scale=3.0)
+
+    found = softmax_divergence("softmax-mean", both, scale=3.0)
+    nothing = softmax_mean(np.empty((0, 3)), np.empty((0, 3)), scale=1.0)
+    none = softmax_divergence("softmax-mean", nothing, scale=1.0)
+
+    assert found.to_reference == pytest.approx(both.forward.mean())
+    assert found.from_reference == pytest.approx(both.backward.mean())
+    assert found.to_reference != found.from_reference
+    assert (found.sentences, found.scale, found.reason) == (5, 3.0, "")
+    assert (none.to_reference, none.sentences) == (None, 0)
+    assert "no text shares its id" in none.reason
+    for scale in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="scale must be above 0"):
+            softmax_mean(ours, theirs, scale=scale)
+
+
+def test_gauss_over_all_axes_is_the_textbook_formula():
+    clouds = make_clouds()
+
+    found = kl(*clouds, shrinkage=0.0)
+
+    ours, theirs = ((rows.mean(axis=0), np.cov(rows.T, bias=True)) for rows in clouds)
+    assert found.axes == 5
+    assert found.to_reference == pytest.approx(gaussian_by_formula(*ours, *theirs))
+    assert found.from_reference == pytest.approx(gaussian_by_formula(*theirs, *ours))
+    assert found.jeffreys == pytest.approx(found.to_reference + found.from_reference)
+    assert found.tokens == (3000, 3000)
+
+
+def test_gauss_in_fewer_axes_looks_along_the_pooled_main_ones():
+    rng = np.random.default_rng(0)
+    ours = rng.standard_normal((2000, 6)) * [9, 5, 1e-3, 1e-3, 1e-3, 1e-3]
+    theirs = ours.copy()
+    theirs[:, 5] += 0.004
+
+    narrow, wide = kl(ours, theirs, axes=2), kl(ours, theirs, axes=6, shrinkage=0.0)
+
+    assert narrow.jeffreys == pytest.approx(0.0, abs=1e-3)
+    assert wide.jeffreys > 1.0
+
+
+def test_shrinkage_is_towards_a_sphere_of_the_same_trace():
+    ours, theirs = make_clouds(dim=3)
+    spreads = [np.cov(rows.T, bias=True) for rows in (ours, theirs)]
+    shrunk = [0.9 * s + 0.1 * np.trace(s) / 3 * np.eye(3) for s in spreads]
+
+    found = kl(ours, theirs)
+
+    assert found.to_reference == pytest.approx(
+        gaussian_by_formula(ours.mean(axis=0), shrunk[0], theirs.mean(axis=0), shrunk[1])
+    )
+
+
+@given(seed=st.integers(0, 99), factor=st.floats(0.01, 100.0))
+@settings(max_examples=15, deadline=None)
+def test_rotation_shift_and_scale_of_both_change_nothing_for_gauss(seed, factor):
+    rng = np.random.default_rng(seed)
+    ours, theirs = make_clouds(500, 8, seed=seed)
+    turn = np.linalg.qr(rng.standard_normal((8, 8)))[0]
+
+    found = kl(ours, theirs, axes=4)
+    moved = kl(factor * (ours @ turn + 1.0), factor * (theirs @ turn + 1.0), axes=4)
+
+    assert moved.to_reference == pytest.approx(found.to_reference, rel=1e-6)
+    assert moved.from_reference == pytest.approx(found.from_reference, rel=1e-6)
+
+
+def floor_of(rows):
+    return gaussian_floor([Moments.of(rows[::2]), Moments.of(rows[1::2])])
+
+
+def test_equal_clouds_are_at_zero_and_the_floor_is_what_halves_differ_by():
+    ours, _ = make_clouds(4000, 4)
+
+    floor = floor_of(ours)
+    found = kl(ours, ours, floor=floor)
+
+    assert found.jeffreys == pytest.approx(0.0, abs=1e-12)
+    assert 0.0 < floor < 0.05
+    assert found.floor == floor
+    for parts in ([ours], [ours, ours[:0]]):
+        assert gaussian_floor([Moments.of(part) for part in parts]) is None
+
+
+def test_the_floor_rises_as_tokens_get_fewer():
+    ours, _ = make_clouds(8000, 16)
+
+    assert floor_of(ours[:1600]) > 2 * floor_of(ours)
+
+
+def test_too_few_tokens_and_axes_have_no_divergence_and_a_reason():
+    ours, theirs = make_clouds(499, 5)
+    flat = np.random.default_rng(0).standard_normal((1000, 2)) @ np.ones((2, 5))
+
+    found = kl(ours, theirs)
+
+    assert (found.to_reference, found.jeffreys) == (None, None)
+    assert found.reason == "499 and 499 tokens; 5 axes need 500 a side"
+    assert floor_of(ours[:400]) is None
+    assert kl(flat, flat).reason == "the tokens fill fewer than 5 axes"
+
+
+def make_step(n=300, dim=6, *, noise=0.3, seed=0, offset=0.0):
+    """(input, output) of a layer: a linear map, a curve, noise."""
+    rng = np.random.default_rng(seed)
+    before = rng.standard_normal((n, dim)) * rng.uniform(0.2, 3.0, dim) + offset
+    bent = np.tanh(before @ rng.standard_normal((dim, dim)))
+    after = before @ rng.standard_normal((dim, dim)) + bent + noise * rng.standard_normal((n, dim))
+    return before, after + 2 * offset
+
+
+def linearity(*parts):
+    """Of (input, output) of a layer, once or by halves."""
+    return layer_linearity(
+        [
+            LayerStep(Moments.of(before), Moments.of(after), CrossMoments.of(before, after))
+            for before, after in parts
+        ]
+    )
+
+
+def score_by_lstsq(before, after, *, on=None):
+    """Razzhigaev et al. 2024, eq. 1; fitted to `on` (input, output) where it is given."""
+    fit_x, fit_y = on or (before, after)
+    x, y = before - fit_x.mean(axis=0), after - fit_y.mean(axis=0)
+    fitted = np.linalg.lstsq(fit_x - fit_x.mean(axis=0), fit_y - fit_y.mean(axis=0), rcond=None)[0]
+    variance = np.linalg.norm(after - after.mean(axis=0)) ** 2
+    return 1 - np.linalg.norm(y - x @ fitted) ** 2 / variance
+
+
+@given(seed=st.integers(0, 99), offset=st.sampled_from([0.0, 100.0]))
+@settings(max_examples=20, deadline=None)
+def test_scores_are_those_of_least_squares(seed, offset):
+    before, after = make_step(seed=seed, offset=offset)
+
+    found = linearity((before, after))
+
+    assert found.stream == pytest.approx(score_by_lstsq(before, after), rel=1e-8)
+    assert found.contribution == pytest.approx(score_by_lstsq(before, after - before), rel=1e-8)
+    assert (found.held_out_stream, found.tokens, found.reason) == (None, 300, "")
+
+
+def test_the_published_normalisation_changes_nothing():
+    before, after = make_step()
+
+    x, y = (rows - rows.mean(axis=0) for rows in (before, after))
+    x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
+    published = 1 - np.linalg.norm(x @ np.linalg.lstsq(x, y, rcond=None)[0] - y) ** 2
+
+    assert linearity((before, after)).stream == pytest.approx(published, rel=1e-9)
+
+
+def test_held_out_scores_are_fitted_to_one_half_and_scored_on_the_other():
+    halves = [make_step(120, seed=1), make_step(90, seed=1, offset=0.1)]
+
+    found = linearity(*halves)
+
+    expected = [score_by_lstsq(*halves[i], on=halves[1 - i]) for i in (0, 1)]
+    own = [(before, after - before) for before, after in halves]
+    contributions = [score_by_lstsq(*own[i], on=own[1 - i]) for i in (0, 1)]
+    assert found.held_out_stream == pytest.approx(np.mean(expected), rel=1e-8)
+    assert found.held_out_contribution == pytest.approx(np.mean(contributions), rel=1e-8)
+    whole = score_by_lstsq(*(np.vstack(parts) for parts in zip(*halves, strict=True)))
+    assert found.stream == pytest.approx(whole, rel=1e-8)
+    assert found.optimistic is False
+
+
+def test_noise_is_linear_on_the_tokens_of_the_fit_and_not_on_others():
+    rng = np.random.default_rng(0)
+    halves = [tuple(rng.standard_normal((2, 60, 40))) for _ in range(2)]
+
+    found = linearity(*halves)
+
+    assert found.stream == pytest.approx(40 / 120, abs=0.1)
+    assert found.held_out_stream < 0
+    assert found.optimistic
+
+
+def test_what_has_no_score_says_why():
+    rows = np.random.default_rng(0).standard_normal((50, 4))
+
+    few, still = linearity(make_step(7, 6)), linearity((rows, rows))
+    equal = linearity((np.ones((50, 4)), rows))
+
+    assert (few.stream, few.contribution) == (None, None)
+    assert few.reason.startswith("too few: any 7 tokens in 6 dimensions")
+    assert still.stream == pytest.approx(1.0)
+    assert still.contribution is None
+    assert (equal.stream, equal.reason) == (None, "all tokens are equal")
+
+
+def test_a_large_coordinate_and_columns_that_repeat_cost_no_digits():
+    before, after = make_step(400, 6)
+    before[:, 0] *= 1e6
+    before = np.hstack([before, before[:, 1:2] - before[:, 2:3], np.zeros((400, 1))])
+    after = np.hstack([after, after[:, :2]])
+
+    found = linearity((before, after))
+
+    scaled = before / np.maximum(np.abs(before).max(axis=0), 1.0)
+    assert found.stream == pytest.approx(score_by_lstsq(scaled, after), rel=1e-7)
+
+
+def test_directions_that_one_half_lacks_are_not_mapped_by_rounding():
+    """As embeddings of words that only one half of the texts has."""
+    rng = np.random.default_rng(0)
+    halves = []
+    for width in (5, 8):
+        before = np.zeros((400, 8))
+        before[:, :width] = rng.standard_normal((400, width))
+        before = before @ np.linalg.qr(np.random.default_rng(1).standard_normal((8, 8)))[0]
+        after = before + 0.1 * rng.standard_normal((400, 8))
+        halves.append((before.astype(np.float32), after.astype(np.float32)))
+
+    found = linearity(*halves)
+
+    # fitted to five directions of eight, it knows five eighths of the other half
+    assert 0.5 < found.held_out_stream < 1.0
+
+
+@given(cuts=st.lists(st.integers(0, 80), max_size=4), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_streamed_moments_do_not_depend_on_batches(cuts, seed):
+    hidden = np.random.default_rng(seed).standard_normal((3, 80, 4)) + 50.0
+    stream = StreamMoments(3, 4, crossed=True)
+
+    for part in np.split(hidden, sorted(cuts), axis=1):
+        stream.update(part)
+
+    for layer, cross in enumerate(stream.crossed):
+        centred = hidden - hidden.mean(axis=1, keepdims=True)
+        np.testing.assert_allclose(cross.scatter, centred[layer].T @ centred[layer + 1], atol=1e-9)
+        assert stream.layers[layer].n == 80

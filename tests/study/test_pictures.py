@@ -1,0 +1,218 @@
+"""Pictures in every format, and that of data against models."""
+
+import re
+from collections import Counter
+from xml.etree import ElementTree
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from deltadex.errors import RequestError, StoreFull
+from deltadex.pictures import DataScores, draw_data_scores
+from deltadex.pictures.data_scores import MOST_MODELS
+from deltadex.pictures.figures import check_ending, new_picture, save_picture
+
+
+def draw(width="full", caption=""):
+    """What needs ids: clipped lines, markers, glyphs, a hatch and an image; two points answer."""
+    picture = new_picture(width, 60.0, caption=caption)
+    axes = picture.figure.add_subplot()
+    axes.plot([1, 2, 3], [1, 4, 2], marker="o", label="a line")
+    axes.fill_between([1, 2, 3], [1, 2, 1], hatch="//", alpha=0.3)
+    axes.imshow([[0, 1], [1, 0]], extent=(1, 2, 1, 2))
+    axes.set_title("Ein Bild, λ = 3")
+    axes.legend()
+    picture.hover(axes, [1, 3], [1, 2], ["layer 1\n<rank> 1", "layer 3\nrank 2"])
+    return picture
+
+
+def save(path):
+    return save_picture(draw, path, title="A title")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("page") / "a.html").read_text("utf-8")
+
+
+def referenced(page):
+    """Ids that something on the page points to."""
+    return set(re.findall(r"url\(#([^)]+)\)", page)) | set(re.findall(r'href="#([^"]+)"', page))
+
+
+def test_a_png_is_an_image_and_an_svg_is_well_formed_and_stands_alone(tmp_path):
+    path = save(tmp_path / "a.png")
+    text = save(tmp_path / "new" / "folder" / "A.SVG").read_text("utf-8")
+
+    assert path == tmp_path / "a.png"
+    assert matplotlib.image.imread(path).shape[:2] == (708, 2125)
+    assert text.startswith("<svg")
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+    assert "http://" not in re.sub(
+        r'xmlns(:\w+)?="[^"]+"|<metadata>.*?</metadata>', "", text, flags=re.S
+    )
+
+
+def test_a_page_has_a_light_and_a_dark_picture_and_needs_nothing_from_elsewhere(page):
+    assert page.startswith("<!doctype html>")
+    assert page.count("<svg") == page.count("</svg>") == 2
+    assert page.count('<figure class="light"') == page.count('<figure class="dark"') == 1
+    assert "prefers-color-scheme: dark" in page
+    light, dark = page.split('<figure class="light"')[1].split('<figure class="dark"')
+    assert "#16181c" in dark
+    assert "#e6e6e6" in dark
+    assert "#e6e6e6" not in light
+    assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', page)
+    assert "import" not in page.split("<script>")[1]
+
+
+def test_what_a_picture_points_to_is_its_own_and_the_two_share_no_id(page):
+    times = Counter(re.findall(r'\bid="([^"]+)"', page))
+    assert {name for name, count in times.items() if count > 1} == set()
+    for side in page.split('<figure class="dark"'):
+        own = set(re.findall(r'\bid="([^"]+)"', side))
+        assert referenced(side)
+        assert referenced(side) <= own
+
+
+def test_a_title_is_text_and_no_markup_and_the_table_of_values_is_below(tmp_path):
+    table = "<table><td>3</td></table>"
+    path = save_picture(draw, tmp_path / "a.html", title='<b>"λ" & co</b>', table=table)
+
+    page = path.read_text("utf-8")
+
+    assert "<b>" not in page
+    assert "<title>&lt;b&gt;&quot;λ&quot; &amp; co&lt;/b&gt;</title>" in page
+    assert table in page.split("</figure>")[-1]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "html"])
+@pytest.mark.parametrize("make", [draw, lambda: draw_data_scores(make_scores())])
+def test_equal_figures_give_equal_bytes_and_leave_the_callers_style_alone(tmp_path, ending, make):
+    before = dict(matplotlib.rcParams)
+
+    one, two = (
+        save_picture(make, tmp_path / f"{n}.{ending}", title="t").read_bytes() for n in "ab"
+    )
+
+    assert one == two
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.jpg", "a", "a.", "png", "a.svg.gz"])
+def test_other_endings_are_refused_before_anything_is_drawn(tmp_path, name):
+    def never():
+        raise AssertionError
+
+    with pytest.raises(RequestError, match=r"a picture's name ends in one of \.png, \.svg, \.html"):
+        save_picture(never, tmp_path / name, title="")
+    with pytest.raises(RequestError, match="ends in one of"):
+        check_ending(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [("file/a.svg", r"file: cannot be made"), ("a.svg", r"a\.svg: Is a directory")],
+)
+def test_a_place_that_cannot_be_written_is_refused(tmp_path, place, line):
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "a.svg").mkdir()
+
+    with pytest.raises(StoreFull, match=line):
+        save(tmp_path / place)
+
+
+def test_a_caption_is_wrapped_and_makes_a_picture_higher():
+    caption = "x is a term of the hidden state e, and x′ the same term after fine-tuning. " * 3
+
+    plain, wide, column = draw(), draw("full", caption), draw("column", caption)
+
+    heights = [picture.sheet.get_figheight() for picture in (plain, wide, column)]
+    assert heights == sorted(heights)
+    assert column.sheet.get_figwidth() == pytest.approx(85 / 25.4)
+    (text,) = column.sheet.subfigs[0].texts
+    assert len(text.get_text().splitlines()) == 4
+
+
+def test_points_are_where_their_marks_are_drawn(page):
+    light = page.split('<figure class="dark"')[0]
+
+    marks = {
+        (round(float(x)), round(float(y)))
+        for x, y in re.findall(r'<use xlink:href="#[^"]+" x="([\d.]+)" y="([\d.]+)" style', light)
+    }
+    points = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="4"><title>([^<]+)', light)
+
+    assert [label for _, _, label in points] == ["layer 1\n&lt;rank&gt; 1", "layer 3\nrank 2"]
+    assert {(round(float(x)), round(float(y))) for x, y, _ in points} <= marks
+
+
+def make_scores(n_data=3, n_models=6, name="m", **changes):
+    z = np.random.default_rng(0).normal(size=(n_data, n_models))
+    z[np.arange(n_models) % n_data, np.arange(n_models)] += 8
+    fields = {
+        "base": "base",
+        "data": tuple(f"set-{i}" for i in range(n_data)),
+        "models": tuple(f"{name}{i}" for i in range(n_models)),
+        "z": z,
+        "standing": z > 6,
+    }
+    return DataScores(**(fields | changes))
+
+
+def shown(picture):
+    axes = picture.figure.axes[0]
+    return (
+        [text.get_text() for text in axes.get_yticklabels()],
+        [text.get_text() for text in axes.get_xticklabels()],
+        np.asarray(axes.images[0].get_array()),
+    )
+
+
+def test_every_cell_is_its_pair_and_answers_on_the_page(tmp_path):
+    scores = make_scores()
+
+    models, data, cells = shown(draw_data_scores(scores))
+    page = save_picture(lambda: draw_data_scores(scores), tmp_path / "a.html", title="t")
+
+    assert data == list(scores.data)
+    assert sorted(models) == sorted(scores.models)
+    for row, model in enumerate(models):
+        assert cells[row].tolist() == scores.z[:, scores.models.index(model)].tolist()
+    assert len(re.findall(r"<title>m\d\nset-\d: z", page.read_text("utf-8"))) == 2 * 18
+
+
+def test_models_of_one_data_set_stand_together():
+    _, _, cells = shown(draw_data_scores(make_scores(n_models=30)))
+
+    assert (np.diff(cells.argmax(axis=1)) >= 0).all()
+
+
+def test_a_large_family_shows_the_nearest_of_each_and_says_how_many():
+    scores = make_scores(n_data=4, n_models=300)
+
+    picture = draw_data_scores(scores)
+
+    models, _, _ = shown(picture)
+    assert len(models) == MOST_MODELS
+    best = {scores.models[place] for place in scores.z.argmax(axis=1).tolist()}
+    assert best <= set(models)
+    caption = " ".join(t.get_text() for f in picture.sheet.subfigs for t in f.texts)
+    assert f"{MOST_MODELS} of 300 models" in caption.replace("\n", " ")
+
+
+@pytest.mark.parametrize("width", ["full", "column"])
+@pytest.mark.parametrize("n_data", [1, 3, 20])
+def test_only_cells_with_room_have_numbers(width, n_data):
+    picture = draw_data_scores(make_scores(n_data=n_data, n_models=20), width)
+
+    numbers = [t.get_text() for t in picture.figure.axes[0].texts]
+    has_room = n_data <= (14 if width == "full" else 3)
+    assert len(numbers) == (20 * n_data if has_room else 0)
+
+
+def test_long_names_keep_both_ends():
+    models, _, _ = shown(draw_data_scores(make_scores(name="a-very-long-name/" * 4), "column"))
+
+    assert all(len(name) <= 26 and name[-1].isdigit() for name in models)
