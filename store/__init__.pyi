@@ -1,11 +1,11 @@
 from .care.backup import Backup as Backup
 from .care.backup import back_up as back_up
+from .care.backup import content_sha256 as content_sha256
+from .care.backup import write_parquet as write_parquet
+from .care.backup import write_safetensors as write_safetensors
+from .care.backup import write_tables as write_tables
 from .care.checks import Finding as Finding
 from .care.doctor import examine as examine
-from .care.export import content_sha256 as content_sha256
-from .care.export import write_parquet as write_parquet
-from .care.export import write_safetensors as write_safetensors
-from .care.export import write_tables as write_tables
 from .care.merging import Merged as Merged
 from .care.merging import merge_catalogs as merge_catalogs
 from .catalog import Catalog as Catalog
@@ -36,9 +36,9 @@ from .published.manifest import MANIFEST as MANIFEST
 from .published.manifest import Manifest as Manifest
 from .published.manifest import NullScale as NullScale
 from .published.manifest import PublishedFile as PublishedFile
+from .published.manifest import Statistics as Statistics
 from .published.manifest import may_be_public as may_be_public
 from .published.manifest import parse_manifest as parse_manifest
-from .published.parts import Statistics as Statistics
 from .published.publication import Publication as Publication
 from .published.publication import Published as Published
 from .published.publication import is_licence as is_licence
@@ -46,8 +46,8 @@ from .published.publication import publish_index as publish_index
 from .qdrant.exporting import Exported as Exported
 from .qdrant.exporting import export_vectors as export_vectors
 from .qdrant.exporting import use_exported as use_exported
-from .qdrant.points import is_target as is_target
-from .qdrant.points import parse_target as parse_target
+from .qdrant.index import is_target as is_target
+from .qdrant.index import parse_target as parse_target
 from .sketch_codes import encode_sketch as encode_sketch
 from .sketch_codes import sketch_bytes as sketch_bytes
 from .sketch_codes import true_cosines as true_cosines

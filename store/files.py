@@ -59,6 +59,14 @@ def derived_path(catalog: Path, base: str, recipe: str, ending: str = "") -> Pat
     return index_folder(catalog) / (name + ending)
 
 
+def file_size(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 NO_FOLDER_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EISDIR)
 """Errors of systems and file systems that sync no folders (PostgreSQL's `fsync_fname_ext`)."""
 

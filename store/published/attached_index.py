@@ -15,28 +15,34 @@ import pyarrow as pa
 
 from ...arrays import Bool, Float32, Int64
 from ...errors import BadIndex, StoreFull
-from ..files import beside, flush, make_folder, sync_folder, write_atomically
+from ..files import (
+    beside,
+    file_size,
+    flush,
+    make_folder,
+    open_at,
+    sync_folder,
+    write_atomically,
+)
 from ..tables.documents import Attachment, Attachments
 from ..tables.filters import Filters, matching
 from ..tables.models import Label
 from .manifest import (
     LARGEST_MANIFEST,
     MANIFEST,
-    Manifest,
-    PublishedFile,
-    parse_manifest,
-    read_removals,
-    removal_hash,
-    sha256_of,
-)
-from .parts import (
     SUMS,
     CheckedFile,
+    Manifest,
+    PublishedFile,
     PublishedPart,
     Statistics,
     is_whole,
+    parse_manifest,
     read_listed,
+    read_removals,
     read_statistics,
+    removal_hash,
+    sha256_of,
 )
 
 
@@ -181,8 +187,7 @@ class AttachedIndex:
         found = np.empty((len(rows), self.recipe.dim), dtype=np.float32)
         start = 0
         for part in self._parts:
-            for group in range(part.n_groups):
-                size = part.group_size(group)
+            for group, size in enumerate(part.group_sizes):
                 here = np.flatnonzero((rows >= start) & (rows < start + size))
                 if len(here):
                     found[here] = part.vectors_of(group)[rows[here] - start]
@@ -330,12 +335,11 @@ def _fetch(source: IndexSource, file: PublishedFile, folder: Path) -> int:
 def _continue(source: IndexSource, file: PublishedFile, partial: Path) -> int:
     """Append what is missing of a file; no more than its listed size."""
     try:
-        start, fetched = partial.stat().st_size if partial.is_file() else 0, 0
+        start, fetched = file_size(partial), 0
         if start > file.bytes:
             start = 0
-        with partial.open("r+b" if partial.is_file() else "wb") as opened:
-            opened.truncate(start)
-            opened.seek(start)
+        with open_at(partial, start) as opened:
+            opened.truncate()
             if start == file.bytes:
                 return 0
             for piece in source.stream(file.name, start, file.bytes):

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from ...errors import EngineError, StoreError, StoreFull
 from ..files import make_folder, write_atomically
-from .points import HNSW_EF, OVERSAMPLING, Found, Keys, Payload, Point, Vector, Vectors
+from .index import HNSW_EF, OVERSAMPLING, Found, Keys, Payload, Point, Vector, Vectors
 
 NOTE = "deltadex.json"
 FORMAT = 1
@@ -83,7 +83,8 @@ class EdgeCollection:
         make_folder(self._folder)
         self._claim()
         self._check_space(0)
-        self._write_note("creating", dim)
+        self.dim = dim
+        self._write_note("creating")
         config = engine.EdgeConfig(
             vectors=engine.EdgeVectorParams(
                 size=dim,
@@ -99,8 +100,7 @@ class EdgeCollection:
         )
         with self._guarded():
             self._shard = engine.EdgeShard.create(str(self._folder), config)
-        self._write_note("writing", dim)
-        self.dim = dim
+        self._write_note("writing")
 
     def upsert(self, keys: Keys, vectors: Vectors, payloads: Sequence[Payload]) -> None:
         self._begin_writing(vectors.nbytes)
@@ -157,14 +157,13 @@ class EdgeCollection:
             self._open.optimize()
 
     def seal(self) -> int:
-        assert self.dim is not None
         with self._guarded():
             if self._state != "complete":
                 self._open.flush()
                 self._open.close()
                 # which applies and removes the journals of payloads: from then on nothing changes
                 self._shard = engine.EdgeShard.load(str(self._folder))
-                self._write_note("complete", self.dim)
+                self._write_note("complete")
             files = (path for path in self._folder.rglob("*") if path.is_file())
             return sum(_disk_bytes(path) for path in files)
 
@@ -184,8 +183,7 @@ class EdgeCollection:
     def _begin_writing(self, n_bytes: int) -> None:
         self._check_space(n_bytes)
         if self._state == "complete":
-            assert self.dim is not None
-            self._write_note("writing", self.dim)
+            self._write_note("writing")
 
     def _check_space(self, n_bytes: int) -> None:
         free, needed = shutil.disk_usage(self._folder).free, n_bytes + SPARE_BYTES
@@ -236,9 +234,9 @@ class EdgeCollection:
             )
         return dict(note)
 
-    def _write_note(self, state: str, dim: int) -> None:
+    def _write_note(self, state: str) -> None:
         files = _checksums(self._folder) if state == "complete" else {}
-        note = {"format": FORMAT, "dim": dim, "state": state, "files": files}
+        note = {"format": FORMAT, "dim": self.dim, "state": state, "files": files}
         write_atomically(self._folder / NOTE, json.dumps(note).encode())
         self._state = state
 
