@@ -21,14 +21,7 @@ from ..records import (
 )
 from .opening import Create, connect
 from .session import Access, Session
-from .tables.documents import (
-    Attachments,
-    Listings,
-    Studies,
-    StudyResult,
-    select_results,
-    select_study_names,
-)
+from .tables.documents import Attachments, Listings, Studies, StudyResult, select_results
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     Known,
@@ -233,7 +226,8 @@ class Catalog:
 
     def study_names(self) -> list[str]:
         """The studies that have a stored result."""
-        return select_study_names(self._session)
+        names = self._session.execute("SELECT DISTINCT study FROM studies ORDER BY 1")
+        return [str(name) for (name,) in names]
 
     # models
 

@@ -39,8 +39,8 @@ from ..opening import (
     memory_connection,
     schema_version,
 )
-from ..published.attached_index import AttachedIndex, attached_folder
 from ..published.manifest import is_whole
+from ..published.publication import AttachedIndex, attached_folder
 from ..recovery import Seen, find_repair
 from ..session import Session, literal, translated
 from ..sharing import Ledger, LocalSession, listed

@@ -204,17 +204,14 @@ class EdgeCollection:
             is_panic = type(err).__name__ == "PanicException"
             if not is_panic and not isinstance(err, Exception):
                 raise
-            raise self._error(err) from err
-
-    def _error(self, err: BaseException) -> StoreError:
-        lines = str(err).splitlines()
-        line = lines[0].removeprefix("Service runtime error: ")[:200] if lines else "no message"
-        if "No space left" in str(err) or "StorageFull" in str(err):
-            return StoreFull(f"{self.target}: no space left on the disk")
-        return EngineError(
-            f"{self.target}: the engine cannot read or write it ({line}): remove the folder and "
-            "run `deltadex export` again"
-        )
+            if "No space left" in str(err) or "StorageFull" in str(err):
+                raise StoreFull(f"{self.target}: no space left on the disk") from err
+            lines = str(err).splitlines()
+            line = lines[0].removeprefix("Service runtime error: ")[:200] if lines else "no message"
+            raise EngineError(
+                f"{self.target}: the engine cannot read or write it ({line}): remove the folder "
+                "and run `deltadex export` again"
+            ) from err
 
     def _note(self) -> dict[str, Any] | None:
         path = self._folder / NOTE

@@ -138,12 +138,6 @@ def fetch_vectors_of(
     return np.array(names, dtype=np.int64), matrix
 
 
-def fetch_norm(session: Session, recipe: Recipe, key: int) -> float:
-    """The length that a model's vector had before normalisation."""
-    rows = session.execute(f"SELECT norm FROM {_name(recipe)} WHERE model = ?", [key])
-    return float(rows[0][0])
-
-
 def _name(recipe: Recipe) -> str:
     """What the table of a recipe's vectors is called."""
     return f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
@@ -379,7 +373,7 @@ def outcome_of_copy(
     fingerprints = []
     for recipe in recipes:
         _, vectors = fetch_vectors_of(session, recipe, np.array([key]))
-        norm = fetch_norm(session, recipe, key)
+        [(norm,)] = session.execute(f"SELECT norm FROM {_name(recipe)} WHERE model = ?", [key])
         fingerprints.append(Fingerprint(recipe=recipe, vector=vectors[0], norm=norm))
     return Indexed(
         model=model,
