@@ -1,6 +1,6 @@
-"""A published index: written into a folder, new parts, then the manifest, so that a publication that
-is killed leaves the former index; and attached, fetched file by file, each compared with its hash,
-to a folder beside a catalog, which nothing else writes."""
+"""A published index: written into a folder, new parts, then the manifest, so that a publication
+that is killed leaves the former index; and attached, fetched file by file, each compared with its
+hash, to a folder beside a catalog, which nothing else writes."""
 
 from __future__ import annotations
 
