@@ -28,8 +28,7 @@ from ..files import (
     write_atomically,
     write_user_file,
 )
-from ..opening import NEW, SCHEMA_VERSION, WRITING
-from ..recovery import log_path
+from ..opening import NEW, SCHEMA_VERSION, WRITING, log_path
 from ..session import Session, literal
 from ..tables.recipes import tables
 from .raw_file import sha256

@@ -30,8 +30,7 @@ from ..model_rows import (
     slot_fault,
     vector_fault,
 )
-from ..opening import SCHEMA_VERSION, find_losses, schema
-from ..recovery import log_path
+from ..opening import SCHEMA_VERSION, find_losses, log_path, schema
 from ..remote import join
 from ..session import Session, literal
 from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder

@@ -35,13 +35,14 @@ from ..opening import (
     NOTHING_ELSE,
     OF_DUCKDB,
     SCHEMA_VERSION,
+    Seen,
+    find_repair,
     is_file,
     memory_connection,
     schema_version,
 )
 from ..published.manifest import is_whole
 from ..published.publication import AttachedIndex, attached_folder
-from ..recovery import Seen, find_repair
 from ..session import Session, literal, translated
 from ..sharing import Ledger, LocalSession, listed
 from ..tables.outcomes import fetch_keys, fetch_vectors_of
