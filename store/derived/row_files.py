@@ -37,7 +37,7 @@ from filelock import FileLock, Timeout
 from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
-from ..files import file_size, open_at, write_atomically
+from ..files import file_size, open_at, refused_as, write_atomically
 from ..model_rows import block_dims
 from ..session import Session, not_finite
 from ..sketch_codes import (
@@ -572,7 +572,7 @@ class SketchFile:
         slots = tuple(sorted({*before.slots, *new_slots}))
         shapes = Shapes(recipe.dim, block_dims(recipe), slots)
         n_bytes = sum(row_bytes(shapes.columns).values())
-        try:
+        with refused_as(StoreFull, self._path.with_suffix(".sketches")):
             if len(rows.keys) > 2 * n_models + AT_ONCE or shapes != before:
                 rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
                 self._content = shapes, rows
@@ -585,8 +585,6 @@ class SketchFile:
                 some = np.array(keys[start : start + at_once], dtype=np.int64)
                 rows = rows.append(*_fetch(session, recipe, some, slots))
                 self._content = shapes, rows
-        except OSError as err:
-            raise StoreFull(f"{self._path.with_suffix('.sketches')}: {err.strerror}") from err
 
     def bring_into_memory(self) -> None:
         """Load the sketches into memory, where the system can: otherwise the first search waits

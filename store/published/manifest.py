@@ -31,7 +31,7 @@ from pyarrow import parquet
 from ...arrays import Float32, Float64, Int64, UInt8, UInt64
 from ...errors import BadIndex, StoreFull
 from ...records import Recipe
-from ..files import atomic_file, write_atomically
+from ..files import atomic_file, refused_as, write_atomically
 from ..model_rows import (
     checked_count,
     checked_layout,
@@ -536,26 +536,20 @@ def write_content(
 def is_whole(path: Path, file: PublishedFile) -> bool:
     """Whether a file is there and has the listed content; raises `StoreFull` if the system refuses
     to read it."""
-    try:
+    with refused_as(StoreFull, path):
         if not path.is_file() or os.path.getsize(path) != file.bytes:
             return False
         with path.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
-    except OSError as err:
-        raise StoreFull(f"{path}: {err.strerror}") from err
 
 
 def read_listed(path: Path, file: PublishedFile) -> bytes | None:
     """A small file's content; None where it is missing, or not the listed content. Raises
     `StoreFull` if the system refuses to read it."""
-    try:
-        with path.open("rb") as opened:
-            content = opened.read(file.bytes + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as err:
-        raise StoreFull(f"{path}: {err.strerror}") from err
-    return content if sha256_of(content) == file.sha256 else None
+    with refused_as(StoreFull, path), suppress(FileNotFoundError), path.open("rb") as opened:
+        content = opened.read(file.bytes + 1)
+        return content if sha256_of(content) == file.sha256 else None
+    return None
 
 
 class PublishedPart:

@@ -33,6 +33,7 @@ from ..files import (
     flush,
     make_folder,
     open_at,
+    refused_as,
     sync_folder,
     write_atomically,
 )
@@ -436,10 +437,8 @@ def _delete_unused(folder: Path, manifest: Manifest) -> tuple[str, ...]:
         if _OWN_FILE.fullmatch(path.name) and path.name not in used
     ]
     for path in unused:
-        try:
+        with refused_as(StoreFull, f"{path}: cannot be deleted"):
             path.unlink(missing_ok=True)
-        except OSError as err:
-            raise StoreFull(f"{path}: cannot be deleted: {err.strerror}") from err
     return tuple(path.name for path in unused)
 
 
@@ -649,7 +648,7 @@ class FolderSource:
 
     def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
         path = self._folder / file
-        try:
+        with refused_as(BadIndex, f"{path}: cannot be read"):
             if not path.is_file():  # no pipe or device
                 raise BadIndex(f"{path}: no such file; is this a published index?")
             with path.open("rb") as opened:
@@ -657,8 +656,6 @@ class FolderSource:
                 while start < size and (piece := opened.read(min(PIECE, size - start))):
                     start += len(piece)
                     yield piece
-        except OSError as err:
-            raise BadIndex(f"{path}: cannot be read: {err.strerror}") from None
 
 
 def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[AttachedIndex, int]:
@@ -697,14 +694,12 @@ def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> 
         used.add(manifest_path(folder, sha256).name)
     if not folder.is_dir():
         return
-    try:
+    with refused_as(StoreFull, f"{folder}: cannot be deleted"):
         for path in sorted(folder.iterdir()):
             if path.name not in used:
                 path.unlink(missing_ok=True)
         if manifest is None:
             folder.rmdir()
-    except OSError as err:
-        raise StoreFull(f"{folder}: cannot be deleted: {err.strerror}") from err
 
 
 def _fetch(source: IndexSource, file: PublishedFile, folder: Path) -> int:
@@ -731,7 +726,7 @@ def _fetch(source: IndexSource, file: PublishedFile, folder: Path) -> int:
 
 def _continue(source: IndexSource, file: PublishedFile, partial: Path) -> int:
     """Append what is missing of a file; no more than its listed size."""
-    try:
+    with refused_as(StoreFull, partial):
         start, fetched = file_size(partial), 0
         if start > file.bytes:
             start = 0
@@ -745,5 +740,3 @@ def _continue(source: IndexSource, file: PublishedFile, partial: Path) -> int:
                     raise BadIndex(f"{source.name}: {file.name} is longer than the manifest says")
                 opened.write(piece)
         return fetched
-    except OSError as err:
-        raise StoreFull(f"{partial}: {err.strerror}") from err

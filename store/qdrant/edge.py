@@ -21,7 +21,7 @@ import xxhash
 from filelock import FileLock, Timeout
 
 from ...errors import EngineError, StoreError, StoreFull
-from ..files import make_folder, write_atomically
+from ..files import make_folder, refused_as, write_atomically
 from .index import HNSW_EF, OVERSAMPLING, Found, Keys, Payload, Point, Vector, Vectors
 
 NOTE = "deltadex.json"
@@ -238,10 +238,8 @@ class EdgeCollection:
         self._state = state
 
     def _check_files(self, noted: dict[str, list[Any]]) -> None:
-        try:
+        with refused_as(EngineError, self.target):
             here = _checksums(self._folder)
-        except OSError as err:
-            raise EngineError(f"{self.target}: {err.strerror}") from err
         if here != noted:
             name = min(name for name in {*here, *noted} if here.get(name) != noted.get(name))
             raise EngineError(
