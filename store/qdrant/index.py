@@ -355,7 +355,7 @@ class QdrantIndex:
 
 def search_points(
     collection: PointCollection,
-    exported: Keys,
+    exported: Int64[np.ndarray, " exported"],
     n_points: int,
     query: Vector,
     n: int,
