@@ -21,7 +21,7 @@ from ..records import (
 )
 from .opening import Create, connect
 from .session import Access, Session
-from .tables.documents import Listings, Studies, StudyResult, select_results, select_study_names
+from .tables.documents import Attachments, Listings, Studies, StudyResult, select_results
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     Known,
@@ -52,8 +52,7 @@ from .tables.recipes import (
 
 if TYPE_CHECKING:
     from .family import FamilyView
-    from .tables.data_sets import DataSets
-    from .tables.documents import Attachments
+    from .tables.outcomes import DataSets
 
 T = TypeVar("T")
 
@@ -136,12 +135,11 @@ class Catalog:
 
     def record(self, outcome: Outcome) -> None:
         """Write all of a model's outcome, or nothing, in place of its last outcome."""
-        from .tables.outcomes import write_outcome
+        self.record_all([outcome])
 
-        self._session.write(lambda s: write_outcome(s, outcome))
-
-    def record_all(self, outcomes: Sequence[Outcome], at: str) -> None:
-        """Write several models that were read at a time (UTC, ISO 8601), all of them or none."""
+    def record_all(self, outcomes: Sequence[Outcome], at: str | None = None) -> None:
+        """Write several models, all of them or none; `at` is when they were read: UTC, ISO 8601;
+        None for now."""
         from .tables.outcomes import write_outcomes
 
         self._session.write(lambda s: write_outcomes(s, outcomes, at))
@@ -207,15 +205,13 @@ class Catalog:
     @property
     def data_sets(self) -> DataSets:
         """Data sets that were kept as queries."""
-        from .tables.data_sets import DataSets
+        from .tables.outcomes import DataSets
 
         return DataSets(self._session)
 
     @property
     def attachments(self) -> Attachments:
         """Published indexes that are searched beside the models."""
-        from .tables.documents import Attachments
-
         return Attachments(self._session)
 
     def studies(self, key: int) -> Studies:
@@ -230,13 +226,17 @@ class Catalog:
 
     def study_names(self) -> list[str]:
         """The studies that have a stored result."""
-        return select_study_names(self._session)
+        names = self._session.execute("SELECT DISTINCT study FROM studies ORDER BY 1")
+        return [str(name) for (name,) in names]
 
     # models
 
     def known(self, base: str) -> dict[str, Known]:
         """Of every model of a family, what a second run compares with its files."""
-        return {row.id: Known.of(row) for row in self.models(base=base)}
+        return {
+            row.id: Known.of_row(row.to_json(), row.recipes, row.indexed_at)
+            for row in self.models(base=base)
+        }
 
     def models(self, wanted: Filters | None = None, **equal: str | None) -> list[ModelRow]:
         """The models that pass a filter, or that have these values, by base and id; `BadFilter`

@@ -23,7 +23,7 @@ from .tables.outcomes import count_vectors, fetch_keys, fetch_vectors_of
 if TYPE_CHECKING:
     from .derived.index import SearchIndex
     from .derived.row_files import SketchFile, SketchMatrix, TraitFile
-    from .qdrant.index import ExportedPoints, QdrantIndex
+    from .qdrant.index import QdrantIndex
 
 log = logging.getLogger(__name__)
 
@@ -197,33 +197,36 @@ class FamilyView:
 
     def sketches(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
         """The sketches of the models with these keys side by side."""
-        from .derived.row_files import SketchMatrix
+        from .derived.row_files import SketchMatrix, fetch_matrix
 
         if (matrix := self._from_file(lambda file: file.matrix(keys))) is not None:
             return matrix
         if len(self) <= HELD_WHOLE and np.isin(keys, self.keys).all():
-            whole = self.derived(SketchMatrix, lambda view: view._fetch(self.keys))
+            whole = self.derived(
+                SketchMatrix,
+                lambda view: fetch_matrix(view._session, self.keys.tolist(), self.recipe),
+            )
             return whole.take(np.searchsorted(self.keys, keys))
-        return self._fetch(keys)
-
-    def _fetch(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
-        from .derived.row_files import fetch_matrix
-
         return fetch_matrix(self._session, keys.tolist(), self.recipe)
 
     @property
     def index(self) -> SearchIndex | QdrantIndex:
         """The models' vectors in FAISS; or in Qdrant, where the catalog was opened with an export:
         `EngineError` where Qdrant is not reached, or its export lacks too many models."""
-        from .qdrant.index import ExportedFamilies
-
-        points = self._session.access.derived(ExportedFamilies).of(self.base, self.recipe.id)
-        return self._in_faiss() if points is None else self._in_qdrant(points)
-
-    def _in_qdrant(self, points: ExportedPoints) -> QdrantIndex:
-        from .qdrant.index import QdrantIndex
+        from .derived.index import SearchIndex
+        from .qdrant.index import ExportedFamilies, QdrantIndex
 
         access, recipe = self._session.access, self.recipe
+        points = access.derived(ExportedFamilies).of(self.base, recipe.id)
+
+        def make(_: FamilyView) -> SearchIndex:
+            before, self._members.before = self._members.before, None
+            return SearchIndex.of(
+                self.keys, recipe.dim, self._present_vectors, self._file(), before
+            )
+
+        if points is None:
+            return self.derived(SearchIndex, make)
 
         def fetch(
             keys: Int64[np.ndarray, " wanted"],
@@ -235,17 +238,6 @@ class FamilyView:
         return self.derived(
             QdrantIndex, lambda view: QdrantIndex(points, view.keys, recipe.dim, fetch)
         )
-
-    def _in_faiss(self) -> SearchIndex:
-        from .derived.index import SearchIndex
-
-        def make(_: FamilyView) -> SearchIndex:
-            before, self._members.before = self._members.before, None
-            return SearchIndex.of(
-                self.keys, self.recipe.dim, self._present_vectors, self._file(), before
-            )
-
-        return self.derived(SearchIndex, make)
 
     def candidates(
         self,
@@ -328,18 +320,13 @@ class FamilyView:
         return derived_path(self._session.access.path, self.base, self.recipe.id, ending)
 
 
-@dataclass(slots=True)
-class _Entry:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    moment: Moment | None = None
-
-
 class Moments:
     """The last moments of the families of one open catalog."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._entries: dict[tuple[str, str], _Entry] = {}
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        self._last: dict[tuple[str, str], Moment] = {}
 
     def view(
         self,
@@ -353,11 +340,12 @@ class Moments:
     ) -> FamilyView:
         """A view of a family as it is now; or, unless it is to be current, as it was last seen. A
         new one is prepared, and then given to other threads too where it `publishes`."""
+        family = (base, recipe.id)
         with self._lock:
-            entry = self._entries.setdefault((base, recipe.id), _Entry())
+            lock = self._locks.setdefault(family, threading.Lock())
 
         def read() -> Moment:
-            moment = entry.moment
+            moment = self._last.get(family)
             if moment is not None and moment.changes == session.changes:
                 return moment
             last = moment.members if moment else None
@@ -365,18 +353,18 @@ class Moments:
             new = Moment(changes=session.changes, members=members)
             if prepare is not None:
                 prepare(FamilyView(session, base, recipe, new))
-            if publishes or entry.moment is None:
-                entry.moment = new
+            if publishes or moment is None:
+                self._last[family] = new
             return new
 
-        moment = entry.moment
+        moment = self._last.get(family)
         if moment is None or is_current:
-            with session.turn(), entry.lock:
+            with session.turn(), lock:
                 moment = session.look(read)
         return FamilyView(session, base, recipe, moment)
 
     def close(self) -> None:
-        self._entries.clear()
+        self._last.clear()
 
 
 def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]) -> Labels:

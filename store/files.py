@@ -59,6 +59,24 @@ def derived_path(catalog: Path, base: str, recipe: str, ending: str = "") -> Pat
     return index_folder(catalog) / (name + ending)
 
 
+@contextmanager
+def refused_as(error: type[Exception], what: object) -> Iterator[None]:
+    """What the system refuses in the block (`OSError`), as an error of ours whose message begins
+    so."""
+    try:
+        yield
+    except OSError as err:
+        raise error(f"{what}: {err.strerror or err}") from err
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 NO_FOLDER_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EISDIR)
 """Errors of systems and file systems that sync no folders (PostgreSQL's `fsync_fname_ext`)."""
 
@@ -76,12 +94,10 @@ def sync_folder(folder: Path) -> None:
 def make_folder(folder: Path) -> None:
     """Make a folder and its parents, where they are missing; `StoreFull` where that is refused."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
+    with refused_as(StoreFull, f"{folder}: cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
         for place in missing:
             sync_folder(place.parent)
-    except OSError as err:
-        raise StoreFull(f"{folder}: cannot be made: {err.strerror}") from err
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -406,41 +407,31 @@ def checked_match(value: object, field: str, pattern: re.Pattern[str]) -> str:
     return value
 
 
-def checked_list(value: object, field: str, most: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > most:
+def checked_list(value: object, field: str, most: int, *, least: int = 0) -> list[Any]:
+    if not isinstance(value, list) or not least <= len(value) <= most:
         raise ValueError(field)
     return value
 
 
 def checked_layout(value: object, longest_text: int) -> tuple[tuple[str, str, int], ...]:
     """(stack, role, rows) of the blocks of a recipe that depends on them."""
-    blocks = [checked_list(b, "layout", 3) for b in checked_list(value, "layout", MOST_BLOCKS)]
-    if any(len(block) != 3 for block in blocks):
-        raise ValueError("layout")
+    text = partial(checked_text, field="layout", most=longest_text)
+    blocks = checked_list(value, "layout", MOST_BLOCKS)
     return tuple(
-        (
-            checked_text(stack, "layout", longest_text),
-            checked_text(role, "layout", longest_text),
-            checked_count(rows, "layout", 1 << 40),
-        )
-        for stack, role, rows in blocks
+        (text(stack), text(role), checked_count(rows, "layout", 1 << 40))
+        for stack, role, rows in (checked_list(b, "layout", 3, least=3) for b in blocks)
     )
 
 
 def checked_recipe(raw: Mapping[str, Any], longest_text: int, largest_dim: int) -> Recipe:
-    params = [
-        checked_list(p, "params", 2) for p in checked_list(raw["params"], "params", MOST_SETTINGS)
-    ]
-    if any(len(pair) != 2 for pair in params):
-        raise ValueError("params")
+    text = partial(checked_text, field="params", most=longest_text)
+    pairs = checked_list(raw["params"], "params", MOST_SETTINGS)
+    params = [checked_list(pair, "params", 2, least=2) for pair in pairs]
     return Recipe(
         name=checked_match(raw["name"], "name", _RECIPE_NAME),
         rank=checked_count(raw["rank"], "rank", 1 << 16),
         dim=checked_count(raw["dim"], "dim", largest_dim, least=1),
         seed=checked_count(raw["seed"], "seed", 1 << 62),
         version=checked_count(raw["version"], "version", 1 << 16),
-        params=tuple(
-            (checked_text(key, "params", longest_text), checked_text(value, "params", longest_text))
-            for key, value in params
-        ),
+        params=tuple((text(key), text(value)) for key, value in params),
     )

@@ -31,7 +31,7 @@ from ..records import (
     Refused,
 )
 from .catalog import Catalog
-from .files import make_folder, write_atomically
+from .files import make_folder, refused_as, write_atomically
 from .model_rows import (
     LARGEST_DIM,
     MOST_SETTINGS,
@@ -258,7 +258,8 @@ class PartFolder:
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError, OSError) as err:
-            raise StoreError(f"{url}: cannot be opened: {_reason(err)}") from err
+            reason = getattr(err, "strerror", None) or err
+            raise StoreError(f"{url}: cannot be opened: {reason}") from err
         protocol = self._files.protocol
         self.is_local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
         # workers have other working folders
@@ -279,24 +280,20 @@ class PartFolder:
             write_atomically(target, content)
             return path
         place = f"{self._root}/{path}"
-        try:
+        with refused_as(StoreFull, f"{self.url}/{path}"):
             self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
             # fsspec's transaction: the file has its name once it is complete
             with self._files.transaction, self._files.open(place, "wb") as file:
                 file.write(content)
-        except OSError as err:
-            raise StoreFull(f"{self.url}/{path}: {_reason(err)}") from err
         return path
 
     def paths(self, base: str | None = None) -> list[str]:
         """Every part of a family, or of all, from the folder, sorted; raises `StoreError` if the
         folder cannot be listed."""
         root = self._root if base is None else f"{self._root}/{_folder(base)}"
-        try:
+        with refused_as(StoreError, f"{self.url}: cannot be listed"):
             self._files.invalidate_cache()
             listed = self._files.find(root) if self._files.exists(root) else []
-        except OSError as err:
-            raise StoreError(f"{self.url}: cannot be listed: {_reason(err)}") from err
         names = (str(path)[len(self._root) :].lstrip("/") for path in listed)
         return sorted(name for name in names if PurePosixPath(name).match("part-*.parquet"))
 
@@ -309,10 +306,8 @@ class PartFolder:
         """
         name = f"{self.url}/{path}"
         self._require_file(path)
-        try:
+        with refused_as(StoreError, f"{name}: cannot be read"):
             content = self._files.cat_file(f"{self._root}/{path}")
-        except OSError as err:
-            raise StoreError(f"{name}: cannot be read: {_reason(err)}") from err
         part = read_part(bytes(content), name)
         if PurePosixPath(path).name != _name(part.lease):
             raise StoreDamaged(f"{name}: holds the part {_name(part.lease)}; {REMEDY}")
@@ -326,12 +321,13 @@ class PartFolder:
             name = f"{self.url}/{path}"
             try:
                 self._require_file(path)
-                with self._files.open(f"{self._root}/{path}", "rb") as file:
+                with (
+                    refused_as(StoreError, f"{name}: cannot be read"),
+                    self._files.open(f"{self._root}/{path}", "rb") as file,
+                ):
                     table, about = _read(file, name, ["id", *KNOWN_COLUMNS])
             except StoreDamaged as err:
                 log.warning("%s; it counts as if it were not there: delete it", err)
-            except OSError as err:
-                raise StoreError(f"{name}: cannot be read: {_reason(err)}") from err
             else:
                 recipes = [recipe.id for recipe in about.recipes]
                 rows = table.to_pylist()
@@ -363,10 +359,6 @@ class PartFolder:
         """Raises `StoreDamaged` for a pipe or device, which has no end."""
         if self.is_local and not self._files.isfile(f"{self._root}/{path}"):
             raise StoreDamaged(f"{self.url}/{path}: no file; {REMEDY}")
-
-
-def _reason(err: Exception) -> str:
-    return str(getattr(err, "strerror", None) or err)
 
 
 def _name(lease: str) -> str:

@@ -309,23 +309,20 @@ class Host:
 def _answered(
     session: LocalSession, fields: dict[str, str], table: pa.Table
 ) -> tuple[dict[str, str], pa.Table]:
-    """The answer to one message; what DuckDB refuses goes back as its error."""
+    """Do what one message asks for; the rows, where it gives any. What DuckDB refuses goes back as
+    its error."""
+    answer, rows = {"changes": session.changes()}, NOTHING
     try:
-        return {"changes": session.changes()}, _done(session, fields, table)
+        match fields.get("do"):
+            case "execute":
+                values = [column[0].as_py() for column in table.columns]
+                rows = session.arrow(fields["sql"], values or None)
+            case "register":
+                session.register(fields["name"], table)
+            case "unregister":
+                session.unregister(fields["name"])
+            case "begin" | "look" | "commit" | "rollback" as action:
+                getattr(session, action)()
     except duckdb.Error as err:
-        return {"error": type(err).__name__, "message": str(err)}, NOTHING
-
-
-def _done(session: LocalSession, fields: dict[str, str], table: pa.Table) -> pa.Table:
-    """Do what one message asks for; the rows, where it gives any."""
-    match fields.get("do"):
-        case "execute":
-            values = [column[0].as_py() for column in table.columns]
-            return session.arrow(fields["sql"], values or None)
-        case "register":
-            session.register(fields["name"], table)
-        case "unregister":
-            session.unregister(fields["name"])
-        case "begin" | "look" | "commit" | "rollback" as action:
-            getattr(session, action)()
-    return NOTHING
+        answer = {"error": type(err).__name__, "message": str(err)}
+    return answer, rows

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import duckdb
 
 from ..errors import StoreFull
-from .files import atomic_file, beside, sync_folder
+from .files import atomic_file, beside, file_size, sync_folder
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -235,10 +235,7 @@ class CommitLog:
     @property
     def wal_bytes(self) -> int:
         """Size of the write-ahead log; 0 without one."""
-        try:
-            return self._wal.stat().st_size
-        except OSError:
-            return 0
+        return file_size(self._wal)
 
 
 def _line(document: object) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from ...errors import StoreError
 from ...records import Recipe
 from ..catalog import Catalog
-from ..files import index_folder
+from ..files import file_size, index_folder
 from ..model_rows import (
     UNIT_TOLERANCE,
     linear_faults,
@@ -30,14 +30,13 @@ from ..model_rows import (
     slot_fault,
     vector_fault,
 )
-from ..opening import SCHEMA_VERSION, find_losses, schema
-from ..recovery import log_path
+from ..opening import SCHEMA_VERSION, find_losses, log_path, schema
 from ..remote import join
 from ..session import Session, literal
 from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
 from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
-from .backup import BackupManifest, manifest_path, read_backup_manifest
+from .backup import manifest_path, read_backup_manifest
 from .raw_file import read_in_child
 
 State = Literal["ok", "note", "repaired", "problem"]
@@ -188,8 +187,8 @@ def space(path: Path) -> Finding:
     """What is free on the disk, against what the catalog and its derived files take."""
     folder = next((f for f in (path.parent, *path.parent.parents) if f.exists()), Path())
     free = shutil.disk_usage(folder).free
-    catalog = sum(_size(file) for file in (path, log_path(path)))
-    derived = sum(map(_size, index_folder(path).glob("*")))
+    catalog = file_size(path) + file_size(log_path(path))
+    derived = sum(map(file_size, index_folder(path).glob("*")))
     shown = f"catalog {catalog >> 20} MiB, derived files {derived >> 20} MiB, free {free >> 20} MiB"
     if free < LEAST_FREE:
         advice = "free some space before you index models"
@@ -200,44 +199,27 @@ def space(path: Path) -> Finding:
     return Finding("space", "ok", shown)
 
 
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
+def check_holder(path: Path) -> Callable[[], Finding]:
+    """Look at the holder file beside a catalog before that is opened; gives the finding once it was
+    opened, or could not be."""
+    content, note = _holder_file(path), read_holder(path)
+    guest = join(path) if note is not None else None
+    if guest is not None:
+        guest.close()
 
-
-@dataclass(frozen=True, slots=True)
-class HolderCheck:
-    """The holder file beside a catalog before the catalog was opened: its bytes, if there is one;
-    the process that it names, unless it is damaged or of another machine; whether that serves
-    others."""
-
-    content: bytes | None
-    pid: int | None
-    answers: bool
-
-    @classmethod
-    def of(cls, path: Path) -> HolderCheck:
-        content, note = _holder_file(path), read_holder(path)
-        guest = join(path) if note is not None else None
-        if guest is not None:
-            guest.close()
-        return cls(content, note.pid if note else None, guest is not None)
-
-    def finding(self, path: Path) -> Finding:
-        """The finding, once the catalog was opened or could not be."""
-        if self.answers:
-            return Finding(
-                "holder", "ok", f"process {self.pid} holds it and serves other processes"
-            )
-        if self.content is None:
+    def finding() -> Finding:
+        if note is not None and guest is not None:
+            detail = f"process {note.pid} holds it and serves other processes"
+            return Finding("holder", "ok", detail)
+        if content is None:
             return Finding("holder", "ok", "no process holds it")
-        owner = f"process {self.pid}" if self.pid else "another machine, or damaged"
+        owner = f"process {note.pid}" if note else "another machine, or damaged"
         detail = f"holder file of {owner}, which does not answer"
-        if _holder_file(path) != self.content:
+        if _holder_file(path) != content:
             return Finding("holder", "repaired", f"{detail}: removed")
         return Finding("holder", "note", f"{detail}: the next command that writes removes it")
+
+    return finding
 
 
 def _holder_file(path: Path) -> bytes | None:
@@ -250,35 +232,24 @@ def _holder_file(path: Path) -> bytes | None:
 ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestCheck:
-    """A file before it was opened, its manifest (None: it cannot be read), and whether it has that
-    SHA-256."""
-
-    path: Path
-    manifest: BackupManifest | None
-    is_same: bool
-
-    @classmethod
-    def of(cls, path: Path) -> ManifestCheck | None:
-        """None for a file without manifest."""
-        try:
-            manifest = read_backup_manifest(path)
-            if manifest is None:
-                return None
-            return cls(path, manifest, read_in_child("sha256", path) == manifest.sha256)
-        except (ValueError, OSError):
-            return cls(path, None, False)
-
-    def finding(self, context: CheckContext | None) -> Finding:
-        """The finding, once the catalog was opened; None: it could not be."""
-        manifest = self.manifest
+def check_manifest(path: Path) -> Callable[[CheckContext | None], Finding] | None:
+    """Compare a file with its manifest before it is opened; gives the finding once the catalog was
+    opened (None: it could not be). None without a manifest."""
+    is_same = False
+    try:
+        manifest = read_backup_manifest(path)
         if manifest is None:
-            name = manifest_path(self.path).name
-            detail = f"{name} cannot be read, or its file cannot"
+            return None
+        is_same = read_in_child("sha256", path) == manifest.sha256
+    except (ValueError, OSError):
+        manifest = None
+
+    def finding(context: CheckContext | None) -> Finding:
+        if manifest is None:
+            detail = f"{manifest_path(path).name} cannot be read, or its file cannot"
             return Finding("manifest", "problem", detail, ANOTHER_COPY)
         of_then = f"the backup of {manifest.made_at}"
-        if self.is_same:
+        if is_same:
             models = counted(manifest.models, "model")
             return Finding("manifest", "ok", f"{of_then}: {models}, SHA-256 as written")
         if context is not None and (
@@ -287,6 +258,8 @@ class ManifestCheck:
             return Finding("manifest", "note", f"{of_then}, changed since by deltadex")
         detail = f"not {of_then}: its SHA-256 is another"
         return Finding("manifest", "problem", detail, ANOTHER_COPY)
+
+    return finding
 
 
 REPLACE_FILE = (

@@ -35,13 +35,14 @@ from ..opening import (
     NOTHING_ELSE,
     OF_DUCKDB,
     SCHEMA_VERSION,
+    Seen,
+    find_repair,
     is_file,
     memory_connection,
     schema_version,
 )
-from ..published.attached_index import AttachedIndex, attached_folder
-from ..published.parts import is_whole
-from ..recovery import Seen, find_repair
+from ..published.manifest import is_whole
+from ..published.publication import AttachedIndex, attached_folder
 from ..session import Session, literal, translated
 from ..sharing import Ledger, LocalSession, listed
 from ..tables.outcomes import fetch_keys, fetch_vectors_of
@@ -51,8 +52,6 @@ from .checks import (
     RUN_REPAIR,
     CheckContext,
     Finding,
-    HolderCheck,
-    ManifestCheck,
     Track,
     counted,
 )
@@ -377,13 +376,11 @@ CACHE = "15%"
 """Of the memory: everything is read once."""
 
 Check = Callable[[CheckContext], Iterator[Finding]]
-FIRST: dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "tables": checks.check_tables,
     "table indexes": checks.check_table_indexes,
     "blocks": checks.check_blocks,
     "recipes": checks.check_recipes,
-}
-THEN: dict[str, Check] = {
     "commits": checks.check_commits,
     "views": checks.check_views,
     "keys": checks.check_keys,
@@ -398,6 +395,8 @@ THEN: dict[str, Check] = {
     "attached": check_attached,
     "leftovers": check_leftovers,
 }
+FIRST = ("tables", "table indexes", "blocks", "recipes")
+"""Without these the others are not made."""
 
 
 def examine(
@@ -414,35 +413,31 @@ def examine(
         track: Shows the progress of the long checks.
     """
     yield from (checks.versions(), checks.threads(), checks.space(path))
-    holder, manifest = HolderCheck.of(path), ManifestCheck.of(path)
+    holder, manifest = checks.check_holder(path), checks.check_manifest(path)
     catalog, opened, repairs = _opened(path, repairs)
-    yield holder.finding(path)
+    yield holder()
     yield opened
     if catalog is None:
         if manifest is not None:
-            yield manifest.finding(None)
+            yield manifest(None)
         return
     with catalog, closing(Session(catalog.access)) as session:
         context = CheckContext(catalog, session, repairs, track)
         if manifest is not None:
-            yield manifest.finding(context)
-        for name, check in FIRST.items():
-            findings = list(_checked(context, name, check))
-            yield from findings
-            if any(finding.state == "problem" for finding in findings):
+            yield manifest(context)
+        for name, check in CHECKS.items():
+            is_damaged = False
+            try:
+                for finding in check(context):
+                    is_damaged |= finding.state == "problem"
+                    yield finding
+            except StoreError as err:
+                is_damaged = True
+                yield _problem(err, name)
+            if is_damaged and name in FIRST:
                 advice = "repair that first"
                 yield Finding("rest", "problem", "not checked: the catalog is damaged", advice)
                 return
-        for name, check in THEN.items():
-            yield from _checked(context, name, check)
-
-
-def _checked(context: CheckContext, name: str, check: Check) -> Iterator[Finding]:
-    """The findings of a check, or why it could not be made."""
-    try:
-        yield from check(context)
-    except StoreError as err:
-        yield _problem(err, name)
 
 
 def _problem(err: DeltadexError, check: str = "catalog") -> Finding:

@@ -24,9 +24,16 @@ from ..model_rows import model_faults, short_id
 from ..opening import is_file, memory_connection, schema
 from ..parts import Part, PartFolder, commit_part, save_family
 from ..session import Session
-from ..tables.data_sets import data_set_of, replace_data_set, select_data_sets
-from ..tables.models import Known, count_models, new_keys, settle_copies
-from ..tables.outcomes import ensure_table, fetch_vectors, key_pairs, move_models
+from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies
+from ..tables.outcomes import (
+    data_set_of,
+    ensure_table,
+    fetch_vectors_of,
+    key_pairs,
+    move_models,
+    replace_data_set,
+    select_data_sets,
+)
 from ..tables.recipes import (
     BaseRecord,
     replace_base,
@@ -179,11 +186,6 @@ class Source:
     session: Session
     recipes: Mapping[str, tuple[Recipe, str]]
 
-    @property
-    def tables(self) -> list[tuple[str, str]]:
-        """(recipe id, table) of every recipe."""
-        return [(id, table) for id, (_, table) in self.recipes.items()]
-
 
 @dataclass(slots=True)
 class HeldRows:
@@ -289,12 +291,10 @@ def _alike(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) ->
     """Keys, in the source, of the models that measured as the target's did under a recipe."""
     own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in pairs}
     norms, other_norms = _norms(target, own_of.values()), _norms(source.session, own_of)
-    own_tables, alike = dict(tables(target)), set()
-    for id, (recipe, table) in source.recipes.items():
-        if id not in own_tables:
-            continue
-        vectors = _vectors(target, own_tables[id], own_of.values(), recipe)
-        for key, vector in _vectors(source.session, table, own_of, recipe).items():
+    alike = set()
+    for id, (recipe, _) in source.recipes.items():
+        vectors = _vectors(target, own_of.values(), recipe)
+        for key, vector in _vectors(source.session, own_of, recipe).items():
             own = own_of[key]
             near = own in vectors and np.linalg.norm(vectors[own] - vector) <= SAME_WITHIN
             if near and _close(norms.get((own, id)), other_norms.get((key, id))):
@@ -319,11 +319,10 @@ def _norms(session: Session, keys: Iterable[int]) -> dict[tuple[int, str], float
 
 
 def _vectors(
-    session: Session, table: str, keys: Iterable[int], recipe: Recipe
+    session: Session, keys: Iterable[int], recipe: Recipe
 ) -> dict[int, Float64[np.ndarray, " dim"]]:
-    sql = f"SELECT model, vector FROM {table} WHERE model IN {THESE}"
-    keys_there, matrix = fetch_vectors(session, sql, [list(keys)], recipe.dim)
-    return {int(str(k)): v for k, v in zip(keys_there, matrix.astype(np.float64), strict=True)}
+    present, matrix = fetch_vectors_of(session, recipe, np.array(list(keys), dtype=np.int64))
+    return dict(zip(present.tolist(), matrix.astype(np.float64), strict=True))
 
 
 def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | None, Row]]) -> None:
@@ -338,10 +337,8 @@ def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | Non
     replaced = [own["key"] for own, _ in pairs if own is not None]
     target.execute(f"DELETE FROM studies WHERE model IN {THESE}", [replaced])
     target.execute(f"DELETE FROM models WHERE key IN {THESE}", [replaced])
-    table = pa.Table.from_pylist(rows, schema=target.arrow("FROM models LIMIT 0").schema)
-    with target.registered("merged_models", table):
-        target.execute("INSERT INTO models BY NAME SELECT * FROM merged_models")
-    take_rows(target, source, keys, held_rows(source.session, source.tables, keys))
+    insert_rows(target, "models", rows)
+    take_rows(target, source, keys, held_rows(source.session, keys))
     take_studies(target, source, keys)
 
 
@@ -352,8 +349,8 @@ def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]])
         return set()
     indexed = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
     own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in indexed}
-    ours = held_rows(target, tables(target), own_of.values())
-    theirs = held_rows(source.session, source.tables, own_of)
+    ours = held_rows(target, own_of.values())
+    theirs = held_rows(source.session, own_of)
     lacking = {key: ours[own].lacks(theirs[key]) for key, own in own_of.items()}
     lacking = {key: parts for key, parts in lacking.items() if parts.vectors or parts.slots}
     moved = dict(zip(lacking, new_keys(target, len(lacking)), strict=True))
@@ -433,12 +430,10 @@ def take_studies(target: Session, source: Source, keys: Mapping[int, int]) -> se
     return _insert(target, "studies", studies, keys, is_new)
 
 
-def held_rows(
-    session: Session, recipes: Iterable[tuple[str, str]], keys: Iterable[int]
-) -> dict[int, HeldRows]:
+def held_rows(session: Session, keys: Iterable[int]) -> dict[int, HeldRows]:
     """Which vectors and slots the models with these keys have."""
     parts = {int(key): HeldRows() for key in keys}
-    for recipe, table in recipes:
+    for recipe, table in tables(session):
         sql = f"SELECT model FROM {table} WHERE model IN {THESE}"
         for (key,) in session.execute(sql, [list(parts)]):
             parts[int(key)].vectors.add(recipe)
@@ -454,9 +449,9 @@ HOW_DATA_WAS_READ = ("sha256", "examples", "loss", "recipe", "settings")
 
 def merge_data_sets(target: Session, source: Source) -> Counts:
     """Copy the data sets whose names the target has not; under one name the target's stays."""
-    ours = {(row["base"], row["name"]): row for row in select_data_sets(target, "true", [])}
+    ours = {(row["base"], row["name"]): row for row in select_data_sets(target)}
     counts = Counts()
-    for row in select_data_sets(source.session, "true", []):
+    for row in select_data_sets(source.session):
         own = ours.get((row["base"], row["name"]))
         if own is None:
             replace_data_set(target, data_set_of(source.session, row))
@@ -640,26 +635,23 @@ def _merge_catalog(
         source = Source(name, reading, _recipes(reading, path))
         for recipe, table in source.recipes.values():
             _check_columns(name, reading, {(table, "vector", f"FLOAT[{recipe.dim}]")})
-        _merge_source(writing, source, counts, tracked)
+        _check_vocabulary(source)
 
+        def write(change: Callable[[Session, Source], Change]) -> Change:
+            """Change the target in one transaction, from one moment of the source."""
 
-def _merge_source(writing: Session, source: Source, counts: Counts, tracked: Tracked) -> None:
-    def write(change: Callable[[Session, Source], Change]) -> Change:
-        """Change the target in one transaction, from one moment of the source."""
+            def make(target: Session) -> Change:
+                with reading.snapshot():
+                    return change(target, source)
 
-        def make(target: Session) -> Change:
-            with source.session.snapshot():
-                return change(target, source)
+            return writing.write(make)
 
-        return writing.write(make)
-
-    _check_vocabulary(source)
-    counts.conflicts += write(merge_families)
-    names = source.session.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
-    batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
-    for batch in tracked(batches):
-        counts.add(write(partial(merge_models, names=batch)))
-    counts.add(write(merge_data_sets))
+        counts.conflicts += write(merge_families)
+        names = reading.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
+        batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
+        for batch in tracked(batches):
+            counts.add(write(partial(merge_models, names=batch)))
+        counts.add(write(merge_data_sets))
 
 
 def merge_families(target: Session, source: Source) -> list[Conflict]:

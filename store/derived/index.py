@@ -305,13 +305,6 @@ class SearchIndex:
                 return np.asarray(self.keys[positions[0][as_good]])
             fetched = min(2 * fetched, n_allowed)
 
-    def scan(self, query: Float32[np.ndarray, " dim"], n: int) -> None:
-        """Run the FAISS part of a search and return nothing, for benchmarks."""
-        if self.is_exact:
-            self._index.search(query[None, :], n)
-        else:
-            coarse_search(self._index, query, n, None)
-
 
 def _sample(fetch: Fetch, keys: Int64[np.ndarray, " models"]) -> Float32[np.ndarray, "sample dim"]:
     """Vectors that train a coarse index, spread over the family; none for an exact one."""

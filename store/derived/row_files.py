@@ -37,7 +37,7 @@ from filelock import FileLock, Timeout
 from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
-from ..files import open_at, write_atomically
+from ..files import file_size, open_at, refused_as, write_atomically
 from ..model_rows import block_dims
 from ..session import Session, not_finite
 from ..sketch_codes import (
@@ -152,7 +152,7 @@ class Rows:
         n_rows = len(entries)
         for ending, n_bytes in row_bytes(columns).items():
             if n_bytes:
-                n_rows = min(n_rows, _size(path.with_suffix(ending)) // n_bytes)
+                n_rows = min(n_rows, file_size(path.with_suffix(ending)) // n_bytes)
         entries = entries[:n_rows]
         arrays = {
             ending: _map(path.with_suffix(ending), dtype, (n_rows, *shape))
@@ -254,13 +254,6 @@ def checksums(
         for row, name in zip(data, names, strict=True)
     )
     return np.fromiter(sums, "<u8", count=len(rows))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
@@ -579,7 +572,7 @@ class SketchFile:
         slots = tuple(sorted({*before.slots, *new_slots}))
         shapes = Shapes(recipe.dim, block_dims(recipe), slots)
         n_bytes = sum(row_bytes(shapes.columns).values())
-        try:
+        with refused_as(StoreFull, self._path.with_suffix(".sketches")):
             if len(rows.keys) > 2 * n_models + AT_ONCE or shapes != before:
                 rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
                 self._content = shapes, rows
@@ -592,8 +585,6 @@ class SketchFile:
                 some = np.array(keys[start : start + at_once], dtype=np.int64)
                 rows = rows.append(*_fetch(session, recipe, some, slots))
                 self._content = shapes, rows
-        except OSError as err:
-            raise StoreFull(f"{self._path.with_suffix('.sketches')}: {err.strerror}") from err
 
     def bring_into_memory(self) -> None:
         """Load the sketches into memory, where the system can: otherwise the first search waits

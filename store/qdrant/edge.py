@@ -21,8 +21,8 @@ import xxhash
 from filelock import FileLock, Timeout
 
 from ...errors import EngineError, StoreError, StoreFull
-from ..files import make_folder, write_atomically
-from .points import HNSW_EF, OVERSAMPLING, Found, Keys, Payload, Point, Vector, Vectors
+from ..files import make_folder, refused_as, write_atomically
+from .index import HNSW_EF, OVERSAMPLING, Found, Keys, Payload, Point, Vector, Vectors
 
 NOTE = "deltadex.json"
 FORMAT = 1
@@ -83,7 +83,8 @@ class EdgeCollection:
         make_folder(self._folder)
         self._claim()
         self._check_space(0)
-        self._write_note("creating", dim)
+        self.dim = dim
+        self._write_note("creating")
         config = engine.EdgeConfig(
             vectors=engine.EdgeVectorParams(
                 size=dim,
@@ -99,8 +100,7 @@ class EdgeCollection:
         )
         with self._guarded():
             self._shard = engine.EdgeShard.create(str(self._folder), config)
-        self._write_note("writing", dim)
-        self.dim = dim
+        self._write_note("writing")
 
     def upsert(self, keys: Keys, vectors: Vectors, payloads: Sequence[Payload]) -> None:
         self._begin_writing(vectors.nbytes)
@@ -157,14 +157,13 @@ class EdgeCollection:
             self._open.optimize()
 
     def seal(self) -> int:
-        assert self.dim is not None
         with self._guarded():
             if self._state != "complete":
                 self._open.flush()
                 self._open.close()
                 # which applies and removes the journals of payloads: from then on nothing changes
                 self._shard = engine.EdgeShard.load(str(self._folder))
-                self._write_note("complete", self.dim)
+                self._write_note("complete")
             files = (path for path in self._folder.rglob("*") if path.is_file())
             return sum(_disk_bytes(path) for path in files)
 
@@ -184,8 +183,7 @@ class EdgeCollection:
     def _begin_writing(self, n_bytes: int) -> None:
         self._check_space(n_bytes)
         if self._state == "complete":
-            assert self.dim is not None
-            self._write_note("writing", self.dim)
+            self._write_note("writing")
 
     def _check_space(self, n_bytes: int) -> None:
         free, needed = shutil.disk_usage(self._folder).free, n_bytes + SPARE_BYTES
@@ -206,17 +204,14 @@ class EdgeCollection:
             is_panic = type(err).__name__ == "PanicException"
             if not is_panic and not isinstance(err, Exception):
                 raise
-            raise self._error(err) from err
-
-    def _error(self, err: BaseException) -> StoreError:
-        lines = str(err).splitlines()
-        line = lines[0].removeprefix("Service runtime error: ")[:200] if lines else "no message"
-        if "No space left" in str(err) or "StorageFull" in str(err):
-            return StoreFull(f"{self.target}: no space left on the disk")
-        return EngineError(
-            f"{self.target}: the engine cannot read or write it ({line}): remove the folder and "
-            "run `deltadex export` again"
-        )
+            if "No space left" in str(err) or "StorageFull" in str(err):
+                raise StoreFull(f"{self.target}: no space left on the disk") from err
+            lines = str(err).splitlines()
+            line = lines[0].removeprefix("Service runtime error: ")[:200] if lines else "no message"
+            raise EngineError(
+                f"{self.target}: the engine cannot read or write it ({line}): remove the folder "
+                "and run `deltadex export` again"
+            ) from err
 
     def _note(self) -> dict[str, Any] | None:
         path = self._folder / NOTE
@@ -236,17 +231,15 @@ class EdgeCollection:
             )
         return dict(note)
 
-    def _write_note(self, state: str, dim: int) -> None:
+    def _write_note(self, state: str) -> None:
         files = _checksums(self._folder) if state == "complete" else {}
-        note = {"format": FORMAT, "dim": dim, "state": state, "files": files}
+        note = {"format": FORMAT, "dim": self.dim, "state": state, "files": files}
         write_atomically(self._folder / NOTE, json.dumps(note).encode())
         self._state = state
 
     def _check_files(self, noted: dict[str, list[Any]]) -> None:
-        try:
+        with refused_as(EngineError, self.target):
             here = _checksums(self._folder)
-        except OSError as err:
-            raise EngineError(f"{self.target}: {err.strerror}") from err
         if here != noted:
             name = min(name for name in {*here, *noted} if here.get(name) != noted.get(name))
             raise EngineError(

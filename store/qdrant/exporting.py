@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -31,13 +31,14 @@ from ..catalog import Catalog
 from ..files import derived_path, make_folder, write_atomically
 from ..session import Session
 from ..tables.outcomes import CLOSE, fetch_vectors_of
-from .index import READ_AT_ONCE, Coverage, ExportedFamilies, search_points
-from .points import (
+from .index import (
     DIGEST_DIGITS,
     FORMS,
     NUMBERS_AT_ONCE,
+    READ_AT_ONCE,
     UPSERTED_AT_ONCE,
     EdgeTarget,
+    ExportedFamilies,
     Keys,
     Payload,
     PointCollection,
@@ -48,6 +49,7 @@ from .points import (
     keys_of,
     pages,
     parse_target,
+    search_points,
 )
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,9 @@ KEPT = 32
 """Nearest that are kept of each query: the ten, and those as good as the tenth."""
 
 NEAREST = 10
+
+NOTE_ENDING = ".qdrant"
+"""Of the file beside a catalog that tells of a family's last complete export."""
 
 
 class ExactNeighbours:
@@ -158,9 +163,8 @@ def export_vectors(
     collection = open_collection(target)
     try:
         with closing(Session(catalog.access)) as session:
-            family = FamilyVectors(session, base, recipe, view.keys, tracked)
-            export = _Export(collection, family)
-            export.run()
+            export = _Export(collection, session, base, recipe, view.keys, tracked)
+            recall = export.run()
             size = collection.seal()
     finally:
         collection.close()
@@ -168,26 +172,28 @@ def export_vectors(
         target=collection.target,
         base=base,
         recipe=recipe.id,
-        models=len(family.present),
+        models=len(export.present),
         added=export.n_added,
         removed=export.n_removed,
         repaired=export.n_repaired,
         bytes=size,
-        checksum=family.checksum.hexdigest(),
-        recall_at_10=export.recall,
-        queries=len(family.neighbours.keys),
+        checksum=export.checksum.hexdigest(),
+        recall_at_10=recall,
+        queries=len(export.neighbours.keys),
         newest_key=int(view.keys[-1]),
         seconds=round(time.monotonic() - started, 3),
     )
     try:
-        write_note(catalog.path, base, recipe.id, exported.to_json())
+        path = derived_path(catalog.path, base, recipe.id, NOTE_ENDING)
+        make_folder(path.parent)
+        write_atomically(path, json.dumps(exported.to_json(), indent=1).encode())
     except StoreFull as err:
         log.warning("the export is complete, but not noted beside the catalog: %s", err)
     return exported
 
 
-class FamilyVectors:
-    """A family's points as the catalog gives them, and what is known once all were read.
+class _Export:
+    """One run of an export: a family's points as the catalog gives them, and what was written.
 
     Attributes:
         present: Keys of the models that had a vector when it was read, rising.
@@ -197,19 +203,46 @@ class FamilyVectors:
     """
 
     def __init__(
-        self, session: Session, base: str, recipe: Recipe, keys: Keys, tracked: Tracked
+        self,
+        collection: PointCollection,
+        session: Session,
+        base: str,
+        recipe: Recipe,
+        keys: Keys,
+        tracked: Tracked,
     ) -> None:
-        self.base, self.recipe, self.keys, self.tracked = base, recipe, keys, tracked
-        self._session = session
+        self._collection, self._session, self._tracked = collection, session, tracked
+        self._base, self._recipe, self._keys = base, recipe, keys
         # of those models that still have one
-        self.vectors = partial(fetch_vectors_of, session, recipe)
+        self._vectors = partial(fetch_vectors_of, session, recipe)
         self.present: Int64[np.ndarray, " present"] = np.zeros(0, dtype=np.int64)
         self.digests: UInt64[np.ndarray, " present"] = np.zeros(0, dtype=np.uint64)
         self.checksum = hashlib.sha256()
         spread = np.linspace(0, len(keys) - 1, min(RECALL_QUERIES, len(keys))).astype(np.int64)
-        self.neighbours = ExactNeighbours(*self.vectors(keys[spread]))
+        self.neighbours = ExactNeighbours(*self._vectors(keys[spread]))
+        self.n_added = self.n_removed = self.n_repaired = 0
 
-    def payloads(self, keys: Keys, vectors: Vectors) -> list[Payload]:
+    def run(self) -> float:
+        """Write the differences, have the graph made, and check everything; the recall."""
+        keys_before, checksums_before = self._points_before()
+        if self._collection.dim is None:
+            self._collection.create(self._recipe.dim)
+        for keys, vectors, payloads in self._batches():
+            checksums = np.array([_payload_checksum(one) for one in payloads], dtype=np.uint64)
+            places = np.searchsorted(keys_before, keys)
+            is_new = np.append(keys_before, -1)[places] != keys
+            is_new |= np.append(checksums_before, 0)[places] != checksums
+            self._write(keys, vectors, payloads, np.flatnonzero(is_new))
+            self.n_added += int(is_new.sum())
+        gone = np.setdiff1d(keys_before, self.present)
+        for start in range(0, len(gone), REMOVED_AT_ONCE):
+            self._collection.delete(gone[start : start + REMOVED_AT_ONCE])
+        self.n_removed = len(gone)
+        self._build()
+        self._check_vectors()
+        return self._measure_recall()
+
+    def _payloads(self, keys: Keys, vectors: Vectors) -> list[Payload]:
         """What the points of some models carry beside their vectors."""
         columns = ", ".join(("key", "id", *FIELDS))
         rows = self._session.execute(
@@ -219,8 +252,8 @@ class FamilyVectors:
         by_key = {row[0]: row[1:] for row in rows}
         return [
             {
-                "base": self.base,
-                "recipe": self.recipe.id,
+                "base": self._base,
+                "recipe": self._recipe.id,
                 "key": key,
                 "digest": f"{own:0{DIGEST_DIGITS}x}",
                 **dict(zip(("model", *FIELDS), by_key.get(key, ()), strict=False)),
@@ -228,71 +261,39 @@ class FamilyVectors:
             for key, own in zip(keys.tolist(), digests(vectors).tolist(), strict=True)
         ]
 
-    def batches(self) -> Iterator[tuple[Keys, Vectors, list[Payload]]]:
+    def _batches(self) -> Iterator[tuple[Keys, Vectors, list[Payload]]]:
         """Every point, by rising key; the attributes are complete after the last."""
-        starts, read = range(0, len(self.keys), READ_AT_ONCE), []
-        for start in self.tracked(starts, "exporting", len(starts)):
-            keys, vectors = self.vectors(self.keys[start : start + READ_AT_ONCE])
-            payloads = self.payloads(keys, vectors)
-            read.append((keys, np.array([int(p["digest"], 16) for p in payloads], np.uint64)))
+        starts, read = range(0, len(self._keys), READ_AT_ONCE), []
+        for start in self._tracked(starts, "exporting", len(starts)):
+            keys, vectors = self._vectors(self._keys[start : start + READ_AT_ONCE])
+            read.append((keys, digests(vectors)))
             self.checksum.update(_bytes_of(keys, vectors))
             self.neighbours.add(keys, vectors)
-            yield keys, vectors, payloads
+            yield keys, vectors, self._payloads(keys, vectors)
         self.present = np.concatenate([self.present, *(keys for keys, _ in read)])
         self.digests = np.concatenate([self.digests, *(values for _, values in read)])
-
-
-class _Export:
-    """One run of an export: what it has written so far, and what it found."""
-
-    def __init__(self, collection: PointCollection, family: FamilyVectors) -> None:
-        self._collection, self._family = collection, family
-        self.n_added = self.n_removed = self.n_repaired = 0
-        self.recall = 1.0
-
-    def run(self) -> None:
-        """Write the differences, have the graph made, and check everything."""
-        keys_before, checksums_before = self._points_before()
-        if self._collection.dim is None:
-            self._collection.create(self._family.recipe.dim)
-        for keys, vectors, payloads in self._family.batches():
-            checksums = np.array([_payload_checksum(one) for one in payloads], dtype=np.uint64)
-            places = np.searchsorted(keys_before, keys)
-            is_new = np.append(keys_before, -1)[places] != keys
-            is_new |= np.append(checksums_before, 0)[places] != checksums
-            self._write(keys, vectors, payloads, np.flatnonzero(is_new))
-            self.n_added += int(is_new.sum())
-        gone = np.setdiff1d(keys_before, self._family.present)
-        for start in range(0, len(gone), REMOVED_AT_ONCE):
-            self._collection.delete(gone[start : start + REMOVED_AT_ONCE])
-        self.n_removed = len(gone)
-        self._build()
-        self._check_vectors()
-        self.recall = self._measure_recall()
 
     def _points_before(self) -> tuple[Keys, UInt64[np.ndarray, " models"]]:
         """Keys, rising, and checksums of the payloads of the points that are there; raises
         `RecipeMismatch` if they are not of this family and recipe; nothing was changed."""
-        family, target = self._family, self._collection.target
-        dim, recipe = self._collection.dim, family.recipe
-        keys, checksums = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
+        target, dim, recipe = self._collection.target, self._collection.dim, self._recipe
         if dim not in (None, recipe.dim):
             raise RecipeMismatch(
                 f"{target} holds vectors of {dim} numbers, and {recipe.name} has {recipe.dim}: "
                 "name another target"
             )
+        points: dict[int, int] = {}
         for page in pages(self._collection, READ_AT_ONCE, with_vectors=False) if dim else ():
             for point in page:
                 of = point.payload.get("base"), point.payload.get("recipe")
-                if of != (family.base, recipe.id):
+                if of != (self._base, recipe.id):
                     whose = "of another program" if None in of else f"of {of[0]} under {of[1]}"
                     raise RecipeMismatch(
-                        f"{target} holds points {whose}, not of {family.base} under {recipe.id}: "
+                        f"{target} holds points {whose}, not of {self._base} under {recipe.id}: "
                         "name another target"
                     )
-            keys.append(keys_of(page))
-            checksums.append(np.array([_payload_checksum(p.payload) for p in page], np.uint64))
-        return np.concatenate(keys), np.concatenate(checksums)
+                points[point.key] = _payload_checksum(point.payload)
+        return np.array(list(points), np.int64), np.array(list(points.values()), np.uint64)
 
     def _write(
         self,
@@ -309,7 +310,7 @@ class _Export:
             )
 
     def _build(self) -> None:
-        for _ in self._family.tracked(range(1), "building the graph", 1):
+        for _ in self._tracked(range(1), "building the graph", 1):
             self._collection.build()
 
     def _check_vectors(self) -> None:
@@ -320,8 +321,8 @@ class _Export:
             return
         self.n_repaired = len(wrong)
         for start in range(0, len(wrong), READ_AT_ONCE):
-            present, vectors = self._family.vectors(wrong[start : start + READ_AT_ONCE])
-            payloads = self._family.payloads(present, vectors)
+            present, vectors = self._vectors(wrong[start : start + READ_AT_ONCE])
+            payloads = self._payloads(present, vectors)
             self._write(present, vectors, payloads, np.arange(len(present)))
         self._build()
         wrong = self._differing()
@@ -335,44 +336,37 @@ class _Export:
     def _differing(self) -> Int64[np.ndarray, " wrong"]:
         """Keys of the points that differ, are missing, or should not be there; raises `EngineError`
         if all points are right, and their count or checksum is not."""
-        family, checksum = self._family, hashlib.sha256()
-        here, wrong = [family.present[:0]], [family.present[:0]]
-        n_pages = -(-len(family.present) // VECTORS_AT_ONCE)
+        checksum, n_models = hashlib.sha256(), len(self.present)
+        here, wrong = [self.present[:0]], [self.present[:0]]
         read = pages(self._collection, VECTORS_AT_ONCE, with_vectors=True)
-        for page in family.tracked(read, "checking", n_pages):
+        for page in self._tracked(read, "checking", -(-n_models // VECTORS_AT_ONCE)):
             keys = keys_of(page)
             vectors = np.stack([point.vector for point in page if point.vector is not None])
             checksum.update(_bytes_of(keys, vectors))
-            places = np.searchsorted(family.present, keys)
-            is_right = np.append(family.present, -1)[places] == keys
-            is_right &= np.append(family.digests, 0)[places] == digests(vectors)
+            places = np.searchsorted(self.present, keys)
+            is_right = np.append(self.present, -1)[places] == keys
+            is_right &= np.append(self.digests, 0)[places] == digests(vectors)
             here.append(keys)
             wrong.append(keys[~is_right])
-        wrong.append(np.setdiff1d(family.present, np.concatenate(here)))
+        wrong.append(np.setdiff1d(self.present, np.concatenate(here)))
         differing: Int64[np.ndarray, " wrong"] = np.concatenate(wrong)
-        is_equal = checksum.digest() == family.checksum.digest()
+        is_equal = checksum.digest() == self.checksum.digest()
         n_here = self._collection.count()
-        if not len(differing) and not (is_equal and n_here == len(family.present)):
+        if not len(differing) and not (is_equal and n_here == n_models):
             raise EngineError(
                 f"{self._collection.target}: {n_here} points, where the catalog has "
-                f"{len(family.present)}; the checksums {'agree' if is_equal else 'differ'}: does "
+                f"{n_models}; the checksums {'agree' if is_equal else 'differ'}: does "
                 "another process write to it? Run the same command again"
             )
         return differing
 
     def _measure_recall(self) -> float:
-        neighbours, keys = self._family.neighbours, self._family.present
-        coverage = Coverage(
-            n_points=len(keys),
-            exported=keys,
-            missing=keys[:0],
-            vectors=np.zeros((0, self._family.recipe.dim), dtype=np.float32),
-        )
-        recalls = []
-        queries = list(enumerate(neighbours.vectors))
-        for number, vector in self._family.tracked(queries, "measuring recall", len(queries)):
-            found, _ = search_points(self._collection, coverage, vector, NEAREST + 1)
-            recalls.append(neighbours.recall(number, found))
+        recalls, queries = [], list(enumerate(self.neighbours.vectors))
+        for number, vector in self._tracked(queries, "measuring recall", len(queries)):
+            found, _ = search_points(
+                self._collection, self.present, len(self.present), vector, NEAREST + 1
+            )
+            recalls.append(self.neighbours.recall(number, found))
         return round(float(np.mean(recalls)), 4) if recalls else 1.0
 
 
@@ -387,16 +381,6 @@ def _bytes_of(keys: Keys, vectors: Vectors) -> bytes:
     points = np.empty(len(keys), dtype=[("key", "<i8"), ("vector", "<f4", vectors.shape[1:])])
     points["key"], points["vector"] = keys, vectors
     return points.tobytes()
-
-
-NOTE_ENDING = ".qdrant"
-
-
-def write_note(catalog: Path, base: str, recipe: str, note: Mapping[str, Any]) -> None:
-    """Note a complete export beside the catalog; raises `StoreFull` where the system refuses."""
-    path = derived_path(catalog, base, recipe, NOTE_ENDING)
-    make_folder(path.parent)
-    write_atomically(path, json.dumps(dict(note), indent=1).encode())
 
 
 def read_note(catalog: Path, base: str, recipe: str) -> dict[str, Any] | None:

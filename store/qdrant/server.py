@@ -15,7 +15,7 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from ...errors import EngineError, RecipeMismatch, StoreError, StoreFull
-from .points import (
+from .index import (
     API_KEY,
     HNSW_EF,
     OVERSAMPLING,

@@ -87,11 +87,6 @@ def select_results(
     ]
 
 
-def select_study_names(session: Session) -> list[str]:
-    """The studies that have a stored result."""
-    return [row[0] for row in session.execute("SELECT DISTINCT study FROM studies ORDER BY 1")]
-
-
 MAX_LISTING_AGE_HOURS = 24
 """A walk that goes on later lists the Hub again: models may have been added or changed."""
 

@@ -141,11 +141,6 @@ class Known:
         return cls(**values, recipes=tuple(recipes), indexed_at=indexed_at)
 
     @classmethod
-    def of(cls, row: ModelRow) -> Known:
-        """What the catalog says of a model."""
-        return cls.of_row(row.to_json(), row.recipes, row.indexed_at)
-
-    @classmethod
     def of_outcome(cls, outcome: Outcome, indexed_at: str) -> Known:
         """What the catalog says of a model whose outcome was recorded at a time."""
         fingerprints = outcome.fingerprints if isinstance(outcome, Indexed) else ()

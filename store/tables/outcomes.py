@@ -1,20 +1,21 @@
 """What is measured of a model: the tables of vectors, slots and linear sketches, and a model's
-outcome written to all tables."""
+outcome written to all tables; the same of data sets: `data_sets` and `data_sketches`."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...arrays import Float32, Int64
-from ...errors import RecipeMismatch, StoreDamaged
+from ...errors import RecipeMismatch, RequestError, StoreDamaged, offered
 from ...records import (
+    DataSet,
     Fingerprint,
     Indexed,
     LinearSketch,
@@ -25,9 +26,9 @@ from ...records import (
     SlotStats,
 )
 from ..model_rows import wrong_vector
-from ..session import Session, not_finite
+from ..session import NOW, Session, not_finite
 from .models import insert_models, insert_rows, keep_labels, new_keys, require_model
-from .recipes import tables
+from .recipes import select_recipes, tables
 
 CLOSE = 1e-5
 """Inner products of vectors whose order single precision may change."""
@@ -68,24 +69,14 @@ def ensure_table(session: Session, recipe: Recipe) -> str:
 def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerprint]]) -> None:
     """Write models' vectors, each under its model's key; raises `RecipeMismatch` if a vector is not
     what its recipe promises."""
-    by_recipe: dict[Recipe, list[tuple[int, Fingerprint]]] = {}
+    by_recipe: dict[Recipe, list[dict[str, Any]]] = {}
     for key, fingerprint in fingerprints:
         if fault := wrong_vector(fingerprint):
             raise RecipeMismatch(fault)
-        by_recipe.setdefault(fingerprint.recipe, []).append((key, fingerprint))
+        row = {"model": key, "vector": fingerprint.vector, "norm": fingerprint.norm}
+        by_recipe.setdefault(fingerprint.recipe, []).append(row)
     for recipe, rows in by_recipe.items():
-        table = ensure_table(session, recipe)
-        numbers = np.concatenate([fingerprint.vector for _, fingerprint in rows])
-        vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers), recipe.dim)
-        new = pa.table(
-            {
-                "model": pa.array([key for key, _ in rows], pa.int64()),
-                "vector": vectors,
-                "norm": pa.array([fingerprint.norm for _, fingerprint in rows], pa.float64()),
-            }
-        )
-        with session.registered("new_vectors", new):
-            session.execute(f"INSERT INTO {table} SELECT * FROM new_vectors")
+        insert_rows(session, ensure_table(session, recipe), rows)
 
 
 def fetch_vectors(
@@ -147,12 +138,6 @@ def fetch_vectors_of(
     return np.array(names, dtype=np.int64), matrix
 
 
-def fetch_norm(session: Session, recipe: Recipe, key: int) -> float:
-    """The length that a model's vector had before normalisation."""
-    rows = session.execute(f"SELECT norm FROM {_name(recipe)} WHERE model = ?", [key])
-    return float(rows[0][0])
-
-
 def _name(recipe: Recipe) -> str:
     """What the table of a recipe's vectors is called."""
     return f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
@@ -194,12 +179,9 @@ def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotSta
 def slot_row(stats: SlotStats) -> dict[str, Any]:
     """A slot's columns; `slot_stats` is the inverse."""
     rows, columns = stats.shape
-    return {name: getattr(stats, name) for name in (*STATISTICS, "sketch")} | {
-        **{name: getattr(stats.slot, name) for name in ("stack", "layer", "role")},
-        "rows": rows,
-        "columns": columns,
-        "sigma": stats.sigma.tolist(),
-    }
+    measured = {name: getattr(stats, name) for name in (*STATISTICS, "sketch")}
+    numbers = {"rows": rows, "columns": columns, "sigma": stats.sigma.tolist()}
+    return measured | asdict(stats.slot) | numbers
 
 
 def slot_stats(row: Mapping[str, Any]) -> SlotStats:
@@ -292,14 +274,9 @@ def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, Linea
     rows = []
     for key, sketch in sketches:
         parts = [((None, None), sketch.pooled), *sketch.layers.items()]
+        own = {"model": key, "recipe": sketch.recipe}
         rows += [
-            {
-                "model": key,
-                "recipe": sketch.recipe,
-                "stack": stack,
-                "layer": layer,
-                "numbers": numbers.tolist(),
-            }
+            own | {"stack": stack, "layer": layer, "numbers": numbers.tolist()}
             for (stack, layer), numbers in parts
         ]
     insert_rows(session, "linear_sketches", rows)
@@ -332,33 +309,43 @@ def _carry_over(
     return bool(carried[0][0]) and not any(stats.sketch for stats in outcome.slots)
 
 
-def write_outcome(session: Session, outcome: Outcome, at: str | None = None) -> None:
-    """Replace whatever is known of the model by its outcome; what it has under other recipes stays
-    if its files are the same. `at` is when it was read, UTC, ISO 8601; None for now."""
+def _replace(session: Session, outcome: Outcome, at: str | None) -> None:
+    """Write a known model's outcome in place of the last."""
     model = outcome.model
-    known = session.execute(
+    [(old, signature, status)] = session.execute(
         "SELECT key, signature, status FROM models WHERE base = ? AND id = ?",
         [model.base, model.id],
     )
-    old, signature, status = known[0] if known else (None, "", "")
-    if old is not None:
-        outcome = replace(outcome, model=keep_labels(session, old, model))
     (key,) = new_keys(session, 1)
-    insert_models(session, [(key, outcome)], at)
-    same_files = old is not None and model.signature != "" and signature == model.signature
-    if isinstance(outcome, Indexed):
-        insert_vectors(session, [(key, f) for f in outcome.fingerprints])
-        was_indexed = status == "indexed"
-        if not (same_files and _carry_over(session, old, key, outcome, was_indexed=was_indexed)):
-            insert_slots(session, [(key, outcome)])
-        if outcome.linear is not None:
-            insert_linear_sketches(session, [(key, outcome.linear)])
-    if old is not None:
-        delete_model(session, old)
+    is_redundant = False
+    if isinstance(outcome, Indexed) and signature == model.signature != "":
+        is_redundant = _carry_over(session, old, key, outcome, was_indexed=status == "indexed")
+    outcome = replace(outcome, model=keep_labels(session, old, model))
+    _insert(session, [(key, outcome)], at, has_slots=not is_redundant)
+    delete_model(session, old)
+
+
+def _insert(
+    session: Session,
+    outcomes: Sequence[tuple[int, Outcome]],
+    at: str | None,
+    *,
+    has_slots: bool = True,
+) -> None:
+    """Write models, each under its key, to all tables; slots that are redundant are left out."""
+    indexed = [(key, outcome) for key, outcome in outcomes if isinstance(outcome, Indexed)]
+    insert_models(session, outcomes, at)
+    insert_vectors(session, [(key, f) for key, outcome in indexed for f in outcome.fingerprints])
+    if has_slots:
+        insert_slots(session, indexed)
+    linear = [(key, outcome.linear) for key, outcome in indexed if outcome.linear is not None]
+    insert_linear_sketches(session, linear)
 
 
 def write_outcomes(session: Session, outcomes: Sequence[Outcome], at: str | None = None) -> None:
-    """Write several models, each as `write_outcome` does; those that are new all at once."""
+    """Replace whatever is known of models by their outcomes; what they have under other recipes
+    stays where their files are the same. Those that are new are written all at once. `at` is when
+    they were read, UTC, ISO 8601; None for now."""
     known = set(
         session.execute(
             "SELECT base, id FROM models WHERE id IN (SELECT unnest(?::VARCHAR[]))",
@@ -373,15 +360,9 @@ def write_outcomes(session: Session, outcomes: Sequence[Outcome], at: str | None
             again.append(outcome)
         else:
             new[name] = outcome
-    keyed = list(zip(new_keys(session, len(new)), new.values(), strict=True))
-    indexed = [(key, outcome) for key, outcome in keyed if isinstance(outcome, Indexed)]
-    insert_models(session, keyed, at)
-    insert_vectors(session, [(key, f) for key, outcome in indexed for f in outcome.fingerprints])
-    insert_slots(session, indexed)
-    linear = [(key, outcome.linear) for key, outcome in indexed if outcome.linear is not None]
-    insert_linear_sketches(session, linear)
+    _insert(session, list(zip(new_keys(session, len(new)), new.values(), strict=True)), at)
     for outcome in again:
-        write_outcome(session, outcome, at)
+        _replace(session, outcome, at)
 
 
 def outcome_of_copy(
@@ -392,7 +373,7 @@ def outcome_of_copy(
     fingerprints = []
     for recipe in recipes:
         _, vectors = fetch_vectors_of(session, recipe, np.array([key]))
-        norm = fetch_norm(session, recipe, key)
+        [(norm,)] = session.execute(f"SELECT norm FROM {_name(recipe)} WHERE model = ?", [key])
         fingerprints.append(Fingerprint(recipe=recipe, vector=vectors[0], norm=norm))
     return Indexed(
         model=model,
@@ -441,3 +422,114 @@ def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
     return pa.table(
         {first: pa.array(list(keys), pa.int64()), second: pa.array(list(keys.values()), pa.int64())}
     )
+
+
+# data sets that were kept as queries
+
+_ABOUT = ("base", "name", "loss", "sha256", "examples", "settings", "counts")
+_NUMBERS = ("vector", "norm")
+_JSON = ("settings", "counts")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSets:
+    """The kept data sets of a catalog; a name stands for one of them within a base."""
+
+    session: Session
+
+    def save(self, data_set: DataSet) -> None:
+        """Store a data set in place of the one of its name."""
+        self.session.write(lambda s: replace_data_set(s, data_set))
+
+    def remove(self, name: str, base: str | None = None) -> dict[str, Any]:
+        """Remove a data set; returns its row, without its numbers. Raises `RequestError` if there
+        is none of that name, or several families have one."""
+        row = self._row(name, base)
+        self.session.write(lambda s: delete_data_set(s, row["base"], name))
+        return _without_numbers(row)
+
+    def load(self, name: str, base: str | None = None) -> DataSet:
+        """A data set with its sketches; raises `RequestError` if there is none of that name, or
+        several families have one."""
+        return data_set_of(self.session, self._row(name, base))
+
+    def _row(self, name: str, base: str | None) -> dict[str, Any]:
+        rows = select_data_sets(self.session, "name = $1 AND ($2 IS NULL OR base = $2)", name, base)
+        if len(rows) == 1:
+            return rows[0]
+        if rows:
+            bases = ", ".join(sorted(row["base"] for row in rows))
+            raise RequestError(f"several families have a data set {name!r}; add --base: {bases}")
+        known = sorted(row["name"] for row in self.listed(base))
+        raise RequestError(f"no data set {name!r} is kept{offered(name, known, 'kept')}")
+
+    def all(self, base: str, recipe: str) -> list[DataSet]:
+        """The data sets of a family with sketches under a recipe, by name."""
+        rows = select_data_sets(self.session, "base = $1 AND recipe = $2", base, recipe)
+        return [data_set_of(self.session, row) for row in rows]
+
+    def listed(self, base: str | None = None) -> list[dict[str, Any]]:
+        """Every data set without its numbers, by base and name."""
+        return [
+            _without_numbers(row)
+            for row in select_data_sets(self.session, "$1 IS NULL OR base = $1", base)
+        ]
+
+
+def select_data_sets(
+    session: Session, condition: str = "true", *values: object
+) -> list[dict[str, Any]]:
+    """Rows of `data_sets` that meet a condition, by base and name; JSON columns as objects."""
+    rows = session.arrow(
+        "SELECT * REPLACE (made_at::VARCHAR AS made_at) FROM data_sets "
+        f"WHERE {condition} ORDER BY base, name",
+        list(values),
+    ).to_pylist()
+    return [row | {name: json.loads(row[name]) for name in _JSON} for row in rows]
+
+
+def _without_numbers(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _NUMBERS}
+
+
+def data_set_of(session: Session, row: dict[str, Any]) -> DataSet:
+    """A row with its sketches."""
+    sketches: dict[str, dict[Slot, bytes]] = {}
+    for part, stack, layer, role, sketch in session.execute(
+        "SELECT part, stack, layer, role, sketch FROM data_sketches WHERE base = ? AND name = ? "
+        "ORDER BY ALL",
+        [row["base"], row["name"]],
+    ):
+        sketches.setdefault(part, {})[Slot(stack, layer, role)] = sketch
+    recipe = select_recipes(session)[row["recipe"]]
+    return DataSet(
+        **{name: row[name] for name in _ABOUT},
+        fingerprint=Fingerprint(recipe=recipe, vector=fixed(row["vector"]), norm=row["norm"]),
+        sketches=sketches,
+    )
+
+
+def replace_data_set(session: Session, data_set: DataSet) -> None:
+    """Write a data set in place of the one of its name; part of one transaction."""
+    delete_data_set(session, data_set.base, data_set.name)
+    fingerprint = data_set.fingerprint
+    ensure_table(session, fingerprint.recipe)
+    row = {name: getattr(data_set, name) for name in _ABOUT} | {
+        **{name: json.dumps(getattr(data_set, name), sort_keys=True) for name in _JSON},
+        "recipe": fingerprint.recipe.id,
+        "vector": fingerprint.vector.tolist(),
+        "norm": fingerprint.norm,
+    }
+    insert_rows(session, "data_sets", [row], f"* REPLACE ({NOW} AS made_at)")
+    own = {"base": data_set.base, "name": data_set.name}
+    rows = [
+        own | asdict(slot) | {"part": part, "sketch": sketch}
+        for part, slots in data_set.sketches.items()
+        for slot, sketch in slots.items()
+    ]
+    insert_rows(session, "data_sketches", rows)
+
+
+def delete_data_set(session: Session, base: str, name: str) -> None:
+    for table in ("data_sets", "data_sketches"):
+        session.execute(f"DELETE FROM {table} WHERE base = ? AND name = ?", [base, name])

@@ -16,7 +16,7 @@ from deltadex.cli import main
 from deltadex.errors import BadFilter, BadIndex, RequestError, UnknownModel
 from deltadex.records import Recipe
 from deltadex.store import BaseRecord, Catalog
-from deltadex.store.published.parts import BLOCK, CheckedFile
+from deltadex.store.published.manifest import PAGE, CheckedFile
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def test_checksums_of_blocks_are_used_only_for_the_file_that_they_are_of(
     """They are those of the file: one that fits a changed file must not be believed."""
     (part,) = (tmp_path / "mine.duckdb.attached" / "theirs").glob("models-*.parquet")
     sums = part.with_name(part.name + ".sums")
-    whole, blocks = sums.read_bytes(), part.stat().st_size // BLOCK + 1
+    whole, blocks = sums.read_bytes(), part.stat().st_size // PAGE + 1
     assert len(whole) == 16 + 8 * blocks
     if harm == "missing":
         sums.unlink()

@@ -12,7 +12,7 @@ from pyarrow import parquet
 import deltadex as dx
 from deltadex.database.questions import open_attached
 from deltadex.errors import BadIndex
-from deltadex.store.published import parts
+from deltadex.store.published import manifest as parts
 from deltadex.store.published.manifest import MANIFEST, sha256_of
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltadex.records import Recipe
 from deltadex.store import Catalog, export_vectors, parse_target
 from deltadex.store.qdrant.exporting import open_collection
-from deltadex.store.qdrant.points import pages
+from deltadex.store.qdrant.index import pages
 from deltadex.store.session import Session
 from deltadex.store.tables.outcomes import ensure_table
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.errors import RequestError
-from deltadex.store.qdrant.points import EdgeTarget, ServerTarget, parse_target
+from deltadex.store.qdrant.index import EdgeTarget, ServerTarget, parse_target
 
 NAMES = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=40

@@ -12,7 +12,7 @@ from deltadex.errors import StoreDamaged
 from deltadex.store import Catalog
 from deltadex.store.care.doctor import examine
 from deltadex.store.files import make_folder, write_atomically
-from deltadex.store.recovery import log_path
+from deltadex.store.opening import log_path
 
 PAGE = 4096
 FIRST_BLOCK = 3 * PAGE
