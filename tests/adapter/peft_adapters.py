@@ -89,13 +89,6 @@ class MemoryCheckpoint:
     def close(self): ...
 
 
-def wrap(kind, config):
-    """A fresh tiny model with an untrained adapter."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return peft.get_peft_model(make_model(kind), config)
-
-
 @dataclass(frozen=True)
 class Merged:
     """What PEFT makes of an adapter, by module, always (out, in)."""

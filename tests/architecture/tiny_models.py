@@ -1,4 +1,4 @@
-"""Models of every supported type, hidden size 32 and 2 layers, built by transformers."""
+"""Models of every supported type, hidden size 32 and 2 layers, built by a quiet transformers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-SIZE = {
-    "vocab_size": 64,
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+LAYERS = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 48,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
 }
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SIZE = {"vocab_size": 64, **LAYERS, "max_position_embeddings": 64, **TOKENS}
 GROUPED = {**SIZE, "num_key_value_heads": 2, "head_dim": 8}
 MOE = {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 24}
 GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
@@ -48,20 +48,11 @@ BART = {
     "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
+    **TOKENS,
     "decoder_start_token_id": 1,
 }
 TEXT_TOWER = {**SIZE, "projection_dim": 32}
-VISION_TOWER = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": 16,
-    "patch_size": 8,
-}
+VISION_TOWER = {**LAYERS, "image_size": 16, "patch_size": 8}
 TOWERS = {"text_config": TEXT_TOWER, "vision_config": VISION_TOWER}
 
 CONFIGS = {
@@ -97,11 +88,7 @@ CONFIGS = {
     "opt": {**SIZE, "ffn_dim": 48, "word_embed_proj_dim": 32},
     "bloom": {"vocab_size": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4},
     "falcon": {**FALCON, "multi_query": True},
-    "falcon:new": {
-        **FALCON,
-        "new_decoder_architecture": True,
-        "num_kv_heads": 2,
-    },
+    "falcon:new": {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
     "falcon:mha": {**FALCON, "multi_query": False},
     "mpt": {
         "vocab_size": 64,
@@ -132,11 +119,8 @@ CONFIGS = {
     "pegasus": BART,
     "whisper": {
         **BART,
-        "num_mel_bins": 8,
-        "max_source_positions": 16,
-        "max_target_positions": 16,
-        "suppress_tokens": None,
-        "begin_suppress_tokens": None,
+        **{"num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16},
+        **{"suppress_tokens": None, "begin_suppress_tokens": None},
     },
     "vit": VISION_TOWER,
     "deit": VISION_TOWER,
