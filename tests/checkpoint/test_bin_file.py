@@ -2,8 +2,6 @@ import io
 import os
 import pickle
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +11,8 @@ from hypothesis import strategies as st
 from memory_bytes import open_bin_bytes
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import Checkpoint, open_local
+from deltadex.indexer.checkpoint import open_local
 
-Opener = Callable[[Path], Checkpoint]
 WEIGHT = torch.arange(12.0).reshape(3, 4)
 
 

@@ -7,13 +7,13 @@ import io
 import json
 import os
 import random
-from contextlib import nullcontext
 
 import pytest
 import torch
 from factories import finetune, make_bert, make_checkpoint
 from hypothesis import example, given
 from hypothesis import strategies as st
+from memory_bytes import MemoryBytes
 
 from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
@@ -30,33 +30,20 @@ RANGES = st.lists(
 )
 
 
-class Line:
+class Line(MemoryBytes):
     """A file that travels, in which the n-th read may come with one byte changed."""
 
-    name = "model.safetensors"
-    size = len(CONTENT)
-
     def __init__(self, plan=WHOLE_TENSORS, *, bad_read=-1, at=0):
-        self.plan = plan
+        super().__init__(CONTENT, "model.safetensors", plan)
         self.bytes_fetched = 0
-        self.reads: list[tuple[int, int]] = []
         self._bad_read, self._at = bad_read, at
 
     def read(self, start, stop):
-        buffer = bytearray(CONTENT[start:stop])
-        if len(self.reads) == self._bad_read and buffer:
+        buffer = super().read(start, stop)
+        if len(self.ranges) - 1 == self._bad_read and buffer:
             buffer[self._at % len(buffer)] ^= 1
-        self.reads.append((start, stop))
         self.bytes_fetched += stop - start
         return buffer
-
-    def view(self, start, stop):
-        return nullcontext(self.read(start, stop))
-
-    def verify(self):
-        return None
-
-    def close(self): ...
 
 
 @pytest.fixture(scope="module", autouse=True)
