@@ -169,6 +169,10 @@ class StandInHub:
         self.closing.set()
         self.closing = threading.Event()
 
+    def fail(self, path, status, **options):
+        """The Hub answers with this status."""
+        self.faults.append(Fault(path=path, kind="status", where="hub", status=status, **options))
+
     def record(self, where, method, path, query, headers):
         """A new entry of the log."""
         request = Request(where=where, method=method, path=path, query=query, headers=headers)

@@ -19,16 +19,10 @@ from transformers.pytorch_utils import Conv1D
 
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.checkpoint import TensorRef, open_adapter_weights
+from deltadex.indexer.checkpoint.files import DTYPES
 from deltadex.indexer.delta import DenseDelta
 
-DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-}
+SPELLINGS = {dtype: spelling for spelling, dtype in DTYPES.items()}
 LLAMA = {
     "vocab_size": 32,
     "hidden_size": 16,
@@ -59,7 +53,7 @@ class MemoryCheckpoint:
         self.tensors: Mapping[str, TensorRef] = {
             name: TensorRef(
                 name=name,
-                dtype=DTYPES[tensor.dtype],
+                dtype=SPELLINGS[tensor.dtype],
                 shape=tuple(tensor.shape),
                 file="adapter_model.safetensors",
                 start=0,
@@ -87,13 +81,6 @@ class MemoryCheckpoint:
         return None
 
     def close(self): ...
-
-
-def wrap(kind, config):
-    """A fresh tiny model with an untrained adapter."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return peft.get_peft_model(make_model(kind), config)
 
 
 @dataclass(frozen=True)

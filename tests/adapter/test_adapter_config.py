@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
-from peft_adapters import MemoryCheckpoint, dense
+from peft_adapters import MemoryCheckpoint, dense, make_adapter, make_model, read_folder
 
 from deltadex.errors import REASONS, ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter_config import read_config
+from deltadex.indexer.adapter_config import MAX_MATCHES, MAX_RANK, read_config
 from deltadex.indexer.checkpoint import open_adapter_weights
 
 A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
@@ -56,12 +56,6 @@ def test_the_scale_is_alpha_over_the_rank_of_the_tensors(config, expected):
 @pytest.mark.parametrize("config", [None, {}, {"r": 2}])
 def test_an_unknown_scale_is_noted(config):
     assert any("scale 1" in note for note in adapter(config).notes)
-
-
-def test_a_complete_config_leaves_nothing_to_note():
-    config = {"peft_type": "LORA", "lora_alpha": 8, "r": 2, "target_modules": ["q"]}
-
-    assert adapter(config).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -159,26 +153,17 @@ def test_what_is_odd_but_harmless_is_noted(config, note):
 
 
 @pytest.mark.parametrize("targets", ["q", "all-linear", r".*\.(q|v)$", None, {"q": 1}, ["q"]])
-def test_any_form_of_target_modules_is_taken(targets):
-    assert adapter({"lora_alpha": 8, "target_modules": targets}).notes == ()
+def test_any_form_of_target_modules_is_taken_and_a_complete_config_leaves_nothing_to_note(targets):
+    config = {"peft_type": "LORA", "lora_alpha": 8, "r": 2, "target_modules": targets}
+
+    assert adapter(config).notes == ()
+
+
+PATTERNS = ["q", "layers.0.q", r"layers\.\d+\.q", ".*q", "^q", "s.0.q", "q$", "^m.layers.1.q"]
 
 
 @given(
-    patterns=st.lists(
-        st.sampled_from(
-            [
-                "q",
-                "layers.0.q",
-                r"layers\.\d+\.q",
-                ".*q",
-                "^q",
-                "s.0.q",
-                "q$",
-                "^m.layers.1.q",
-            ]
-        ),
-        unique=True,
-    ),
+    patterns=st.lists(st.sampled_from(PATTERNS), unique=True),
     module=st.sampled_from(["m.layers.0.q", "m.layers.1.q", "q", "m.layers.0.xq"]),
 )
 def test_patterns_match_as_in_peft(patterns, module):
@@ -214,3 +199,91 @@ def test_every_adapter_has_finite_updates_or_a_reason():
 
     assert read > 0
     assert {*refused} <= REASONS.keys()
+
+
+LORA = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["query"]}
+
+
+def accepted(config):
+    try:
+        read_config(LORA | config)
+    except ModelError as err:
+        return err.code != "bad-config"
+    return True
+
+
+def peft_makes(config, folder):
+    """Whether PEFT makes a model of it, with finite weights once they are merged."""
+    (folder / "adapter_config.json").write_text(json.dumps(LORA | config))
+    try:
+        tuned = peft.get_peft_model(make_model("bert"), peft.LoraConfig.from_pretrained(folder))
+        merged = tuned.merge_and_unload()
+    except (TypeError, ValueError, RuntimeError, AttributeError, MemoryError):
+        return False
+    return all(bool(p.isfinite().all()) for p in merged.parameters())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"r": value} for value in (1, 7, 0, -8, "8", 8.5, 8.0, [8], 10**15)]
+    + [{"lora_alpha": value} for value in (1, 0, -0.0, -16, 0.5, "16", [8], math.nan, math.inf)]
+    + [{"rank_pattern": {"query": value}} for value in (2, 0, -1, "2", 2.5)]
+    + [{"alpha_pattern": {"query": value}} for value in (2, 0, -1, 2.5, "2", math.nan, -math.inf)],
+    ids=str,
+)
+def test_a_config_is_refused_where_peft_makes_nothing_of_it(config, tmp_path):
+    assert accepted(config) == peft_makes(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"r": True}, {"lora_alpha": False}, {"lora_alpha": 1e30}, {"alpha_pattern": {"q": True}},
+     {"rank_pattern": {"q": MAX_RANK + 1}}, {"init_r": 0}, {"init_r": "12"}],
+    ids=str,
+)  # fmt: skip
+def test_what_peft_takes_by_accident_is_refused_too(config):
+    assert not accepted(config)
+
+
+def restated(folder, **changes):
+    """The notes on an adapter whose config was changed after it was saved."""
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return read_folder(folder).notes
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "said"),
+    [
+        (peft.LoraConfig(r=4), {"r": 100_000}, "100000, the tensors have 4 (4 of 4"),
+        (peft.LoHaConfig(r=4), {"r": 100_000}, "100000, the tensors have 4 (4 of 4"),
+        (peft.LoKrConfig(r=1), {"r": 100_000}, "100000, the tensors have 1 (4 of 4"),
+        (
+            peft.LoraConfig(r=4, rank_pattern={"key": 2}),
+            {"rank_pattern": {"layer.1.attention.self.key": 3, "key": 2}},
+            "3, the tensors have 2 (1 of 4",
+        ),
+    ],
+    ids=["lora", "loha", "lokr", "pattern"],
+)
+def test_a_rank_that_is_not_the_tensors_is_noted_module_by_module(tmp_path, config, change, said):
+    config.target_modules = {"query", "key"}
+    make_adapter("bert", config, tmp_path)
+    assert read_folder(tmp_path).notes == ()
+
+    assert restated(tmp_path, **change) == (f"adapter_config.json says r = {said} modules differ)",)
+
+
+def test_ranks_that_training_pruned_are_no_disagreement(tmp_path):
+    config = peft.AdaLoraConfig(r=8, init_r=4, total_step=10, target_modules=["query"])
+    make_adapter("bert", config, tmp_path)
+
+    assert not any("says r" in note for note in read_folder(tmp_path).notes)
+
+
+def test_patterns_are_not_matched_with_any_number_of_modules():
+    config = read_config(LORA | {"alpha_pattern": {f"m{n}": 2 for n in range(4096)}})
+    config.require_matchable(MAX_MATCHES // 4096)
+
+    with pytest.raises(ModelError, match="bad-config"):
+        config.require_matchable(MAX_MATCHES // 4096 + 1)

@@ -12,8 +12,8 @@ from peft_adapters import (
     assert_same_updates,
     dense,
     make_adapter,
+    make_model,
     read_folder,
-    wrap,
 )
 
 from deltadex.errors import ModelError
@@ -105,7 +105,7 @@ def test_an_adapter_that_replaced_a_part_of_w_counts_it_in(start, dora, tmp_path
 def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path):
     settings = lora("llama", init_lora_weights="pissa")
     start, converted = tmp_path / "start", tmp_path / "converted"
-    untrained = wrap("llama", settings)
+    untrained = peft.get_peft_model(make_model("llama"), settings)
     untrained.peft_config["default"].init_lora_weights = True
     untrained.save_pretrained(str(start))
 
@@ -113,12 +113,8 @@ def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path):
         tuned.save_pretrained(str(converted), path_initial_model_for_weight_conversion=str(start))
         tuned.set_adapter("default")
 
-    merged = make_adapter(
-        "llama",
-        lora("llama", init_lora_weights="pissa"),
-        tmp_path / "unconverted",
-        prepare=convert,
-    )
+    settings = lora("llama", init_lora_weights="pissa")
+    merged = make_adapter("llama", settings, tmp_path / "unconverted", prepare=convert)
     adapter = read_folder(converted)
 
     assert adapter.method == "lora"
@@ -127,17 +123,17 @@ def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path):
     assert_same_updates(adapter, merged, tolerance=2e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_stored_types_are_read_into_float32(dtype, tmp_path):
-    merged = make_adapter("bert", lora(), tmp_path, dtype=dtype)
+@pytest.mark.parametrize(
+    ("stored", "name"),
+    [
+        *(({"dtype": d}, "model.safetensors") for d in (torch.bfloat16, torch.half, torch.double)),
+        ({"safe": False}, "model.bin"),
+    ],
+)
+def test_stored_types_and_a_bin_file_are_read_into_float32(stored, name, tmp_path):
+    merged = make_adapter("bert", lora(), tmp_path, **stored)
 
-    assert_same_updates(read_folder(tmp_path), merged)
-
-
-def test_a_bin_file_is_read_like_safetensors(tmp_path):
-    merged = make_adapter("bert", lora(), tmp_path, safe=False)
-
-    assert (tmp_path / "adapter_model.bin").exists()
+    assert (tmp_path / f"adapter_{name}").exists()
     assert_same_updates(read_folder(tmp_path), merged)
 
 
@@ -189,22 +185,15 @@ def test_pruned_adalora_keeps_the_scale_of_its_first_rank(stated, tmp_path):
     assert pruned.norm == 0.0
 
 
-def test_a_part_of_w_is_replaced_only_as_the_config_says():
-    tensors = factors()
+def test_lora_stays_low_rank_and_a_part_of_w_is_replaced_only_as_the_config_says():
+    tensors = factors(rank=2)
+    config = {"peft_type": "LORA", "lora_alpha": 2, "init_lora_weights": True}
 
-    plain = delta_of(tensors, peft_type="LORA", lora_alpha=2, init_lora_weights=True)
-
-    torch.testing.assert_close(plain, tensors[B] @ tensors[A])
-
-
-def test_lora_stays_low_rank():
-    adapter = read_adapter(MemoryCheckpoint(factors(rank=2)), {"lora_alpha": 4})
-
-    delta = adapter.delta("h.0.q", None)
+    delta = read_adapter(MemoryCheckpoint(tensors), config).delta("h.0.q", None)
 
     assert isinstance(delta, LowRankDelta)
-    assert delta.left.shape == (5, 2)
-    assert delta.right.shape == (2, 4)
+    assert (delta.left.shape, delta.right.shape) == ((5, 2), (2, 4))
+    torch.testing.assert_close(dense(delta), tensors[B] @ tensors[A])
 
 
 def test_a_dead_row_of_w_does_not_make_dora_infinite():
@@ -247,48 +236,30 @@ def test_the_update_is_linear_in_alpha(alpha, factor, rs):
     torch.testing.assert_close(more, once * factor, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("missing", [A, B])
-def test_half_a_lora_is_a_missing_tensor(missing):
-    tensors = factors()
-    del tensors[missing]
-
-    with pytest.raises(ModelError, match=r"^missing-tensor: .*h\.0\.q.*no lora_[AB]"):
-        read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1})
+E_VECTOR = A.replace("lora_A.weight", "lora_E")
+MAGNITUDES = A.replace("A.weight", "magnitude_vector")
 
 
 @pytest.mark.parametrize(
-    ("tensors", "config", "code"),
+    ("change", "config", "said"),
     [
-        ({A: torch.ones(2, 4), B: torch.ones(5, 3)}, {}, "shape-mismatch"),
-        ({A: torch.ones(8), B: torch.ones(5, 2)}, {}, "shape-mismatch"),
-        ({A: torch.ones(0, 4), B: torch.ones(5, 0)}, {}, "shape-mismatch"),
-        ({A: torch.ones(2, 4), B: torch.ones(5, 2)}, {"use_dora": True}, "missing-tensor"),
-        (
-            {A: torch.ones(2, 4), B: torch.ones(5, 2)},
-            {"peft_type": "ADALORA"},
-            "missing-tensor",
-        ),
-        (
-            {A: torch.ones(2, 4, dtype=torch.int8), B: torch.ones(5, 2)},
-            {},
-            "unsupported-dtype",
-        ),
-        (
-            {**factors(), A.replace("lora_A.weight", "lora_E"): torch.ones(3, 1)},
-            {},
-            "shape-mismatch",
-        ),
-        (
-            {**factors(), A.replace("A.weight", "magnitude_vector"): torch.ones(4)},
-            {},
-            "shape-mismatch",
-        ),
+        ({A: None}, {}, r"missing-tensor: .*h\.0\.q.*no lora_A"),
+        ({B: None}, {}, r"missing-tensor: .*h\.0\.q.*no lora_B"),
+        ({B: torch.ones(5, 3)}, {}, "shape-mismatch: "),
+        ({A: torch.ones(8)}, {}, "shape-mismatch: "),
+        ({A: torch.ones(0, 4), B: torch.ones(5, 0)}, {}, "shape-mismatch: "),
+        ({}, {"use_dora": True}, "missing-tensor: "),
+        ({}, {"peft_type": "ADALORA"}, "missing-tensor: "),
+        ({A: torch.ones(2, 4, dtype=torch.int8)}, {}, "unsupported-dtype: "),
+        ({E_VECTOR: torch.ones(3, 1)}, {}, "shape-mismatch: "),
+        ({MAGNITUDES: torch.ones(4)}, {}, "shape-mismatch: "),
     ],
 )
-def test_misshapen_factors_are_refused_from_their_headers(tensors, config, code):
-    checkpoint = MemoryCheckpoint(tensors)
+def test_missing_and_misshapen_factors_are_refused_from_their_headers(change, config, said):
+    stored = {n: t for n, t in (factors() | change).items() if t is not None}
+    checkpoint = MemoryCheckpoint(stored)
 
-    with pytest.raises(ModelError, match=f"^{code}: "):
+    with pytest.raises(ModelError, match=f"^{said}"):
         read_adapter(checkpoint, {"lora_alpha": 1, **config})
     assert checkpoint.reads == []
 

@@ -76,12 +76,6 @@ def test_a_child_saved_with_names_of_memory_aligns_with_its_base(variant):
     require_same_layers(place(memory, None), place(model.shapes, None))
 
 
-def test_an_adapter_on_some_modules_fits():
-    modules = {"base_model.model.model.layers.1.self_attn.q_proj": (32, 32)}
-
-    require_within_base(place_modules(modules, None), placed(shapes_of("llama")))
-
-
 @pytest.mark.parametrize(
     ("module", "shape", "said"),
     [
@@ -97,9 +91,15 @@ def test_an_adapter_on_some_modules_fits():
         ),
     ],
 )
-def test_an_adapter_of_a_deeper_or_wider_model_is_refused_by_its_module(module, shape, said):
+def test_an_adapter_on_some_modules_fits_and_one_of_a_deeper_or_wider_model_is_refused_by_its_own(
+    module, shape, said
+):
+    base = placed(shapes_of("llama"))
+    fits = {"base_model.model.model.layers.1.self_attn.q_proj": (32, 32)}
+
+    require_within_base(place_modules(fits, None), base)
     with pytest.raises(ModelError, match=said):
-        require_within_base(place_modules({module: shape}, None), placed(shapes_of("llama")))
+        require_within_base(place_modules({module: shape}, None), base)
 
 
 def test_a_long_list_of_differences_is_counted_not_printed():

@@ -61,11 +61,8 @@ def moved_positions(variant, module, length):
 
 
 def fused_rows(variant, module):
-    return (
-        max(saved(variant).shapes[f"{module}.weight"])
-        if "c_attn" in module
-        else (saved(variant).shapes[f"{module}.weight"][0])
-    )
+    shape = saved(variant).shapes[f"{module}.weight"]
+    return max(shape) if "c_attn" in module else shape[0]
 
 
 @pytest.mark.parametrize(("variant", "module"), FUSED_ATTENTION.items())
@@ -80,13 +77,9 @@ def test_each_row_acts_as_the_role_it_is_given(variant, module):
     is_value = moved_positions(variant, module, 1)[:, 0]
     moves_others = moved_positions(variant, module, 3)[:, 1:].any(dim=1)
 
-    measured = {
-        row: "v" if value else "k" if others else "q"
-        for row, (value, others) in enumerate(
-            zip(is_value.tolist(), moves_others.tolist(), strict=True)
-        )
-    }
-    assert said == measured
+    measured = zip(is_value.tolist(), moves_others.tolist(), strict=True)
+    roles = ["v" if value else "k" if others else "q" for value, others in measured]
+    assert said == dict(enumerate(roles))
 
 
 @pytest.mark.parametrize(("variant", "modules"), GATED.items())
@@ -95,10 +88,10 @@ def test_rows_called_up_enter_linearly_and_rows_called_gate_do_not(variant, modu
     fused, down = (model.get_submodule(name) for name in modules)
     inputs = torch.randn(32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows = fused_rows(variant, modules[0])
-    results = []
 
-    for size in (0.0, PUSH, 2 * PUSH):
-        results.append(gated_output(model, fused, down, inputs, size, rows))
+    results = [
+        gated_output(model, fused, down, inputs, size, rows) for size in (0.0, PUSH, 2 * PUSH)
+    ]
 
     bent = (results[2] - 2 * results[1] + results[0]).abs().amax(dim=-1) > 1e-6
     said = torch.zeros(rows, dtype=torch.bool)
@@ -191,10 +184,6 @@ def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(split, matrix):
 )
 def test_falcons_first_names_mean_the_same_layouts(model_type, settings, out, like):
     matrix = fused(out, 32, text_model_type=model_type, **settings)
-    by_name = {
-        "RefinedWeb": "per-group",
-        "RefinedWebModel": "multi-query",
-        "falcon": "falcon",
-    }
+    by_name = {"RefinedWeb": "per-group", "RefinedWebModel": "multi-query", "falcon": "falcon"}
 
     assert split_rows(by_name, matrix) == split_rows(like, matrix) is not None

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import transformers
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from tiny_models import CONFIGS, build, config_of, prefixes, saved
 
-from deltadex.indexer.architecture import place
+from deltadex.indexer.architecture import place, table
 
 TABLE = json.loads((Path(__file__).parent / "expected_roles.json").read_text())
 EXPECTED = {
@@ -39,8 +41,20 @@ def templated(module):
     return re.sub(r"(layers?|h|blocks?)\.\d+", r"\1.{L}", name, count=1)
 
 
-def slots(placed):
-    return [(p.slot, p.part, p.shape, p.rows, p.transposed) for p in placed.placements]
+def slots(placed, more=False):
+    return [
+        (p.slot, p.part, p.shape, p.rows, p.transposed, *((p.module, p.index) if more else ()))
+        for p in placed.placements
+    ]
+
+
+def assert_parts_share_out_all_rows(model, placed):
+    numbers = {name: tensor.numel() for name, tensor in model.tensors.items()}
+    for p in placed.placements:
+        part = p.cut(model.tensors[p.tensor])
+        assert tuple(part.shape) == p.shape
+        numbers[p.tensor] -= part.numel()
+    assert all(numbers[p.tensor] == 0 for p in placed.placements)
 
 
 def test_the_table_covers_every_variant_with_attention():
@@ -65,11 +79,7 @@ def test_layers_are_numbered_and_the_parts_of_a_fused_matrix_share_out_all_of_it
     model = saved(variant)
     placed = place(model.shapes, model.config)
 
-    numbers = {name: tensor.numel() for name, tensor in model.tensors.items()}
-    for p in placed.placements:
-        assert tuple(p.cut(model.tensors[p.tensor]).shape) == p.shape
-        numbers[p.tensor] -= p.shape[0] * p.shape[1]
-    assert all(numbers[p.tensor] == 0 for p in placed.placements)
+    assert_parts_share_out_all_rows(model, placed)
     layers = {p.slot.layer for p in placed.placements}
     assert layers == ({0} if variant == "albert" else {0, 1})
 
@@ -175,14 +185,15 @@ def test_distilberts_transformer_is_a_module_and_gpt2s_a_prefix():
     assert (prefixes(distilbert), prefixes(gpt2)) == ({""}, {"transformer."})
 
 
+def shapes_in_memory(model):
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
 @pytest.mark.parametrize("inner", [1, 2])
 def test_albert_counts_layers_over_its_shared_groups(inner):
     config = config_of("albert")
     config.num_hidden_layers, config.num_hidden_groups, config.inner_group_num = 4, 2, inner
-    shapes = {
-        name: tuple(tensor.shape)
-        for name, tensor in transformers.AlbertModel(config).state_dict().items()
-    }
+    shapes = shapes_in_memory(transformers.AlbertModel(config))
 
     placed = place(shapes, config.to_dict())
 
@@ -193,11 +204,8 @@ def test_albert_counts_layers_over_its_shared_groups(inner):
 def test_a_bert_that_decodes_has_cross_attention():
     config = config_of("bert")
     config.is_decoder, config.add_cross_attention = True, True
-    shapes = {
-        name: tuple(t.shape) for name, t in transformers.BertModel(config).state_dict().items()
-    }
 
-    placed = place(shapes, None)
+    placed = place(shapes_in_memory(transformers.BertModel(config)), None)
 
     assert {f"cross_{x}" for x in "qkvo"} <= {p.slot.role for p in placed.placements}
     assert placed.unknown == ()
@@ -213,3 +221,66 @@ def test_a_language_model_with_eyes_has_a_stack_for_each():
 
     assert {p.slot.stack for p in placed.placements} == {"decoder", "vision"}
     assert prefixes(placed) == {"model.language_model.", "model.vision_tower."}
+
+
+VARIANTS = (
+    *("bert", "distilbert", "albert", "modernbert", "gpt2", "gpt_neox", "falcon", "llama"),
+    *("mixtral", "phi3", "t5", "bart", "vit", "deepseek_v3", "gpt_oss"),
+)
+WRAPPERS = ("module", "_orig_mod", "base_model", "model", "transformer", "0", "auto_model")
+PATH_PARTS = {word for path in table().layers for word in path.split(".")}
+parts_of_names = st.one_of(
+    st.sampled_from(WRAPPERS),
+    st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
+)
+wrapped = st.lists(parts_of_names, max_size=4).map(lambda parts: "".join(f"{p}." for p in parts))
+heads = st.dictionaries(
+    st.sampled_from(("classifier", "score", "lm_head", "qa_outputs", "head.0", "proj.dense")),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(VARIANTS), wrapped, st.randoms(use_true_random=False), heads)
+def test_any_prefix_any_order_and_extra_heads_give_the_same_placements(
+    variant, prefix, order, extra
+):
+    last = prefix.rstrip(".").rpartition(".")[2]
+    assume(last not in PATH_PARTS - {"transformer"} and last not in table().stack_of_owner)
+    model = saved(variant)
+    named = [(prefix + name, shape) for name, shape in model.shapes.items()]
+    named += [(f"{name}.weight", shape) for name, shape in extra.items()]
+    order.shuffle(named)
+
+    placed = place(dict(named), model.config)
+
+    assert slots(placed, more=True) == slots(place(model.shapes, model.config), more=True)
+    assert prefixes(placed) == {prefix}
+    assert placed.unknown == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(max_size=30), st.lists(st.integers(0, 4), max_size=4)))
+def test_no_set_of_names_makes_an_unforeseen_error(shapes):
+    mixed = saved("bert").shapes | {name: tuple(shape) for name, shape in shapes.items()}
+
+    placed = place(mixed, None)
+
+    assert len(placed.placements) >= 12
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(("bloom", "falcon:new", "gpt_bigcode:mha", "deepseek_v3", "phi3")),
+    st.sampled_from(
+        (
+            *("num_attention_heads", "n_head", "num_kv_heads", "multi_query", "model_type"),
+            *("new_decoder_architecture", "text_config", "v_head_dim", "qk_nope_head_dim"),
+        )
+    ),
+    st.none() | st.booleans() | st.integers(-3, 9) | st.text(max_size=5) | st.lists(st.none()),
+)
+def test_no_config_makes_parts_that_overlap_or_leave_rows_out(variant, key, value):
+    model = saved(variant)
+
+    assert_parts_share_out_all_rows(model, place(model.shapes, {**model.config, key: value}))

@@ -5,19 +5,11 @@ import torch
 from tiny_models import CONFIGS, saved
 
 from deltadex.errors import ModelError
-from deltadex.indexer.architecture import (
-    place,
-    place_modules,
-    require_known_slots,
-)
+from deltadex.indexer.architecture import place, place_modules, require_known_slots
 
 VARIANTS = sorted(set(CONFIGS) - {"mamba"})
 RENAMED = ["mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "deepseek_v3", "vit", "deit", "dinov2"]
 """Types whose names in memory differ from those on disk since transformers 5."""
-
-
-def keyed(placed):
-    return {(p.slot, p.part): p.shape for p in placed.placements}
 
 
 def disk_modules(model):
@@ -34,7 +26,7 @@ def disk_modules(model):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_modules_named_as_on_disk_get_the_same_slots_and_rows(variant):
+def test_modules_named_as_on_disk_get_the_same_slots_and_rows_and_are_no_strangers(variant):
     model = saved(variant)
     stored = place(model.shapes, model.config)
 
@@ -44,6 +36,14 @@ def test_modules_named_as_on_disk_get_the_same_slots_and_rows(variant):
         (p.slot, p.part, p.rows, p.shape) for p in stored.placements
     ]
     assert not any(p.transposed for p in modules.placements)
+    # alone, no adapter is a stranger to the models of its base, whichever stack those changed
+    alone = [place_modules({module: shape}, None) for module, shape in disk_modules(model).items()]
+    for known in (stored, place_modules(disk_modules(model), None)):
+        shapes = family_shapes(known)
+        for stack in {p.slot.stack for p in known.placements}:
+            of_stack = {name: shape for name, shape in shapes.items() if name.startswith(stack)}
+            for module in alone:
+                require_known_slots(module, of_stack, "base")
 
 
 @pytest.mark.parametrize("variant", RENAMED)
@@ -57,7 +57,7 @@ def test_matrices_in_memory_are_those_on_disk_slot_by_slot(variant):
     modules = place_modules(shapes, None)
 
     stored = {(p.slot, p.part): p for p in place(model.shapes, None).placements}
-    assert set(stored) == set(keyed(modules))
+    assert set(stored) == {(p.slot, p.part) for p in modules.placements}
     for p in modules.placements:
         there = stored[p.slot, p.part]
         tensor = memory.get(f"{p.tensor}.weight", memory.get(p.tensor))
@@ -78,24 +78,21 @@ def test_one_module_alone_gets_the_slot_it_has_among_all(variant):
 def test_a_vit_adapter_on_its_mlp_alone_is_told_by_its_prefix_or_its_config(module):
     name, shape = f"layers.1.mlp.{module}", {"fc1": (48, 32), "fc2": (32, 48)}[module]
 
-    by_prefix = place_modules({f"base_model.model.vit.{name}": shape}, None)
-    by_config = place_modules({name: shape}, {"model_type": "vit"})
-    phi = place_modules({f"model.{name}": shape}, None)
+    placed = [
+        place_modules({f"base_model.model.vit.{name}": shape}, None),
+        place_modules({name: shape}, {"model_type": "vit"}),
+        place_modules({f"model.{name}": shape}, None),  # a phi's
+    ]
 
-    assert by_prefix.placements[0].slot.stack == "encoder"
-    assert by_config.placements[0].slot.stack == "encoder"
-    assert phi.placements[0].slot.stack == "decoder"
+    assert [p.placements[0].slot.stack for p in placed] == ["encoder", "encoder", "decoder"]
 
 
 @pytest.mark.parametrize("config", [None, {"model_type": "gpt2", "n_head": 4}])
 def test_gpt2s_c_attn_is_split_without_a_config(config):
     placed = place_modules({"transformer.h.3.attn.c_attn": (96, 32)}, config)
 
-    assert [(p.slot.role, p.rows) for p in placed.placements] == [
-        ("q", slice(0, 32)),
-        ("k", slice(32, 64)),
-        ("v", slice(64, 96)),
-    ]
+    rows = {"q": slice(0, 32), "k": slice(32, 64), "v": slice(64, 96)}
+    assert [(p.slot.role, p.rows) for p in placed.placements] == list(rows.items())
     assert not any(p.transposed for p in placed.placements)
 
 
@@ -106,20 +103,8 @@ def test_phi3s_qkv_is_split_by_the_output_projection_beside_it():
     alone, together = place_modules(qkv, None), place_modules(qkv | beside, None)
 
     assert [p.slot.role for p in alone.placements] == ["qkv"]
-    assert [(p.slot.role, p.shape[0]) for p in together.placements] == [
-        ("q", 32),
-        ("k", 16),
-        ("v", 16),
-        ("o", 32),
-    ]
-
-
-def test_an_adapter_on_the_head_alone_places_nothing_and_is_no_error():
-    placed = place_modules({"classifier": (2, 32), "bert.pooler.dense": (32, 32)}, None)
-
-    assert placed.placements == ()
-    assert placed.ignored == ("bert.pooler.dense", "classifier")
-    placed.require_known()
+    rows = [(p.slot.role, p.shape[0]) for p in together.placements]
+    assert rows == [("q", 32), ("k", 16), ("v", 16), ("o", 32)]
 
 
 @pytest.mark.parametrize(
@@ -141,13 +126,19 @@ def test_a_module_that_no_rule_knows_is_refused_by_name(module, shape):
 
 
 @pytest.mark.parametrize(
-    "module",
-    ["model.layers.0.mlp.gate", "model.layers.0.mlp.router", "layers.0.mixer.in_proj"],
+    "modules",
+    [
+        ("bert.pooler.dense", "classifier"),
+        ("model.layers.0.mlp.gate",),
+        ("model.layers.0.mlp.router",),
+        ("layers.0.mixer.in_proj",),
+    ],
 )
-def test_routers_and_state_space_modules_are_ignored(module):
-    placed = place_modules({module: (2, 32)}, None)
+def test_heads_routers_and_state_space_modules_are_ignored_and_no_error(modules):
+    placed = place_modules(dict.fromkeys(modules, (2, 32)), None)
 
-    assert (placed.ignored, placed.unknown) == ((module,), ())
+    assert (placed.placements, placed.ignored, placed.unknown) == ((), modules, ())
+    placed.require_known()
 
 
 def family_shapes(placed):
@@ -159,31 +150,10 @@ def family_shapes(placed):
     return shapes
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_no_adapter_is_a_stranger_to_the_models_of_its_base(variant):
-    """Whichever stack the models changed, and wherever the adapter is, without a config."""
-    model = saved(variant)
-    modules = disk_modules(model)
-    for known in (place(model.shapes, model.config), place_modules(modules, None)):
-        shapes = family_shapes(known)
-        for stack in {p.slot.stack for p in known.placements}:
-            of_stack = {name: shape for name, shape in shapes.items() if name.startswith(stack)}
-            for module, shape in modules.items():
-                alone = place_modules({module: shape}, None)
-                require_known_slots(alone, of_stack, "base")
+STRANGERS = [("bert", "gpt2"), ("gpt2", "bert"), ("distilbert", "llama"), ("llama", "bert")]
 
 
-@pytest.mark.parametrize(
-    ("adapter", "family"),
-    [
-        ("bert", "gpt2"),
-        ("gpt2", "bert"),
-        ("distilbert", "llama"),
-        ("llama", "bert"),
-        ("gpt2", "t5"),
-        ("bert", "t5"),
-    ],
-)
+@pytest.mark.parametrize(("adapter", "family"), [*STRANGERS, ("gpt2", "t5"), ("bert", "t5")])
 def test_an_adapter_of_another_architecture_is_a_stranger(adapter, family):
     placed = place_modules(disk_modules(saved(adapter)), None)
     shapes = family_shapes(place(saved(family).shapes, saved(family).config))

@@ -1,4 +1,4 @@
-"""Models of every supported type, hidden size 32 and 2 layers, built by transformers."""
+"""Models of every supported type, hidden size 32 and 2 layers, built by a quiet transformers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-SIZE = {
-    "vocab_size": 64,
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+LAYERS = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 48,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
 }
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SIZE = {"vocab_size": 64, **LAYERS, "max_position_embeddings": 64, **TOKENS}
 GROUPED = {**SIZE, "num_key_value_heads": 2, "head_dim": 8}
 MOE = {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 24}
+TWO_EXPERTS = {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1}
+DEBERTA = {**SIZE, "relative_attention": True, "pos_att_type": "c2p|p2c"}
 GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+ROTARY_GPT2 = {**GPT2, "rotary_dim": 4}
 FALCON = {**SIZE, "bos_token_id": 1, "alibi": False}
 T5 = {
     "vocab_size": 64,
@@ -48,26 +51,25 @@ BART = {
     "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
+    **TOKENS,
     "decoder_start_token_id": 1,
 }
 TEXT_TOWER = {**SIZE, "projection_dim": 32}
-VISION_TOWER = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": 16,
-    "patch_size": 8,
-}
+VISION_TOWER = {**LAYERS, "image_size": 16, "patch_size": 8}
 TOWERS = {"text_config": TEXT_TOWER, "vision_config": VISION_TOWER}
 
 CONFIGS = {
-    "bert": SIZE,
-    "roberta": SIZE,
-    "xlm-roberta": SIZE,
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "mpnet"), SIZE),
+    **dict.fromkeys(("gpt_neox", "camembert", "xlm-roberta-xl", "layoutlm"), SIZE),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"), GROUPED),
+    **dict.fromkeys(("phi", "phi3", "olmo2", "stablelm", "starcoder2", "ministral"), GROUPED),
+    **dict.fromkeys(("gemma", "smollm3", "granite", "cohere"), GROUPED),
+    **dict.fromkeys(("bart", "mbart", "marian", "pegasus"), BART),
+    **dict.fromkeys(("vit", "deit", "dinov2"), VISION_TOWER),
+    **dict.fromkeys(("deberta", "deberta-v2"), DEBERTA),
+    **dict.fromkeys(("clip", "siglip"), TOWERS),
+    **dict.fromkeys(("mixtral", "gpt_oss"), TWO_EXPERTS),
+    **dict.fromkeys(("gptj", "codegen"), ROTARY_GPT2),
     "distilbert": {
         "vocab_size": 64,
         "dim": 32,
@@ -78,9 +80,6 @@ CONFIGS = {
     },
     "electra": {**SIZE, "embedding_size": 32},
     "albert": {**SIZE, "embedding_size": 16},
-    "deberta-v2": {**SIZE, "relative_attention": True, "pos_att_type": "c2p|p2c"},
-    "deberta": {**SIZE, "relative_attention": True, "pos_att_type": "c2p|p2c"},
-    "mpnet": SIZE,
     "modernbert": {**SIZE, "cls_token_id": 1, "sep_token_id": 2},
     "gpt2": GPT2,
     "gpt_neo": {
@@ -92,16 +91,10 @@ CONFIGS = {
         "intermediate_size": 48,
         "max_position_embeddings": 64,
     },
-    "gpt_neox": SIZE,
-    "gptj": {**GPT2, "rotary_dim": 4},
     "opt": {**SIZE, "ffn_dim": 48, "word_embed_proj_dim": 32},
     "bloom": {"vocab_size": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4},
     "falcon": {**FALCON, "multi_query": True},
-    "falcon:new": {
-        **FALCON,
-        "new_decoder_architecture": True,
-        "num_kv_heads": 2,
-    },
+    "falcon:new": {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
     "falcon:mha": {**FALCON, "multi_query": False},
     "mpt": {
         "vocab_size": 64,
@@ -111,36 +104,14 @@ CONFIGS = {
         "expansion_ratio": 4,
         "max_seq_len": 64,
     },
-    "llama": GROUPED,
-    "mistral": GROUPED,
-    "mixtral": {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
-    "qwen2": GROUPED,
-    "qwen3": GROUPED,
     "qwen3_moe": MOE,
-    "gemma2": GROUPED,
-    "gemma3_text": GROUPED,
-    "phi": GROUPED,
-    "phi3": GROUPED,
-    "olmo2": GROUPED,
-    "stablelm": GROUPED,
-    "starcoder2": GROUPED,
     "t5": T5,
     "mt5": {**T5, "feed_forward_proj": "gated-gelu"},
-    "bart": BART,
-    "mbart": BART,
-    "marian": BART,
-    "pegasus": BART,
     "whisper": {
         **BART,
-        "num_mel_bins": 8,
-        "max_source_positions": 16,
-        "max_target_positions": 16,
-        "suppress_tokens": None,
-        "begin_suppress_tokens": None,
+        **{"num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16},
+        **{"suppress_tokens": None, "begin_suppress_tokens": None},
     },
-    "vit": VISION_TOWER,
-    "deit": VISION_TOWER,
-    "clip": TOWERS,
     "wav2vec2": {
         **SIZE,
         "conv_dim": [16, 16],
@@ -166,13 +137,7 @@ CONFIGS = {
         "moe_intermediate_size": 16,
         "first_k_dense_replace": 1,
     },
-    "gpt_oss": {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
     "mamba": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
-    "ministral": GROUPED,
-    "gemma": GROUPED,
-    "smollm3": GROUPED,
-    "granite": GROUPED,
-    "cohere": GROUPED,
     "olmoe": {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1},
     "qwen2_moe": {**MOE, "shared_expert_intermediate_size": 16},
     "xglm": {
@@ -185,14 +150,8 @@ CONFIGS = {
     },
     "gpt_bigcode": {**GPT2, "multi_query": True},
     "gpt_bigcode:mha": {**GPT2, "multi_query": False},
-    "codegen": {**GPT2, "rotary_dim": 4},
-    "camembert": SIZE,
-    "xlm-roberta-xl": SIZE,
     "convbert": {**SIZE, "embedding_size": 32, "head_ratio": 2},
-    "layoutlm": SIZE,
     "esm": {**SIZE, "mask_token_id": 3, "position_embedding_type": "rotary"},
-    "siglip": TOWERS,
-    "dinov2": VISION_TOWER,
 }
 """Keyed by model type; `type:form` where one type has several layouts."""
 

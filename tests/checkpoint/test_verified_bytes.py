@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import os
 import random
-from contextlib import nullcontext
 
 import pytest
+import torch
+from factories import finetune, make_bert, make_checkpoint
 from hypothesis import example, given
 from hypothesis import strategies as st
+from memory_bytes import MemoryBytes
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan
+from deltadex.indexer import IndexOptions, index_family
+from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan, open_local
 from deltadex.indexer.hub import files as module
 from deltadex.indexer.hub.files import VerifiedBytes
+from deltadex.store import Catalog
 
 CONTENT = random.Random(0).randbytes(1000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -23,33 +30,20 @@ RANGES = st.lists(
 )
 
 
-class Line:
+class Line(MemoryBytes):
     """A file that travels, in which the n-th read may come with one byte changed."""
 
-    name = "model.safetensors"
-    size = len(CONTENT)
-
     def __init__(self, plan=WHOLE_TENSORS, *, bad_read=-1, at=0):
-        self.plan = plan
+        super().__init__(CONTENT, "model.safetensors", plan)
         self.bytes_fetched = 0
-        self.reads: list[tuple[int, int]] = []
         self._bad_read, self._at = bad_read, at
 
     def read(self, start, stop):
-        buffer = bytearray(CONTENT[start:stop])
-        if len(self.reads) == self._bad_read and buffer:
+        buffer = super().read(start, stop)
+        if len(self.ranges) - 1 == self._bad_read and buffer:
             buffer[self._at % len(buffer)] ^= 1
-        self.reads.append((start, stop))
         self.bytes_fetched += stop - start
         return buffer
-
-    def view(self, start, stop):
-        return nullcontext(self.read(start, stop))
-
-    def verify(self):
-        return None
-
-    def close(self): ...
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,38 +88,22 @@ def test_a_changed_byte_is_noticed_before_the_file_counts_as_verified(ranges, he
     assert code in (None, "checksum-mismatch")
 
 
-@pytest.mark.parametrize("held", [0, ALL_TENSORS.memory], ids=["a full checkpoint", "an adapter"])
-def test_forward_every_byte_travels_once(held):
+FORWARD = [(start, start + 20) for start in (0, 30, 400, 640, 700)]
+LIST_AT_THE_END_FIRST = [(940, 1000), (0, 50), (50, 500), (500, 940)]
+ANY_ORDER = random.Random(1).sample([(n, n + 100) for n in range(0, 1000, 100)], 10)
+
+
+@pytest.mark.parametrize(
+    ("held", "blocks"),
+    [(0, FORWARD), (ALL_TENSORS.memory, FORWARD), (0, LIST_AT_THE_END_FIRST), (5000, ANY_ORDER)],
+    ids=["a full checkpoint", "an adapter", "an archive", "an adapter in any order"],
+)
+def test_every_byte_travels_once(held, blocks):
     line = Line(plan(held))
     source = VerifiedBytes(line, SHA256)
 
-    for start in (0, 30, 400, 640, 700):
-        source.read(start, start + 20)
-    source.verify()
-    source.verify()
-
-    assert line.bytes_fetched == len(CONTENT)
-
-
-def test_an_adapter_that_fits_memory_travels_once_in_any_order():
-    line = Line(plan(5000))
-    source = VerifiedBytes(line, SHA256)
-    blocks = [(start, start + 100) for start in range(0, 1000, 100)]
-    random.Random(1).shuffle(blocks)
-
     assert all(source.read(a, b) == CONTENT[a:b] for a, b in blocks)
-    assert source.verify() == "sha256"
-    assert line.bytes_fetched == len(CONTENT)
-
-
-def test_an_archive_whose_list_at_the_end_is_read_first_travels_once():
-    line = Line()
-    source = VerifiedBytes(line, SHA256)
-
-    for start, stop in ((940, 1000), (0, 50), (50, 500), (500, 940)):
-        source.read(start, stop)
-    source.verify()
-
+    assert source.verify() == source.verify() == "sha256"
     assert line.bytes_fetched == len(CONTENT)
 
 
@@ -147,3 +125,115 @@ def test_another_file_of_the_same_size_is_refused(change):
 
     with pytest.raises(ModelError, match=r"^checksum-mismatch: model\.safetensors: SHA-256 "):
         VerifiedBytes(Line(), listed).verify()
+
+
+TENSORS = {"a.weight": torch.randn(8, 6, generator=torch.Generator().manual_seed(0))}
+
+
+def cached(folder, content, *, named=None):
+    """A snapshot as huggingface_hub writes it, of a blob that is named by some content's hash."""
+    folder = folder / "models--org--name"
+    blob = folder / "blobs" / hashlib.sha256(named or content).hexdigest()
+    snapshot = folder / "snapshots" / ("0" * 40)
+    blob.parent.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    blob.write_bytes(content)
+    (snapshot / "model.safetensors").symlink_to(os.path.relpath(blob, snapshot))
+    return snapshot
+
+
+def written(form):
+    from safetensors.torch import save
+
+    if form == "safetensors":
+        return save(TENSORS)
+    saved = io.BytesIO()
+    torch.save(TENSORS, saved)
+    return saved.getvalue()
+
+
+def changed(content, place):
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def test_a_file_of_the_hub_clients_cache_is_compared_with_its_name(tmp_path):
+    content = written("safetensors")
+    folder = cached(tmp_path / "whole", content)
+    damaged = cached(tmp_path / "cut", changed(content, len(content) - 3), named=content)
+    (tmp_path / "model.safetensors").write_bytes(content)
+
+    assert open_local(folder, whole=True).verify() == "sha256"
+    assert open_local(folder).verify() == "unverified"
+    assert open_local(tmp_path, whole=True).verify() is None  # nothing is listed of it
+    checkpoint = open_local(damaged, whole=True)
+    with pytest.raises(ModelError, match=r"^checksum-mismatch: model\.safetensors: .*fetch it"):
+        checkpoint.verify()
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda checkpoint: checkpoint.read("a.weight"),
+        lambda checkpoint: checkpoint.view("a.weight").__enter__(),
+        lambda checkpoint: list(checkpoint.stream(["a.weight"])),
+    ],
+    ids=["read", "view", "stream"],
+)
+def test_an_archives_entry_is_compared_with_its_crc(tmp_path, reading):
+    content = written("bin")
+    place = content.index(TENSORS["a.weight"].numpy().tobytes()) + 17
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(content)
+    assert open_local(tmp_path).verify() == "crc"
+    path.write_bytes(changed(content, place))
+
+    checkpoint = open_local(tmp_path)
+    with pytest.raises(ModelError, match=r"^checksum-mismatch: pytorch_model\.bin: tensor 'a\.w"):
+        reading(checkpoint)
+
+
+def test_an_archive_that_was_saved_without_crcs_is_read_and_nothing_is_claimed(tmp_path):
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        (tmp_path / "pytorch_model.bin").write_bytes(written("bin"))
+    finally:
+        torch.serialization.set_crc32_options(before)
+
+    checkpoint = open_local(tmp_path)
+    assert torch.equal(checkpoint.read("a.weight"), TENSORS["a.weight"])
+    assert checkpoint.verify() is None
+
+
+def test_one_shard_without_a_hash_leaves_the_model_without(tmp_path):
+    from safetensors.torch import save
+
+    folder = cached(tmp_path / "cache", written("safetensors"))
+    (folder / "model.safetensors").rename(folder / "first.safetensors")
+    (folder / "second.safetensors").write_bytes(save({"b": torch.ones(2)}))
+    index = {"weight_map": {"a.weight": "first.safetensors", "b": "second.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    assert open_local(folder, whole=True).verify() is None
+
+
+def test_models_of_an_older_catalog_are_read_again_once(tmp_path):
+    base = make_bert(tmp_path / "base", seed=0)
+    config = json.loads((tmp_path / "base" / "config.json").read_text("utf-8"))
+    for name, form in (("plain", "safetensors"), ("archive", "bin")):
+        make_checkpoint(
+            tmp_path / "models" / name, finetune(base, seed=1), config=config, form=form
+        )
+    options = IndexOptions(base=str(tmp_path / "base"), source=tmp_path / "models", verify=True)
+
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        index_family(catalog, options)
+        assert [m.record.verified for m in catalog.models()] == ["crc", None]
+        # what the migration says of models that an earlier version indexed
+        catalog._session.execute("UPDATE models SET verified = 'unverified'")
+        again = index_family(catalog, options)
+        third = index_family(catalog, options)
+
+        assert (again.indexed, again.unchanged) == (2, 0)
+        assert (third.indexed, third.unchanged) == (0, 2)
+        assert [m.record.verified for m in catalog.models()] == ["crc", None]

@@ -1,4 +1,8 @@
+import errno
+import json
 import os
+import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,10 +15,13 @@ from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import (
     Checkpoint,
     ModelFolder,
+    TensorRef,
+    decode,
     disagreement,
     open_adapter_weights,
     open_local,
 )
+from deltadex.indexer.checkpoint import files as module
 
 TENSORS = {f"layer.{i}.weight": torch.randn(3, 5) for i in range(7)}
 ONES, ZEROS = {"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}
@@ -38,7 +45,6 @@ def test_what_transformers_saved_is_read_as_safetensors_reads_it(tmp_path):
 
     assert isinstance(checkpoint, Checkpoint)
     assert_same(read_all(checkpoint), load_file(tmp_path / "model.safetensors"))
-    checkpoint.close()
 
 
 def test_shards_that_transformers_wrote_are_one_checkpoint(tmp_path):
@@ -93,14 +99,14 @@ def test_a_stream_goes_by_file_and_offset_and_gives_each_name_once(tmp_path):
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
 @pytest.mark.parametrize("shards", [1, 2])
-def test_an_absent_tensor_is_missing(tmp_path, form, shards):
-    make_checkpoint(tmp_path, TENSORS, shards=shards, form=form)
-    checkpoint = open_local(tmp_path)
+@pytest.mark.parametrize(
+    "reading", [lambda c: c.read("nope"), lambda c: list(c.stream(["layer.0.weight", "nope"]))]
+)
+def test_an_absent_tensor_is_missing(tmp_path, form, shards, reading):
+    checkpoint = open_local(make_checkpoint(tmp_path, TENSORS, shards=shards, form=form))
 
-    with pytest.raises(ModelError, match=r"missing-tensor: .*'embedding'"):
-        checkpoint.read("embedding")
-    with pytest.raises(ModelError, match=r"missing-tensor: .*'embedding'"):
-        list(checkpoint.stream(["layer.0.weight", "embedding"]))
+    with pytest.raises(ModelError, match=r"missing-tensor: .*'nope'"):
+        reading(checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -160,24 +166,20 @@ def test_a_missing_folder_is_not_found(tmp_path, opened):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_a_link_to_nowhere_a_folder_and_a_pipe_are_unreadable(tmp_path, name):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / name).symlink_to("nowhere")
-    (tmp_path / "b" / name).mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: path.symlink_to("nowhere"), "unreadable: {}: No such file"),
+        (lambda path: path.mkdir(), "unreadable: {}: not a file"),
+        (os.mkfifo, "unreadable: {}: not a file"),
+        (lambda path: path.touch(), "truncated: {}"),
+    ],
+    ids=["link to nowhere", "folder", "pipe", "empty file"],
+)
+def test_what_is_no_file_or_an_empty_one_is_said(tmp_path, name, make, said):
+    make(tmp_path / name)
 
-    (tmp_path / "c").mkdir()
-    os.mkfifo(tmp_path / "c" / name)
-
-    for folder, line in (("a", "No such file"), ("b", "not a file"), ("c", "not a file")):
-        with pytest.raises(ModelError, match=f"unreadable: {name}: {line}"):
-            open_local(tmp_path / folder)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_an_empty_file_is_truncated(tmp_path, name):
-    (tmp_path / name).touch()
-
-    with pytest.raises(ModelError, match=f"truncated: {name}"):
+    with pytest.raises(ModelError, match=said.format(name)):
         open_local(tmp_path)
 
 
@@ -198,17 +200,13 @@ def test_what_peft_saved_is_read_in_both_forms(tmp_path):
     assert_same(read_all(open_adapter_weights(tmp_path / "bin")), expected)
 
 
-def test_an_adapter_without_weights_is_refused(tmp_path):
+def test_an_adapter_without_weights_is_refused_and_of_two_files_the_safetensors_is_read(tmp_path):
     write_weights(tmp_path / "model.safetensors", ONES)
-
     with pytest.raises(ModelError, match=r"no-weights: .*adapter_model\.safetensors or"):
         open_adapter_weights(tmp_path)
 
-
-def test_of_two_adapter_files_the_safetensors_is_read(tmp_path):
     write_weights(tmp_path / "adapter_model.bin", ZEROS)
     write_weights(tmp_path / "adapter_model.safetensors", ONES)
-
     assert_same(read_all(open_adapter_weights(tmp_path)), ONES)
 
 
@@ -246,3 +244,154 @@ def test_one_adapter_file_agrees_with_itself_and_an_unreadable_second_is_said(tm
     (tmp_path / "adapter_model.bin").write_bytes(b"\x80\x02 not a zip")
 
     assert "legacy-pickle" in (disagreement(ModelFolder.at(tmp_path)) or "")
+
+
+def say(folder, tensor, file):
+    """The index, now with this file for this tensor."""
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    index["weight_map"][tensor] = file
+    path.write_text(json.dumps(index))
+
+
+DESCRIPTORS = Path("/proc/self/fd")
+FIRST = "model-00001-of-00002.safetensors"
+OTHER_FILES = ("/etc/x.safetensors", "../x.safetensors", "a/b.safetensors", "a\\b.safetensors")
+NO_FILES = ("", "..", "config.json", "x\n.safetensors", "x\0.safetensors", 7, None, ["x"])
+
+
+@pytest.mark.parametrize("file", [*OTHER_FILES, *NO_FILES])
+def test_an_index_that_leaves_its_folder_or_names_no_weight_file_is_refused(tmp_path, file):
+    make_checkpoint(tmp_path / "m", TENSORS, shards=2)
+    write_weights(tmp_path / "x.safetensors", TENSORS)
+    say(tmp_path / "m", "layer.0.weight", file)
+
+    with pytest.raises(ModelError, match=r"bad-config: model\.safetensors\.index\.json: weight_"):
+        open_local(tmp_path / "m")
+
+
+@pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": ["a"]}, {"a": 1}])
+def test_an_index_without_a_weight_map_is_refused(tmp_path, index):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    with pytest.raises(ModelError, match=r"bad-config: model\.safetensors\.index\.json: no weight"):
+        open_local(tmp_path)
+
+
+def test_a_tensor_that_its_shard_does_not_hold_and_a_shard_that_is_not_there_are_named(tmp_path):
+    make_checkpoint(tmp_path, TENSORS, shards=2)
+    say(tmp_path, "layer.1.weight", FIRST)
+    with pytest.raises(ModelError, match=f"missing-tensor: {FIRST}: no tensor 'layer.1.weight'"):
+        open_local(tmp_path)
+
+    (tmp_path / FIRST).unlink()
+    with pytest.raises(ModelError, match=f"missing-shard: .*'{FIRST}'"):
+        open_local(tmp_path)
+
+
+@pytest.mark.skipif(not DESCRIPTORS.exists(), reason="needs Linux's list of open files")
+def test_a_damaged_shard_closes_the_others(tmp_path):
+    make_checkpoint(tmp_path, TENSORS, shards=2)
+    second = tmp_path / "model-00002-of-00002.safetensors"
+    second.write_bytes(second.read_bytes()[:-1])
+    descriptors = len(list(DESCRIPTORS.iterdir()))
+
+    with pytest.raises(ModelError, match=f"truncated: {second.name}"):
+        open_local(tmp_path)
+
+    assert len(list(DESCRIPTORS.iterdir())) == descriptors
+
+
+def test_decode_shares_the_memory_of_a_fitting_buffer():
+    ref = TensorRef(name="a", dtype="F32", shape=(2,), file="f", start=0, stop=8)
+    buffer = bytearray(8)
+
+    tensor = decode(memoryview(buffer), ref)
+    buffer[:4] = struct.pack("<f", 5.0)
+
+    assert tensor.tolist() == [5.0, 0.0]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_decode_takes_misaligned_and_read_only_buffers(offset):
+    ref = TensorRef(name="a", dtype="F64", shape=(2, 1), file="f", start=0, stop=16)
+    data = bytes(offset) + struct.pack("<dd", 1.5, -2.5)
+
+    for buffer in (memoryview(data)[offset:], memoryview(bytearray(data))[offset:]):
+        tensor = decode(buffer, ref)
+
+        assert tensor.tolist() == [[1.5], [-2.5]]
+        assert tensor.data_ptr() % 8 == 0
+
+
+def test_decode_refuses_a_buffer_of_another_size():
+    ref = TensorRef(name="a", dtype="F64", shape=(2,), file="f", start=0, stop=16)
+
+    with pytest.raises(ModelError, match="truncated: f: tensor 'a' has 15 of 16 bytes"):
+        decode(bytearray(15), ref)
+
+
+LARGE = {"a": torch.randn(100, 100), "b": torch.randn(100, 100)}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    return open_local(make_checkpoint(tmp_path, LARGE))
+
+
+def test_a_file_cut_short_after_opening_has_changed(tmp_path, opened):
+    os.truncate(tmp_path / "model.safetensors", 50_000)
+
+    with pytest.raises(ModelError, match=r"changed: model\.safetensors: .* index it again"):
+        opened.read("b")
+
+
+def test_a_file_rewritten_in_place_has_changed(tmp_path, opened):
+    opened.read("a")
+    path = tmp_path / "model.safetensors"
+    with path.open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"\0\0\0\0")
+    os.utime(path, ns=(0, 1))
+
+    with pytest.raises(ModelError, match="changed"):
+        opened.read("b")
+
+
+def test_a_file_replaced_meanwhile_is_still_read_as_it_was(tmp_path, opened):
+    make_checkpoint(tmp_path / "new", {name: torch.zeros(1) for name in LARGE})
+    os.replace(tmp_path / "new/model.safetensors", tmp_path / "model.safetensors")
+
+    assert torch.equal(opened.read("b"), LARGE["b"])
+
+
+def test_reads_in_pieces_give_the_whole_tensor(opened, monkeypatch):
+    monkeypatch.setattr(module, "MAX_READ_BYTES", 999)
+
+    assert torch.equal(opened.read("b"), LARGE["b"])
+
+
+def test_a_file_without_permission_and_a_failing_disk_are_unreadable(tmp_path, opened, monkeypatch):
+    def fail(error):
+        def call(*_):
+            raise error
+
+        return call
+
+    monkeypatch.setattr(os, "preadv", fail(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(ModelError, match=r"unreadable: model\.safetensors: Input/output error"):
+        opened.read("a")
+    monkeypatch.setattr(os, "open", fail(PermissionError(errno.EACCES, "Permission denied")))
+    with pytest.raises(ModelError, match=r"unreadable: model\.safetensors: Permission denied"):
+        open_local(tmp_path)
+
+
+def test_tensors_outlive_the_checkpoint_share_no_memory_and_after_closing_nothing_is_read(opened):
+    first, second = opened.read("a"), opened.read("a")
+    opened.close()
+    opened.close()
+    first.zero_()
+
+    assert torch.equal(second, LARGE["a"])
+    with pytest.raises(ModelError, match="unreadable"):
+        opened.read("a")

@@ -1,8 +1,19 @@
-import pytest
+"""What labels.csv and a card say: datasets, runs, and the parents of a merge."""
 
-from deltadex.errors import SourceError
-from deltadex.indexer.family import Member, read_labels
+import pytest
+from factories import make_family
+
+from deltadex.errors import ModelError, SourceError
+from deltadex.indexer import family as family_sources
+from deltadex.indexer.card import MAX_PARENTS, NO_LABEL, card_bases, label_of, normalise, split_card
+from deltadex.indexer.family import Member, Wanted, find_member, read_labels, refuse_strangers
+from deltadex.indexer.hub import HubModel
 from deltadex.records import ModelRecord
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "labels.csv"
 
 
 def _apply(path, id, folder=None):
@@ -10,8 +21,7 @@ def _apply(path, id, folder=None):
     return read_labels(path).apply(record, folder)
 
 
-def test_models_are_named_by_id_or_by_path_beside_the_file(tmp_path):
-    path = tmp_path / "labels.csv"
+def test_models_are_named_by_id_or_by_path_beside_the_file(tmp_path, path):
     path.write_text(
         "model,dataset,author,run,extra\nsub/m,imdb,ann,r1,?\nhub/id,squad,,\n", "utf-8-sig"
     )
@@ -25,12 +35,22 @@ def test_models_are_named_by_id_or_by_path_beside_the_file(tmp_path):
     assert _apply(path, "else").dataset == "guess"
 
 
-def test_an_empty_dataset_means_unknown_and_an_absent_column_nothing(tmp_path):
-    (tmp_path / "empty.csv").write_text("model,dataset\nm,\n")
-    (tmp_path / "absent.csv").write_text("model,author\nm,ann\n")
+@pytest.mark.parametrize(
+    ("content", "dataset", "author"),
+    [
+        ("model,dataset\nm,\n", None, "x"),
+        ("model,author\nm,ann\n", "guess", "ann"),
+        ('model;dataset\nm;"a;b, c"\n', "a;b, c", "x"),
+        *((f"Model{s} dataset{s}author\nm{s}imdb{s}ann", "imdb", "ann") for s in ",;\t"),
+    ],
+    ids=["empty: unknown", "absent: nothing", "quoted separator", "commas", "semicolons", "tabs"],
+)
+def test_columns_are_separated_as_the_first_line_shows(path, content, dataset, author):
+    path.write_text(content)
 
-    assert _apply(tmp_path / "empty.csv", "m").dataset is None
-    assert _apply(tmp_path / "absent.csv", "m").dataset == "guess"
+    record = _apply(path, "m")
+
+    assert (record.dataset, record.author) == (dataset, author)
 
 
 @pytest.mark.parametrize(
@@ -41,36 +61,18 @@ def test_an_empty_dataset_means_unknown_and_an_absent_column_nothing(tmp_path):
         (b"model\n\xff\xfe\n", "cannot be read"),
     ],
 )
-def test_unusable_files_are_one_line(tmp_path, content, message):
-    path = tmp_path / "labels.csv"
+def test_unusable_files_are_one_line(path, content, message):
     path.write_bytes(content)
 
     with pytest.raises(SourceError, match=message):
         read_labels(path)
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_columns_are_separated_as_the_first_line_shows(tmp_path, separator):
-    lines = [["Model", " dataset", "author"], ["m", "imdb", "ann"]]
-    (tmp_path / "labels.csv").write_text("\n".join(separator.join(line) for line in lines))
-
-    record = _apply(tmp_path / "labels.csv", "m")
-
-    assert (record.dataset, record.author) == ("imdb", "ann")
-
-
-def test_a_separator_inside_quotes_belongs_to_its_cell(tmp_path):
-    (tmp_path / "labels.csv").write_text('model;dataset\nm;"a;b, c"\n')
-
-    assert _apply(tmp_path / "labels.csv", "m").dataset == "a;b, c"
-
-
 def _members(*ids):
     return [Member(record=ModelRecord(id=id, base="b")) for id in ids]
 
 
-def test_rows_without_a_model_are_counted_and_compared_with_what_is_there(tmp_path):
-    path = tmp_path / "labels.csv"
+def test_rows_without_a_model_are_counted_and_compared_with_what_is_there(path):
     path.write_text("model,dataset\nbert-imdb,imdb\nbert-agnew,agnews\nzzz,x\nbert-imdb,imdb\n")
 
     matches = read_labels(path).match(_members("bert-imdb", "bert-agnews", "bert-trec"))
@@ -82,16 +84,120 @@ def test_rows_without_a_model_are_counted_and_compared_with_what_is_there(tmp_pa
     )
 
 
-def test_a_file_that_names_no_model_is_refused_with_the_models_there_are(tmp_path):
-    path = tmp_path / "labels.csv"
+def test_a_file_that_names_no_model_is_refused_with_the_models_there_are(path):
     path.write_text("model,dataset\nmodels/a,imdb\n")
 
     with pytest.raises(SourceError, match=r"1 rows, 0 matched; .* models here are: 'b', 'c'"):
         read_labels(path).match(_members("b", "c"))
 
 
-def test_a_file_without_rows_matches_nothing_and_is_no_error(tmp_path):
-    path = tmp_path / "labels.csv"
+def test_a_file_without_rows_matches_nothing_and_is_no_error(path):
     path.write_text("model,dataset\n")
 
     assert read_labels(path).match(_members("b")).to_json()["rows"] == 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("imdb", "imdb"),
+        ("stanfordnlp/imdb", "imdb"),
+        ("nyu-mll/glue/mrpc", "glue/mrpc"),
+        ("glue", None),
+        ("rajpurkar/squad", "squad"),
+        ("someone/my-data", "someone/my_data"),
+        ("imagefolder", None),
+        ("", None),
+    ],
+)
+def test_well_known_names_lose_their_owner_and_collections_need_a_part(raw, expected):
+    assert normalise(raw) == expected
+
+
+def test_sources_are_believed_in_order():
+    card = {"datasets": ["squad"]}
+
+    text = "This is a fine-tuned version of [a](b) on the emotion dataset. It"
+
+    tagged = label_of(name="x/y-imdb", tags=["dataset:stanfordnlp/imdb", "license:mit"], card=card)
+    carded = label_of(name="x/y", card=card)
+    named = label_of(name="someone/bert-finetuned-sst2")
+    said = label_of(name="x/y", text=text)
+
+    assert (tagged.dataset, tagged.label_source) == ("imdb", "tags")
+    assert tagged.dataset_raw == "stanfordnlp/imdb"
+    assert (carded.dataset, carded.label_source) == ("squad", "card")
+    assert (named.dataset, named.label_source) == ("glue/sst2", "name")
+    assert (said.dataset, said.label_source) == ("emotion", "sentence")
+
+
+def test_the_part_of_a_collection_comes_from_the_model_index_or_the_name():
+    index = [
+        {"results": [{"dataset": {"type": "glue", "args": "mrpc"}}, {"dataset": None}, 7]},
+        None,
+    ]
+
+    assert label_of(name="x/y", card={"model-index": index}).dataset == "glue/mrpc"
+    assert label_of(name="x/bert-cola", tags=["dataset:glue"]).dataset == "glue/cola"
+
+
+@pytest.mark.parametrize("junk", [None, 3, {"a": 1}, [None, {}, 4], [[]]])
+def test_junk_is_no_label(junk):
+    assert label_of(name="x/y", card={"datasets": junk, "model-index": junk}) == NO_LABEL
+
+
+def test_a_broken_card_is_an_empty_one():
+    assert split_card("---\na: [b\n---\nbody") == ({}, "body")
+    assert split_card("no front matter")[0] == {}
+    front, body = split_card("---\nbase_model:\n- a/b\n- c\n---\nhello")
+    assert (card_bases(front), body) == (("a/b", "c"), "hello")
+
+
+CARD = "---\nbase_model:\n- x/one\n- y/two\n- x/one\n---\nA merge.\n"
+
+
+@pytest.fixture
+def merge(tmp_path):
+    folder = make_family(tmp_path) / "a-0"
+    (folder / "README.md").write_text(CARD)
+    return folder
+
+
+def test_all_parents_are_claims_and_a_note_and_a_merge_is_of_the_family_of_any(merge):
+    member = find_member(str(merge), "b")
+
+    assert member.claims[:2] == ("x/one", "y/two")
+    assert member.record.notes == ("its card names the parents 'x/one', 'y/two'",)
+    assert member.record.base_raw == "x/one"
+    assert Wanted(names=("two",)).named_in(member.claims)
+    stranger = refuse_strangers(member, Wanted(names=("three",), config={"model_type": "llama"}))
+    assert isinstance(stranger.refusal, ModelError)
+    assert "names base 'x/one' and 'y/two'" in stranger.refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        (None, ()),
+        ("x", ("x",)),
+        ([" x ", 3, "", None, "y"], ("x", "y")),
+        ({"a": 1}, ()),
+        ([f"m{i}" for i in range(10_000)], tuple(f"m{i}" for i in range(MAX_PARENTS))),
+    ],
+)
+def test_whatever_a_card_says_its_bases_are_a_few_names(value, names):
+    assert card_bases({"base_model": value}) == names
+
+
+def test_spellings_of_one_parent_are_no_merge(merge):
+    card = CARD.replace("x/one", "google-bert/two")
+    (merge / "README.md").write_text(card)
+
+    assert find_member(str(merge), "b").record.notes == ()
+
+
+def test_parents_on_the_hub_are_named_too(monkeypatch):
+    model = HubModel(id="o/m", sha="0" * 40, base_models=("x/one", "y/two"))
+    monkeypatch.setattr(family_sources, "describe", lambda id: model)
+
+    assert "'y/two'" in find_member("o/m", "b").record.notes[0]

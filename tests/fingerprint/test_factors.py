@@ -25,6 +25,10 @@ from deltadex.indexer.fingerprint import (
 from deltadex.records import Slot
 
 
+def product(factors):
+    return (factors.u * factors.sigma) @ factors.v.T
+
+
 def energy(factors):
     """Share of |ΔW|² that the factors hold."""
     return float(factors.sigma.double().square().sum()) / factors.fro_norm**2
@@ -69,8 +73,7 @@ def test_dense_factors_agree_with_the_exact_svd(shape):
     assert (factors.sigma.double() >= least * (1 - rounding)).all()
     assert (factors.sigma.double() <= exact[:8] * (1 + rounding)).all()
     left_out = matrix.double().square().sum() - least.square().sum()
-    approximation = (factors.u * factors.sigma) @ factors.v.T
-    error = (matrix - approximation).double().square().sum()
+    error = (matrix - product(factors)).double().square().sum()
     assert float(error) <= float(left_out) * (1 + rounding)
 
 
@@ -79,7 +82,7 @@ def test_the_stated_error_is_the_error():
 
     factors = factorise(DenseDelta(matrix), 10, seed=0)
 
-    left_out = matrix - (factors.u * factors.sigma) @ factors.v.T
+    left_out = matrix - product(factors)
     expected = float(left_out.double().square().sum() / matrix.double().square().sum())
     assert 1 - energy(factors) == pytest.approx(expected, rel=1e-3)
 
@@ -121,9 +124,7 @@ def test_refactorising_an_adapter_changes_nothing(seed, rank):
     plain = factorise(LowRankDelta(left, right), 8, seed=0)
     remixed = factorise(LowRankDelta(left @ torch.linalg.inv(mixed), mixed @ right), 8, seed=0)
 
-    first = (plain.u * plain.sigma) @ plain.v.T
-    second = (remixed.u * remixed.sigma) @ remixed.v.T
-    assert torch.allclose(first, second, atol=1e-4 * float(plain.sigma[0]))
+    assert torch.allclose(product(plain), product(remixed), atol=1e-4 * float(plain.sigma[0]))
 
 
 def test_a_low_rank_delta_gives_the_factors_of_its_product():
@@ -139,20 +140,13 @@ def test_a_low_rank_delta_gives_the_factors_of_its_product():
     assert low.fro_norm == pytest.approx(float(torch.linalg.matrix_norm(left @ right)), rel=1e-5)
 
 
-@pytest.mark.parametrize("matrix", [torch.zeros(6, 4), torch.zeros(1, 1)])
-def test_a_zero_matrix_has_no_factors(matrix):
-    factors = factorise(DenseDelta(matrix), 4, seed=0)
-
-    assert factors.sigma.shape == (0,)
-    assert factors.fro_norm == 0.0
-
-
-def test_a_matrix_thinner_than_the_rank_is_factored_whole():
+def test_a_zero_matrix_has_no_factors_and_one_thinner_than_the_rank_is_factored_whole():
     matrix = torch.randn(3, 50, generator=torch.Generator().manual_seed(5))
 
-    factors = factorise(DenseDelta(matrix), 16, seed=0)
-
-    assert torch.allclose((factors.u * factors.sigma) @ factors.v.T, matrix, atol=1e-5)
+    assert torch.allclose(product(factorise(DenseDelta(matrix), 16, seed=0)), matrix, atol=1e-5)
+    for shape in ((6, 4), (1, 1)):
+        factors = factorise(DenseDelta(torch.zeros(shape)), 4, seed=0)
+        assert (factors.sigma.shape, factors.fro_norm) == ((0,), 0.0)
 
 
 def test_noise_stays_below_the_predicted_singular_value():
@@ -188,14 +182,13 @@ def _add(pool, slot, part, factors, noise_norm):
     pool.take(update, factors, pool.features(update, factors))
 
 
-def test_blocks_are_encoder_before_decoder_and_roles_in_printing_order():
-    assert LAYOUT == (("encoder", "q", 6), ("encoder", "up", 8), ("decoder", "q", 6))
-
-
-def test_blocks_of_one_role_are_in_order_of_their_width_whatever_order_slots_come_in():
+def test_blocks_are_encoder_before_decoder_and_roles_in_printing_order_and_by_their_width():
     matrices = [(Slot("encoder", 0, "q"), n_out) for n_out in range(24, 0, -1)]
 
+    assert LAYOUT == (("encoder", "q", 6), ("encoder", "up", 8), ("decoder", "q", 6))
     assert [n_out for _, _, n_out in family_layout(matrices)] == list(range(1, 25))
+    # and families of other shapes are other recipes
+    assert mean_factors_recipe(4, LAYOUT).id != mean_factors_recipe(4, LAYOUT[:2]).id
 
 
 def test_an_update_of_zero_has_a_zero_vector():
@@ -243,7 +236,3 @@ def test_a_lower_rank_update_is_padded():
     vector, _ = pool.vector()
 
     assert np.count_nonzero(vector) == 6
-
-
-def test_families_of_other_shapes_are_other_recipes():
-    assert mean_factors_recipe(4, LAYOUT).id != mean_factors_recipe(4, LAYOUT[:2]).id

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -25,41 +27,23 @@ from deltadex.store.sketch_codes import decode
 SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v", "up")]
 
 
-def _add(pool, slot, part, factors, noise_norm):
-    update = MatrixUpdate(
-        slot=slot, part=part, delta=None, shape=(1, 1), noise_norm=noise_norm, weight_norm=None
-    )
+def _add(pool, slot, part, factors, noise_norm, **more):
+    size = {"shape": (1, 1), "noise_norm": noise_norm, "weight_norm": None}
+    update = MatrixUpdate(slot=slot, part=part, delta=None, **(size | more))
     pool.take(update, factors, pool.features(update, factors))
 
 
 def _updates(seed, rank=6, width=48):
     generator = torch.Generator().manual_seed(seed)
-    return {
-        slot: (
-            torch.randn(width, rank, generator=generator),
-            torch.randn(rank, width // 2, generator=generator),
-        )
-        for slot in SLOTS
-    }
+    shapes = (width, rank), (rank, width // 2)
+    return {slot: tuple(torch.randn(s, generator=generator) for s in shapes) for slot in SLOTS}
 
 
 def _numbers(pool, slot):
-    """A slot's blocks as they are stored: of version 3 decoded, and by their weights."""
+    """A slot's blocks as version 2 stores them."""
     sketch = pool.slot_sketch(slot)
-    if pool.recipe.version == 2:
-        return dict(
-            zip(
-                SLOT_DIMS,
-                np.split(np.frombuffer(sketch, "<f2").astype(float), [512, 1536]),
-                strict=True,
-            )
-        )
-    matrix = SketchMatrix.of_model({slot: sketch}, pool.recipe)
-    starts = dict(zip(SLOT_DIMS, (0, 128, 384), strict=True))
-    return {
-        block: decode(matrix.codes[:, 0], starts[block], dim)[0] * matrix.weights[0, 0, number]
-        for number, (block, dim) in enumerate(SLOT_DIMS.items())
-    }
+    blocks = np.split(np.frombuffer(sketch, "<f2").astype(float), [512, 1536])
+    return dict(zip(SLOT_DIMS, blocks, strict=True))
 
 
 def _pool(updates, *, order=1, seed=0, rank=16, version=VERSION):
@@ -72,10 +56,7 @@ def _pool(updates, *, order=1, seed=0, rank=16, version=VERSION):
 def _related(updates, seed, share):
     other = _updates(seed)
     return {
-        slot: (
-            torch.cat([left * share, other[slot][0]], 1),
-            torch.cat([right, other[slot][1]]),
-        )
+        slot: (torch.cat([left * share, other[slot][0]], 1), torch.cat([right, other[slot][1]]))
         for slot, (left, right) in updates.items()
     }
 
@@ -206,9 +187,8 @@ def test_experts_of_one_slot_count_as_one_block_matrix():
     right = torch.randn(3, 16, generator=generator)
     pool = SketchPool(sketch_recipe(8, version=2))
     for number, left in enumerate(parts):
-        _add(
-            pool, SLOTS[0], f"expert.{number}", factorise(LowRankDelta(left, right), 8, seed=0), 0.0
-        )
+        factors = factorise(LowRankDelta(left, right), 8, seed=0)
+        _add(pool, SLOTS[0], f"expert.{number}", factors, 0.0)
 
     update = _numbers(pool, SLOTS[0])["update"]
 
@@ -241,13 +221,11 @@ def test_sketches_of_version_3_are_the_codes_of_version_2():
             for pool in (old, new)
         )
         numbers = np.frombuffer(old.slot_sketch(slot), "<f2")
-        differ = np.concatenate(
-            [
-                decode(halves.codes[:, 0], start, dim)[0]
-                != decode(codes.codes[:, 0], start, dim)[0]
-                for start, dim in zip((0, 128, 384), SLOT_DIMS.values(), strict=True)
-            ]
-        )
+        decoded = [
+            [decode(matrix.codes[:, 0], start, dim)[0] for matrix in (halves, codes)]
+            for start, dim in zip((0, 128, 384), SLOT_DIMS.values(), strict=True)
+        ]
+        differ = np.concatenate([one != other for one, other in decoded])
 
         # a code is another one where float16 rounds a number, by 2⁻¹¹ of itself, over a threshold
         # near one standard deviation: of 2,048 one, by 2 · φ(1) · 2⁻¹¹ · 2,048 = 0.5; or to 0,
@@ -274,17 +252,8 @@ def test_a_vector_of_version_3_estimates_what_that_of_version_2_does():
 def test_a_side_that_is_not_seen_whole_counts_nothing(cut_axis, unseen):
     left, right = _updates(1)[SLOTS[0]]
     pool = SketchPool(sketch_recipe(16))
-    update = MatrixUpdate(
-        slot=SLOTS[0],
-        part="",
-        delta=None,
-        shape=(48, 24),
-        noise_norm=0.0,
-        weight_norm=None,
-        cut_axis=cut_axis,
-    )
     factors = factorise(LowRankDelta(left, right), 16, seed=0)
-    pool.take(update, factors, pool.features(update, factors))
+    _add(pool, SLOTS[0], "", factors, 0.0, shape=(48, 24), cut_axis=cut_axis)
 
     weights = SketchMatrix.of_model({SLOTS[0]: pool.slot_sketch(SLOTS[0])}, pool.recipe).weights
 
@@ -307,11 +276,8 @@ def test_a_slot_counts_by_the_share_that_is_not_rounding(scale):
 
 
 def test_an_unknown_version_is_refused():
-    recipe = sketch_recipe(16)
-    object.__setattr__(recipe, "version", 9)
-
     with pytest.raises(UnknownRecipe, match="version 9"):
-        make_pool(recipe, ())
+        make_pool(replace(sketch_recipe(16), version=9), ())
 
 
 @settings(max_examples=25, deadline=None)

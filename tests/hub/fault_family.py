@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import huggingface_hub
 import pytest
@@ -46,14 +46,7 @@ _BASE = re.compile(r"^base org/base: (?:([a-z-]+): )?")
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What one run left behind.
-
-    Attributes:
-        codes: "indexed" or a reason code, by model.
-        reasons: Why not, by model.
-        vectors: Bytes of each indexed model's fingerprint.
-        stopped: Reason code of a listing without which there is no run.
-    """
+    """What one run left behind: "indexed" or a reason code, why not, and vectors, by model."""
 
     exit_code: int
     stdout: str
@@ -61,9 +54,9 @@ class Run:
     log: str
     file: bytes
     seconds: float
-    codes: dict[str, str] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    vectors: dict[str, bytes] = field(default_factory=dict)
+    codes: dict[str, str]
+    reasons: dict[str, str]
+    vectors: dict[str, bytes]
 
     @property
     def stopped(self):
@@ -93,21 +86,17 @@ def add_family(hub, folder):
     def files(name):
         return {p.name: p.read_bytes() for p in sorted((folder / name).iterdir())}
 
-    def full(name, seed, **options):
-        tensors = finetune(base, seed=seed)
-        make_checkpoint(folder / name, tensors, config=config, **options)  # type: ignore[arg-type]
-        hub.add(f"org/{name}", files(name), parents=(PARENTS.get(name, "org/base"),))
+    def full(name, seed, parent="org/base", **options):
+        make_checkpoint(folder / name, finetune(base, seed=seed), config=config, **options)
+        hub.add(f"org/{name}", files(name), parents=(parent,))
 
     hub.add("org/base", files("base"))
     full("full", 1)
     full("sharded", 2, shards=2)
     full("bin", 3, form="bin")
     full("other", 4)
-    full("child", 5)
+    full("child", 5, "org/full")
     hub.add("org/adapter", _adapter(base), parents=("org/base",), relation="adapter")
-
-
-PARENTS = {"child": "org/full"}
 
 
 def _adapter(base):
@@ -159,9 +148,8 @@ def run(folder, *arguments):
     """`deltadex ARGUMENTS` on a new catalog in `folder`; nothing is known of the Hub's limits."""
     default_session().budget = LocalBudget()
     db = folder / "catalog.duckdb"
-    lines = _Lines()
     start = time.monotonic()
-    with lines.listening():
+    with _logged() as lines:
         done = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])
     seconds = time.monotonic() - start
     codes, reasons, vectors = {}, {}, {}
@@ -180,7 +168,7 @@ def run(folder, *arguments):
         exit_code=done.exit_code,
         stdout=done.stdout,
         stderr=done.stderr,
-        log="\n".join(lines.lines),
+        log="\n".join(lines),
         file=content,
         seconds=seconds,
         codes=codes,
@@ -189,26 +177,18 @@ def run(folder, *arguments):
     )
 
 
-class _Lines(logging.Handler):
-    """Every line that the client, its transport, and we ourselves log."""
-
-    def __init__(self):
-        super().__init__(logging.DEBUG)
-        self.lines: list[str] = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-
-    @contextmanager
-    def listening(self):
-        loggers = [logging.getLogger(name) for name in LOGGERS]
-        levels = [logger.level for logger in loggers]
-        for logger in loggers:
-            logger.addHandler(self)
-            logger.setLevel(logging.DEBUG)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.removeHandler(self)
-                logger.setLevel(level)
+@contextmanager
+def _logged():
+    """Every line that the client, its transport, and we ourselves log meanwhile."""
+    lines, handler = [], logging.Handler(logging.DEBUG)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    loggers = {logger: logger.level for logger in map(logging.getLogger, LOGGERS)}
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
+    try:
+        yield lines
+    finally:
+        for logger, level in loggers.items():
+            logger.removeHandler(handler)
+            logger.setLevel(level)

@@ -5,25 +5,18 @@ import json
 import pytest
 from click.testing import CliRunner
 from factories import make_family
-from fault_family import TOKEN, family_hub
+from fault_family import TOKEN
 
 from deltadex.cli import main
 
 GATED, PRIVATE, OPEN = "org/other", "org/bin", ("org/full", "org/adapter")
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    with family_hub(tmp_path_factory.mktemp("family")) as hub:
-        hub.repos = {id: hub.repos[id] for id in ("org/base", *OPEN, GATED, PRIVATE)}
-        hub.repos[GATED].fields["gated"] = "manual"
-        hub.repos[PRIVATE].fields["private"] = True
-        yield hub
-
-
 @pytest.fixture
 def anonymous(family, monkeypatch):
-    family.behave()
+    family.repos = {id: family.repos[id] for id in ("org/base", *OPEN, GATED, PRIVATE)}
+    family.repos[GATED].fields["gated"] = "manual"
+    family.repos[PRIVATE].fields["private"] = True
     monkeypatch.delenv("HF_TOKEN")
     return monkeypatch
 
@@ -60,13 +53,22 @@ def test_a_model_that_is_not_open_is_no_failure_of_a_family_and_is_asked_again_w
     assert codes(granted) == {}
 
 
-def test_a_query_asks_again_what_was_refused_without_a_token(anonymous, tmp_path):
-    deltadex(tmp_path, "index", "org/base", "--hub")
+def test_what_stays_refused_is_recorded_once_and_a_query_asks_again_with_a_token(
+    anonymous, tmp_path
+):
+    def recorded():
+        at = f"SELECT indexed_at FROM models WHERE id = '{GATED}'"
+        return deltadex(tmp_path, "sql", at, "--json").stdout
 
+    deltadex(tmp_path, "index", "org/base", "--hub")
+    first = recorded()
+    deltadex(tmp_path, "index", "org/base", "--hub")
+    again = recorded()
     refused = deltadex(tmp_path, "find-similar", GATED)
     anonymous.setenv("HF_TOKEN", TOKEN)
     granted = deltadex(tmp_path, "find-similar", GATED, "--json")
 
+    assert again == first
     assert "gated" in refused.stderr
     assert json.loads(granted.stdout)["compared"] == len(OPEN)
 
@@ -79,18 +81,6 @@ def test_a_model_that_is_named_and_a_family_without_an_open_model_are_failures(
     closed = deltadex(tmp_path / "closed", "index", "org/base", "--hub")
 
     assert (named.exit_code, closed.exit_code) == (3, 3)
-
-
-def test_a_gated_model_that_stays_gated_is_recorded_once(anonymous, tmp_path):
-    def recorded():
-        at = f"SELECT indexed_at FROM models WHERE id = '{GATED}'"
-        return deltadex(tmp_path, "sql", at, "--json").stdout
-
-    deltadex(tmp_path, "index", "org/base", "--hub")
-    first = recorded()
-    deltadex(tmp_path, "index", "org/base", "--hub")
-
-    assert recorded() == first
 
 
 def test_what_never_was_is_named_with_what_is_near_and_not_kept(anonymous, tmp_path):

@@ -1,6 +1,7 @@
 """One repository described: by the Hub, by the local cache, or refused with a code."""
 
 import pytest
+from hub_repos import put_in_cache
 from hub_standin import Fault
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,16 +23,14 @@ def test_a_repository_is_pinned_to_its_commit(hub, session):
     assert len(hub.log) == 1
 
 
-def test_an_id_of_one_segment_is_an_id(hub, session):
+def test_an_id_of_one_segment_is_an_id_and_a_renamed_repository_is_described_under_its_new_name(
+    hub, session
+):
     hub.add("gpt2", {"model.safetensors": b""})
-
-    assert describe("gpt2", session=session).id == "gpt2"
-
-
-def test_a_renamed_repository_is_described_under_its_new_name(hub, session):
     hub.add("org/new")
     hub.renamed["old"] = "org/new"
 
+    assert describe("gpt2", session=session).id == "gpt2"
     assert describe("old", session=session).id == "org/new"
 
 
@@ -78,14 +77,14 @@ def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_
     hub.add("org/mine", private=True)
     anonymous = HubSession(endpoint=hub.endpoint, token=False, patience=session.patience)
 
-    with pytest.raises(ModelError, match=r"^disabled: "):
-        describe("org/gone", session=session)
-    with pytest.raises(ModelError, match=r"^private-or-missing: "):
-        describe("org/mine", session=anonymous)
-    with pytest.raises(ModelError, match=r"^private-or-missing: "):
-        describe("org/never", session=session)
-    with pytest.raises(ModelError, match=r"^not-found: .*revision"):
-        describe("org/mine", revision="v9", session=session)
+    for id, options, said in (
+        ("org/gone", {"session": session}, "disabled: "),
+        ("org/mine", {"session": anonymous}, "private-or-missing: "),
+        ("org/never", {"session": session}, "private-or-missing: "),
+        ("org/mine", {"session": session, "revision": "v9"}, "not-found: .*revision"),
+    ):
+        with pytest.raises(ModelError, match=f"^{said}"):
+            describe(id, **options)
     assert describe("org/mine", session=session).id == "org/mine"
 
 
@@ -96,25 +95,21 @@ def test_what_is_no_id_is_not_requested(hub, session, id):
     assert hub.log == []
 
 
-def test_an_odd_description_is_read_without_huggingface_hub(hub, session):
+def test_an_odd_description_is_read_without_huggingface_hub_and_an_unreachable_hub_given_up(
+    hub, session
+):
     hub.add("org/odd", {"model.safetensors": b""}, createdAt="yesterday")
 
     assert describe("org/odd", session=session).files == ("model.safetensors",)
-
-
-def test_an_unreachable_hub_is_given_up_with_its_code(session):
     session.endpoint = "http://127.0.0.1:9"
-
     with pytest.raises(ModelError, match=r"^hub-unreachable: org/model: no connection"):
         describe("org/model", session=session)
 
 
 def test_offline_the_cache_describes_a_model(session, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    snapshot = tmp_path / "models--org--model" / "snapshots" / ("c" * 40)
-    snapshot.mkdir(parents=True)
-    (snapshot / "model.safetensors").write_bytes(b"")
-    (snapshot / "config.json").write_text('{"model_type": "bert"}')
+    put_in_cache(tmp_path, "org/model", "c" * 40, "model.safetensors", b"")
+    put_in_cache(tmp_path, "org/model", "c" * 40, "config.json", b'{"model_type": "bert"}')
     (tmp_path / "models--org--model" / "refs").mkdir()
     (tmp_path / "models--org--model" / "refs" / "main").write_text("c" * 40)
 
@@ -137,7 +132,7 @@ ROBERTA = {
         "license:cc-by-4.0",
     ],
     "cardData": {"datasets": ["squad_v2"], "base_model": "roberta-base", "license": "other"},
-    "model-index": [{"name": "x", "results": [{"dataset": {"type": "squad_v2"}}]}],
+    "model-index": [{"name": "x", "results": [{"dataset": {"type": "squad_v2"}}]}],  # incomplete
     "gated": False,
     "private": False,
     "disabled": False,
@@ -165,14 +160,6 @@ def test_a_recorded_answer_gives_every_field():
     assert model.created_at is not None
     assert model.created_at.startswith("2022-03-02")
     assert (model.gated, model.disabled) == ("", False)
-
-
-def test_an_incomplete_model_index_is_kept():
-    index = [{"name": "x", "results": [{"task": {"type": "t"}, "dataset": {"type": "imdb"}}]}]
-
-    model = HubModel.from_json({"id": "a/b", "model-index": index})
-
-    assert model.model_index == index
 
 
 @pytest.mark.parametrize(
@@ -258,12 +245,13 @@ WORTH_A_TRY = [
 
 
 @pytest.mark.parametrize(("refused", "code"), REFUSED)
-def test_a_hopeless_model_is_refused(refused, code, session):
+def test_a_hopeless_model_is_refused_without_a_request(refused, code, hub, session):
     error = early_refusal(refused, session=session)
 
     assert error is not None
     assert error.code == code
     assert error.reason.startswith("a/b: ")
+    assert hub.log == []
 
 
 @pytest.mark.parametrize("good", WORTH_A_TRY)
@@ -280,10 +268,3 @@ def test_a_gated_model_is_refused_only_to_those_without_a_token(hub, session):
     assert error is not None
     assert error.code == "gated"
     assert early_refusal(gated, session=session) is None
-
-
-def test_refusing_costs_no_request(hub, session):
-    for refused, _ in REFUSED:
-        early_refusal(refused, session=session)
-
-    assert hub.log == []

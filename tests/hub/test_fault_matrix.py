@@ -4,41 +4,251 @@ The default suite deals half of the faults out to the places; `-m slow -s` runs 
 places and prints the table of what came of each.
 """
 
+import gzip
+import hashlib
+import json
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal
 
 import pytest
-from fault_cases import PLACES, ROUNDS, TROUBLES, WEIGHTS, Place, Trouble
-from fault_family import (
-    BOUND_S,
-    FULL,
-    MEMBERS,
-    PATIENCE,
-    TOKEN,
-    family_hub,
-    run,
-)
+from click.testing import CliRunner
+from fault_family import BOUND_S, FULL, MEMBERS, PATIENCE, TOKEN, run
+from hub_standin import Fault
 
+from deltadex.cli import main
 from deltadex.indexer.hub.session import default_session
+
+Kind = Literal["info", "page", "small", "head", "cdn"]
+
+WEIGHTS = {
+    "full": "model.safetensors",
+    "sharded": "model-00002-of-00002.safetensors",
+    "bin": "pytorch_model.bin",
+    "adapter": "adapter_model.safetensors",
+}
+SMALL = [
+    ("config", "full", "/org/full/resolve/"),
+    ("adapter config", "adapter", "/adapter_config.json"),
+    ("shard index", "sharded", "/model.safetensors.index.json"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The nth request of a run that fits, with the models that may suffer; no other must.
+
+    If storage is asked, `stored` is the file's repository and name, in place of a path.
+    """
+
+    name: str
+    kind: Kind
+    victims: tuple[str, ...]
+    path: str = ""
+    stored: tuple[str, str] | None = None
+    query: str = ""
+    method: str = ""
+    nth: int = 1
+
+    def fault(self, hub, trouble, *, lasting):
+        """A trouble at this place: the first time only, or from then on."""
+        path = self.path
+        if self.stored is not None:
+            repo, file = self.stored
+            path = f"/store/{hashlib.sha256(hub.repos[repo].files[file]).hexdigest()}"
+        return Fault(
+            path=path,
+            query=self.query,
+            method=self.method,
+            where="cdn" if self.kind == "cdn" else "hub",
+            nth=self.nth,
+            onward=lasting,
+            **trouble,
+        )
+
+
+Round = tuple[Place, ...]
+"""Places of one kind whose victims differ, so that one run can suffer at all of them."""
+
+
+def _alone():
+    """What all models need: the listing and the base."""
+    yield (Place(name="model info", kind="info", victims=MEMBERS, path="/api/models/org/base"),)
+    for name, query, victims in (
+        ("first page", "Aorg%2Fbase&", MEMBERS),
+        ("second page", "cursor=", MEMBERS),
+        ("a child's page", "Aorg%2Ffull&", ("org/child",)),
+    ):
+        listing = "/api/models"
+        yield (Place(name=name, kind="page", victims=victims, path=listing, query=query),)
+    stored = ("org/base", "model.safetensors")
+    yield (Place(name="base's tensors", kind="cdn", victims=FULL, stored=stored, nth=2),)
+
+
+def _of_each_form():
+    """What each form of model needs for itself."""
+    yield tuple(
+        Place(name=name, kind="small", victims=(f"org/{form}",), path=path, method="GET")
+        for name, form, path in SMALL
+    )
+    stored = {form: (f"org/{form}", file) for form, file in WEIGHTS.items()}
+    yield tuple(
+        Place(
+            name=f"redirect, {form}",
+            kind="head",
+            victims=(repo,),
+            path=f"/{repo}/resolve/",
+            method="HEAD",
+        )
+        for form, (repo, _) in stored.items()
+    )
+    for nth, part in ((1, "header"), (2, "tensors")):
+        yield tuple(
+            Place(name=f"{part}, {form}", kind="cdn", victims=file[:1], stored=file, nth=nth)
+            for form, file in stored.items()
+        )
+
+
+ROUNDS = (*_of_each_form(), *_alone())
+PLACES = tuple(place for together in ROUNDS for place in together)
+
+
+ALL = ("info", "page", "small", "head", "cdn")
+BODIES = ("info", "page", "small", "cdn")
+JSON = ("info", "page", "small")
+
+OK = frozenset({"indexed"})
+GONE = frozenset({"hub-unreachable"})
+BAD = frozenset({"hub-bad-answer"})
+LIMITED = frozenset({"rate-limited"})
+CHANGED = frozenset({"changed"})
+ABSENT = frozenset({"private-or-missing"})
+OTHER_BYTES = frozenset({"checksum-mismatch"})
+REFUSED = frozenset({"unauthorized"})
+
+Codes = frozenset[str]
+Outcomes = tuple[Codes, Codes]
+"""Codes for a trouble that passes and for one that lasts."""
+
+PASSING = (OK, GONE)
+GARBLED = (OK, BAD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """One way in which an answer goes wrong, where it can, and what may come of it there."""
+
+    name: str
+    usual: Outcomes
+    at: tuple[Kind, ...] = ALL
+    special: Mapping[Kind, Outcomes] = field(default_factory=dict)
+    fault: Mapping[str, Any] = field(default_factory=dict)
+
+    def allowed(self, kind, *, lasting):
+        """Codes that a victim may end with; "indexed" is the right result."""
+        allowed = self.special.get(kind, self.usual)[lasting]
+        # the base is asked for twice; the first answer only tells how else it is called
+        return allowed | OK if kind == "info" and not lasting else allowed
+
+
+def _status(status, usual, **options):
+    headers = options.pop("headers", {})
+    shown = "".join(f", {name}: {value}" for name, value in headers.items())
+    fault = {"kind": "status", "status": status, "headers": headers}
+    return Trouble(name=f"{status}{shown}", usual=usual, fault=fault, **options)
+
+
+def _kind(kind, usual, *, name="", **options):
+    given = {k: options.pop(k) for k in ("after", "body") if k in options}
+    return Trouble(name=name or kind, usual=usual, fault={"kind": kind, **given}, **options)
+
+
+@cache
+def bomb():
+    """128 MiB of zeros, packed."""
+    return gzip.compress(bytes(1 << 27), 1)
+
+
+SIGNATURE = {"cdn": GARBLED}
+"""Storage refuses: a fresh signed address is asked for, once."""
+
+TROUBLES = (
+    _status(401, (ABSENT, ABSENT), special=SIGNATURE),
+    _status(403, (REFUSED, REFUSED), special=SIGNATURE),
+    _status(404, (ABSENT, ABSENT), special=SIGNATURE),
+    _status(410, (BAD, BAD), special=SIGNATURE),
+    _status(416, (BAD, BAD), special=SIGNATURE),
+    _status(418, (BAD, BAD)),
+    _status(204, (BAD, BAD), special={"info": GARBLED, "page": GARBLED, "cdn": GARBLED}),
+    *(_status(status, PASSING) for status in (408, 500, 501, 502, 503, 504)),
+    _status(503, PASSING, headers={"Retry-After": "0"}),
+    _status(503, PASSING, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+    _status(503, (GONE, GONE), headers={"Retry-After": "900"}),
+    _status(429, (OK, LIMITED)),
+    _status(429, (OK, LIMITED), headers={"RateLimit": '"api";r=0;t=1'}),
+    _status(429, (LIMITED, LIMITED), headers={"RateLimit": '"api";r=0;t=300'}),
+    _status(429, (LIMITED, LIMITED), headers={"Retry-After": "9" * 12}),
+    _status(429, (OK, LIMITED), headers={"Retry-After": "9" * 5000, "RateLimit": "²"}),
+    _kind("stall", PASSING, name="no answer"),
+    _kind("lost", PASSING, name="connection closed"),
+    _kind("garbage", PASSING, name="not HTTP"),
+    _kind("continue", (GONE, GONE), name="100 Continue for ever"),
+    _kind("drip-headers", (GONE, GONE), name="headers byte by byte"),
+    _kind("endless-headers", PASSING, name="headers without end"),
+    _kind("drip", (GONE, GONE), name="body byte by byte", at=BODIES),
+    _kind("stall", PASSING, name="body stalls", after=20, at=BODIES),
+    _kind("reset", PASSING, name="reset in the body", after=20, at=BODIES),
+    _kind("truncate", PASSING, name="body cut short", after=20, at=BODIES),
+    _kind("longer", PASSING, name="Content-Length too long", at=BODIES,
+          special={"cdn": (OK, OK)}),
+    _kind("shorter", (OK, BAD | GONE), name="Content-Length too short", at=BODIES,
+          special={"cdn": (OK, OK | GONE | BAD)}),
+    _kind("endless", (BAD | GONE, BAD | GONE), name="body without end", at=BODIES),
+    _kind("html", (BAD, BAD), name="200 with a web page"),
+    _kind("loop", GARBLED, name="redirected to itself", special={"small": (BAD, BAD)}),
+    _kind("elsewhere", (BAD, BAD), name="redirected to a stranger",
+          special={"info": GARBLED, "cdn": (CHANGED, CHANGED)}),
+    _kind("duplicate", GARBLED, name="every header twice",
+          special={"info": (OK, OK), "page": (OK, OK), "small": (CHANGED, CHANGED),
+                   "head": (CHANGED, CHANGED), "cdn": (OK | CHANGED, BAD | CHANGED)}),
+    _kind("gzip", (OK, OK), name="gzip unasked", at=BODIES, special={"cdn": (BAD, BAD)}),
+    _kind("bomb", (BAD, BAD), name="gzip bomb", body=bomb(), at=BODIES),
+    _kind("encoded", (BAD, BAD), name="said to be gzip", at=BODIES),
+    _kind("mangle", GARBLED, name="malformed JSON", body=b'{"id": [', at=JSON),
+    _kind("mangle", GARBLED, name="empty body", body=b"", at=JSON),
+    _kind("mangle", GARBLED, name="not UTF-8", body=b'{"id": "\xff\xfe"}', at=JSON),
+    _kind("mangle", GARBLED, name="deep JSON", body=b"[" * 200_000, at=JSON),
+    _kind("mangle", (BAD, BAD), name="other JSON", body=b'{"error": "no"}', at=JSON,
+          special={"small": GARBLED}),
+    _kind("flip", (OK, OTHER_BYTES), name="one bit of the body changed", after=-200,
+          at=("small", "cdn"), special={"small": GARBLED}),
+    _kind("whole", (OK | BAD, OK | BAD), name="200 for a range", at=("cdn",)),
+    _kind("short", GARBLED, name="206 too short", at=("cdn",)),
+    _kind("shifted", GARBLED, name="206 of another range", at=("cdn",)),
+    _kind("size", (CHANGED, CHANGED), name="206 of a longer file", at=("cdn",)),
+    _kind("etag", (OK | CHANGED, OK | CHANGED), name="another ETag", at=("cdn",)),
+    _kind("same-page", (OK, OK | BAD), name="a page links to itself", at=("page",)),
+    _kind("endless-pages", (OK, BAD), name="empty pages for ever", at=("page",)),
+)  # fmt: skip
+
 
 INDEX = ("index", "org/base", "--hub", "--workers", "4")
 ARE_NEVER_SHOWN = (TOKEN, "SECRET", "Signature=", "Traceback", "defect", "internal")
-
-CONFIG = next(place for place in PLACES if place.name == "config")
 
 Case = tuple[tuple[Trouble, Place, bool], ...]
 """Troubles of one run, each at a place with victims of its own, passing or lasting."""
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory):
-    with family_hub(tmp_path_factory.mktemp("family")) as hub:
-        yield hub
+@pytest.fixture
+def hub(family):
+    return family
 
 
 @pytest.fixture(scope="module")
-def undisturbed(hub, tmp_path_factory):
-    hub.behave()
+def undisturbed(family_of_module, tmp_path_factory):
+    family_of_module.behave()
     return run(tmp_path_factory.mktemp("undisturbed"), *INDEX)
 
 
@@ -181,34 +391,23 @@ def test_every_fault_everywhere(hub, undisturbed, tmp_path, table, trouble):
     assert wrong == []
 
 
-def test_signatures_that_serve_once_only_cost_nothing_but_requests(hub, undisturbed, tmp_path):
-    hub.behave()
-    hub.signature_uses = 1
-
-    assert run(tmp_path, *INDEX).vectors == undisturbed.vectors
-
-
-def test_a_wait_that_the_hub_asks_for_is_kept_and_shown(hub, tmp_path):
-    hub.behave()
-    headers = {"RateLimit": '"resolvers";r=0;t=1'}
-    trouble = {"kind": "status", "status": 429, "headers": headers}
-    hub.faults.append(CONFIG.fault(hub, trouble, lasting=False))
+def test_a_wait_that_the_hub_asks_for_is_kept_and_shown_and_one_too_long_is_shown_alone(
+    hub, tmp_path
+):
+    for place, headers in (
+        ("config", {"RateLimit": '"resolvers";r=0;t=1'}),
+        ("adapter config", {"Retry-After": "300"}),
+    ):
+        (asked,) = (p for p in PLACES if p.name == place)
+        trouble = {"kind": "status", "status": 429, "headers": headers}
+        hub.faults.append(asked.fault(hub, trouble, lasting=False))
 
     done = run(tmp_path, *INDEX)
 
     assert "the Hub demands a wait of 1 s (org/full: config.json)" in done.stderr
     assert done.codes["org/full"] == "indexed"
     assert done.seconds > 1
-
-
-def test_a_wait_that_is_too_long_is_not_begun_but_shown(hub, tmp_path):
-    hub.behave()
-    trouble = {"kind": "status", "status": 429, "headers": {"Retry-After": "300"}}
-    hub.faults.append(CONFIG.fault(hub, trouble, lasting=False))
-
-    done = run(tmp_path, *INDEX)
-
-    assert done.codes["org/full"] == "rate-limited"
+    assert done.codes["org/adapter"] == "rate-limited"
     assert "it demands a wait of 300 s" in done.stdout
 
 
@@ -216,7 +415,6 @@ def test_a_wait_that_is_too_long_is_not_begun_but_shown(hub, tmp_path):
 def test_one_model_that_cannot_be_described_does_not_keep_others_out(
     hub, undisturbed, tmp_path, id
 ):
-    hub.behave()
     place = Place(name="", kind="info", victims=(id,), path=f"/api/models/{id}")
     hub.faults.append(place.fault(hub, {"kind": "status", "status": 500}, lasting=True))
 
@@ -226,3 +424,126 @@ def test_one_model_that_cannot_be_described_does_not_keep_others_out(
     assert done.codes.pop(id) == "hub-unreachable"
     assert set(done.codes.values()) == {"indexed"}
     assert all(vector == undisturbed.vectors[other] for other, vector in done.vectors.items())
+
+
+# one byte changed on the way: read again, or refused; and what the catalog says was compared
+
+
+VERIFIED = dict.fromkeys(MEMBERS, "sha256")
+
+
+def store(hub, repo, file):
+    return f"/store/{hashlib.sha256(hub.repos[repo].files[file]).hexdigest()}"
+
+
+def flips(hub, names, **options):
+    return [Fault(path=store(hub, *name), kind="flip", **options) for name in names]
+
+
+def ask(folder, *arguments):
+    """The JSON that a command prints of the catalog in `folder`."""
+    db = ("--db", str(folder / "catalog.duckdb"), "--json")
+    done = CliRunner().invoke(main, [*arguments, *db])
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def verified(folder):
+    return {row["model"]: row["verified"] for row in ask(folder, "ls")["models"]}
+
+
+OWN_FILES = [(f"org/{form}", file) for form, file in WEIGHTS.items()]
+
+
+@pytest.mark.parametrize(
+    "place", [5_000, *(pytest.param(place, marks=pytest.mark.slow) for place in (9, -1))]
+)
+def test_a_changed_byte_anywhere_is_read_again(hub, undisturbed, tmp_path, place):
+    for nth in (1, 2):
+        hub.faults += flips(hub, OWN_FILES[nth - 1 :: 2], nth=nth, after=place)
+
+    done = run(tmp_path, *INDEX)
+
+    assert done.codes == dict.fromkeys(MEMBERS, "indexed")
+    assert done.vectors == undisturbed.vectors
+    assert verified(tmp_path) == VERIFIED
+
+
+def test_bytes_that_are_always_changed_refuse_each_form_of_model(hub, undisturbed, tmp_path):
+    for repo, file in OWN_FILES:
+        place = 1000 if file.endswith(".bin") else -40
+        hub.faults += flips(hub, [(repo, file)], nth=2, onward=True, after=place)
+
+    done = run(tmp_path, *INDEX)
+
+    refused = {repo for repo, _ in OWN_FILES}
+    assert {id for id, code in done.codes.items() if code == "checksum-mismatch"} == refused
+    assert {id for id, code in done.codes.items() if code == "indexed"} == set(MEMBERS) - refused
+    assert all(done.vectors[id] == undisturbed.vectors[id] for id in done.vectors)
+    assert done.exit_code == 1
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_changed_byte_of_the_base_spoils_no_model(hub, undisturbed, tmp_path, lasting):
+    base = [("org/base", "model.safetensors")]
+    hub.faults += flips(hub, base, nth=2, onward=lasting, after=70_001)
+
+    done = run(tmp_path, *INDEX)
+
+    expected = dict.fromkeys(FULL, "checksum-mismatch" if lasting else "indexed")
+    assert {id: done.own_code(id) for id in FULL} == expected
+    assert all(done.vectors[id] == undisturbed.vectors[id] for id in done.vectors)
+
+
+@pytest.mark.slow
+def test_a_budget_leaves_models_unverified_until_they_are_read_whole(hub, tmp_path):
+    budget = (*INDEX, "--budget", "10%")
+    by_rows = run(tmp_path, *budget)
+    n_requests = len(hub.log)
+
+    before = verified(tmp_path)
+    assert before == {**dict.fromkeys(FULL, "unverified"), "org/adapter": "sha256"}
+    stats = ask(tmp_path, "stats")
+    assert stats["verified"] == {"sha256": 1, "unverified": 5}
+    unverified = ask(tmp_path, "ls", "--where", "verified = 'unverified'")["models"]
+    assert {row["model"] for row in unverified} == set(FULL)
+    assert ask(tmp_path, "show", "org/full")["verified"] == "unverified"
+
+    hub.log.clear()
+    again = json.loads(run(tmp_path, *budget, "--verify").stdout)
+    assert len(hub.log) > 0.5 * n_requests
+    assert (again["indexed"], again["unchanged"], again["failed"]) == (5, 1, [])
+    assert verified(tmp_path) == VERIFIED
+    hub.log.clear()
+    third = run(tmp_path, *budget, "--verify")
+    assert json.loads(third.stdout)["unchanged"] == len(MEMBERS)
+    assert {r.path for r in hub.requests("cdn")} <= {store(hub, "org/base", "model.safetensors")}
+    assert third.vectors == by_rows.vectors
+
+
+@pytest.mark.slow
+def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(hub, tmp_path):
+    budget = (*INDEX, "--budget", "10%")
+    before = run(tmp_path, *budget)
+    hub.faults += flips(hub, OWN_FILES[:1], nth=0, after=-1)
+
+    again = run(tmp_path, *budget, "--verify")
+
+    (failed,) = json.loads(again.stdout)["failed"]
+    assert (failed["model"], failed["code"]) == ("org/full", "checksum-mismatch")
+    assert again.vectors == before.vectors
+    assert verified(tmp_path)["org/full"] == "unverified"
+
+
+def test_without_a_budget_each_byte_travels_once(hub, tmp_path):
+    hub.log.clear()
+
+    done = json.loads(run(tmp_path, *INDEX).stdout)
+
+    files = [*OWN_FILES, ("org/sharded", "model-00001-of-00002.safetensors")]
+    files += [(repo, "model.safetensors") for repo in ("org/base", "org/other", "org/child")]
+    ends = sum(min(len(hub.repos[r].files[f]), 65_700) for r, f in files if f.endswith(".bin"))
+    sizes = sum(len(hub.repos[repo].files[file]) for repo, file in files)
+    sent = sum(r.body_bytes for r in hub.requests("cdn"))
+    assert sizes <= sent <= sizes + ends
+    assert done["bytes_read"] >= sizes

@@ -1,7 +1,6 @@
 """Cards of Hub models: fetched where nothing else names a dataset, and never at a model's cost."""
 
 import pytest
-from fault_family import family_hub
 from hub_standin import Fault
 
 import deltadex as dx
@@ -21,22 +20,14 @@ SENTENCE = (
 CARD = {"README.md": SENTENCE}
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    with family_hub(tmp_path_factory.mktemp("family")) as hub:
-        yield hub
-
-
 @pytest.fixture
 def full(family):
     """A model of the Hub, with a card that has only a sentence."""
-    family.behave()
     repo = family.repos["org/full"]
     files, fields = dict(repo.files), dict(repo.fields)
     repo.files |= CARD
     yield repo
     repo.files, repo.fields = files, fields
-    family.behave()
 
 
 def cards(hub):

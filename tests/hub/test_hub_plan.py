@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from types import SimpleNamespace
 
+import duckdb
 import pytest
 from click.testing import CliRunner
-from fault_family import family_hub
-from hub_standin import Request
 
 import deltadex as dx
 from deltadex.cli import main
@@ -22,14 +20,13 @@ HUB = ("org/base", "--hub")
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    with family_hub(tmp_path_factory.mktemp("family")) as hub:
-        base = ("org/base",)
-        hub.add("org/gguf", {"m.gguf": b""}, parents=base, relation="quantized", downloads=5)
-        hub.add("org/awq", {"model.safetensors": b""}, parents=base, tags=["awq"])
-        hub.add("org/empty", {"README.md": b""}, parents=base)
-        hub.add("org/gone", {"model.safetensors": b""}, parents=base, disabled=True)
-        yield hub
+def family(family_of_module):
+    hub, base = family_of_module, ("org/base",)
+    hub.add("org/gguf", {"m.gguf": b""}, parents=base, relation="quantized", downloads=5)
+    hub.add("org/awq", {"model.safetensors": b""}, parents=base, tags=["awq"])
+    hub.add("org/empty", {"README.md": b""}, parents=base)
+    hub.add("org/gone", {"model.safetensors": b""}, parents=base, disabled=True)
+    return hub
 
 
 @pytest.fixture
@@ -47,8 +44,7 @@ def run(folder, command, *arguments):
     db = str(folder / "c.duckdb")
     done = CliRunner().invoke(main, [command, *arguments, "--db", db, "--json", "--quiet"])
     assert done.exit_code in (0, 1), done.output
-    document = json.loads(done.stdout)
-    return document
+    return json.loads(done.stdout)
 
 
 def sent(hub):
@@ -59,26 +55,14 @@ def sent(hub):
     )
 
 
-@dataclass(kw_only=True)
-class Rehearsed:
-    """A plan, the run after it on the same catalog, and what both sent."""
-
-    folder: Path
-    plan: dict[str, Any]
-    report: dict[str, Any]
-    sent_by_plan: Counter[str]
-    sent_by_run: Counter[str]
-    listed_by_run: int
-    storage: list[Request]
-
-
 def rehearse(hub, folder, *options):
+    """A plan, the run after it on the same catalog, and what both sent."""
     hub.behave()
     plan = run(folder, "plan", *HUB, *options)
     by_plan, storage = sent(hub), hub.requests("cdn")
     hub.behave()
     report = run(folder, "index", *HUB, *options)
-    return Rehearsed(
+    return SimpleNamespace(
         folder=folder,
         plan=plan,
         report=report,
@@ -116,13 +100,10 @@ def test_the_run_sends_the_requests_that_were_planned(name, request):
     assert done.plan["models"]["to_read"] == done.report["indexed"]
 
 
-def test_a_plan_reads_no_weights(hub, whole):
+def test_a_plan_reads_no_weights_and_requests_the_sizes_that_the_listing_lacks(hub, whole):
     (digest,) = {request.path.rsplit("/", 1)[-1] for request in whole.storage}
     assert hub.content(digest) == hub.repos["org/base"].files["model.safetensors"]
     assert sum(request.body_bytes for request in whole.storage) < 20_000
-
-
-def test_sizes_that_the_listing_lacks_are_requested_and_are_those_that_are_read(hub, whole):
     # the index of its shards says that their tensors take 0 bytes, so it is taken to be typical
     full = ("org/full", "org/other", "org/child")
     typical = sum(len(hub.repos[id].files["model.safetensors"]) for id in full) / len(full)
@@ -140,6 +121,7 @@ def test_a_budget_is_planned_beside_what_it_saves(budgeted):
     plan, report = budgeted.plan, budgeted.report
 
     read = report["bytes_read"] - report["base_bytes_read"]
+    assert (plan["walk"]["parents"], plan["walk"]["uncounted"]) == (2, 0)  # children are counted
     assert plan["share"] == 0.2
     assert plan["bytes"]["to_read"] < plan["bytes"]["to_read_whole"]
     assert plan["bytes"]["to_read"] == pytest.approx(read, rel=0.1)
@@ -153,11 +135,6 @@ def test_what_is_refused_is_refused_by_the_run_with_the_same_codes(whole):
     rows = whole.report["failed"] + whole.report["skipped_models"]
     assert planned == Counter(row["code"] for row in rows)
     assert planned == {"quantized": 2, "disabled": 1, "no-weights": 1}
-
-
-def test_a_hub_that_counts_children_is_asked_for_two_lists(budgeted):
-    assert budgeted.plan["walk"]["parents"] == 2
-    assert budgeted.plan["walk"]["uncounted"] == 0
 
 
 def test_what_is_in_the_catalog_is_not_planned_again(hub, budgeted):
@@ -183,9 +160,8 @@ def test_a_plan_is_of_the_models_that_are_wanted(
 ):
     plan = run(tmp_path, "plan", *HUB, *options)
 
-    assert plan["models"]["to_read"] == to_read
-    assert plan["models"]["refused"] == refused
-    assert plan["models"]["excluded"] == excluded
+    counts = [plan["models"][key] for key in ("to_read", "refused", "excluded")]
+    assert counts == [to_read, refused, excluded]
 
 
 def test_index_selects_what_plan_does(budgeted):
@@ -197,7 +173,9 @@ def test_index_selects_what_plan_does(budgeted):
         assert "org/bin" not in {row["model"] for row in db.models()}
 
 
-def test_a_dry_run_prints_the_plan_and_indexes_nothing(hub, tmp_path):
+def test_a_dry_run_prints_the_plan_and_indexes_nothing_and_an_old_listing_is_not_taken_over(
+    hub, tmp_path
+):
     plan = run(tmp_path, "plan", *HUB)
 
     dry = run(tmp_path, "index", *HUB, "--dry-run")
@@ -207,6 +185,11 @@ def test_a_dry_run_prints_the_plan_and_indexes_nothing(hub, tmp_path):
     assert dry["walk"]["remembered"] == dry["walk"]["parents"]
     with dx.open(tmp_path / "c.duckdb", read_only=True) as db:
         assert db.models().to_json()["total"] == 0
+    with duckdb.connect(str(tmp_path / "c.duckdb")) as connection:
+        connection.execute("UPDATE listings SET listed_at = listed_at - INTERVAL 25 HOUR")
+    hub.behave()
+    assert run(tmp_path, "plan", *HUB)["walk"]["remembered"] == 0
+    assert [r for r in hub.log if r.path == "/api/models"]
 
 
 def test_limits_are_those_that_the_hub_states(hub, tmp_path):
@@ -234,29 +217,24 @@ def test_hours_fall_with_bandwidth_and_workers(hub, tmp_path):
     assert slow["hours"]["total"] == slow["hours"]["start"] + slow["hours"]["bandwidth"]
 
 
-def test_without_its_base_full_checkpoints_are_planned_as_refused(hub, tmp_path):
-    files = hub.repos["org/base"].files
-    hub.repos["org/base"].files = {"config.json": files["config.json"]}
-    try:
-        plan = run(tmp_path, "plan", *HUB)
-    finally:
-        hub.repos["org/base"].files = files
+def test_without_its_base_full_checkpoints_are_planned_as_refused(hub, tmp_path, monkeypatch):
+    base = hub.repos["org/base"]
+    monkeypatch.setattr(base, "files", {"config.json": base.files["config.json"]})
+
+    plan = run(tmp_path, "plan", *HUB)
 
     assert {row["code"]: row["models"] for row in plan["refused"]}["needs-base"] == 5
     assert [row["kind"] for row in plan["groups"]] == ["adapter"]
     assert "the base cannot be opened" in " ".join(plan["notes"])
 
 
-def test_a_family_of_a_renamed_base_stays_one_family(hub, whole):
-    hub.repos["new/name"] = hub.repos.pop("org/base")
-    hub.repos["new/name"].id = "new/name"
-    hub.renamed["org/base"] = "new/name"
-    try:
-        report = run(whole.folder, "index", "new/name", "--hub")
-    finally:
-        del hub.renamed["org/base"]
-        hub.repos["org/base"] = hub.repos.pop("new/name")
-        hub.repos["org/base"].id = "org/base"
+def test_a_family_of_a_renamed_base_stays_one_family(hub, whole, monkeypatch):
+    others = {id: repo for id, repo in hub.repos.items() if id != "org/base"}
+    base = replace(hub.repos["org/base"], id="new/name")
+    monkeypatch.setattr(hub, "repos", {**others, "new/name": base})
+    monkeypatch.setattr(hub, "renamed", {"org/base": "new/name"})
+
+    report = run(whole.folder, "index", "new/name", "--hub")
 
     assert (report["base"], report["unchanged"], report["indexed"]) == ("org/base", 6, 0)
     with dx.open(whole.folder / "c.duckdb", read_only=True) as db:
@@ -271,17 +249,3 @@ def test_a_plan_of_a_catalog_that_is_only_read_keeps_nothing(hub, tmp_path):
         assert db.sql("SELECT count(*) AS n FROM listings")[0]["n"] == 0
 
     assert sum(row["models"] for row in plan) == 6
-
-
-def test_an_old_listing_is_not_taken_over(hub, tmp_path):
-    import duckdb
-
-    run(tmp_path, "plan", *HUB)
-    with duckdb.connect(str(tmp_path / "c.duckdb")) as connection:
-        connection.execute("UPDATE listings SET listed_at = listed_at - INTERVAL 25 HOUR")
-    hub.behave()
-
-    plan = run(tmp_path, "plan", *HUB)
-
-    assert plan["walk"]["remembered"] == 0
-    assert [r for r in hub.log if r.path == "/api/models"]

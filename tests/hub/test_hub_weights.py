@@ -1,24 +1,32 @@
 """Checkpoints on the Hub: the right tensors, few bytes, few requests, cached files first."""
 
+import hashlib
 import io
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 import torch
-from factories import NESTED_STATE_DICTS, TOO_DEEP, nest
+from factories import make_checkpoint
 from fault_family import PATIENCE, family_hub
-from hub_repos import ODD, assert_same, bert_like, sharded, to_bin
+from hub_repos import ODD, assert_same, bert_like, put_in_cache, sharded, to_bin
 from hub_standin import Fault
 from safetensors.torch import save
 
 import deltadex as dx
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS
+from deltadex.indexer.base import Base, place_checkpoint, stream_matrices
+from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ModelFolder, open_local
 from deltadex.indexer.checkpoint.bin_file import LONGEST_END
 from deltadex.indexer.checkpoint.files import TensorFile
-from deltadex.indexer.hub import HubWeights, describe
+from deltadex.indexer.family import Wanted, find_member, member_of
+from deltadex.indexer.fingerprint import make_recipe
+from deltadex.indexer.hub import HubWeights, describe, read_small_file
+from deltadex.indexer.job import Job
+from deltadex.indexer.run import fingerprint_member
+from deltadex.records import Indexed
 
 
 def is_wanted(name):
@@ -27,9 +35,13 @@ def is_wanted(name):
 
 def open_repo(hub, session, files):
     hub.add("org/model", files)
-    model = describe("org/model", session=session)
+    described = weights(session)
     hub.log.clear()
-    return HubWeights(model, session=session).open()
+    return described.open()
+
+
+def weights(session, id="org/model"):
+    return HubWeights(describe(id, session=session), session=session)
 
 
 def read_ahead(monkeypatch, **sizes):
@@ -54,26 +66,8 @@ def test_every_form_gives_every_tensor(hub, session, files):
     checkpoint = open_repo(hub, session, files)
 
     assert_same(checkpoint, ODD)
-    weights = [c for n, c in files.items() if n.endswith((".safetensors", ".bin"))]
-    assert checkpoint.bytes_total == sum(map(len, weights))
-
-
-def test_a_bin_keeps_views_and_transposed_tensors_apart(hub, session):
-    whole = torch.arange(24, dtype=torch.float32).reshape(4, 6)
-    tensors = {"whole": whole, "rows": whole[1:3], "turned": whole.T, "tied": whole}
-
-    assert_same(open_repo(hub, session, {"pytorch_model.bin": to_bin(tensors)}), tensors)
-
-
-@pytest.mark.parametrize("keys", NESTED_STATE_DICTS, ids=".".join)
-def test_a_state_dict_may_lie_down_to_three_levels_deep_on_the_hub_as_on_disk(hub, session, keys):
-    assert_same(open_repo(hub, session, {"pytorch_model.bin": to_bin(nest(ODD, keys))}), ODD)
-
-
-@pytest.mark.parametrize("keys", TOO_DEEP, ids=".".join)
-def test_a_state_dict_that_lies_elsewhere_is_refused_on_the_hub_as_on_disk(hub, session, keys):
-    with pytest.raises(ModelError, match=r"^no-weights: pytorch_model\.bin: no tensors by name"):
-        open_repo(hub, session, {"pytorch_model.bin": to_bin(nest(ODD, keys))})
+    sizes = [len(c) for n, c in files.items() if n.endswith((".safetensors", ".bin"))]
+    assert checkpoint.bytes_total == sum(sizes)
 
 
 @pytest.mark.parametrize("form", ["model.safetensors", "pytorch_model.bin"])
@@ -152,20 +146,15 @@ def test_threads_may_share_a_checkpoint(hub, session):
     def read(names):
         wrong.extend(n for n in names if not torch.equal(checkpoint.read(n), tensors[n]))
 
-    threads = [threading.Thread(target=read, args=(list(tensors)[i::4],)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(read, (list(tensors)[i::4] for i in range(4))))
 
     assert wrong == []
-    assert checkpoint.bytes_read == hub.wire_bytes("cdn") - _refused_bytes(hub)
+    answered = [r.body_bytes for r in hub.requests("cdn") if r.status != 403]
+    assert checkpoint.bytes_read == sum(answered)
 
 
-def _refused_bytes(hub):
-    return sum(r.body_bytes for r in hub.requests("cdn") if r.status == 403)
-
-
+NO_TENSOR = b'{"weight_map": {"no": "x.safetensors"}}'
 REFUSED = [
     ({"README.md": b"x"}, "no-weights"),
     ({"model.safetensors": b""}, "truncated"),
@@ -179,13 +168,7 @@ REFUSED = [
     ({"model.safetensors.index.json": b"{}"}, "bad-config"),
     ({"model.safetensors.index.json": b'{"weight_map": {"a": "../x.safetensors"}}'}, "bad-config"),
     ({"model.safetensors.index.json": b'{"weight_map": {"a": "x.safetensors"}}'}, "missing-shard"),
-    (
-        {
-            "model.safetensors.index.json": b'{"weight_map": {"no": "x.safetensors"}}',
-            "x.safetensors": save(ODD),
-        },
-        "missing-tensor",
-    ),
+    ({"model.safetensors.index.json": NO_TENSOR, "x.safetensors": save(ODD)}, "missing-tensor"),
 ]
 
 
@@ -195,22 +178,11 @@ def test_bad_files_have_their_codes(hub, session, files, code):
         open_repo(hub, session, files)
 
 
-def test_a_tensor_that_is_not_there_is_named(hub, session):
-    checkpoint = open_repo(hub, session, {"model.safetensors": save(ODD)})
-
-    with pytest.raises(ModelError, match=r"^missing-tensor: .*'nope'"):
-        checkpoint.read("nope")
-    with pytest.raises(ModelError, match=r"^missing-tensor: .*'nope'"):
-        list(checkpoint.stream(["plain", "nope"]))
-
-
 def test_weights_in_a_subfolder_are_not_the_models(hub, session):
     files = {f"sub/{name}": content for name, content in sharded(ODD).items()}
-    hub.add("org/model", files)
-    model = describe("org/model", session=session)
 
     with pytest.raises(ModelError, match=r"^no-weights: "):
-        HubWeights(model, session=session).open()
+        open_repo(hub, session, files)
 
 
 class Watched:
@@ -249,3 +221,163 @@ def test_bytes_count_before_a_model_is_done_and_are_never_more_than_their_sum(tm
     seen = [*progress.before_the_first, *progress.after_each]
     assert all(come <= total for come, total in seen)
     assert progress.after_each[-1] == (report["bytes_read"], report["bytes_read"])
+
+
+def test_the_hash_of_a_file_is_known_before_it_is_read(hub, session, tmp_path):
+    content = save(ODD)
+    hub.add("org/model", {"model.safetensors": content})
+    (tmp_path / "copy").write_bytes(content)
+    described = weights(session)
+
+    assert described.sha256() == ModelFolder.at(tmp_path).sha256("copy")
+    assert hub.requests("cdn") == []
+    described.open()
+    assert len(hub.requests("hub", "HEAD")) == 1
+
+
+def test_the_hash_of_shards_depends_on_their_content_alone(hub, session):
+    files = sharded(ODD)
+    hub.add("org/a", files)
+    hub.add("org/b", {**files, "README.md": b"other"})
+    changed = next(name for name in files if name.endswith(".safetensors"))
+    hub.add("org/c", {**files, changed: save({"plain": torch.zeros(1)})})
+    a, b, c = (weights(session, f"org/{x}").sha256() for x in "abc")
+
+    shards = [content for name, content in files.items() if name.endswith(".safetensors")]
+    hashes = sorted(hashlib.sha256(content).hexdigest() for content in shards)
+    assert a == b == hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    assert c != a
+
+
+def test_cached_files_are_read_from_the_cache(hub, session, tmp_path):
+    files = {**sharded(ODD), "config.json": b'{"hub": 1}'}
+    repo = hub.add("org/model", files)
+    cached = [name for name in files if "00002" not in name]
+    for name in cached:
+        put_in_cache(tmp_path, "org/model", repo.sha, name, files[name])
+    model = describe("org/model", session=session)
+    expected_hash = HubWeights(model, session=session).sha256()
+    hub.log.clear()
+
+    assert_same(HubWeights(model, session=session).open(), ODD)
+    assert read_small_file(model, "config.json", session=session) == b'{"hub": 1}'
+    assert {r.path.rsplit("/", 1)[-1] for r in hub.requests("hub")} <= {
+        "model-00002-of-00003.safetensors"
+    }
+    (tmp_path / "models--org--model").rename(tmp_path / "away")
+    assert HubWeights(model, session=session).sha256() == expected_hash
+
+
+def test_offline_only_the_cache_is_read(hub, session, tmp_path, monkeypatch):
+    content = save(ODD)
+    cached = hub.add("org/cached", {"model.safetensors": content})
+    hub.add("org/other", {"model.safetensors": content, "config.json": b"{}"})
+    put_in_cache(tmp_path, "org/cached", cached.sha, "model.safetensors", content)
+    here, other = (describe(f"org/{x}", session=session) for x in ("cached", "other"))
+    hub.log.clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    assert_same(HubWeights(here, session=session).open(), ODD)
+    with pytest.raises(ModelError, match=r"^offline: org/other"):
+        HubWeights(other, session=session).open()
+    with pytest.raises(ModelError, match=r"^offline: org/other"):
+        read_small_file(other, "config.json", session=session)
+    assert hub.log == []
+
+
+def test_a_truncated_cached_file_is_refused_as_such(hub, session, tmp_path):
+    content = save(ODD)
+    repo = hub.add("org/model", {"model.safetensors": content})
+    put_in_cache(tmp_path, "org/model", repo.sha, "model.safetensors", content[:-8])
+
+    with pytest.raises(ModelError, match=r"^truncated: "):
+        weights(session).open()
+
+
+CONFIG = {
+    "model_type": "mixtral",
+    "hidden_size": 24,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 3,
+}
+
+
+def tensors(seed):
+    """Two layers as transformers 5 holds them; from seed 1 on a fine-tune of seed 0."""
+    shapes = {
+        "self_attn.q_proj.weight": (24, 24),
+        "self_attn.k_proj.weight": (12, 24),
+        "self_attn.v_proj.weight": (12, 24),
+        "self_attn.o_proj.weight": (24, 24),
+        "mlp.gate.weight": (3, 24),
+        "mlp.experts.gate_up_proj": (3, 80, 24),
+        "mlp.experts.down_proj": (3, 24, 40),
+    }
+    base, change = (torch.Generator().manual_seed(s) for s in (0, seed))
+    made = {}
+    for layer in range(2):
+        for name, shape in shapes.items():
+            weight = torch.randn(shape, generator=base)
+            if seed:
+                weight += 0.1 * torch.randn(shape, generator=change)
+            made[f"model.layers.{layer}.{name}"] = weight
+    return made
+
+
+def fingerprint(base, member):
+    job = Job(
+        base=base,
+        wanted=Wanted(names=("org/base",)),
+        recipes=[make_recipe("sketch", 4, ())],
+        layout=(),
+        threads=2,
+    )
+    outcome = fingerprint_member(member, job)  # type: ignore[arg-type]
+    assert isinstance(outcome, Indexed), outcome
+    return outcome
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_experts_of_a_remote_model_are_read_one_at_a_time(hub, session, tmp_path, form):
+    for name, seed in (("base", 0), ("tuned", 1)):
+        folder = make_checkpoint(tmp_path / name, tensors(seed), config=CONFIG, form=form)
+        hub.add(f"org/{name}", {p.name: p.read_bytes() for p in folder.iterdir()})
+    model = describe("org/tuned", session=session)
+    checkpoint = HubWeights(model, session=session).open()
+    placed = place_checkpoint(checkpoint, CONFIG)
+    whole = open_local(tmp_path / "tuned")
+
+    for placements, matrix in stream_matrices(checkpoint, placed):
+        assert matrix.dim() == 2
+        for placement in placements:
+            expected = placement.cut(whole.read(placement.tensor))
+            assert torch.equal(placement.cut_matrix(matrix), expected)
+
+    base = Base(name="org/base", session=session)
+    weights, local = base.weights(), Base(name="org/base", folder=tmp_path / "base").weights()
+    for key in local.placed.by_key:
+        with weights.matrix(key) as remote_matrix, local.matrix(key) as local_matrix:
+            assert torch.equal(remote_matrix, local_matrix)
+        assert torch.equal(weights.whole_matrix(key), local.whole_matrix(key))
+
+
+def test_a_remote_mixture_of_experts_has_the_fingerprint_of_its_files(hub, session, tmp_path):
+    for name, seed in (("base", 0), ("tuned", 1)):
+        folder = make_checkpoint(tmp_path / name, tensors(seed), config=CONFIG)
+        hub.add(f"org/{name}", {p.name: p.read_bytes() for p in folder.iterdir()})
+    described = describe("org/tuned", session=session)
+    local = fingerprint(
+        Base(name="org/base", folder=tmp_path / "base"),
+        find_member(str(tmp_path / "tuned"), "org/base"),
+    )
+
+    remote = fingerprint(
+        Base(name="org/base", session=session),
+        member_of(described, "org/base", claims=("org/base",)),
+    )
+
+    difference = remote.fingerprints[0].vector - local.fingerprints[0].vector
+    assert abs(difference).max() < 1e-5
+    assert remote.model.verified == "sha256"
+    assert [slot.shape for slot in remote.slots] == [slot.shape for slot in local.slots]

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 
 import pytest
-from fault_family import family_hub, run
+from fault_family import run
 from hub_standin import Fault
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -79,6 +79,10 @@ def test_the_least_recently_used_ranges_make_room(folder):
     for number in range(60, 80):
         ranges.put(FILE, number, number + 1000, bytearray(1000))
 
+    small = RangeFolder(limit=1600)
+    small.put(FILE, 0, 101, bytearray(101))  # larger than its share of the folder
+
+    assert small.get(FILE, 0, 101) is None
     assert sum(path.stat().st_size for path in kept(folder)) <= 64 * 1000
     assert ranges.get(FILE, 0, 1000) is not None
     assert ranges.get(FILE, 79, 1079) is not None
@@ -99,47 +103,30 @@ def test_what_killed_processes_left_is_removed(folder):
     assert new.exists()
 
 
-def full_disk(patch, folder):
-    def refuse(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    patch.setattr(files.os, "replace", refuse)
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def little_space(patch, folder):
-    usage = files.shutil.disk_usage("/")._replace(free=2**30)
-    patch.setattr(files.shutil, "disk_usage", lambda _: usage)
-
-
-def no_folder(patch, folder):
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.write_text("a file")
-
-
-def switched_off(patch, folder):
-    patch.setenv("DELTADEX_CACHE", "")
-
-
-OBSTACLES = [full_disk, little_space, no_folder, switched_off]
+LITTLE_SPACE = files.shutil.disk_usage("/")._replace(free=2**30)
+OBSTACLES = {
+    "full disk": lambda patch, folder: patch.setattr(files.os, "replace", full_disk),
+    "little space": lambda patch, folder: patch.setattr(
+        files.shutil, "disk_usage", lambda _: LITTLE_SPACE
+    ),
+    "no folder": lambda patch, folder: folder.write_text("a file"),
+    "switched off": lambda patch, folder: patch.setenv("DELTADEX_CACHE", ""),
+}
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_nothing_is_kept_where_nothing_can_be(folder, monkeypatch, obstacle):
-    obstacle(monkeypatch, folder)  # type: ignore[operator]
+    OBSTACLES[obstacle](monkeypatch, folder)
     ranges = RangeFolder()
 
     ranges.put(FILE, 0, 4, bytearray(b"abcd"))
 
     assert ranges.get(FILE, 0, 4) is None
     assert not folder.is_dir() or kept(folder) == []
-
-
-def test_a_range_larger_than_its_share_of_the_folder_is_not_kept(folder):
-    ranges = RangeFolder(limit=1600)
-
-    ranges.put(FILE, 0, 101, bytearray(101))
-
-    assert ranges.get(FILE, 0, 101) is None
 
 
 def _use(folder, seed):
@@ -166,12 +153,6 @@ def test_processes_may_share_the_folder(tmp_path):
     assert sum(p.stat().st_size for p in kept(tmp_path)) <= 64 * 300 * (1 + 3 / 16 + 0.2)
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    with family_hub(tmp_path_factory.mktemp("family")) as hub:
-        yield hub
-
-
 def base_file(hub):
     content = hub.repos["org/base"].files["model.safetensors"]
     return f"/store/{hashlib.sha256(content).hexdigest()}"
@@ -189,7 +170,6 @@ def index(hub, folder, *options):
 
 
 def test_the_next_command_fetches_nothing_of_the_base(family, folder, tmp_path):
-    family.behave()
     first = index(family, tmp_path / "1")
     fetched = base_bytes(family)
     second = index(family, tmp_path / "2")
@@ -207,22 +187,16 @@ def test_the_next_command_fetches_nothing_of_the_base(family, folder, tmp_path):
 
 
 def test_what_is_kept_is_used_only_by_who_may_read_the_base(family, folder, tmp_path):
-    family.behave()
     index(family, tmp_path / "1")
-    gone = {"X-Error-Code": "GatedRepo"}
-    family.faults += [
-        Fault(path="/org/base/resolve", where="hub", kind="status", status=403, headers=gone, nth=0)
-    ]
+    family.fail("/org/base/resolve", 403, headers={"X-Error-Code": "GatedRepo"}, nth=0)
 
     refused = index(family, tmp_path / "2")
 
     assert "org/full" not in refused.vectors
-    family.behave()
 
 
 @pytest.mark.slow
 def test_whole_reads_neither_use_nor_keep_ranges(family, folder, tmp_path):
-    family.behave()
     whole = index(family, tmp_path / "1", "--verify")
     assert kept(folder) == []
     by_rows = index(family, tmp_path / "2")
@@ -234,7 +208,6 @@ def test_whole_reads_neither_use_nor_keep_ranges(family, folder, tmp_path):
 
 
 def test_damaged_ranges_are_fetched_again(family, folder, tmp_path):
-    family.behave()
     first = index(family, tmp_path / "1")
     for path in kept(folder)[::2]:
         content = bytearray(path.read_bytes())
@@ -251,7 +224,6 @@ def test_damaged_ranges_are_fetched_again(family, folder, tmp_path):
 
 
 def test_a_header_that_changed_on_the_way_is_not_kept(family, folder, tmp_path):
-    family.behave()
     family.faults += [Fault(path=base_file(family), kind="flip", nth=1, after=9)]
     first = index(family, tmp_path / "1")
     family.behave()
@@ -262,21 +234,17 @@ def test_a_header_that_changed_on_the_way_is_not_kept(family, folder, tmp_path):
     assert second.codes == {"org/full": "indexed"}
 
 
-def _rewrite(path, content):
-    """As if the range had had this content when it was kept."""
-    digest = hashlib.sha256(path.stem.encode() + content).digest()
-    path.write_bytes(b"deltadex range 1\n" + digest + content)
-
-
 @pytest.mark.parametrize("which", ["header", "rows"])
 def test_kept_ranges_that_make_no_base_are_forgotten(family, folder, tmp_path, which):
-    family.behave()
     first = index(family, tmp_path / "1")
     for path in kept(folder):
         content = path.read_bytes()[len(b"deltadex range 1\n") + 32 :]
         is_header = content[8:9] == b"{"
         if is_header == (which == "header"):
-            _rewrite(path, b"\xff" * len(content))
+            # as if the range had had this content when it was kept
+            content = b"\xff" * len(content)
+            digest = hashlib.sha256(path.stem.encode() + content).digest()
+            path.write_bytes(b"deltadex range 1\n" + digest + content)
 
     second = index(family, tmp_path / "2")
     fetched = base_bytes(family)

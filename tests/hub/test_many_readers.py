@@ -5,7 +5,7 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from fault_family import MEMBERS, TOKEN, family_hub
+from fault_family import MEMBERS, TOKEN
 from hub_standin import Fault, StandInHub
 
 from deltadex.cli import main
@@ -16,17 +16,17 @@ INDEX = ("index", "org/base", "--hub")
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory):
+def hub(family_of_module):
     """The family, a copy of a full model and one of a sharded one, and an adapter that differs from
     another in its scale alone."""
-    with family_hub(tmp_path_factory.mktemp("family")) as hub:
-        for name, twin in (("again", "full"), ("shards-again", "sharded")):
-            hub.add(f"org/{name}", hub.repos[f"org/{twin}"].files, parents=("org/base",))
-        files = dict(hub.repos["org/adapter"].files)
-        config = {**json.loads(files["adapter_config.json"]), "lora_alpha": 96}
-        files["adapter_config.json"] = json.dumps(config).encode()
-        hub.add("org/louder", files, parents=("org/base",), relation="adapter")
-        yield hub
+    hub = family_of_module
+    for name, twin in (("again", "full"), ("shards-again", "sharded")):
+        hub.add(f"org/{name}", hub.repos[f"org/{twin}"].files, parents=("org/base",))
+    files = dict(hub.repos["org/adapter"].files)
+    config = {**json.loads(files["adapter_config.json"]), "lora_alpha": 96}
+    files["adapter_config.json"] = json.dumps(config).encode()
+    hub.add("org/louder", files, parents=("org/base",), relation="adapter")
+    return hub
 
 
 def ask(db, *arguments):

@@ -63,16 +63,11 @@ def test_an_index_is_published_attached_and_published_again(env, db, tmp_path):
     assert len(uploaded) == 2  # a part and the means
     assert more["models"] == 4
     assert left == {"author-2/model-2", "author-1/model-4", "author-2/model-5"}
-    assert set(repo.files) == {"README.md", "deltadex-index.json"} | {
-        file["name"]
-        for key in ("parts", "means", "removed")
-        for file in listed(json.loads(repo.files["deltadex-index.json"])[key])
-    }
+    document = json.loads(repo.files["deltadex-index.json"])
+    listed = [document[key] for key in ("parts", "means", "removed")]
+    files = [f for value in listed for f in (value if isinstance(value, list) else [value])]
+    assert set(repo.files) == {"README.md", "deltadex-index.json", *(f["name"] for f in files)}
     assert b"model-1" not in b"".join(repo.files.values())
-
-
-def listed(value):
-    return value if isinstance(value, list) else [value]
 
 
 def test_the_token_goes_to_the_hub_and_into_no_file(env, db):
@@ -99,16 +94,15 @@ def test_a_commit_that_came_between_is_not_overwritten(env, db, monkeypatch):
         db.publish(TARGET)
 
 
-def test_without_a_token_the_upload_is_refused_in_one_line(env, db, session):
+def test_an_upload_without_a_token_and_a_data_set_that_is_not_there_are_refused_in_one_line(
+    env, db, session
+):
     session.token = False
     session.__dict__.pop("headers", None)
 
     with pytest.raises(BadIndex, match="set HF_TOKEN") as error:
         db.publish(TARGET)
     assert "\n" not in str(error.value)
-
-
-def test_a_data_set_that_is_not_there_cannot_be_attached(env, db):
     with pytest.raises(BadIndex, match="no such"):
         db.attach("hf://datasets/nobody/nothing")
 
@@ -167,21 +161,17 @@ def test_a_byte_an_answer_ends_after_a_few_tries_and_what_came_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("path", "kind", "says"),
     [
-        (Fault(path="models-", kind="flip", where="stranger", nth=0), "SHA-256 differs"),
-        (Fault(path="models-", kind="html", where="stranger", nth=0), "web page"),
-        (Fault(path="models-", kind="status", status=404, where="stranger", nth=0), "no such file"),
-        (Fault(path="models-", kind="endless", where="stranger", nth=0), "more than"),
-        (Fault(path="models-", kind="drip", where="stranger", nth=0), "too slow: .* bytes in"),
-        (Fault(path="index.json", kind="drip", where="stranger", nth=0), "too slow: .* bytes in"),
-        (Fault(path="index.json", kind="endless", where="stranger", nth=0), "more than"),
-        (Fault(path="index.json", kind="html", where="stranger", nth=0), "web page"),
+        ("models-", "flip", "SHA-256 differs"),
+        ("models-", "status", "no such file"),
+        *((path, "html", "web page") for path in ("models-", "index.json")),
+        *((path, "endless", "more than") for path in ("models-", "index.json")),
+        *((path, "drip", "too slow: .* bytes in") for path in ("models-", "index.json")),
     ],
-    ids=lambda value: getattr(value, "kind", ""),
 )
-def test_what_a_server_does_wrong_is_one_line(served, env, tmp_path, fault, says):
-    env.faults = [fault]
+def test_what_a_server_does_wrong_is_one_line(served, env, tmp_path, path, kind, says):
+    env.faults = [Fault(path=path, kind=kind, status=404, where="stranger", nth=0)]
     with dx.open(tmp_path / "mine.duckdb") as mine:
         with pytest.raises(BadIndex, match=says) as error:
             mine.attach(served)

@@ -1,30 +1,41 @@
 """Ranges of one remote file: right bytes or a code of their own, whatever the storage does."""
 
+import gzip
 import hashlib
 import random
 import time
+import tracemalloc
 from dataclasses import replace
 
 import pytest
+from hub_repos import ODD, assert_same
 from hub_standin import Fault
+from safetensors.torch import save
 
 from deltadex.errors import REASONS, ModelError
-from deltadex.indexer.hub.files import SLACK, RemoteBytes, locate
+from deltadex.indexer.hub import HubWeights, describe, read_small_file
+from deltadex.indexer.hub.files import MAX_SMALL_FILE, SLACK, RemoteBytes, locate
+from deltadex.indexer.hub.session import HubSession
 
 ELSEWHERE = {"Location": "http://127.0.0.1:9/login"}
 CONTENT = random.Random(0).randbytes(300_000)
 
 
+FILE = "model.safetensors"
+
+
 @pytest.fixture
-def source(hub, session):
-    repo = hub.add("org/model", {"model.safetensors": CONTENT})
-    return RemoteBytes(session, locate(session, "org/model", repo.sha, "model.safetensors"))
+def repo(hub):
+    return hub.add("org/model", {FILE: CONTENT})
 
 
-def test_the_head_tells_size_and_hash_before_any_byte(hub, session):
-    repo = hub.add("org/model", {"model.safetensors": CONTENT})
+@pytest.fixture
+def source(repo, session):
+    return RemoteBytes(session, locate(session, "org/model", repo.sha, FILE))
 
-    file = locate(session, "org/model", repo.sha, "model.safetensors")
+
+def test_the_head_tells_size_and_hash_before_any_byte(hub, repo, session):
+    file = locate(session, "org/model", repo.sha, FILE)
 
     assert RemoteBytes(session, file).size == len(CONTENT)
     assert file.sha256 == hashlib.sha256(CONTENT).hexdigest()
@@ -57,6 +68,7 @@ RECOVERED = [
     {"kind": "status", "status": 408},
     {"kind": "status", "status": 429, "headers": {"Retry-After": "0"}},
     {"kind": "status", "status": 503, "headers": {"Retry-After": "0"}},
+    {"kind": "status", "status": 503, "headers": {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}},
     {"kind": "status", "status": 403},
     {"kind": "status", "status": 416},
     {"kind": "stall"},
@@ -125,29 +137,13 @@ def test_an_answer_that_ends_early_is_the_networks_fault_and_not_the_files(hub, 
     assert REASONS[caught.value.code].transient
 
 
-def test_a_cut_body_goes_on_where_it_stopped(hub, source):
-    hub.faults.append(Fault(path="/store/", kind="truncate", after=65_536))
-
-    source.read(0, 200_000)
-
-    requested = [r.headers["range"] for r in hub.requests("cdn")]
-    assert requested == ["bytes=0-199999", "bytes=65536-199999"]
-    assert source.bytes_fetched == 200_000
-
-
-def test_a_body_cut_many_times_arrives_as_long_as_it_grows(hub, source):
+def test_a_body_cut_many_times_goes_on_where_it_stopped_as_long_as_it_grows(hub, source):
     hub.faults.append(Fault(path="/store/", kind="truncate", nth=0, after=20_000))
 
     assert source.read(0, 300_000) == CONTENT
-    assert len(hub.requests("cdn")) == 15
-
-
-def test_a_changed_etag_of_the_storage_is_a_changed_file(hub, source):
-    hub.faults.append(Fault(path="/store/", kind="etag", nth=2))
-    source.read(0, 100)
-
-    with pytest.raises(ModelError, match=r"^changed: "):
-        source.read(100, 200)
+    requested = [r.headers["range"] for r in hub.requests("cdn")]
+    assert requested == [f"bytes={n}-299999" for n in range(0, 300_000, 20_000)]
+    assert source.bytes_fetched == 300_000
 
 
 def test_an_expired_address_is_requested_once_more(hub, source):
@@ -159,32 +155,35 @@ def test_an_expired_address_is_requested_once_more(hub, source):
     assert len(hub.requests("hub", "HEAD")) == 3
 
 
-def test_another_content_behind_a_fresh_address_is_a_changed_file(hub, source):
-    hub.signature_uses = 1
-    hub.faults.append(Fault(path="resolve", kind="etag", where="hub", nth=0))
+@pytest.mark.parametrize(
+    ("uses", "fault"),
+    [
+        (None, Fault(path="/store/", kind="etag", nth=2)),
+        (1, Fault(path="resolve", kind="etag", where="hub", nth=0)),
+    ],
+    ids=["in the storage", "behind a fresh address"],
+)
+def test_another_etag_is_a_changed_file(hub, source, uses, fault):
+    hub.signature_uses = uses
+    hub.faults.append(fault)
     source.read(0, 100)
 
     with pytest.raises(ModelError, match=r"^changed: "):
         source.read(100, 200)
 
 
-def test_a_server_without_ranges_is_good_enough_for_a_small_file(hub, session):
+def test_a_server_without_ranges_is_good_enough_for_a_small_file_and_no_larger_one_is_downloaded(
+    hub, session
+):
     content = CONTENT[: SLACK + 1_000]
     repo = hub.add("org/small", {"a.bin": content})
     hub.faults.append(Fault(path="/store/", kind="whole", nth=0))
     source = RemoteBytes(session, locate(session, "org/small", repo.sha, "a.bin"))
 
-    assert source.read(500, 1_500) == content[500:1_500]
     with pytest.raises(ModelError, match="the whole file of 66536 bytes instead of a range"):
         source.read(500, 1_499)
-
-
-def test_a_refused_whole_file_is_not_downloaded(hub, source):
-    hub.faults.append(Fault(path="/store/", kind="whole", nth=0))
-
-    with pytest.raises(ModelError, match="instead of a range"):
-        source.read(0, 10)
     assert source.bytes_fetched == 0
+    assert source.read(500, 1_500) == content[500:1_500]
 
 
 def test_a_range_beyond_the_end_is_not_requested(hub, source):
@@ -193,7 +192,7 @@ def test_a_range_beyond_the_end_is_not_requested(hub, source):
     assert hub.requests("cdn") == []
 
 
-def test_a_file_that_the_hub_hands_out_itself_is_read_with_the_token(hub, session):
+def test_a_range_of_a_file_that_the_hub_hands_out_itself_is_read_with_the_token(hub, session):
     repo = hub.add("org/plain", {"weights.txt": CONTENT})
     file = locate(session, "org/plain", repo.sha, "weights.txt")
 
@@ -209,36 +208,117 @@ def test_a_file_that_the_hub_hands_out_itself_is_read_with_the_token(hub, sessio
         ({"kind": "status", "status": 503}, "hub-unreachable"),
         ({"kind": "status", "status": 302, "headers": ELSEWHERE}, "hub-bad-answer"),
         ({"kind": "body", "headers": {"ETag": '"x"'}}, "hub-bad-answer"),
+        ({"kind": "body", "headers": {"X-Repo-Commit": "f" * 40, "ETag": '"x"'}}, "changed"),
         ({"kind": "html"}, "hub-bad-answer"),
         ({"kind": "loop"}, "hub-bad-answer"),
         ({"kind": "stall"}, "hub-unreachable"),
     ],
     ids=str,
 )
-def test_a_head_without_the_hubs_answer_opens_nothing(hub, session, fault, code):
-    repo = hub.add("org/model", {"model.safetensors": CONTENT})
+def test_a_head_without_the_hubs_answer_opens_nothing(hub, repo, session, fault, code):
     hub.faults.append(Fault(path="resolve", where="hub", nth=0, **fault))
 
     with pytest.raises(ModelError, match=f"^{code}: "):
-        RemoteBytes(session, locate(session, "org/model", repo.sha, "model.safetensors"))
-
-
-def test_an_answer_for_another_commit_is_a_changed_repository(hub, session):
-    hub.add("org/model", {"model.safetensors": CONTENT})
-    repo = hub.repos["org/model"]
-    requested, repo.sha = repo.sha, "f" * 40
-    headers = {"X-Repo-Commit": repo.sha, "ETag": '"x"'}
-    hub.faults.append(Fault(path="resolve", kind="body", where="hub", headers=headers))
-
-    with pytest.raises(ModelError, match=r"^changed: "):
-        RemoteBytes(session, locate(session, "org/model", requested, "model.safetensors"))
+        RemoteBytes(session, locate(session, "org/model", repo.sha, FILE))
 
 
 def test_a_stopped_session_ends_its_waits_at_once(hub, source, session):
-    hub.faults.append(
-        Fault(path="/store/", kind="status", status=503, headers={"Retry-After": "1"}, nth=0)
-    )
+    fault = Fault(path="/store/", kind="status", status=503, headers={"Retry-After": "1"}, nth=0)
+    hub.faults.append(fault)
     session.cancelled.set()
 
     with pytest.raises(ModelError, match="stopped"):
         source.read(0, 10)
+
+
+def test_a_small_file_comes_at_the_pinned_commit(hub, session):
+    repo = hub.add("org/model", {"config.json": b'{"a": 1}', "extra.bin": b"stored elsewhere"})
+    model = describe("org/model", session=session)
+
+    assert read_small_file(model, "config.json", session=session) == b'{"a": 1}'
+    assert f"/resolve/{repo.sha}/config.json" in hub.log[-1].path
+    assert read_small_file(model, "extra.bin", session=session) == b"stored elsewhere"
+    assert "authorization" not in hub.requests("cdn")[-1].headers
+    with pytest.raises(ModelError, match=r"^not-found: org/model: README.md"):
+        read_small_file(model, "README.md", session=session)
+
+
+@pytest.mark.parametrize("kind", ["truncate", "reset", "status", "stall"])
+def test_a_small_file_is_requested_again(hub, session, kind):
+    hub.add("org/model", {"config.json": b'{"a": 1}'})
+    model = describe("org/model", session=session)
+    hub.faults.append(Fault(path="config.json", kind=kind, where="hub", after=3))
+
+    assert read_small_file(model, "config.json", session=session) == b'{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "html"},
+        {"kind": "loop"},
+        {"kind": "body", "body": b"{}"},
+        {"kind": "body", "body": bytes((16 << 20) + 1), "headers": {"X-Repo-Commit": "*"}},
+    ],
+    ids=lambda fault: fault["kind"],
+)
+def test_what_is_not_the_small_file_is_refused(hub, session, fault):
+    repo = hub.add("org/model", {"config.json": b"{}"})
+    model = describe("org/model", session=session)
+    if "headers" in fault:
+        fault["headers"] = {"X-Repo-Commit": repo.sha}
+    hub.faults.append(Fault(path="config.json", where="hub", nth=0, **fault))
+
+    with pytest.raises(ModelError, match=r"^hub-bad-answer: org/model: config.json"):
+        read_small_file(model, "config.json", session=session)
+
+
+def test_a_gated_file_without_a_token_says_so(hub, session):
+    hub.add("org/model", {"model.safetensors": save(ODD)}, gated="auto")
+    anonymous = HubSession(endpoint=hub.endpoint, token=False, patience=session.patience)
+    model = describe("org/model", session=anonymous)
+
+    with pytest.raises(ModelError, match=r"^gated: org/model"):
+        HubWeights(model, session=anonymous).open()
+    assert_same(HubWeights(model, session=session).open(), ODD)
+
+
+@pytest.mark.parametrize("name", ["config.json", "card.bin"])
+def test_a_content_that_its_etag_does_not_name_is_requested_again_and_then_refused(
+    hub, session, name
+):
+    hub.add("org/model", {name: b'{"layers": 12}'})
+    model = describe("org/model", session=session)
+    where = "hub" if name == "config.json" else "cdn"
+    path = name if where == "hub" else "/store/"
+    hub.faults.append(Fault(path=path, where=where, kind="mangle", body=b'{"layers": 13}'))
+    assert read_small_file(model, name, session=session) == b'{"layers": 12}'
+
+    hub.faults[0] = replace(hub.faults[0], nth=0)
+    with pytest.raises(ModelError, match="another content than it should be"):
+        read_small_file(model, name, session=session)
+
+
+def test_a_mirror_may_name_contents_by_sha1_or_not_at_all(hub, session):
+    repo = hub.add("org/model", {"config.json": b"{}"})
+    model = describe("org/model", session=session)
+    for etag in (hashlib.sha1(b"{}").hexdigest(), "33a64df5", hashlib.md5(b"{}").hexdigest()):
+        headers = {"X-Repo-Commit": repo.sha, "ETag": f'"{etag}"'}
+        hub.faults = [
+            Fault(path="config.json", where="hub", kind="body", nth=0, headers=headers, body=b"{}")
+        ]
+        assert read_small_file(model, "config.json", session=session) == b"{}"
+
+
+def test_a_bomb_is_unpacked_no_further_than_a_small_file_may_be(hub, session):
+    hub.add("org/model", {"config.json": b"{}"})
+    model = describe("org/model", session=session)
+    body = gzip.compress(bytes(1 << 28), 1)
+    hub.faults.append(Fault(path="config.json", where="hub", kind="bomb", nth=0, body=body))
+    tracemalloc.start()
+
+    with pytest.raises(ModelError, match="an answer of more than 16777216 bytes"):
+        read_small_file(model, "config.json", session=session)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * MAX_SMALL_FILE

@@ -1,4 +1,7 @@
+"""Adapters against their merges, and against the families that they are of or not."""
+
 import json
+import shutil
 
 import pytest
 import torch
@@ -11,19 +14,12 @@ from deltadex.database import serving
 from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog, Filters
+from deltadex.store import Filters
 
 
 def _bert():
-    return BertModel(
-        BertConfig(
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=48,
-            vocab_size=40,
-        )
-    )
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return BertModel(BertConfig(**sizes, intermediate_size=48, vocab_size=40))
 
 
 def _gpt2():
@@ -50,16 +46,9 @@ def made(request, tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def catalog(tmp_path):
-    with Catalog.open(tmp_path / "c.duckdb") as opened:
-        yield opened
-
-
 def _index(folder, catalog, base=None):
-    return index_family(
-        catalog, IndexOptions(base=base or str(folder / "base"), source=folder / "models")
-    )
+    base = base or str(folder / "base")
+    return index_family(catalog, IndexOptions(base=base, source=folder / "models"))
 
 
 def _rewrite(folder, change):
@@ -67,34 +56,33 @@ def _rewrite(folder, change):
     save_file(change(load_file(path)), path)
 
 
-def test_an_adapter_and_its_merged_checkpoint_are_neighbours(made, catalog):
+def _name(folder, base):
+    """The adapter, with this as the only name of its base."""
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": base}))
+    (folder / "README.md").unlink()
+
+
+def test_an_adapter_its_merged_checkpoint_and_its_factors_mixed_are_neighbours(made, catalog):
+    turned, mix = made / "models" / "turned", torch.randn(3, 3) + 3 * torch.eye(3)
+    shutil.copytree(made / "models" / "adapter", turned)
+    _rewrite(
+        turned,
+        lambda tensors: {
+            name: mix @ t if "lora_A" in name else t @ torch.linalg.inv(mix)
+            for name, t in tensors.items()
+        },
+    )
+
     report = _index(made, catalog)
 
-    assert report.indexed == 3, report.refused
-    (near,) = find_similar(catalog, StoredQuery("adapter"), k=1).neighbours
-    assert near.model == "merged"
-    assert near.cosine >= 0.99
+    def near(id):
+        where = Filters(where=f"id = '{id}'")
+        return find_similar(catalog, StoredQuery("adapter"), filters=where, k=1).neighbours[0]
 
-
-def test_refactorising_an_adapter_changes_nothing(made, catalog):
-    source = made / "models" / "adapter"
-    copy = made / "models" / "turned"
-    copy.mkdir()
-    (copy / "adapter_config.json").write_bytes((source / "adapter_config.json").read_bytes())
-    tensors = load_file(source / "adapter_model.safetensors")
-    mix = torch.randn(3, 3) + 3 * torch.eye(3)
-    turned = {
-        name: mix @ t if "lora_A" in name else t @ torch.linalg.inv(mix)
-        for name, t in tensors.items()
-    }
-    save_file(turned, copy / "adapter_model.safetensors")
-
-    _index(made, catalog)
-
-    (near,) = find_similar(
-        catalog, StoredQuery("adapter"), filters=Filters(where="id = 'turned'"), k=1
-    ).neighbours
-    assert near.score >= 0.9999
+    assert report.indexed == 4, report.refused
+    assert near("turned").score >= 0.9999
+    assert near("merged").cosine >= 0.99 > near("other").cosine
 
 
 def test_adapters_need_no_base_and_a_zero_one_is_no_update(made, catalog):
@@ -139,10 +127,7 @@ def test_an_update_that_overflows_is_not_said_to_equal_the_base(
 
 
 def test_an_adapter_that_names_no_base_stays_if_it_fits(made, catalog):
-    config_file = made / "models" / "other" / "adapter_config.json"
-    config = json.loads(config_file.read_text())
-    config_file.write_text(json.dumps({**config, "base_model_name_or_path": None}))
-    (made / "models" / "other" / "README.md").unlink()
+    _name(made / "models" / "other", None)
     (made / "models" / "merged" / "model.safetensors").unlink()
 
     _index(made, catalog, base="base")
@@ -160,12 +145,7 @@ def test_an_adapter_that_names_no_base_stays_if_it_fits(made, catalog):
 
 
 def test_members_of_other_families_are_skipped_by_the_base_they_name(made, catalog):
-    config_file = made / "models" / "other" / "adapter_config.json"
-    config = json.loads(config_file.read_text())
-    config_file.write_text(
-        json.dumps({**config, "base_model_name_or_path": "meta-llama/Llama-3.2-1B"})
-    )
-    (made / "models" / "other" / "README.md").unlink()
+    _name(made / "models" / "other", "meta-llama/Llama-3.2-1B")
 
     report = _index(made, catalog)
 
@@ -186,13 +166,8 @@ def named(tmp_path):
         for name in names:
             config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
             get_peft_model(make(), config).save_pretrained(tmp_path / name)
-            (tmp_path / name / "README.md").unlink()
-    for name in ("a", "b", "c", "bert", "mixed"):
-        file = tmp_path / name / "adapter_config.json"
-        of = tmp_path / ("a" if name == "mixed" else name) / "adapter_config.json"
-        file.write_text(
-            json.dumps(json.loads(of.read_text()) | {"base_model_name_or_path": "someone/tiny"})
-        )
+            _name(tmp_path / name, "someone/tiny")
+    shutil.copy(tmp_path / "a" / "adapter_config.json", tmp_path / "mixed" / "adapter_config.json")
     return tmp_path
 
 

@@ -5,14 +5,16 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint, make_family
+from factories import finetune, make_checkpoint
 from hub_standin import StandInHub
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 from transformers import (
     BertConfig,
     BertModel,
@@ -33,7 +35,6 @@ from deltadex.indexer.checkpoint import open_local, read_json
 from deltadex.indexer.delta import DenseDelta
 from deltadex.indexer.job import choose_parts, parse_budget, read_parts
 from deltadex.search import StoredQuery, evaluate, find_similar
-from deltadex.store import Catalog
 
 MODELS = {
     "bert": lambda: BertModel(
@@ -57,12 +58,6 @@ MODELS = {
                       num_local_experts=4)
     ),
 }  # fmt: skip
-
-
-@pytest.fixture
-def catalog(tmp_path):
-    with Catalog.open(tmp_path / "c.duckdb") as opened:
-        yield opened
 
 
 def _placed(folder):
@@ -134,15 +129,13 @@ def test_an_adapter_and_its_merge_are_copies_under_a_budget_too(kind, tmp_path, 
     assert near.cosine >= 0.99
 
 
-def test_budgets_stand_side_by_side_and_do_not_mix(tmp_path, catalog):
-    make_family(tmp_path)
-    options = IndexOptions(
-        base=str(tmp_path / "base"),
-        source=tmp_path / "models",
-        labels=tmp_path / "models" / "labels.csv",
-    )
+def test_budgets_stand_side_by_side_and_do_not_mix(family, catalog):
+    base, models = str(family / "base"), family / "models"
+    options = IndexOptions(base=base, source=models, labels=models / "labels.csv")
     whole = index_family(catalog, options)
-    some = index_family(catalog, IndexOptions(**{**_fields(options), "budget": "20%"}))
+    some = index_family(catalog, replace(options, budget="20%"))
+    with pytest.raises(RequestError, match="mean-factors needs whole matrices"):
+        index_family(catalog, replace(options, recipes=("mean-factors",), budget="2%"))
 
     shares = {recipe.id: recipe.share for recipe in catalog.recipes().values()}
     assert shares == {whole.recipes[0].id: 1.0, some.recipes[0].id: 0.2}
@@ -153,13 +146,11 @@ def test_budgets_stand_side_by_side_and_do_not_mix(tmp_path, catalog):
     assert some.bytes_read < 0.5 * whole.bytes_read
 
 
-def test_one_more_model_is_read_as_its_family_was(tmp_path, catalog):
-    models = make_family(tmp_path)
-    base = str(tmp_path / "base")
-    index_family(catalog, IndexOptions(base=base, source=models, budget="10%"))
-    late = make_checkpoint(
-        tmp_path / "late", finetune(_tensors(tmp_path / "base"), seed=9), config=_config(tmp_path)
-    )
+def test_one_more_model_is_read_as_its_family_was(family, catalog):
+    base = str(family / "base")
+    index_family(catalog, IndexOptions(base=base, source=family / "models", budget="10%"))
+    stored = load_file(family / "base" / "model.safetensors")
+    late = make_checkpoint(family / "late", finetune(stored, seed=9), config=_config(family))
 
     report = index_family(catalog, IndexOptions(base=base, models=(str(late),)))
     indexed = fingerprint_query(catalog, str(late), catalog.bases()[0], report.recipes[0])
@@ -185,12 +176,8 @@ def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path, form):
     with StandInHub() as hub:
         hub.add("acme/base", _files(tmp_path / "base"))
         for number in range(3):
-            folder = make_checkpoint(
-                tmp_path / f"m{number}",
-                finetune(stored, seed=number),
-                config=config,
-                form=form,
-            )
+            tuned = finetune(stored, seed=number)
+            folder = make_checkpoint(tmp_path / f"m{number}", tuned, config=config, form=form)
             hub.add(f"user/m{number}", _files(folder), parents=("acme/base",))
         run = subprocess.run(
             [sys.executable, "-m", "deltadex", "index", "acme/base", "--hub", "--budget", "2%",
@@ -212,26 +199,6 @@ def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path, form):
     assert requests <= read * (3 + 4 * 6 / (2 if form == "safetensors" else 1))
 
 
-def test_the_same_weights_in_both_formats_are_copies_under_a_budget(tmp_path, catalog):
-    models = tmp_path / "models"
-    stored = make_bert(tmp_path / "base", seed=0, width=64)
-    for form in ("safetensors", "bin"):
-        tensors = finetune(stored, seed=1)
-        make_checkpoint(models / form, tensors, config=_config(tmp_path), form=form)
-
-    options = IndexOptions(base=str(tmp_path / "base"), source=models, budget="10%")
-    report = index_family(catalog, options)
-
-    assert report.indexed == 2, report.refused
-    first, second = (catalog.linear_sketch(id).pooled for id in ("bin", "safetensors"))
-    # another order of the same sums
-    assert abs(first - second).max() < 1e-5 * abs(second).max()
-    (near,) = find_similar(catalog, StoredQuery("bin"), k=1).neighbours
-    assert near.cosine == pytest.approx(1.0, abs=1e-4)
-    size = (models / "bin" / "pytorch_model.bin").stat().st_size
-    assert report.bytes_read < 0.35 * 2 * size
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.0002, 0.49), st.integers(10**6, 10**10))
 def test_a_size_is_the_share_that_it_buys(share, layer_bytes):
@@ -247,33 +214,9 @@ def test_what_is_no_budget_is_refused(text):
         parse_budget(text, 10**8)
 
 
-def test_a_recipe_of_whole_matrices_takes_no_budget(tmp_path, catalog):
-    make_family(tmp_path)
-
-    with pytest.raises(RequestError, match="mean-factors needs whole matrices"):
-        index_family(
-            catalog,
-            IndexOptions(
-                base=str(tmp_path / "base"),
-                source=tmp_path / "models",
-                recipes=("mean-factors",),
-                budget="2%",
-            ),
-        )
-
-
-def _fields(options):
-    return {name: getattr(options, name) for name in options.__dataclass_fields__}
-
-
 def _files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def _config(folder):
     return read_json((folder / "base" / "config.json").read_bytes())
-
-
-def _tensors(folder):
-    checkpoint = open_local(folder)
-    return {name: checkpoint.read(name) for name in checkpoint.tensors}

@@ -247,20 +247,15 @@ def test_a_lease_that_ends_workers_is_halved():
         del waiting.running[lease.id]
         assert waiting.died(lease, [RECIPE]) is None
 
-    assert [[m.record.id for m in half.members] for half in waiting.queue] == [
-        ["a", "b"],
-        ["c", "d"],
-    ]
+    halves = [[m.record.id for m in half.members] for half in waiting.queue]
+    assert halves == [["a", "b"], ["c", "d"]]
 
 
 def test_bytes_in_flight_are_limited(monkeypatch):
     monkeypatch.setattr(fan_out, "IN_FLIGHT_BYTES", 100)
-    sizes = [500, 60, 30, 20]
     members = [
-        replace(
-            member(f"m{n}", kind="full"), record=ModelRecord(id=f"m{n}", base="b", bytes_total=size)
-        )
-        for n, size in enumerate(sizes)
+        Member(record=ModelRecord(id=f"m{n}", base="b", kind="full", bytes_total=size))
+        for n, size in enumerate((500, 60, 30, 20))
     ]
     waiting = Waiting(deque(leases(members, [RECIPE])), workers=8)
 
@@ -280,28 +275,20 @@ def test_ray_reads_what_one_process_reads(family, alone, tmp_path):
     assert not (tmp_path / "c.duckdb.parts").exists()
 
 
-def test_a_cluster_that_is_not_there_is_one_line(family, tmp_path):
-    pytest.importorskip("ray")
-
-    with (
-        Catalog.open(tmp_path / "c.duckdb") as catalog,
-        pytest.raises(RequestError, match=r"^Ray at '127.0.0.1:1': "),
-    ):
-        index_family(catalog, options(family, ray="127.0.0.1:1"))
-
-
-def test_a_start_of_ray_that_fails_is_one_line(family, tmp_path, monkeypatch):
+def test_a_cluster_that_is_not_there_and_a_start_that_fails_are_one_line(
+    family, tmp_path, monkeypatch
+):
     def fail(**_):
         # as ray/_private/node.py
         raise Exception("The current node timed out during startup. This could happen because")
 
-    monkeypatch.setattr(pytest.importorskip("ray"), "init", fail)
-
-    with (
-        Catalog.open(tmp_path / "c.duckdb") as catalog,
-        pytest.raises(RequestError, match=r"'local' does not start: .*timed out.*without --ray"),
-    ):
-        index_family(catalog, options(family, ray="local"))
+    ray = pytest.importorskip("ray")
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        with pytest.raises(RequestError, match=r"^Ray at '127.0.0.1:1': "):
+            index_family(catalog, options(family, ray="127.0.0.1:1"))
+        monkeypatch.setattr(ray, "init", fail)
+        with pytest.raises(RequestError, match=r"'local' does not start: .*timed out.*without --"):
+            index_family(catalog, options(family, ray="local"))
 
 
 def test_members_that_are_refused_unread_start_no_cluster(family, tmp_path, in_process):
@@ -310,11 +297,9 @@ def test_members_that_are_refused_unread_start_no_cluster(family, tmp_path, in_p
     stranger = tmp_path / "models" / "stranger"
     shutil.copytree(config.parent, stranger)
     (stranger / "config.json").write_text('{"model_type": "gpt2"}')
+    elsewhere = replace(options(family, ray="local"), source=tmp_path / "models", labels=None)
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        report = index_family(
-            catalog,
-            IndexOptions(base=str(family / "base"), source=tmp_path / "models", ray="local"),
-        )
+        report = index_family(catalog, elsewhere)
 
     assert [o.code for o in report.refused] == ["other-base"]
     assert clusters == []

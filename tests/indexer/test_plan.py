@@ -47,6 +47,10 @@ def test_a_plan_of_a_folder_is_what_the_run_does(family):
     assert [row["code"] for row in plan["refused"]] == ["quantized"]
     assert plan["requests"]["run"] == {"api": 0, "resolve": 0}
     assert plan["walk"] is None
+    # of few small models the start and every slot count
+    assert 3600 * plan["hours"]["start"] == START_S
+    processor_s = SLOT_S * 3 * plan["disk"]["slots"]
+    assert 3600 * plan["hours"]["processor"] == pytest.approx(processor_s, rel=0.1)
     assert again["models"] == {
         "listed": 4, "excluded": 0, "in_catalog": 3, "refused": 1, "to_read": 0,
     }  # fmt: skip
@@ -158,15 +162,6 @@ def test_planned_seconds_are_within_a_factor_of_two_of_the_processor_time_that_w
     planned = START_S + SLOT_S * slots * models + arithmetic
 
     assert measured_s / 2 < planned < 2 * measured_s
-
-
-def test_a_plan_of_few_small_models_counts_the_start_and_every_slot(family):
-    with dx.open() as db:
-        plan = db.plan(family / "base", family / "models").to_json()
-
-    n_models, n_slots = plan["models"]["to_read"], plan["disk"]["slots"]
-    assert 3600 * plan["hours"]["start"] == START_S
-    assert 3600 * plan["hours"]["processor"] == pytest.approx(SLOT_S * n_models * n_slots, rel=0.1)
 
 
 def test_the_catalogs_size_is_that_of_real_files(tmp_path):

@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from factories import finetune, make_checkpoint, make_family
+from factories import finetune, make_bert, make_checkpoint
 
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family
 from deltadex.indexer import index as family_recipes_module
@@ -15,12 +15,6 @@ from deltadex.store import Catalog, block_dims, sketch_bytes
 OLD = make_recipe("sketch", None, (), version=2)
 NEW = make_recipe("sketch", None, ())
 KIB = 1024
-
-
-@pytest.fixture
-def family(tmp_path):
-    make_family(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -43,13 +37,12 @@ def _options(family, **more):
     return IndexOptions(base=str(family / "base"), source=family / "models", **more)
 
 
-def test_a_new_family_gets_the_newest_version(family):
-    with Catalog.open(family / "c.duckdb") as catalog:
-        report = index_family(catalog, _options(family))
+def test_a_new_family_gets_the_newest_version(family, catalog):
+    report = index_family(catalog, _options(family))
 
-        assert report.recipes == [NEW]
-        assert NEW.version == max(VERSIONS["sketch"]) == 3
-        assert report.to_json()["upgrade"] is None
+    assert report.recipes == [NEW]
+    assert NEW.version == max(VERSIONS["sketch"]) == 3
+    assert report.to_json()["upgrade"] is None
 
 
 def test_an_older_family_goes_on_under_its_version(old, family):
@@ -63,22 +56,16 @@ def test_an_older_family_goes_on_under_its_version(old, family):
     assert len(old.slots(old.model("b-1").key)[0].sketch) == 2 * sum(block_dims(OLD).values())
 
 
-def test_a_model_that_is_added_goes_on_under_its_family_s_version(old, family):
-    later = str(family / "later")
+def test_a_query_and_a_model_that_is_added_go_on_under_their_family_s_version(old, family):
+    recipe, later = old.find_recipe(None), str(family / "later")
 
+    made = fingerprint_query(old, later, old.bases()[0], recipe)
     report = index_family(old, IndexOptions(base=str(family / "base"), models=(later,)))
-
-    assert (report.recipes, report.indexed) == ([OLD], 1)
-
-
-def test_a_fresh_query_is_fingerprinted_under_the_family_s_version(old, family):
-    recipe = old.find_recipe(None)
-
-    made = fingerprint_query(old, str(family / "later"), old.bases()[0], recipe)
 
     assert recipe == OLD
     assert made.fingerprints[0].vector.shape == (4096,)
     assert made.linear is None
+    assert (report.recipes, report.indexed) == ([OLD], 1)
 
 
 def test_an_upgrade_says_first_what_it_costs_and_keeps_what_there_was(old, family, caplog):
@@ -108,20 +95,16 @@ def test_an_upgrade_says_first_what_it_costs_and_keeps_what_there_was(old, famil
     assert (again.recipes, again.indexed, again.unchanged, again.upgrade) == ([NEW], 1, 3, None)
 
 
-def test_an_upgrade_continues_where_it_was_interrupted(old, family):
+def test_an_upgrade_continues_where_it_was_interrupted_and_another_budget_is_none(old, family):
+    other = index_family(old, _options(family, budget="20%", limit=1))
     index_family(old, _options(family, recipes=("sketch",), limit=1))
-
-    assert old.find_recipe(None) == OLD
+    before = old.find_recipe(None)
     report = index_family(old, _options(family, recipes=("sketch",)))
 
+    assert (other.recipes[0].version, other.recipes[0].share) == (3, 0.2)
+    assert other.upgrade is None
+    assert before == OLD
     assert (report.indexed, report.unchanged, report.upgrade.models) == (2, 1, 2)
-
-
-def test_another_budget_is_no_upgrade(old, family):
-    report = index_family(old, _options(family, budget="20%"))
-
-    assert (report.recipes[0].version, report.recipes[0].share) == (3, 0.2)
-    assert report.upgrade is None
 
 
 def test_a_bert_base_model_takes_less_than_64_kib():
@@ -138,13 +121,7 @@ def test_a_bert_base_model_takes_less_than_64_kib():
 # the linear sketch and zeros, from files
 
 
-def _linear(catalog, id):
-    return catalog.linear_sketch(id, catalog.bases()[0])
-
-
 def test_sums_of_checkpoints_have_sums_of_sketches_in_any_form(tmp_path):
-    from factories import make_bert
-
     base = make_bert(tmp_path / "base", seed=0, width=64)
     config = json.loads((tmp_path / "base" / "config.json").read_text("utf-8"))
     first, second = finetune(base, seed=1), finetune(base, seed=2, rank=3)
@@ -159,8 +136,10 @@ def test_sums_of_checkpoints_have_sums_of_sketches_in_any_form(tmp_path):
 
     for budget in (None, "20%"):
         with Catalog.open(tmp_path / f"{budget}.duckdb") as catalog:
-            index_family(catalog, _options(tmp_path, budget=budget))
-            one, other, both = (_linear(catalog, id) for id in ("first", "second", "merged"))
+            report = index_family(catalog, _options(tmp_path, budget=budget))
+            assert budget is None or report.bytes_read < 0.45 * report.bytes_total
+            names, base_name = ("first", "second", "merged"), catalog.bases()[0]
+            one, other, both = (catalog.linear_sketch(id, base_name) for id in names)
 
             # float32 weights near 0.02: roundings of 1e-9 an entry, 330,000 of them in 1,024
             # numbers near 0.05
@@ -169,23 +148,21 @@ def test_sums_of_checkpoints_have_sums_of_sketches_in_any_form(tmp_path):
                 assert abs(numbers - one.layers[key] - other.layers[key]).max() < 1e-5
 
 
-def test_matrices_that_did_not_change_are_all_zeros(tmp_path):
-    from factories import make_bert
-
+def test_matrices_that_did_not_change_are_all_zeros(tmp_path, catalog):
     base = make_bert(tmp_path / "base", seed=0)
     config = json.loads((tmp_path / "base" / "config.json").read_text("utf-8"))
     tuned = finetune(base, seed=1)
     half = {name: tuned[name] if "layer.1." in name else base[name] for name in base}
-    half["encoder.layer.1.output.dense.weight"][:8] = base["encoder.layer.1.output.dense.weight"][
-        :8
-    ]
+    down = "encoder.layer.1.output.dense.weight"
+    half[down][:8] = base[down][:8]
     make_checkpoint(tmp_path / "models" / "m", half, config=config)
 
-    with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        index_family(catalog, _options(tmp_path))
-        shares = {str(s.slot): s.zero_share for s in catalog.slots(catalog.models()[0].key)}
-        linear = _linear(catalog, "m")
+    index_family(catalog, _options(tmp_path))
 
+    stats = catalog.slots(catalog.models()[0].key)
+    linear = catalog.linear_sketch("m", catalog.bases()[0])
+    shares = {str(s.slot): s.zero_share for s in stats}
+    assert all((s.fro_norm == 0.0) == (s.slot.layer == 0) for s in stats)
     assert shares["encoder.0.q"] == 1.0
     assert shares["encoder.1.down"] == 8 / 32
     assert shares["encoder.1.q"] == 0.0

@@ -5,13 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from peft_adapters import (
-    MemoryCheckpoint,
-    assert_same_updates,
-    dense,
-    make_adapter,
-    read_folder,
-)
+from peft_adapters import MemoryCheckpoint, assert_same_updates, dense, make_adapter, read_folder
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
@@ -94,11 +88,18 @@ def test_a_loha_that_does_not_fit_together_is_refused(drop, change, code):
         read_adapter(MemoryCheckpoint(tensors), {"alpha": 1})
 
 
-def test_half_a_lokr_is_a_missing_tensor():
-    tensors = {"h.0.q.lokr_w1": torch.ones(2, 2), "h.0.q.lokr_w2_a": torch.ones(3, 1)}
+@pytest.mark.parametrize(
+    ("other", "config", "said"),
+    [
+        ("lokr_w2_a", {"alpha": 1, "r": 1}, "missing-tensor: .*lokr_w2_b"),
+        ("lokr_w2", {"alpha": 6, "r": 0}, "bad-config: "),
+    ],
+)
+def test_half_a_lokr_and_a_whole_one_with_rank_zero_are_refused(other, config, said):
+    tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), f"h.0.q.{other}": torch.ones(4, 5)}
 
-    with pytest.raises(ModelError, match=r"^missing-tensor: .*lokr_w2_b"):
-        read_adapter(MemoryCheckpoint(tensors), {"alpha": 1, "r": 1})
+    with pytest.raises(ModelError, match=f"^{said}"):
+        read_adapter(MemoryCheckpoint(tensors), config)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +111,6 @@ def test_a_whole_lokr_takes_its_rank_from_the_config(config, scale):
     delta = read_adapter(MemoryCheckpoint(tensors), config).delta("h.0.q", None)
 
     assert dense(delta).tolist() == torch.full((8, 15), 2.0 * scale).tolist()
-
-
-def test_a_whole_lokr_with_rank_zero_is_a_bad_config():
-    tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), "h.0.q.lokr_w2": torch.ones(4, 5)}
-
-    with pytest.raises(ModelError, match=r"^bad-config: "):
-        read_adapter(MemoryCheckpoint(tensors), {"alpha": 6, "r": 0})
 
 
 @pytest.mark.parametrize("wider", [(0, 1), (1, 0)])
@@ -143,3 +137,82 @@ def test_lycoris_own_alpha_counts_where_the_config_has_none():
     torch.testing.assert_close(
         dense(own.delta("h.0.q", None)), 4 * dense(stated.delta("h.0.q", None))
     )
+
+
+BERT_MLP = "intermediate.dense"
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets"),
+    [("bert", ["query", BERT_MLP, "attention.output.dense"]), ("gpt2", ["c_attn"])],
+)
+def test_vera_equals_the_merged_weights(kind, targets, tmp_path):
+    merged = make_adapter(kind, peft.VeraConfig(r=3, target_modules=targets), tmp_path)
+
+    adapter = read_folder(tmp_path)
+
+    assert adapter.method == "vera"
+    assert {width for _, width in adapter.modules.values()} == {0}
+    assert_same_updates(adapter, merged)
+
+
+@pytest.mark.filterwarnings("ignore:Specified to not save")
+def test_vera_without_its_shared_matrices_is_refused(tmp_path):
+    config = peft.VeraConfig(r=3, target_modules=["query"], save_projection=False)
+    make_adapter("bert", config, tmp_path)
+
+    with pytest.raises(ModelError, match=r"^unsupported-adapter: .*save_projection=True"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attention", "feedforward"),
+    [("bert", ["key", "value"], [BERT_MLP]), ("gpt2", ["c_attn"], ["mlp.c_proj"])],
+)
+def test_ia3_equals_the_merged_weights(kind, attention, feedforward, tmp_path):
+    config = peft.IA3Config(target_modules=attention + feedforward, feedforward_modules=feedforward)
+    merged = make_adapter(kind, config, tmp_path)
+
+    adapter = read_folder(tmp_path)
+
+    assert adapter.method == "ia3"
+    assert adapter.needs_base == adapter.modules.keys()
+    assert_same_updates(adapter, merged)
+
+
+def test_ia3_scales_rows_or_columns_and_says_which_side_it_knows():
+    checkpoint = MemoryCheckpoint(
+        {"m.0.k.ia3_l": torch.tensor([[2.0], [1.0]]), "m.0.down.ia3_l": torch.ones(1, 3)}
+    )
+
+    adapter = read_adapter(checkpoint, {"peft_type": "IA3"})
+    delta = adapter.delta("m.0.k", torch.full((2, 3), 5.0))
+
+    assert adapter.modules == {"m.0.k": (2, 0), "m.0.down": (0, 3)}
+    assert delta.matrix.tolist() == [[5.0] * 3, [0.0] * 3]
+    with pytest.raises(ModelError, match="shape"):
+        adapter.delta("m.0.k", torch.ones(3, 3))
+
+
+def vera(*, shared_rank=3, out=5):
+    return {
+        "base_model.vera_A": torch.ones(3, 4),
+        "base_model.vera_B": torch.ones(5, shared_rank),
+        "h.0.q.vera_lambda_b": torch.ones(out),
+        "h.0.q.vera_lambda_d": torch.ones(3),
+    }
+
+
+@pytest.mark.parametrize(
+    "tensors", [{"h.0.k.ia3_l": torch.ones(2, 3)}, vera(shared_rank=2), vera(out=6)]
+)
+def test_vectors_that_do_not_fit_are_refused(tensors):
+    with pytest.raises(ModelError, match=r"^shape-mismatch: "):
+        read_adapter(MemoryCheckpoint(tensors), None)
+
+
+def test_vera_narrower_than_the_base_is_refused():
+    adapter = read_adapter(MemoryCheckpoint(vera()), None)
+
+    with pytest.raises(ModelError, match=r"^shape-mismatch: "):
+        adapter.delta("h.0.q", torch.ones(5, 6))

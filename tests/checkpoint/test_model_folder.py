@@ -1,12 +1,84 @@
+import hashlib
 import json
+import os
 
 import pytest
+import torch
+from factories import make_checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ModelFolder, read_json
 from deltadex.indexer.checkpoint.files import MAX_BYTES
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tensors = {"a": torch.ones(2), "b": torch.ones(2)}
+    made = make_checkpoint(tmp_path / "m", tensors, shards=2, config={"model_type": "bert"})
+    for path in made.iterdir():
+        os.utime(path, ns=(0, 10**18))
+    return made
+
+
+def touch(path):
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+
+
+def grow(path):
+    with path.open("ab") as file:
+        file.write(b" ")
+    os.utime(path, ns=(0, 10**18))
+
+
+def signature(folder):
+    return ModelFolder.at(folder).signature()
+
+
+SHARD = "model-00001-of-00002.safetensors"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: touch(f / SHARD),
+        lambda f: touch(f / "config.json"),
+        lambda f: grow(f / SHARD),
+        lambda f: grow(f / "config.json"),
+        lambda f: (f / SHARD).unlink(),
+        lambda f: (f / SHARD).rename(f / "other.safetensors"),
+        lambda f: (f / "adapter_model.bin").touch(),
+        lambda f: (f / os.fsdecode(b"\xff.bin")).touch(),
+    ],
+)
+def test_a_change_to_weights_or_config_changes_the_signature(folder, change):
+    before = signature(folder)
+
+    change(folder)
+
+    assert signature(folder) != before
+
+
+def test_reading_moving_and_other_files_leave_the_signature(folder):
+    before = signature(folder)
+
+    (folder / SHARD).read_bytes()
+    (folder / "notes.txt").touch()
+    (folder / "checkpoint-5").mkdir()
+    (folder / os.fsdecode(b"\xff.txt")).touch()
+    moved = folder.rename(folder.parent / "elsewhere")
+
+    assert signature(moved) == before
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**20, 2**20 + 1, 3 * 2**20])
+def test_a_files_sha256_is_that_of_its_bytes(tmp_path, size):
+    data = os.urandom(size)
+    (tmp_path / "f").write_bytes(data)
+
+    assert ModelFolder.at(tmp_path).sha256("f") == hashlib.sha256(data).hexdigest()
+
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
 JSON = st.recursive(
@@ -61,10 +133,14 @@ def test_random_bytes_give_an_object_or_a_model_error(junk):
         assert isinstance(value, dict)
 
 
-def test_a_missing_file_and_a_folder_are_unreadable(tmp_path):
+def test_what_is_missing_and_a_folder_for_a_file_are_unreadable(tmp_path):
     (tmp_path / "adapter_config.json").mkdir()
 
     with pytest.raises(ModelError, match=r"unreadable: config\.json: No such file"):
         ModelFolder.at(tmp_path).json("config.json")
     with pytest.raises(ModelError, match=r"unreadable: adapter_config\.json: not a file"):
         ModelFolder.at(tmp_path).json("adapter_config.json")
+    with pytest.raises(ModelError, match="unreadable: f: No such file"):
+        ModelFolder.at(tmp_path).sha256("f")
+    with pytest.raises(ModelError, match="unreadable"):
+        signature(tmp_path / "nowhere")
