@@ -133,7 +133,6 @@ def add_legend(
     figure: Figure | SubFigure,
     entries: Mapping[str, Any],
     *,
-    loc: Literal["outside lower center", "outside lower right"] = "outside lower center",
     columns: int = 99,
 ) -> None:
     """A legend outside the panels, in as many columns as fit, and at most `columns`."""
@@ -143,7 +142,7 @@ def add_legend(
     figure.legend(
         list(entries.values()),
         list(entries),
-        loc=loc,
+        loc="outside lower center",
         ncols=max(1, min(columns, fitting, len(entries))),
         columnspacing=1.2,
         handlelength=1.6,

@@ -22,7 +22,6 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
-    from ...pictures import Picture, Width
     from ..network import LanguageHead
     from ..texts import Texts
     from . import AblationStudyReport
@@ -173,6 +172,7 @@ class AblationTable(StudyTable):
     """What subsets of terms predict: a row for each measure and subset."""
 
     columns = ("measure", "subset", "value", "sd", "low", "high", "difference", "items")
+    _picture = "draw_ablation"
 
     def _rows(self) -> Sequence[Row]:
         return [
@@ -181,11 +181,6 @@ class AblationTable(StudyTable):
             for measure in self._document["measures"]
             for score in measure["subsets"]
         ]
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_ablation
-
-        return draw_ablation(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

@@ -16,7 +16,6 @@ from deltadex.study.geometry.moments import (
     lanczos,
     pooled,
     power_method,
-    sampled_anisotropy,
     streamed_anisotropy,
     sum_of_squares,
 )
@@ -231,8 +230,3 @@ def test_zero_matrices_are_zero():
     assert sum_of_squares(zero[:0]) == 0.0
     assert centre(zero[:0]).shape == (0, 80)
     assert RowSums(3).rms_coordinate == 0.0
-
-
-def test_rows_in_memory_take_lanczos_or_power():
-    with pytest.raises(ValueError, match="lanczos or power for rows in memory, got 'gram'"):
-        sampled_anisotropy(np.eye(3), RowSums(3), method="gram")

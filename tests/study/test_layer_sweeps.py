@@ -9,17 +9,34 @@ from planted_layers import make_hidden, make_rows
 from tiny_networks import make_texts, make_tokenizer, tiny_network
 
 from deltadex.errors import StudyError
-from deltadex.study.layers import LayersPlan, measure_model, studied_model, study_network
+from deltadex.study.layers import (
+    LayersPlan,
+    measure_model,
+    studied_model,
+    study_network,
+    sweep_contexts,
+)
 from deltadex.study.layers.layer_classifier import fit_classifier
 from deltadex.study.layers.layer_rows import PunctuationTokens, is_punctuation, split_by_text
 from deltadex.study.layers.layers import Layers
-from deltadex.study.layers.layers_report import context_sweep, texts_sweep
+from deltadex.study.layers.layers_report import texts_sweep
 from deltadex.study.network import token_states
 from deltadex.study.texts import Text
 
 
 def planned(**options):
     return LayersPlan(Layers("m", texts="t", **options))
+
+
+def watching(**options):
+    """A plan, and the number of texts of each pass."""
+    passes = []
+
+    def watched(batches, n_texts):
+        passes.append(n_texts)
+        return batches
+
+    return dataclasses.replace(planned(**options), watched=watched), passes
 
 
 LENGTHS = [6] * 10 + [11] * 15 + [20] * 30
@@ -60,19 +77,13 @@ def test_more_texts_tell_layers_apart_better_on_the_same_held_back_texts(split):
 
 
 def test_a_causal_network_is_run_once_and_gives_what_a_run_for_each_length_gives(monkeypatch):
-    passes = []
-
-    def watched(batches, n_texts):
-        passes.append(n_texts)
-        return batches
-
-    arguments = (silent("gpt2"), make_texts(*LENGTHS), [20, 5, 10])
-    options = {"max_tokens": 150, "watched": watched, "batch_size": 7}
-    once = context_sweep(*arguments, **options)
+    plan, passes = watching(keep_tokens=150, batch_size=7)
+    arguments = (silent("gpt2"), make_texts(*LENGTHS), [20, 5, 10], plan)
+    once = sweep_contexts(*arguments)
     monkeypatch.setattr(
         "deltadex.study.layers.layers_report._same_beginnings", lambda *arguments: False
     )
-    each = context_sweep(*arguments, **options)
+    each = sweep_contexts(*arguments)
 
     assert passes == [30, 30, 30, 30]
     for one, other in zip(once.points, each.points, strict=True):
@@ -86,15 +97,9 @@ def test_a_causal_network_is_run_once_and_gives_what_a_run_for_each_length_gives
 
 
 def test_an_encoder_is_run_for_each_length_on_the_texts_that_reach_the_longest():
-    passes = []
+    plan, passes = watching(keep_tokens=110)
 
-    def watched(batches, n_texts):
-        passes.append(n_texts)
-        return batches
-
-    sweep = context_sweep(
-        silent("bert"), make_texts(*LENGTHS), [5, 11, 40, 16], max_tokens=110, watched=watched
-    )
+    sweep = sweep_contexts(silent("bert"), make_texts(*LENGTHS), [5, 11, 40, 16], plan)
 
     assert passes == [30, 30, 30]
     assert sweep.n_examined == 55
@@ -110,9 +115,9 @@ def test_an_encoder_is_run_for_each_length_on_the_texts_that_reach_the_longest()
 
 
 def test_no_more_texts_are_examined_than_a_sweep_needs():
-    sweep = context_sweep(
-        silent("gpt2"), make_texts(*[12] * 80), [4, 12], most_texts=24, batch_size=4
-    )
+    plan = planned(most_texts=24, batch_size=4)
+
+    sweep = sweep_contexts(silent("gpt2"), make_texts(*[12] * 80), [4, 12], plan)
 
     assert 24 <= sweep.n_examined < 80
     assert sweep.points[0].n_reaching == sweep.n_examined
@@ -120,7 +125,7 @@ def test_no_more_texts_are_examined_than_a_sweep_needs():
 
 def test_lengths_that_no_text_reaches_are_refused_with_the_next_step():
     with pytest.raises(StudyError, match=r"2 texts have 9 tokens or more, of 3 texts.*shorter"):
-        context_sweep(silent("gpt2"), make_texts(9, 9, 4), [9, 12])
+        sweep_contexts(silent("gpt2"), make_texts(9, 9, 4), [9, 12], planned())
 
 
 # models

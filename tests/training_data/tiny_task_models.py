@@ -5,7 +5,7 @@ import torch
 import transformers
 from tiny_networks import make_tokenizer, perturb, tiny_config
 
-from deltadex.study.network import as_task_model
+from deltadex.study.network import TaskModel
 from deltadex.training_data.examples import Example
 
 CLASSES = {
@@ -21,7 +21,7 @@ def tiny_task_model(name, head, *, seed=0, **changes):
     config = tiny_config(name, **changes)
     model = CLASSES[head].from_config(config).float().eval()
     perturb(model, by=0.1, seed=seed)
-    return as_task_model(name, model, make_tokenizer(), head=head)
+    return TaskModel(name=name, whole=model, tokenizer=make_tokenizer(), head=head)
 
 
 def make_examples(n, *, seed=0, completion=False, label=None):
