@@ -39,17 +39,15 @@ def draw_logit_lens(report: LensReport, width: Width = "full") -> Picture:
         (bits, f"bits_per_{unit}", "Cross-entropy of the next token", f"bits a {unit}"),
         (divergence, "kl", "KL from the last layer", "bits a token"),
     )
-    own: Style = {"color": PALETTE[0], "marker": "o", "label": short(report.model)}
+    styles: tuple[Style, ...] = (
+        {"color": PALETTE[0], "marker": "o"},
+        {"color": PALETTE[1], "marker": "s", "linestyle": "--"},
+    )
     for axes, name, title, label in measures:
-        _draw_line(picture, axes, report.layers, name, own)
-        if beside is not None:
-            other: Style = {
-                "color": PALETTE[1],
-                "marker": "s",
-                "linestyle": "--",
-                "label": short(beside.model),
-            }
-            _draw_line(picture, axes, beside.layers, name, other)
+        for model, style in zip((report, beside), styles, strict=True):
+            if model is not None:
+                named = style | {"label": short(model.model)}
+                _draw_line(picture, axes, model.layers, name, named)
         axes.set(title=title, xlabel="hidden state", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
         axes.grid(alpha=0.25)

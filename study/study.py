@@ -391,10 +391,7 @@ class RunningStudy(ModelStudy):
     def states(self, db: OpenCatalog, network: Network, texts: Texts) -> Iterator[TokenStates]:
         from .network import token_states
 
-        states = token_states(
-            network, texts.entries, batch_size=self.batch_size, max_tokens=self.max_tokens
-        )
-        return self.watched(db, texts)(states)
+        return self.watched(db, texts)(token_states(network, texts.entries, **self.sizes))
 
     def watched(self, db: OpenCatalog, texts: Texts) -> Callable[[Iterable[Any]], Iterator[Any]]:
         """Passes on batches of these texts, tracked."""

@@ -76,8 +76,7 @@ class Components(RunningStudy):
             keep_special=self.special_tokens,
             keep_first=self.special_tokens,
             watched=self.watched(db, texts),
-            batch_size=self.batch_size,
-            max_tokens=self.max_tokens,
+            **self.sizes,
         )
         document = report.to_json() | text_notes
         db.save(subject, self.name, self.settings(texts=texts.digest), document)

@@ -90,13 +90,12 @@ def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches_of_any_size(batch
     encoded = encode_texts(network, words.texts, 8)
     items = items_of_words(encoded, words.text, words.spans)
 
-    found = collect_terms(
+    found, seen, _ = collect_terms(
         network,
         encoded,
         items,
         len(words.labels),
         batch_size=batch_size,
-        watch=lambda batches, _: iter(batches),
     )
 
     stack = network.stacks[0]
@@ -106,11 +105,11 @@ def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches_of_any_size(batch
         terms = decompose(network, stack, batch, constants)[-1].terms[:, 0].numpy()
         for word in set(numbers[numbers >= 0].tolist()):
             expected = terms[:, numbers == word].sum(axis=1)
-            np.testing.assert_allclose(found.terms[:, word], expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(found[:, word], expected, rtol=1e-4, atol=1e-5)
     read = set(np.concatenate(items).tolist()) - {-1}
-    assert np.flatnonzero(found.seen).tolist() == sorted(read)
+    assert np.flatnonzero(seen).tolist() == sorted(read)
     assert len(read) < len(words.labels)  # texts are cut behind eight tokens
-    assert not found.terms[:, ~found.seen].any()
+    assert not found[:, ~seen].any()
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,18 @@ from tiny_language_model import TEXTS, masked_bert, masked_network
 from tiny_networks import make_tokenizer, tiny_network
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation import (
-    AblationOptions,
-    AblationStudyReport,
-    Journal,
-    ablation_study,
-)
+from deltadex.study.ablation import AblationStudyReport, Journal, ablation_study
+from deltadex.study.ablation.ablation import Ablation
 from deltadex.study.ablation.ablation_study import choose_tokens, encode_texts
 from deltadex.study.ablation.measures import TRAININGS, Training
 from deltadex.study.ablation.subsets import SubsetResult
 from deltadex.study.network.language_head import attach_head
 
-OPTIONS = AblationOptions(runs=1, most_items=300)
+
+def asked(**options):
+    return Ablation("m", texts="t", **{"runs": 1, "most_items": 300} | options)
+
+
 SUBSETS = "none i h f c ih if ic hf hc fc ihf ihc ifc hfc ihfc"
 WITHOUT_BIAS = "none i h f ih if hf ihf"
 QUICK = Training(epochs=2, batch=64, learning_rates=(1e-2,))
@@ -35,7 +35,7 @@ def quick(monkeypatch):
 
 def study(**options):
     network = masked_network()
-    given = {"options": OPTIONS, "head": attach_head(masked_bert(), network, "masked")} | options
+    given = {"asked": asked(), "head": attach_head(masked_bert(), network, "masked")} | options
     return ablation_study(network, TEXTS, **given)
 
 
@@ -74,7 +74,7 @@ def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself():
         places = np.flatnonzero(items >= 0)
         right += (scores[places].argmax(axis=1) == chosen.targets[items[places]]).tolist()
 
-    report = study(options=AblationOptions(tasks=("masked",), runs=1, most_items=300))
+    report = study(asked=asked(tasks=("masked",)))
 
     own = report.measures[0]
     assert own.n_items == len(chosen.targets) == len(right)
@@ -126,7 +126,7 @@ def test_a_journal_that_cannot_be_written_is_no_error(tmp_path, caplog):
 def test_a_model_without_a_head_says_so_in_one_line():
     report = study(
         head="bert: ships no language head",
-        options=AblationOptions(tasks=("masked",), runs=1, most_items=100),
+        asked=asked(tasks=("masked",), most_items=100),
     )
 
     assert [m.key for m in report.measures] == ["masked-trained"]
@@ -141,9 +141,7 @@ def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out()
         name="llama", model=llama.model, tokenizer=make_tokenizer(), stacks=llama.stacks
     )
 
-    report = ablation_study(
-        network, TEXTS, options=AblationOptions(tasks=("masked",), runs=1, most_items=100)
-    )
+    report = ablation_study(network, TEXTS, asked=asked(tasks=("masked",), most_items=100))
 
     assert report.absent == ("bias",)
     assert [s.label for s in report.measures[0].scores] == WITHOUT_BIAS.split()
@@ -160,7 +158,7 @@ def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out()
 )
 def test_what_cannot_be_measured_is_refused(network, texts, line):
     with pytest.raises(StudyError, match=line):
-        ablation_study(network(), texts, options=OPTIONS)
+        ablation_study(network(), texts, asked=asked())
 
 
 def test_next_tokens_are_those_that_follow():
