@@ -44,6 +44,9 @@ CAPTION_LINE_MM = 3.2
 CAPTION_CHARACTERS_PER_MM = 0.72
 """Of text of the size `SMALL`."""
 
+QUANTILE = 1.96
+"""Standard errors of a 95 % interval."""
+
 LEGEND_MARK, LEGEND_CHARACTER = 22.0, 3.7
 """Points that an entry takes: its mark with the space around, and each character at most."""
 

@@ -10,12 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..study.lens import LayerLens, LensReport
-from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
+from .figures import PALETTE, QUANTILE, Picture, Style, Width, add_legend, new_picture, short
 
 PANEL_MM = 52.0
-QUANTILE = 1.96
-"""Standard errors of a 95 % interval."""
-
 CAPTION = (
     "Final norm and head of the model, applied to the residual stream (hidden state 0: the "
     "embedding; n: behind n layers; the last: the model itself); {tokens} tokens of {texts} texts. "

@@ -302,7 +302,7 @@ def ablation_study(
         row for row in range(len(names)) if any(i.terms[row].any() for i in collected.values())
     ]
     present_names = tuple(names[row] for row in present)
-    measures: dict[str, Callable[[Keep], SubsetPredictions]] = {}
+    measures: dict[str, Callable[..., SubsetPredictions]] = {}
     for task, items in collected.items():
         items = replace(items, terms=items.terms[present], names=present_names)
         measures |= _measures(task, items, asked, head)
@@ -318,7 +318,7 @@ def ablation_study(
     reports: list[AblationReport] = []
     for key, predict in measures.items():
         try:
-            predictions = predict(kept)
+            predictions = predict(keep=kept)
         except StudyError as err:
             skipped.append(Skipped(measure=key, reason=str(err)))
             continue
@@ -418,18 +418,17 @@ def _measures(
         for key, training in TRAININGS.items()
     }
     if task == "tagging":
-        return {"tagging": lambda keep: tagging_probe(items, trainings["tagging"], keep=keep)}
+        return {"tagging": partial(tagging_probe, items, trainings["tagging"])}
     if task == "senses":
         return {
-            "senses-knn": lambda keep: word_sense_knn(items, keep=keep),
-            "senses-mlp": lambda keep: word_sense_probe(items, trainings["senses-mlp"], keep=keep),
-            "senses-mlp-lemma": lambda keep: word_sense_probe(
-                items, trainings["senses-mlp-lemma"], of_lemmas=True, keep=keep
+            "senses-knn": partial(word_sense_knn, items),
+            "senses-mlp": partial(word_sense_probe, items, trainings["senses-mlp"]),
+            "senses-mlp-lemma": partial(
+                word_sense_probe, items, trainings["senses-mlp-lemma"], of_lemmas=True
             ),
         }
-    own, training = {}, trainings["masked-trained"]
+    own: dict[str, Callable[..., SubsetPredictions]] = {}
     if isinstance(head, LanguageHead):
-        own = {"masked-own": lambda keep: masked_accuracy(items, head, keep=keep)}
-    return own | {
-        "masked-trained": lambda keep: trained_masked_accuracy(items, training, keep=keep)
-    }
+        own["masked-own"] = partial(masked_accuracy, items, head)
+    trained = partial(trained_masked_accuracy, items, trainings["masked-trained"])
+    return own | {"masked-trained": trained}

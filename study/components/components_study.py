@@ -374,7 +374,7 @@ class StreamTally:
             norm_ratio=ratios.mean(axis=2),
             error=self.error,
             heads=None
-            if heads is None or heads.own is None or heads.last is None
+            if heads is None
             else HeadShares(
                 importance=heads.own.numpy() / n_tokens,
                 importance_last=heads.last.numpy() / n_tokens,

@@ -432,8 +432,8 @@ class HeadTally:
     block and in the last hidden state."""
 
     heads: Mapping[int, AttentionHeads]
-    own: torch.Tensor | None = None
-    last: torch.Tensor | None = None
+    own: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
+    last: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
     _outputs: list[HeadOutputs] = field(default_factory=list)
     _own: list[Shares] = field(default_factory=list)
     _hidden: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -453,8 +453,7 @@ class HeadTally:
             self._own.append(self._outputs[-1].importance(self._hidden))
 
     def end_pass(self) -> None:
-        own = token_sums(torch.stack(self._own)).cpu()
-        last = token_sums(torch.stack([o.importance(self._hidden) for o in self._outputs])).cpu()
-        self.own = own if self.own is None else self.own + own
-        self.last = last if self.last is None else self.last + last
+        last = [outputs.importance(self._hidden) for outputs in self._outputs]
+        self.own = self.own + token_sums(torch.stack(self._own)).cpu()
+        self.last = self.last + token_sums(torch.stack(last)).cpu()
         self._outputs = []

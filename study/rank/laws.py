@@ -202,12 +202,8 @@ class Curve:
     n_layers: int
 
     def without(self, point: int) -> Curve:
-        return replace(
-            self,
-            layers=np.delete(self.layers, point),
-            ranks=np.delete(self.ranks, point),
-            variances=np.delete(self.variances, point),
-        )
+        columns = ("layers", "ranks", "variances")
+        return replace(self, **{name: np.delete(getattr(self, name), point) for name in columns})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
