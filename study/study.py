@@ -384,7 +384,7 @@ class RunningStudy(ModelStudy):
     )
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """How texts are run, as arguments of what runs them."""
         return {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
 

@@ -202,8 +202,12 @@ class Curve:
     n_layers: int
 
     def without(self, point: int) -> Curve:
-        columns = ("layers", "ranks", "variances")
-        return replace(self, **{name: np.delete(getattr(self, name), point) for name in columns})
+        return replace(
+            self,
+            layers=np.delete(self.layers, point),
+            ranks=np.delete(self.ranks, point),
+            variances=np.delete(self.variances, point),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
