@@ -22,13 +22,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from deltadex.study.ablation.ablation_study import (
+from deltadex.study.ablation.annotated_words import AnnotatedWords, word_shapes
+from deltadex.study.ablation.measures import CodedRows, Training, train_and_predict
+from deltadex.study.ablation.subset_study import (
     collect_terms,
     encode_texts,
     items_of_words,
 )
-from deltadex.study.ablation.annotated_words import AnnotatedWords, word_shapes
-from deltadex.study.ablation.measures import CodedRows, Training, train_and_predict
 from deltadex.study.ablation.subsets import Split, Subset, split_by_text, term_subsets
 from deltadex.study.network import Network, load_network
 from deltadex.study.texts import read_texts

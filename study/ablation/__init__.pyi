@@ -1,5 +1,5 @@
-from .ablation_study import ablation_study
 from .annotated_words import read_senses, read_tags
+from .subset_study import ablation_study
 from .subsets import AblationReport, AblationStudyReport, Journal, ablation_report
 
 __all__ = [

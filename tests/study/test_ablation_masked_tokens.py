@@ -10,8 +10,8 @@ from tiny_language_model import TEXTS, masked_network
 
 from deltadex.errors import StudyError
 from deltadex.study.ablation import ablation_report
-from deltadex.study.ablation.ablation_study import choose_tokens, encode_texts
 from deltadex.study.ablation.measures import Training, masked_accuracy, trained_masked_accuracy
+from deltadex.study.ablation.subset_study import choose_tokens, encode_texts
 from deltadex.study.ablation.subsets import Items, Split, term_subsets
 from deltadex.study.network.language_head import LanguageHead
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tiny_language_model import TEXTS, masked_network
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation.ablation_study import collect_terms, encode_texts, items_of_words
 from deltadex.study.ablation.annotated_words import (
     pseudo_words,
     read_senses,
@@ -17,6 +16,7 @@ from deltadex.study.ablation.annotated_words import (
     shape,
     word_shapes,
 )
+from deltadex.study.ablation.subset_study import collect_terms, encode_texts, items_of_words
 from deltadex.study.components.decomposition import branch_constants, decompose
 from deltadex.study.network.hidden_states import padded
 

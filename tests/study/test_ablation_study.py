@@ -11,8 +11,8 @@ from tiny_networks import make_tokenizer, tiny_network
 from deltadex.errors import StudyError
 from deltadex.study.ablation import AblationStudyReport, Journal, ablation_study
 from deltadex.study.ablation.ablation import Ablation
-from deltadex.study.ablation.ablation_study import choose_tokens, encode_texts
 from deltadex.study.ablation.measures import TRAININGS, Training
+from deltadex.study.ablation.subset_study import choose_tokens, encode_texts
 from deltadex.study.ablation.subsets import SubsetResult
 from deltadex.study.network.language_head import attach_head
 
