@@ -9,7 +9,7 @@ from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from ..study.cka import CkaReport
-from .figures import PALETTE, Picture, Style, Width, new_picture, short
+from .figures import PALETTE, QUANTILE, Picture, Style, Width, new_picture, short
 
 PANEL_MM = 66.0
 NUMBERED_CELLS = 8
@@ -17,9 +17,6 @@ NUMBERED_CELLS = 8
 
 LIGHT_CELL = 0.6
 """Share of the scale above which a cell's number is dark."""
-
-QUANTILE = 1.96
-"""Standard errors of a 95 % interval."""
 
 CAPTION = (
     "Linear CKA (0: unrelated, 1: equal up to rotation and scale) of {tokens} tokens of {texts} "

@@ -44,6 +44,9 @@ CAPTION_LINE_MM = 3.2
 CAPTION_CHARACTERS_PER_MM = 0.72
 """Of text of the size `SMALL`."""
 
+QUANTILE = 1.96
+"""Standard errors of a 95 % interval."""
+
 LEGEND_MARK, LEGEND_CHARACTER = 22.0, 3.7
 """Points that an entry takes: its mark with the space around, and each character at most."""
 
@@ -133,7 +136,6 @@ def add_legend(
     figure: Figure | SubFigure,
     entries: Mapping[str, Any],
     *,
-    loc: Literal["outside lower center", "outside lower right"] = "outside lower center",
     columns: int = 99,
 ) -> None:
     """A legend outside the panels, in as many columns as fit, and at most `columns`."""
@@ -143,7 +145,7 @@ def add_legend(
     figure.legend(
         list(entries.values()),
         list(entries),
-        loc=loc,
+        loc="outside lower center",
         ncols=max(1, min(columns, fitting, len(entries))),
         columnspacing=1.2,
         handlelength=1.6,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 
 import numpy as np
 from matplotlib import rcParams
@@ -16,7 +16,6 @@ from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Float64
 from ..study.geometry.geometry_report import GeometryReport, GroupGeometry, LayerGeometry
-from ..study.geometry.moments import Divergent
 from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, plain, short
 
 PANEL_MM = {"full": 50.0, "column": 40.0}
@@ -132,17 +131,17 @@ def _panels(report: GeometryReport) -> Iterator[Panel]:
     yield Panel(
         "Linearity",
         "share (R²)",
-        partial(_linearity, "held_out_stream"),
-        second=partial(_linearity, "held_out_contribution"),
+        methodcaller("linear", "held_out_stream"),
+        second=methodcaller("linear", "held_out_contribution"),
     )
     if report.reference is None:
         return
     layers = [layer for group in report.groups for layer in group.layers]
-    gauss = partial(_divergence, "gauss", "jeffreys")
+    gauss = methodcaller("diverges", "gauss", "jeffreys")
     if any(gauss(layer) is not None for layer in layers):
-        floor = partial(_divergence, "gauss", "floor")
+        floor = methodcaller("diverges", "gauss", "floor")
         yield Panel("Divergence, Gauss", "J (nats)", gauss, floor=floor)
-    softmax = partial(_divergence, "softmax-mean", "to_reference")
+    softmax = methodcaller("diverges", "softmax-mean", "to_reference")
     if any(softmax(layer) is not None for layer in layers):
         yield Panel("Divergence, softmax", "KL (nats)", softmax)
 
@@ -162,21 +161,11 @@ def _dimension(place: int, layer: LayerGeometry) -> float | None:
     return layer.intrinsic_dimension[place].dimension
 
 
-def _linearity(name: str, layer: LayerGeometry) -> float | None:
-    score: float | None = getattr(layer.linearity, name, None)
-    return score
-
-
 def _bounds(place: int, layer: LayerGeometry) -> tuple[float, float] | None:
     estimate = layer.intrinsic_dimension[place]
     if estimate.low is None or estimate.high is None:
         return None
     return max(0.0, estimate.low), estimate.high
-
-
-def _divergence(estimator: Divergent, key: str, layer: LayerGeometry) -> float | None:
-    value: float | None = getattr(layer.divergence_by(estimator), key, None)
-    return value
 
 
 def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:

@@ -10,12 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..study.lens import LayerLens, LensReport
-from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
+from .figures import PALETTE, QUANTILE, Picture, Style, Width, add_legend, new_picture, short
 
 PANEL_MM = 52.0
-QUANTILE = 1.96
-"""Standard errors of a 95 % interval."""
-
 CAPTION = (
     "Final norm and head of the model, applied to the residual stream (hidden state 0: the "
     "embedding; n: behind n layers; the last: the model itself); {tokens} tokens of {texts} texts. "
@@ -39,17 +36,15 @@ def draw_logit_lens(report: LensReport, width: Width = "full") -> Picture:
         (bits, f"bits_per_{unit}", "Cross-entropy of the next token", f"bits a {unit}"),
         (divergence, "kl", "KL from the last layer", "bits a token"),
     )
-    own: Style = {"color": PALETTE[0], "marker": "o", "label": short(report.model)}
+    styles: tuple[Style, ...] = (
+        {"color": PALETTE[0], "marker": "o"},
+        {"color": PALETTE[1], "marker": "s", "linestyle": "--"},
+    )
     for axes, name, title, label in measures:
-        _draw_line(picture, axes, report.layers, name, own)
-        if beside is not None:
-            other: Style = {
-                "color": PALETTE[1],
-                "marker": "s",
-                "linestyle": "--",
-                "label": short(beside.model),
-            }
-            _draw_line(picture, axes, beside.layers, name, other)
+        for model, style in zip((report, beside), styles, strict=True):
+            if model is not None:
+                named = style | {"label": short(model.model)}
+                _draw_line(picture, axes, model.layers, name, named)
         axes.set(title=title, xlabel="hidden state", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
         axes.grid(alpha=0.25)

@@ -276,16 +276,26 @@ def try_each(
 class StudyTable(Table):
     """A study's answer: a document, rows, and sections for people; most have a picture."""
 
-    def __init__(self, document: Document, report: Any = None, title: str = "") -> None:
+    _picture: ClassVar[str] = ""
+    """Name in `pictures` of what draws the report."""
+
+    def __init__(
+        self, document: Document, report: Any = None, title: str = "", **drawing: Any
+    ) -> None:
         super().__init__(document)
-        self._report, self._title = report, title
+        self._report, self._title, self._drawing = report, title, drawing
 
     @abstractmethod
     def sections(self, *, everything: bool = False) -> Iterable[Section]:
         """What a screen shows and a page has; `everything` has the measures that few need."""
 
     def draw(self, width: Width) -> Picture:
-        raise NotImplementedError
+        if not self._picture:
+            raise NotImplementedError
+        from .. import pictures
+
+        draw: Callable[..., Picture] = getattr(pictures, self._picture)
+        return draw(self._report, width=width, **self._drawing)
 
     def save_picture(self, path: Place, *, width: Width = "full") -> Path:
         """Draw the report into a .png, .svg or .html file; a page has tables of values, too.
@@ -374,17 +384,14 @@ class RunningStudy(ModelStudy):
     )
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """How texts are run, as arguments of what runs them."""
         return {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
 
     def states(self, db: OpenCatalog, network: Network, texts: Texts) -> Iterator[TokenStates]:
         from .network import token_states
 
-        states = token_states(
-            network, texts.entries, batch_size=self.batch_size, max_tokens=self.max_tokens
-        )
-        return self.watched(db, texts)(states)
+        return self.watched(db, texts)(token_states(network, texts.entries, **self.sizes))
 
     def watched(self, db: OpenCatalog, texts: Texts) -> Callable[[Iterable[Any]], Iterator[Any]]:
         """Passes on batches of these texts, tracked."""

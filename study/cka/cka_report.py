@@ -104,20 +104,18 @@ First = Float32[np.ndarray, "layers rows dim"]
 Second = Float32[np.ndarray, "others rows width"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SquaredNorms:
-    """|XᵀY|²_F of layers over rows, and of layers with themselves; first index: 0 of all rows, then
-    without each block.
+SquaredNorms = tuple[
+    Float64[np.ndarray, "subsets first_layers second_layers"],
+    Float64[np.ndarray, "subsets first_layers"],
+    Float64[np.ndarray, "subsets second_layers"],
+]
+"""|XᵀY|²_F of layers over rows, |XᵀX|²_F and |YᵀY|²_F; first index: 0 of all rows, then without
+each block.
 
-    Two forms of one number (|XᵀY|²_F = Σᵢⱼ (XXᵀ)ᵢⱼ (YYᵀ)ᵢⱼ): from the matrices XᵀY, whose cost is
-    linear in the rows, or from tiles of the kernels XXᵀ, whose cost is linear in the layers.
-    Neither holds a matrix of rows × rows. Products are float32, of rows of length about 1; sums
-    are float64.
-    """
-
-    cross: Float64[np.ndarray, "subsets first_layers second_layers"]
-    first: Float64[np.ndarray, "subsets first_layers"]
-    second: Float64[np.ndarray, "subsets second_layers"]
+Two forms of one number (|XᵀY|²_F = Σᵢⱼ (XXᵀ)ᵢⱼ (YYᵀ)ᵢⱼ): from the matrices XᵀY, whose cost is
+linear in the rows, or from tiles of the kernels XXᵀ, whose cost is linear in the layers. Neither
+holds a matrix of rows × rows. Products are float32, of rows of length about 1; sums are float64.
+"""
 
 
 def cheaper_form(first: tuple[int, ...], second: tuple[int, ...]) -> Form:
@@ -130,12 +128,10 @@ def cheaper_form(first: tuple[int, ...], second: tuple[int, ...]) -> Form:
 
 def by_features(first: First, second: Second, blocks: Sequence[slice]) -> SquaredNorms:
     """From XᵀY, a pair of layers at a time. Peak: blocks · dim² float32."""
-    return SquaredNorms(
-        cross=np.stack(
-            [np.stack([_norms(x, y, blocks) for y in second], axis=1) for x in first], axis=1
-        ),
-        first=np.stack([_norms(x, x, blocks) for x in first], axis=1),
-        second=np.stack([_norms(y, y, blocks) for y in second], axis=1),
+    return (
+        np.stack([np.stack([_norms(x, y, blocks) for y in second], axis=1) for x in first], axis=1),
+        np.stack([_norms(x, x, blocks) for x in first], axis=1),
+        np.stack([_norms(y, y, blocks) for y in second], axis=1),
     )
 
 
@@ -156,7 +152,7 @@ def by_tokens(first: First, second: Second, blocks: Sequence[slice]) -> SquaredN
                 cross[g, h] += twice * (tiles[0] @ tiles[1].T).astype(np.float64)
                 for sums, tile in zip(own, tiles, strict=True):
                     sums[g, h] += twice * np.einsum("lk,lk->l", tile, tile)
-    return SquaredNorms(cross=_subsets(cross), first=_subsets(own[0]), second=_subsets(own[1]))
+    return _subsets(cross), _subsets(own[0]), _subsets(own[1])
 
 
 def _norms(
@@ -254,7 +250,7 @@ def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Align
     for subset, left_out in enumerate(subsets):
         x = _Rows.of(first, squares[0], left_out)
         y = _Rows.of(second, squares[1], left_out)
-        forms.append(_cka(x, y, norms, subset))
+        forms.append(_cka(x, y, *(part[subset] for part in norms)))
     biased, debiased = forms[0]
     left_out = np.stack([value for _, value in forms[1:]] or [np.full(debiased.shape, np.nan)])
     spread = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
@@ -268,11 +264,13 @@ def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Align
     )
 
 
-def _cka(x: _Rows, y: _Rows, norms: SquaredNorms, subset: int) -> tuple[Matrix, Matrix]:
+def _cka(
+    x: _Rows, y: _Rows, cross: Matrix, of_x: np.ndarray, of_y: np.ndarray
+) -> tuple[Matrix, Matrix]:
     n = x.squares.shape[1]
-    cross = norms.cross[subset] - _mean_term(x, y, n)
-    of_x = norms.first[subset] - np.diagonal(_mean_term(x, x, n))
-    of_y = norms.second[subset] - np.diagonal(_mean_term(y, y, n))
+    cross = cross - _mean_term(x, y, n)
+    of_x = of_x - np.diagonal(_mean_term(x, x, n))
+    of_y = of_y - np.diagonal(_mean_term(y, y, n))
     debiased = _ratio(
         cross + _correction(x.squares @ y.squares.T, np.outer(x.total, y.total), n),
         of_x + _correction((x.squares**2).sum(axis=1), x.total**2, n),

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
 
 from ...options import Place, option, record
 from ...results import Document, Section, count, share
 from ..study import OpenCatalog, RunningStudy, StudyTable, find_subject, load_texts, study
-
-if TYPE_CHECKING:
-    from ...pictures import Picture, Width
 
 SHOWN_HEADS = 8
 """Heads of a stack that a screen shows; the document has all."""
@@ -80,8 +76,7 @@ class Components(RunningStudy):
             keep_special=self.special_tokens,
             keep_first=self.special_tokens,
             watched=self.watched(db, texts),
-            batch_size=self.batch_size,
-            max_tokens=self.max_tokens,
+            **self.sizes,
         )
         document = report.to_json() | text_notes
         db.save(subject, self.name, self.settings(texts=texts.digest), document)
@@ -92,17 +87,14 @@ class Components(RunningStudy):
 class ComponentsTable(StudyTable):
     """What hidden states are made of: `stack`, `layer`, and the importance of each term, 0…1."""
 
+    _picture = "draw_components"
+
     def _rows(self) -> list[Document]:
         return [
             {"stack": name, "layer": layer, **dict(zip(stack["terms"], importance, strict=True))}
             for name, stack in self._document["stacks"].items()
             for layer, importance in zip(stack["layers"], stack["importance"], strict=True)
         ]
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_components
-
-        return draw_components(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

@@ -90,8 +90,6 @@ class PairMoments:
     """Count, means and sums of squares and products of pairs (x, y), in float64; batches are
     centred and added by Chan, Golub & LeVeque 1983, eq. 1.5."""
 
-    __slots__ = ("mean_x", "mean_y", "n", "xx", "xy", "yy")
-
     def __init__(self) -> None:
         self.n = 0
         self.mean_x = self.mean_y = self.xx = self.xy = self.yy = torch.zeros(())
@@ -376,7 +374,7 @@ class StreamTally:
             norm_ratio=ratios.mean(axis=2),
             error=self.error,
             heads=None
-            if heads is None or heads.own is None or heads.last is None
+            if heads is None
             else HeadShares(
                 importance=heads.own.numpy() / n_tokens,
                 importance_last=heads.last.numpy() / n_tokens,

@@ -163,7 +163,7 @@ class Track:
     rows: Rows | None = None
     scaled: Callable[[torch.Tensor, torch.Tensor], None] | None = None
     _place: int = 0
-    _terms: torch.Tensor | None = None
+    _terms: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
 
     def attach(self) -> Iterator[RemovableHandle]:
         if self.stack.first_norm is not None:
@@ -194,7 +194,6 @@ class Track:
         self._normalised(norm, args)
 
     def _projected(self, linear: nn.Module, _: object, __: object) -> None:
-        assert self._terms is not None
         assert isinstance(linear, nn.Linear)
         self._terms = self._terms @ linear.weight.T
         if linear.bias is not None:
@@ -204,7 +203,7 @@ class Track:
         if self._place:
             return
         stream = stream_input(args, kwargs)
-        if self._terms is None:
+        if not len(self._terms):
             self._start(stream)
         self._snapshot(stream)
 
@@ -214,7 +213,6 @@ class Track:
         by = self.stack.multiplier
 
         def add(_: nn.Module, __: object, output: object) -> None:
-            assert self._terms is not None
             added = self._picked(first_tensor(output)).view(self._terms.shape[1:])
             self._terms[row].add_(added, alpha=by)
             if constant is not None:
@@ -226,7 +224,6 @@ class Track:
     def _normalised(self, norm: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         gain, bias, eps, centres = normalisation(norm)
         stream = self._picked(args[0])
-        assert self._terms is not None
         if centres:
             mean = stream.mean(dim=-1, keepdim=True)
             self._terms[-1] -= mean
@@ -243,7 +240,6 @@ class Track:
         self._snapshot(output, normed=True)
 
     def _snapshot(self, output: object, *, normed: bool = False) -> None:
-        assert self._terms is not None
         hidden = self._picked(first_tensor(output))
         self.emit(Decomposed(self._place - normed, normed, self._terms, hidden))
         self._place += 1
@@ -436,8 +432,8 @@ class HeadTally:
     block and in the last hidden state."""
 
     heads: Mapping[int, AttentionHeads]
-    own: torch.Tensor | None = None
-    last: torch.Tensor | None = None
+    own: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
+    last: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
     _outputs: list[HeadOutputs] = field(default_factory=list)
     _own: list[Shares] = field(default_factory=list)
     _hidden: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -457,8 +453,7 @@ class HeadTally:
             self._own.append(self._outputs[-1].importance(self._hidden))
 
     def end_pass(self) -> None:
-        own = token_sums(torch.stack(self._own)).cpu()
-        last = token_sums(torch.stack([o.importance(self._hidden) for o in self._outputs])).cpu()
-        self.own = own if self.own is None else self.own + own
-        self.last = last if self.last is None else self.last + last
+        last = [outputs.importance(self._hidden) for outputs in self._outputs]
+        self.own = self.own + token_sums(torch.stack(self._own)).cpu()
+        self.last = self.last + token_sums(torch.stack(last)).cpu()
         self._outputs = []

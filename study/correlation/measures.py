@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.stats import rankdata
 
 from ...arrays import Float64
 from ...errors import RequestError, nearest_names, offered
@@ -485,7 +486,7 @@ def correlate_columns(
 
 def spearman(x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"]) -> float | None:
     """Pearson's correlation of the ranks; None where one side has no two different values."""
-    a, b = (_centred_ranks(values) for values in (x, y))
+    a, b = _centred_ranks(x), _centred_ranks(y)
     size = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / size if size > 0 else None
 
@@ -547,9 +548,5 @@ def _correlation(
 
 def _centred_ranks(values: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
     """Ranks from 1, equal values with their mean rank, minus the mean of all."""
-    if not len(values):
-        return values
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: Float64[np.ndarray, " n"] = (last - (counts - 1) / 2)[place] - (len(values) + 1) / 2
+    ranks: Float64[np.ndarray, " n"] = rankdata(values) - (len(values) + 1) / 2
     return ranks

@@ -21,7 +21,6 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
-    from ...pictures import Picture, Width
     from ..network import Network
     from ..texts import Texts
     from . import GeometryReport
@@ -112,7 +111,7 @@ class Geometry(TextStudy):
         document = {"model": network.name} | report.to_json() | text_notes
         db.save(subject, self.name, self.settings(texts=texts.digest), document)
         title = f"Geometry of {network.name}"
-        return GeometryTable(document | subject.base_notes, report, title)
+        return GeometryTable(document | subject.base_notes, report, title, model=network.name)
 
     def measure(self, db: OpenCatalog, network: Network, read: Texts) -> GeometryReport:
         """The report of a network on texts, and on scrambled ones where they are wanted."""
@@ -141,11 +140,7 @@ class GeometryTable(StudyTable):
 
     columns = ("group", "tokens")
     _key = "groups"
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_geometry
-
-        return draw_geometry(self._report, width, model=self._document["model"])
+    _picture = "draw_geometry"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations, starmap
-from operator import attrgetter, itemgetter
+from operator import attrgetter, itemgetter, methodcaller
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -43,11 +42,11 @@ from .moments import (
     Divergence,
     Divergent,
     LayerLinearity,
+    anisotropy,
     gaussian_divergence,
     gaussian_floor,
     layer_linearity,
     pooled,
-    sampled_anisotropy,
     softmax_divergence,
     softmax_mean,
     softmax_padded,
@@ -148,9 +147,19 @@ class LayerGeometry(JsonRecord):
     linearity: LayerLinearity | None
     divergence: tuple[Divergence, ...]
 
+    def linear(self, score: str) -> float | None:
+        """A score of the step from the layer before, such as `held_out_stream`, where there is."""
+        found: float | None = getattr(self.linearity, score, None)
+        return found
+
     def divergence_by(self, estimator: Divergent) -> Divergence | None:
         """The result of an estimator; None without a reference."""
         return next((d for d in self.divergence if d.estimator == estimator), None)
+
+    def diverges(self, estimator: Divergent, key: str) -> float | None:
+        """A number of its result, such as `jeffreys`, where there is one."""
+        found: float | None = getattr(self.divergence_by(estimator), key, None)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,10 +290,10 @@ def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMea
     yield from _dimensions(first, second)
     yield from _directions(first, second)
     for name in ("stream", "contribution"):
-        gaps = _gaps(first, second, partial(_linearity, name))
+        gaps = _gaps(first, second, methodcaller("linear", f"held_out_{name}"))
         yield paired_measure(f"linearity, {name}", "least squares", starmap(_difference, gaps))
     if first.sentences or second.sentences:
-        gaps = _gaps(first, second, _gauss)
+        gaps = _gaps(first, second, methodcaller("diverges", "gauss", "to_reference"))
         yield paired_measure("KL to reference", "gauss", starmap(_difference, gaps))
     yield from _softmax(first, second)
 
@@ -368,16 +377,6 @@ def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeas
         bounds = bootstrap_interval(gaps, options.resamples, options.seed)
         layers.append(_difference(layer, float(gaps.mean()), bounds))
     yield paired_measure("KL to reference", "softmax-mean", layers, len(shared))
-
-
-def _linearity(name: str, layer: LayerGeometry) -> float | None:
-    held_out: float | None = getattr(layer.linearity, f"held_out_{name}", None)
-    return held_out
-
-
-def _gauss(layer: LayerGeometry) -> float | None:
-    to_reference: float | None = getattr(layer.divergence_by("gauss"), "to_reference", None)
-    return to_reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -567,7 +566,7 @@ def _group(
             anisotropy=(
                 streamed_anisotropy(pooled(own.moments(layer)), sums)
                 if options.method == "gram"
-                else sampled_anisotropy(rows, sums, method=options.method, seed=options.seed)
+                else anisotropy(rows, sums, method=options.method, seed=options.seed)
             ),
             linearity=layer_linearity(steps) if steps else None,
             divergence=divergences.divergences(name, layer),

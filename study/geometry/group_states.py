@@ -174,8 +174,6 @@ class Reservoir:
     Peak: layers · size · dim float32.
     """
 
-    __slots__ = ("_hidden", "_rng", "_text", "seen")
-
     def __init__(self, layers: int, size: int, dim: int, seed: int | list[int]) -> None:
         self.seen = 0
         self._hidden = np.empty((layers, size, dim), dtype=np.float32)
@@ -204,26 +202,12 @@ class Reservoir:
         return self._text[: self.seen]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Streaming:
-    """What is summed over all tokens of a group, beside what is sampled.
-
-    Attributes:
-        moments: Of each half of the texts: the method `gram`.
-        halves: 2, or 1 where memory allows no more and nothing needs two.
-        crossed: Whether moments of a layer with the next are summed too, for linearity.
-    """
-
-    moments: bool
-    halves: int
-    crossed: bool
-
-    def n_bytes(self, dim: int) -> int:
-        return 8 * dim**2 * self.moments * self.halves * (1 + self.crossed)
-
-
 class GroupStates:
-    """One group: sums over all tokens by layer, a sample of tokens, the means of parallel texts."""
+    """One group: sums over all tokens by layer, a sample of tokens, the means of parallel texts.
+
+    With the method `gram` also the moments of all tokens in each of `halves` of the texts, for
+    linearity `crossed` with those of the next layer.
+    """
 
     def __init__(
         self,
@@ -232,7 +216,8 @@ class GroupStates:
         options: GeometryOptions,
         half: OfTexts,
         *,
-        streaming: Streaming,
+        halves: int,
+        crossed: bool,
         parallel: frozenset[int],
         padded: frozenset[int],
     ) -> None:
@@ -241,10 +226,10 @@ class GroupStates:
         self.n_tokens = 0
         self.sums = [RowSums(dim) for _ in range(layers)]
         self.sample = Reservoir(layers, options.keep, dim, [options.seed, *group.encode()])
-        self._streaming = streaming
+        self._crossed = crossed
         self._streamed = [
-            StreamMoments(layers, dim, crossed=streaming.crossed)
-            for _ in range(streaming.halves if streaming.moments else 0)
+            StreamMoments(layers, dim, crossed=crossed)
+            for _ in range(halves if options.method == "gram" else 0)
         ]
         self._distinct: list[Int64[np.ndarray, " _"]] = []
         self._parallel, self._padded = parallel, padded
@@ -258,7 +243,7 @@ class GroupStates:
         for layer, rows in enumerate(hidden):
             self.sums[layer].update(rows)
         for part, moments in enumerate(self._streamed):
-            moments.update(hidden[:, self._half[text] % self._streaming.halves == part])
+            moments.update(hidden[:, self._half[text] % len(self._streamed) == part])
         for number in self._parallel.intersection(text.tolist()):
             own = hidden[:, text == number]
             total = own.sum(axis=1, dtype=np.float64)
@@ -276,7 +261,7 @@ class GroupStates:
 
     def step(self, layer: int) -> list[LayerStep]:
         """The step into a layer from the one before, by half; nothing where it was not summed."""
-        if not self._streaming.crossed:
+        if not self._crossed:
             return []
         if self._streamed:
             return [
@@ -351,7 +336,6 @@ class CollectedStates:
         self.shape = (0, 0)
         self.padded: dict[str, list[str]] = {}
         self.reference, self.options, self._networks = reference, options, networks
-        self.streaming = Streaming(moments=options.method == "gram", halves=HALVES, crossed=True)
         self._group_of = np.array([text.group for text in texts], dtype=np.str_)
         for batch in states:
             self._update(batch)
@@ -386,35 +370,34 @@ class CollectedStates:
         n_bytes = 4 * dim * self.options.keep * len(self.index)
         n_bytes += 4 * dim * sum(map(len, self.index.values())) * compared
 
-        def needed() -> int:
+        streamed = self.options.method == "gram"
+        tries = ((HALVES, True), (HALVES, not streamed), (1, not streamed))
+        for halves, crossed in tries:
             # with one half, the reference has two nevertheless
-            n_groups = len(self.index) + (compared and self.streaming.halves == 1)
-            return self._networks * layers * (n_bytes + self.streaming.n_bytes(dim) * n_groups)
-
-        if needed() > MOST_BYTES and self.streaming.moments:
-            self.streaming = replace(self.streaming, crossed=False)
-        if needed() > MOST_BYTES:
-            self.streaming = replace(self.streaming, halves=1)
-        if needed() > MOST_BYTES:
-            lighter = ", or choose --method lanczos" if self.streaming.moments else ""
+            n_groups = len(self.index) + (compared and halves == 1)
+            moments = 8 * dim**2 * streamed * halves * (1 + crossed)
+            needed = self._networks * layers * (n_bytes + moments * n_groups)
+            if needed <= MOST_BYTES:
+                break
+        else:
+            lighter = ", or choose --method lanczos" if streamed else ""
             raise StudyError(
                 f"{len(self.index)} groups of {layers} layers × {dim} would need "
-                f"{needed() / 2**30:.0f} GiB; give fewer groups, lower --keep-tokens{lighter}"
+                f"{needed / 2**30:.0f} GiB; give fewer groups, lower --keep-tokens{lighter}"
             )
         self.padded = self._choose_padded()
         for group, own in self.index.items():
-            stored_whole, streaming = [self.padded.get(group, [])], self.streaming
-            if group == self.reference:
-                stored_whole = list(self.padded.values())
-                streaming = replace(self.streaming, halves=HALVES)
+            is_reference = group == self.reference
+            whole = list(self.padded.values()) if is_reference else [self.padded.get(group, [])]
             self.by_group[group] = GroupStates(
                 group,
                 shape,
                 self.options,
                 self.half,
-                streaming=streaming,
+                halves=HALVES if is_reference else halves,
+                crossed=crossed,
                 parallel=frozenset(own[i] for i in self._parallel(group)),
-                padded=frozenset(own[i] for ids in stored_whole for i in ids),
+                padded=frozenset(own[i] for ids in whole for i in ids),
             )
 
     def _parallel(self, group: str) -> list[str]:

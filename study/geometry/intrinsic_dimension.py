@@ -315,13 +315,13 @@ def intrinsic_dimension(
         by_block = [estimate(part, estimator) for part in parts]
         values = tuple(number for number in by_block if number is not None)
         values = values if len(values) == len(by_block) else ()
-        bounds = None if why or value is None else interval(value, values)
+        low, high = (None if why or value is None else interval(value, values)) or (None, None)
         return IntrinsicDimension(
             estimator=estimator,
             dimension=None if why else value,
             standard_error=None if why else standard_error(values),
-            low=bounds[0] if bounds else None,
-            high=bounds[1] if bounds else None,
+            low=low,
+            high=high,
             rows=wanted,
             distinct=n_distinct,
             duplicates=len(rows) - n_distinct,

@@ -35,8 +35,6 @@ class _Scatter:
     that a mean far from the origin costs no digits. Peak: two dim² matrices.
     """
 
-    __slots__ = ("mean_x", "mean_y", "n", "scatter")
-
     def __init__(self, dim: int) -> None:
         self.n = 0
         self.mean_x: Vector = np.zeros(dim)
@@ -71,8 +69,6 @@ def pooled(parts: Sequence[Kind]) -> Kind:
 
 class Moments(_Scatter):
     """Count, mean and scatter Σ(x − x̄)(x − x̄)ᵀ of rows."""
-
-    __slots__ = ()
 
     @classmethod
     def of(cls, rows: Rows) -> Moments:
@@ -112,8 +108,6 @@ class Moments(_Scatter):
 class CrossMoments(_Scatter):
     """Means and scatter Σ(x − x̄)(y − ȳ)ᵀ of two matrices whose rows belong together."""
 
-    __slots__ = ()
-
     @classmethod
     def of(cls, x: Rows, y: Rows) -> CrossMoments:
         moments = cls(x.shape[1])
@@ -129,8 +123,6 @@ class StreamMoments:
     Peak: (2·layers − 1) dim² matrices, or `layers` of them without the cross moments, and a
     batch of two layers in float64.
     """
-
-    __slots__ = ("crossed", "layers")
 
     def __init__(self, layers: int, dim: int, *, crossed: bool) -> None:
         self.layers = [Moments(dim) for _ in range(layers)]
@@ -153,8 +145,6 @@ class StreamMoments:
 
 class RowSums:
     """Sums of rows' directions and squares, for their mean cosine and size."""
-
-    __slots__ = ("n", "n_nonzero", "squares", "units")
 
     def __init__(self, dim: int) -> None:
         self.n = 0
@@ -255,34 +245,21 @@ class Anisotropy(JsonRecord):
     uncentred_power: PowerReport | None = None
 
 
-def anisotropy(rows: Rows, *, method: Method = "gram", seed: int = 0) -> Anisotropy:
+def anisotropy(
+    rows: Rows, sums: RowSums | None = None, *, method: Method = "gram", seed: int = 0
+) -> Anisotropy:
     """The anisotropy of rows in memory.
 
     Peak: a centred copy; with `gram` a copy in float64 and two dim² matrices.
+
+    Args:
+        sums: What the mean cosine is of, which may have more rows.
     """
-    sums = RowSums(rows.shape[1])
-    sums.update(rows)
+    if sums is None:
+        sums = RowSums(rows.shape[1])
+        sums.update(rows)
     if method == "gram":
         return streamed_anisotropy(Moments.of(rows), sums)
-    return sampled_anisotropy(rows, sums, method=method, seed=seed)
-
-
-def streamed_anisotropy(moments: Moments, sums: RowSums) -> Anisotropy:
-    """The anisotropy of rows that were only summed. Peak: two dim² matrices."""
-    return Anisotropy(
-        method="gram",
-        rows=moments.n,
-        centred=_share_of_gram(moments.scatter) if moments.varies else None,
-        uncentred=_share_of_gram(moments.about_origin()) if moments.n > 1 else None,
-        mean_cosine=sums.mean_cosine,
-        cosine_rows=sums.n_nonzero,
-    )
-
-
-def sampled_anisotropy(rows: Rows, sums: RowSums, *, method: Method, seed: int = 0) -> Anisotropy:
-    """The anisotropy of rows in memory; the mean cosine is of `sums`, which may have more rows."""
-    if method not in ("lanczos", "power"):
-        raise ValueError(f"method must be lanczos or power for rows in memory, got {method!r}")
     centred, centred_power = _share(centre(rows), method, seed)
     uncentred, uncentred_power = _share(rows, method, seed) if len(rows) > 1 else (None, None)
     return Anisotropy(
@@ -294,6 +271,18 @@ def sampled_anisotropy(rows: Rows, sums: RowSums, *, method: Method, seed: int =
         cosine_rows=sums.n_nonzero,
         centred_power=centred_power,
         uncentred_power=uncentred_power,
+    )
+
+
+def streamed_anisotropy(moments: Moments, sums: RowSums) -> Anisotropy:
+    """The anisotropy of rows that were only summed. Peak: two dim² matrices."""
+    return Anisotropy(
+        method="gram",
+        rows=moments.n,
+        centred=_share_of_gram(moments.scatter) if moments.varies else None,
+        uncentred=_share_of_gram(moments.about_origin()) if moments.n > 1 else None,
+        mean_cosine=sums.mean_cosine,
+        cosine_rows=sums.n_nonzero,
     )
 
 
@@ -406,16 +395,12 @@ def text_influence(
     """
     if len(rows) < 2:
         return {}
-    places = np.searchsorted(np.unique(text), text)
-    by_number = {
-        measure: dict(zip(np.unique(text).tolist(), np.bincount(places, values), strict=True))
-        for measure, values in _row_influence(rows.astype(np.float64)).items()
-    }
-    n = len(ids)
-    return {
-        measure: {i: n * float(values.get(number, 0.0)) for i, number in ids.items()}
-        for measure, values in by_number.items()
-    }
+    numbers, places = np.unique(text, return_inverse=True)
+    n, found = len(ids), {}
+    for measure, values in _row_influence(rows.astype(np.float64)).items():
+        by_number = dict(zip(numbers.tolist(), np.bincount(places, values), strict=True))
+        found[measure] = {i: n * float(by_number.get(number, 0.0)) for i, number in ids.items()}
+    return found
 
 
 def _row_influence(rows: Float64[np.ndarray, "rows dim"]) -> dict[str, OfRows]:

@@ -283,12 +283,9 @@ class LayerClassifier(JsonRecord):
         return np.column_stack([raw * scale, intercepts])
 
     def without(self, dims: Int64[np.ndarray, " k"]) -> LayerClassifier:
-        return replace(
-            self,
-            mean=np.delete(self.mean, dims),
-            scale=np.delete(self.scale, dims),
-            weights=np.delete(self.weights, dims, axis=1),
-        )
+        columns = ("mean", "scale", "weights")
+        kept = {name: np.delete(getattr(self, name), dims, axis=-1) for name in columns}
+        return replace(self, **kept)
 
     def of_unit_rows(self, length: float) -> LayerClassifier:
         """The classifier of vectors of length 1 that reads them as if they had this length."""

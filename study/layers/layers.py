@@ -20,7 +20,6 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
-    from ...pictures import Picture, Width
     from ..network import TokenStates
 
 SHOWN_DIMS = 4
@@ -148,7 +147,7 @@ class Layers(TextStudy):
         )
         db.save(subject, self.name, settings, document)
         title = f"Layers of {network.name}"
-        return LayersTable(document | subject.base_notes, report, title)
+        return LayersTable(document | subject.base_notes, report, title, model=network.name)
 
 
 class LayersTable(StudyTable):
@@ -156,11 +155,7 @@ class LayersTable(StudyTable):
 
     columns = ("title", "accuracy", "standard_error", "converged")
     _key = "controls"
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_layers
-
-        return draw_layers(self._report, width, model=self._document["model"])
+    _picture = "draw_layers"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

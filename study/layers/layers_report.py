@@ -191,114 +191,6 @@ def unwatched(batches: Iterable[TokenStates], n_texts: int) -> Iterable[TokenSta
     return batches
 
 
-def context_sweep(
-    network: Network,
-    texts: Sequence[Text],
-    contexts: Sequence[int],
-    *,
-    most_texts: int = 300,
-    max_tokens: int = MOST_TOKENS,
-    include_embedding: bool = True,
-    punctuation: PunctuationTokens | None = None,
-    seed: int = 0,
-    batch_size: int = 16,
-    watched: Watch = unwatched,
-) -> Sweep:
-    """Accuracies on texts with at least L tokens, cut to L, for each context length L.
-
-    All lengths are measured on the same texts: those with as many tokens as the longest length
-    has. Tokens are what the network reads, special ones too; as everywhere, special tokens and
-    first positions are no rows. The same number of tokens is sampled at each length, so that a
-    classifier of long texts does not learn from more rows. Where a text's beginning has the same
-    states with and without its rest, as in causal networks, one pass serves all lengths.
-    """
-    long_enough, counts, n_examined, skipped = _reaching(
-        network, texts, sorted(set(contexts)), most_texts
-    )
-    run = partial(token_states, network, batch_size=batch_size)
-    samples = {
-        length: RowSample(max_tokens, include_embedding=include_embedding, seed=seed)
-        for length in counts
-    }
-    longest = max(samples)
-    shared = _same_beginnings(network, long_enough[:CHECKED_TEXTS], min(samples), longest)
-    for length in (longest,) if shared else samples:
-        states = watched(run(long_enough, max_tokens=length), len(long_enough))
-        if punctuation is not None:
-            states = punctuation.removed(states)
-        for batch in states:
-            for filled in samples if shared else (length,):
-                cut = tokens_where(batch, batch.position < filled)
-                if len(cut.text):
-                    samples[filled].add(cut)
-
-    splits: list[tuple[int, int | None, Split]] = []
-    for length, sample in samples.items():
-        try:
-            rows = sample.rows()
-        except StudyError as err:  # of short texts every token may be special
-            skipped.append(f"{length} tokens: {err}")
-        else:
-            split = split_by_text(rows, seed=seed, among=len(long_enough))
-            splits.append((length, counts[length], split))
-    return Sweep(
-        variable="context",
-        n_examined=n_examined,
-        held_back=SAMPLED_TEXTS,
-        points=sweep_points(splits),
-        skipped=tuple(skipped),
-    )
-
-
-def _reaching(
-    network: Network, texts: Sequence[Text], lengths: Sequence[int], most_texts: int
-) -> tuple[list[Text], dict[int, int], int, list[str]]:
-    """(texts with as many tokens as the longest length that is measured, how many texts reach each
-    length, how many were examined, lengths that too few reach with the reason)."""
-    sizes: list[int] = []
-    found = 0
-    for batch in encoded(network, texts, max_tokens=lengths[-1], keep_special=True):
-        sizes.extend([0] * (batch.first - len(sizes)))  # texts without any token
-        sizes.extend(batch.mask.sum(dim=1).tolist())
-        found = sum(size >= lengths[-1] for size in sizes)
-        if found >= most_texts:
-            break
-    counts = {length: sum(size >= length for size in sizes) for length in lengths}
-    measured = {length: n for length, n in counts.items() if n >= FEWEST_REACHING}
-    of_how_many = f"of {len(sizes)} texts, at least {FEWEST_REACHING} are needed"
-    if not measured:
-        raise StudyError(
-            f"layers: {counts[lengths[0]]} texts have {lengths[0]} tokens or more, {of_how_many}; "
-            "give more or longer texts, or shorter lengths"
-        )
-    longest = max(measured)
-    chosen = [text for text, size in zip(texts, sizes, strict=False) if size >= longest]
-    skipped = [
-        f"{length} tokens: {n} reach it {of_how_many}"
-        for length, n in counts.items()
-        if length not in measured
-    ]
-    return chosen[:most_texts], measured, len(sizes), skipped
-
-
-def _same_beginnings(network: Network, texts: Sequence[Text], shortest: int, longest: int) -> bool:
-    """Whether a few texts' first tokens have the same states with and without the rest."""
-    if shortest == longest:
-        return True
-    pair = [
-        list(token_states(network, texts, max_tokens=length, batch_size=len(texts)))
-        for length in (shortest, longest)
-    ]
-    if not all(pair):
-        return False
-    short, whole = pair[0][0], pair[1][0]
-    long = tokens_where(whole, whole.position < shortest)
-    if not all(np.array_equal(getattr(short, n), getattr(long, n)) for n in ("token", "position")):
-        return False
-    apart = np.linalg.norm((short.hidden - long.hidden).astype(np.float64))
-    return bool(apart <= SAME_STATES * np.linalg.norm(short.hidden.astype(np.float64)))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersReport(JsonRecord):
     """The layers of one model on one set of texts.
@@ -510,22 +402,101 @@ def study_network(
 def sweep_contexts(
     network: Network, texts: Sequence[Text], contexts: Sequence[int], plan: LayersPlan
 ) -> Sweep:
-    """Accuracies by context length, on texts drawn from all that are long enough.
+    """Accuracies on texts with at least L tokens, cut to L, for each context length L.
+
+    All lengths are measured on the same texts, drawn from those with as many tokens as the longest
+    length has. Tokens are what the network reads, special ones too; as everywhere, special tokens
+    and first positions are no rows. The same number of tokens is sampled at each length, so that a
+    classifier of long texts does not learn from more rows. Where a text's beginning has the same
+    states with and without its rest, as in causal networks, one pass serves all lengths.
 
     Raises:
         StudyError: too few texts are long enough.
     """
+    marks = None if plan.asked.punctuation else plan.marks_of(network)
     order = np.random.default_rng(plan.asked.seed).permutation(len(texts))
-    return context_sweep(
-        network,
-        [texts[place] for place in order],
-        contexts,
-        most_texts=plan.asked.most_texts,
-        punctuation=None if plan.asked.punctuation else plan.marks_of(network),
-        batch_size=plan.asked.batch_size,
-        watched=plan.watched,
-        **plan.sampling,
+    long_enough, counts, n_examined, skipped = _reaching(
+        network, [texts[n] for n in order], sorted(set(contexts)), plan.asked.most_texts
     )
+    samples = {length: RowSample(**plan.sampling) for length in counts}
+    longest = max(samples)
+    shared = _same_beginnings(network, long_enough[:CHECKED_TEXTS], min(samples), longest)
+    for length in (longest,) if shared else samples:
+        batches = token_states(
+            network, long_enough, batch_size=plan.asked.batch_size, max_tokens=length
+        )
+        states = plan.watched(batches, len(long_enough))
+        for batch in states if marks is None else marks.removed(states):
+            for filled in samples if shared else (length,):
+                cut = tokens_where(batch, batch.position < filled)
+                if len(cut.text):
+                    samples[filled].add(cut)
+
+    splits: list[tuple[int, int | None, Split]] = []
+    for length, sample in samples.items():
+        try:
+            rows = sample.rows()
+        except StudyError as err:  # of short texts every token may be special
+            skipped.append(f"{length} tokens: {err}")
+        else:
+            split = split_by_text(rows, seed=plan.asked.seed, among=len(long_enough))
+            splits.append((length, counts[length], split))
+    return Sweep(
+        variable="context",
+        n_examined=n_examined,
+        held_back=SAMPLED_TEXTS,
+        points=sweep_points(splits),
+        skipped=tuple(skipped),
+    )
+
+
+def _reaching(
+    network: Network, texts: Sequence[Text], lengths: Sequence[int], most_texts: int
+) -> tuple[list[Text], dict[int, int], int, list[str]]:
+    """(texts with as many tokens as the longest length that is measured, how many texts reach each
+    length, how many were examined, lengths that too few reach with the reason)."""
+    sizes: list[int] = []
+    found = 0
+    for batch in encoded(network, texts, max_tokens=lengths[-1], keep_special=True):
+        sizes.extend([0] * (batch.first - len(sizes)))  # texts without any token
+        sizes.extend(batch.mask.sum(dim=1).tolist())
+        found = sum(size >= lengths[-1] for size in sizes)
+        if found >= most_texts:
+            break
+    counts = {length: sum(size >= length for size in sizes) for length in lengths}
+    measured = {length: n for length, n in counts.items() if n >= FEWEST_REACHING}
+    of_how_many = f"of {len(sizes)} texts, at least {FEWEST_REACHING} are needed"
+    if not measured:
+        raise StudyError(
+            f"layers: {counts[lengths[0]]} texts have {lengths[0]} tokens or more, {of_how_many}; "
+            "give more or longer texts, or shorter lengths"
+        )
+    longest = max(measured)
+    chosen = [text for text, size in zip(texts, sizes, strict=False) if size >= longest]
+    skipped = [
+        f"{length} tokens: {n} reach it {of_how_many}"
+        for length, n in counts.items()
+        if length not in measured
+    ]
+    return chosen[:most_texts], measured, len(sizes), skipped
+
+
+def _same_beginnings(network: Network, texts: Sequence[Text], shortest: int, longest: int) -> bool:
+    """Whether a few texts' first tokens have the same states with and without the rest."""
+    if shortest == longest:
+        return True
+    pair = [
+        list(token_states(network, texts, max_tokens=length, batch_size=len(texts)))
+        for length in (shortest, longest)
+    ]
+    if not all(pair):
+        return False
+    short, whole = pair[0][0], pair[1][0]
+    long = tokens_where(whole, whole.position < shortest)
+    if not all(np.array_equal(getattr(short, n), getattr(long, n)) for n in ("token", "position")):
+        return False
+    apart = np.linalg.norm((short.hidden - long.hidden).astype(np.float64))
+    return bool(apart <= SAME_STATES * np.linalg.norm(short.hidden.astype(np.float64)))
 
 
 def measure_model(network: Network, texts: Sequence[Text], plan: LayersPlan) -> ModelPoint:

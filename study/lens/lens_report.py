@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -298,23 +298,17 @@ def _lens_of(model: CausalModel, own: LayerPredictions, characters: OfTexts | No
     shares = [float((decided <= layer).mean()) for layer in range(len(own.top))]
     layers = []
     for layer, (top, surprisal, kl) in enumerate(zip(own.top, own.surprisal, own.kl, strict=True)):
-        agreement = per_token(top == own.top[-1], own.text)
-        bits, divergence = per_token(surprisal, own.text), per_token(kl, own.text)
-        by_character = _per_character(surprisal, own.text, characters)
-        layers.append(
-            LayerLens(
-                layer=layer,
-                agreement=agreement.value,
-                agreement_se=agreement.standard_error,
-                bits_per_token=bits.value,
-                bits_per_token_se=bits.standard_error,
-                bits_per_character=getattr(by_character, "value", None),
-                bits_per_character_se=getattr(by_character, "standard_error", None),
-                kl=divergence.value,
-                kl_se=divergence.standard_error,
-                decided=shares[layer],
-            )
-        )
+        measured = {
+            "agreement": per_token(top == own.top[-1], own.text),
+            "bits_per_token": per_token(surprisal, own.text),
+            "bits_per_character": _per_character(surprisal, own.text, characters),
+            "kl": per_token(kl, own.text),
+        }
+        values: dict[str, Any] = {}
+        for name, found in measured.items():
+            values[name] = getattr(found, "value", None)
+            values[f"{name}_se"] = getattr(found, "standard_error", None)
+        layers.append(LayerLens(layer=layer, decided=shares[layer], **values))
     low, middle, high = (int(np.searchsorted(shares, quartile)) for quartile in QUARTILES)
     return LensOfModel(
         model=model.network.name,

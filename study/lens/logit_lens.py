@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
 
 from ...options import option, record
 from ...results import Document, Section, count, share
 from ..study import OpenCatalog, StudyTable, TextStudy, find_subject, load_texts, study
-
-if TYPE_CHECKING:
-    from ...pictures import Picture, Width
 
 
 @record
@@ -76,11 +72,7 @@ class LogitLensTable(StudyTable):
 
     columns = ("layer", "agreement", "bits_per_token", "bits_per_character", "kl", "decided")
     _key = "layers"
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_logit_lens
-
-        return draw_logit_lens(self._report, width)
+    _picture = "draw_logit_lens"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

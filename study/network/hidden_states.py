@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Bool, Float32, Int64
 from ...errors import StudyError
+from ..report_json import JsonRecord
 from ..texts import Text
 from .anatomy import decoder_start
 from .model_loading import Network
@@ -211,7 +212,7 @@ AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextWindow:
+class TextWindow(JsonRecord):
     """How texts fit into a network.
 
     Attributes:
@@ -221,19 +222,11 @@ class TextWindow:
         window: The most tokens that the network reads; None where nothing limits it.
     """
 
-    texts: int
-    cut: int
-    longest: int
+    texts: int = field(repr=False)
+    cut: int = field(metadata={"key": "texts_cut"})
+    longest: int = field(metadata={"key": "longest_text"})
     max_tokens: int
     window: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "texts_cut": self.cut,
-            "longest_text": self.longest,
-            "max_tokens": self.max_tokens,
-            "window": self.window,
-        }
 
     def notes(self, *, chosen: bool = False, fixed: bool = False) -> Iterator[str]:
         """What the user is told: texts that are cut, and a limit that has no effect, if the user

@@ -53,6 +53,9 @@ class TaskModel:
     missing_head: OwnHead | None = None
     has_pooler: bool = False
 
+    def __post_init__(self) -> None:
+        self.whole.eval().requires_grad_(False)
+
     @property
     def backbone(self) -> nn.Module:
         inner = getattr(self.whole, str(getattr(self.whole, "base_model_prefix", "")), None)
@@ -79,7 +82,6 @@ class TaskModel:
 def load_task_model(
     source: str,
     *,
-    name: str | None = None,
     device: str = "cpu",
     dtype: str = "float32",
     labelled: bool = False,
@@ -93,45 +95,43 @@ def load_task_model(
     Raises:
         StudyError: it is an adapter, has no tokenizer, or cannot be loaded.
     """
-    name = name or source
-    tokenizer = load_tokenizer(source, name=name)
-    with refusing(name), quiet():
+    tokenizer = load_tokenizer(source)
+    with refusing(source), quiet():
         config = transformers.AutoConfig.from_pretrained(source)
         kind = kind_of_head(config, tokenizer)
         if labelled and kind == "masked":
             kind = None
-        model, has_head, has_pooler = _load(source, name, kind, DTYPES[dtype])
-    return as_task_model(
-        name,
-        model.to(device),
-        tokenizer,
+        model, has_head, has_pooler = _load(source, kind, DTYPES[dtype])
+    return TaskModel(
+        name=source,
+        whole=model.to(device),
+        tokenizer=tokenizer,
         head=kind if has_head else None,
         missing_head=None if has_head else kind,
         has_pooler=has_pooler,
     )
 
 
-def load_tokenizer(source: str, *, name: str | None = None) -> Any:
+def load_tokenizer(source: str) -> Any:
     """The tokenizer of a model at a folder or Hub id; a `StudyError` for an adapter, or where no
     tokenizer knows a word."""
-    name = name or source
     if Path(source).is_absolute() and not Path(source).is_dir():
-        raise StudyError(f"{name}: no such folder, and a data set needs the weights of the base")
-    with refusing(name), quiet():
+        raise StudyError(f"{source}: no such folder, and a data set needs the weights of the base")
+    with refusing(source), quiet():
         if file_of(source, "adapter_config.json"):
-            raise StudyError(f"{name} is an adapter: name the base that it was trained on")
+            raise StudyError(f"{source} is an adapter: name the base that it was trained on")
         config_file = file_of(source, "config.json")
         if config_file is None and Path(source).is_dir():
-            raise StudyError(f"{name}: no config.json: it is no folder of transformers")
+            raise StudyError(f"{source}: no config.json: it is no folder of transformers")
         if config_file is None:
             raise StudyError(
-                f"{name}: a data set needs the weights of the base; they are neither in a folder "
+                f"{source}: a data set needs the weights of the base; they are neither in a folder "
                 "nor in the Hub's cache, and the Hub does not give them: download them first"
             )
         json.loads(config_file.read_text("utf-8"))
         tokenizer = first_tokenizer(source)
     if tokenizer is None:
-        raise StudyError(f"{name}: has no tokenizer, so that it cannot read texts")
+        raise StudyError(f"{source}: has no tokenizer, so that it cannot read texts")
     return tokenizer
 
 
@@ -142,25 +142,6 @@ def predicts_next_token(source: str, tokenizer: Any) -> bool:
     return kind_of_head(config, tokenizer) == "next"
 
 
-def as_task_model(
-    name: str,
-    whole: nn.Module,
-    tokenizer: Any,
-    *,
-    head: OwnHead | None,
-    missing_head: OwnHead | None = None,
-    has_pooler: bool = False,
-) -> TaskModel:
-    return TaskModel(
-        name=name,
-        whole=whole.eval().requires_grad_(False),
-        tokenizer=tokenizer,
-        head=head,
-        missing_head=missing_head,
-        has_pooler=has_pooler,
-    )
-
-
 def kind_of_head(config: Any, tokenizer: Any) -> OwnHead | None:
     """What models of this architecture predict; None where no language head is known."""
     if getattr(config, "is_encoder_decoder", False):
@@ -169,17 +150,15 @@ def kind_of_head(config: Any, tokenizer: Any) -> OwnHead | None:
     return tokens_predicted(config, tokenizer)
 
 
-def _load(
-    source: str, name: str, kind: OwnHead | None, dtype: torch.dtype
-) -> tuple[nn.Module, bool, bool]:
+def _load(source: str, kind: OwnHead | None, dtype: torch.dtype) -> tuple[nn.Module, bool, bool]:
     """(model, whether it has its head, a pooler); the head where its weights are all there."""
     if kind is not None:
         model, missing = load_as(getattr(transformers, KINDS[kind]), source, dtype)
         prefix = f"{model.base_model_prefix}."
         if all(key.startswith(prefix) for key in missing):
-            require_whole(name, missing)
+            require_whole(source, missing)
             return model, True, False
     model, missing = load_as(transformers.AutoModel, source, dtype)
-    require_whole(name, missing)
+    require_whole(source, missing)
     pooler = getattr(model, "pooler", None) is not None
     return model, False, pooler and not any("pooler" in key for key in missing)

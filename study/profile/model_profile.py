@@ -120,7 +120,7 @@ class _Probed:
 
     network: Network
     states: list[TokenStates] = field(default_factory=list)
-    _terms: torch.Tensor | None = None
+    _terms: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
     _count: int = 0
 
     def see(self, batch: Batch, streams: Sequence[Sequence[Decomposed]]) -> None:
@@ -130,13 +130,13 @@ class _Probed:
             return
         states = batch.states([layer.hidden for layer in streams[0] if not layer.normed])
         self.states.append(states)
-        summed = token_sums(streams[-1][-1].terms.transpose(1, 2)).cpu()
-        self._terms = summed if self._terms is None else self._terms + summed
+        last = streams[-1][-1].terms.transpose(1, 2)
+        self._terms = self._terms + token_sums(last).cpu()
         self._count += len(states.text)
 
     def mean_terms(self) -> Float64[np.ndarray, "terms dim"]:
         """The mean token at the last layer, term by term, after any final norm."""
-        if self._terms is None:
+        if not self._count:
             raise StudyError(f"{self.network.name}: the texts leave no token to study")
         means: Float64[np.ndarray, "terms dim"] = self._terms.numpy() / self._count
         return means

@@ -20,7 +20,6 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
-    from ...pictures import Picture, Width
     from .rank_study import RankReport
 
 EARLIER_LAWS = 2
@@ -85,9 +84,8 @@ class Rank(BasedStudy):
                 lambda member: self._ranks(db, member, device),
             )
             report = family_ranks(reports, name=self.family)
-        table = RankTable(report.to_json() | said, report, f"Ranks of {report.name}")
-        table.thetas = tuple(self.thetas)
-        return table
+        title = f"Ranks of {report.name}"
+        return RankTable(report.to_json() | said, report, title, thetas=self.thetas)
 
     def _ranks(self, db: OpenCatalog, subject: Subject, device: str) -> RankReport:
         """One model's ranks, from the catalog where they are stored; laws are fitted again to those
@@ -131,12 +129,7 @@ class RankTable(StudyTable):
     """Ranks of an update, a row for each slot; the document has curves by role and depth."""
 
     _key = "slots"
-    thetas: tuple[float, ...] = ()
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_ranks
-
-        return draw_ranks(self._report, self.thetas, width)
+    _picture = "draw_ranks"
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby, pairwise
 from math import fsum, sqrt
 from typing import Literal
@@ -373,9 +373,7 @@ def _point(spectrum: SlotSpectrum, theta: float, subject: Subject) -> RankPoint:
 def _slot_ranks(spectra: Sequence[SlotSpectrum]) -> SlotRanks:
     parts = [
         SlotRanks(
-            stack=spectrum.slot.stack,
-            layer=spectrum.slot.layer,
-            role=spectrum.slot.role,
+            **asdict(spectrum.slot),
             shape=spectrum.shape,
             count=int(spectrum.energies.any()),
             norm=0.0,

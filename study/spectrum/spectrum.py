@@ -12,7 +12,6 @@ from ...results import Document, Row, Section
 from ..study import ModelStudy, OpenCatalog, StudyTable, Subject, find_subject, study
 
 if TYPE_CHECKING:
-    from ...pictures import Picture, Width
     from ...records import SlotSpectrum
     from . import SpectrumReport
 
@@ -97,6 +96,7 @@ class SpectrumTable(StudyTable):
     """Eigenvalues of updates and weights, a row for each matrix; the document has curves."""
 
     columns = ("subject", "stack", "layer", "role", "verdict", "alpha")
+    _picture = "draw_spectra"
 
     def _rows(self) -> Sequence[Row]:
         return [
@@ -104,11 +104,6 @@ class SpectrumTable(StudyTable):
             | (matrix["power_law"] or dict.fromkeys(LAW_FIELDS))
             for matrix in self._document["matrices"]
         ]
-
-    def draw(self, width: Width) -> Picture:
-        from ...pictures import draw_spectra
-
-        return draw_spectra(self._report, width)
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log10, sqrt
 from typing import Any, Literal
 
@@ -284,9 +284,7 @@ def _matrix(subject: Subject, spectrum: SlotSpectrum, draws: int, seed: int) -> 
     largest = float(energies[0]) if total > 0 else None
     return MatrixSpectrum(
         subject=subject,
-        stack=spectrum.slot.stack,
-        layer=spectrum.slot.layer,
-        role=spectrum.slot.role,
+        **asdict(spectrum.slot),
         part=spectrum.part,
         shape=spectrum.shape,
         n_eigenvalues=len(true),

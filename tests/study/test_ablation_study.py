@@ -13,18 +13,12 @@ from tiny_networks import speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.ablation import (
-    AblationOptions,
     AblationStudyReport,
     Journal,
     ablation_study,
     annotated_words,
 )
-from deltadex.study.ablation.ablation_study import (
-    choose_tokens,
-    collect_terms,
-    encode_texts,
-    items_of_words,
-)
+from deltadex.study.ablation.ablation import Ablation
 from deltadex.study.ablation.annotated_words import (
     pseudo_words,
     read_senses,
@@ -33,13 +27,23 @@ from deltadex.study.ablation.annotated_words import (
     word_shapes,
 )
 from deltadex.study.ablation.measures import TRAININGS, Training
+from deltadex.study.ablation.subset_study import (
+    choose_tokens,
+    collect_terms,
+    encode_texts,
+    items_of_words,
+)
 from deltadex.study.ablation.subsets import SubsetResult
 from deltadex.study.components.decomposition import branch_constants, decompose
 from deltadex.study.network.hidden_states import padded
 from deltadex.study.network.language_head import attach_head
 
-OPTIONS = AblationOptions(runs=1, most_items=300)
-FEW = AblationOptions(tasks=("masked",), runs=1, most_items=100)
+
+def asked(**options):
+    return Ablation("m", texts="t", **{"runs": 1, "most_items": 300} | options)
+
+
+FEW = asked(tasks=("masked",), most_items=100)
 SUBSETS = "none i h f c ih if ic hf hc fc ihf ihc ifc hfc ihfc"
 WITHOUT_BIAS = "none i h f ih if hf ihf"
 QUICK = Training(epochs=2, batch=64, learning_rates=(1e-2,))
@@ -56,7 +60,7 @@ def quick():
 
 def study(**options):
     network = masked_network()
-    given = {"options": OPTIONS, "head": attach_head(masked_bert(), network, "masked")} | options
+    given = {"asked": asked(), "head": attach_head(masked_bert(), network, "masked")} | options
     return ablation_study(network, TEXTS, **given)
 
 
@@ -141,7 +145,7 @@ def test_a_journal_that_cannot_be_written_is_no_error(tmp_path, caplog):
 
 
 def test_a_model_without_a_head_says_so_in_one_line():
-    report = study(head="bert: ships no language head", options=FEW)
+    report = study(head="bert: ships no language head", asked=FEW)
 
     assert [m.key for m in report.measures] == ["masked-trained"]
     assert [(s.measure, s.reason) for s in report.skipped] == [
@@ -152,7 +156,7 @@ def test_a_model_without_a_head_says_so_in_one_line():
 def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out():
     network = speaking("llama")
 
-    report = ablation_study(network, TEXTS, options=FEW)
+    report = ablation_study(network, TEXTS, asked=FEW)
 
     assert report.absent == ("bias",)
     assert [s.label for s in report.measures[0].scores] == WITHOUT_BIAS.split()
@@ -169,7 +173,7 @@ def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out()
 )
 def test_what_cannot_be_measured_is_refused(network, texts, line):
     with pytest.raises(StudyError, match=line):
-        ablation_study(network(), texts, options=OPTIONS)
+        ablation_study(network(), texts, asked=asked())
 
 
 def test_next_tokens_are_those_that_follow():
@@ -247,9 +251,10 @@ def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches_of_any_size(batch
     words = word_shapes(TEXTS[:5])
     encoded = encode_texts(network, words.texts, 8)
     items = items_of_words(encoded, words.text, words.spans)
-    watch = {"batch_size": batch_size, "watch": lambda batches, _: iter(batches)}
 
-    found = collect_terms(network, encoded, items, len(words.labels), **watch)
+    found, seen, _ = collect_terms(
+        network, encoded, items, len(words.labels), batch_size=batch_size
+    )
 
     stack = network.stacks[0]
     constants = branch_constants(network, stack)
@@ -258,11 +263,11 @@ def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches_of_any_size(batch
         terms = decompose(network, stack, batch, constants)[-1].terms[:, 0].numpy()
         for word in set(numbers[numbers >= 0].tolist()):
             expected = terms[:, numbers == word].sum(axis=1)
-            np.testing.assert_allclose(found.terms[:, word], expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(found[:, word], expected, rtol=1e-4, atol=1e-5)
     read = set(np.concatenate(items).tolist()) - {-1}
-    assert np.flatnonzero(found.seen).tolist() == sorted(read)
+    assert np.flatnonzero(seen).tolist() == sorted(read)
     assert len(read) < len(words.labels)  # texts are cut behind eight tokens
-    assert not found.terms[:, ~found.seen].any()
+    assert not found[:, ~seen].any()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from deltadex.study.geometry.moments import (
     lanczos,
     pooled,
     power_method,
-    sampled_anisotropy,
     streamed_anisotropy,
     sum_of_squares,
 )
@@ -217,5 +216,3 @@ def test_zero_rows_have_no_direction_but_count_elsewhere_and_zero_matrices_are_z
     assert lanczos(zero) == power_method(zero).value == sum_of_squares(zero[:0]) == 0.0
     assert centre(zero[:0]).shape == (0, 80)
     assert RowSums(3).rms_coordinate == 0.0
-    with pytest.raises(ValueError, match="lanczos or power for rows in memory, got 'gram'"):
-        sampled_anisotropy(np.eye(3), RowSums(3), method="gram")

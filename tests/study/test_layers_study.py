@@ -21,11 +21,12 @@ from deltadex.study.layers import (
     measure_model,
     studied_model,
     study_network,
+    sweep_contexts,
 )
 from deltadex.study.layers.layer_classifier import fit_classifier
 from deltadex.study.layers.layer_rows import PunctuationTokens, is_punctuation, split_by_text
 from deltadex.study.layers.layers import Layers
-from deltadex.study.layers.layers_report import Sweep, SweepPoint, context_sweep, texts_sweep
+from deltadex.study.layers.layers_report import Sweep, SweepPoint, texts_sweep
 from deltadex.study.network import token_states
 from deltadex.study.texts import Text
 
@@ -262,10 +263,11 @@ def planned(**options):
 LENGTHS = [6] * 10 + [11] * 15 + [20] * 30
 
 
-def counting():
-    """(how many texts each pass reads, what a sweep tells of it)."""
+def watching(**options):
+    """A plan, and how many texts each pass reads."""
     passes = []
-    return passes, lambda batches, n_texts: passes.append(n_texts) or batches
+    watched = lambda batches, n_texts: passes.append(n_texts) or batches  # noqa: E731
+    return replace(planned(**options), watched=watched), passes
 
 
 def test_more_texts_tell_layers_apart_better_on_the_same_held_back_texts():
@@ -288,13 +290,12 @@ def test_more_texts_tell_layers_apart_better_on_the_same_held_back_texts():
 
 
 def test_a_causal_network_is_run_once_and_gives_what_a_run_for_each_length_gives(monkeypatch):
-    passes, watched = counting()
-    arguments = (tiny_network("gpt2"), make_texts(*LENGTHS), [20, 5, 10])
-    options = {"max_tokens": 150, "watched": watched, "batch_size": 7}
+    plan, passes = watching(keep_tokens=150, batch_size=7)
+    arguments = (tiny_network("gpt2"), make_texts(*LENGTHS), [20, 5, 10], plan)
 
-    once = context_sweep(*arguments, **options)
+    once = sweep_contexts(*arguments)
     monkeypatch.setattr(layers_report, "_same_beginnings", lambda *arguments: False)
-    each = context_sweep(*arguments, **options)
+    each = sweep_contexts(*arguments)
 
     assert passes == [30, 30, 30, 30]
     for one, other in zip(once.points, each.points, strict=True):
@@ -305,11 +306,9 @@ def test_a_causal_network_is_run_once_and_gives_what_a_run_for_each_length_gives
 
 
 def test_an_encoder_is_run_for_each_length_on_the_texts_that_reach_the_longest():
-    passes, watched = counting()
+    plan, passes = watching(keep_tokens=110)
 
-    sweep = context_sweep(
-        tiny_network("bert"), make_texts(*LENGTHS), [5, 11, 40, 16], max_tokens=110, watched=watched
-    )
+    sweep = sweep_contexts(tiny_network("bert"), make_texts(*LENGTHS), [5, 11, 40, 16], plan)
 
     assert passes == [30, 30, 30]
     assert sweep.n_examined == 55
@@ -323,12 +322,12 @@ def test_an_encoder_is_run_for_each_length_on_the_texts_that_reach_the_longest()
 def test_no_more_texts_are_examined_than_a_sweep_needs_and_some_have_to_reach_its_lengths():
     network, many = tiny_network("gpt2"), make_texts(*[12] * 80)
 
-    sweep = context_sweep(network, many, [4, 12], most_texts=24, batch_size=4)
+    sweep = sweep_contexts(network, many, [4, 12], planned(most_texts=24, batch_size=4))
 
     assert 24 <= sweep.n_examined < 80
     assert sweep.points[0].n_reaching == sweep.n_examined
     with pytest.raises(StudyError, match=r"2 texts have 9 tokens or more, of 3 texts.*shorter"):
-        context_sweep(network, make_texts(9, 9, 4), [9, 12])
+        sweep_contexts(network, make_texts(9, 9, 4), [9, 12], planned())
 
 
 def test_models_of_other_sizes_are_measured_on_the_same_held_back_texts():

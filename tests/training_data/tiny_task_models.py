@@ -6,7 +6,7 @@ import transformers
 from tiny_networks import make_tokenizer, perturb, tiny_config
 
 from deltadex.indexer import LinearPool
-from deltadex.study.network import as_task_model
+from deltadex.study.network import TaskModel
 from deltadex.training_data.examples import Example
 from deltadex.training_data.gradients import GradientSums, columns_of, layer_matrices
 from deltadex.training_data.losses import choose_loss
@@ -24,7 +24,7 @@ def tiny_task_model(name, head, *, seed=0, **changes):
     config = tiny_config(name, **changes)
     model = CLASSES[head].from_config(config).float().eval()
     perturb(model, by=0.1, seed=seed)
-    return as_task_model(name, model, make_tokenizer(), head=head)
+    return TaskModel(name=name, whole=model, tokenizer=make_tokenizer(), head=head)
 
 
 def make_examples(n, *, seed=0, completion=False, label=None):

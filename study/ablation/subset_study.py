@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ..components.decomposition import branch_constants, decompose
 from ..network.hidden_states import Batch, padded
 from ..network.language_head import LanguageHead, Prediction, prediction_of
 from ..network.model_loading import Network
-from ..report_json import JsonRecord
+from .ablation import TASKS, Ablation, Task
 from .annotated_words import AnnotatedWords, pseudo_words, word_shapes
 from .measures import (
     TRAININGS,
@@ -39,6 +39,8 @@ from .subsets import (
     keep_nothing,
     term_subsets,
 )
+
+Thing = TypeVar("Thing")
 
 WORST_ERROR = 1e-3
 """Relative error of the sum of terms above which a network is refused."""
@@ -186,21 +188,9 @@ def items_of_words(
     return items
 
 
-@dataclass(frozen=True, slots=True)
-class ItemTerms:
-    """The terms of items, which are tokens or words; 0 where no token of an item was `seen`.
-
-    The error is the largest relative one of the sum of terms over batches.
-    """
-
-    names: tuple[str, ...]
-    terms: Float32[np.ndarray, "terms items dim"] = field(compare=False)
-    seen: Bool[np.ndarray, " items"] = field(compare=False)
-    error: float
-
-
-Watch: TypeAlias = Callable[[Iterable[Batch], int], Iterator[Batch]]
-"""Passes on the batches, of which there are so many."""
+def untracked(things: Iterable[Thing], what: str, *, total: int) -> Iterator[Thing]:
+    """Passes on the things, of which there are so many, and shows no progress."""
+    return iter(things)
 
 
 def collect_terms(
@@ -210,11 +200,13 @@ def collect_terms(
     n_items: int,
     *,
     batch_size: int,
-    watch: Watch,
-) -> ItemTerms:
-    """The terms of each item, summed over its tokens, after the network's first stream.
+    track: Callable[..., Iterator[Batch]] = untracked,
+) -> tuple[Float32[np.ndarray, "terms items dim"], Bool[np.ndarray, " items"], float]:
+    """The terms of each item, summed over its tokens, after the network's first stream: behind the
+    final norm, where there is one, which is what a head reads.
 
-    That is behind the final norm, where there is one: what a head reads.
+    Also which items have a token that was read, the others being 0, and the largest relative error
+    of the sum of terms over batches.
     Peak: the items, and every layer's terms of one batch.
 
     Args:
@@ -238,7 +230,7 @@ def collect_terms(
     constants = branch_constants(network, stack)
     sums = np.zeros((len(stack.terms), n_items, network.dim), dtype=np.float32)
     seen, worst = np.zeros(n_items, dtype=bool), 0.0
-    for group, batch in zip(groups, watch(batches, len(groups)), strict=True):
+    for group, batch in zip(groups, track(batches, "batches", total=len(groups)), strict=True):
         last = decompose(network, stack, batch, constants)[-1]
         real = batch.mask.bool()
         hidden = last.hidden[real]
@@ -258,43 +250,23 @@ def collect_terms(
             f"{network.name}: the terms of the {stack.name} miss its hidden states by {worst:.1e}: "
             "deltadex does not know how this network computes them"
         )
-    return ItemTerms(stack.terms, sums, seen, worst)
+    return sums, seen, worst
 
 
-Task = Literal["masked", "senses", "tagging"]
-
-TASKS: tuple[Task, ...] = ("masked", "senses", "tagging")
 FEWEST_TEXTS = 10
 """A tenth of them is the test part."""
-
-
-Steps: TypeAlias = Callable[[Iterable[int], int], Iterator[int]]
-"""Passes on the numbers of the subsets that are measured, of which there are so many."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AblationOptions(JsonRecord):
-    """What is measured: so many trainings of each probe, on so many tokens or words at most."""
-
-    tasks: tuple[Task, ...] = TASKS
-    runs: int = 3
-    most_items: int = 3000
-    seed: int = 0
-    batch_size: int = 16
-    max_tokens: int = 128
 
 
 def ablation_study(
     network: Network,
     texts: Sequence[str],
     *,
-    options: AblationOptions,
+    asked: Ablation,
     head: LanguageHead | str | None = None,
     senses: AnnotatedWords | None = None,
     tags: AnnotatedWords | None = None,
     keep: Keep = keep_nothing,
-    watch_batches: Watch = lambda batches, _: iter(batches),
-    watch_subsets: Steps = lambda steps, _: iter(steps),
+    track: Callable[..., Iterator[Any]] = untracked,
 ) -> AblationStudyReport:
     """Every measure on all subsets of the network's terms.
 
@@ -317,9 +289,9 @@ def ablation_study(
     collected: dict[Task, Items] = {}
     skipped: list[Skipped] = []
     error = 0.0
-    for task in options.tasks:
+    for task in (task for task in TASKS if task in asked.tasks):
         try:
-            collected[task], task_error = collect[task](options, watch_batches)
+            collected[task], task_error = collect[task](asked, track)
             error = max(error, task_error)
         except StudyError as err:
             skipped.append(Skipped(measure=task, reason=str(err)))
@@ -330,14 +302,14 @@ def ablation_study(
         row for row in range(len(names)) if any(i.terms[row].any() for i in collected.values())
     ]
     present_names = tuple(names[row] for row in present)
-    measures: dict[str, Callable[[Keep], SubsetPredictions]] = {}
+    measures: dict[str, Callable[..., SubsetPredictions]] = {}
     for task, items in collected.items():
         items = replace(items, terms=items.terms[present], names=present_names)
-        measures |= _measures(task, items, options, head)
+        measures |= _measures(task, items, asked, head)
         if task == "masked" and not isinstance(head, LanguageHead):
             skipped.append(Skipped(measure="masked-own", reason=head or "no head was given"))
     n_steps = len(measures) * len(term_subsets(present_names))
-    steps = watch_subsets(range(n_steps), n_steps)
+    steps = track(range(n_steps), "subsets", total=n_steps)
 
     def kept(measure: str, subset: str, make: Make) -> SubsetResult:
         next(steps, None)
@@ -346,12 +318,12 @@ def ablation_study(
     reports: list[AblationReport] = []
     for key, predict in measures.items():
         try:
-            predictions = predict(kept)
+            predictions = predict(keep=kept)
         except StudyError as err:
             skipped.append(Skipped(measure=key, reason=str(err)))
             continue
         score: Literal["accuracy", "macro-F1"] = "macro-F1" if key == "tagging" else "accuracy"
-        reports.append(ablation_report(predictions, score=score, seed=options.seed))
+        reports.append(ablation_report(predictions, score=score, seed=asked.seed))
     for _ in steps:
         pass
     if not reports:
@@ -374,87 +346,89 @@ def _words(
     texts: Sequence[str],
     task: Task,
     given: AnnotatedWords | None,
-    options: AblationOptions,
-    watch: Watch,
+    asked: Ablation,
+    track: Callable[..., Iterator[Batch]],
 ) -> tuple[Items, float]:
     """Words in their senses, or with tags, and the error of the sum of their terms."""
     if given:
         source, words = "file", given
     elif task == "senses":
         source = "pseudo-words"
-        words = pseudo_words(texts, most_items=options.most_items, seed=options.seed)
+        words = pseudo_words(texts, most_items=asked.most_items, seed=asked.seed)
     else:
         source, words = "word shapes", word_shapes(texts)
-    words = words.drawn(options.most_items, options.seed)
-    encoded = encode_texts(network, words.texts, options.max_tokens)
-    found = collect_terms(
+    words = words.drawn(asked.most_items, asked.seed)
+    encoded = encode_texts(network, words.texts, asked.max_tokens)
+    terms, read, error = collect_terms(
         network,
         encoded,
         items_of_words(encoded, words.text, words.spans),
         len(words.labels),
-        batch_size=options.batch_size,
-        watch=watch,
+        batch_size=asked.batch_size,
+        track=track,
     )
-    seen = np.flatnonzero(found.seen)
+    seen = np.flatnonzero(read)
     items = Items(
-        terms=found.terms[:, seen],
-        names=found.names,
+        terms=terms[:, seen],
+        names=network.stacks[0].terms,
         labels=[words.labels[item] for item in seen],
         lemmas=[words.lemmas[item] for item in seen] if words.lemmas else (),
         text=words.origin[seen],
-        seed=options.seed,
-        settings={"labels": source, "words_cut_off": len(found.seen) - len(seen)},
+        seed=asked.seed,
+        settings={"labels": source, "words_cut_off": len(read) - len(seen)},
     )
-    return items, found.error
+    return items, error
 
 
 def _tokens(
-    network: Network, texts: Sequence[str], options: AblationOptions, watch: Watch
+    network: Network,
+    texts: Sequence[str],
+    asked: Ablation,
+    track: Callable[..., Iterator[Batch]],
 ) -> tuple[Items, float]:
-    encoded = encode_texts(network, texts, options.max_tokens)
+    encoded = encode_texts(network, texts, asked.max_tokens)
     predicts = prediction_of(network)
     if predicts is None:
         raise StudyError(f"{network.name}: predicts neither masked tokens nor the next one")
-    chosen = choose_tokens(network, encoded, predicts, most=options.most_items, seed=options.seed)
-    found = collect_terms(
+    chosen = choose_tokens(network, encoded, predicts, most=asked.most_items, seed=asked.seed)
+    terms, _, error = collect_terms(
         network,
         chosen.texts,
         chosen.items,
         len(chosen.targets),
-        batch_size=options.batch_size,
-        watch=watch,
+        batch_size=asked.batch_size,
+        track=track,
     )
     items = Items(
-        terms=found.terms,
-        names=found.names,
+        terms=terms,
+        names=network.stacks[0].terms,
         labels=chosen.targets,
         text=chosen.text,
-        seed=options.seed,
+        seed=asked.seed,
         settings=chosen.settings,
     )
-    return items, found.error
+    return items, error
 
 
 def _measures(
-    task: Task, items: Items, options: AblationOptions, head: LanguageHead | str | None
+    task: Task, items: Items, asked: Ablation, head: LanguageHead | str | None
 ) -> dict[str, Callable[..., SubsetPredictions]]:
     trainings = {
-        key: replace(training, runs=options.runs, seed=options.seed)
+        key: replace(training, runs=asked.runs, seed=asked.seed)
         for key, training in TRAININGS.items()
     }
     if task == "tagging":
-        return {"tagging": lambda keep: tagging_probe(items, trainings["tagging"], keep=keep)}
+        return {"tagging": partial(tagging_probe, items, trainings["tagging"])}
     if task == "senses":
         return {
-            "senses-knn": lambda keep: word_sense_knn(items, keep=keep),
-            "senses-mlp": lambda keep: word_sense_probe(items, trainings["senses-mlp"], keep=keep),
-            "senses-mlp-lemma": lambda keep: word_sense_probe(
-                items, trainings["senses-mlp-lemma"], of_lemmas=True, keep=keep
+            "senses-knn": partial(word_sense_knn, items),
+            "senses-mlp": partial(word_sense_probe, items, trainings["senses-mlp"]),
+            "senses-mlp-lemma": partial(
+                word_sense_probe, items, trainings["senses-mlp-lemma"], of_lemmas=True
             ),
         }
-    own, training = {}, trainings["masked-trained"]
+    own: dict[str, Callable[..., SubsetPredictions]] = {}
     if isinstance(head, LanguageHead):
-        own = {"masked-own": lambda keep: masked_accuracy(items, head, keep=keep)}
-    return own | {
-        "masked-trained": lambda keep: trained_masked_accuracy(items, training, keep=keep)
-    }
+        own["masked-own"] = partial(masked_accuracy, items, head)
+    trained = partial(trained_masked_accuracy, items, trainings["masked-trained"])
+    return own | {"masked-trained": trained}
