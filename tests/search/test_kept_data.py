@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from kept_families import AXES, fill, make_data
+from catalogs import AXES, fill, make_data
 
 from deltadex.search import (
     compare_kept,
