@@ -87,11 +87,8 @@ ONE_ROOM_KNOWS = {
 MODULES = sorted(
     path
     for path in ROOT.rglob("*.py")
-    if path.relative_to(ROOT).parts[0] in MAY_IMPORT or path.parent == ROOT
+    if path.relative_to(ROOT).parts[0].removesuffix(".py") in MAY_IMPORT
 )
-MODULES = [
-    path for path in MODULES if path.relative_to(ROOT).parts[0].removesuffix(".py") in MAY_IMPORT
-]
 
 
 def _imports(path):

@@ -14,15 +14,8 @@ from deltadex.store import Catalog
 def db(tmp_path):
     path = tmp_path / "c.duckdb"
     with Catalog.open(path) as catalog:
-        catalog.record(
-            Refused(
-                model=ModelRecord(id="[red]m", base="base"),
-                code="truncated",
-                reason="short",
-                bytes_read=0,
-                seconds=0.0,
-            )
-        )
+        model = ModelRecord(id="[red]m", base="base")
+        catalog.record(Refused(model=model, code="truncated", reason="short"))
     return path
 
 
@@ -30,23 +23,17 @@ def run(*arguments):
     return CliRunner().invoke(main, ["backup", *map(str, arguments)])
 
 
-def test_backup_prints_the_contract(db, tmp_path):
+def test_backup_prints_the_contract_and_other_commands_read_it(db, tmp_path):
     target = tmp_path / "b.duckdb"
     result = run(target, "--db", db, "--json")
     document = json.loads(result.stdout)
+    listed = CliRunner().invoke(main, ["ls", "--json", "--db", str(target)])
 
     assert result.exit_code == 0
     assert set(document) == {"written", "models", "bytes", "sha256", "manifest", "seconds"}
     assert document["written"] == str(target)
     assert (document["models"], document["bytes"]) == (1, target.stat().st_size)
     assert 0 < document["seconds"] < 60
-
-
-def test_other_commands_read_the_backup(db, tmp_path):
-    run(tmp_path / "b.duckdb", "--db", db)
-
-    listed = CliRunner().invoke(main, ["ls", "--json", "--db", str(tmp_path / "b.duckdb")])
-
     assert json.loads(listed.stdout)["models"][0]["model"] == "[red]m"
 
 

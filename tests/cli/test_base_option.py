@@ -1,15 +1,13 @@
 """`--base`: whatever the command, a family that is not there is an error."""
 
 import httpx2
-import numpy as np
 import pytest
+from catalogs import PLAIN, make_catalog, make_indexed
 from click.testing import CliRunner
 from factories import make_family
 
 from deltadex.cli import main
 from deltadex.indexer.hub.session import refusal
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.store import Catalog
 
 COMMANDS = [
     ("find-similar", "m"),
@@ -31,23 +29,13 @@ COMMANDS = [
 
 @pytest.fixture
 def db(tmp_path):
-    path = tmp_path / "c.duckdb"
-    with Catalog.open(path) as catalog:
-        for base in ("google-bert/bert-base-uncased", "gpt2"):
-            for id in ("m", "n"):
-                vector = np.eye(4, dtype=np.float32)[len(id)]
-                recipe = Recipe(name="mean-factors", rank=1, dim=4)
-                fingerprint = Fingerprint(recipe=recipe, vector=vector, norm=1.0)
-                catalog.record(
-                    Indexed(
-                        model=ModelRecord(id=id, base=base),
-                        fingerprints=(fingerprint,),
-                        slots=(),
-                        bytes_read=0,
-                        seconds=0.0,
-                    )
-                )
-    return path
+    models = [
+        make_indexed(id, [0, 1, 0, 0], base=base, recipes=(PLAIN,))
+        for base in ("google-bert/bert-base-uncased", "gpt2")
+        for id in ("m", "n")
+    ]
+    make_catalog(tmp_path / "c.duckdb", *models).close()
+    return tmp_path / "c.duckdb"
 
 
 def run(db, *arguments):

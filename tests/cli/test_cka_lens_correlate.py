@@ -1,25 +1,23 @@
 """`cka`, `logit-lens` and `correlate`, as users run them; results are stored beside the models."""
 
 import json
+import shutil
 from xml.etree import ElementTree
 
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
-from factories import make_family
+from running import document, run
 
 import deltadex as dx
-from deltadex.cli import main
-
-TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("family")
-    models = make_family(folder)
-    (folder / "texts.txt").write_text("\n".join(TEXTS))
+def studied(family, tmp_path_factory):
+    """A catalog of the family's models with four studies, a causal model, and texts."""
+    folder = tmp_path_factory.mktemp("studied")
+    for name in ("c.duckdb", "texts.txt"):
+        shutil.copy(family / name, folder)
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0,
@@ -27,31 +25,17 @@ def family(tmp_path_factory):
     )  # fmt: skip
     transformers.GPT2LMHeadModel(config).save_pretrained(folder / "gpt")
     with dx.open(folder / "c.duckdb") as db:
-        db.index(folder / "base", models)
         for model, tokens in (("a-0", 128), ("b-0", 128), ("a-0", 6), ("b-1", 6)):
             db.studies.cka(model, texts=folder / "texts.txt", max_tokens=tokens)
     return folder
 
 
-def run(folder, *arguments):
-    return CliRunner().invoke(main, [*map(str, arguments), "--db", str(folder / "c.duckdb")])
-
-
-def document(folder, *arguments):
-    result = run(folder, *arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def texts(folder):
-    return "--texts", folder / "texts.txt"
-
-
-def test_cka_beside_the_base_is_stored_and_drawn_at_both_widths(family, tmp_path):
+def test_cka_beside_the_base_is_stored_and_drawn_at_both_widths(family, studied, tmp_path):
     pages = [tmp_path / "wide.svg", tmp_path / "narrow.html"]
 
-    report = document(family, "cka", "a-0", *texts(family), "-o", pages[0])
-    again = run(family, "cka", "a-0", *texts(family), "-o", pages[1], "--width", "column")
+    texts = ("--texts", studied / "texts.txt")
+    report = document(studied, "cka", "a-0", *texts, "-o", pages[0])
+    again = run(studied, "cka", "a-0", *texts, "-o", pages[1], "--width", "column")
 
     assert report["against"] == str(family / "base")
     assert report["layers"][0]["debiased"] == pytest.approx(1.0, abs=0.05)
@@ -59,7 +43,7 @@ def test_cka_beside_the_base_is_stored_and_drawn_at_both_widths(family, tmp_path
     assert "debiased" in again.stdout
     ElementTree.parse(pages[0])
     assert "hidden state 1 beside 1" in pages[1].read_text("utf-8")
-    with dx.open(family / "c.duckdb") as db:
+    with dx.open(studied / "c.duckdb") as db:
         stored = db.sql("SELECT settings FROM study_results WHERE study = 'cka' AND model = 'a-0'")
         assert len(stored) == 2
         assert {"against", "keep_tokens", "max_tokens", "seed", "texts", "version"} == set(
@@ -67,13 +51,12 @@ def test_cka_beside_the_base_is_stored_and_drawn_at_both_widths(family, tmp_path
         )
 
 
-def test_the_logit_lens_of_a_folder_prints_layers_and_draws(family, tmp_path):
-    gpt = family / "gpt"
+def test_the_logit_lens_of_a_folder_prints_layers_and_draws(studied, tmp_path):
+    gpt = studied / "gpt"
 
-    report = document(
-        family, "logit-lens", gpt, *texts(family), "--against", gpt, "-o", tmp_path / "l.svg"
-    )
-    shown = run(family, "logit-lens", gpt, *texts(family), "-o", tmp_path / "l.html")
+    asked = ("logit-lens", gpt, "--texts", studied / "texts.txt")
+    report = document(studied, *asked, "--against", gpt, "-o", tmp_path / "l.svg")
+    shown = run(studied, *asked, "-o", tmp_path / "l.html")
 
     assert [layer["layer"] for layer in report["layers"]] == [0, 1, 2]
     assert report["against"]["bits_per_token"]["value"] == 0
@@ -88,11 +71,11 @@ def scores(folder, name, rows):
     return folder / name
 
 
-def test_correlate_takes_studies_of_equal_settings_and_lists_the_rest(family, tmp_path):
+def test_correlate_takes_studies_of_equal_settings_and_lists_the_rest(studied, tmp_path):
     file = scores(tmp_path, "s.csv", [("a-0", "0,9"), ("b-0", "0,8"), ("a-1", "0,7")])
 
-    report = document(family, "correlate", "cka.debiased", file, "--last")
-    shown = run(family, "correlate", "cka.debiased", file)
+    report = document(studied, "correlate", "cka.debiased", file, "--last")
+    shown = run(studied, "correlate", "cka.debiased", file)
 
     assert report["measure"] == "cka.layers.debiased"
     assert [row["name"] for row in report["values"]] == ["a-0", "b-0"]
@@ -101,17 +84,17 @@ def test_correlate_takes_studies_of_equal_settings_and_lists_the_rest(family, tm
     assert (one["column"], one["n"], one["rho"] in (1.0, -1.0)) == ("accuracy", 2, True)
     assert "too few to tell (n = 2, 5 are needed)" in shown.stdout
     assert "mean of 3 layers" in shown.stdout
-    whole = document(family, "correlate", "slots.relative_norm", file)
-    by_layer = document(family, "correlate", "slots.relative_norm", file, "--layer", "0")
+    whole = document(studied, "correlate", "slots.relative_norm", file)
+    by_layer = document(studied, "correlate", "slots.relative_norm", file, "--layer", "0")
     assert len(whole["values"]) == 3
     assert whole["layer"] is None
     assert whole["values"] != by_layer["values"]
 
 
-def test_correlate_over_groups_takes_one_models_newest_study(family, tmp_path):
+def test_correlate_over_groups_takes_one_models_newest_study(studied, tmp_path):
     groups = [{"group": f"g{i}", "tokens": 10 * i, "layers": []} for i in range(6)]
     (tmp_path / "size.csv").write_text("language,size\n" + "".join(f"g{i},{i}\n" for i in range(6)))
-    with dx.open(family / "c.duckdb") as db:
+    with dx.open(studied / "c.duckdb") as db:
         studies = db._catalog.studies(db._catalog.model("a-1").key)
         studies.save("geometry", {"texts": "old"}, {"groups": groups[::-1][:2]})
         studies.save("geometry", {"texts": "new"}, {"groups": groups})
@@ -136,14 +119,14 @@ def test_correlate_over_groups_takes_one_models_newest_study(family, tmp_path):
         (("correlate", "slots.fro_norm", "S", "--model", "a-0"), 2, "--model is for --over groups"),
     ],
 )
-def test_a_wrong_question_is_one_line(family, tmp_path, arguments, code, line):
+def test_a_wrong_question_is_one_line(studied, tmp_path, arguments, code, line):
     places = {
-        "T": family / "texts.txt",
-        "GPT": family / "gpt",
+        "T": studied / "texts.txt",
+        "GPT": studied / "gpt",
         "S": scores(tmp_path, "s.csv", [("a-0", 1), ("b-0", 2)]),
     }
 
-    result = run(family, *(places.get(part, part) for part in arguments))
+    result = run(studied, *(places.get(part, part) for part in arguments))
 
     assert result.exit_code == code, result.output
     assert line in result.stderr

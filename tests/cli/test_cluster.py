@@ -2,13 +2,13 @@ import json
 
 import numpy as np
 import pytest
+from catalogs import make_catalog, make_indexed
 from click.testing import CliRunner
 
 from deltadex.cli import main
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.store import Catalog
+from deltadex.records import Recipe
 
-RECIPE = Recipe(name="sketch", rank=2, dim=32)
+RECIPES = (Recipe(name="sketch", rank=2, dim=32),)
 
 
 @pytest.fixture(scope="module")
@@ -17,22 +17,18 @@ def db(tmp_path_factory):
     path = tmp_path_factory.mktemp("clusters") / "c.duckdb"
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(6, 32))
-    with Catalog.open(path) as catalog:
-        for i in range(90):
-            known = f"d{i % 6}" if i // 6 % 3 else None
-            record(catalog, f"[red]m{i}", centres[i % 6] + 0.6 * rng.normal(size=32), known)
-        for i in range(2):
-            record(catalog, f"o{i}", rng.normal(size=32), "d", base="other")
+    vectors = [centres[i % 6] + 0.6 * rng.normal(size=32) for i in range(90)]
+    models = [
+        make_indexed(id, v, dataset=f"d{i % 6}" if i // 6 % 3 else None, author=id, recipes=RECIPES)
+        for i, v in enumerate(vectors)
+        for id in [f"[red]m{i}"]
+    ]
+    others = [
+        make_indexed(id, rng.normal(size=32), dataset="d", author=id, base="other", recipes=RECIPES)
+        for id in ("o0", "o1")
+    ]
+    make_catalog(path, *models, *others).close()
     return path
-
-
-def record(catalog, id, vector, dataset, base="base"):
-    vector = (vector / np.linalg.norm(vector)).astype(np.float32)
-    model = ModelRecord(id=id, base=base, dataset=dataset, author=id)
-    fingerprint = Fingerprint(recipe=RECIPE, vector=vector, norm=1.0)
-    catalog.record(
-        Indexed(model=model, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
-    )
 
 
 def run(db, *arguments):
@@ -75,21 +71,18 @@ def test_people_see_names_and_what_suggestions_are_known_from(db):
     assert "labelled pairs (60 labelled models, 6 datasets with siblings)" in output
 
 
-def test_where_every_model_is_labelled_that_is_said(db):
-    assert "Every model has a dataset" in run(db, "--base", "other").output
+def test_two_models_are_too_few_and_all_are_labelled_and_that_is_said(db):
+    result = run(db, "--base", "other")
+
+    assert result.exit_code == 0
+    assert "2 models are too few for clusters of 3" in result.output
+    assert "Every model has a dataset" in result.output
 
 
 def test_no_suggest_leaves_suggestions_out(db):
     report = json.loads(run(db, "--base", "base", "--no-suggest", "--json").stdout)
 
     assert not {"suggestions", "abstained", "calibration"} & set(report)
-
-
-def test_two_models_are_too_few_and_that_is_said(db):
-    result = run(db, "--base", "other")
-
-    assert result.exit_code == 0
-    assert "2 models are too few for clusters of 3" in result.output
 
 
 @pytest.mark.parametrize(
@@ -107,9 +100,3 @@ def test_what_cannot_be_clustered_is_refused_in_a_line(db, arguments, message):
 
     assert result.exit_code == 2
     assert message in result.output
-
-
-def test_help_ends_with_an_example():
-    lines = CliRunner().invoke(main, ["cluster", "--help"]).output
-
-    assert "deltadex cluster --base" in lines

@@ -6,43 +6,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
-from factories import make_family
+from running import run
 
 from deltadex.cli import main
 from deltadex.errors import RequestError
 from deltadex.indexer.family import folder_members
 from deltadex.indexer.job import choose_device
 
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("family")
-    make_family(folder, runs=1)
-    (folder / "texts.txt").write_text("one text\nanother text\n")
-    (folder / "data.csv").write_text("text\none text\nanother text\n")
-    made = run(folder, "index", folder / "base", folder / "models")
-    assert made.exit_code == 0, made.output
-    return folder
-
-
-def run(folder, *arguments):
-    return CliRunner().invoke(main, [*map(str, arguments), "--db", str(folder / "c.duckdb")])
-
-
+TEXTS_OF_A_MODEL = ("a-0", "--texts", "{f}/texts.txt")
 WITH_DEVICE = {
     "index": ("{f}/base", "{f}/models"),
     "add": ("{f}/models/a-0", "--base", "{f}/base"),
-    "rank": ("a-0",),
-    "spectrum": ("a-0",),
-    "profile": ("a-0",),
-    "components": ("a-0", "--texts", "{f}/texts.txt"),
-    "geometry": ("a-0", "--texts", "{f}/texts.txt"),
-    "layers": ("a-0", "--texts", "{f}/texts.txt"),
-    "cka": ("a-0", "--texts", "{f}/texts.txt"),
-    "logit-lens": ("a-0", "--texts", "{f}/texts.txt"),
-    "ablation": ("a-0", "--texts", "{f}/texts.txt"),
-    "find-trained-on": ("{f}/data.csv", "--base", "{f}/base"),
+    "find-trained-on": ("{f}/models/labels.csv", "--base", "{f}/base"),
+    **dict.fromkeys(("rank", "spectrum", "profile"), ("a-0",)),
+    **dict.fromkeys(("components", "geometry", "layers"), TEXTS_OF_A_MODEL),
+    **dict.fromkeys(("cka", "logit-lens", "ablation"), TEXTS_OF_A_MODEL),
 }
 
 

@@ -4,10 +4,9 @@ import json
 import shutil
 
 import pytest
-from click.testing import CliRunner
 from factories import make_family
+from running import run
 
-from deltadex.cli import main
 from deltadex.errors import REASONS
 
 
@@ -17,13 +16,7 @@ def family(tmp_path):
 
 
 def index(folder, *arguments):
-    return CliRunner().invoke(
-        main,
-        [
-            *("index", str(folder / "base"), str(folder / "models")),
-            *("--db", str(folder / "c.duckdb"), "--json", *arguments),
-        ],
-    )
+    return run(folder, "index", folder / "base", folder / "models", "--json", *arguments)
 
 
 def test_a_copy_of_the_base_is_listed_and_is_no_failure(family, tmp_path):
@@ -50,7 +43,10 @@ def test_a_skipped_model_is_a_failure_only_if_strict(family, tmp_path):
 def test_a_damaged_file_is_a_failure(family, tmp_path):
     (family / "b-0" / "model.safetensors").write_bytes(b"short")
 
-    assert index(tmp_path).exit_code == 1
+    result = index(tmp_path)
+
+    assert result.exit_code == 1
+    assert [f["code"] for f in json.loads(result.stdout)["failed"]] == ["truncated"]
 
 
 def test_where_nothing_could_be_indexed_a_failure_is_exit_code_3(family, tmp_path):

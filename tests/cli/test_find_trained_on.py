@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import torch
 import transformers
 from click.testing import CliRunner
 from factories import make_bert, make_family, save_tokenizer, write_reviews
@@ -20,11 +19,10 @@ EVIDENCE = ["z", "z_error", "fdr", "verdict"]
 def made(tmp_path_factory):
     """`base` with a tokenizer, four `models`, `c.duckdb`, `reviews.csv`."""
     folder = tmp_path_factory.mktemp("data-queries")
-    models = make_family(folder)
+    make_family(folder)
     save_tokenizer(folder / "base")
     write_reviews(folder / "reviews.csv")
     index(folder, "c.duckdb")
-    assert models.is_dir()
     return folder
 
 
@@ -49,8 +47,8 @@ def run(*arguments, db="c.duckdb"):
     return CliRunner().invoke(main, [*map(str, arguments), "--db", str(db), "--quiet"])
 
 
-def document(*arguments, **options):
-    result = run(*arguments, "--json", **options)
+def document(*arguments):
+    result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -150,7 +148,6 @@ def refused(result, code, message):
         (("reviews.csv", "-k", "0"), 2, "0 is not in the range x>=1"),
         (("reviews.csv", "--keep", "a/b"), 2, "a data set's name has letters"),
         (("reviews.csv", "--keep", ""), 2, "a data set's name has letters"),
-        (("reviews.csv", "--device", "toaster"), 2, "this machine has: cpu"),
         (("reviews.csv", "--loss", "causal"), 2, "no causal loss"),
         (("reviews.csv", "--loss", "masked"), 2, "its checkpoint lacks the head"),
         (("reviews.csv", "--loss", "regression"), 2, "needs a column of numbers"),
@@ -164,11 +161,6 @@ def refused(result, code, message):
 )
 def test_a_wrong_question_is_one_line(folder, arguments, code, message):
     refused(run("find-trained-on", *arguments), code, message)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_a_usage_error(folder):
-    refused(run("find-trained-on", "reviews.csv", "--device", "cuda"), 2, "this machine has: cpu")
 
 
 @pytest.mark.parametrize(
@@ -215,16 +207,16 @@ def test_what_is_not_kept_is_said(folder, command, message):
     refused(run(*command), 2, message)
 
 
-def test_a_catalog_that_is_not_there_or_empty_is_said(folder):
-    refused(run("find-trained-on", "reviews.csv", db="none.duckdb"), 2, "no catalog there yet")
-
-
 def test_a_budget_says_what_to_do(made, folder):
     index(made, "budget.duckdb", "--budget", "30%")
 
     result = run("find-trained-on", "reviews.csv", db=made / "budget.duckdb")
 
     refused(result, 2, "run `deltadex index` without --budget")
+
+
+def test_a_catalog_that_is_not_there_is_said(folder):
+    refused(run("find-trained-on", "reviews.csv", db="none.duckdb"), 2, "no catalog there yet")
 
 
 def test_a_base_without_tokenizer_or_of_another_kind_is_said(folder, monkeypatch):

@@ -3,10 +3,8 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 from factories import make_family
-
-from deltadex.cli import main
+from running import document, run
 
 
 @pytest.fixture
@@ -15,17 +13,10 @@ def family(tmp_path):
     return tmp_path
 
 
-def run(folder, *arguments):
-    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
-
-
 def index(folder, text, *arguments):
     (folder / "labels.csv").write_text(text)
-    return run(
-        folder,
-        *("index", str(folder / "base"), str(folder / "models")),
-        *("--labels", str(folder / "labels.csv"), *arguments),
-    )
+    labels = ("--labels", folder / "labels.csv")
+    return run(folder, "index", folder / "base", folder / "models", *labels, *arguments)
 
 
 def test_the_report_counts_rows_on_stderr_and_in_the_document(family):
@@ -55,7 +46,7 @@ def test_labels_that_are_guessed_from_names_are_said_with_what_overrides_them(fa
 
     said = " ".join(result.stdout.split())
     assert "1 label guessed from names of models: --labels FILE or `deltadex label` over" in said
-    assert json.loads(run(family, "show", "bert-imdb", "--json").stdout)["label_source"] == "name"
+    assert document(family, "show", "bert-imdb")["label_source"] == "name"
 
 
 def test_quiet_says_nothing_of_labels(family):
@@ -82,25 +73,22 @@ def test_a_file_that_names_no_model_stops_the_run_before_it_reads(family):
 def test_label_prints_what_is_said_now_and_what_was_said_before(family):
     index(family, "model,dataset\nmodels/a-0,x\n")
 
-    document = json.loads(run(family, "label", "a-0", " imdb ", "--run", "r", "--json").stdout)
-    shown = json.loads(run(family, "show", "a-0", "--json").stdout)
+    printed = document(family, "label", "a-0", " imdb ", "--run", "r")
+    shown = document(family, "show", "a-0")
 
-    assert (document["model"], document["dataset"], document["run"]) == ("a-0", "imdb", "r")
-    assert document["before"]["dataset"] == "x"
-    assert (shown["dataset"], shown["dataset_raw"], shown["label_source"]) == (
-        "imdb",
-        "imdb",
-        "labels",
-    )
+    assert (printed["model"], printed["dataset"], printed["run"]) == ("a-0", "imdb", "r")
+    assert printed["before"]["dataset"] == "x"
+    assert (shown["dataset"], shown["dataset_raw"]) == ("imdb", "imdb")
+    assert shown["label_source"] == "labels"
 
 
 def test_a_label_given_by_hand_outlives_another_run(family):
     index(family, "model,dataset\nmodels/a-0,x\n")
     run(family, "label", "b-0", "imdb")
 
-    run(family, "index", str(family / "base"), str(family / "models"), "--retry-failed")
+    run(family, "index", family / "base", family / "models", "--retry-failed")
 
-    (model,) = json.loads(run(family, "ls", "--dataset", "imdb", "--json").stdout)["models"]
+    (model,) = document(family, "ls", "--dataset", "imdb")["models"]
     assert model["model"] == "b-0"
 
 
@@ -110,7 +98,7 @@ def test_clear_takes_the_dataset_away_and_nothing_else(family):
     result = run(family, "label", "a-0", "--clear")
 
     assert "dataset: –  (was x)" in result.stdout
-    assert json.loads(run(family, "show", "a-0", "--json").stdout)["author"] == "ann"
+    assert document(family, "show", "a-0")["author"] == "ann"
 
 
 @pytest.mark.parametrize(

@@ -1,54 +1,33 @@
 import json
+from dataclasses import replace
 
 import duckdb
 import numpy as np
 import pytest
+from catalogs import PLAIN, SLOT, make_catalog, make_indexed
 from click.testing import CliRunner
 
 from deltadex.cli import main
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
-from deltadex.store import Catalog
-
-SLOT = SlotStats(
-    slot=Slot("encoder", 0, "q"),
-    shape=(2, 2),
-    fro_norm=1.0,
-    relative_norm=None,
-    sigma=np.ones(1, dtype=np.float32),
-    energy=1.0,
-    stable_rank=1.0,
-    noise_floor=0.0,
-    sketch=b"",
-)
 
 
 def run(*arguments, **environment):
     return CliRunner().invoke(main, ["merge", *map(str, arguments)], env=environment)
 
 
-def write(path, *models):
-    """A catalog of (id, axis of its vector)."""
-    with Catalog.open(path) as catalog:
-        for id, axis in models:
-            vector = np.eye(4, dtype=np.float32)[axis]
-            recipe = Recipe(name="mean-factors", rank=1, dim=4)
-            fingerprint = Fingerprint(recipe=recipe, vector=vector, norm=1.0)
-            catalog.record(
-                Indexed(
-                    model=ModelRecord(id=id, base="base", signature=f"{axis}"),
-                    fingerprints=(fingerprint,),
-                    slots=(SLOT,),
-                    bytes_read=0,
-                    seconds=0.0,
-                )
-            )
+def write(path, **axes):
+    """A catalog of models by id, with the axis of each one's vector."""
+    models = [
+        make_indexed(id, np.eye(4)[axis], signature=f"{axis}", recipes=(PLAIN,))
+        for id, axis in axes.items()
+    ]
+    make_catalog(path, *(replace(model, slots=(SLOT,)) for model in models)).close()
     return path
 
 
 @pytest.fixture
 def machines(tmp_path):
-    a = write(tmp_path / "a.duckdb", ("x", 0), ("[red]y\x1b", 1))
-    b = write(tmp_path / "b.duckdb", ("z", 2), ("[red]y\x1b", 3))
+    a = write(tmp_path / "a.duckdb", **{"x": 0, "[red]y\x1b": 1})
+    b = write(tmp_path / "b.duckdb", **{"z": 2, "[red]y\x1b": 3})
     return a, b
 
 
@@ -126,8 +105,7 @@ def test_a_missing_catalog_is_a_usage_error_that_makes_none(machines, tmp_path, 
 def test_one_catalog_alone_is_a_usage_error(machines):
     result = run(machines[0])
 
-    assert result.exit_code == 2
-    assert "--db" in result.stderr
+    assert (result.exit_code, "--db" in result.stderr) == (2, True)
 
 
 def test_what_is_left_out_is_named_and_decides_the_exit_code(machines):

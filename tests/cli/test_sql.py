@@ -128,17 +128,13 @@ def test_nothing_but_a_select_of_the_catalog_runs(db, statement):
 def test_a_holder_runs_nothing_but_a_select_of_the_catalog(db):
     with Catalog.open(db):
         for statement in REFUSED:
-            done = subprocess_free_run(db, statement)
+            # a second Catalog of this process joins the first as any other process does
+            done = run(db, statement.replace("FOLDER", str(db.parent)))
             assert done.exit_code == 2, (statement, done.output)
             assert SECRET not in done.output
     with Catalog.open(db) as catalog:
         assert len(catalog.models()) == 2
     assert not list(db.parent.glob("out*"))
-
-
-def subprocess_free_run(db, statement):
-    # a second Catalog of this process joins the first as any other process does
-    return run(db, statement.replace("FOLDER", str(db.parent)))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +148,6 @@ def subprocess_free_run(db, statement):
         "WITH a AS (SELECT 1 AS n) SELECT n FROM a",
         "SELECT count(*), sum(key) FROM models WHERE id IN (SELECT model FROM failures)",
         "SELECT * FROM information_schema.tables",
-        "SELECT m.id, n.id FROM models m JOIN models n USING (key)",
         "SELECT 'NaN'::DOUBLE AS x, 1.5::DECIMAL(4, 2) AS y, '\\x00\\xFF'::BLOB AS z, now() AS t",
     ],
 )
@@ -168,12 +163,6 @@ def test_equal_names_of_columns_are_kept_apart(db):
 
     document = json.loads(result.stdout)
     assert len(set(document["columns"])) == 2
-
-
-def test_without_a_catalog_there_is_nothing_to_ask(tmp_path):
-    result = run(tmp_path / "none.duckdb", "SELECT 1")
-
-    assert (result.exit_code, "no catalog there yet" in result.stderr) == (2, True)
 
 
 def test_csv_and_json_at_once_are_a_usage_error(db):

@@ -6,43 +6,18 @@ import shutil
 import peft
 import pytest
 import transformers
-from click.testing import CliRunner
-from factories import make_bert, make_family
+from factories import make_bert
+from running import TEXTS, document, run
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.study.geometry.geometry import GeometryTable
 from deltadex.study.layers.layers import LayersTable
 from deltadex.terminal import show_study
 
-TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("family")
-    models = make_family(folder)
-    result = run(
-        folder, "index", str(folder / "base"), str(models), "--labels", str(models / "labels.csv")
-    )
-    assert result.exit_code == 0, result.output
-    (folder / "texts.txt").write_text("\n".join(TEXTS))
-    return folder
-
-
-def run(folder, *arguments):
-    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
-
-
-def document(folder, *arguments):
-    result = run(folder, *arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
 
 def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):
-    first = document(family, "rank", "a-0", "-o", str(tmp_path / "r.png"))
-    again = document(family, "rank", "a-0", "-o", str(tmp_path / "r.png"))
+    first = document(family, "rank", "a-0", "-o", tmp_path / "r.png")
+    again = document(family, "rank", "a-0", "-o", tmp_path / "r.png")
 
     assert first == again
     assert {"name", "curves", "slots", "thetas", "failed", "picture"} <= set(first)
@@ -69,7 +44,7 @@ def test_stored_ranks_of_an_earlier_version_get_their_laws_anew(family, tmp_path
 
 
 def test_rank_of_a_family_has_means_with_standard_errors(family):
-    report = document(family, "rank", "--family", str(family / "base"))
+    report = document(family, "rank", "--family", family / "base")
 
     points = [p for c in report["curves"] for p in c["points"] if p["count"] > 1]
     assert points
@@ -85,13 +60,13 @@ def test_rank_of_the_weights_differs_from_that_of_the_update(family):
 
 
 def test_spectra_of_update_and_weights_are_kept_and_drawn(family, tmp_path):
-    drawn = ("-o", str(tmp_path / "s.html"), "--draws", "2")
+    drawn = ("-o", tmp_path / "s.html", "--draws", "2")
     first = document(family, "spectrum", "a-0", *drawn)
 
     assert first == document(family, "spectrum", "a-0", *drawn)
     assert {m["subject"] for m in first["matrices"]} == {"update", "weights"}
     assert {m["verdict"] for m in first["matrices"]} == {"too few"}
-    weights = document(family, "spectrum", str(family / "base"), "--weights")
+    weights = document(family, "spectrum", family / "base", "--weights")
     assert weights["subjects"] == ["weights"]
     page = (tmp_path / "s.html").read_text("utf-8")
     assert "too few eigenvalues" in page
@@ -101,28 +76,10 @@ def test_spectra_of_update_and_weights_are_kept_and_drawn(family, tmp_path):
     assert "no exponent" in " ".join(shown.split())
 
 
-@pytest.mark.parametrize("device", ["cuda:77", "meta", "no-such"])
-@pytest.mark.parametrize("study", [("rank", "--theta", "0.3"), ("spectrum", "--draws", "3")])
-def test_a_device_that_is_not_here_is_one_clear_line(family, study, device):
-    result = run(family, *study, "a-0", "--device", device)
-
-    assert result.exit_code == 2, result.output
-    assert f"device '{device}'" in result.output
-    assert "this machine has: cpu" in result.output
-
-
 def test_components_against_the_base_name_what_was_edited(family, tmp_path):
-    report = document(
-        family,
-        "components",
-        "a-0",
-        "--against",
-        str(family / "base"),
-        "--texts",
-        str(family / "texts.txt"),
-        "-o",
-        str(tmp_path / "c.html"),
-    )
+    against = ("--against", family / "base", "--texts", family / "texts.txt")
+
+    report = document(family, "components", "a-0", *against, "-o", tmp_path / "c.html")
 
     (stack,) = report["stacks"].values()
     assert stack["error"] < 1e-5
@@ -133,10 +90,10 @@ def test_components_against_the_base_name_what_was_edited(family, tmp_path):
 
 
 def test_components_by_head_and_with_a_linear_fit_are_drawn_and_printed(family, tmp_path):
-    arguments = ("components", "a-0", "--against", str(family / "base"), "--heads", "--linear")
-    texts = ("--texts", str(family / "texts.txt"))
+    arguments = ("components", "a-0", "--against", family / "base", "--heads", "--linear")
+    texts = ("--texts", family / "texts.txt")
 
-    report = document(family, *arguments, *texts, "-o", str(tmp_path / "c.png"))
+    report = document(family, *arguments, *texts, "-o", tmp_path / "c.png")
     shown = run(family, *arguments, *texts)
 
     (stack,) = report["stacks"].values()
@@ -149,28 +106,16 @@ def test_components_by_head_and_with_a_linear_fit_are_drawn_and_printed(family, 
 
 
 def test_a_path_needs_no_catalog(family, tmp_path):
-    result = CliRunner().invoke(
-        main,
-        [
-            "components",
-            str(family / "models" / "a-0"),
-            "--texts",
-            str(family / "texts.txt"),
-            "--json",
-            "--db",
-            str(tmp_path / "none.duckdb"),
-        ],
-    )
+    document(tmp_path, "components", family / "models" / "a-0", "--texts", family / "texts.txt")
 
-    assert result.exit_code == 0, result.output
-    assert not (tmp_path / "none.duckdb").exists()
+    assert not (tmp_path / "c.duckdb").exists()
 
 
 def test_geometry_and_layers_print_their_reports(family, tmp_path):
-    texts = ("--texts", str(family / "texts.txt"))
-    geometry = document(family, "geometry", "a-0", *texts, "-o", str(tmp_path / "g.svg"))
+    texts = ("--texts", family / "texts.txt")
+    geometry = document(family, "geometry", "a-0", *texts, "-o", tmp_path / "g.svg")
     sweeps = ("--sweep-context", "6,12", "--sweep-texts", "10,5", "--also", "b-0")
-    layers = document(family, "layers", "a-0", *texts, *sweeps, "-o", str(tmp_path / "l.svg"))
+    layers = document(family, "layers", "a-0", *texts, *sweeps, "-o", tmp_path / "l.svg")
 
     assert (
         geometry["groups"][0]["layers"][0]["anisotropy"]["rows"] == geometry["groups"][0]["tokens"]
@@ -281,7 +226,7 @@ def test_layers_on_screen(capsys, monkeypatch, trend, said):
     ],
 )
 def test_layers_options_that_cannot_be_are_refused_in_a_line(family, arguments, said):
-    texts = ("--texts", str(family / "texts.txt"), "--no-untrained")
+    texts = ("--texts", family / "texts.txt", "--no-untrained")
 
     result = run(family, "layers", "a-0", *texts, *arguments)
 
@@ -296,7 +241,7 @@ def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contras
     lines = [f"{i},{group},{t}" for group in ("aaa_Latn", "aaa_Cyrl") for i, t in enumerate(TEXTS)]
     (tmp_path / "t.csv").write_text("\n".join(["id,group,text", *lines]))
     asked = (
-        *("geometry", "a-0", "--texts", str(tmp_path / "t.csv"), "--reference", "aaa_Latn"),
+        *("geometry", "a-0", "--texts", tmp_path / "t.csv", "--reference", "aaa_Latn"),
         *("--untrained", "--scrambled"),
     )
 
@@ -332,7 +277,7 @@ def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contras
 def test_geometry_of_one_short_text_says_too_few(family, tmp_path):
     (tmp_path / "t.txt").write_text(TEXTS[0])
 
-    result = run(family, "geometry", "a-0", "--texts", str(tmp_path / "t.txt"))
+    result = run(family, "geometry", "a-0", "--texts", tmp_path / "t.txt")
 
     assert result.exit_code == 0, result.output
     assert "too few: 11 distinct rows; an estimate needs 100" in result.stdout
@@ -344,13 +289,13 @@ def test_broken_rows_are_named(family, tmp_path):
         "id,text\n" + "\n".join(f"{i},{t}" for i, t in enumerate(TEXTS)) + "\n99,\n"
     )
 
-    report = document(family, "components", "a-0", "--texts", str(tmp_path / "t.csv"))
+    report = document(family, "components", "a-0", "--texts", tmp_path / "t.csv")
 
     assert report["broken_rows"] == ["t.csv:25: no text"]
 
 
 def test_cut_texts_are_counted_on_stderr_and_in_the_document(family):
-    arguments = ("components", "a-0", "--texts", str(family / "texts.txt"), "--max-tokens", "6")
+    arguments = ("components", "a-0", "--texts", family / "texts.txt", "--max-tokens", "6")
 
     result = run(family, *arguments, "--json")
 
@@ -435,7 +380,7 @@ def adapters(family):
 
 
 def asked_of(family, study, model):
-    texts = ("--texts", str(family / "texts.txt")) if study in TEXT_STUDIES else ()
+    texts = ("--texts", family / "texts.txt") if study in TEXT_STUDIES else ()
     return (*study.split(), str(model), *texts)
 
 
@@ -454,7 +399,7 @@ def test_no_study_takes_an_adapter_of_another_base_for_one_of_the_only_family(
 def test_a_given_base_counts_more_than_an_adapters_config_and_the_answer_says_so(
     family, adapters, study
 ):
-    asked = (*asked_of(family, study, adapters / "stranger"), "--base", str(family / "base"))
+    asked = (*asked_of(family, study, adapters / "stranger"), "--base", family / "base")
 
     (note,) = document(family, *asked)["base_notes"]
 
@@ -478,7 +423,7 @@ def test_an_adapter_beside_another_takes_its_base_from_its_own_config(family, ad
 def test_an_indexed_model_keeps_its_family_and_a_refused_one_has_none(family, adapters, tmp_path):
     shutil.copy(family / "c.duckdb", tmp_path / "c.duckdb")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    stranger, base = str(adapters / "stranger"), str(family / "base")
+    stranger, base = str(adapters / "stranger"), family / "base"
     assert run(tmp_path, "add", stranger, "--base", base).exit_code == 0
     refused = [run(tmp_path, *asked_of(tmp_path, "cka", m)) for m in ("stranger", stranger)]
 
@@ -494,7 +439,7 @@ def test_an_indexed_model_keeps_its_family_and_a_refused_one_has_none(family, ad
 @pytest.mark.parametrize("study", ["rank", "cka", "components"])
 def test_a_checkpoint_that_owes_the_base_nothing_is_not_compared_with_it(family, tmp_path, study):
     make_bert(tmp_path / "other", seed=9)
-    against = ("--against", str(family / "base")) if study == "components" else ()
+    against = ("--against", family / "base") if study == "components" else ()
 
     result = run(family, *asked_of(family, study, tmp_path / "other"), *against)
 

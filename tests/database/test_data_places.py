@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 import pytest
-from kept_families import AXES, DIM, fill, make_data
+from catalogs import AXES, DIM, fill, make_data
 
 from deltadex.database.questions import FALLBACK, Map, data_place, layout_document, map_family
 from deltadex.search import TrainedModel, find_data
@@ -77,14 +77,6 @@ def test_a_page_lists_the_data_nearest_to_each_model(catalog, tmp_path):
         for (_, z, fdr, verdict), one in zip(listed, expected, strict=True):
             assert (z, fdr) == pytest.approx((one["z"], one["fdr"]), abs=1e-3)
             assert page["verdicts"][verdict] == one["verdict"]
-
-
-def test_a_picture_names_the_data_sets(catalog, tmp_path):
-    map_family(catalog, Map(tmp_path / "map.svg", layout="pca"))
-
-    text = (tmp_path / "map.svg").read_text("utf-8")
-    assert {"acme-chats", "elsewhere"} <= set(re.findall(r">([^<>]+)</text>", text))
-    assert "kept data set" in text
 
 
 def test_a_family_without_kept_data_is_drawn_as_before(tmp_path):

@@ -4,13 +4,16 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from catalogs import make_catalog, make_indexed
 
 import deltadex as dx
 from deltadex.database import serving
 from deltadex.errors import BadFilter, EmptyCatalog, RequestError, StoreError
+from deltadex.records import Recipe
 from deltadex.results import MAX_SHOWN, Table
 
 
@@ -190,3 +193,42 @@ def test_exported_tables_hold_every_model(db):
 
     models = next(path for path in written if path.stem == "models")
     assert parquet.read_table(io.BytesIO(models.read_bytes())).num_rows == 4
+
+
+def test_adapters_that_a_service_was_sent_have_no_files_to_study_and_no_slots_to_compare(tmp_path):
+    known = {"source": "upload", "kind": "adapter"}
+    known["recipes"] = (Recipe(name="sketch", rank=1, dim=2),)
+    models = [make_indexed("up/one", [1, 0], **known), make_indexed("up/two", [0, 1], **known)]
+    make_catalog(tmp_path / "c.duckdb", *models).close()
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        with pytest.raises(RequestError, match="keeps no files; name the adapter's folder"):
+            db.studies.rank("up/one")
+        with pytest.raises(RequestError, match="keeps no slots of up/one and up/two"):
+            db.diff("up/one", "up/two")
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import deltadex as dx
+db = dx.open(sys.argv[1])
+reader = db.reader()
+temporary = dx.open()
+print(len(db.models()), len(reader.models()), temporary.path.parent)
+raise SystemExit(3)
+"""
+
+
+def test_a_program_that_never_closes_its_catalog_ends_without_a_word_and_leaves_nothing(tmp_path):
+    path = tmp_path / "c.duckdb"
+    dx.open(path).close()
+
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, timeout=60
+    )
+
+    counts, folder = ended.stdout.rsplit(maxsplit=1)
+    assert (ended.returncode, ended.stderr, counts) == (3, "", "0 0")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.duckdb"]
+    assert not Path(folder).exists()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from scoring.sketched import VECTORS, VectorMatrix, make_scores
 
+from deltadex.search.evaluation import Retrieval, rank
 from deltadex.search.labelled import LabelledModels, PairSource
 
 
@@ -31,6 +32,24 @@ def make_labelled(n, *, datasets=8, strength=1.0, seed=0, dim=64, labelled=1.0, 
         runs=(None,) * n,
     )
     return family, {f"m{i:04}": f"d{t}" for i, t in enumerate(truth)}
+
+
+def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base"):
+    """Models with these columns."""
+    n = len(labels)
+    return LabelledModels(
+        base=base,
+        ids=tuple(ids or [f"model-{i:03d}" for i in range(n)]),
+        vectors=np.asarray(vectors, dtype=np.float32),
+        labels=tuple(labels),
+        authors=tuple(authors or [None] * n),
+        runs=tuple(runs or [None] * n),
+    )
+
+
+def ranked(family, exclude=None, **candidates):
+    """What every query of a family found."""
+    return rank(Retrieval.of(family, exclude, **candidates)).results
 
 
 def scored(family, vectors=None):

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from catalogs import make_catalog, make_indexed
 from families import make_labelled, shuffled, unit_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,13 +14,17 @@ from sklearn.metrics import (
     silhouette_score,
 )
 
+from deltadex.records import ModelRecord
 from deltadex.search import clusters as density
 from deltadex.search.clusters import (
     NOISE,
     _notes,
+    cluster_family,
     default_min_size,
     find_clusters,
     measure_agreement,
+    name_clusters,
+    terms_of,
 )
 from deltadex.search.family_scores import id_digest
 
@@ -86,10 +91,7 @@ def test_clusters_are_numbered_by_size():
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_too_few_models_are_noise(n):
-    family, _ = make_labelled(n, datasets=1) if n > 1 else (None, None)
-    if family is None:
-        family, _ = make_labelled(3)
-        family = shuffled(family, np.arange(n))
+    family = shuffled(make_labelled(5, datasets=1)[0], np.arange(n))
 
     assert find_clusters(family, 3).tolist() == [NOISE] * n
 
@@ -153,37 +155,27 @@ def test_a_large_family_is_clustered_from_a_sample_in_principal_axes(monkeypatch
 def test_strangers_of_a_large_family_join_no_dataset(monkeypatch):
     # in the sample HDBSCAN decides: in one family of eight a stranger or two belong to a cluster,
     # in one of sixty a large one takes most of them; outside the sample, in that one alone
-    joined, noise = zip(
-        *(_strangers_that_join(monkeypatch, seed) for seed in range(9)), strict=True
-    )
+    monkeypatch.setattr(density, "WHOLE_FAMILY", 500)
+    monkeypatch.setattr(density, "SAMPLE", 600)
+    joined, noise = zip(*(_strangers_that_join(seed) for seed in range(9)), strict=True)
 
     assert np.median(joined, axis=0).tolist() == [0, 0]
     assert max(noise) < 0.05
 
 
-def _strangers_that_join(monkeypatch, seed):
-    """How many of a family's 200 strangers join a data set's cluster, sampled ones and others; and
-    the share of the others' models that join none."""
-    found, is_sampled = _clusters_with_strangers(
-        monkeypatch, family_seed=seed, strangers_seed=seed + 5
-    )
+def _strangers_that_join(seed):
+    """How many of 200 strangers among 800 models join a data set's cluster, sampled ones and
+    others; and the share of the 800 that join none."""
+    family, _ = make_labelled(1000, strength=3.0, dim=200, seed=seed)
+    strange = unit_rows(np.random.default_rng(seed + 5).normal(size=(200, 200)))
+    mixed = replace(family, vectors=np.concatenate([family.vectors[:800], strange]))
+    sampled = sorted(range(1000), key=lambda row: id_digest(mixed.ids[row]))[:600]
+    is_sampled = np.isin(np.arange(800, 1000), sampled)
+    found = find_clusters(mixed, 10)
     datasets, strangers = found[:800], found[800:]
     joins = np.isin(strangers, datasets[datasets != NOISE])
-    counts = [int(joins[is_sampled[800:]].sum()), int(joins[~is_sampled[800:]].sum())]
+    counts = [int(joins[is_sampled].sum()), int(joins[~is_sampled].sum())]
     return counts, (datasets == NOISE).mean()
-
-
-def _clusters_with_strangers(monkeypatch, *, family_seed, strangers_seed):
-    """Clusters of 800 models of data sets and 200 strangers; which were in the sample."""
-    family, _ = make_labelled(1000, strength=3.0, dim=200, seed=family_seed)
-    strange = unit_rows(np.random.default_rng(strangers_seed).normal(size=(200, 200)))
-    mixed = replace(family, vectors=np.concatenate([family.vectors[:800], strange]))
-    monkeypatch.setattr(density, "WHOLE_FAMILY", 500)
-    monkeypatch.setattr(density, "SAMPLE", 600)
-    sampled = sorted(range(1000), key=lambda row: id_digest(mixed.ids[row]))[:600]
-    is_sampled = np.zeros(1000, dtype=bool)
-    is_sampled[sampled] = True
-    return find_clusters(mixed, 10), is_sampled
 
 
 def test_a_stray_member_hardly_changes_who_joins():
@@ -274,3 +266,81 @@ def test_agreement_is_undefined_without_labels_or_clusters():
 
     silhouette = {"labels": None, "clusters": None}
     assert found == {"ari": None, "nmi": None, "silhouette": silhouette}
+
+
+def record(id, **known):
+    return ModelRecord(id=id, base="gpt2", **known)
+
+
+def name(*clusters):
+    records = {one.id: one for cluster in clusters for one in cluster}
+    return name_clusters([[one.id for one in cluster] for cluster in clusters], records)
+
+
+def test_a_dominant_dataset_names_its_cluster():
+    cluster = [record(f"m{i}", dataset="imdb" if i else "emotion") for i in range(4)]
+
+    (found,) = name(cluster)
+
+    assert found.name == "imdb"
+    assert found.datasets == (("imdb", 3), ("emotion", 1))
+
+
+def test_two_datasets_that_share_a_cluster_share_its_name():
+    (found,) = name([record(f"m{i}", dataset="ab"[i % 2]) for i in range(4)])
+
+    assert found.name == "a + b"
+
+
+def test_without_labels_words_that_set_it_apart_name_it():
+    poems = [record(f"x{i}/gpt2-poetry-lora") for i in range(3)]
+    code = [record(f"y{i}/gpt2-python-lora", author="ann") for i in range(3)]
+
+    first, second = name(poems, code)
+
+    assert (first.name, second.name) == ("poetry", "python")
+    assert first.words == ("poetry",)
+    assert second.authors == (("ann", 3),)
+
+
+def test_without_words_the_author_names_it():
+    mine = [record(f"r{i}", author="ann") for i in range(3)]
+    others = [record(f"s{i}", author=f"b{i}") for i in range(3)]
+
+    assert [one.name for one in name(mine, others)] == ["by ann", "unnamed"]
+
+
+def test_no_two_clusters_have_one_name():
+    small = [record(f"few-steps-{i}", dataset="mr") for i in range(3)]
+    large = [record(f"f{i}", dataset="mr") for i in range(5)]
+    more = [record(f"g{i}", dataset="mr") for i in range(5)]
+    taken = [record(f"h{i}", dataset="mr 2") for i in range(3)]
+
+    names = [one.name for one in name(large, more, small, taken)]
+
+    assert names == ["mr", "mr 3", "mr · few", "mr 2"]
+
+
+def test_words_of_the_base_and_of_how_models_are_kept_are_no_words():
+    one = record("someone/gpt2-imdb_lora-checkpoint", task="SEQ_CLS", dataset_raw="stanford/imdb")
+
+    assert terms_of(one) == {"someone", "imdb", "stanford"}
+
+
+def test_the_report_is_that_of_the_catalog(tmp_path):
+    near = {"a": [1, 0, 0, 0], "b": [0, 1, 0, 0]}
+    made = [
+        make_indexed(f"{d}{i}", [*vector[:3], 0.01 * i], dataset=d if i else None, author="x")
+        for d, vector in near.items()
+        for i in range(4)
+    ]
+    with make_catalog(tmp_path / "c.duckdb", *made) as catalog:
+        found = cluster_family(catalog, min_size=3).to_json()
+        without = cluster_family(catalog, suggest=False).to_json()
+
+    assert {one["name"]: one["size"] for one in found["clusters"]} == {"a": 4, "b": 4}
+    assert (found["models"], found["noise"], found["ari"]) == (8, [], 1.0)
+    copies = [(one["model"], one["dataset"], one["verdict"]) for one in found["suggestions"]]
+    assert copies == [("a0", "a", "copy"), ("b0", "b", "copy")]
+    assert (found["hints"], found["abstained"]) == ([], 0)
+    assert "suggestions" not in without

@@ -3,29 +3,17 @@ import sys
 
 import numpy as np
 import pytest
+from families import make_family, unit_rows
 from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
 from deltadex.search import evaluation
-from deltadex.search.evaluation import evaluate_families, mean_silhouette
-from deltadex.search.labelled import LabelledModels
+from deltadex.search.evaluation import evaluate_families
 
 DOCUMENTED = {
     "recipe", "models", "labelled", "datasets", "k", "micro", "macro", "chance", "ci95",
     "nn1", "map", "silhouette", "by_dataset", "exclude",
 }  # fmt: skip
-
-
-def make_family(vectors, labels, authors=None, base="base"):
-    n = len(labels)
-    return LabelledModels(
-        base=base,
-        ids=tuple(f"model-{i}" for i in range(n)),
-        vectors=np.asarray(vectors, dtype=np.float32),
-        labels=tuple(labels),
-        authors=tuple(authors or [None] * n),
-        runs=(None,) * n,
-    )
 
 
 def evaluate(*families, **options):
@@ -57,10 +45,8 @@ def test_the_numbers_of_a_small_family_worked_by_hand():
     }
 
 
-def test_the_confusion_of_nearest_neighbours_is_that_of_scikit_learn():
-    rng = np.random.default_rng(1)
-    vectors = rng.normal(size=(30, 4))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+def test_the_confusion_of_nearest_neighbours_and_the_silhouette_are_those_of_scikit_learn():
+    vectors = unit_rows(np.random.default_rng(1).normal(size=(30, 4)))
     labels = [*["x", "y", "z"] * 8, *[None] * 5, "alone"]
     scores = vectors @ vectors.T
     np.fill_diagonal(scores, -2)
@@ -68,11 +54,13 @@ def test_the_confusion_of_nearest_neighbours_is_that_of_scikit_learn():
     names = ["alone", "x", "y", "z", "~"]
 
     found = evaluate(make_family(vectors, labels), with_unlabelled=True)
-    found = found["confusion"]
 
-    assert found["datasets"] == names[:-1]
+    assert found["confusion"]["datasets"] == names[:-1]
     expected = confusion_matrix(labels[:24], nearest[:24], labels=names)[:-1]
-    assert np.array_equal(found["counts"], expected)
+    assert np.array_equal(found["confusion"]["counts"], expected)
+    rows = [row for row, label in enumerate(labels) if label]
+    silhouette = silhouette_score(vectors[rows], [labels[row] for row in rows], metric="cosine")
+    assert found["silhouette"] == pytest.approx(silhouette, abs=1e-6)
 
 
 def test_json_has_the_documented_keys_and_survives_a_round_trip():
@@ -95,10 +83,7 @@ def test_unlabelled_models_are_no_candidates_unless_asked_for():
     assert (default["chance"], wanted["chance"]) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
     assert default["taken_for"] == {"a": [{"dataset": "b", "n": 2}]}
     assert {cell["dataset"] for cell in wanted["taken_for"]["a"]} == {None, "b"}
-    assert (default["with_unlabelled"], wanted["with_unlabelled"]) == (
-        False,
-        True,
-    )
+    assert (default["with_unlabelled"], wanted["with_unlabelled"]) == (False, True)
 
 
 def test_models_of_two_bases_never_meet():
@@ -107,12 +92,8 @@ def test_models_of_two_bases_never_meet():
 
     found = evaluate(two, one)
 
-    assert (found["models"], found["queries"], found["singletons"], found["datasets"]) == (
-        6,
-        4,
-        2,
-        2,
-    )
+    counts = ("models", "queries", "singletons", "datasets")
+    assert [found[name] for name in counts] == [6, 4, 2, 2]
     assert {base: family["queries"] for base, family in found["by_base"].items()} == {
         "one": 2,
         "two": 2,
@@ -183,19 +164,16 @@ def test_excluding_authors_drops_queries_without_siblings():
 
     found = evaluate(family, exclude="author")
 
-    assert (found["labelled"], found["queries"], found["singletons"], found["dropped"]) == (
-        6,
-        2,
-        0,
-        4,
-    )
+    counts = ("labelled", "queries", "singletons", "dropped")
+    assert [found[name] for name in counts] == [6, 2, 0, 4]
     assert found["exclude"] == "author"
 
 
-def test_a_family_of_one_dataset_has_no_lift():
+def test_a_family_of_one_dataset_has_no_lift_and_no_silhouette():
     found = evaluate(make_family(np.eye(3), ["a", "a", "a"]))
 
     assert (found["micro"], found["chance"], found["lift"]) == (1.0, 1.0, None)
+    assert found["silhouette"] is None
 
 
 @pytest.mark.parametrize(
@@ -211,31 +189,3 @@ def test_without_queries_the_refusal_says_what_would_work(labels, exclude, messa
 
     with pytest.raises(RequestError, match=message):
         evaluate(family, exclude=exclude)
-
-
-def test_the_silhouette_is_that_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(12, 5))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    labels = [None, "x", "y", "z"] * 3
-    family = LabelledModels(
-        base="b",
-        ids=tuple(f"m{i:02}" for i in range(12)),
-        vectors=vectors,
-        labels=tuple(labels),
-        authors=(None,) * 12,
-        runs=(None,) * 12,
-    )
-    rows = [i for i, label in enumerate(labels) if label]
-    expected = silhouette_score(vectors[rows], [labels[i] for i in rows], metric="cosine")
-
-    assert mean_silhouette(family) == pytest.approx(expected, abs=1e-6)
-
-
-def test_without_two_datasets_there_is_no_silhouette():
-    family = LabelledModels(
-        base="b", ids=("a", "b"), vectors=np.eye(2), labels=("x", "x"),
-        authors=(None, None), runs=(None, None),
-    )  # fmt: skip
-
-    assert mean_silhouette(family) is None

@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from catalogs import SLOT
 
 from deltadex.errors import RequestError
-from deltadex.records import Recipe, Slot, SlotStats
+from deltadex.records import Recipe, Slot
 from deltadex.search.family_scores import ADAPTERS, OTHERS
 from deltadex.search.neighbours import Explained, explain_slots
 from deltadex.store import SketchMatrix, true_cosines
@@ -17,20 +19,10 @@ SIZES = {"update": 64, "output": 128, "input": 64}
 BLOCKS = tuple(SIZES)
 
 
-def make_stats(slot, numbers, fro_norm=1.0, relative_norm=0.1, weights=(1.0, 1.0, 1.0)):
+def make_stats(slot, numbers, weights=(1.0, 1.0, 1.0), **changes):
     """A slot whose blocks are these 256 numbers, one after the other."""
     blocks = np.split(np.asarray(numbers, np.float64), np.cumsum(list(SIZES.values()))[:-1])
-    return SlotStats(
-        slot=slot,
-        shape=(8, 8),
-        fro_norm=fro_norm,
-        relative_norm=relative_norm,
-        sigma=np.ones(1, np.float32),
-        energy=1.0,
-        stable_rank=1.0,
-        noise_floor=0.0,
-        sketch=encode_sketch(blocks, list(weights)),
-    )
+    return replace(SLOT, slot=slot, sketch=encode_sketch(blocks, list(weights)), **changes)
 
 
 def explain(query, ours, model, theirs, recipe=RECIPE, kinds=("full", "full")):
@@ -84,7 +76,7 @@ def test_contributions_sum_to_the_cosine_that_a_search_shows(kinds, weights, lik
 
 @pytest.mark.parametrize("block", range(3))
 def test_a_block_that_one_model_lacks_carries_nothing(block):
-    a, b = make_model(0, SLOTS), make_model(1, SLOTS, 0)
+    a = make_model(0, SLOTS)
     weights = [float(number != block) for number in range(3)]
     of_b = np.random.default_rng(2).normal(size=(len(SLOTS), 256))
     b = [
@@ -172,12 +164,9 @@ def test_models_without_a_common_slot_have_no_similarity_and_no_shares():
 
 
 def test_json_survives_a_round_trip_and_shows_norms_side_by_side():
-    a, b = (
-        [make_stats(SLOTS[0], np.ones(256))],
-        [make_stats(SLOTS[0], np.ones(256), relative_norm=None)],
-    )
+    a, b = (make_stats(SLOTS[0], np.ones(256), relative_norm=norm) for norm in (0.1, None))
 
-    document = explain("a", a, "b", b)
+    document = explain("a", [a], "b", [b])
 
     assert json.loads(json.dumps(document)) == document
     (slot,) = document["slots"]
@@ -195,10 +184,7 @@ def test_a_recipe_without_sketches_cannot_explain():
 
 def test_sketches_of_another_size_cannot_be_explained():
     (fits,) = make_model(0, SLOTS[:1])
-    short = SlotStats(
-        slot=fits.slot, shape=(8, 8), fro_norm=1.0, relative_norm=0.1, sigma=fits.sigma,
-        energy=1.0, stable_rank=1.0, noise_floor=0.0, sketch=fits.sketch[:-1],
-    )  # fmt: skip
+    short = replace(fits, sketch=fits.sketch[:-1])
 
     with pytest.raises(RequestError, match="b has a sketch of 69 bytes, not 70: index it again"):
         explain("a", [fits], "b", [short])

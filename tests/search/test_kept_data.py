@@ -2,7 +2,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from kept_families import AXES, fill, make_data
+from catalogs import AXES, fill, make_data
 
 from deltadex.search import (
     compare_kept,

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
+from catalogs import AXES, DIM, fill, make_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kept_families import AXES, DIM, fill, make_data
 
 from deltadex.search.clusters import cluster_family
 from deltadex.search.family_scores import RATE, Calibration
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
 from deltadex.search.trained_on import KeptData
+from deltadex.terminal import show_clusters
 
 NULL = Calibration(RATE, "the null alone", 0, 0)
 
@@ -29,9 +30,10 @@ def names_and_sources(report):
     return {one["model"]: (one["dataset"], one["source"]) for one in report["suggestions"]}
 
 
-def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path):
+def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):
     with fill(tmp_path / "c.duckdb", kept=[make_data("acme", AXES[0])]) as catalog:
         report = cluster_family(catalog)
+    show_clusters(report)
 
     found = names_and_sources(report)
     near = {f"near-{n}" for n in range(6)}
@@ -39,6 +41,9 @@ def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path):
     assert {found[model] for model in near} == {("acme", "kept data")}
     assert report["calibration"]["kept_data"] == 1
     assert report["suggestions"][0]["source"] == "kept data"
+    shown = capsys.readouterr().out
+    for words in ("named by", "kept data", "1 kept data set may name models as well"):
+        assert words in shown
 
 
 def test_data_that_no_model_lies_along_names_none(tmp_path):
@@ -141,27 +146,3 @@ def test_names_are_wrong_at_most_at_their_rate(n_near):
 
     assert np.mean(shares) <= SUGGESTED
     assert SUGGESTED < HINTED
-
-
-def test_the_screen_says_what_named_a_model(capsys):
-    from deltadex.terminal import show_clusters
-
-    one = {
-        "model": "m", "dataset": "acme", "confidence": 0.9, "fdr": 0.1, "verdict": "perhaps",
-        "hint": False, "source": "kept data",
-    }  # fmt: skip
-    tail = {"source": "the null alone", "queries": 0, "datasets": 0}
-    show_clusters(
-        {
-            "base": "b", "recipe": "sketch", "models": 3, "clusters": [], "noise": [], "notes": [],
-            "ari": None, "nmi": None, "silhouette": {"labels": None, "clusters": None},
-            "suggestions": [one], "hints": [], "abstained": 2,
-            "calibration": {"tail": tail, "kept_data": 1, "precision": None, "threshold": None,
-                            "target": 0.8, "datasets": 0, "answers": 0, "models": 0},
-        }
-    )  # fmt: skip
-
-    shown = capsys.readouterr().out
-    assert "named by" in shown
-    assert "kept data" in shown
-    assert "1 kept data set may name models as well" in shown

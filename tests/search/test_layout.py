@@ -8,7 +8,15 @@ from threadpoolctl import threadpool_limits
 
 from deltadex.errors import RequestError
 from deltadex.search import layout
-from deltadex.search.layout import METHODS, _signs, place_models
+from deltadex.search.layout import (
+    LANDMARK_PERPLEXITY,
+    METHODS,
+    _affinities,
+    _signs,
+    choose_landmarks,
+    place_among,
+    place_models,
+)
 
 
 def make_clusters(seed=0, size=8, n_clusters=3, dim=20, spread=0.3):
@@ -133,27 +141,22 @@ def test_another_seed_is_another_map_only_where_chance_is_used(method):
     assert np.array_equal(same, other) == (method == "tsne"), "t-SNE starts from PCA"
 
 
-def test_pca_agrees_with_scikit_learn_up_to_sign():
-    vectors = make_clusters().astype(np.float64)
-    oracle = PCA(2, svd_solver="full").fit(vectors)
+# dense, by iteration, and from single precision of a family that has landmarks
+# dense, by iteration, and of a family whose pairs are too many
+@pytest.mark.parametrize(
+    ("size", "every_pair", "dtype", "error"),
+    [(8, 4_000, "d", 1e-9), (200, 4_000, "d", 1e-6), (50, 60, "f", 1e-4)],
+)
+def test_pca_agrees_with_scikit_learn_up_to_sign(monkeypatch, size, every_pair, dtype, error):
+    monkeypatch.setattr(layout, "EVERY_PAIR", every_pair)
+    vectors = make_clusters(size=size).astype(dtype)
+    oracle = PCA(2, svd_solver="full").fit(vectors.astype("d"))
 
     made = placed(vectors, "pca")
 
-    assert np.abs(made.coordinates) == pytest.approx(np.abs(oracle.transform(vectors)), abs=1e-9)
-    assert made.explained == pytest.approx(tuple(oracle.explained_variance_ratio_))
-
-
-@pytest.mark.usefixtures("few_pairs")
-def test_pca_of_a_large_family_is_that_of_all_its_models():
-    vectors = make_clusters(size=50)
-    oracle = PCA(2, svd_solver="full").fit(vectors.astype(np.float64))
-
-    made = placed(vectors, "pca")
-
-    assert np.abs(made.coordinates) == pytest.approx(
-        np.abs(oracle.transform(vectors.astype(np.float64))), abs=1e-4
-    )
-    assert made.explained == pytest.approx(tuple(oracle.explained_variance_ratio_), abs=1e-4)
+    expected = np.abs(oracle.transform(vectors.astype("d")))
+    assert np.abs(made.coordinates) == pytest.approx(expected, abs=error)
+    assert made.explained == pytest.approx(tuple(oracle.explained_variance_ratio_), abs=error)
 
 
 @given(st.integers(0, 1000), st.integers(1, 6))
@@ -172,15 +175,6 @@ def test_of_loadings_that_are_equal_but_for_rounding_the_first_decides(rounding)
     loadings = np.array([[0.1], [-1.0 - rounding], [1.0 + rounding]])
 
     assert _signs(loadings).tolist() == [-1.0]
-
-
-def test_iterated_axes_are_the_dense_ones():
-    vectors = make_clusters(size=200).astype(np.float64)
-    oracle = PCA(2, svd_solver="full").fit_transform(vectors)
-
-    made = placed(vectors, "pca")
-
-    assert np.abs(made.coordinates) == pytest.approx(np.abs(oracle), abs=1e-6)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -229,3 +223,65 @@ def test_without_umap_learn_the_extra_is_named(monkeypatch):
 def test_an_unknown_method_is_refused():
     with pytest.raises((ValueError, TypeError)):
         placed(make_clusters(), "mds")
+
+
+def make_points(n=300, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, 5)).astype(np.float32)
+
+
+def test_landmarks_are_distinct_and_as_many_as_asked():
+    chosen = choose_landmarks(make_points(), np.random.default_rng(1).permutation(300), 40)
+
+    assert len(np.unique(chosen)) == 40
+    assert (np.diff(chosen) > 0).all()
+
+
+def test_a_small_group_far_from_the_sample_gets_a_landmark():
+    points = make_points()
+    points[290:] += 100
+    hashed = np.arange(300)  # the sample is the first, and misses the group
+
+    chosen = choose_landmarks(points, hashed, 40)
+
+    assert (chosen >= 290).any()
+
+
+def test_a_copy_of_a_landmark_stands_on_it():
+    rng = np.random.default_rng(2)
+    points = (make_points(60) * 100).astype(np.float32)
+    points[50:] = points[:10]
+    landmarks = np.arange(50)
+    places = rng.normal(size=(50, 2))
+
+    made = place_among(points, landmarks, places)
+
+    assert np.array_equal(made[landmarks], places)
+    weights = _affinities(np.array([[0.0, *[1e4] * 14]]))
+    assert weights[0, 0] == weights.max()
+
+
+def test_a_model_stands_among_its_nearest():
+    rng = np.random.default_rng(3)
+    groups = np.arange(200) % 2
+    points = (rng.normal(size=(200, 5)) + 20 * groups[:, None]).astype(np.float32)
+    landmarks = np.arange(100)
+    places = rng.normal(size=(100, 2)) + 50 * groups[:100, None]
+
+    made = place_among(points, landmarks, places)
+
+    assert ((made[100:, 0] > 25) == (groups[100:] == 1)).all()
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_affinities_have_the_perplexity_that_is_asked(scale):
+    squares = np.random.default_rng(4).random((20, 15)) * scale
+
+    weights = _affinities(squares)
+
+    assert weights.sum(axis=1) == pytest.approx(1)
+    entropy = -(weights * np.log(weights)).sum(axis=1)
+    assert np.exp(entropy) == pytest.approx(LANDMARK_PERPLEXITY, rel=1e-6)
+
+
+def test_landmarks_at_one_distance_count_alike():
+    assert _affinities(np.ones((1, 15))) == pytest.approx(1 / 15)

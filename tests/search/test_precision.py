@@ -4,31 +4,12 @@ import hashlib
 
 import numpy as np
 import pytest
+from families import make_family, ranked, shuffled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score
 
 from deltadex.search import evaluation
 from deltadex.search.evaluation import Retrieval, rank
-from deltadex.search.labelled import LabelledModels
-
-
-def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base"):
-    n = len(labels)
-    vectors = np.asarray(vectors, dtype=np.float32)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return LabelledModels(
-        base=base,
-        ids=tuple(ids or [f"model-{i:03d}" for i in range(n)]),
-        vectors=vectors / np.where(lengths > 0, lengths, 1),
-        labels=tuple(labels),
-        authors=tuple(authors or [None] * n),
-        runs=tuple(runs or [None] * n),
-    )
-
-
-def scored(family, exclude=None, **candidates):
-    return rank(Retrieval.of(family, exclude, **candidates)).results
 
 
 def purity_by_definition(family, exclude=None, with_unlabelled=False):
@@ -70,7 +51,8 @@ def families(draw):
     """Arguments of `make_family`: equal vectors, singletons, unlabelled, shared authors."""
     n = draw(st.integers(1, 14))
     few_values = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
-    vectors = draw(st.lists(few_values, min_size=n, max_size=n))
+    vectors = np.array(draw(st.lists(few_values, min_size=n, max_size=n)), dtype=np.float32)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
     marks = st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=n, max_size=n)
     ids = draw(st.permutations([f"m{i}" for i in range(n)]))
     return vectors, draw(marks), draw(marks), draw(marks), ids
@@ -86,7 +68,7 @@ def test_every_query_scores_as_the_definition_says(made, exclude, with_unlabelle
     family = make_family(*made)
     expected = purity_by_definition(family, exclude, with_unlabelled)
 
-    results = scored(family, exclude, with_unlabelled=with_unlabelled)
+    results = ranked(family, exclude, with_unlabelled=with_unlabelled)
 
     assert [result.model for result in results] == sorted(expected)
     for result in results:
@@ -102,107 +84,26 @@ def test_every_query_scores_as_the_definition_says(made, exclude, with_unlabelle
 def test_the_order_of_models_changes_nothing(made, seed):
     family = make_family(*made)
     order = np.random.default_rng(seed).permutation(len(family.ids))
-    shuffled = LabelledModels(
-        base=family.base,
-        ids=tuple(family.ids[i] for i in order),
-        vectors=family.vectors[order],
-        labels=tuple(family.labels[i] for i in order),
-        authors=tuple(family.authors[i] for i in order),
-        runs=tuple(family.runs[i] for i in order),
-    )
 
-    assert scored(shuffled, "author") == scored(family, "author")
+    assert ranked(shuffled(family, order), "author") == ranked(family, "author")
 
 
 @pytest.mark.parametrize("every_query", [40, 39], ids=["small", "large"])
 def test_blocks_of_any_size_give_the_same_results(monkeypatch, every_query):
     rng = np.random.default_rng(0)
     family = make_family(rng.normal(size=(40, 9)), [f"d{i % 5}" for i in range(40)])
-    whole = scored(family)
+    whole = ranked(family)
 
     monkeypatch.setattr(evaluation, "EVERY_QUERY", every_query)
     monkeypatch.setattr(evaluation, "BLOCK_BYTES", 8 * 100)
     monkeypatch.setattr(evaluation, "LARGE_BYTES", 8 * 40 * 7)
 
-    assert scored(family) == whole
-
-
-def test_separated_clusters_are_pure_and_a_singleton_is_no_query():
-    family = make_family(np.repeat(np.eye(4), [3, 4, 2, 1], axis=0), list("aaabbbbccd"))
-
-    results = scored(family)
-
-    assert [result.purity for result in results] == [1.0] * 9
-    assert {result.average_precision for result in results} == {1.0}
-
-
-def test_equal_vectors_score_chance_under_random_ids():
-    rng = np.random.default_rng(7)
-    labels = [f"d{i % 4}" for i in range(60)]
-    purities, chances = [], []
-    for _ in range(20):
-        ids = [f"m{i:04d}" for i in rng.permutation(1000)[:60]]
-        for result in scored(make_family(np.ones((60, 3)), labels, ids=ids)):
-            purities.append(result.purity)
-            chances.append(result.siblings / result.candidates)
-
-    assert np.mean(purities) == pytest.approx(np.mean(chances), abs=0.03)
-
-
-def test_a_twin_with_another_label_is_a_neighbour_and_self_is_not():
-    family = make_family(np.repeat(np.eye(2), 2, axis=0), list("abab"))
-
-    assert [result.purity for result in scored(family)] == [0.0] * 4
-
-
-def test_unlabelled_models_never_ask_and_distract_where_they_are_wanted():
-    family = make_family([[1, 0], [1, 1], [9, 1]], ["a", "a", None])
-
-    results = scored(family, with_unlabelled=True)
-
-    assert [result.purity for result in scored(family)] == [1.0, 1.0]
-    assert [result.candidates for result in scored(family)] == [1, 1]
-
-    assert [(result.model, result.purity) for result in results] == [
-        ("model-000", 0.0),
-        ("model-001", 0.0),
-    ]
-    assert results[0].retrieved == (None,)
-
-
-def test_two_unknown_authors_are_not_one_author():
-    family = make_family(np.eye(3), ["a", "a", "a"], [None, None, "x"])
-
-    assert [result.siblings for result in scored(family, "author")] == [2, 2, 2]
-
-
-def test_average_precision_agrees_with_scikit_learn_where_nothing_ties():
-    rng = np.random.default_rng(3)
-    labels = [f"d{rng.integers(4)}" for _ in range(50)]
-    family = make_family(rng.normal(size=(50, 16)), labels)
-
-    results = scored(family)
-
-    assert len(results) == 50
-    for i, result in enumerate(results):
-        others = np.arange(50) != i
-        expected = average_precision_score(
-            np.array(labels)[others] == labels[i],
-            (family.vectors @ family.vectors[i])[others],
-        )
-        assert result.average_precision == pytest.approx(expected)
+    assert ranked(family) == whole
 
 
 def test_a_family_whose_columns_disagree_is_refused():
     with pytest.raises(ValueError, match="2 ids"):
-        LabelledModels(
-            base="b",
-            ids=("x", "y"),
-            vectors=np.zeros((2, 3), np.float32),
-            labels=("a",),
-            authors=(None, None),
-            runs=(None, None),
-        )
+        make_family(np.zeros((2, 3)), ["a"], ids=["x", "y"])
 
 
 def test_a_duplicate_id_is_refused():
@@ -213,7 +114,7 @@ def test_a_duplicate_id_is_refused():
 def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
     rng = np.random.default_rng(4)
     family = make_family(rng.normal(size=(60, 5)), [f"d{i % 7}" for i in range(59)] + [None])
-    whole = {result.model: result for result in scored(family)}
+    whole = {result.model: result for result in ranked(family)}
     by_digest = sorted(whole, key=lambda id: hashlib.sha256(id.encode()).digest())
 
     monkeypatch.setattr(evaluation, "EVERY_QUERY", 59)

@@ -13,7 +13,6 @@ from deltadex.search import neighbours
 from deltadex.store import Catalog
 from deltadex.store.qdrant.index import QdrantIndex
 
-KINDS = ("full", "adapter")
 FILTERS = [
     {},
     {"dataset": "d1"},
@@ -30,10 +29,8 @@ def folder(tmp_path_factory):
 
     def model(number):
         known = {"dataset": f"d{number % 3}", "author": f"a{number % 4}", "downloads": number}
-        kind = KINDS[number % 2]
-        vector = rng.normal(size=4)
-        recipes = (SKETCH, PLAIN)
-        return make_indexed(f"m{number:02}", vector, recipes=recipes, kind=kind, **known)
+        known |= {"kind": ("full", "adapter")[number % 2], "recipes": (SKETCH, PLAIN)}
+        return make_indexed(f"m{number:02}", rng.normal(size=4), **known)
 
     make_catalog(folder / "c.duckdb", *map(model, range(50))).close()
     with deltadex.open(folder / "c.duckdb") as db:
@@ -52,14 +49,10 @@ def test_an_answer_does_not_depend_on_the_engine(folder, monkeypatch, filters):
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 5)
     monkeypatch.setattr(neighbours, "CANDIDATES", 12)
     monkeypatch.setattr(neighbours, "VECTOR_CANDIDATES", 12)
-    asked = []
-    inner = QdrantIndex.nearest
-
-    def nearest(self, *arguments):
-        asked.append(arguments)
-        return inner(self, *arguments)
-
-    monkeypatch.setattr(QdrantIndex, "nearest", nearest)
+    asked, inner = [], QdrantIndex.nearest
+    monkeypatch.setattr(
+        QdrantIndex, "nearest", lambda self, *given: asked.append(given) or inner(self, *given)
+    )
     answers = []
     for engine in ("faiss", "qdrant"):
         with deltadex.open(folder / "c.duckdb", engine=engine) as db:

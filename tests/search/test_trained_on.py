@@ -2,35 +2,16 @@
 
 import numpy as np
 import pytest
-from catalogs import make_catalog, make_indexed, unit
+from catalogs import make_catalog, make_data, make_indexed
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deltadex.errors import RequestError
-from deltadex.records import DataSet
 from deltadex.search import find_data, find_trained_on
+from deltadex.search.trained_on import null_calibration, with_labels
 from deltadex.store import Filters
 
 DIM, PLANTED = 4, ("m07", "m19")
-
-
-def make_data(vector, *, name="data", groups=0, base="base", noise=0.1):
-    """A kept data set whose gradient is `vector`; its groups are noisy copies."""
-    rng = np.random.default_rng(len(name))
-    whole = make_indexed("x", vector)
-    sketches = {"whole": {slot.slot: slot.sketch for slot in whole.slots}}
-    for number in range(groups):
-        part = make_indexed("x", unit(vector) + noise * rng.normal(size=DIM))
-        sketches[f"group {number}"] = {slot.slot: slot.sketch for slot in part.slots}
-    return DataSet(
-        name=name,
-        base=base,
-        loss="causal",
-        sha256=name,
-        examples=64,
-        settings={},
-        counts={},
-        fingerprint=whole.fingerprints[0],
-        sketches=sketches,
-    )
 
 
 def vectors(n=24, seed=0):
@@ -43,20 +24,23 @@ def vectors(n=24, seed=0):
 
 
 DIRECTION = np.eye(DIM)[0]
+DATA = make_data("data", DIRECTION)
 
 
-def family(tmp_path, order=None, **known):
+def family(tmp_path, order=range(24)):
     rows = vectors()
-    order = range(len(rows)) if order is None else order
-    return make_catalog(
-        tmp_path / "c.duckdb",
-        *(make_indexed(f"m{i:02}", rows[i], kind="full", **known) for i in order),
-    )
+    models = (make_indexed(f"m{i:02}", rows[i], kind="full") for i in order)
+    return make_catalog(tmp_path / "c.duckdb", *models)
 
 
-def test_planted_models_come_first_and_strangers_are_around_zero(tmp_path):
-    with family(tmp_path) as catalog:
-        answer = find_trained_on(catalog, make_data(DIRECTION, groups=4), k=24)
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory):
+    with family(tmp_path_factory.mktemp("trained")) as made:
+        yield made
+
+
+def test_planted_models_come_first_and_strangers_are_around_zero(catalog):
+    answer = find_trained_on(catalog, make_data("data", DIRECTION, groups=4), k=24)
 
     assert {model.model for model in answer.models[:2]} == set(PLANTED)
     assert [model.rank for model in answer.models] == list(range(1, 25))
@@ -67,32 +51,25 @@ def test_planted_models_come_first_and_strangers_are_around_zero(tmp_path):
 
 
 @pytest.mark.parametrize("groups", [0, 2, 3, 5])
-def test_errors_are_known_from_three_groups_on(tmp_path, groups):
-    with family(tmp_path) as catalog:
-        errors = [
-            model.z_error
-            for model in find_trained_on(catalog, make_data(DIRECTION, groups=groups), k=3).models
-        ]
+def test_errors_are_known_from_three_groups_on(catalog, groups):
+    answer = find_trained_on(catalog, make_data("data", DIRECTION, groups=groups), k=3)
 
-    assert [error is not None for error in errors] == [groups >= 3] * 3
+    assert [model.z_error is not None for model in answer.models] == [groups >= 3] * 3
 
 
-def test_the_opposite_gradient_is_far_from_them(tmp_path):
-    with family(tmp_path) as catalog:
-        answer = find_trained_on(catalog, make_data(-DIRECTION), k=24)
+def test_the_opposite_gradient_is_far_from_them(catalog):
+    answer = find_trained_on(catalog, make_data("data", -DIRECTION), k=24)
 
     assert {model.model for model in answer.models[-2:]} == set(PLANTED)
 
 
-def test_the_order_of_models_changes_nothing(tmp_path):
-    answers = []
-    for name, order in (("a", range(24)), ("b", reversed(range(24)))):
-        (tmp_path / name).mkdir()
-        with family(tmp_path / name, order) as catalog:
-            answers.append(find_trained_on(catalog, make_data(DIRECTION), k=24).models)
+def test_the_order_of_models_changes_nothing(catalog, tmp_path):
+    first = find_trained_on(catalog, DATA, k=24).models
+    with family(tmp_path, reversed(range(24))) as other:
+        second = find_trained_on(other, DATA, k=24).models
 
-    assert [m.model for m in answers[0]] == [m.model for m in answers[1]]
-    np.testing.assert_allclose([m.z for m in answers[0]], [m.z for m in answers[1]], atol=1e-6)
+    assert [m.model for m in first] == [m.model for m in second]
+    np.testing.assert_allclose([m.z for m in first], [m.z for m in second], atol=1e-6)
 
 
 @pytest.mark.parametrize(("kept", "used"), [(9, 0), (10, 10), (12, 12)])
@@ -100,26 +77,24 @@ def test_ten_other_data_sets_are_references(tmp_path, kept, used):
     others = np.random.default_rng(5).normal(size=(kept, DIM)) * [0.2, 1, 1, 1]
     with family(tmp_path) as catalog:
         for number, vector in enumerate(others):
-            catalog.data_sets.save(make_data(vector, name=f"other {number}"))
-        answer = find_trained_on(catalog, make_data(DIRECTION), k=2)
+            catalog.data_sets.save(make_data(f"other {number}", vector))
+        answer = find_trained_on(catalog, DATA, k=2)
 
     assert answer.references == used
     assert {model.model for model in answer.models} == set(PLANTED)
 
 
-def test_a_filter_and_k_limit_the_models(tmp_path):
-    filters = Filters(where="id <> 'm07'")
-    with family(tmp_path) as catalog:
-        answer = find_trained_on(catalog, make_data(DIRECTION), k=1, filters=filters)
-        nobody = find_trained_on(
-            catalog, make_data(DIRECTION), k=1, filters=Filters(where="id = 'x'")
-        )
-        with pytest.raises(RequestError, match="at least 1"):
-            find_trained_on(catalog, make_data(DIRECTION), k=0)
+def test_a_filter_and_k_limit_the_models(catalog):
+    answer, nobody = (
+        find_trained_on(catalog, DATA, k=1, filters=Filters(where=where))
+        for where in ("id <> 'm07'", "id = 'x'")
+    )
 
     assert [model.model for model in answer.models] == ["m19"]
     assert answer.compared == 23
     assert (nobody.models, nobody.verdict) == ((), "no model stands out")
+    with pytest.raises(RequestError, match="at least 1"):
+        find_trained_on(catalog, DATA, k=0)
 
 
 @pytest.mark.parametrize("kinds", [("adapter",), ("full",), ("adapter", "full")])
@@ -130,7 +105,7 @@ def test_families_of_any_kind_and_size_are_answered(tmp_path, kinds, n):
         make_indexed(f"m{i:02}", row, kind=kinds[i % len(kinds)]) for i, row in enumerate(rows)
     ]
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
-        answer = find_trained_on(catalog, make_data(DIRECTION), k=50)
+        answer = find_trained_on(catalog, DATA, k=50)
 
     assert len(answer.models) == n
     assert all(np.isfinite([m.z, m.fdr, m.cosine, m.score]).all() for m in answer.models)
@@ -139,7 +114,7 @@ def test_families_of_any_kind_and_size_are_answered(tmp_path, kinds, n):
 def test_equal_scores_are_in_order_of_id(tmp_path):
     models = [make_indexed(id, DIRECTION, kind="full") for id in ("c", "a", "b")]
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
-        answer = find_trained_on(catalog, make_data(DIRECTION), k=3)
+        answer = find_trained_on(catalog, DATA, k=3)
 
     assert [model.model for model in answer.models] == ["a", "b", "c"]
 
@@ -147,7 +122,7 @@ def test_equal_scores_are_in_order_of_id(tmp_path):
 def test_a_model_is_nearest_to_its_own_data(tmp_path):
     with family(tmp_path) as catalog:
         for number, vector in enumerate(np.eye(DIM)):
-            catalog.data_sets.save(make_data(vector, name=f"data {number}"))
+            catalog.data_sets.save(make_data(f"data {number}", vector))
         answer = find_data(catalog, "m07")
 
     assert [one["rank"] for one in answer["data"]] == [1, 2, 3, 4]
@@ -163,7 +138,7 @@ def test_a_pair_has_one_number_in_both_directions(tmp_path):
         for i, row in enumerate(rows)
     ]
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
-        sets = [make_data(vector, name=f"data {n}") for n, vector in enumerate(np.eye(DIM))]
+        sets = [make_data(f"data {n}", vector) for n, vector in enumerate(np.eye(DIM))]
         for data in sets:
             catalog.data_sets.save(data)
         of_data = {
@@ -179,3 +154,28 @@ def test_a_pair_has_one_number_in_both_directions(tmp_path):
 
     assert len(of_models) == 3 * DIM
     assert of_models == {pair: of_data[pair] for pair in of_models}
+
+
+RATES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted)
+LABELS = st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=12, max_size=12)
+
+
+def test_a_label_that_the_nearer_models_do_not_share_raises_its_rate():
+    rates = with_labels(np.full(5, 0.01), ["a", "a", "b", None, "a"])
+
+    assert rates.tolist() == [0.01, 0.01, 1 - 1 / 3, 0.01, 1 - 3 / 4]
+
+
+@given(RATES, LABELS)
+def test_labels_only_raise_rates_and_never_the_first(rates, labels):
+    raised = with_labels(np.array(rates), labels)
+
+    assert (raised >= rates).all()
+    assert (raised <= 1).all()
+    assert raised[0] == rates[0]
+    assert with_labels(np.array(rates), [None] * 12).tolist() == rates
+
+
+def test_few_models_widen_the_tail():
+    assert null_calibration(4).rate > null_calibration(400).rate
+    assert null_calibration(4).source == "the null alone"

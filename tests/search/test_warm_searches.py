@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from catalogs import PLAIN, make_indexed, unit
+from catalogs import PLAIN, make_catalog, make_indexed, unit
 
 from deltadex.search import StoredQuery, find_similar, neighbours, prepare_search
 from deltadex.search.family_scores import Cohort
 from deltadex.search.labelled import PooledMeans, VectorScores
-from deltadex.store import Catalog
 from deltadex.store.session import Session
 
 BOTH_KINDS = ("full", "adapter")
@@ -16,18 +15,13 @@ BOTH_KINDS = ("full", "adapter")
 @pytest.fixture
 def catalog(tmp_path):
     rng = np.random.default_rng(5)
-    with Catalog.open(tmp_path / "c.duckdb") as opened:
-        for number in range(40):
-            opened.record(
-                make_indexed(
-                    f"m{number:02}",
-                    rng.normal(size=4),
-                    recipes=(PLAIN,),
-                    kind=BOTH_KINDS[number % 2],
-                    dataset=f"d{number % 3}",
-                )
-            )
-        yield opened
+    known = [{"kind": BOTH_KINDS[n % 2], "dataset": f"d{n % 3}"} for n in range(40)]
+    models = [
+        make_indexed(f"m{n:02}", rng.normal(size=4), recipes=(PLAIN,), **known[n])
+        for n in range(40)
+    ]
+    with make_catalog(tmp_path / "c.duckdb", *models) as made:
+        yield made
 
 
 def _ask(catalog, id="m03", **options):

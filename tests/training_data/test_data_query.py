@@ -144,31 +144,22 @@ def test_masks_depend_on_the_text_alone():
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "examples", "message"),
+    ("name", "head", "examples", "loss", "share", "message"),
     [
-        ("t5", "translated", make_examples(9), "name the column of answers"),
-        ("bert", None, [Example(text="a", label="x")] * 9, "every label is"),
-        ("llama", "next", make_examples(3), "at least 8"),
+        ("t5", "translated", make_examples(9), None, 1.0, "name the column of answers"),
+        ("bert", None, [Example(text="a", label="x")] * 9, "classification", 1.0, "every label is"),
+        ("bert", None, make_examples(9), "masked", 1.0, "no masked loss"),
+        ("llama", "next", make_examples(3), None, 1.0, "at least 8"),
+        ("llama", "next", make_examples(9), None, 0.1, "without --budget"),
     ],
 )
-def test_what_is_missing_is_said(name, head, examples, message):
-    model = tiny_task_model(name, head)
-    options = DataQueryOptions(loss="classification" if name == "bert" else None)
+def test_what_is_missing_is_said(name, head, examples, loss, share, message):
+    recipe = make_recipe("sketch", None, (), share)
 
     with pytest.raises(RequestError, match=message):
-        fingerprint_data(model, examples, RECIPE, (), options)
-
-
-def test_a_loss_that_the_base_has_no_head_for_is_refused():
-    model = tiny_task_model("bert", None)
-
-    with pytest.raises(RequestError, match="no masked loss"):
-        fingerprint_data(model, make_examples(9), RECIPE, (), DataQueryOptions(loss="masked"))
-
-
-def test_a_recipe_of_some_rows_is_refused(causal):
-    with pytest.raises(RequestError, match="without --budget"):
-        fingerprint_data(causal, make_examples(9), make_recipe("sketch", None, (), 0.1))
+        fingerprint_data(
+            tiny_task_model(name, head), examples, recipe, (), DataQueryOptions(loss=loss)
+        )
 
 
 @pytest.mark.parametrize(

@@ -157,12 +157,6 @@ def test_the_scripts_never_write_markup(tmp_path):
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
 
 
-def test_the_same_map_gives_the_same_bytes(tmp_path):
-    first = written(tmp_path, make_document())
-
-    assert written(tmp_path, make_document()) == first
-
-
 def test_a_map_without_models_is_refused(tmp_path):
     with pytest.raises(RequestError, match="no indexed model"):
         written(tmp_path, make_document(0))

@@ -121,16 +121,6 @@ def test_names_stay_text_whatever_they_hold(tmp_path):
     assert "数据" in drawn
 
 
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_the_same_map_gives_the_same_bytes(tmp_path, ending):
-    for name in ("one", "two"):
-        write_picture(make_document(), tmp_path / f"{name}.{ending}", title="t", subtitle="s")
-
-    first, second = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("one", "two"))
-    assert first == second
-    assert not re.search(rb"20\d\d-\d\d-\d\dT|[Mm]atplotlib v", first)
-
-
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_is_cut_at_the_edges(tmp_path, dark):
     document = make_document(40, 40, datasets=["W" * 80] * 40, downloads=[10**9] * 40)

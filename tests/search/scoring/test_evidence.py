@@ -53,22 +53,6 @@ def test_rates_are_those_of_benjamini_and_hochberg(z, more, rate):
         assert found[place] == pytest.approx(min(1.0, min(below)), abs=1e-12)
 
 
-@given(falling_z, st.integers(0, 30), st.floats(0.2, 5))
-def test_rates_rise_along_the_list_and_are_at_most_one(z, more, rate):
-    found = known(rate).fdr(z, len(z) + more)
-
-    assert (np.diff(found) >= 0).all()
-    assert ((found >= 0) & (found <= 1)).all()
-
-
-@given(falling_z, st.floats(0.01, 20), st.integers(1, 30))
-def test_a_larger_z_never_has_a_larger_rate_nor_more_candidates_a_smaller(z, step, more):
-    calibration = known(1.0)
-
-    assert (calibration.fdr(z + step, len(z)) <= calibration.fdr(z, len(z)) + 1e-12).all()
-    assert (calibration.fdr(z, len(z) + more) >= calibration.fdr(z, len(z)) - 1e-12).all()
-
-
 def test_no_neighbours_have_no_rates():
     assert known(1.0).fdr(np.zeros(0), 0).shape == (0,)
 
@@ -95,11 +79,8 @@ def make_family(n, n_datasets, seed=0, height=0.0):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(n, n))
     labels = [f"d{i % n_datasets}" for i in range(n)]
-    z = (z + z.T) / math.sqrt(2)
-    for i in range(n):
-        for j in range(n):
-            z[i, j] += height * (labels[i] == labels[j])
-    return z, labels
+    same = np.equal.outer(labels, labels)
+    return (z + z.T) / math.sqrt(2) + height * same, labels
 
 
 def ask(z, labels, n_family=None):
@@ -182,9 +163,7 @@ def test_a_measured_share_holds_from_its_level_on(z, share):
 def test_alike_data_sets_make_answers_careful():
     z, labels = make_family(60, 6, height=9.0)
     alike = {"d0": "d1", "d1": "d0", "d2": "d3", "d3": "d2"}
-    for i in range(60):
-        for j in range(60):
-            z[i, j] += 8.0 * (alike.get(labels[i]) == labels[j])
+    z += 8.0 * np.equal.outer([alike.get(label, "") for label in labels], labels)
 
     assert ask(z, labels).fdr(np.array([8.0]), 59)[0] > 0.2
     assert ask(z, [None] * 60).fdr(np.array([8.0]), 59)[0] < 0.1

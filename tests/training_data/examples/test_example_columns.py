@@ -80,25 +80,26 @@ def test_columns_are_found_by_name(tmp_path, columns, kind, found):
     assert read(tmp_path, **columns) == (kind, {p: (c, "name") for p, c in found.items()})
 
 
-@pytest.mark.parametrize("other", ["id", "url", "date", "hash", "uuid", "twitter date", "short"])
-def test_the_text_is_the_column_with_the_longest_natural_text(tmp_path, other):
-    kind, found = read(tmp_path, **{"x": other, "y": "text", "z": "class"})
-
-    assert kind == "classes"
-    assert found == {"text": ("y", "looks"), "label": ("z", "looks")}
-
-
-def test_texts_of_scripts_without_spaces_are_texts(tmp_path):
-    assert read(tmp_path, x="uuid", y="chinese")[1] == {"text": ("y", "looks")}
-
-
-def test_two_columns_that_could_be_labels_are_none(tmp_path):
-    assert read(tmp_path, x="text", y="class", z="class")[0] == "texts"
-
-
-@pytest.mark.parametrize("other", ["id", "date", "url", "hash"])
-def test_identifiers_dates_and_addresses_are_no_labels(tmp_path, other):
-    assert read(tmp_path, x="text", y=other) == ("texts", {"text": ("x", "looks")})
+@pytest.mark.parametrize(
+    ("columns", "kind", "found"),
+    [
+        *(
+            ({"x": other, "y": "text", "z": "class"}, "classes", {"text": "y", "label": "z"})
+            for other in ("id", "url", "date", "hash", "uuid", "twitter date", "short")
+        ),
+        ({"x": "uuid", "y": "chinese"}, "texts", {"text": "y"}),
+        # two columns that could be labels are none; nor are identifiers, dates and addresses
+        ({"x": "text", "y": "class", "z": "class"}, "texts", {"text": "x"}),
+        *(
+            ({"x": "text", "y": other}, "texts", {"text": "x"})
+            for other in ("id", "date", "url", "hash")
+        ),
+    ],
+)
+def test_the_text_is_the_longest_natural_text_and_the_label_the_only_one(
+    tmp_path, columns, kind, found
+):
+    assert read(tmp_path, **columns) == (kind, {p: (c, "looks") for p, c in found.items()})
 
 
 LONG = "What did you like about the product when you used it for the first time at home?"
@@ -271,23 +272,17 @@ def test_a_label_has_the_same_name_from_every_format(values, name):
 
 
 @pytest.mark.parametrize(
-    ("values", "kind"),
+    ("values", "rows", "kind"),
     [
-        (range(150), "classes"),
-        (range(1, 151), "classes"),
-        (range(101), "numbers"),  # a percentage
-        (range(0, 300, 2), "numbers"),
-        (range(18, 140), "numbers"),
+        (range(150), 5, "classes"),
+        (range(1, 151), 5, "classes"),
+        (range(101), 5, "numbers"),  # a percentage
+        (range(0, 300, 2), 5, "numbers"),
+        (range(18, 140), 5, "numbers"),
+        (range(300), 1, "names"),
+        ([f"user{i}" for i in range(60)], 1, "names"),
+        (["a", "b"], 30, "classes"),
     ],
 )
-def test_numbers_of_classes_leave_none_out(values, kind):
-    assert label_kind({str(value): 5 for value in values}) == kind
-
-
-def test_row_numbers_are_no_labels():
-    assert label_kind({str(value): 1 for value in range(300)}) == "names"
-
-
-def test_as_many_names_as_rows_are_no_classes():
-    assert label_kind({f"user{i}": 1 for i in range(60)}) == "names"
-    assert label_kind({"a": 30, "b": 30}) == "classes"
+def test_numbers_of_classes_leave_none_out_and_names_of_rows_are_none(values, rows, kind):
+    assert label_kind({str(value): rows for value in values}) == kind

@@ -20,8 +20,8 @@ from deltadex.errors import DataError
 from deltadex.training_data import ColumnChoice, read_examples
 
 
-def texts(examples):
-    return [example.text for example in examples.examples]
+def texts(read):
+    return {example.text for example in read.examples}
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -34,7 +34,7 @@ def test_every_format_gives_the_same_examples(tmp_path, name):
     assert actual.examples == expected.examples
     assert actual.classes == expected.classes
     assert (actual.kind, actual.rows, actual.skipped) == ("classes", 60, ())
-    assert {row["review"] for row in rows} >= set(texts(actual))
+    assert {row["review"] for row in rows} >= texts(actual)
     stars = {row["review"]: str(row["stars"]) for row in rows}
     assert all(example.label == stars[example.text] for example in actual.examples)
 
@@ -74,7 +74,7 @@ def test_of_several_splits_train_is_read_unless_another_is_chosen(tmp_path):
 
     assert (train.rows, test.rows) == (60, 20)
     assert "of split 'train'" in train.describe()
-    assert not set(texts(train)) & set(texts(test))
+    assert not texts(train) & texts(test)
     with pytest.raises(DataError, match="no split 'dev'; choose with --split: test, train"):
         read_examples(tmp_path, split="dev")
 
@@ -90,8 +90,8 @@ def test_a_downloaded_repository_is_read_by_the_splits_in_its_names(tmp_path):
     write_parquet(data / "train-00001-of-00002.parquet", rows[30:60])
     write_parquet(data / "validation-00000-of-00001.parquet", rows[60:])
 
-    assert set(texts(read_examples(tmp_path))) == {row["review"] for row in rows[:60]}
-    assert set(texts(read_examples(tmp_path, split="dev"))) == {row["review"] for row in rows[60:]}
+    assert texts(read_examples(tmp_path)) == {row["review"] for row in rows[:60]}
+    assert texts(read_examples(tmp_path, split="dev")) == {row["review"] for row in rows[60:]}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_lines_of_plain_text_are_texts(tmp_path):
 
     read = read_examples(path)
 
-    assert set(texts(read)) == {f"line {i} of it" for i in range(12)}
+    assert texts(read) == {f"line {i} of it" for i in range(12)}
     assert {(skip.reason, skip.first) for skip in read.skipped} == {
         ("empty", "line 13"),
         ("too short", "line 14"),
@@ -161,7 +161,7 @@ def test_paragraphs_of_a_book_are_texts(tmp_path, end):
 
     read = read_examples(path)
 
-    assert set(texts(read)) == {f"Paragraph {i} goes over two lines." for i in range(12)}
+    assert texts(read) == {f"Paragraph {i} goes over two lines." for i in range(12)}
     assert "a text in each paragraph" in read.describe()
 
 
@@ -170,7 +170,7 @@ def test_a_large_row_group_and_nested_columns_do_not_disturb_parquet(tmp_path):
 
     read = read_examples(write_parquet(tmp_path / "a.parquet", rows, row_group_size=7))
 
-    assert set(texts(read)) == {row["review"] for row in rows}
+    assert texts(read) == {row["review"] for row in rows}
 
 
 def test_the_sentence_says_what_was_read(tmp_path):

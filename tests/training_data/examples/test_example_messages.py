@@ -28,19 +28,12 @@ def test_the_last_answer_is_the_completion(tmp_path, write):
     rows = [{"messages": chat(i)} for i in range(10)]
     if write is write_csv:
         rows = [{"messages": json.dumps(row["messages"])} for row in rows]
-    path = write(tmp_path / ("a.parquet" if write is write_parquet else write.__name__[6:]), rows)
-    path = path.rename(path.with_suffix("." + write.__name__[6:]))
-
+    path = write(tmp_path / f"a.{write.__name__[6:]}", rows)
     plain, through = read_examples(path), read_examples(path, template=template)
 
     assert (plain.kind, through.kind) == ("messages", "messages")
-    assert (
-        Example(
-            text="system: Be kind.\nuser: Hello 3\nassistant:",
-            completion=" Hi 3",
-        )
-        in plain.examples
-    )
+    asked = "system: Be kind.\nuser: Hello 3\nassistant:"
+    assert Example(text=asked, completion=" Hi 3") in plain.examples
     assert "without a chat template" in plain.describe()
     assert Example(text="<system>Be kind.<user>Hello 3", completion="Hi 3<end>") in through.examples
     assert "without a chat template" not in through.describe()

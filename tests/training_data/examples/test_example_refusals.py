@@ -1,6 +1,7 @@
 """Bad input: a clear line for a file that cannot be read, a count for a row that cannot."""
 
 import gzip
+import io
 import json
 import zipfile
 
@@ -14,6 +15,9 @@ from deltadex.training_data import ColumnChoice, read_examples
 ROWS = reviews()
 ROW = '{"text": "one two"}'
 LINES = "".join(f"some words {i},{i % 2}\n" for i in range(40))
+ZIP = io.BytesIO()
+with zipfile.ZipFile(ZIP, "w") as archive:
+    archive.writestr("a.csv", LINES)
 
 
 def write(path, content):
@@ -35,6 +39,7 @@ def write(path, content):
         ("a.csv", "id,n\n" + "1,2\n" * 20, "no column of texts found; .* --text: id, n"),
         ("a.csv", bytes(range(256)) * 40, "a binary file"),
         ("a.csv", b"PAR1" + b"x" * 100, "a parquet file, not a file of text"),
+        ("a.csv", ZIP.getvalue(), "a zip archive"),
         ("a.txt", "some words\n".encode("utf-16-le") * 20, "without a byte order mark"),
         ("a.csv", b"\xff\xfe\x00\xd8\x41\x00" + b"a\x00" * 40, "says UTF-16.*save it as UTF-8"),
         ("a.csv.gz", gzip.compress(LINES.encode())[:-30], "ends before its data does"),
@@ -66,28 +71,17 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         read_examples(write_csv(tmp_path / "a.csv", ROWS), max_examples=7)
 
 
-def test_a_zip_archive_by_another_name_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.csv", "w") as archive:
-        archive.writestr("a.csv", LINES)
-
-    with pytest.raises(DataError, match="a zip archive"):
-        read_examples(tmp_path / "a.csv")
-
-
-@pytest.mark.parametrize("cut", [0.3, 0.7, 0.99])
-def test_a_truncated_parquet_is_refused(tmp_path, cut):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(lambda data, cut=cut: data[: int(cut * len(data))] for cut in (0.3, 0.7, 0.99)),
+        lambda data: data[:4] + b"\xee" * 596 + data[600:],
+    ],
+    ids=["30 %", "70 %", "99 %", "pages"],
+)
+def test_a_truncated_or_damaged_parquet_is_refused(tmp_path, damage):
     path = write_parquet(tmp_path / "a.parquet", ROWS)
-    path.write_bytes(path.read_bytes()[: int(cut * path.stat().st_size)])
-
-    with pytest.raises(DataError, match="not a whole parquet file"):
-        read_examples(path)
-
-
-def test_parquet_with_damaged_pages_is_refused(tmp_path):
-    path = write_parquet(tmp_path / "a.parquet", ROWS)
-    data = bytearray(path.read_bytes())
-    data[4:600] = b"\xee" * 596
-    path.write_bytes(data)
+    path.write_bytes(damage(path.read_bytes()))
 
     with pytest.raises(DataError, match="not a whole parquet file"):
         read_examples(path)

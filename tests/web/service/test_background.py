@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+from contextlib import ExitStack
 from functools import partial
 
 import httpx2
@@ -17,73 +18,74 @@ from deltadex.web.service import work
 from deltadex.web.service.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
 
 
-def test_a_worker_answers_raises_and_outlives_errors():
-    worker = Worker("test")
-    try:
-        first = worker.run(os.getpid, seconds=60.0)
-        with pytest.raises(WorkerFailed, match="ZeroDivisionError"):
-            worker.run(divmod, 1, 0, seconds=60.0)
-        with pytest.raises(RequestError, match="no such thing"):
-            worker.run(refuse, "no such thing", seconds=60.0)
-        assert worker.run(os.getpid, seconds=60.0) == first != os.getpid()
-    finally:
-        worker.close()
+@pytest.fixture
+def make_worker():
+    with ExitStack() as stack:
+
+        def make(load=None):
+            worker = Worker("test", load=load)
+            stack.callback(worker.close)
+            return worker
+
+        yield make
 
 
-def test_a_worker_that_dies_or_hangs_is_replaced():
-    worker = Worker("test")
-    try:
-        first = worker.run(os.getpid, seconds=60.0)
-        with pytest.raises(WorkerDied):
-            worker.run(os._exit, 1, seconds=60.0)
-        second = worker.run(os.getpid, seconds=60.0)
-        with pytest.raises(WorkerTooSlow):
-            worker.run(time.sleep, 60, seconds=0.2)
-        assert len({first, second, worker.run(os.getpid, seconds=60.0)}) == 3
-    finally:
-        worker.close()
+def test_a_worker_answers_raises_and_outlives_errors(make_worker):
+    worker = make_worker()
+
+    first = worker.run(os.getpid, seconds=60.0)
+    with pytest.raises(WorkerFailed, match="ZeroDivisionError"):
+        worker.run(divmod, 1, 0, seconds=60.0)
+    with pytest.raises(RequestError, match="no such thing"):
+        worker.run(refuse, "no such thing", seconds=60.0)
+
+    assert worker.run(os.getpid, seconds=60.0) == first != os.getpid()
 
 
-def test_a_worker_that_was_stopped_loads_again_before_it_is_needed(tmp_path):
-    worker = Worker("test", load=partial(note, tmp_path / "loaded"))
-    try:
-        worker.warm()
-        with pytest.raises(WorkerTooSlow):
-            worker.run(time.sleep, 60, seconds=0.2)
-        for _ in range(600):
-            loaded = (tmp_path / "loaded").read_text().split()
-            if len(loaded) == 2:
-                break
-            time.sleep(0.1)
-        assert [str(worker.run(os.getpid, seconds=60.0))] == loaded[1:]
-    finally:
-        worker.close()
+def test_a_worker_that_dies_or_hangs_is_replaced(make_worker):
+    worker = make_worker()
+
+    first = worker.run(os.getpid, seconds=60.0)
+    with pytest.raises(WorkerDied):
+        worker.run(os._exit, 1, seconds=60.0)
+    second = worker.run(os.getpid, seconds=60.0)
+    with pytest.raises(WorkerTooSlow):
+        worker.run(time.sleep, 60, seconds=0.2)
+
+    assert len({first, second, worker.run(os.getpid, seconds=60.0)}) == 3
 
 
-def test_time_counts_from_when_a_worker_begins_not_from_what_it_loads():
-    worker = Worker("test", load=partial(time.sleep, 2.5))
-    try:
-        assert worker.run(os.getpid, seconds=2.0) != os.getpid()
-    finally:
-        worker.close()
+def test_a_worker_that_was_stopped_loads_again_before_it_is_needed(make_worker, tmp_path):
+    worker = make_worker(load=partial(note, tmp_path / "loaded"))
+    worker.warm()
+    with pytest.raises(WorkerTooSlow):
+        worker.run(time.sleep, 60, seconds=0.2)
+
+    for _ in range(600):
+        loaded = (tmp_path / "loaded").read_text().split()
+        if len(loaded) == 2:
+            break
+        time.sleep(0.1)
+    assert [str(worker.run(os.getpid, seconds=60.0))] == loaded[1:]
 
 
-def test_a_function_outlives_the_end_of_its_process(tmp_path):
-    worker = Worker("test")
-    try:
-        second = worker.run(end_at_first, tmp_path / "ended", seconds=60.0)
-    finally:
-        worker.close()
+def test_time_counts_from_when_a_worker_begins_not_from_what_it_loads(make_worker):
+    worker = make_worker(load=partial(time.sleep, 2.5))
+
+    assert worker.run(os.getpid, seconds=2.0) != os.getpid()
+
+
+def test_a_function_outlives_the_end_of_its_process(make_worker, tmp_path):
+    second = make_worker().run(end_at_first, tmp_path / "ended", seconds=60.0)
 
     assert str(second) != (tmp_path / "ended").read_text().strip()
 
 
-def test_a_closed_worker_leaves_no_process():
-    worker = Worker("test")
+def test_a_closed_worker_leaves_no_process(make_worker):
+    worker = make_worker()
     pid = worker.run(os.getpid, seconds=60.0)
 
     worker.close()
-
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     with pytest.raises(WorkerDied):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kept_families import AXES, DIM, fill, make_data
+from catalogs import AXES, DIM, fill, make_data
 from services import API, printed, served
 
 

@@ -20,6 +20,11 @@ def code(answer):
     return answer.status_code, answer.json().get("code")
 
 
+def fetch(client, id):
+    body = {"models": [id], "base": "base"}
+    return code(client.post(f"{API}/models", json=body, headers=WRITER))
+
+
 def add(client, *, headers=WRITER, sent=None, **fields):
     data = {"model": "up/one", "base": "base", **fields}
     return client.post(
@@ -31,10 +36,8 @@ def test_a_service_is_read_only_until_told_otherwise(db):
     with served(db) as client:
         assert code(add(client)) == (403, "read-only")
         assert code(client.delete(f"{API}/models/a-0", headers=WRITER)) == (403, "read-only")
-        assert code(client.post(f"{API}/models", json={"models": ["x/y"], "base": "b"})) == (
-            403,
-            "read-only",
-        )
+        asked = client.post(f"{API}/models", json={"models": ["x/y"], "base": "b"})
+        assert code(asked) == (403, "read-only")
 
 
 @pytest.mark.parametrize(
@@ -115,25 +118,18 @@ def test_an_unknown_field_or_body_is_refused(client):
 
 
 def test_nothing_is_fetched_unless_the_operator_allows_it(client):
-    body = {"models": ["someone/model"], "base": "base"}
-
-    assert code(client.post(f"{API}/models", json=body, headers=WRITER)) == (403, "hub-closed")
+    assert fetch(client, "someone/model") == (403, "hub-closed")
 
 
 @pytest.mark.parametrize("id", ["/etc", "./x", "a/b/c", "../x", "~/x", "a/..", "https://x.y/z"])
 def test_only_ids_of_the_hub_are_fetched(client, id):
-    body = {"models": [id], "base": "base"}
-
-    assert code(client.post(f"{API}/models", json=body, headers=WRITER)) == (422, "invalid")
+    assert fetch(client, id) == (422, "invalid")
 
 
 def test_a_folder_of_the_server_is_never_taken_for_an_id(db, shared_db, monkeypatch):
     monkeypatch.chdir(shared_db.parent)
     with served(db, token=TOKEN, allow_hub=True) as client:
-        body = {"models": ["models/a-0"], "base": "base"}
-        answer = client.post(f"{API}/models", json=body, headers=WRITER)
-
-    assert code(answer) == (422, "bad-request")
+        assert fetch(client, "models/a-0") == (422, "bad-request")
 
 
 def test_removing_what_is_not_there_says_so(client):
