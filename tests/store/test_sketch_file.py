@@ -386,12 +386,13 @@ def test_rows_that_were_exchanged_with_their_checksums_are_made_again(kept, capl
 
 
 def test_files_of_another_catalog_recipe_or_slots_are_not_read(kept):
-    path, before = kept
+    path, _ = kept
     wide = replace(RECIPE, rank=5)
     with Catalog.open(path) as catalog:
         for number in range(12):
             catalog.record(indexed(f"x{number}", seed=number + 50, base="b", recipe=wide))
         catalog.family("b", wide).write_sketch_file()
+        before = _everything(catalog)
     stems = [derived_path(path, "base", RECIPE.id), derived_path(path, "b", wide.id)]
     for ending in (".sketches", ".weights", ".vectors"):
         files = [stem.with_suffix(ending) for stem in stems]
