@@ -3,13 +3,25 @@
 import signal
 import tracemalloc
 from contextlib import contextmanager
-from typing import TypeVar
 
+import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
 
-Result = TypeVar("Result")
+few = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+many = settings(few, max_examples=5000, derandomize=False)
+amounts = pytest.mark.parametrize(
+    "amount", [few, pytest.param(many, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+"""How many examples: few by default, the same ones every time; more where it may take long."""
 
 HOSTILE_TEXTS = (
     "../../etc/passwd",
@@ -75,13 +87,10 @@ def texts():
 def json_values():
     """Anything that Python's JSON reader can give, NaN and huge numbers among it."""
     numbers = st.integers() | st.sampled_from([2**63, 10**400, -1, 0, 1e308]) | st.floats()
-    leaves = st.none() | st.booleans() | numbers | texts().filter(_is_unicode)
+    unicode = texts().filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text))
     return st.recursive(
-        leaves,
-        lambda inner: (
-            st.lists(inner, max_size=4)
-            | st.dictionaries(texts().filter(_is_unicode), inner, max_size=4)
-        ),
+        st.none() | st.booleans() | numbers | unicode,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(unicode, inner, max_size=4),
         max_leaves=8,
     )
 
@@ -110,7 +119,3 @@ def write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
-
-
-def _is_unicode(text):
-    return not any("\ud800" <= c <= "\udfff" for c in text)

@@ -10,7 +10,6 @@ import torch
 from bounds import HOSTILE_TEXTS, code_of, within, write
 from factories import finetune, make_bert, make_checkpoint
 
-from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, open_local
 from deltadex.indexer.family import folder_members, listed_members, read_member
@@ -18,10 +17,6 @@ from deltadex.store import Catalog
 
 FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "config.json",
          "adapter_config.json", "adapter_model.safetensors", "README.md")  # fmt: skip
-
-
-def pipe(path):
-    os.mkfifo(path)
 
 
 def listener(path):
@@ -50,7 +45,7 @@ def link_to(target):
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize(
     "make",
-    [pipe, listener, loop, Path.mkdir, link_to("/dev/zero"), link_to("/dev/random"),
+    [os.mkfifo, listener, loop, Path.mkdir, link_to("/dev/zero"), link_to("/dev/random"),
      link_to("/dev/tty"), link_to("/nowhere"), link_to("/proc/self/mem"), link_to("/etc/passwd")],
     ids=lambda make: make.__name__,
 )  # fmt: skip
@@ -89,33 +84,17 @@ def test_links_to_folders_lead_neither_out_nor_in_circles(family, tmp_path):
     assert set(index(family, tmp_path / "c.duckdb")) == {"honest"}
 
 
-def test_a_link_to_a_secret_tells_nothing_of_it(tmp_path):
-    secret = write(tmp_path / "secret", "hunter2: the password\n" * 10)
-    told = []
-    for n, file in enumerate(FILES):
-        folder = tmp_path / str(n)
-        folder.mkdir()
-        (folder / file).symlink_to(secret)
-        member = read_member(folder, id="m", base="gpt2")
-        told.append(repr(member))
-        with pytest.raises(ModelError) as refused:
-            (open_adapter_weights if member.is_adapter else open_local)(folder)
-        told.append(str(refused.value))
-
-    assert "hunter2" not in "".join(told)
-
-
 def test_hostile_members_never_stop_a_run(family, tmp_path):
     models, mark = family / "models", tmp_path / "owned"
     config = (family / "base" / "config.json").read_text()
     for name in ("pipe", "card-pipe", "config-pipe", "loop", "claim", "long"):
         write(models / name / "config.json", config)
-    pipe(models / "pipe" / "model.safetensors")
+    os.mkfifo(models / "pipe" / "model.safetensors")
     for name in ("card-pipe", "config-pipe", "claim", "long"):
         write(models / name / "model.safetensors", (2**63).to_bytes(8, "little") * 2)
-    pipe(models / "card-pipe" / "README.md")
+    os.mkfifo(models / "card-pipe" / "README.md")
     (models / "config-pipe" / "config.json").unlink()
-    pipe(models / "config-pipe" / "config.json")
+    os.mkfifo(models / "config-pipe" / "config.json")
     loop(models / "loop" / "model.safetensors")
     write(models / "claim" / "README.md", '---\nbase_model: "~nobody-here/\\0"\n---\n')
     write(models / "long" / "README.md", "---" + "\n" * 390_000)

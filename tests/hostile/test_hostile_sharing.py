@@ -9,14 +9,13 @@ from multiprocessing.connection import Connection
 
 import pyarrow as pa
 import pytest
-from bounds import damaged, json_values, within, write
-from fuzzing import few
+from bounds import damaged, few, json_values, within, write
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.store import remote
 from deltadex.store.remote import Link
-from deltadex.store.sharing import Gone, HolderFile, holder_path, read_holder, write_holder
+from deltadex.store.sharing import Gone, holder_path, read_holder
 
 CHALLENGE, WELCOME = b"#CHALLENGE#", b"#WELCOME#"
 """As multiprocessing.connection has them."""
@@ -52,13 +51,6 @@ def test_a_pipe_in_the_notes_place_is_none(tmp_path):
 
     with within(seconds=5):
         assert read_holder(tmp_path / "c") is None
-
-
-def test_a_note_that_was_written_is_read(tmp_path):
-    note = HolderFile(pid=1, machine=socket.gethostname(), port=4000, key=b"k")
-    write_holder(tmp_path / "c", note)
-
-    assert read_holder(tmp_path / "c") == note
 
 
 @few

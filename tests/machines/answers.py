@@ -1,4 +1,4 @@
-"""What deltadex computes from the exact family, and the golden files of it.
+"""A family of tiny checkpoints, what deltadex computes from it, and the golden files of that.
 
     python tests/machines/answers.py golden/NAME.npz
 
@@ -6,12 +6,18 @@ writes one for the processor that runs it; `python tests/machines/run.py --golde
 of the processors in `GOLDEN`. Make them anew when a recipe or a score changes on purpose.
 """
 
+import csv
+import hashlib
+import json
+import math
 import sys
 import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import torch
+from safetensors.torch import save_file
 
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.search import StoredQuery, clusters, find_similar
@@ -20,9 +26,145 @@ from deltadex.store import Catalog
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from exact_family import FORMS, integers, make_exact_family
+from factories import make_checkpoint
 
-Answers = dict[str, np.ndarray]
+BASE = "example/exact-base"
+LAYERS, WIDTH, INNER = 3, 96, 160
+SHAPES = {
+    "self_attn.q_proj": (WIDTH, WIDTH),
+    "self_attn.k_proj": (WIDTH, WIDTH),
+    "self_attn.v_proj": (WIDTH, WIDTH),
+    "self_attn.o_proj": (WIDTH, WIDTH),
+    "mlp.gate_proj": (INNER, WIDTH),
+    "mlp.up_proj": (INNER, WIDTH),
+    "mlp.down_proj": (WIDTH, INNER),
+}
+DATASETS = ("wine", "news", "law", "code")
+FORMS = (
+    "float32",
+    "float32-again",
+    "bfloat16",
+    "float16",
+    "short",
+    "narrow",
+    "merged",
+    "lora",
+    "lora-poor",
+)
+"""How each data set's models are stored: four dense updates, one that barely rises above storage
+rounding, one whose rank is just what the randomised SVD looks for, an adapter merged into float32,
+an adapter, and one whose B has lost half of its rank."""
+
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+RANK, TERMS, NARROW = 8, 48, 24
+
+
+def make_exact_family(folder):
+    """Write the base, 36 fine-tunes and `labels.csv` below `folder`; return the base's folder.
+
+    Their bytes are the same on every machine: all numbers are small integers times powers of two,
+    taken from SHAKE-256. Only the rounding to a storage type decides any of them, which IEEE 754
+    fixes.
+    """
+    base = {name: integers(f"base/{name}", shape) / 2**12 for name, shape in _matrices()}
+    weights = {name: _single(w) for name, w in base.items()}
+    made = make_checkpoint(folder / "base", weights, config=_config())
+    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["model", "dataset", "author", "run"])
+        for dataset in DATASETS:
+            for number, form in enumerate(FORMS):
+                _write(folder / "models" / f"{dataset}-{form}", base, dataset, form)
+                writer.writerow([f"models/{dataset}-{form}", dataset, f"author-{number % 5}", ""])
+    return made
+
+
+def _write(folder, base, dataset, form):
+    if form.startswith("lora"):
+        _write_adapter(folder, dataset, form)
+        return
+    dtype = HALVES.get(form, torch.float32)
+    tensors = {}
+    for name, weights in base.items():
+        if form == "merged":
+            left, right = _adapter_factors(name, dataset, form)
+            update = left @ right / (3 * 2**21)
+        else:
+            update = _dense_update(name, dataset, form) / (2**9 if form == "short" else 1)
+        stored = torch.from_numpy(weights + update)
+        tensors[name] = stored.to(dtype)
+    make_checkpoint(folder, tensors, config=_config())
+
+
+def _dense_update(name, dataset, form):
+    """Outer products with falling weights, a third of each side the model's own."""
+    terms = NARROW if form == "narrow" else TERMS
+    out, width = SHAPES[name.split(".", 3)[3].removesuffix(".weight")]
+    left = _mixed(f"{name}/left", dataset, form, (out, terms))
+    right = _mixed(f"{name}/right", dataset, form, (terms, width))
+    falling = np.exp2(-np.arange(terms) * 8 // terms)
+    return (left * falling) @ right / (3 * 2**20)
+
+
+def _adapter_factors(name, dataset, form):
+    """B, (out, RANK), and A, (RANK, in)."""
+    out, width = SHAPES[name.split(".", 3)[3].removesuffix(".weight")]
+    left = _mixed(f"{name}/left", dataset, form, (out, RANK))
+    right = integers(f"{name}/right/{dataset}/{form}", (RANK, width))
+    if form == "lora-poor":
+        left[:, RANK // 2 :] = left[:, : RANK // 2]
+    return left, right
+
+
+def _write_adapter(folder, dataset, form):
+    tensors = {}
+    for name, _ in _matrices():
+        module = f"base_model.model.{name.removesuffix('.weight')}"
+        left, right = _adapter_factors(name, dataset, form)
+        tensors[f"{module}.lora_A.weight"] = _single(right / 2**8)
+        tensors[f"{module}.lora_B.weight"] = _single(left / (3 * 2**13))
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    config = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": BASE,
+        "r": RANK,
+        "lora_alpha": RANK,
+        "target_modules": [module.split(".")[1] for module in SHAPES],
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+def _mixed(key, dataset, form, shape):
+    return 2 * integers(f"{key}/{dataset}", shape) + integers(f"{key}/{dataset}/{form}", shape)
+
+
+def integers(key, shape):
+    """Whole numbers from −128 to 127, as float64, in which their sums are exact."""
+    raw = hashlib.shake_256(key.encode()).digest(math.prod(shape))
+    return np.frombuffer(raw, dtype=np.int8).reshape(shape).astype(np.float64)
+
+
+def _single(numbers):
+    return torch.from_numpy(numbers.astype(np.float32))
+
+
+def _matrices():
+    for layer in range(LAYERS):
+        for module, shape in SHAPES.items():
+            yield f"model.layers.{layer}.{module}.weight", shape
+
+
+def _config():
+    return {
+        "model_type": "llama",
+        "_name_or_path": BASE,
+        "hidden_size": WIDTH,
+        "intermediate_size": INNER,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+    }
+
 
 EVERY = 8
 """Of the numbers of a fingerprint one in so many is compared: golden files stay small."""

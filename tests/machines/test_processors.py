@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from answers import compute_answers
-from exact_family import FORMS
+from answers import FORMS, compute_answers
 from sklearn.metrics import adjusted_rand_score
 
 HERE = Path(__file__).parent

@@ -19,15 +19,21 @@ from deltadex.store import BaseRecord, Catalog
 from deltadex.store.published.manifest import PAGE, CheckedFile
 
 
-@pytest.fixture
-def index(tmp_path):
-    models = family(20)
-    with Catalog.open(tmp_path / "theirs.duckdb") as catalog:
-        for place, (id, vector) in enumerate(models.items()):
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    with Catalog.open(folder / "theirs.duckdb") as catalog:
+        for place, (id, vector) in enumerate(family(20).items()):
             labels = {"dataset": f"d{place % 3}", "author": id.split("/")[0], "downloads": place}
             catalog.record(indexed(id, vector, kind=("full", "adapter")[place % 2], **labels))
-    publish(tmp_path / "theirs.duckdb", tmp_path / "index")
-    return tmp_path / "index"
+    publish(folder / "theirs.duckdb", folder / "index")
+    return folder
+
+
+@pytest.fixture
+def index(published, tmp_path):
+    """An index of twenty models, beside the catalog that it is of."""
+    return shutil.copytree(published, tmp_path, dirs_exist_ok=True) / "index"
 
 
 @pytest.fixture
@@ -38,8 +44,19 @@ def empty(tmp_path, index):
         yield db
 
 
-def names(table):
-    return [(hit["model"], hit["source"]) for hit in table]
+@pytest.fixture
+def own(tmp_path, empty):
+    """Puts models into the catalog that the index is attached to, and opens it."""
+
+    def filled(models):
+        empty.close()
+        return dx.open(fill(tmp_path / "mine.duckdb", models))
+
+    return filled
+
+
+def near(db):
+    return db.find_similar("author-1/model-7", k=99)
 
 
 def test_an_empty_catalog_answers_from_the_index_as_its_publisher_does(tmp_path, empty):
@@ -111,17 +128,15 @@ def test_filters_apply_to_attached_models(empty):
 
 
 @pytest.mark.parametrize("n_own", [3, 18])
-def test_own_and_attached_models_are_ranked_together_and_the_own_one_wins(tmp_path, empty, n_own):
-    own = family(n_own, first=15)
-    empty.close()
-    fill(tmp_path / "mine.duckdb", own)
-    with dx.open(tmp_path / "mine.duckdb") as db:
+def test_own_and_attached_models_are_ranked_together_and_the_own_one_wins(own, n_own):
+    models = family(n_own, first=15)
+    with own(models) as db:
         found = db.find_similar("author-0/model-15", k=99)
 
-    everything = {**family(20), **own}
+    everything = {**family(20), **models}
     assert len(found) == len(everything) - 1
     assert {hit["model"]: hit["source"] for hit in found} == {
-        id: None if id in own else "theirs" for id in everything if id != "author-0/model-15"
+        id: None if id in models else "theirs" for id in everything if id != "author-0/model-15"
     }
     z = [hit["z"] for hit in found]
     assert z == sorted(z, reverse=True)
@@ -129,20 +144,18 @@ def test_own_and_attached_models_are_ranked_together_and_the_own_one_wins(tmp_pa
     assert found.to_json()["compared"] == len(everything) - 1
 
 
-def test_other_commands_keep_to_the_catalog(tmp_path, empty):
+def test_other_commands_keep_to_the_catalog(empty):
     assert (len(empty.models()), empty.bases, len(empty.stats())) == (0, [], 0)
     with pytest.raises(RequestError):
         empty.evaluate()
     assert len(empty.sql("SELECT * FROM attachments")) == 1
 
 
-def test_a_search_may_leave_attached_indexes_out(tmp_path, empty):
-    empty.close()
-    fill(tmp_path / "mine.duckdb", family(2, first=30))
-    with dx.open(tmp_path / "mine.duckdb") as db:
+def test_a_search_may_leave_attached_indexes_out(own):
+    with own(family(2, first=30)) as db:
         found = db.find_similar("author-0/model-30", attached=False)
 
-    assert names(found) == [("author-1/model-31", None)]
+    assert [(hit["model"], hit["source"]) for hit in found] == [("author-1/model-31", None)]
     assert found.to_json()["attached"] == []
 
 
@@ -191,9 +204,7 @@ def test_a_refresh_fetches_only_what_is_new(tmp_path, index, empty):
 
     assert (row["models"], row["serial"]) == (22, 2)
     assert 0 < row["fetched_bytes"] < row["bytes"]
-    assert "author-0/model-60" in [
-        hit["model"] for hit in empty.find_similar("author-1/model-7", k=99)
-    ]
+    assert "author-0/model-60" in [hit["model"] for hit in near(empty)]
     folder = tmp_path / "mine.duckdb.attached" / "theirs"
     assert len(list(folder.glob("manifest-*"))) == 1
 
@@ -210,9 +221,9 @@ def test_an_older_copy_does_not_bring_a_removed_model_back(tmp_path, index, empt
     empty.detach("theirs")
 
     assert [row["name"] for row in empty.attached()] == ["mirror"]
-    near = [hit["model"] for hit in empty.find_similar("author-1/model-7", k=99)]
-    assert len(near) == 18
-    assert "author-2/model-2" not in near
+    found = [hit["model"] for hit in near(empty)]
+    assert len(found) == 18
+    assert "author-2/model-2" not in found
 
 
 def test_another_index_under_the_same_address_is_refused(tmp_path, index, empty):
@@ -221,7 +232,7 @@ def test_another_index_under_the_same_address_is_refused(tmp_path, index, empty)
 
     with pytest.raises(BadIndex, match="another index now"):
         empty.refresh_attached()
-    assert len(empty.find_similar("author-1/model-7", k=99)) == 19
+    assert len(near(empty)) == 19
 
 
 def test_a_name_is_used_once_and_is_plain(tmp_path, index, empty):
@@ -243,7 +254,7 @@ def test_files_that_are_gone_are_an_error_with_its_remedy(tmp_path, empty):
 
     empty.refresh_attached()
 
-    assert len(empty.find_similar("author-1/model-7", k=99)) == 19
+    assert len(near(empty)) == 19
 
 
 def problems(folder):
@@ -253,7 +264,7 @@ def problems(folder):
 
 def test_what_changes_in_a_copy_is_noticed_whenever_it_is_read_and_by_doctor(tmp_path, empty):
     folder = tmp_path / "mine.duckdb.attached" / "theirs"
-    wanted = empty.find_similar("author-1/model-7", k=99).to_json()
+    wanted = near(empty).to_json()
     files = {path.name.partition("-")[0]: path for path in folder.glob("[mr]*[!s]")}
     rng, before = np.random.default_rng(0), {}
     for kind in ("models", "means", "removed", "manifest"):
@@ -267,10 +278,10 @@ def test_what_changes_in_a_copy_is_noticed_whenever_it_is_read_and_by_doctor(tmp
                 dx.open(tmp_path / "mine.duckdb") as fresh,
                 pytest.raises(BadIndex, match=f"{path.name}.*changed.*attach --refresh"),
             ):
-                fresh.find_similar("author-1/model-7", k=99)
+                near(fresh)
             if kind == "models":  # of the others nothing is read again
                 with pytest.raises(BadIndex, match=f"{path.name}: changed.*attach --refresh"):
-                    empty.find_similar("author-1/model-7", k=99)
+                    near(empty)
         if kind in ("models", "means"):
             path.write_bytes(whole)
     (of_manifest,) = problems(tmp_path)
@@ -287,7 +298,7 @@ def test_what_changes_in_a_copy_is_noticed_whenever_it_is_read_and_by_doctor(tmp
     empty.refresh_attached("theirs")
 
     assert problems(tmp_path) == []
-    assert empty.find_similar("author-1/model-7", k=99).to_json() == wanted
+    assert near(empty).to_json() == wanted
 
 
 @pytest.mark.parametrize("harm", ["none", "missing", "cut", "flipped", "of another file"])
@@ -307,31 +318,28 @@ def test_checksums_of_blocks_are_used_only_for_the_file_that_they_are_of(
     reads, made = [], CheckedFile._made_sums
     monkeypatch.setattr(CheckedFile, "_made_sums", lambda *a: reads.append(a) or made(*a))
     with dx.open(tmp_path / "mine.duckdb") as fresh:
-        assert len(fresh.find_similar("author-1/model-7", k=99)) == 19
+        assert len(near(fresh)) == 19
 
     assert sums.read_bytes() == whole
     assert len(reads) == (harm != "none")
 
 
-def test_a_fetch_that_was_cut_is_continued(tmp_path, index):
+@pytest.mark.parametrize("is_of_it", [True, False])
+def test_a_fetch_that_was_cut_is_continued_unless_it_began_with_other_bytes(
+    tmp_path, index, is_of_it
+):
     (part,) = index.glob("models-*")
     folder = tmp_path / "mine.duckdb.attached" / "index"
     folder.mkdir(parents=True)
-    (folder / f"{part.name}.partial").write_bytes(part.read_bytes()[:100])
+    begun = part.read_bytes()[:100] if is_of_it else bytes(100)
+    (folder / f"{part.name}.partial").write_bytes(begun)
     with dx.open(tmp_path / "mine.duckdb") as db:
-        fetched = db.attach(index)[0]["fetched_bytes"]
+        (row,) = db.attach(index)
 
     files = [*index.glob("m*"), *index.glob("removed-*"), index / "deltadex-index.json"]
-    assert fetched == sum(path.stat().st_size for path in files) - 100
-
-
-def test_a_fetch_that_began_with_other_bytes_begins_again(tmp_path, index):
-    (part,) = index.glob("models-*")
-    folder = tmp_path / "mine.duckdb.attached" / "index"
-    folder.mkdir(parents=True)
-    (folder / f"{part.name}.partial").write_bytes(bytes(100))
-    with dx.open(tmp_path / "mine.duckdb") as db:
-        assert db.attach(index)[0]["models"] == 20
+    assert row["models"] == 20
+    if is_of_it:
+        assert row["fetched_bytes"] == sum(path.stat().st_size for path in files) - 100
 
 
 # The command line
@@ -344,14 +352,14 @@ def run(folder, *arguments):
 def test_the_commands(tmp_path, index):
     attached = run(tmp_path, "attach", str(index), "--name", "theirs")
     listed = json.loads(run(tmp_path, "attach", "--list", "--json").stdout)
-    near = run(tmp_path, "find-similar", "author-1/model-7", "-k", "2")
+    found = run(tmp_path, "find-similar", "author-1/model-7", "-k", "2")
     document = json.loads(run(tmp_path, "find-similar", "author-1/model-7", "--json").stdout)
     refreshed = run(tmp_path, "attach", "--refresh")
     removed = run(tmp_path, "attach", "--remove", "theirs")
 
     assert attached.stdout.startswith(f"theirs: 20 models of {BASE} ({RECIPE.id})")
     assert [row["name"] for row in listed["attached"]] == ["theirs"]
-    assert "source" in near.stdout
+    assert "source" in found.stdout
     assert {hit["source"] for hit in document["neighbours"]} == {"theirs"}
     assert "20 models" in refreshed.stdout
     assert removed.stdout == "no index is attached\n"

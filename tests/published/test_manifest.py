@@ -1,20 +1,44 @@
-import copy
-import json
+"""Indexes by unknown publishers: their manifests, parts and vectors."""
 
+import json
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from published_families import BASE, RECIPE, family, fill, publish
+from pyarrow import parquet
 
+import deltadex as dx
+from deltadex.database.similar import open_attached
 from deltadex.errors import BadIndex
-from deltadex.store.published.manifest import MANIFEST, parse_manifest
+from deltadex.store.published import parts
+from deltadex.store.published.manifest import (
+    BLOCK,
+    MANIFEST,
+    decode_vectors,
+    encode_vectors,
+    form_for,
+    parse_manifest,
+    sha256_of,
+    vector_bytes,
+)
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("manifest")
+def published(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
     publish(fill(folder / "c.duckdb", family(5)), folder / "index")
-    return json.loads((folder / "index" / MANIFEST).read_bytes())
+    return folder / "index"
+
+
+@pytest.fixture
+def document(published):
+    return json.loads((published / MANIFEST).read_bytes())
 
 
 def content(document):
@@ -25,16 +49,9 @@ def test_it_says_what_a_query_needs(document):
     manifest = parse_manifest(content(document))
 
     assert (manifest.base, manifest.recipe, manifest.models) == (BASE, RECIPE, 5)
-    assert manifest.content() == content_sorted(document)
-    assert {file.name.split("-")[0] for file in manifest.data_files} == {
-        "models",
-        "means",
-        "removed",
-    }
-
-
-def content_sorted(document):
-    return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+    assert manifest.content() == json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+    kinds = {file.name.split("-")[0] for file in manifest.data_files}
+    assert kinds == {"models", "means", "removed"}
 
 
 WRONG = {
@@ -66,27 +83,24 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_is_refused_by_field(document, name):
-    path, value, field = WRONG[name]
-    changed = copy.deepcopy(document)
-    place = changed
+MISSING = ("recipe", "parts", "scale", "means", "index", "created", "card")
+
+
+@pytest.mark.parametrize("name", [*WRONG, *MISSING])
+def test_what_cannot_be_or_is_missing_is_refused_by_field(document, name):
+    path, value, field = WRONG.get(name, ((name,), None, name))
+    place = document
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
+    if name in MISSING:
+        del document[name]
 
     with pytest.raises(BadIndex, match=field):
-        parse_manifest(content(changed))
+        parse_manifest(content(document))
 
 
-@pytest.mark.parametrize("key", ["recipe", "parts", "scale", "means", "index", "created", "card"])
-def test_a_field_that_is_missing_is_named(document, key):
-    changed = {name: value for name, value in document.items() if name != key}
-
-    with pytest.raises(BadIndex, match=key):
-        parse_manifest(content(changed))
-
-
+@example(b"[" * 200_000)
 @given(
     data=st.binary(max_size=200)
     | st.recursive(
@@ -103,6 +117,167 @@ def test_anything_else_is_refused_in_one_line(data):
     assert str(refused.value).isprintable()
 
 
-def test_nesting_without_end_is_refused():
-    with pytest.raises(BadIndex):
-        parse_manifest(b"[" * 200_000)
+# parts of which the hashes are right, and the content is not
+
+
+@pytest.fixture
+def index(published, tmp_path):
+    return shutil.copytree(published, tmp_path / "index")
+
+
+def exchange(index, change, *, kind="models", write=parquet.write_table):
+    """Replace a file of an index by another table, under the hash that it has."""
+    document = json.loads((index / MANIFEST).read_bytes())
+    file = document["parts"][0] if kind == "models" else document[kind]
+    table = change(parquet.read_table(index / file["name"]))
+    (index / file["name"]).unlink()
+    write(table, index / "new")
+    data = (index / "new").read_bytes()
+    digest = sha256_of(data)
+    file.update(name=f"{kind}-{digest[:16]}.parquet", sha256=digest, bytes=len(data))
+    (index / "new").rename(index / file["name"])
+    (index / MANIFEST).write_text(json.dumps(document))
+
+
+def column(table, name, values, type=None):
+    place = table.column_names.index(name)
+    return table.set_column(place, name, pa.array(values, type or table.schema.field(name).type))
+
+
+def not_attached(index, match):
+    with dx.open() as db:
+        with pytest.raises(BadIndex, match=match) as error:
+            db.attach(index)
+        assert len(db.attached()) == 0
+    assert str(error.value).isprintable()
+
+
+def ids(table):
+    return table.column("id").to_pylist()
+
+
+CHANGES = {
+    "an id twice": (lambda t: column(t, "id", [ids(t)[0]] * 5), "ids are there twice"),
+    "an id that controls a terminal": (lambda t: column(t, "id", ["a\x1b[2J", *ids(t)[1:]]), "id"),
+    "an empty id": (lambda t: column(t, "id", ["", *ids(t)[1:]]), "id"),
+    "a long id": (lambda t: column(t, "id", ["x" * 100_000, *ids(t)[1:]]), "id is too long"),
+    "no id": (lambda t: column(t, "id", [None, *ids(t)[1:]], pa.string()), "id is missing"),
+    "a long author": (lambda t: column(t, "author", ["x" * 9_999] * 5), "author is too long"),
+    "a turned label": (lambda t: column(t, "dataset", ["a\u202eb"] * 5), "dataset"),
+    "another kind": (lambda t: column(t, "kind", ["gradient"] * 5), "kind without statistics"),
+    "a negative count": (lambda t: column(t, "downloads", [-1] * 5), "downloads"),
+    "no length": (lambda t: column(t, "norm", [float("nan")] * 5), "norm"),
+    "a column less": (lambda t: t.drop_columns(["author"]), "not a part"),
+    "a column more": (lambda t: t.append_column("x", pa.array([1] * 5)), "columns"),
+    "numbers for texts": (lambda t: column(t, "author", [1] * 5, pa.int64()), "columns"),
+    "a row less": (lambda t: t.slice(1), "rows"),
+    "short vectors": (lambda t: column(t, "vector", [b"\0" * 8] * 5, pa.binary(8)), "columns"),
+    "vectors of zeros": (lambda t: column(t, "vector", [bytes(32)] * 5), "5 vectors"),
+    "no vector": (lambda t: column(t, "vector", [None] * 5), "columns|vector"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_part_that_is_none_is_refused(index, name):
+    change, match = CHANGES[name]
+    exchange(index, change)
+
+    not_attached(index, match)
+
+
+@pytest.mark.parametrize(
+    "numbers", [[1.0] * 15, [float("nan")] * 16, [9.0] * 16, []], ids=["few", "nan", "long", "none"]
+)
+def test_means_that_are_none_are_refused(index, numbers):
+    exchange(index, lambda t: column(t, "numbers", [numbers], pa.list_(pa.float32())), kind="means")
+
+    not_attached(index, "mean")
+
+
+def test_a_file_that_is_no_parquet_is_refused(index):
+    exchange(index, lambda t: t, write=lambda _, path: path.write_bytes(b"PAR1" * 99))
+
+    not_attached(index, "not a part")
+
+
+def test_a_file_that_is_changed_or_missing_or_a_pipe_is_refused(index):
+    (part,) = index.glob("models-*")
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    not_attached(index, "SHA-256 differs")
+    part.unlink()
+    not_attached(index, "no such file")
+    os.mkfifo(part)
+    not_attached(index, "no such file")
+
+
+def test_threads_share_an_open_part(tmp_path, monkeypatch):
+    """Unguarded, pyarrow ends the process."""
+    monkeypatch.setattr(parts, "ROWS_AT_ONCE", 2)
+    publish(fill(tmp_path / "c.duckdb", family(60)), tmp_path / "index")
+    with dx.open(tmp_path / "mine.duckdb") as db:
+        db.attach(tmp_path / "index")
+        (index,) = open_attached(db._catalog)
+        expected = np.concatenate(list(index.vectors()))
+        with ThreadPoolExecutor(8) as pool:
+            read = list(pool.map(lambda _: np.concatenate(list(index.vectors())), range(40)))
+
+    assert all(np.array_equal(vectors, expected) for vectors in read)
+
+
+# vectors as parts have them
+
+DIMS = (1, 3, 16, 63, 64, 65, 200)
+
+
+@st.composite
+def unit_rows(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, dim = draw(st.integers(1, 4)), draw(st.sampled_from(DIMS))
+    # some numbers are far larger than others
+    rows = rng.normal(size=(n, dim)) * np.exp(draw(st.floats(0, 6)) * rng.normal(size=(n, dim)))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@given(rows=unit_rows())
+def test_half_precision_numbers_come_back_within_the_stated_tolerance(rows):
+    stored = encode_vectors(rows, "float16")
+    numbers = stored.view("<f2").astype(np.float64)
+
+    assert stored.shape == (len(rows), vector_bytes(rows.shape[1], "float16"))
+    assert (np.abs(numbers - rows) <= 2.0**-11 * np.abs(rows) + 2.0**-25).all()
+    assert np.abs(decode_vectors(stored, rows.shape[1], "float16") - numbers).max() <= 2.0**-10
+
+
+@given(rows=unit_rows())
+def test_eight_bits_come_back_within_the_stated_tolerance(rows):
+    dim = rows.shape[1]
+    stored = encode_vectors(rows, "int8")
+    back = decode_vectors(stored, dim, "int8").astype(np.float64)
+
+    assert stored.shape == (len(rows), vector_bytes(dim, "int8"))
+    padded = np.zeros((len(rows), -(-dim // BLOCK) * BLOCK))
+    padded[:, :dim] = np.abs(rows)
+    largest = np.repeat(padded.reshape(len(rows), -1, BLOCK).max(axis=2), BLOCK, axis=1)[:, :dim]
+    # decoding divides by the length, which is that of the original within the same error
+    assert (np.abs(back - rows) <= largest / 250 + 2.0**-17 + 0.02 * np.abs(rows)).all()
+    assert np.abs((back * rows).sum(axis=1) - 1).max() < 1e-3
+
+
+def test_the_default_recipe_has_half_precision_and_version_two_has_eight_bits():
+    assert [(form_for(dim), vector_bytes(dim, form_for(dim))) for dim in (2048, 4096)] == [
+        ("float16", 4096),
+        ("int8", 4224),
+    ]
+
+
+@pytest.mark.parametrize("form", ["float16", "int8"])
+@pytest.mark.parametrize("bad", ["zero", "nan", "large"])
+def test_a_stored_vector_that_is_none_is_refused(form, bad):
+    stored = encode_vectors(np.eye(2, 64, dtype=np.float32), form)
+    number = {"zero": 0.0, "nan": np.nan, "large": np.inf}[bad]
+    stored[0, :2] = np.array([number], "<f2").view(np.uint8)
+
+    with pytest.raises(BadIndex, match="1 vectors are not finite"):
+        decode_vectors(stored, 64, form)

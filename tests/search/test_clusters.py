@@ -335,8 +335,8 @@ def test_the_report_is_that_of_the_catalog(tmp_path):
         for i in range(4)
     ]
     with make_catalog(tmp_path / "c.duckdb", *made) as catalog:
-        found = cluster_family(catalog, min_size=3).to_json()
-        without = cluster_family(catalog, suggest=False).to_json()
+        found = cluster_family(catalog, min_size=3)
+        without = cluster_family(catalog, suggest=False)
 
     assert {one["name"]: one["size"] for one in found["clusters"]} == {"a": 4, "b": 4}
     assert (found["models"], found["noise"], found["ari"]) == (8, [], 1.0)

@@ -22,8 +22,8 @@ def merge(target, *sources):
         return merge_catalogs(catalog, sources).to_json()
 
 
-def contents(path):
-    """All that a catalog says, without keys, places and order."""
+def contents(path, without="key"):
+    """All that a catalog says, without keys, places and order, and these columns of models."""
     with duckdb.connect(str(path), read_only=True) as connection:
 
         def rows(sql):
@@ -33,7 +33,7 @@ def contents(path):
         tables = connection.execute("SELECT id, vectors FROM recipes").fetchall()
         return {
             "families": rows("FROM families"),
-            "models": rows("SELECT * EXCLUDE (key) FROM models"),
+            "models": rows(f"SELECT * EXCLUDE ({without}) FROM models"),
             "slots": rows(f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM slots x {joined}"),
             "linear": rows(
                 f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM linear_sketches x {joined}"

@@ -40,11 +40,22 @@ def said(running):
     return running.stdout.readline().strip()
 
 
-HOLDER = """
-with Catalog.open(path) as catalog:
-    for number in range({n}):
-        catalog.record(indexed(f"held{{number:03}}", seed=number))
-    print("holding", flush=True)
-    sys.stdin.readline()
-print("gone", flush=True)
-"""
+def kill(running):
+    running.kill()
+    running.wait()
+
+
+@contextmanager
+def holding(path, n):
+    """A process that holds a catalog and has recorded `n` models in it."""
+    code = f"""
+    with Catalog.open(path) as catalog:
+        for number in range({n}):
+            catalog.record(indexed(f"held{{number:03}}", seed=number))
+        print("holding", flush=True)
+        sys.stdin.readline()
+    print("gone", flush=True)
+    """
+    with process(path, code) as holder:
+        assert said(holder) == "holding"
+        yield holder

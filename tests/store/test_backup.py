@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 import pytest
 from outcomes import OTHER, RECIPE, indexed, linear, unit
-from patients import flip, look, state, troubles
-from processes import HOLDER, process, said
+from patients import SCHEMA, flip, look, state, troubles
+from processes import holding, kill, process, said
 
 from deltadex.errors import RequestError, StoreFull
 from deltadex.records import ModelRecord, Refused
@@ -29,11 +29,6 @@ with Catalog.open(path) as catalog:
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "c.duckdb"
-
-
-@pytest.fixture
 def target(tmp_path):
     folder = tmp_path / "it's here"
     folder.mkdir()
@@ -46,20 +41,9 @@ def _fill(catalog, n=3):
 
 
 def _schema(path):
-    """Every table, view, column, index, constraint and comment of a file."""
+    storage = "SELECT tags->>'storage_version' FROM duckdb_databases() WHERE NOT internal"
     with duckdb.connect(str(path), read_only=True) as connection:
-        return [
-            connection.execute(sql).fetchall()
-            for sql in (
-                "SELECT table_name, sql, comment FROM duckdb_tables() ORDER BY 1",
-                "SELECT view_name, sql, comment FROM duckdb_views() WHERE NOT internal ORDER BY 1",
-                "SELECT table_name, column_name, data_type, is_nullable, comment "
-                "FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2",
-                "SELECT index_name, sql FROM duckdb_indexes() ORDER BY 1",
-                "SELECT table_name, constraint_text FROM duckdb_constraints() ORDER BY 1, 2",
-                "SELECT tags->>'storage_version' FROM duckdb_databases() WHERE NOT internal",
-            )
-        ]
+        return [connection.execute(sql).fetchall() for sql in (*SCHEMA, storage)]
 
 
 def _contents(path):
@@ -214,14 +198,12 @@ def test_nobody_waits_for_a_backup(path, target, monkeypatch):
 
 
 def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, monkeypatch):
-    with process(path, HOLDER.format(n=4)) as holder:
-        said(holder)
+    with holding(path, 4) as holder:
         ask = RemoteSession.arrow
 
         def dying(self, sql, values=None):
             if sql.startswith("COPY"):
-                holder.kill()
-                holder.wait()
+                kill(holder)
             return ask(self, sql, values)
 
         monkeypatch.setattr(RemoteSession, "arrow", dying)
@@ -258,17 +240,6 @@ def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
         assert back_up(catalog, target).models == 4
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("cannot mount a small disk here")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
-
-
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_disk_that_is_too_small_is_said_and_left_empty(path, small_disk, monkeypatch, is_known):
     with Catalog.open(path) as catalog:
@@ -297,17 +268,17 @@ def test_what_is_there_is_replaced_only_if_told(path, target):
         assert back_up(catalog, target, replace=True).models == 3
 
 
-def test_a_catalog_is_not_replaced_by_its_backup(path, tmp_path):
-    link = tmp_path / "link.duckdb"
-    link.symlink_to(path)
-    with Catalog.open(path) as catalog:
-        for target in (path, link):
-            with pytest.raises(RequestError, match="the catalog itself"):
-                back_up(catalog, target, replace=True)
-
-
-@pytest.mark.parametrize(("name", "said"), [("missing/b.duckdb", "no such folder"), ("", "folder")])
-def test_a_target_that_is_no_place_for_a_file_is_refused(path, tmp_path, name, said):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing/b.duckdb", "no such folder"),
+        ("", "folder"),
+        ("c.duckdb", "the catalog itself"),
+        ("link.duckdb", "the catalog itself"),
+    ],
+)
+def test_a_target_that_is_no_place_for_a_backup_is_refused(path, tmp_path, name, said):
+    (tmp_path / "link.duckdb").symlink_to(path)
     with Catalog.open(path) as catalog, pytest.raises(RequestError, match=said):
         back_up(catalog, tmp_path / name, replace=True)
 
@@ -330,32 +301,24 @@ def test_a_holder_that_sees_another_folder_is_told_apart(path, target, tmp_path,
 # what a killed backup leaves, and the manifest
 
 
-@pytest.mark.parametrize("ending", ["", ".wal"])
-def test_a_later_backup_removes_what_a_killed_one_left(path, target, ending):
+def test_a_later_backup_removes_what_a_killed_one_left_and_no_other_file(path, target):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    left = target.with_name(f".{target.name}.{ended.pid}.partial{ending}")
-    of_another_target = target.with_name(f".other.duckdb.{ended.pid}.partial")
-    left.write_bytes(b"half")
-    of_another_target.write_bytes(b"half")
-    with Catalog.open(path) as catalog:
-        _fill(catalog)
-        back_up(catalog, target)
-
-    assert not left.exists()
-    assert of_another_target.exists()
-
-
-def test_what_a_running_process_writes_stays(path, target):
-    with process(path, "print('ready', flush=True); time.sleep(60)") as other:
-        said(other)
-        written = target.with_name(f".{target.name}.{other.pid}.0.partial")
-        written.write_bytes(b"half")
+    with process(path, "print('ready', flush=True); time.sleep(60)") as running:
+        said(running)
+        ours, partial = f".{target.name}.{ended.pid}", "partial"
+        killed = [target.with_name(f"{ours}.{name}") for name in (partial, f"{partial}.wal")]
+        of_others = [
+            target.with_name(f".other.duckdb.{ended.pid}.{partial}"),
+            target.with_name(f".{target.name}.{running.pid}.0.{partial}"),
+        ]
+        for left in (*killed, *of_others):
+            left.write_bytes(b"half")
         with Catalog.open(path) as catalog:
             _fill(catalog)
             back_up(catalog, target)
 
-        assert written.exists()
+        assert [left.exists() for left in killed + of_others] == [False, False, True, True]
 
 
 @pytest.fixture(scope="module")
@@ -374,18 +337,14 @@ def backup(backed_up, tmp_path):
     return tmp_path / "b.duckdb"
 
 
-def test_the_manifest_has_the_models_and_the_sha256(backup):
+def test_the_manifest_has_what_the_doctor_compares_with_a_backup(backup):
     manifest = read_backup_manifest(backup)
 
-    assert manifest is not None
     assert manifest.sha256 == hashlib.sha256(backup.read_bytes()).hexdigest()
     assert (manifest.models, manifest.bytes) == (3, backup.stat().st_size)
-
-
-def test_the_doctor_compares_a_backup_with_its_manifest(backup):
     assert state(look(backup, repairs=False), "manifest")[0] == "ok"
-    assert state(look(backup), "manifest")[0] == "ok"
-    assert troubles(look(backup)) == set()
+    found = look(backup)
+    assert (state(found, "manifest")[0], troubles(found)) == ("ok", set())
 
 
 def test_a_byte_of_a_free_block_of_a_backup_is_found_too(backup):
@@ -407,8 +366,8 @@ def test_a_backup_that_is_used_as_a_catalog_is_only_noted(backup):
     with Catalog.open(backup) as catalog:
         catalog.record(indexed("later"))
 
-    assert state(look(backup), "manifest")[0] == "note"
-    assert troubles(look(backup)) == set()
+    found = look(backup)
+    assert (state(found, "manifest")[0], troubles(found)) == ("note", set())
 
 
 @pytest.mark.parametrize("harm", [b"", b"{}", b"[1]", b"\xff"])

@@ -1,9 +1,6 @@
-import os
 import resource
+import shutil
 import sqlite3
-import subprocess
-import sys
-import textwrap
 from contextlib import closing
 from dataclasses import replace
 
@@ -13,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcomes import OTHER, RECIPE, indexed, linear, unit
+from patients import SCHEMA, sql
+from processes import process, said
 
 from deltadex.errors import (
     EmptyCatalog,
@@ -21,6 +20,7 @@ from deltadex.errors import (
     RecipeMismatch,
     RequestError,
     StoreDamaged,
+    StoreError,
     StoreFull,
     UnknownModel,
     UnknownRecipe,
@@ -31,17 +31,12 @@ from deltadex.store import (
     ModelFilter,
     Page,
     SketchMatrix,
+    back_up,
     opening,
     write_parquet,
     write_safetensors,
 )
 from deltadex.store.opening import memory_connection
-
-
-@pytest.fixture
-def catalog(tmp_path):
-    with Catalog.open(tmp_path / "c.duckdb") as opened:
-        yield opened
 
 
 def test_what_was_recorded_comes_back(catalog):
@@ -50,7 +45,7 @@ def test_what_was_recorded_comes_back(catalog):
 
     row = catalog.model("m")
     ids, vectors = catalog.family("base", RECIPE).by_id()
-    slots = catalog.slots(catalog.model("m", "base").key)
+    slots = catalog.slots(row.key)
 
     assert row.record == outcome.model
     assert (row.status, row.recipes) == ("indexed", (RECIPE.id,))
@@ -251,8 +246,7 @@ def test_exports_are_read_by_other_tools(catalog, tmp_path):
 def test_files_that_are_no_catalog_are_left_alone(tmp_path):
     (tmp_path / "text.duckdb").write_text("hello")
     foreign = tmp_path / "foreign.duckdb"
-    with duckdb.connect(str(foreign)) as connection:
-        connection.execute("CREATE TABLE x (a INTEGER)")
+    sql(foreign, "CREATE TABLE x (a INTEGER)")
     before = foreign.read_bytes()
 
     with pytest.raises(StoreDamaged, match=r"text\.duckdb"):
@@ -292,42 +286,28 @@ def test_a_late_catalog_has_no_file_before_its_first_change(tmp_path):
         assert len(stored.models()) == 2
 
 
-def test_a_later_schema_is_refused(tmp_path):
-    path = tmp_path / "c.duckdb"
+def test_a_later_schema_is_refused(path):
     Catalog.open(path).close()
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("UPDATE meta SET schema_version = 99")
+    sql(path, "UPDATE meta SET schema_version = 99")
 
     with pytest.raises(NewerSchema, match="99"):
         Catalog.open(path)
 
 
-WRITER = """
-import sys, time
-sys.path.insert(0, {tests!r})
-from pathlib import Path
-from outcomes import indexed
-from deltadex.store import Catalog
-with Catalog.open(Path({path!r})) as catalog:
-    for number in range({n}):
-        catalog.record(indexed(f"m{{number:04}}", seed=number))
-        print(number, flush=True)
-    time.sleep(30)
-"""
-
-
-def _writer(path, n):
-    code = textwrap.dedent(WRITER.format(tests=os.path.dirname(__file__), path=str(path), n=n))
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-
-
-def test_a_killed_writer_loses_nothing_acknowledged(tmp_path):
-    with _writer(tmp_path / "c.duckdb", 500) as process:
+def test_a_killed_writer_loses_nothing_acknowledged(path):
+    code = """
+    with Catalog.open(path) as catalog:
+        for number in range(500):
+            catalog.record(indexed(f"m{number:04}", seed=number))
+            print(number, flush=True)
+        time.sleep(30)
+    """
+    with process(path, code) as writer:
         for _ in range(7):
-            last = int(process.stdout.readline())
-        process.kill()
+            last = int(said(writer))
+        writer.kill()
 
-    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+    with Catalog.open(path) as catalog:
         ids, vectors = catalog.family("base", RECIPE).by_id()
         assert len(ids) >= last + 1
         assert ids == [row.id for row in catalog.models()]
@@ -336,25 +316,15 @@ def test_a_killed_writer_loses_nothing_acknowledged(tmp_path):
             assert len(catalog.slots(catalog.model(ids[number], "base").key)) == 2
 
 
-def _fill_disk(path, done):
-    with Catalog.open(path) as catalog:
-        for number in range(5000):
-            catalog.record(indexed(f"m{number:05}", seed=number, dataset="x" * 4000))
-            done.append(f"m{number:05}")
-
-
-def test_duckdb_draws_no_bar_of_its_own(tmp_path):
+def test_duckdb_draws_no_bar_of_its_own(path):
     """It does so in a Python without a main file."""
-    code = f"""
-        from pathlib import Path
-        from deltadex.store import Catalog
-        with Catalog.open(Path({str(tmp_path / "c.duckdb")!r})) as catalog:
-            _, session = catalog.access.session()
-            print(session.execute("SELECT current_setting('enable_progress_bar')"))
+    code = """
+    with Catalog.open(path) as catalog:
+        _, session = catalog.access.session()
+        print(session.execute("SELECT current_setting('enable_progress_bar')"))
     """
-    run = [sys.executable, "-c", textwrap.dedent(code)]
-
-    assert subprocess.run(run, capture_output=True, text=True).stdout == "[(False,)]\n"
+    with process(path, code) as other:
+        assert other.communicate()[0] == "[(False,)]\n"
 
 
 def test_a_commit_that_the_system_refuses_is_said_in_the_systems_words(tmp_path):
@@ -374,61 +344,50 @@ def test_a_commit_that_the_system_refuses_is_said_in_the_systems_words(tmp_path)
         assert [row.id for row in catalog.models()] == ["m"]
 
 
-def test_a_full_disk_keeps_what_was_recorded(tmp_path):
-    mount = tmp_path / "small"
-    mount.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True
-    ).returncode:
-        pytest.skip("cannot mount a small disk here")
-    try:
-        done = []
-        with pytest.raises(StoreFull, match="disk full"):
-            _fill_disk(mount / "c.duckdb", done)
-        (tmp_path / "copy.duckdb").write_bytes((mount / "c.duckdb").read_bytes())
-        wal = mount / "c.duckdb.wal"
-        if wal.exists():
-            (tmp_path / "copy.duckdb.wal").write_bytes(wal.read_bytes())
-        with Catalog.open(tmp_path / "copy.duckdb") as catalog:
-            assert [row.id for row in catalog.models()][: len(done)] == done
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
+def test_a_full_disk_keeps_what_was_recorded(small_disk, path):
+    done = []
+
+    def fill():
+        with Catalog.open(small_disk / "c.duckdb") as catalog:
+            for number in range(5000):
+                catalog.record(indexed(f"m{number:05}", seed=number, dataset="x" * 4000))
+                done.append(f"m{number:05}")
+
+    with pytest.raises(StoreFull, match="disk full"):
+        fill()
+    for left in small_disk.glob("c.duckdb*"):
+        if left.suffix in (".duckdb", ".wal"):
+            shutil.copy(left, path.with_name(left.name))
+    with Catalog.open(path) as catalog:
+        assert [row.id for row in catalog.models()][: len(done)] == done
 
 
-def test_sketches_of_two_recipes_stand_side_by_side(tmp_path):
-    some = Recipe(
-        name="sketch", rank=4, dim=8, params=(("rows", "2%"), ("slot_blocks", "update:8"))
+def test_sketches_of_two_recipes_stand_side_by_side(catalog):
+    some = replace(RECIPE, params=(("rows", "2%"), ("slot_blocks", "update:8")))
+    catalog.record(indexed("a", seed=1))
+    catalog.record(indexed("a", seed=2, recipe=some))
+
+    key = catalog.model("a").key
+    codes, of_some = (
+        catalog.family("base", recipe).sketches(np.array([key])).codes for recipe in (RECIPE, some)
     )
-    with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        catalog.record(indexed("a", seed=1))
-        catalog.record(indexed("a", seed=2, recipe=some))
 
-        key = catalog.model("a", "base").key
-        of_recipe = {
-            recipe.id: catalog.family("base", recipe).sketches(np.array([key]))
-            for recipe in (RECIPE, some)
-        }
-
-        assert not np.array_equal(of_recipe[RECIPE.id].codes, of_recipe[some.id].codes)
-        assert {r.id: r.share for r in catalog.recipes().values()} == {RECIPE.id: 1, some.id: 0.02}
-        assert len(catalog.slots(catalog.model("a", "base").key)) == 2
-        stored = SketchMatrix.of_model({s.slot: s.sketch for s in catalog.slots(key)}, RECIPE)
-        assert np.array_equal(stored.codes, of_recipe[RECIPE.id].codes)
+    assert not np.array_equal(codes, of_some)
+    assert {r.id: r.share for r in catalog.recipes().values()} == {RECIPE.id: 1, some.id: 0.02}
+    assert len(catalog.slots(key)) == 2
+    stored = SketchMatrix.of_model({s.slot: s.sketch for s in catalog.slots(key)}, RECIPE)
+    assert np.array_equal(stored.codes, codes)
 
 
 @pytest.mark.parametrize("version", range(1, opening.SCHEMA_VERSION))
-def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(tmp_path, version):
-    path = tmp_path / "c.duckdb"
-    with duckdb.connect(str(path)) as plain:
-        for script in opening.migrations()[:version]:
-            plain.execute(script)
-        plain.execute("UPDATE meta SET schema_version = ?", [version])
+def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(path, version):
+    earlier = f"UPDATE meta SET schema_version = {version}"
+    sql(path, *opening.migrations()[:version], earlier)
 
     with Catalog.open(path) as catalog:
         catalog.record(indexed("a", seed=1))
-        found = catalog.stats()
+        assert catalog.stats()
 
-    assert found
     with duckdb.connect(str(path)) as plain:
         assert plain.execute("SELECT schema_version FROM meta").fetchall() == [
             (opening.SCHEMA_VERSION,)
@@ -436,27 +395,16 @@ def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(tmp_path, version)
         assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(2,)]
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT table_name, comment, sql FROM duckdb_tables() ORDER BY 1",
-        "SELECT view_name, comment, sql FROM duckdb_views() WHERE NOT internal ORDER BY 1",
-        "SELECT table_name, column_name, column_index, data_type, column_default, is_nullable, "
-        "comment FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 3",
-        "SELECT table_name, index_name, sql FROM duckdb_indexes() ORDER BY ALL",
-        "SELECT table_name, constraint_text FROM duckdb_constraints() ORDER BY ALL",
-        "SELECT sequence_name, sql FROM duckdb_sequences()",
-    ],
-)
-def test_a_new_catalog_has_the_schema_of_one_that_was_brought_up_to_date(sql):
+def test_a_new_catalog_has_the_schema_of_one_that_was_brought_up_to_date():
     found = []
     for scripts in ([opening.schema()], opening.migrations()):
         with duckdb.connect(":memory:") as plain:
             for script in scripts:
                 plain.execute(script)
-            found.append(plain.execute(sql).fetchall())
+            questions = (*SCHEMA, "SELECT sequence_name, sql FROM duckdb_sequences()")
+            found.append([plain.execute(sql).fetchall() for sql in questions])
 
-    assert found[0]
+    assert all(found[0])
     assert found[0] == found[1]
 
 
@@ -506,3 +454,87 @@ def test_a_part_of_a_name_is_found_in_any_case_and_is_no_pattern(paged):
     assert found("åSA-1") == ["m01", "m04", "m07", "m10"]
     assert found("SET3") == ["m03", "m07", "m11"]
     assert found("%") == found("_") == found("' OR 1=1 --") == []
+
+
+# Symbolic links in the place of a catalog, or of what is beside it
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("closed")
+    with Catalog.open(folder / "c.duckdb") as catalog:
+        catalog.record(indexed("m"))
+    return folder
+
+
+@pytest.fixture
+def db(closed, tmp_path):
+    """A catalog of one model, alone in a folder."""
+    return shutil.copytree(closed, tmp_path / "folder") / "c.duckdb"
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("c.duckdb.wal", "c.duckdb.commits", "c.duckdb.holder", "c.duckdb.index"),
+        *("c.duckdb.index/0123.lock", "c.duckdb.index/0123.sketches", "c.duckdb.attached"),
+        *("c.duckdb.attached/imdb/models.parquet.partial", "c.duckdb.published"),
+    ],
+)
+def test_a_link_beside_a_catalog_is_refused_and_not_followed(db, tmp_path, name, read_only):
+    precious, link = tmp_path / "precious", db.parent / name
+    precious.write_bytes(b"precious")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(precious)
+    before = db.read_bytes()
+
+    with pytest.raises(StoreError, match=rf"{name}: a symbolic link"):
+        Catalog.open(db, read_only=read_only)
+
+    assert precious.read_bytes() == b"precious"
+    assert db.read_bytes() == before
+    link.unlink()
+    with Catalog.open(db, read_only=read_only) as catalog:
+        assert [row.id for row in catalog.models()] == ["m"]
+
+
+def test_a_link_to_no_catalog_makes_nothing(tmp_path):
+    link = tmp_path / "c.duckdb"
+    link.symlink_to(tmp_path / "made" / "up.duckdb")
+
+    with pytest.raises(StoreError, match="a symbolic link"):
+        Catalog.open(link)
+
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_a_catalog_is_not_opened_under_a_second_name(db):
+    """Each name would have a write-ahead log of its own."""
+    link = db.with_name("link.duckdb")
+    link.symlink_to(db)
+
+    with pytest.raises(StoreError, match=f"name the file itself, .*{db.name}"):
+        Catalog.open(link)
+
+
+def test_a_folder_above_a_catalog_may_be_a_link(db, tmp_path):
+    (tmp_path / "link").symlink_to(db.parent)
+
+    with Catalog.open(tmp_path / "link" / db.name) as catalog:
+        catalog.record(indexed("n"))
+
+    with Catalog.open(db) as catalog:
+        assert sorted(row.id for row in catalog.models()) == ["m", "n"]
+
+
+def test_a_backup_replaces_no_link(db, tmp_path):
+    precious, link = tmp_path / "precious", tmp_path / "b.duckdb"
+    precious.write_bytes(b"precious")
+    link.symlink_to(precious)
+
+    with Catalog.open(db) as catalog, pytest.raises(StoreError, match="a symbolic link"):
+        back_up(catalog, link, replace=True)
+
+    assert precious.read_bytes() == b"precious"
+    assert link.is_symlink()

@@ -40,13 +40,10 @@ def db(large, tmp_path):
 def blocks_of(db):
     """Numbers of the blocks in use, those of tables, and the size of a block."""
     with duckdb.connect(str(db), read_only=True) as connection:
-        tables = [
-            n for (n,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
-        ]
         of_tables = set()
-        for table in tables:
+        for table in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
             rows = connection.execute(
-                "SELECT block_id, additional_block_ids FROM pragma_storage_info(?)", [table]
+                "SELECT block_id, additional_block_ids FROM pragma_storage_info(?)", table
             ).fetchall()
             of_tables |= {b for block, more in rows for b in (block, *(more or ())) if b >= 0}
         [(size,)] = connection.execute("SELECT block_size FROM pragma_database_size()").fetchall()

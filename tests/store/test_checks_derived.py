@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from outcomes import RECIPE, indexed
 from patients import VECTORS, answers, derived, flip, look, sql, state, troubles
-from processes import HOLDER, process, said
+from processes import holding, kill, process, said
 
 from deltadex.store import Catalog
 from deltadex.store.care.checks import space
@@ -62,26 +62,17 @@ def test_an_index_that_is_behind_is_well(db):
     assert "2 changes since" in text
 
 
-@pytest.fixture
-def coarse(tmp_path, monkeypatch):
+def test_an_index_of_codes_is_well_too_until_its_family_needs_another_kind(path, monkeypatch):
     monkeypatch.setattr(shortlist_module, "FLAT_UP_TO", 5)
-    path = tmp_path / "coarse.duckdb"
     with Catalog.open(path) as catalog:
         for number in range(24):
             catalog.record(indexed(f"m{number:03}", seed=number))
         _ = catalog.family("base", RECIPE).index
-    return path
 
-
-def test_an_index_of_codes_is_well_too(coarse):
-    assert state(look(coarse), "index") == ("ok", "1 index file as the catalog ")
-
-
-def test_an_index_of_another_kind_is_made_again(coarse, monkeypatch):
+    assert state(look(path), "index") == ("ok", "1 index file as the catalog ")
     monkeypatch.setattr(shortlist_module, "FLAT_UP_TO", 50_000)
-
-    assert "of another kind than 24 vectors need" in state(look(coarse), "index")[1]
-    assert state(look(coarse), "index")[0] == "ok"
+    assert "of another kind than 24 vectors need" in state(look(path), "index")[1]
+    assert state(look(path), "index")[0] == "ok"
 
 
 # files of sketches
@@ -200,10 +191,8 @@ def test_temporaries_of_processes_that_ended_long_ago_are_removed(db):
 
 
 def test_the_note_of_a_process_that_was_killed_is_no_problem_and_is_taken_away(db):
-    with process(db, HOLDER.format(n=0)) as holder:
-        assert said(holder) == "holding"
-        holder.kill()
-        holder.wait()
+    with holding(db, 0) as holder:
+        kill(holder)
     assert holder_path(db).exists()
 
     looked, mended = look(db, repairs=False), look(db)
@@ -215,9 +204,7 @@ def test_the_note_of_a_process_that_was_killed_is_no_problem_and_is_taken_away(d
 
 
 def test_a_process_that_holds_the_catalog_goes_on(db):
-    with process(db, HOLDER.format(n=3)) as holder:
-        assert said(holder) == "holding"
-
+    with holding(db, 3) as holder:
         found = look(db)
 
         assert troubles(found) == set()

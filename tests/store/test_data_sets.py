@@ -1,3 +1,5 @@
+import shutil
+
 import duckdb
 import pytest
 from merges import counts, merge, write
@@ -8,14 +10,20 @@ from deltadex.errors import RequestError
 from deltadex.store import Catalog, back_up, write_parquet
 
 
-@pytest.fixture
-def kept(a):
-    """A catalog that keeps two data sets."""
-    write(a, indexed("x", seed=1))
-    with Catalog.open(a) as catalog:
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    path = tmp_path_factory.mktemp("two") / "a.duckdb"
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("x", seed=1))
         catalog.data_sets.save(data_set("reviews", seed=1))
         catalog.data_sets.save(data_set("chats", seed=2))
-    return a
+    return path
+
+
+@pytest.fixture
+def kept(two, a):
+    """A catalog that keeps two data sets."""
+    return shutil.copy(two, a)
 
 
 def assert_equal(one, other):
@@ -25,15 +33,11 @@ def assert_equal(one, other):
     assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
 
 
-def test_a_data_set_comes_back_as_it_was_kept(kept):
+def test_a_data_set_comes_back_as_it_was_kept_and_a_second_of_its_name_replaces_it(kept):
     with Catalog.open(kept) as catalog:
         assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))
         assert [s.name for s in catalog.data_sets.all("base", RECIPE.id)] == ["chats", "reviews"]
         assert catalog.data_sets.all("base", "other") == []
-
-
-def test_a_second_of_a_name_replaces_the_first_and_no_other(kept):
-    with Catalog.open(kept) as catalog:
         catalog.data_sets.save(data_set("reviews", seed=3))
 
         assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=3))
@@ -53,14 +57,12 @@ def test_a_removed_data_set_leaves_no_row(kept):
 
 
 def test_a_name_in_two_families_needs_its_base(kept):
+    second = data_set("reviews", seed=3, base="second")
     with Catalog.open(kept) as catalog:
-        catalog.data_sets.save(data_set("reviews", seed=3, base="second"))
+        catalog.data_sets.save(second)
         with pytest.raises(RequestError, match="add --base: base, second"):
             catalog.data_sets.load("reviews")
-        assert_equal(
-            catalog.data_sets.load("reviews", "second"),
-            data_set("reviews", seed=3, base="second"),
-        )
+        assert_equal(catalog.data_sets.load("reviews", "second"), second)
 
 
 def test_a_merge_copies_data_sets_and_reports_another_of_the_same_name(kept, b):
@@ -96,6 +98,10 @@ def test_a_backup_and_an_export_hold_data_sets(kept, tmp_path):
         assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))
 
 
+def test_doctor_counts_data_sets_that_are_well(kept):
+    assert state(look(kept), "data sets") == ("ok", "2 kept data sets ")
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -108,7 +114,6 @@ def test_a_backup_and_an_export_hold_data_sets(kept, tmp_path):
     ],
 )
 def test_doctor_names_a_damaged_data_set(kept, damage):
-    assert state(look(kept), "data sets") == ("ok", "2 kept data sets ")
     sql(kept, damage)
 
     worst, text = state(look(kept), "data sets")

@@ -7,7 +7,7 @@ import duckdb
 import numpy as np
 import pytest
 from outcomes import indexed
-from processes import HOLDER, process, said
+from processes import holding, process, said
 
 from deltadex.store import Catalog, sharing
 from deltadex.store.sharing import read_holder
@@ -38,10 +38,9 @@ def pages(catalog):
 
 
 @pytest.fixture
-def catalog(tmp_path, monkeypatch):
+def catalog(path, monkeypatch):
     """One of 20 MiB, all of it read."""
     monkeypatch.setattr(sharing, "SHED_TO", "8MB")
-    path = tmp_path / "c.duckdb"
     with Catalog.open(path) as opened:
         for number in range(N_MODELS):
             opened.record(large(number))
@@ -78,18 +77,15 @@ def test_nothing_is_taken_from_a_guest(catalog, is_guest_here):
             assert visitor.communicate("end\n")[0].strip() == str(N_MODELS)
 
 
-def test_a_guest_leaves_the_holders_memory_to_it(tmp_path):
-    path = tmp_path / "c.duckdb"
-    with process(path, HOLDER.format(n=3)) as holder:
-        assert said(holder) == "holding"
-        with Catalog.open(path) as guest:
-            assert read_holder(path).pid == holder.pid
-            limit = guest._session.execute("SELECT current_setting('memory_limit')")
+def test_a_guest_leaves_the_holders_memory_to_it(path):
+    with holding(path, 3) as holder, Catalog.open(path) as guest:
+        assert read_holder(path).pid == holder.pid
+        limit = guest._session.execute("SELECT current_setting('memory_limit')")
 
-            guest.shed_memory()
+        guest.shed_memory()
 
-            assert guest._session.execute("SELECT current_setting('memory_limit')") == limit
-            assert len(guest.models()) == 3
+        assert guest._session.execute("SELECT current_setting('memory_limit')") == limit
+        assert len(guest.models()) == 3
 
 
 def test_sketches_are_written_as_they_are(catalog):

@@ -1,29 +1,40 @@
+import hashlib
 import itertools
+import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from merges import contents, counts, merge, refused, write
 from outcomes import OTHER, RECIPE, indexed, linear, unit
+from patients import VECTORS, sql
+from processes import holding, kill, process, said
 
+from deltadex.errors import (
+    EmptyCatalog,
+    ForeignDatabase,
+    NewerSchema,
+    OlderSchema,
+    RequestError,
+    StoreDamaged,
+    StoreError,
+)
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog, merge_catalogs
 from deltadex.store.care import merging as merge_module
+from deltadex.store.remote import RemoteSession
 
 
 def test_a_merge_into_nothing_is_a_copy(a, b):
     x = indexed("x", seed=1, notes=("odd",), verified="crc")
     write(b, x, indexed("y", seed=2, recipe=OTHER), refused("z"))
     with Catalog.open(b) as catalog:
-        catalog.save_base(
-            BaseRecord(
-                base="base", revision="r", architecture="bert", shapes={"encoder.0.q": (4, 3)}
-            )
-        )
+        shapes = {"encoder.0.q": (4, 3)}
+        catalog.save_base(BaseRecord(base="base", revision="r", architecture="bert", shapes=shapes))
         catalog.studies(catalog.model("x").key).save("rank", {"a": 1}, {"b": 2})
 
     document = merge(a, b)
@@ -51,12 +62,6 @@ def test_the_second_merge_changes_nothing(a, b):
         assert [row.key for row in catalog.models()] == keys
 
 
-def _facts(known):
-    """Outcomes that do not contradict one another, each as another machine may know it."""
-    whole = st.sampled_from(range(6))
-    return st.lists(st.tuples(whole, st.sampled_from(known)), max_size=6)
-
-
 def _outcome(number, how):
     dataset = {"dataset": f"d{number % 2}", "label_source": "tags"}
     match how:
@@ -71,18 +76,21 @@ def _outcome(number, how):
     return refused(f"m{number}", "offline", **dataset)
 
 
-WAYS = ["sketch", "other recipe", "labelled", "gated", "offline"]
+WAYS = st.sampled_from(["sketch", "other recipe", "labelled", "gated", "offline"])
+FACTS = st.lists(st.tuples(st.integers(0, 5), WAYS), max_size=6)
+"""Outcomes that do not contradict one another, each as another machine may know it."""
 
 
 @pytest.mark.slow
 @settings(max_examples=4, deadline=None)
-@given(st.lists(_facts(WAYS), min_size=3, max_size=3))
+@given(st.lists(FACTS, min_size=3, max_size=3))
 def test_the_order_of_machines_does_not_matter(machines):
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for number, known in enumerate(machines):
             path = write(Path(folder) / f"{number}.duckdb", *itertools.starmap(_outcome, known))
-            _date(path)
+            # rows have a time that does not depend on when they were written
+            sql(path, "UPDATE models SET indexed_at = TIMESTAMP '2026-01-01'")
             paths.append(path)
         found = []
         for order in (paths, paths[::-1], paths[1:] + paths[:1]):
@@ -92,12 +100,6 @@ def test_the_order_of_machines_does_not_matter(machines):
             found.append(contents(target))
 
     assert all(one == found[0] for one in found)
-
-
-def _date(path):
-    """Give every row a time that does not depend on when it was written."""
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("UPDATE models SET indexed_at = TIMESTAMP '2026-01-01'")
 
 
 def test_search_after_a_merge_is_as_if_one_machine_had_done_it_all(tmp_path, a, b):
@@ -141,50 +143,299 @@ def test_models_get_what_they_lack(a, b):
         assert set(x.recipes) == {RECIPE.id, OTHER.id}
         assert catalog.studies(x.key).latest("rank") == {"mine": 1}
         assert catalog.studies(y.key).latest("layers") == {"b": 2}
-        stored = catalog.slots(catalog.model("x", "base").key, RECIPE.id)
+        stored = catalog.slots(x.key, RECIPE.id)
         assert stored[0].sketch == indexed("x", seed=1).slots[0].sketch
         assert np.array_equal(catalog.linear_sketch("x").pooled, linear(1).pooled)
         assert len(catalog.slots(x.key)) == 2
         assert np.array_equal(catalog.family("base", RECIPE).by_id(["x"])[1][0], unit(1, 8))
 
 
-@pytest.mark.slow
-def test_an_index_that_is_there_finds_models_that_got_a_vector(a, b):
-    numbers = range(90)
-    write(a, *(indexed(f"m{n:03}", seed=n, recipe=RECIPE if n % 3 else OTHER) for n in numbers))
-    write(b, *(indexed(f"m{n:03}", seed=n) for n in numbers))
-    with Catalog.open(a) as catalog:
-        find_similar(catalog, StoredQuery("m001"), k=5, recipe=RECIPE.id)
-        merge_catalogs(catalog, [b])
-
-        found = find_similar(catalog, StoredQuery("m003"), k=89, recipe=RECIPE.id).to_json()
-
-    with Catalog.open(b) as catalog:
-        assert found == find_similar(catalog, StoredQuery("m003"), k=89, recipe=RECIPE.id).to_json()
-
-
 @pytest.mark.parametrize("swapped", [False, True])
-def test_an_indexed_model_is_worth_more_than_a_refused_one(a, b, swapped):
-    write(a, refused("x", author="me"))
-    write(b, indexed("x", seed=3, dataset="d", label_source="card"))
+def test_a_fingerprint_is_worth_more_than_a_refusal_and_one_for_good_more_than_another(
+    a, b, swapped
+):
+    write(a, refused("x", author="me"), refused("y", "disabled"))
+    write(b, indexed("x", seed=3, dataset="d", label_source="card"), refused("y", "offline"))
     target, source = (b, a) if swapped else (a, b)
 
     document = merge(target, source)
 
-    assert counts(document) == [0, 1, 0, 0]
+    assert counts(document) == ([0, 2, 0, 0] if swapped else [0, 1, 1, 0])
     with Catalog.open(target) as catalog:
-        (row,) = catalog.models()
-        assert (row.status, row.dataset, row.author) == ("indexed", "d", "me")
-        assert row.recipes == (RECIPE.id,)
+        x, y = catalog.models()
+        assert (x.status, x.dataset, x.author) == ("indexed", "d", "me")
+        assert x.recipes == (RECIPE.id,)
+        assert y.code == "disabled"
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_a_refusal_for_good_is_worth_more_than_one_that_may_pass(a, b, swapped):
-    write(a, refused("x", "disabled"))
-    write(b, refused("x", "offline"))
-    target, source = (b, a) if swapped else (a, b)
+# what contradicts
 
-    merge(target, source)
 
-    with Catalog.open(target) as catalog:
-        assert [row.code for row in catalog.models()] == ["disabled"]
+def test_other_weights_stay_out_and_are_reported_with_both(a, b):
+    write(a, indexed("x", seed=1, signature="one", dataset="d"))
+    write(b, indexed("x", seed=2, signature="two", dataset="e"), indexed("y", seed=3))
+
+    document = merge(a, b)
+
+    assert counts(document) == [1, 0, 0, 1]
+    (conflict,) = document["conflicts"]
+    assert (conflict["base"], conflict["model"], conflict["about"]) == ("base", "x", "weights")
+    assert conflict["source"] == str(b)
+    assert (conflict["kept"]["signature"], conflict["other"]["signature"]) == ("one", "two")
+    with Catalog.open(a) as catalog:
+        assert catalog.model("x").dataset == "d"
+        assert np.array_equal(catalog.family("base", RECIPE).by_id(["x"])[1][0], unit(1, 8))
+    assert merge(a, b)["conflicts"] == document["conflicts"]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "same"),
+    [
+        ({"content_sha256": "c"}, {"content_sha256": "c"}, True),
+        ({"content_sha256": "c"}, {"content_sha256": "d"}, False),
+        ({"signature": "s"}, {"signature": "s"}, True),
+        ({"signature": ""}, {"signature": ""}, False),
+        ({}, {}, False),
+    ],
+)
+def test_weights_are_the_same_by_hash_or_by_signature(a, b, mine, theirs, same):
+    write(a, indexed("x", seed=1, **{"signature": "one"} | mine))
+    write(b, indexed("x", seed=2, recipe=OTHER, **{"signature": "two"} | theirs))
+
+    assert merge(a, b)["differing"] == (0 if same else 1)
+
+
+def _shaken(outcome, noise, scale=1.0):
+    """The outcome as another processor might have it."""
+    (fingerprint,) = outcome.fingerprints
+    vector = fingerprint.vector + np.float32(noise) * unit(77, 8)
+    slots = tuple(replace(s, fro_norm=s.fro_norm * scale) for s in outcome.slots)
+    shaken = replace(fingerprint, vector=vector / np.linalg.norm(vector))
+    return replace(outcome, fingerprints=(shaken,), slots=slots)
+
+
+@pytest.mark.parametrize(
+    ("noise", "scale", "differing"), [(0, 1, 0), (1e-5, 1.0001, 0), (0.02, 1, 1), (0, 1.1, 1)]
+)
+def test_the_same_weights_copied_are_known_by_what_was_measured(a, b, noise, scale, differing):
+    write(a, indexed("x", seed=1, signature="copied on Monday"))
+    write(b, _shaken(indexed("x", seed=1, signature="on Tuesday"), noise, scale))
+
+    assert merge(a, b)["differing"] == differing
+
+
+LABELS = [
+    ({}, {"dataset": "e", "label_source": "tags"}, "e", 0),
+    ({"dataset": "d", "label_source": "card"}, {}, "d", 0),
+    ({"dataset": "d", "label_source": "card"}, {"dataset": "e", "label_source": "tags"}, "d", 1),
+    ({"dataset": None, "label_source": "labels"}, {"dataset": "e"}, None, 1),
+    ({"dataset": "d", "author": "me"}, {"dataset": "d", "author": "you"}, "d", 1),
+    ({"author": None}, {"author": "you"}, None, 0),
+]
+
+
+@pytest.mark.parametrize(("mine", "theirs", "dataset", "conflicts"), LABELS)
+def test_labels_are_filled_and_never_overruled(a, b, mine, theirs, dataset, conflicts):
+    write(a, indexed("x", seed=1, **mine))
+    write(b, indexed("x", seed=1, **theirs))
+
+    document = merge(a, b)
+
+    assert [c["about"] for c in document["conflicts"]] == ["labels"] * conflicts
+    with Catalog.open(a) as catalog:
+        assert catalog.model("x").dataset == dataset
+        assert catalog.model("x").author == (mine.get("author") or theirs.get("author"))
+
+
+def test_families_are_joined_and_contradictions_reported(a, b):
+    with Catalog.open(a) as one, Catalog.open(b) as two:
+        known = BaseRecord(base="base", architecture="bert", shapes={"q": (4, 3), "k": (4, 3)})
+        one.save_base(known)
+        two.save_base(replace(known, revision="r", shapes={"q": (4, 9), "v": (4, 3)}))
+        two.save_base(BaseRecord(base="more"))
+
+    document = merge(a, b)
+
+    (conflict,) = document["conflicts"]
+    assert (conflict["model"], conflict["about"]) == (None, "base")
+    assert (conflict["kept"], conflict["other"]) == ({"q": [4, 3]}, {"q": [4, 9]})
+    with Catalog.open(a) as catalog:
+        assert catalog.bases() == ["base", "more"]
+        family = catalog.base("base")
+        assert family.shapes == {"k": (4, 3), "q": (4, 3), "v": (4, 3)}
+        assert (family.revision, family.architecture) == ("r", "bert")
+
+
+def test_unfinished_walks_of_the_hub_stay_where_they_are(catalog, b):
+    with Catalog.open(b) as other:
+        other.listings("base").save("base", [{"id": "x"}])
+
+    merge_catalogs(catalog, [b])
+
+    assert catalog.listings("base").load("base") is None
+
+
+# other processes
+
+
+def test_a_source_is_not_changed_and_may_be_read_only(a, b):
+    write(b, indexed("x", seed=1))
+    b.chmod(0o400)
+    before = hashlib.sha256(b.read_bytes()).hexdigest()
+
+    merge(a, b)
+
+    assert hashlib.sha256(b.read_bytes()).hexdigest() == before
+    assert {p.name for p in a.parent.iterdir()} == {a.name, b.name}
+
+
+def test_source_and_target_may_be_held_by_others(a, b):
+    write(a, indexed("mine", seed=90))
+    with holding(a, 2) as one, holding(b, 5) as two:
+        document = merge(a, b)
+
+        assert counts(document) == [3, 0, 2, 0]
+        one.communicate("end\n")
+        two.communicate("end\n")
+    with Catalog.open(a) as catalog:
+        assert len(catalog.family("base", RECIPE).by_id()[0]) == 6
+
+
+def test_a_batch_is_made_again_when_the_targets_holder_dies(a, b, monkeypatch):
+    write(b, indexed("x", seed=1), indexed("y", seed=2))
+    with holding(a, 1) as holder:
+        commit = RemoteSession.commit
+
+        def dying(self):
+            monkeypatch.undo()
+            kill(holder)
+            commit(self)
+
+        with Catalog.open(a) as catalog:
+            monkeypatch.setattr(RemoteSession, "commit", dying)
+
+            document = merge_catalogs(catalog, [b]).to_json()
+
+    assert counts(document) == [2, 0, 0, 0]
+    with Catalog.open(a) as catalog:
+        assert [row.id for row in catalog.models()] == ["held000", "x", "y"]
+
+
+def test_a_killed_merge_leaves_whole_models_and_goes_on(a, b):
+    write(b, *(indexed(f"m{number:03}", seed=number) for number in range(40)))
+    code = f"""
+    from deltadex.store.care import merging as merge
+    merge.AT_ONCE = 1
+    def slowly(batches):
+        for number, batch in enumerate(batches):
+            if number == 17:
+                print("there", flush=True)
+            time.sleep(0.01)
+            yield batch
+    with Catalog.open(path) as catalog:
+        merge.merge_catalogs(catalog, [Path({str(b)!r})], tracked=slowly)
+    """
+    with process(a, code) as merging:
+        assert said(merging) == "there"
+        kill(merging)
+    with Catalog.open(a) as catalog:
+        there = [row.id for row in catalog.models()]
+        assert 17 <= len(there) < 40
+        assert catalog.family("base", RECIPE).by_id()[0] == there
+        assert all(len(catalog.slots(catalog.model(id, "base").key)) == 2 for id in there)
+
+    document = merge(a, b)
+
+    assert document["added"] == 40 - len(there)
+    assert contents(a) == contents(b)
+
+
+# what is refused
+
+
+def test_a_catalog_is_not_merged_into_itself(a, b):
+    write(a, indexed("x"))
+    b.hardlink_to(a)
+
+    with pytest.raises(RequestError, match="the target itself"):
+        merge(a, b)
+
+
+def test_nothing_is_merged_when_one_source_is_missing(a, b, tmp_path):
+    write(b, indexed("x"))
+
+    with pytest.raises(EmptyCatalog, match="none"):
+        merge(a, b, tmp_path / "none")
+    with Catalog.open(a) as catalog:
+        assert catalog.models() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "says"),
+    [
+        ("UPDATE meta SET schema_version = 2", OlderSchema, "`deltadex doctor` brings"),
+        ("UPDATE meta SET schema_version = 99", NewerSchema, "upgrade"),
+    ],
+)
+def test_a_source_of_another_version_is_refused_by_name(a, b, change, kind, says):
+    write(b, indexed("x"))
+    sql(b, change)
+
+    with pytest.raises(kind, match=rf"b\.duckdb.*{says}"):
+        merge(a, b)
+
+
+def test_a_file_of_another_program_is_refused(a, b):
+    sql(b, "CREATE TABLE t (x INTEGER)")
+
+    with pytest.raises(ForeignDatabase, match=r"b\.duckdb"):
+        merge(a, b)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE recipes SET id = 'x'' FROM models; DROP TABLE models; --'",
+        "UPDATE recipes SET vectors = 'models'",
+        "UPDATE recipes SET name = 'it''s'",
+        "UPDATE slots SET role = 'sideways'",
+        "UPDATE models SET status = 'failed', code = 'of a later version'",
+        "UPDATE models SET status = 'failed'",
+        "ALTER TABLE slots ALTER sketch TYPE VARCHAR USING hex(sketch)",
+        "ALTER TABLE slots DROP COLUMN zero_share",
+        "DROP TABLE linear_sketches",
+    ],
+)
+def test_words_that_no_deltadex_wrote_are_refused(a, b, change):
+    write(b, indexed("x"))
+    sql(b, change)
+
+    with pytest.raises(StoreDamaged, match=r"b\.duckdb"):
+        merge(a, b)
+    with Catalog.open(a) as catalog:
+        assert catalog.models() == []
+
+
+def test_vectors_that_are_not_of_unit_length_are_left_out(a, b):
+    write(b, *(indexed(id) for id in "xyz"))
+    for key, value in enumerate(["2.0", "'nan'::FLOAT", "0.0"], start=1):
+        vector = f"[{', '.join([value] * 8)}]::FLOAT[8]"
+        sql(b, f"UPDATE {VECTORS} SET vector = {vector} WHERE model = {key}")
+
+    assert merge(a, b)["damaged"] == [
+        f"{b}: model {id} is not what `deltadex index` writes (length); index it again"
+        for id in "xyz"
+    ]
+    with Catalog.open(a) as catalog:
+        assert catalog.models() == []
+
+
+@pytest.mark.slow
+def test_a_source_damaged_in_the_middle_is_the_one_that_is_named(a, b):
+    write(b, *(indexed(f"m{n:03}", seed=n, notes=("x" * 500,)) for n in range(300)))
+    whole = b.read_bytes()
+    b.write_bytes(whole[:20480] + bytes(len(whole) - 20480))
+    shutil.copy(b, b.with_name("copy.duckdb"))
+
+    with pytest.raises(StoreError, match=r"b\.duckdb"):
+        merge(a, b)

@@ -1,14 +1,17 @@
 """Exports to a folder: what is in it afterwards, how they go on, and what they refuse."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qdrant_families import (
@@ -25,11 +28,13 @@ from qdrant_families import (
 )
 
 import deltadex
+from deltadex.cli import main
 from deltadex.errors import EmptyCatalog, EngineError, RecipeMismatch, RequestError, StoreFull
 from deltadex.store import Catalog
 from deltadex.store.qdrant import edge
 from deltadex.store.qdrant.edge import NOTE, EdgeCollection
 from deltadex.store.qdrant.exporting import ExactNeighbours
+from deltadex.store.qdrant.points import EdgeTarget, ServerTarget, parse_target
 
 KILLED_HERE = {
     "before the folder is made": "edge.engine.EdgeShard.create",
@@ -105,14 +110,32 @@ def killed(tmp_path_factory):
 
 
 @pytest.fixture
-def db(tmp_path):
-    return make_catalog(tmp_path / "c.duckdb")
+def db(path):
+    return make_catalog(path)
 
 
 @pytest.fixture
 def catalog(db):
     with Catalog.open(db) as opened:
         yield opened
+
+
+@pytest.fixture
+def target(tmp_path):
+    return f"edge:{tmp_path}/v"
+
+
+@pytest.fixture
+def folder(catalog, target, tmp_path):
+    """An export of the catalog."""
+    export(catalog, target)
+    return tmp_path / "v"
+
+
+def note_state(folder, state):
+    """Make the note of an export say where it was ended."""
+    note = json.loads((folder / NOTE).read_text())
+    (folder / NOTE).write_text(json.dumps(note | {"state": state}))
 
 
 def assert_exported(catalog, target):
@@ -125,20 +148,13 @@ def assert_exported(catalog, target):
         assert (payload["base"], payload["recipe"], payload["key"]) == (BASE, RECIPE.id, key)
 
 
-def test_points_are_what_the_catalog_says_of_models(catalog, tmp_path):
-    report = export(catalog, f"edge:{tmp_path}/v")
+def test_points_are_what_the_catalog_says_of_models(catalog, target):
+    report = export(catalog, target)
 
-    assert_exported(catalog, f"edge:{tmp_path}/v")
+    assert_exported(catalog, target)
     assert (report.models, report.added, report.removed, report.repaired) == (60, 60, 0, 0)
     assert (report.recall_at_10, report.queries) == (1.0, 60)
     assert report.bytes > 60 * 4 * RECIPE.dim
-
-
-def test_the_checksum_is_that_of_keys_and_vectors(catalog, tmp_path):
-    import hashlib
-
-    report = export(catalog, f"edge:{tmp_path}/v")
-
     checksum = hashlib.sha256()
     for key, (*_, vector) in sorted(expected_points(catalog).items()):
         checksum.update(key.to_bytes(8, "little") + vector)
@@ -167,8 +183,7 @@ def test_a_later_export_writes_the_differences(tmp_path_factory, changes):
             assert_exported(catalog, target)
 
 
-def test_a_changed_label_is_written_and_nothing_else(catalog, tmp_path):
-    target = f"edge:{tmp_path}/v"
+def test_a_changed_label_is_written_and_nothing_else(catalog, target):
     first = export(catalog, target)
     catalog.label("m7", dataset="imdb", author="somebody")
 
@@ -189,39 +204,32 @@ def test_an_export_that_was_killed_goes_on(killed, number):
     assert (report.models, report.repaired) == (60, 0)
 
 
-def test_a_folder_that_was_only_begun_is_begun_again(catalog, tmp_path):
-    folder = tmp_path / "v"
-    export(catalog, f"edge:{folder}")
-    note = json.loads((folder / NOTE).read_text())
-    (folder / NOTE).write_text(json.dumps(note | {"state": "creating"}))
+def test_a_folder_that_was_only_begun_is_begun_again(catalog, folder, target):
+    note_state(folder, "creating")
     shutil.rmtree(next((folder / "segments").iterdir()))
 
-    assert export(catalog, f"edge:{folder}").added == 60
-    assert_exported(catalog, f"edge:{folder}")
+    assert export(catalog, target).added == 60
+    assert_exported(catalog, target)
 
 
-def test_what_the_making_of_a_graph_left_is_removed(catalog, tmp_path):
-    folder = tmp_path / "v"
-    export(catalog, f"edge:{folder}")
-    note = json.loads((folder / NOTE).read_text())
-    (folder / NOTE).write_text(json.dumps(note | {"state": "writing"}))
+def test_what_the_making_of_a_graph_left_is_removed(catalog, folder, target):
+    note_state(folder, "writing")
     left = folder / "temp_segments" / "segment_builder_x"
     left.mkdir(parents=True)
     (left / "matrix.dat").write_bytes(b"half")
 
-    export(catalog, f"edge:{folder}")
+    export(catalog, target)
 
     assert not left.exists()
-    assert_exported(catalog, f"edge:{folder}")
+    assert_exported(catalog, target)
 
 
-def test_a_folder_with_any_file_harmed_is_refused_with_its_name(catalog, tmp_path):
-    whole, harmed = tmp_path / "v", tmp_path / "harmed"
-    export(catalog, f"edge:{whole}")
-    files = sorted(p.relative_to(whole) for p in (whole / "segments").rglob("*") if p.is_file())
+def test_a_folder_with_any_file_harmed_is_refused_with_its_name(folder, tmp_path):
+    harmed = tmp_path / "harmed"
+    files = sorted(p.relative_to(folder) for p in (folder / "segments").rglob("*") if p.is_file())
     assert len(files) > 5
     for number, name in enumerate([*files, NOTE]):
-        shutil.copytree(whole, harmed)
+        shutil.copytree(folder, harmed)
         file = harmed / name
         if number % 3 == 0:
             os.truncate(file, file.stat().st_size // 2)
@@ -238,20 +246,17 @@ def test_a_folder_with_any_file_harmed_is_refused_with_its_name(catalog, tmp_pat
         shutil.rmtree(harmed)
 
 
-def test_vectors_that_are_not_read_back_as_written_are_written_again(catalog, tmp_path):
+def test_vectors_that_are_not_read_back_as_written_are_written_again(catalog, folder, target):
     """The note says that an export goes on, so that only the check at its end can see it."""
-    folder = tmp_path / "v"
-    export(catalog, f"edge:{folder}")
     vector = unit_vectors(60)[30].tobytes()
     (file,) = [f for f in folder.rglob("*.mmap") if vector in f.read_bytes()]
     file.write_bytes(file.read_bytes().replace(vector, unit_vectors(1, 5)[0].tobytes()))
-    note = json.loads((folder / NOTE).read_text())
-    (folder / NOTE).write_text(json.dumps(note | {"state": "writing"}))
+    note_state(folder, "writing")
 
-    report = export(catalog, f"edge:{folder}")
+    report = export(catalog, target)
 
     assert (report.added, report.repaired) == (0, 1)
-    assert_exported(catalog, f"edge:{folder}")
+    assert_exported(catalog, target)
 
 
 @pytest.mark.parametrize(
@@ -262,9 +267,8 @@ def test_vectors_that_are_not_read_back_as_written_are_written_again(catalog, tm
         (RECIPE, "another/base", "holds points of some/base under mean-factors-"),
     ],
 )
-def test_vectors_of_two_kinds_never_meet(catalog, tmp_path, recipe, base, message):
-    target = f"edge:{tmp_path}/v"
-    export(catalog, target)
+@pytest.mark.usefixtures("folder")
+def test_vectors_of_two_kinds_never_meet(catalog, target, recipe, base, message):
     before = exported_points(target)
     insert(catalog, [900, 901], unit_vectors(2, dim=recipe.dim), recipe, "another/base")
     if base == BASE:
@@ -294,18 +298,14 @@ def test_a_folder_of_other_files_is_left_alone(catalog, tmp_path):
     assert [path.name for path in (tmp_path / "v").iterdir()] == ["thesis.txt"]
 
 
-def test_one_process_has_a_folder_open(catalog, tmp_path):
-    export(catalog, f"edge:{tmp_path}/v")
-
-    with (
-        closing(EdgeCollection(tmp_path / "v")),
-        pytest.raises(EngineError, match="another process has it open"),
-    ):
-        export(catalog, f"edge:{tmp_path}/v")
+def test_one_process_has_a_folder_open(catalog, folder, target):
+    opened_by_another = pytest.raises(EngineError, match="another process has it open")
+    with closing(EdgeCollection(folder)), opened_by_another:
+        export(catalog, target)
 
 
-def test_a_full_disk_stops_an_export_that_goes_on_later(catalog, tmp_path, monkeypatch):
-    target, left = f"edge:{tmp_path}/v", [3]
+def test_a_full_disk_stops_an_export_that_goes_on_later(catalog, target, monkeypatch):
+    left = [3]
 
     def usage(path):
         left[0] -= 1
@@ -342,10 +342,6 @@ def test_recall_counts_the_ten_nearest_of_brute_force(n, n_batch, seed):
 
 
 def test_the_command_prints_what_it_did_and_refuses_in_one_line(db, tmp_path):
-    from click.testing import CliRunner
-
-    from deltadex.cli import main
-
     def run(*arguments):
         return CliRunner().invoke(main, ["export", "--db", str(db), *arguments])
 
@@ -374,3 +370,58 @@ def test_without_the_engine_one_line_says_what_to_install(db, tmp_path, monkeypa
             pytest.raises(RequestError, match=r"pip install 'deltadex\[qdrant\]'"),
         ):
             opened.export_vectors(target)
+
+
+# What names a place of exported vectors, and what does not
+
+NAMES = st.text(
+    st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=40
+).filter(lambda name: "/" not in name and name not in (".", ".."))
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "collection", "https"),
+    [
+        ("qdrant://localhost/bert", "localhost", 6333, "bert", False),
+        ("qdrant://h:80/a?https=1", "h", 80, "a", True),
+        ("qdrant://[::1]:7/a%20b/?https=false", "::1", 7, "a b", False),
+    ],
+)
+def test_a_servers_address_is_understood(text, host, port, collection, https):
+    assert parse_target(text) == ServerTarget(
+        host=host, port=port, collection=collection, https=https
+    )
+
+
+@given(NAMES, st.booleans(), st.sampled_from(["localhost", "::1", "10.0.0.1"]))
+def test_an_address_that_was_printed_is_the_same_address(name, https, host):
+    target = ServerTarget(host=host, port=6334, collection=name, https=https)
+
+    assert parse_target(str(target)) == target
+
+
+def test_a_folder_is_meant_from_where_the_command_runs(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    assert parse_target("edge:a/b") == EdgeTarget(Path(tmp_path / "a/b"))
+    assert parse_target(str(parse_target("edge:a/b"))) == EdgeTarget(Path(tmp_path / "a/b"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("edge:", "edges", "http://h/c", "qdrant:h/c", "qdrant:///c", "qdrant://h:99999/c"),
+        *(f"qdrant://h{rest}" for rest in ("", "/", "/a/b", "/..", "/c#x", "/" + 256 * "c")),
+        *(f"qdrant://h/c?{option}" for option in ("api_key=1", "https=perhaps")),
+    ],
+)
+def test_what_is_no_target_is_a_wrong_call(text):
+    with pytest.raises(RequestError):
+        parse_target(text)
+
+
+def test_a_key_in_an_address_is_refused_and_not_repeated():
+    with pytest.raises(RequestError, match="QDRANT_API_KEY") as refused:
+        parse_target("qdrant://s3cret@h/c")
+
+    assert "s3cret" not in str(refused.value)

@@ -69,11 +69,22 @@ def test_nearest_are_those_of_brute_force_with_ties_filters_and_an_older_export(
 
 
 @pytest.fixture
-def catalog(tmp_path):
-    make_catalog(tmp_path / "c.duckdb", 90)
-    with Catalog.open(tmp_path / "c.duckdb") as opened:
-        export(opened, f"edge:{tmp_path}/v")
+def target(tmp_path):
+    return f"edge:{tmp_path}/v"
+
+
+@pytest.fixture
+def catalog(path, target):
+    with Catalog.open(make_catalog(path, 90)) as opened:
+        export(opened, target)
         yield opened
+
+
+@pytest.fixture
+def view(catalog, target):
+    """Its family, searched in the export."""
+    use_exported(catalog, target)
+    return catalog.family(BASE, RECIPE)
 
 
 def test_points_of_another_catalog_are_not_taken_for_models(catalog, tmp_path):
@@ -92,12 +103,8 @@ def test_a_filter_of_many_keys_is_asked_in_parts(catalog, tmp_path, monkeypatch)
     assert_as_brute_force(catalog, 2)
 
 
-def test_likely_candidates_pass_the_filter_and_hold_most_of_the_nearest(
-    catalog, tmp_path, monkeypatch
-):
+def test_likely_candidates_pass_the_filter_and_hold_most_of_the_nearest(view, monkeypatch):
     monkeypatch.setattr(index_module, "EXACT_UP_TO", 0)
-    use_exported(catalog, f"edge:{tmp_path}/v")
-    view = catalog.family(BASE, RECIPE)
     allowed = view.keys[::3]
     assert not view.index.is_exact
     hits = []
@@ -128,10 +135,8 @@ def test_an_export_that_lacks_too_many_is_refused(catalog, tmp_path, monkeypatch
         _ = catalog.family(BASE, RECIPE).index
 
 
-def test_points_that_vanish_while_they_are_searched_are_noticed(catalog, tmp_path, monkeypatch):
+def test_points_that_vanish_while_they_are_searched_are_noticed(catalog, view, monkeypatch):
     monkeypatch.setattr(index_module, "COUNTED_AGAIN_AFTER_S", -1.0)
-    use_exported(catalog, f"edge:{tmp_path}/v")
-    view = catalog.family(BASE, RECIPE)
     assert_as_brute_force(catalog, 4)
 
     view.index._points.collection.delete(view.keys[:50])

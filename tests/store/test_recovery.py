@@ -1,5 +1,6 @@
-"""Catalogs as a power loss in DuckDB's writing leaves them, against damage of other causes."""
+"""What a killed process or a power loss leaves in DuckDB's log, and what is said of it."""
 
+import logging
 import os
 import shutil
 from contextlib import suppress
@@ -7,17 +8,186 @@ from contextlib import suppress
 import duckdb
 import pytest
 from outcomes import indexed
+from patients import look, state, troubles
+from processes import holding, kill, process, said
 
 from deltadex.errors import StoreDamaged
-from deltadex.store import Catalog
-from deltadex.store.care.doctor import examine
+from deltadex.store import Catalog, back_up, examine
 from deltadex.store.files import make_folder, write_atomically
-from deltadex.store.opening import log_path
 
 PAGE = 4096
 FIRST_BLOCK = 3 * PAGE
 """Where the first block of a DuckDB file begins, behind three headers; it holds metadata."""
 COMMITS = ["m0", "m1", "m2"]
+
+N = 8
+IDS = {f"held{number:03}" for number in range(N)}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A catalog whose writer was killed: its models are in the write-ahead log."""
+    path = tmp_path_factory.mktemp("killed") / "c.duckdb"
+    with holding(path, N) as writer:
+        kill(writer)
+    return path.parent
+
+
+@pytest.fixture
+def db(killed, tmp_path):
+    shutil.copytree(killed, tmp_path / "own")
+    return tmp_path / "own" / "c.duckdb"
+
+
+def wal(db):
+    return db.with_name(db.name + ".wal")
+
+
+def ids(db, read_only=False, **options):
+    with Catalog.open(db, read_only=read_only, **options) as catalog:
+        return {row.id for row in catalog.models()}
+
+
+def warnings(caplog):
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
+def test_a_killed_writer_has_lost_nothing_and_nothing_is_said(db, caplog):
+    present = ids(db, read_only=True)
+
+    assert present == IDS
+    assert warnings(caplog) == []
+    assert state(look(db), "commits")[0] == "ok"
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 0.999])
+def test_a_log_cut_short_is_noticed_and_its_models_are_named(db, caplog, share, read_only):
+    data = wal(db).read_bytes()
+    wal(db).write_bytes(data[: int(share * len(data))])
+
+    present = ids(db, read_only)
+
+    lost = IDS - present
+    assert lost
+    [warning] = warnings(caplog)
+    assert f"{len(lost)} change" in warning
+    assert "deltadex doctor" in warning
+    caplog.clear()
+    found = state(look(db), "commits")
+    assert found[0] == "problem"
+    assert {name for name in lost if name in found[1]} == lost
+
+
+def test_a_log_that_is_gone_is_noticed_until_the_models_are_there_again(db, caplog):
+    wal(db).unlink()
+
+    for number in range(N):
+        assert len(warnings(caplog)) == number
+        with Catalog.open(db) as catalog:
+            catalog.record(indexed(f"held{number:03}", seed=number))
+    caplog.clear()
+
+    assert len(ids(db)) == N
+    assert warnings(caplog) == []
+    assert "commits" not in troubles(look(db))
+
+
+def test_later_models_do_not_hide_the_lost_ones(db):
+    wal(db).unlink()
+    with Catalog.open(db) as catalog:
+        for number in range(2 * N):
+            catalog.record(indexed(f"other{number}", seed=number))
+
+    found = state(look(db), "commits")
+
+    assert found[0] == "problem"
+    assert "held000, held001" in found[1]
+
+
+def test_lost_changes_that_recorded_no_model_are_counted(db):
+    assert len(ids(db)) == N
+    code = """
+    catalog = Catalog.open(path)
+    catalog.label("held001", dataset="imdb")
+    catalog.remove("held002")
+    print("changed", flush=True)
+    time.sleep(60)
+    """
+    with process(db, code) as writer:
+        said(writer)
+        kill(writer)
+    wal(db).unlink()
+
+    found = state(look(db), "commits")
+
+    assert found[0] == "problem"
+    assert "2 changes" in found[1]
+    assert "none of them recorded a model" in found[1]
+
+
+def test_a_catalog_that_was_closed_leaves_no_commit_log(tmp_path):
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        catalog.record(indexed("a"))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["c.duckdb"]
+
+
+@pytest.mark.parametrize("make", ["another catalog", "a backup of it"])
+def test_another_file_in_its_place_is_not_taken_for_it(db, tmp_path, caplog, make):
+    target = tmp_path / "target.duckdb"
+    if make == "a backup of it":
+        with Catalog.open(db) as catalog:
+            back_up(catalog, target)
+            catalog.record(indexed("later"))
+        with holding(db, 3) as writer:
+            kill(writer)
+    else:
+        with Catalog.open(target) as catalog:
+            catalog.record(indexed("a"))
+    wal(db).unlink(missing_ok=True)
+    shutil.copy(target, db)
+
+    assert ids(db)
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("harm", [b"", b"\n\n", b"00000000 {}", b"\xff\x00" * 50])
+def test_a_damaged_commit_log_says_nothing_and_is_written_again(db, caplog, harm):
+    log = db.with_name(db.name + ".commits")
+    log.write_bytes(harm)
+
+    with Catalog.open(db) as catalog:
+        catalog.record(indexed("more"))
+        written = log.read_bytes()
+
+    assert warnings(caplog) == []
+    assert b'"more"' in written
+
+
+def test_a_line_that_was_cut_off_does_not_count(db, caplog):
+    log = db.with_name(db.name + ".commits")
+    whole = log.read_bytes()
+    last = whole.rindex(b"\n")
+    wal(db).unlink()
+    log.write_bytes(whole[: (last + len(whole)) // 2])
+
+    assert ids(db, read_only=True) == set()
+    assert f"{N - 1} changes" in warnings(caplog)[0]
+
+
+def test_a_folder_that_refuses_the_commit_log_is_no_error(tmp_path):
+    db = tmp_path / "c.duckdb"
+    Catalog.open(db).close()
+    (tmp_path / "c.duckdb.commits").mkdir()
+
+    with Catalog.open(db) as catalog:
+        catalog.record(indexed("a"))
+
+    assert ids(db) == {"a"}
+
+
+# a power loss in DuckDB's writing, against damage of other causes
 
 
 @pytest.fixture
@@ -28,9 +198,9 @@ def logged(tmp_path):
     with Catalog.open(source) as catalog:
         for seed, id in enumerate(COMMITS):
             catalog.record(indexed(id, seed=seed))
-            sizes.append(log_path(source).stat().st_size)
+            sizes.append(wal(source).stat().st_size)
         shutil.copy(source, target)
-        shutil.copy(log_path(source), log_path(target))
+        shutil.copy(wal(source), wal(target))
     return target, sizes
 
 
@@ -42,12 +212,12 @@ def interrupted(tmp_path):
         with Catalog.open(source) as catalog:
             catalog.record(indexed(id, seed=seed))
             shutil.copy(source, target)
-            shutil.copy(log_path(source), log_path(target))
+            shutil.copy(wal(source), wal(target))
     before = target.read_bytes()
     with suppress(duckdb.Error), duckdb.connect(str(target)) as connection:
         connection.execute("PRAGMA debug_checkpoint_abort = 'before_header'")
         connection.execute("CHECKPOINT")
-    begun = log_path(target).read_bytes()
+    begun = wal(target).read_bytes()
     with duckdb.connect(str(target)) as connection:
         connection.execute("CHECKPOINT")
     after = target.read_bytes()
@@ -55,38 +225,34 @@ def interrupted(tmp_path):
     end = FIRST_BLOCK + PAGE
     assert before[FIRST_BLOCK:end] != after[FIRST_BLOCK:end]
     target.write_bytes(before[:FIRST_BLOCK] + after[FIRST_BLOCK:end] + before[end:])
-    log_path(target).write_bytes(begun)
+    wal(target).write_bytes(begun)
     return target
 
 
-def _overwrite(path, at, data):
-    with path.open("rb+") as file:
+def lose(db, at):
+    """Make bytes of the log zeros."""
+    with wal(db).open("rb+") as file:
         file.seek(at)
-        file.write(data)
-
-
-def _ids(path, **options):
-    with Catalog.open(path, create=False, **options) as catalog:
-        return sorted(row.id for row in catalog.models())
+        file.write(bytes(200))
 
 
 def _contents(path):
-    return [path.read_bytes(), log_path(path).read_bytes()]
+    return [path.read_bytes(), wal(path).read_bytes()]
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_last_transaction_that_lost_a_page_is_undone(logged, read_only, caplog):
     db, sizes = logged
-    _overwrite(log_path(db), sizes[1] + 40, bytes(200))
+    lose(db, sizes[1] + 40)
 
-    assert _ids(db, read_only=read_only) == COMMITS[:2]
+    assert ids(db, read_only=read_only) == set(COMMITS[:2])
     assert "the machine stopped while this catalog was written" in caplog.text
-    assert _ids(db) == COMMITS[:2]
+    assert ids(db) == set(COMMITS[:2])
 
 
 def test_damage_before_a_later_commit_is_refused_and_left(logged):
     db, sizes = logged
-    _overwrite(log_path(db), sizes[0] + 40, bytes(200))
+    lose(db, sizes[0] + 40)
     before = _contents(db)
 
     with pytest.raises(StoreDamaged, match="nothing was changed"):
@@ -96,7 +262,7 @@ def test_damage_before_a_later_commit_is_refused_and_left(logged):
 
 def test_a_catalog_opened_as_it_is_is_not_repaired(logged):
     db, sizes = logged
-    _overwrite(log_path(db), sizes[1] + 40, bytes(200))
+    lose(db, sizes[1] + 40)
     before = _contents(db)
 
     with pytest.raises(StoreDamaged):
@@ -106,7 +272,7 @@ def test_a_catalog_opened_as_it_is_is_not_repaired(logged):
 
 def test_the_doctor_repairs_it_unless_it_only_checks(logged):
     db, sizes = logged
-    _overwrite(log_path(db), sizes[1] + 40, bytes(200))
+    lose(db, sizes[1] + 40)
     before = _contents(db)
 
     (checked,) = (f for f in examine(db, repairs=False) if f.check == "catalog")
@@ -114,16 +280,16 @@ def test_the_doctor_repairs_it_unless_it_only_checks(logged):
     assert "without --check repairs it" in checked.advice
     (found,) = (f for f in examine(db) if f.check == "catalog")
     assert found.state == "repaired"
-    assert _ids(db) == COMMITS[:2]
+    assert ids(db) == set(COMMITS[:2])
 
 
 def test_a_checkpoint_that_tore_a_block_of_metadata_is_recovered_from(interrupted):
-    assert _ids(interrupted) == COMMITS
+    assert ids(interrupted) == set(COMMITS)
     assert not [f for f in examine(interrupted, repairs=False) if f.state == "problem"]
 
 
 def test_a_torn_block_without_a_checkpoint_in_the_log_is_refused_and_left(interrupted):
-    log_path(interrupted).unlink()
+    wal(interrupted).unlink()
     before = interrupted.read_bytes()
 
     with pytest.raises(StoreDamaged, match="nothing was changed"):

@@ -1,5 +1,5 @@
 import os
-import textwrap
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from outcomes import RECIPE, indexed
 from processes import process, said
 
 from deltadex.errors import StoreFull
-from deltadex.records import Recipe, Slot
+from deltadex.records import Slot
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import row_files
@@ -20,12 +20,27 @@ from deltadex.store.derived.row_files import Rows, Shapes, SketchFile, SketchFil
 from deltadex.store.files import derived_path, index_folder
 
 
-@pytest.fixture
-def catalog(tmp_path):
-    with Catalog.open(tmp_path / "c.duckdb") as opened:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recorded") / "c.duckdb"
+    with Catalog.open(path) as catalog:
         for number in range(12):
-            opened.record(indexed(f"m{number:02}", seed=number))
-        yield opened
+            catalog.record(indexed(f"m{number:02}", seed=number))
+    return path
+
+
+@pytest.fixture
+def path(recorded, tmp_path):
+    """A catalog of twelve models."""
+    return shutil.copy(recorded, tmp_path / "c.duckdb")
+
+
+@pytest.fixture
+def kept(path):
+    """It with its file of sketches, and what it answers."""
+    with Catalog.open(path) as catalog:
+        _view(catalog).write_sketch_file()
+        return path, _everything(catalog)
 
 
 def _view(catalog):
@@ -64,24 +79,18 @@ def _read(catalog, keys):
     return _rows(_view(catalog).sketches(np.array(keys)))
 
 
-def test_rows_are_those_of_the_catalog_in_any_order(catalog):
-    keys = _keys(catalog)[::-2]
-    stored = _as_stored(catalog, keys)
+def test_rows_products_and_answers_are_those_of_the_catalog_in_any_order(catalog):
+    keys = np.random.default_rng(1).permutation(_keys(catalog))[:7]
+    stored, before = _as_stored(catalog, keys.tolist()), _everything(catalog)
+    cosines = (sketches := _view(catalog).sketches(keys)).cosines(sketches)
+    assert _rows(sketches) == stored
 
-    assert _read(catalog, keys) == stored
-    _view(catalog).write_sketch_file()
-    assert _file(catalog).matrix(np.array(keys)) is not None
-    assert _read(catalog, keys) == stored
-
-
-def test_answers_are_the_same_with_and_without_the_file(catalog):
-    def answers():
-        return [find_similar(catalog, StoredQuery(f"m{n:02}"), k=11).to_json() for n in (0, 7)]
-
-    before = answers()
     _view(catalog).write_sketch_file()
 
-    assert answers() == before
+    of_file = _file(catalog).matrix(keys)
+    assert _rows(of_file) == _read(catalog, keys) == stored
+    assert np.array_equal(of_file.cosines(of_file), cosines)
+    assert _everything(catalog) == before
 
 
 def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
@@ -95,16 +104,6 @@ def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
         assert np.array_equal(_file(catalog).vectors(np.array([key])), vectors)
         assert np.array_equal(_view(catalog).vectors(np.array([key])), vectors)
     assert _file(catalog).vectors(np.array([10_000])) is None
-
-
-def test_products_from_the_file_are_those_from_the_catalog(catalog):
-    keys = np.random.default_rng(1).permutation(_keys(catalog))[:7]
-    before = _view(catalog).sketches(keys)
-    cosines = before.cosines(before)
-    _view(catalog).write_sketch_file()
-    after = _file(catalog).matrix(keys)
-
-    assert np.array_equal(after.cosines(after), cosines)
 
 
 def test_files_of_version_0_1_are_written_again(catalog):
@@ -153,24 +152,19 @@ def test_a_slot_that_no_model_had_makes_the_file_anew(catalog):
     assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
-def test_another_opening_goes_on_with_the_file(tmp_path):
-    path = tmp_path / "c.duckdb"
+def test_another_opening_goes_on_with_the_file(path):
     for number in range(3):
         with Catalog.open(path) as catalog:
-            catalog.record(indexed(f"m{number}", seed=number))
+            catalog.record(indexed(f"new{number}", seed=number))
             _view(catalog).write_sketch_file()
             keys = _keys(catalog)
             assert _read(catalog, keys) == _as_stored(catalog, keys)
-            assert len(_file(catalog)._content[1].keys) == number + 1
+            assert len(_file(catalog)._content[1].keys) == 12 + number + 1
 
 
 @pytest.mark.parametrize("harm", ["sketches", "weights", "vectors", "keys", "all"])
-def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
-    path = tmp_path / "c.duckdb"
-    with Catalog.open(path) as catalog:
-        for number in range(8):
-            catalog.record(indexed(f"m{number}", seed=number))
-        _view(catalog).write_sketch_file()
+def test_a_file_cut_short_is_used_as_far_as_it_is_whole(kept, harm):
+    path, _ = kept
     for ending in ("sketches", "weights", "vectors", "keys"):
         file = derived_path(path, "base", RECIPE.id, "." + ending)
         if harm in (ending, "all"):
@@ -186,12 +180,9 @@ def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
 
 def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
     monkeypatch.setattr(row_files, "AT_ONCE", 4)
-    for number in range(12):
+    for seed in range(50, 74):
         _view(catalog).write_sketch_file()
-        catalog.record(indexed(f"m{number:02}", seed=number + 50))
-    for number in range(12):
-        _view(catalog).write_sketch_file()
-        catalog.record(indexed(f"m{number:02}", seed=number + 70))
+        catalog.record(indexed(f"m{(seed - 50) % 12:02}", seed=seed))
     _view(catalog).write_sketch_file()
     keys = _keys(catalog)
 
@@ -202,6 +193,7 @@ def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
 def test_one_process_writes_the_file_and_the_others_read_it(catalog):
     _view(catalog).write_sketch_file()
     code = """
+    import numpy as np
     from deltadex.store.derived.row_files import SketchFiles
     from outcomes import RECIPE
     with Catalog.open(path) as catalog:
@@ -213,7 +205,7 @@ def test_one_process_writes_the_file_and_the_others_read_it(catalog):
         print(len(files.files), read.matrix(np.array([2, 1])) is not None, flush=True)
         print(matrix.codes.tobytes().hex(), flush=True)
     """
-    with process(catalog.path, "import numpy as np\n" + textwrap.dedent(code)) as other:
+    with process(catalog.path, code) as other:
         assert said(other) == "0 True"
         codes = bytes.fromhex(said(other))
     rows = _as_stored(catalog, [2, 1])
@@ -276,24 +268,17 @@ def _refuse(*args, **kwargs):
         *((ending, True) for ending in (".sketches", ".weights", ".vectors", ".keys")),
     ],
 )
-def test_damaged_rows_are_read_from_the_catalog_and_made_again(
-    tmp_path, caplog, ending, opens_again
-):
-    path = tmp_path / "d.duckdb"
-    with Catalog.open(path) as catalog:
-        for number in range(12):
-            catalog.record(indexed(f"m{number:02}", seed=number))
-        _view(catalog).write_sketch_file()
-        before = _everything(catalog)
-        file = derived_path(path, "base", RECIPE.id, ending)
-        whole = file.read_bytes()
-        if not opens_again:
-            _harm(file)
-            assert _everything(catalog) == before
+def test_damaged_rows_are_read_from_the_catalog_and_made_again(kept, caplog, ending, opens_again):
+    path, before = kept
+    file = derived_path(path, "base", RECIPE.id, ending)
+    whole = file.read_bytes()
     if opens_again:
         _harm(file)
-        with Catalog.open(path, read_only=True) as catalog:
+    with Catalog.open(path, read_only=opens_again) as catalog:
+        if not opens_again:
             assert _everything(catalog) == before
+            _harm(file)
+        assert _everything(catalog) == before
 
     assert "damaged" in caplog.text
     assert file.read_bytes() == whole
@@ -318,14 +303,15 @@ def _harm(file):
         opened.write(data.tobytes())
 
 
-def test_damaged_rows_that_nobody_may_write_are_read_from_the_catalog(catalog, monkeypatch):
-    _view(catalog).write_sketch_file()
-    before = _everything(catalog)
-    _harm(derived_path(catalog.path, "base", RECIPE.id, ".vectors"))
+def test_damaged_rows_that_nobody_may_write_are_read_from_the_catalog(kept, monkeypatch):
+    path, before = kept
     monkeypatch.setattr(row_files, "_write", _refuse)
+    with Catalog.open(path) as catalog:
+        assert _everything(catalog) == before
+        _harm(derived_path(path, "base", RECIPE.id, ".vectors"))
 
-    assert _everything(catalog) == before
-    assert _everything(catalog) == before
+        assert _everything(catalog) == before
+        assert _everything(catalog) == before
 
 
 @given(
@@ -387,13 +373,8 @@ def _exchange_rows(folder, endings, one, other):
         (".keys",),
     ],
 )
-def test_rows_that_were_exchanged_with_their_checksums_are_made_again(tmp_path, caplog, endings):
-    path = tmp_path / "d.duckdb"
-    with Catalog.open(path) as catalog:
-        for number in range(12):
-            catalog.record(indexed(f"m{number:02}", seed=number))
-        _view(catalog).write_sketch_file()
-        before = _everything(catalog)
+def test_rows_that_were_exchanged_with_their_checksums_are_made_again(kept, caplog, endings):
+    path, before = kept
     whole = {file: file.read_bytes() for file in index_folder(path).glob("*.[skvw]*")}
     _exchange_rows(index_folder(path), endings, 3, 8)
 
@@ -404,15 +385,12 @@ def test_rows_that_were_exchanged_with_their_checksums_are_made_again(tmp_path, 
     assert {file: file.read_bytes() for file in whole} == whole
 
 
-def test_files_of_another_catalog_recipe_or_slots_are_not_read(tmp_path):
-    wide = Recipe(name="sketch", rank=5, dim=8, params=RECIPE.params)
-    path = tmp_path / "d.duckdb"
+def test_files_of_another_catalog_recipe_or_slots_are_not_read(kept):
+    path, _ = kept
+    wide = replace(RECIPE, rank=5)
     with Catalog.open(path) as catalog:
         for number in range(12):
-            catalog.record(indexed(f"m{number:02}", seed=number))
-        for number in range(12):
             catalog.record(indexed(f"x{number}", seed=number + 50, base="b", recipe=wide))
-        _view(catalog).write_sketch_file()
         catalog.family("b", wide).write_sketch_file()
         before = _everything(catalog)
     stems = [derived_path(path, "base", RECIPE.id), derived_path(path, "b", wide.id)]

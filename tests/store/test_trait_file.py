@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from outcomes import RECIPE, indexed
+from patients import flip
 from processes import process, said
 
 from deltadex.search import StoredQuery, family_scores, find_similar, neighbours
@@ -19,15 +20,6 @@ def _file(tmp_path, depends_on=b"cohort", n_numbers=5):
     return TraitFile(tmp_path / "f.traits", depends_on, n_numbers)
 
 
-def test_another_opening_reads_what_one_wrote_and_no_more(tmp_path):
-    _file(tmp_path).append(KEYS, SUMS, ROWS)
-
-    found, rows = _file(tmp_path).read(np.array([4, 5, 3]), np.array([40, 50, 30]))
-
-    assert found.tolist() == [True, False, True]
-    np.testing.assert_array_equal(rows, ROWS[[2, 0]])
-
-
 def test_an_open_file_sees_the_rows_of_others(tmp_path):
     first, second = _file(tmp_path), _file(tmp_path)
     first.append(KEYS[:1], SUMS[:1], ROWS[:1])
@@ -40,10 +32,13 @@ def test_an_open_file_sees_the_rows_of_others(tmp_path):
     np.testing.assert_array_equal(rows, ROWS)
 
 
-def test_rows_of_other_sketches_are_not_read(tmp_path):
+def test_another_opening_reads_what_one_wrote_of_these_sketches_and_no_more(tmp_path):
     _file(tmp_path).append(KEYS, SUMS, ROWS)
 
-    assert _file(tmp_path).read(KEYS, np.array([30, 91, 40]))[0].tolist() == [True, False, True]
+    found, rows = _file(tmp_path).read(np.array([4, 5, 3, 9]), np.array([40, 50, 30, 91]))
+
+    assert found.tolist() == [True, False, True, False]
+    np.testing.assert_array_equal(rows, ROWS[[2, 0]])
 
 
 @pytest.mark.parametrize("other", [{"depends_on": b"others"}, {"n_numbers": 4}])
@@ -77,7 +72,7 @@ def test_a_file_cut_short_gives_whole_rows_and_is_continued(tmp_path, ending, cu
     assert found[2]
 
 
-def test_rows_that_were_exchanged_with_their_entries_or_checksums_are_noticed(tmp_path):
+def test_changed_numbers_and_rows_exchanged_with_entries_or_checksums_are_noticed(tmp_path):
     def exchanged(path, size, start=0, part=slice(None)):
         data = np.frombuffer(path.read_bytes()[start:], np.uint8).reshape(3, size).copy()
         data[[0, 2], part] = data[[2, 0], part]
@@ -93,13 +88,8 @@ def test_rows_that_were_exchanged_with_their_entries_or_checksums_are_noticed(tm
         numbers.unlink()
         entries.unlink()
 
-
-def test_a_changed_number_is_noticed(tmp_path):
     _file(tmp_path).append(KEYS, SUMS, ROWS)
-    data = bytearray((tmp_path / "f.traits").read_bytes())
-    data[5 * 8 + 3] ^= 1
-    (tmp_path / "f.traits").write_bytes(data)
-
+    flip(numbers, 5 * 8 + 3)
     assert _file(tmp_path).read(KEYS, SUMS)[0].tolist() == [True, False, True]
 
 
@@ -113,13 +103,12 @@ def test_a_folder_that_refuses_is_no_error(tmp_path):
 
 
 @pytest.fixture
-def large(tmp_path, monkeypatch):
+def large(path, monkeypatch):
     """A family of 24 models that counts as large, with a cohort of 6."""
     monkeypatch.setattr(family_scores, "COHORT", 6)
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 4)
     monkeypatch.setattr(neighbours, "CANDIDATES", 12)
     monkeypatch.setattr(family_scores, "TRAIT_FILE_MIN_MODELS", 8)
-    path = tmp_path / "c.duckdb"
     with Catalog.open(path) as catalog:
         for number in range(24):
             catalog.record(indexed(f"m{number:02}", seed=number))

@@ -10,21 +10,16 @@ from deltadex.store.tables import models as models_module
 
 
 @pytest.fixture
-def catalog(tmp_path):
-    with Catalog.open(tmp_path / "c.duckdb") as opened:
-        for number in range(9):
-            opened.record(
-                indexed(
-                    f"m{number}",
-                    seed=number,
-                    base="base" if number % 2 else "other",
-                    dataset=f"d{number}" if number % 3 else None,
-                    author="a" if number % 4 else None,
-                    run="r",
-                )
-            )
-        opened.record(indexed("m1", seed=20, base="other", dataset="twin"))
-        yield opened
+def catalog(catalog):
+    for number in range(9):
+        labels = {
+            "base": "base" if number % 2 else "other",
+            "dataset": f"d{number}" if number % 3 else None,
+            "author": "a" if number % 4 else None,
+        }
+        catalog.record(indexed(f"m{number}", seed=number, run="r", **labels))
+    catalog.record(indexed("m1", seed=20, base="other", dataset="twin"))
+    return catalog
 
 
 def _in_memory(view):

@@ -1,0 +1,230 @@
+"""Several processes and threads on one catalog, at once and for real."""
+
+import itertools
+import json
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from factories import make_family
+from merges import contents
+from outcomes import RECIPE, indexed
+from processes import process, said
+
+from deltadex.cli import main
+from deltadex.search import StoredQuery, evaluate, find_similar
+from deltadex.store import Catalog
+from deltadex.store import session as sessions
+
+# two indexers
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    return make_family(tmp_path_factory.mktemp("family"), pairs=("a", "b", "c"), runs=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folders", [pytest.param("the same", marks=pytest.mark.slow), "other"])
+def test_two_indexers_at_once_leave_what_one_after_the_other_leaves(family, tmp_path, folders):
+    base, labels = family.parent / "base", family / "labels.csv"
+    lists = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    names = sorted(path.name for path in family.iterdir() if path.is_dir())
+    for number, path in enumerate(lists):
+        some = names if folders == "the same" else names[number::2]
+        path.write_text("".join(f"{family / name}\n" for name in some))
+
+    def arguments(number, db):
+        wanted = ("index", base, lists[number], "--labels", labels, "--json", "--db", db)
+        return [str(argument) for argument in wanted]
+
+    def command(number, db):
+        return f"""
+        import deltadex.indexer, deltadex.terminal
+        from deltadex.cli import main
+        print("ready", flush=True)
+        sys.stdin.readline()
+        main({arguments(number, db)!r})
+        """
+
+    at_once, in_turn = tmp_path / "at-once.duckdb", tmp_path / "in-turn.duckdb"
+    with (
+        process(at_once, command(0, at_once)) as one,
+        process(at_once, command(1, at_once)) as two,
+    ):
+        assert said(one) == said(two) == "ready"
+        for running in (one, two):
+            running.stdin.write("go\n")
+            running.stdin.flush()
+        documents = [json.loads(running.communicate()[0]) for running in (one, two)]
+        assert [one.returncode, two.returncode] == [0, 0]
+    for number in (0, 1):
+        assert CliRunner().invoke(main, arguments(number, in_turn)).exit_code == 0
+
+    assert [document["failed"] for document in documents] == [[], []]
+    found, expected = (
+        contents(path, "key, seconds, bytes_read, indexed_at") for path in (at_once, in_turn)
+    )
+    [[recipe, *_]] = found["recipes"]
+    assert found == expected
+    assert len(found["models"]) == len(found[recipe]) == len(names)
+    assert found["orphans"] == []
+
+
+# a holder that lets nobody in
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user can enter, as pytest's are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("who", ["this user", "another user"])
+def test_a_writer_is_told_which_process_reads(open_folder, monkeypatch, who):
+    path = open_folder / "c.duckdb"
+    with Catalog.open(path) as catalog:
+        catalog.record(model(0))
+    if who == "another user":
+        if os.getuid() != 0:
+            pytest.skip("only root becomes another user")
+        path.chmod(0o644)
+    monkeypatch.setattr(sessions, "PATIENCE_S", 0.3)
+    code = f"""
+    import os
+    if {who!r} == "another user":
+        os.setuid(65534)
+    catalog = Catalog.open(path, read_only=True)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    """
+    with process(path, code) as reader:
+        assert said(reader) == "ready"
+        refused = CliRunner().invoke(main, ["rm", "m000", "--db", str(path)])
+
+        assert refused.exit_code == 3
+        assert f"process {reader.pid} " in refused.stderr.splitlines()[-1]
+        assert CliRunner().invoke(main, ["ls", "--db", str(path)]).exit_code == 0
+    assert CliRunner().invoke(main, ["rm", "m000", "--db", str(path)]).exit_code == 0
+
+
+# many readers
+
+
+def model(number, **known):
+    """One of five datasets, the same for the same number."""
+    return indexed(f"m{number:03}", seed=number, dataset=f"d{number % 5}", **known)
+
+
+def first(n):
+    return [f"m{number:03}" for number in range(n)]
+
+
+def ask_ls(catalog):
+    rows = catalog.models()
+    assert [row.id for row in rows] == first(len(rows))
+    assert {row.recipes for row in rows} == {(RECIPE.id,)}
+    return len(rows)
+
+
+def ask_find_similar(catalog):
+    neighbours = find_similar(catalog, StoredQuery("m007"), k=1000).neighbours
+    known = first(1 + max(int(n.model[1:]) for n in neighbours))
+    # one that is written again between index and answer may be left out of it
+    assert set(known) - {"m007", *(n.model for n in neighbours)} <= REWRITTEN
+    assert len(neighbours) == len({n.model for n in neighbours} - {"m007"})
+    assert all(n.dataset == f"d{int(n.model[1:]) % 5}" for n in neighbours)
+    return len(known)
+
+
+def ask_eval(catalog):
+    evaluation = evaluate(catalog)
+    assert evaluation["labelled"] == evaluation["queries"] == evaluation["models"]
+    return evaluation["models"]
+
+
+def ask_stats(catalog):
+    document = catalog.stats()
+    ((base,), (recipe,)) = document["bases"], document["recipes"]
+    counts = {base["models"], base["indexed"], recipe["models"], document["statuses"]["indexed"]}
+    assert len(counts) == 1
+    return counts.pop()
+
+
+QUESTIONS = [ask_ls, ask_find_similar, ask_eval, ask_stats]
+STARTED, UNTIL = 20, 40
+REWRITTEN = {f"m{number:03}" for number in range(0, STARTED, 4)}
+
+
+@pytest.mark.slow
+def test_eight_readers_see_whole_moments_while_many_models_are_written(path):
+    ended, failures, answers = threading.Event(), [], []
+    with Catalog.open(path) as catalog:
+        for number in range(STARTED):
+            catalog.record(model(number))
+        committed, begun = [STARTED], [STARTED]
+
+        def read(question):
+            last = 0
+            try:
+                with catalog.reader() as reader:
+                    while not ended.wait(0.2):
+                        before = committed[0]
+                        seen = question(reader)
+                        assert max(before, last) <= seen <= begun[0]
+                        last = seen
+                        answers.append(question)
+            except Exception as err:
+                failures.append(err)
+
+        threads = [threading.Thread(target=read, args=(q,)) for q in QUESTIONS * 2]
+        for thread in threads:
+            thread.start()
+        for number in range(STARTED, STARTED + 100):
+            begun[0] = number + 1
+            catalog.record(model(number))
+            if number % 4 == 0:
+                # what is written again is never missed
+                catalog.record(model(number % STARTED, author="me"))
+            committed[0] = number + 1
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+        assert failures == []
+        assert {q for q in QUESTIONS if answers.count(q) < 2} == set()
+        assert [q(catalog) for q in QUESTIONS] == [STARTED + 100] * 4
+
+
+def test_readers_of_other_processes_see_every_model_once_it_is_written(path):
+    code = f"""
+    import json
+    from deltadex.search import StoredQuery, evaluate, find_similar
+    with Catalog.open(path, read_only=True) as catalog:
+        print("ready", flush=True)
+        n_models = 0
+        while n_models < {UNTIL}:
+            n_models = len(catalog.models())
+            found = find_similar(catalog, StoredQuery("m007"), k=1000).neighbours
+            counted = [n_models, 1 + len(found), evaluate(catalog)["models"]]
+            print(json.dumps(counted), flush=True)
+    """
+    with Catalog.open(path) as catalog:
+        for number in range(STARTED):
+            catalog.record(model(number))
+        with process(path, code) as one, process(path, code) as two:
+            assert said(one) == said(two) == "ready"
+            for number in range(STARTED, UNTIL):
+                catalog.record(model(number))
+            outputs = [reader.communicate()[0] for reader in (one, two)]
+
+            assert [one.returncode, two.returncode] == [0, 0]
+    for out in outputs:
+        counted = list(itertools.chain(*map(json.loads, out.splitlines())))
+        assert counted == sorted(counted)
+        assert counted[-3:] == [UNTIL] * 3
