@@ -14,9 +14,9 @@ from published_families import BASE, RECIPE, family, fill, publish
 from pyarrow import parquet
 
 import deltadex as dx
-from deltadex.database.similar import open_attached
+from deltadex.database.questions import open_attached
 from deltadex.errors import BadIndex
-from deltadex.store.published import parts
+from deltadex.store.published import manifest as parts
 from deltadex.store.published.manifest import (
     BLOCK,
     MANIFEST,

@@ -34,7 +34,7 @@ from deltadex.store import Catalog
 from deltadex.store.qdrant import edge
 from deltadex.store.qdrant.edge import NOTE, EdgeCollection
 from deltadex.store.qdrant.exporting import ExactNeighbours
-from deltadex.store.qdrant.points import EdgeTarget, ServerTarget, parse_target
+from deltadex.store.qdrant.index import EdgeTarget, ServerTarget, parse_target
 
 KILLED_HERE = {
     "before the folder is made": "edge.engine.EdgeShard.create",
