@@ -70,7 +70,7 @@ REASONS: dict[str, Reason] = {
     "unsupported-adapter": Reason("an adapter method whose ΔW is not computed", by_nature=True),
     "unknown-targets": Reason("the adapter's modules do not exist in the base"),
     "no-layer-update": Reason("the adapter touches no layer matrix", by_nature=True),
-    "needs-base": Reason("the base's weights are needed and not at hand", transient=True),
+    "needs-base": Reason("the base's weights are needed and cannot be reached", transient=True),
     "ambiguous-weights": Reason("two weight files disagree"),
     # family
     "other-base": Reason("the model names another base", "skipped"),

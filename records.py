@@ -89,7 +89,7 @@ def _recipe_id(recipe: Recipe) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """The pooled vector of one model under one recipe.
+    """The fingerprint vector of one model under one recipe.
 
     Attributes:
         vector: Unit length.

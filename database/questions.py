@@ -234,7 +234,7 @@ class Searches:
 
         Raises:
             UnknownModel: it is neither stored, nor a folder, nor on the Hub.
-            RequestError: it was refused when it was indexed and its files are not at hand, it
+            RequestError: it was refused when it was indexed and its files are not there, it
                 cannot be fingerprinted, or no family is named.
         """
         from ..search import FreshQuery, StoredQuery

@@ -343,7 +343,7 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
 def _replaced_part(
     base: torch.Tensor, start: str, rank: int, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The part of W that training began by taking out, as two factors.
+    """The part of W that training began by subtracting, as two factors.
 
     PiSSA: the first `rank` singular triplets. OLoRA: the first rows and columns of W = QR,
     which span the first columns of W. `lora/layer.py: pissa_init, olora_init`.

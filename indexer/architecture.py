@@ -680,7 +680,7 @@ def _attending(numbers: Iterable[Numbered | None]) -> set[str]:
 
 
 def _is_in_layer(number: Numbered | None, attending: set[str], *, any_known_path: bool) -> bool:
-    """Whether it is a layer's matrix; `any_known_path`: also where no attention is at hand."""
+    """Whether it is a layer's matrix; `any_known_path`: also where no attention is known."""
     if number is None:
         return False
     counts = number.before in attending or (number.path != "" and any_known_path)

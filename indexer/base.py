@@ -259,7 +259,7 @@ class Base:
             raise BaseError(line) from err
 
     def opened(self) -> BaseWeights | None:
-        """The weights if they are at hand: a local folder, or opened before."""
+        """The weights if they can be read at once: a local folder, or opened before."""
         return self.weights() if self.folder is not None else self._weights
 
     @property

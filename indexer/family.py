@@ -207,7 +207,7 @@ CLAIMS_SHOWN = 8
 def same_base(claim: str, base: str) -> bool:
     """Whether a model that says `claim` belongs to the family of `base`.
 
-    Besides equal names: the instruction-tuned release of a base is its descendant, so its
+    Besides equal names: the instruction-tuned release of a base is a fine-tune of it, so its
     adapters belong to the base's family; and a path on somebody's disk is a loose hint, so
     it may leave that suffix out. A Hub id without the suffix is another model.
     """

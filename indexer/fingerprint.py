@@ -1,4 +1,4 @@
-"""Updates to fingerprints: factors of each ΔW, gauge-free features of them, one pooled vector.
+"""Updates to fingerprints: factors of each ΔW, gauge-free features of them, one vector.
 
 The default recipe, `sketch`, has per slot three kernels between two updates, each a cosine: of
 U σ Vᵀ (`update`), of U √σ Uᵀ (`output`) and of V σ² Vᵀ (`input`). docs/fingerprints.md says why

@@ -356,7 +356,7 @@ class Meter:
 
 
 class Cancelled(Exception):
-    """The run is being stopped; the model at hand is dropped."""
+    """The run is being stopped; the current model is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

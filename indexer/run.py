@@ -690,7 +690,7 @@ def index_members(
     KeyboardInterrupt those are dropped, those recorded stay.
 
     With `options.parts` alone, what is neither known nor in a part is written as parts, lease by
-    lease, and a kill loses the lease at hand. With `options.ray` a cluster's workers write parts,
+    lease, and a kill loses the current lease. With `options.ray` a cluster's workers write parts,
     those that an earlier run left are committed first, and a worker that ends costs its lease's
     work: the same call goes on.
     """

@@ -214,7 +214,7 @@ def rank(retrieval: Retrieval) -> Ranked:
 
 
 def _score(retrieval: Retrieval, row: int, ranked: Int64[np.ndarray, " candidates"]) -> QueryResult:
-    """Purity, hit at one and average precision of one ranking of label codes."""
+    """Purity, nn1 and average precision of one ranking of label codes."""
     own, names = int(retrieval.codes[row]), retrieval.names
     hits = np.flatnonzero(ranked == own)  # ranks of the siblings, from 0
     k = len(hits)

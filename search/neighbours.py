@@ -1,6 +1,6 @@
 """The nearest fine-tunes of a model, and which slots, layers and roles carry a similarity.
 
-A model of an attached index has no sketches: its z comes from the pooled vector and the statistics
+A model of an attached index has no sketches: its z comes from the fingerprint and the statistics
 that were published with it, and counts the same thing, standard deviations above the family's
 strangers, with more noise (docs/publishing.md).
 """

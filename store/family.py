@@ -313,7 +313,7 @@ class FamilyView:
         except DamagedRows as err:
             n_rows = len(err.keys)
             log.warning("%s: %d rows are damaged, and made again", self._file(".keys"), n_rows)
-            file.mend(self._session, self.recipe, err.keys)
+            file.repair(self._session, self.recipe, err.keys)
             return None
 
     def _file(self, ending: str = "") -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from deltadex.indexer.checkpoint.bin_file import BinFile
-from deltadex.indexer.checkpoint.files import AT_HAND
+from deltadex.indexer.checkpoint.files import LOCAL_PLAN
 
 
 class MemoryBytes:
@@ -14,7 +14,7 @@ class MemoryBytes:
     `ranges` are those that were read, in turn.
     """
 
-    def __init__(self, data, name, plan=AT_HAND):
+    def __init__(self, data, name, plan=LOCAL_PLAN):
         self.name = name
         self.plan = plan
         self.size = self.bytes_fetched = len(data)

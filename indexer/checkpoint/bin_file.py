@@ -427,7 +427,7 @@ class BinFile(TensorFile):
         if not ref.stop:
             return torch.empty(ref.shape, dtype=tensor.dtype)
         content = content_of(buffer, entry, ref.file)
-        # of a file at hand once: many tensors may share a large storage
+        # of a local file once: many tensors may share a large storage
         if not self.concurrent or entry.begin not in self._checked:
             require_checksum(content, entry, ref.file, f"tensor {shown(ref.name)}")
             self._checked.add(entry.begin)

@@ -115,7 +115,7 @@ class ReadPlan:
     whole: bool = False
 
 
-AT_HAND = ReadPlan()
+LOCAL_PLAN = ReadPlan()
 """For files on this machine: a read costs nothing but its own bytes."""
 
 WHOLE_TENSORS = ReadPlan(first=64 << 10, run=32 << 20, gap=64 << 10, row_gap=8 << 10)
@@ -132,7 +132,7 @@ ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, memory=64 << 20, whole=True)
 @runtime_checkable
 class ByteSource(Protocol):
     """One file's bytes by position. Safe between threads. `bytes_fetched`: that travelled here so
-    far; None for a file at hand."""
+    far; None for a local file."""
 
     name: str
     size: int
@@ -166,7 +166,7 @@ class LocalFile:
         self, descriptor: int, name: str, *, whole: bool = False, listed: str | None = None
     ) -> None:
         self.name, self._listed = name, listed
-        self.plan = replace(AT_HAND, whole=whole)
+        self.plan = replace(LOCAL_PLAN, whole=whole)
         self._lock = threading.Lock()
         self._mapped: mmap.mmap | None = None
         self._descriptor = descriptor
@@ -476,7 +476,7 @@ class TensorFile(ABC):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that travelled; of a file at hand, the header's and the tensors' own."""
+        """Bytes that travelled; of a local file, the header's and the tensors' own."""
         fetched = self._source.bytes_fetched
         return self._used_bytes if fetched is None else fetched
 

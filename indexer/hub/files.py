@@ -697,7 +697,7 @@ class HubWeights:
         self._adapter = model.kind == "adapter" if adapter is None else adapter
         self._session = session or default_session()
         self._kept = kept
-        self._located: dict[str, RemoteFile] = {}
+        self._places: dict[str, RemoteFile] = {}
         self._plan = ALL_TENSORS if self._adapter else plan
 
     def sha256(self) -> str | None:
@@ -734,12 +734,12 @@ class HubWeights:
         cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
         if cached is not None:
             return ModelFolder.at(cached.parent, whole=self._plan.whole).source(cached.name)
-        located = self._locate(file)
-        remote = RemoteBytes(self._session, located, self._plan)
-        if self._plan.whole and located.sha256:
-            return VerifiedBytes(remote, located.sha256)
+        listed = self._locate(file)
+        remote = RemoteBytes(self._session, listed, self._plan)
+        if self._plan.whole and listed.sha256:
+            return VerifiedBytes(remote, listed.sha256)
         if self._kept is not None and not self._plan.whole:
-            return KeptRanges(remote, located, self._kept)
+            return KeptRanges(remote, listed, self._kept)
         return remote
 
     @cached_property
@@ -761,9 +761,9 @@ class HubWeights:
         return self._locate(file).sha256
 
     def _locate(self, path: str) -> RemoteFile:
-        if path not in self._located:
-            self._located[path] = locate(self._session, self._model.id, self._model.sha, path)
-        return self._located[path]
+        if path not in self._places:
+            self._places[path] = locate(self._session, self._model.id, self._model.sha, path)
+        return self._places[path]
 
 
 def stated_bytes(model: HubModel) -> int | None:

@@ -441,7 +441,7 @@ def list_family(
     session: HubSession | None = None,
     counts: WalkCounts | None = None,
 ) -> Iterator[HubModel]:
-    """Every descendant of a base, once: its children, then their children, newest first.
+    """Every fine-tune of a base at any depth, once: its children, then theirs, newest first.
 
     Quantised copies are listed, but their children are not. A generator: a page is requested
     when its first model is wanted, and one more listing for every model that may have children.

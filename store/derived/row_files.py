@@ -594,7 +594,7 @@ class SketchFile:
             with contextlib.suppress(OSError):
                 mapped.madvise(MADV_POPULATE_READ)
 
-    def mend(self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " damaged"]) -> None:
+    def repair(self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " damaged"]) -> None:
         """Write rows again from the catalog, unless another process writes the file or the system
         refuses."""
         lock = self._lock or FileLock(self._path.with_suffix(".lock"))

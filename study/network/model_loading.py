@@ -166,7 +166,7 @@ def load_network(
 
     Args:
         base: Folder or Hub id of an adapter's base; by default the one that its configuration
-            names. A full model without a tokenizer takes the base's.
+            names. A full fine-tune without a tokenizer takes the base's.
 
     Raises:
         StudyError: it cannot be loaded, or its architecture is not known.

@@ -472,7 +472,7 @@ _PROBLEMS = {
     413: "The body is too long.",
     422: "A parameter out of its range, or a question that has no answer.",
     500: "A defect in deltadex.",
-    503: "Busy, too slow, or the catalog is not at hand: ask again.",
+    503: "Busy, too slow, or the catalog cannot be opened: ask again.",
 }
 _ALWAYS = (400, 408, 413, 422, 500, 503)
 Responses = dict[int | str, dict[str, Any]]
