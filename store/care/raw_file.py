@@ -19,8 +19,6 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 MAGIC = b"DUCK"
 HEADER_BYTES = 4096
 HEADERS_BYTES = 3 * HEADER_BYTES
@@ -30,8 +28,7 @@ META_BLOCKS = 64
 NONE = 2**64 - 1
 """No further part."""
 
-FACTOR = np.uint64(0xBF58476D1CE4E5B9)
-START = np.uint64(5381)
+FACTOR, START = 0xBF58476D1CE4E5B9, 5381
 
 
 class Header(NamedTuple):
@@ -95,10 +92,12 @@ def _header(data: bytes) -> Header | None:
 
 def _is_whole(data: bytes, n_bytes: int) -> bool:
     """Whether a header or a block has the checksum that it begins with."""
+    import numpy as np  # what only hashes a file goes without
+
     if len(data) != n_bytes:
         return False
     words = np.frombuffer(data, "<u8")
-    return bool(words[0] == np.bitwise_xor.reduce(words[1:] * FACTOR) ^ START)
+    return bool(words[0] == np.bitwise_xor.reduce(words[1:] * np.uint64(FACTOR)) ^ np.uint64(START))
 
 
 def _free_blocks(file: Any, header: Header) -> set[int]:
