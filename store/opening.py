@@ -62,7 +62,7 @@ def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
         return
     own.begin()
     try:
-        for script in migrations()[version:] if version else [schema()]:
+        for script in migrations()[version:]:
             own.execute(script)
         own.execute("UPDATE meta SET schema_version = ?", [SCHEMA_VERSION])
         own.commit()
@@ -79,16 +79,16 @@ def check_schema(guest: RawSession, note: HolderFile, path: Path) -> None:
         )
 
 
-def schema() -> str:
-    """The script that makes an empty file a catalog of this version; as all `migrations` do."""
-    return (files(__package__) / "schema.sql").read_text("utf-8")
-
-
 def migrations() -> list[str]:
-    """A script a version, each from the one before."""
+    """A script a version, each from the one before; the first from an empty file."""
     folder = files(__package__) / "migrations"
     numbers = range(1, SCHEMA_VERSION + 1)
     return [(folder / f"{number:04}.sql").read_text("utf-8") for number in numbers]
+
+
+def schema() -> str:
+    """What makes an empty file a catalog of this version: all `migrations`."""
+    return "\n".join(migrations())
 
 
 def schema_version(session: RawSession, path: Path) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcomes import OTHER, RECIPE, indexed, linear, unit
-from patients import SCHEMA, sql
+from patients import sql
 from processes import process, said
 
 from deltadex.errors import (
@@ -393,19 +393,6 @@ def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(path, version):
             (opening.SCHEMA_VERSION,)
         ]
         assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(2,)]
-
-
-def test_a_new_catalog_has_the_schema_of_one_that_was_brought_up_to_date():
-    found = []
-    for scripts in ([opening.schema()], opening.migrations()):
-        with duckdb.connect(":memory:") as plain:
-            for script in scripts:
-                plain.execute(script)
-            questions = (*SCHEMA, "SELECT sequence_name, sql FROM duckdb_sequences()")
-            found.append([plain.execute(sql).fetchall() for sql in questions])
-
-    assert all(found[0])
-    assert found[0] == found[1]
 
 
 # Pages
