@@ -1,11 +1,13 @@
 """What benchmarks that start from files start from, at toy size and equal every time."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+from catalogs import SLOT
 from safetensors.numpy import save_file
 
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog
 
 WIDTH, LAYERS = 16, 2
@@ -33,17 +35,7 @@ def write_catalog(folder):
 def _indexed(number, vector):
     name, dataset, author = f"m{number:02}", f"d{number % 3}", f"a{number % 20}"
     record = ModelRecord(id=name, base="base", signature=name, dataset=dataset, author=author)
-    slot = SlotStats(
-        slot=Slot("encoder", 0, "q"),
-        shape=(4, 4),
-        fro_norm=1.0,
-        relative_norm=0.5,
-        sigma=np.ones(2, np.float32),
-        energy=1.0,
-        stable_rank=2.0,
-        noise_floor=0.0,
-        sketch=vector.astype("<f2").tobytes(),
-    )
+    slot = replace(SLOT, sketch=vector.astype("<f2").tobytes())
     fingerprint = Fingerprint(recipe=RECIPE, vector=vector, norm=1.0)
     return Indexed(
         model=record, fingerprints=(fingerprint,), slots=(slot,), bytes_read=0, seconds=0.0
