@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .derived.index import SearchIndex
     from .derived.row_files import SketchFile, SketchMatrix, TraitFile
     from .qdrant.index import QdrantIndex
+    from .tables.updates import FamilyUpdates
 
 log = logging.getLogger(__name__)
 
@@ -208,6 +209,13 @@ class FamilyView:
             )
             return whole.take(np.searchsorted(self.keys, keys))
         return fetch_matrix(self._session, keys.tolist(), self.recipe)
+
+    def updates(self, keys: Int64[np.ndarray, " keys"] | None = None) -> FamilyUpdates:
+        """The linear sketches and slot statistics of the models with these keys, rising, or of all;
+        read anew by each call."""
+        from .tables.updates import fetch_updates
+
+        return fetch_updates(self._session, self.recipe.id, self.keys if keys is None else keys)
 
     @property
     def index(self) -> SearchIndex | QdrantIndex:
