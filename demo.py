@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ def fine_tune(base: Path, folder: Path, task: Task, *, seed: int, lora: bool) ->
     set_seed(seed)
     rng = np.random.default_rng(seed)
     model: torch.nn.Module = BertForSequenceClassification.from_pretrained(
-        base, num_labels=task.n_classes
+        base, num_labels=task.n_classes, ignore_mismatched_sizes=True
     )
     if lora:
         model = get_peft_model(
@@ -203,12 +204,52 @@ def train_family(folder: Path) -> Iterator[str]:
             yield f"  {done:>2}/{len(plan)}  {name:24} held-out accuracy {accuracy:.2f}"
 
 
+def derive_models(models: Path, tasks: list[Task]) -> Iterator[str]:
+    """Make what has another origin than one training of the base: fine-tunes of a fine-tune, a
+    merge, and a copy in which one direction of the residual stream is removed.
+
+    Yields a line on each as it is saved; one that is there already is not made again.
+    """
+    task_of = {task.name: task for task in tasks}
+    parent = "sums-full-0"
+    for seed, name in enumerate(("majority", "iris"), start=100):
+        child = f"{parent.removesuffix('-full-0')}-{name}"
+        if not any((models / child).glob("*.safetensors")):
+            fine_tune(models / parent, models / child, task_of[name], seed=seed, lora=False)
+            yield f"  {child}: {parent}, fine-tuned further on {name}"
+        parent = child
+    merge, parents = models / "digits-wine-merge", ("digits-full-0", "wine-full-0")
+    if not any(merge.glob("*.safetensors")):
+        model, other = (_classifier(models / name) for name in parents)
+        theirs = other.state_dict()
+        with torch.no_grad():
+            for name, weight in model.bert.named_parameters():
+                weight.mul_(0.6).add_(theirs[f"bert.{name}"], alpha=0.4)
+        model.save_pretrained(merge)
+        yield f"  {merge.name}: 0.6 {parents[0]} + 0.4 {parents[1]}"
+    edited = models / "majority-edited"
+    if not any(edited.glob("*.safetensors")):
+        model = _classifier(models / "majority-full-0")
+        direction = torch.randn(model.config.hidden_size, generator=torch.manual_seed(0))
+        direction /= direction.norm()
+        with torch.no_grad():
+            for layer in model.bert.encoder.layer:
+                for weight in (layer.attention.output.dense.weight, layer.output.dense.weight):
+                    weight.sub_(torch.outer(direction, direction @ weight))
+        model.save_pretrained(edited)
+        yield f"  {edited.name}: majority-full-0, with one direction removed"
+
+
+def _classifier(folder: Path) -> BertForSequenceClassification:
+    return BertForSequenceClassification.from_pretrained(folder)
+
+
 def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
     """Train a family in `folder`, index it into `db`, score two recipes, map it."""
     screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
-    for line in train_family(folder):
-        screen.line(line)
     models, target = folder / "models", folder / "map.html"
+    for line in chain(train_family(folder), derive_models(models, all_tasks())):
+        screen.line(line)
     document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
     with database.open(db) as family:
         screen.heading("Indexing them by what changed in their weights")
