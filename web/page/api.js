@@ -79,6 +79,7 @@
     similar: (params, how) => get("similar", params, how),
     nearestData: (params, how) => get("nearest-data", params, how),
     explain: (params, how) => get("explain", params, how),
+    trace: (id, params, how) => get(`${modelPath(id)}/trace`, params, how),
     ids,
   });
 }

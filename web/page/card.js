@@ -95,6 +95,7 @@
     details = null;
     for (const id of ["changes", "neighbours", "nearest-data"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
     map.links = [];
+    deltadex.origin.update(asked);
     load(byId("card-top"), (how) => deltadex.source.model(asked.model, deltadex.scope(), how), show);
     map.reveal(map.chosen, false);
   }
