@@ -37,6 +37,7 @@ from .index import known_shapes as known_shapes
 from .job import choose_device as choose_device
 from .layer_map import SIGNIFICANT as SIGNIFICANT
 from .layer_map import LayerMap as LayerMap
+from .layer_map import describe_layers as describe_layers
 from .layer_map import find_layer_map as find_layer_map
 from .options import FamilyOptions as FamilyOptions
 from .options import Fingerprinting as Fingerprinting

@@ -9,10 +9,10 @@ cannot belong together show.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri
@@ -45,6 +45,9 @@ _SHIFTS = (1 / 3, 1 / 2, 2 / 3)
 _MEDIAN_SQUARE = 0.4549
 """Of a standard normal variable."""
 
+Pair = tuple[MatrixSample, MatrixSample]
+"""A sampled matrix of a model, and the base's that it is."""
+
 Scores = Float64[np.ndarray, "matrices entries"]
 
 
@@ -67,7 +70,7 @@ class LayerMap:
     layers: tuple[tuple[str, int, int], ...]
     unmatched: tuple[tuple[str, int], ...]
     base_layers: Mapping[str, tuple[int, ...]]
-    pairs: tuple[tuple[MatrixSample, MatrixSample], ...]
+    pairs: tuple[Pair, ...]
     correlations: Mapping[str, float]
     by_name: bool
 
@@ -84,14 +87,30 @@ class LayerMap:
 
     @property
     def distance(self) -> float:
-        """|child − base| / |base| over the pairs, what is stored of them."""
-        difference = base = 0.0
+        """|child − base| / |base| over the pairs, what is sampled of them."""
+        return _distance(self.pairs)
+
+    def nearest_layers(self) -> dict[tuple[str, int], int]:
+        """By stack and layer of the base the layer of the model that is it; of several the nearest,
+        then the first."""
+        pairs: dict[tuple[str, int, int], list[Pair]] = defaultdict(list)
         for child, own in self.pairs:
-            n = min(len(child.values), len(own.values))
-            theirs = own.values[:n].astype(np.float64)
-            difference += float(np.square(child.values[:n] - theirs).sum())
-            base += float(np.square(theirs).sum())
-        return math.sqrt(difference / base) if base else math.inf
+            pairs[_stack(own.group), child.layer, own.layer].append((child, own))
+        order = sorted(self.layers, key=lambda place: (_distance(pairs[place]), place))
+        nearest: dict[tuple[str, int], int] = {}
+        for stack, child, base in order:
+            nearest.setdefault((stack, base), child)
+        return nearest
+
+
+def _distance(pairs: Iterable[Pair]) -> float:
+    difference = total = 0.0
+    for child, base in pairs:
+        n = min(len(child.values), len(base.values))
+        theirs = base.values[:n].astype(np.float64)
+        difference += float(np.square(child.values[:n] - theirs).sum())
+        total += float(np.square(theirs).sum())
+    return math.sqrt(difference / total) if total else math.inf
 
 
 def find_layer_map(
@@ -289,7 +308,7 @@ def _pairs(
     groups: Sequence[str],
     ours: Mapping[str, Sequence[MatrixSample]],
     theirs: Mapping[str, Sequence[MatrixSample]],
-) -> Iterable[tuple[MatrixSample, MatrixSample]]:
+) -> Iterable[Pair]:
     own = {(g, m.layer): m for g in groups for m in ours[g]}
     base = {(g, m.layer): m for g in groups for m in theirs[g]}
     for stack, child_layer, base_layer in layers:
@@ -311,3 +330,41 @@ def _correlations(
         cosine = float(_normal_scores(child, n) @ _normal_scores(base, n))
         by_group[base.group].append(cosine)
     return {group: float(np.median(values)) for group, values in sorted(by_group.items())}
+
+
+def describe_layers(found: LayerMap) -> list[str]:
+    """What was done to the layers as a whole; empty where each is its base's of the same number."""
+    changes = []
+    for stack, base_layers in found.base_layers.items():
+        pairs = [(child, base) for name, child, base in found.layers if name == stack]
+        new = [child for name, child in found.unmatched if name == stack]
+        where = f"{stack} " if len(found.base_layers) > 1 else ""
+        changes += [f"{where}{line}" for line in _stack_changes(pairs, new, base_layers)]
+    return changes
+
+
+def _stack_changes(
+    pairs: Sequence[tuple[int, int]], new: Sequence[int], base_layers: Sequence[int]
+) -> Iterable[str]:
+    counts = Counter(base for _, base in pairs)
+    if dropped := [layer for layer in base_layers if layer not in counts]:
+        yield f"{name_layers(dropped)} dropped"
+    if repeated := sorted(layer for layer, n in counts.items() if n > 1):
+        yield f"{name_layers(repeated)} duplicated"
+    order = [base for _, base in sorted(pairs)]
+    if any(first > second for first, second in pairwise(order)):
+        yield "layers interleaved" if repeated else "layers in another order"
+    if new:
+        yield f"{name_layers(new)} of the model not from the base"
+
+
+def name_layers(layers: Sequence[int]) -> str:
+    """Layers in words: `layer 3`, `layers 4, 7`, `layers 8 to 15`."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    spans = [f"{r[0]} to {r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(spans)}"

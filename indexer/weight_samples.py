@@ -10,6 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
@@ -20,7 +21,6 @@ from ..arrays import Float32
 from ..errors import ModelError
 from .architecture import Placement, place
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
-from .job import ordered
 
 RUN = 1024
 """Entries of a run; chance correlates two runs by ±1/√1024 = .031."""
@@ -65,8 +65,8 @@ class MatrixSample(LayerMatrix):
 def layer_matrices(
     tensors: Mapping[str, TensorRef], config: Config | None
 ) -> tuple[LayerMatrix, ...]:
-    """The matrices in numbered layers, by group and layer; of experts the first of each layer.
-    Where no name has a number, every matrix, numbered by its place among those of its shape."""
+    """The matrices in numbered layers, by group and layer: those of known roles, of experts the
+    first of each layer; where none is, all under a numbered name, else all there are."""
     shapes = {name: ref.shape for name, ref in tensors.items() if _is_matrix(ref)}
     try:
         placed: dict[str, list[Placement]] = place(shapes, config).by_tensor()
@@ -80,7 +80,7 @@ def layer_matrices(
             part, _, number = first.part.partition(".")
             group = f"{first.slot.stack}.{roles}" + (f".{part}" if part else "")
             key, order = (group, first.slot.layer), (int(number or 0), name)
-        elif (match := _NUMBER.search(name)) is not None:
+        elif not placed and (match := _NUMBER.search(name)) is not None:
             key = name[: match.start()] + "N" + name[match.end() :], int(match[0])
             order = 0, name
         else:
@@ -120,7 +120,8 @@ def sample_matrices(
         by_tensor = {block.tensor: block for block in share}
         return [(by_tensor[b.tensor], rows) for b, rows in checkpoint.stream_rows(wanted)]
 
-    runs = dict(chain.from_iterable(ordered(read, shares, threads)))
+    with ThreadPoolExecutor(threads, thread_name_prefix="deltadex-run") as pool:
+        runs = dict(chain.from_iterable(pool.map(read, shares)))
     return tuple(
         MatrixSample(
             tensor=m.tensor,

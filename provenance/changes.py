@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
 from ..arrays import Float32
-from ..indexer import LayerMap, MatrixSample, row_pieces
+from ..indexer import MatrixSample, row_pieces
 from .opened_model import OpenedModel
 
 Pair = tuple[MatrixSample, MatrixSample]
@@ -46,44 +45,6 @@ _TYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-
-
-def describe_layers(found: LayerMap) -> list[str]:
-    """What was done to the layers as a whole; empty where each is its base's of the same number."""
-    changes = []
-    for stack, base_layers in found.base_layers.items():
-        pairs = [(child, base) for name, child, base in found.layers if name == stack]
-        new = [child for name, child in found.unmatched if name == stack]
-        where = f"{stack} " if len(found.base_layers) > 1 else ""
-        changes += [f"{where}{line}" for line in _stack_changes(pairs, new, base_layers)]
-    return changes
-
-
-def _stack_changes(
-    pairs: Sequence[tuple[int, int]], new: Sequence[int], base_layers: Sequence[int]
-) -> Iterable[str]:
-    counts = Counter(base for _, base in pairs)
-    if dropped := [layer for layer in base_layers if layer not in counts]:
-        yield f"{name_layers(dropped)} dropped"
-    if repeated := sorted(layer for layer, n in counts.items() if n > 1):
-        yield f"{name_layers(repeated)} duplicated"
-    order = [base for _, base in sorted(pairs)]
-    if any(first > second for first, second in pairwise(order)):
-        yield "layers interleaved" if repeated else "layers in another order"
-    if new:
-        yield f"{name_layers(new)} of the model not from the base"
-
-
-def name_layers(layers: Sequence[int]) -> str:
-    """Layers in words: `layer 3`, `layers 4, 7`, `layers 8 to 15`."""
-    runs: list[list[int]] = []
-    for layer in layers:
-        if runs and layer == runs[-1][-1] + 1:
-            runs[-1].append(layer)
-        else:
-            runs.append([layer])
-    spans = [f"{r[0]} to {r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
-    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(spans)}"
 
 
 def describe_vocabulary(model: OpenedModel, facts: Mapping[str, str | int]) -> list[str]:

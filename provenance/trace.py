@@ -25,6 +25,7 @@ from ..indexer import (
     Placement,
     adapter_placements,
     base_key,
+    describe_layers,
     find_layer_map,
     find_member,
     folder_at,
@@ -32,7 +33,6 @@ from ..indexer import (
 )
 from ..store import Catalog, ModelRow
 from .changes import (
-    describe_layers,
     describe_storage,
     describe_values,
     describe_vocabulary,
