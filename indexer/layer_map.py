@@ -62,7 +62,7 @@ class LayerMap:
         unmatched: (stack, layer of the model) of the others.
         base_layers: The base's layers, by stack.
         pairs: The sampled matrices that belong together, the model's first.
-        correlations: By group of the base, the median over layers of the correlation.
+        correlations: By group of the base, the lower quartile over layers of the correlation.
         by_name: Whether names told which matrices to compare; else their shapes.
     """
 
@@ -259,8 +259,8 @@ def _scores(samples: Sequence[MatrixSample], n: int) -> Scores:
 
 
 def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entries"]:
-    pieces = [piece - piece.mean(dtype=np.float64) for piece in row_pieces(sample)]
-    values = np.concatenate(pieces)[:n]
+    pieces = [piece - piece.mean(dtype=np.float64) for piece in row_pieces(sample, n)]
+    values = np.concatenate(pieces)
     if not np.isfinite(values).all():
         return np.zeros(n)
     scores: Float64[np.ndarray, " entries"] = ndtri((rankdata(values) - 0.5) / n)
@@ -329,7 +329,7 @@ def _correlations(
         n = min(len(child.values), len(base.values))
         cosine = float(_normal_scores(child, n) @ _normal_scores(base, n))
         by_group[base.group].append(cosine)
-    return {group: float(np.median(values)) for group, values in sorted(by_group.items())}
+    return {group: float(np.quantile(values, 0.25)) for group, values in sorted(by_group.items())}
 
 
 def describe_layers(found: LayerMap) -> list[str]:
@@ -347,15 +347,39 @@ def _stack_changes(
     pairs: Sequence[tuple[int, int]], new: Sequence[int], base_layers: Sequence[int]
 ) -> Iterable[str]:
     counts = Counter(base for _, base in pairs)
-    if dropped := [layer for layer in base_layers if layer not in counts]:
+    replaced = _replaced(pairs, new, base_layers)
+    if replaced:
+        yield f"{name_layers(sorted(replaced.values()))} replaced, or not recognised"
+    new = [layer for layer in new if layer not in replaced]
+    gone = {*counts, *replaced.values()}
+    if dropped := [layer for layer in base_layers if layer not in gone]:
         yield f"{name_layers(dropped)} dropped"
     if repeated := sorted(layer for layer, n in counts.items() if n > 1):
         yield f"{name_layers(repeated)} duplicated"
-    order = [base for _, base in sorted(pairs)]
-    if any(first > second for first, second in pairwise(order)):
-        yield "layers interleaved" if repeated else "layers in another order"
+    steps = [second - first for first, second in pairwise(base for _, base in sorted(pairs))]
+    if any(step < 0 for step in steps):
+        if 2 * sum(step in (0, 1) for step in steps) < len(steps):
+            yield "layers interleaved"
+        elif not repeated:
+            yield "layers in another order"
     if new:
         yield f"{name_layers(new)} of the model not from the base"
+
+
+def _replaced(
+    pairs: Sequence[tuple[int, int]], new: Sequence[int], base_layers: Sequence[int]
+) -> dict[int, int]:
+    """Layers of the model that are none of the base's, but stand where one is missing: after its
+    neighbour before, or before its neighbour behind."""
+    known, missing = dict(pairs), set(base_layers) - {base for _, base in pairs}
+    replaced: dict[int, int] = {}
+    for step in (1, -1):
+        for layer in sorted(new, reverse=step < 0):
+            before = known.get(layer - step, replaced.get(layer - step))
+            if layer not in replaced and before is not None and before + step in missing:
+                replaced[layer] = before + step
+                missing.discard(before + step)
+    return replaced
 
 
 def name_layers(layers: Sequence[int]) -> str:

@@ -27,8 +27,9 @@ RUN = 1024
 
 LEAST_RUN = 128
 
-MOST_BYTES = 600_000
-"""Of all runs of a model: with headers, a fine-tune of 8 B parameters stays below 1 MB."""
+LEAST_BYTES, MOST_BYTES, MOST_SHARE = 40_000, 600_000, 0.006
+"""Of all runs of a model: with headers, a fine-tune of 8 B parameters stays below 1 MB, and any of
+more than 8 MB below 1 %."""
 
 MOST_MATRICES = 4096
 
@@ -105,10 +106,10 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 def sample_matrices(
     checkpoint: Checkpoint, matrices: Iterable[LayerMatrix]
 ) -> tuple[MatrixSample, ...]:
-    """The matrices with their runs; reads at most about `MOST_BYTES`. Peak: all runs."""
+    """The matrices with their runs, which are shorter where there are many. Peak: all runs."""
     matrices = list(matrices)
     refs = checkpoint.tensors
-    length = _run_length(matrices, refs)
+    length = _run_length(matrices, refs, checkpoint.bytes_total)
     blocks = {_run_block(m): m for m in matrices}
     in_file = sorted(blocks, key=lambda b: (refs[b.tensor].file, refs[b.tensor].start))
     threads = 1 if checkpoint.concurrent else AT_ONCE
@@ -143,9 +144,11 @@ def _flat(shape: tuple[int, ...]) -> tuple[int, int]:
     return math.prod(shape[:-1]), shape[-1]
 
 
-def _run_length(matrices: list[LayerMatrix], refs: Mapping[str, TensorRef]) -> int:
-    length = RUN
-    while length > LEAST_RUN and _bytes(matrices, refs, length) > MOST_BYTES:
+def _run_length(
+    matrices: list[LayerMatrix], refs: Mapping[str, TensorRef], bytes_total: int
+) -> int:
+    length, limit = RUN, min(MOST_BYTES, max(LEAST_BYTES, MOST_SHARE * bytes_total))
+    while length > LEAST_RUN and _bytes(matrices, refs, length) > limit:
         length //= 2
     return length
 
@@ -178,8 +181,10 @@ def _as_float32(rows: torch.Tensor) -> Float32[np.ndarray, " entries"]:
     return values
 
 
-def row_pieces(sample: MatrixSample) -> Iterator[Float32[np.ndarray, " entries"]]:
-    """The run cut at its rows."""
-    width = sample.shape[1]
-    for start in range(0, len(sample.values), width):
-        yield sample.values[start : start + width]
+def row_pieces(
+    sample: MatrixSample, length: int | None = None
+) -> Iterator[Float32[np.ndarray, " entries"]]:
+    """The run, or as much of it, cut at its rows."""
+    values, width = sample.values[:length], sample.shape[1]
+    for start in range(0, len(values), width):
+        yield values[start : start + width]

@@ -30,11 +30,17 @@ FOUR_BITS = 16
 MANY_VALUES = 24
 """Different values in a block from which on its base was not quantised itself."""
 
+PRUNED_ON_GRID = 0.25
+"""The same of a quantised model: a grid's zero is no pruning."""
+
 GRID_RATIO = 0.75
 """A row whose number of values is this share of its base's, or less, lies on a grid."""
 
 GRID_RESIDUAL = 0.05
 """Mean distance from whole numbers of values on a grid, in steps; of others it is a quarter."""
+
+ALIGNED = 0.25
+"""Correlation with the base from which on a role's entries are the base's."""
 
 LEAST_ROW = 128
 """Entries of a row from which on its number of values tells a grid."""
@@ -83,19 +89,28 @@ def is_copy(pairs: Sequence[Pair]) -> bool:
 
 def describe_values(pairs: Sequence[Pair]) -> list[str]:
     """Pruning and quantisation, by entries that became zero and by rows of few values."""
-    changes = []
     zeros = [(_zero_share(child.values), _zero_share(base.values)) for child, base in pairs]
     pruned, before = np.median(np.array(zeros).reshape(-1, 2), axis=0) if zeros else (0.0, 0.0)
-    if pruned - before >= PRUNED_SHARE:
-        changes.append(f"pruned: {pruned:.0%} of the entries of its layers are zero")
     kept = [(_without_zeros(child), _without_zeros(base)) for child, base in pairs]
     blocks = [(_values_in_blocks(c), _values_in_blocks(b)) for c, b in kept]
     few, many = np.median(np.array(blocks).reshape(-1, 2), axis=0) if blocks else (0, 0)
+    quantised = []
     if few <= FOUR_BITS and many >= MANY_VALUES:
-        changes.append("quantised: a block has at most 16 values, as of 4 bits")
+        quantised = ["quantised: a block has at most 16 values, as of 4 bits"]
     elif _lies_on_grid([c for c, _ in kept], [b for _, b in kept]):
-        changes.append("quantised: rows lie on a grid, as of 8 bits")
-    return changes
+        quantised = ["quantised: rows lie on a grid, as of 8 bits"]
+    if pruned - before < (PRUNED_ON_GRID if quantised else PRUNED_SHARE):
+        return quantised
+    return [f"pruned: {pruned:.0%} of the entries of its layers are zero", *quantised]
+
+
+def describe_roles(correlations: Mapping[str, float]) -> list[str]:
+    """Roles whose entries are not the base's where others' are."""
+    strange = [group for group, c in correlations.items() if c < ALIGNED]
+    if not strange or len(strange) == len(correlations):
+        return []
+    roles = ", ".join(group.partition(".")[2] or group for group in strange)
+    return [f"{roles}: not the base's entry by entry (permuted, transformed or replaced)"]
 
 
 def _zero_share(values: Run) -> float:

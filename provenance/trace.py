@@ -33,6 +33,7 @@ from ..indexer import (
 )
 from ..store import Catalog, ModelRow
 from .changes import (
+    describe_roles,
     describe_storage,
     describe_values,
     describe_vocabulary,
@@ -153,10 +154,11 @@ def explain(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap
     structure = describe_layers(found)
     vocabulary = describe_vocabulary(subject.model, base.facts)
     values = describe_values(found.pairs)
-    trace.changes = structure + vocabulary + values + describe_storage(found.pairs)
+    roles = describe_roles(found.correlations)
+    trace.changes = structure + roles + vocabulary + values + describe_storage(found.pairs)
     if not found.by_name:
         trace.changes.append("tensors renamed")
-    if structure:
+    if structure or roles:
         trace.verdict = "transformed"
     elif is_copy(found.pairs):
         trace.verdict = "transformed" if vocabulary else "copy"
