@@ -28,6 +28,7 @@ from .members import Remove as Remove
 from .members import Select as Select
 from .members import Show as Show
 from .members import Stats as Stats
+from .origins import ExtractAdapter as ExtractAdapter
 from .opened import Create as Create
 from .opened import Opened as Opened
 from .opened import Place as Place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -14,6 +14,7 @@ from ..errors import ModelError
 from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import (
+    Key,
     PlacedModel,
     Placement,
     place_modules,
@@ -49,12 +50,20 @@ _Compared = tuple[Measurement, tuple[float, float, float] | None]
 
 
 def collect_full(
-    member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
+    member: Member,
+    checkpoint: Checkpoint,
+    job: Job,
+    collector: Collector[Measurement],
+    only: Collection[Key] | None = None,
 ) -> None:
+    """Pass the update of every layer matrix to the collector, or of those in `only`."""
     if job.plan.whole:
         job.base.verify(keep=job.parts is None)
-    placed = place_checkpoint(checkpoint, member.config)
+    placed = place_checkpoint(checkpoint, member.config, whole=job.base.by_module)
     require_same_layers(placed, job.base.weights().placed)
+    if only is not None:
+        chosen = tuple(p for p in placed.placements if p.key in only)
+        placed = replace(placed, placements=chosen)
     comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))
     # tasks whose tensor is yet to be seen in its file weigh nothing
     ahead = 4 * job.threads if job.parts is None and checkpoint.concurrent else 0
