@@ -28,12 +28,12 @@ from .members import Remove as Remove
 from .members import Select as Select
 from .members import Show as Show
 from .members import Stats as Stats
-from .origins import ExtractAdapter as ExtractAdapter
 from .opened import Create as Create
 from .opened import Opened as Opened
 from .opened import Place as Place
 from .opened import Track as Track
 from .opened import open_as as open_as
+from .origins import ExtractAdapter as ExtractAdapter
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff
 from .questions import Evaluate as Evaluate

@@ -1,4 +1,4 @@
-"""A LoRA adapter out of a full model: base + adapter is the model, up to the ranks of its layers."""
+"""A LoRA adapter of a full model: base + adapter is the model, up to the ranks of its layers."""
 
 from __future__ import annotations
 
@@ -44,6 +44,9 @@ MATRIX_BYTES = 1 << 30
 """Memory for the matrices that are compared at once; one that is larger is compared alone."""
 
 DEFAULT_RANK = 16
+
+PATTERN_BYTES = 64
+"""What a module adds at most to the settings, beside its name twice, where its rank is its own."""
 
 _TASKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (r"(ForSequenceClassification)$", "SEQ_CLS", ("classifier", "score")),
@@ -202,9 +205,7 @@ class Extraction:
         name = name_in_memory(placement.tensor, self.update.member.config)
         return name.removesuffix(".weight")
 
-    def _factor(
-        self, update: ModuleUpdate | None, rank: int, which: int
-    ) -> Iterator[torch.Tensor]:
+    def _factor(self, update: ModuleUpdate | None, rank: int, which: int) -> Iterator[torch.Tensor]:
         assert update is not None
         yield self.spool.factors(update, rank, self.dtype)[which]
 
@@ -281,9 +282,7 @@ def extract_adapter(
     }
 
 
-def _measured(
-    extraction: Extraction, rank: int | None, budget: int | None
-) -> dict[Key, int]:
+def _measured(extraction: Extraction, rank: int | None, budget: int | None) -> dict[Key, int]:
     """Ranks of the modules that get some, in the model's order, with their factors in the spool."""
     update, spool, shapes = extraction.update, extraction.spool, extraction.shapes
     keys = list(extraction.module_of)
@@ -295,7 +294,8 @@ def _measured(
     width = extraction.dtype.itemsize
     full = {key: min(shapes[key]) for key in keys}
     factor_bytes = sum(width * full[key] * sum(shapes[key]) for key in keys)
-    fixed = extraction.size(full) - factor_bytes
+    patterns = sum(2 * len(path) + PATTERN_BYTES for path in extraction.module_of.values())
+    fixed = extraction.size(full) - factor_bytes + patterns
     left = budget - fixed
     cheapest = min(width * sum(shapes[key]) for key in keys)
     if left < cheapest:
@@ -325,9 +325,7 @@ def _refuse_experts(extraction: Extraction) -> None:
             raise ModelError("unknown-targets", f"{line} of PEFT can target in transformers 5")
 
 
-def _errors(
-    extraction: Extraction, ranks: Mapping[Key, int]
-) -> tuple[list[dict[str, Any]], float]:
+def _errors(extraction: Extraction, ranks: Mapping[Key, int]) -> tuple[list[dict[str, Any]], float]:
     """Rank and relative error of every module that changed, and the error of all of them."""
     slots, left, whole = [], 0.0, 0.0
     for key in extraction.module_of:

@@ -1,5 +1,5 @@
-"""The tensors of a model beside its layer matrices: which differ from the base's, and PEFT's modules
-that hold them."""
+"""The tensors of a model beside its layer matrices: those that differ from the base's, and the
+modules of PEFT that hold them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
 """By architecture: a parameter's name on disk, and in the memory of transformers 5, where they
 differ."""
 
-_EMBEDDINGS = (
-    r"(embed_tokens|wte|word_embeddings|embed_in|tok_embeddings|shared)\.weight$"
-)
+_EMBEDDINGS = r"(embed_tokens|wte|word_embeddings|embed_in|tok_embeddings|shared)\.weight$"
 
 _TIED: tuple[tuple[str, str, str], ...] = (
     (r"(CausalLM|LMHeadModel|ConditionalGeneration)$", "lm_head.weight", _EMBEDDINGS),
@@ -54,8 +52,8 @@ _TIED: tuple[tuple[str, str, str], ...] = (
     (r"^Albert.*MaskedLM$", "predictions.decoder.bias", r"predictions\.bias$"),
     (r"^Electra.*MaskedLM$", "generator_lm_head.weight", _EMBEDDINGS),
 )
-"""By architecture: a parameter that is tied to another, which alone is stored; `lm_head` of GPT-NeoX
-is `embed_out` on disk and up to transformers 4."""
+"""By architecture: a parameter that is tied to another, which alone is stored; `lm_head` of
+GPT-NeoX is `embed_out` on disk and up to transformers 4."""
 
 
 def architecture(config: Mapping[str, object] | None) -> str:
@@ -110,8 +108,9 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
     """Every other parameter beside the base's. Peak: a block of each. `ModelError` for a changed
     tensor that holds NaN or infinity."""
     model, base = update.checkpoint, update.weights
-    stored, theirs = parameters(model, update.member.config), parameters(
-        base.checkpoint, base.config
+    stored, theirs = (
+        parameters(model, update.member.config),
+        parameters(base.checkpoint, base.config),
     )
     starts = _starts(update)
     layers = {name_in_memory(p.tensor, update.member.config) for p in update.placed.placements}

@@ -1,4 +1,4 @@
-"""An adapter's folder as PEFT loads it: its settings, its tensors by name, its card; written whole."""
+"""An adapter's folder as PEFT loads it: settings, tensors by name, a card; written whole."""
 
 from __future__ import annotations
 
