@@ -1,4 +1,4 @@
-"""Where models come from: trace, and the bases that they are compared with."""
+"""Where models come from, and what can be made of their updates."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from .command_line import (
     Common,
     command,
     print_answer,
+    print_document,
+    tracker,
 )
 
 
@@ -77,3 +79,22 @@ def _show_bases(document: Mapping[str, Any]) -> None:
     terminal.show_bases(document)
     for row in document["failed"]:
         click.echo(plain(f"{row['base']}: {row['reason']}"), err=True)
+
+
+@command(database.ExtractAdapter)
+def extract_adapter(common: Common, asked: database.ExtractAdapter) -> None:
+    """Write a LoRA adapter that turns the base into MODEL, as a folder that PEFT loads.
+
+    Layer matrices become low-rank factors; norms, heads, grown embeddings and all else that differs
+    from the base are saved whole. The error is what the factors leave out of the update.
+
+    \b
+    Example:
+      deltadex extract-adapter someone/bert-imdb -o bert-imdb-lora --rank 16
+      deltadex extract-adapter ./my-run -o my-lora --bytes 20MB --dtype bfloat16
+    """
+    # a folder is extracted without a catalog, too
+    path = common.db if common.db.exists() else None
+    with database.open(path, read_only=path is not None, track=tracker(quiet=common.quiet)) as db:
+        table = asked.answer(db)
+    print_document(table.to_json(), lambda document: terminal.show_extraction(document), common)

@@ -189,6 +189,7 @@ class Database(Opened):
     diff = question(questions.Diff)
 
     trace = question(origins.Trace)
+    extract_adapter = question(origins.ExtractAdapter)
 
     merge = question_of_several(exchange.Merge)
     export = question(exchange.Export)

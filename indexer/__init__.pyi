@@ -1,3 +1,4 @@
+from .architecture import Key as Key
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
 from .architecture import place as place
@@ -5,6 +6,7 @@ from .base import resolve_base as resolve_base
 from .checkpoint import FEW_BYTES as FEW_BYTES
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import Config as Config
+from .checkpoint import RowBlock as RowBlock
 from .checkpoint import TensorRef as TensorRef
 from .checkpoint import quantization as quantization
 from .delta import RELATIVE_ROUNDING as RELATIVE_ROUNDING
@@ -44,10 +46,12 @@ from .options import Fingerprinting as Fingerprinting
 from .options import IndexOptions as IndexOptions
 from .plan import make_plan as make_plan
 from .query import ChosenBase as ChosenBase
+from .query import OpenUpdate as OpenUpdate
 from .query import choose_base as choose_base
 from .query import fingerprint_query as fingerprint_query
 from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
 from .query import guess_base as guess_base
+from .query import open_update as open_update
 from .query import update_spectra as update_spectra
 from .query import weight_spectra as weight_spectra
 from .run import Progress as Progress

@@ -12,7 +12,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal
@@ -295,6 +295,24 @@ class PlacedModel:
     @cached_property
     def longest_module(self) -> int:
         return max(map(len, self.by_module), default=0)
+
+
+def whole_modules(placed: PlacedModel) -> PlacedModel:
+    """The same with a fused matrix as one placement: the slot of its first part, and as `part` the
+    roles that it holds, `q+k+v`."""
+    groups: dict[tuple[str, int | None], list[Placement]] = {}
+    for placement in placed.placements:
+        groups.setdefault((placement.tensor, placement.index), []).append(placement)
+    return replace(placed, placements=tuple(map(_whole, groups.values())))
+
+
+def _whole(group: Sequence[Placement]) -> Placement:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    part = ".".join(filter(None, ("+".join(p.slot.role for p in group), first.part)))
+    shape = sum(p.shape[0] for p in group), first.shape[1]
+    return replace(first, part=part, rows=None, shape=shape)
 
 
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:

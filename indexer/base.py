@@ -14,7 +14,7 @@ import torch
 
 from ..errors import BaseError, ModelError
 from ..store import Catalog
-from .architecture import Key, PlacedModel, Placement, path_ends, place
+from .architecture import Key, PlacedModel, Placement, path_ends, place, whole_modules
 from .checkpoint import (
     FEW_BYTES,
     READ_AGAIN,
@@ -55,13 +55,16 @@ _Stored = tuple[str, int | None]
 WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 
 
-def place_checkpoint(checkpoint: Checkpoint, config: Config | None) -> PlacedModel:
+def place_checkpoint(
+    checkpoint: Checkpoint, config: Config | None, *, whole: bool = False
+) -> PlacedModel:
+    """Where its tensors belong; `whole`: fused matrices as modules, in one piece."""
     scheme = quantization(config, checkpoint.tensors.values(), ())
     if scheme:
         raise ModelError("quantized", f"weights are stored as {scheme}")
     placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
     placed.require_known()
-    return placed
+    return whole_modules(placed) if whole else placed
 
 
 def stream_matrices(
@@ -200,7 +203,8 @@ def _stored(placement: Placement) -> _Stored:
 
 @dataclass(slots=True)
 class Base:
-    """A base by name; `weights()` opens it on first use, and fails the same way each time."""
+    """A base by name; `weights()` opens it on first use, and fails the same way each time.
+    `by_module`: its fused matrices are compared in one piece."""
 
     name: str
     folder: Path | None = None
@@ -208,6 +212,7 @@ class Base:
     plan: ReadPlan = WHOLE_BASE
     session: HubSession = field(default_factory=run_session)
     kept: RangeFolder = field(default_factory=RangeFolder)
+    by_module: bool = False
     _weights: BaseWeights | None = None
     _samples: tuple[MatrixSample, ...] | None = None
     _verified: bool = False
@@ -304,7 +309,7 @@ class Base:
                 model, self.plan, adapter=False, session=self.session, kept=self.kept
             )
             checkpoint = weights.open()
-        placed = place_checkpoint(checkpoint, config)
+        placed = place_checkpoint(checkpoint, config, whole=self.by_module)
         return BaseWeights(self.name, revision, config, checkpoint, placed)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -17,12 +18,12 @@ from ..arrays import Float64
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
 from ..records import Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
 from ..store import Catalog
-from .architecture import PlacedModel, Placement
+from .architecture import Key, PlacedModel, Placement, require_same_layers
 from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, TensorRef
 from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius, rounding_norm
 from .family import Member, Wanted, find_member, refuse_strangers
-from .fingerprint import Layout
+from .fingerprint import Collector, Layout, Measurement
 from .index import known_shapes
 from .job import Job, base_parts, choose_device, cpu_count, ordered, single_torch_thread
 from .run import NO_MEMORY, fingerprint_member
@@ -59,6 +60,68 @@ def update_spectra(
         else:
             collect_full(member, checkpoint, job, collector)
     return member.record, tuple(sorted(collector.spectra, key=_ORDER))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpdate:
+    """A full checkpoint beside its base, both open, fused matrices in one piece."""
+
+    member: Member
+    checkpoint: Checkpoint
+    base: Base
+    placed: PlacedModel
+    threads: int
+
+    @property
+    def weights(self) -> BaseWeights:
+        return self.base.weights()
+
+    def collect(
+        self, collector: Collector[Measurement], only: Collection[Key] | None = None
+    ) -> None:
+        """Pass ΔW of every layer matrix, or of those in `only`, to the collector."""
+        wanted = wanted_base(self.base)
+        job = Job(base=self.base, wanted=wanted, recipes=(), layout=(), threads=self.threads)
+        collect_full(self.member, self.checkpoint, job, collector, only)
+
+
+@contextmanager
+def open_update(
+    catalog: Catalog, model: str, base: str, *, matrix_bytes: int
+) -> Iterator[OpenUpdate]:
+    """A full checkpoint and its base for as long as the block lasts; a `RequestError` with the
+    reason code for what the block finds wrong with it, an adapter among that. `matrix_bytes`: the
+    memory for matrices that are compared at once, by which threads are counted."""
+    family = resolve_base(catalog, base)
+    family = replace(family, by_module=True, _weights=None)
+    member = find_member(model, family.name)
+    with _read_alone(model), ExitStack() as opened:
+        if member.is_adapter and member.refusal is None:
+            line = "it is an adapter already; PEFT loads it as it is"
+            raise ModelError("unsupported-adapter", line)
+        member = refuse_strangers(member, wanted_base(family))
+        if member.refusal is not None:
+            raise member.refusal
+        member = member.with_config()
+        checkpoint = opened.enter_context(closing(member.checkpoint()))
+        weights = family.weights()
+        placed = place_checkpoint(checkpoint, member.config, whole=True)
+        require_same_layers(placed, weights.placed)
+        ours, theirs = checkpoint.tensors, weights.checkpoint.tensors
+        sizes = [
+            _compared_bytes(ours[p.tensor], theirs[weights.placed.by_key[p.key].tensor])
+            for p in placed.placements
+        ]
+        threads = max(1, min(cpu_count(), matrix_bytes // max(sizes, default=1)))
+        yield OpenUpdate(member, checkpoint, family, placed, threads)
+
+
+def _compared_bytes(child: TensorRef, base: TensorRef) -> int:
+    """Bytes of two tensors as stored and of their difference, in float32; of two differences where
+    the child is stored in a shorter type (`delta.update_against`)."""
+    n_values = math.prod(child.shape)
+    stored = child.stop - child.start + base.stop - base.start
+    return stored + 4 * n_values * (1 if child.dtype == base.dtype else 2)
 
 
 def weight_spectra(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median
@@ -16,6 +16,7 @@ from ..errors import ModelError
 from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import (
+    Key,
     PlacedModel,
     Placement,
     place_modules,
@@ -61,16 +62,20 @@ def collect_full(
     job: Job,
     collector: Collector[Measurement],
     placed: PlacedModel | None = None,
+    only: Collection[Key] | None = None,
 ) -> None:
-    """Pass the update of every layer matrix to the collector. `placed`: where the matrices are of a
-    model whose layers are not the base's of the same name; a model without it is refused, as
-    `layer-mismatch`, where some of its layers owe the base's nothing."""
+    """Pass the update of every layer matrix to the collector, or of those in `only`. `placed`:
+    where the matrices are of a model whose layers are not the base's of the same name; a model
+    without it is refused, as `layer-mismatch`, where some of its layers owe the base's nothing."""
     if job.plan.whole:
         job.base.verify(keep=job.parts is None)
     is_moved = placed is not None
     if placed is None:
-        placed = place_checkpoint(checkpoint, member.config)
+        placed = place_checkpoint(checkpoint, member.config, whole=job.base.by_module)
         require_same_layers(placed, job.base.weights().placed)
+    if only is not None:
+        chosen = tuple(p for p in placed.placements if p.key in only)
+        placed = replace(placed, placements=chosen)
     comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))
     ratios: dict[tuple[str, int], list[float]] = defaultdict(list)
     # tasks whose tensor is yet to be seen in its file weigh nothing

@@ -10,6 +10,7 @@ from .tables import show_diff as show_diff
 from .tables import show_evaluation as show_evaluation
 from .tables import show_evaluations as show_evaluations
 from .tables import show_explanation as show_explanation
+from .tables import show_extraction as show_extraction
 from .tables import show_failures as show_failures
 from .tables import show_model as show_model
 from .tables import show_models as show_models

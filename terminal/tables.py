@@ -379,6 +379,20 @@ def show_diff(document: Document) -> None:
         _say(f"  {_text(name)} edited most: {', '.join(edited) or 'nothing'}")
 
 
+def show_extraction(document: Document) -> None:
+    """Where the adapter is, what it leaves out, and the layers' ranks."""
+    rows = [(row["slot"], str(row["rank"]), share(row["error"])) for row in document["slots"]]
+    _say_rows(("layer matrix", "rank", "left out of |ΔW|"), rows)
+    saved = document["saved"]
+    if saved:
+        more = f" and {len(saved) - 4} more" if len(saved) > 4 else ""
+        _say(f"saved whole: {_text(', '.join(saved[:4]))}{more}")
+    for note in document["notes"]:
+        _say(_text(note))
+    line = f"{size(document['bytes'])}, {share(document['error'])} of the layers' update left out"
+    _say(f"[bold]{_text(document['path'])}[/]: {line}")
+
+
 def show_trained_models(document: Document) -> None:
     """The models nearest to a data set, the control, and what it means at most."""
     query, models = document["query"], document["neighbours"]

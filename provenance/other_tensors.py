@@ -1,0 +1,201 @@
+"""The tensors of a model beside its layer matrices: those that differ from the base's, and the
+modules of PEFT that hold them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import ModelError
+from ..indexer import Checkpoint, OpenUpdate, RowBlock
+
+BLOCK_VALUES = 1 << 22
+"""Entries of a tensor that are held at once."""
+
+_BUFFER = re.compile(r"(^|\.)(masked_bias|inv_freq|position_ids|token_type_ids|attn\.bias)$")
+"""What checkpoints of earlier versions hold beside their parameters."""
+
+_RENAMED: tuple[tuple[str, str, str], ...] = (
+    ("", r"LayerNorm\.gamma$", "LayerNorm.weight"),
+    ("", r"LayerNorm\.beta$", "LayerNorm.bias"),
+    ("^Mixtral", r"\.block_sparse_moe\.", ".mlp."),
+    ("^ViT", r"(^|\.)encoder\.layer\.", r"\1layers."),
+    ("^ViT", r"attention\.attention\.query\.", "attention.q_proj."),
+    ("^ViT", r"attention\.attention\.key\.", "attention.k_proj."),
+    ("^ViT", r"attention\.attention\.value\.", "attention.v_proj."),
+    ("^ViT", r"attention\.output\.dense\.", "attention.o_proj."),
+    ("^ViT", r"intermediate\.dense\.", "mlp.fc1."),
+    ("^ViT", r"(?<!mlp\.)output\.dense\.", "mlp.fc2."),
+)
+"""By architecture: a parameter's name on disk, and in the memory of transformers 5, where they
+differ."""
+
+_EMBEDDINGS = r"(embed_tokens|wte|word_embeddings|embed_in|tok_embeddings|shared)\.weight$"
+
+_TIED: tuple[tuple[str, str, str], ...] = (
+    (r"(CausalLM|LMHeadModel|ConditionalGeneration)$", "lm_head.weight", _EMBEDDINGS),
+    (r"^GPTNeoXFor", "lm_head.weight", r"^embed_out\.weight$"),
+    (r"^(T5|MT5|UMT5)For", "encoder.embed_tokens.weight", r"^shared\.weight$"),
+    (r"^(T5|MT5|UMT5)For", "decoder.embed_tokens.weight", r"^shared\.weight$"),
+    (r"^M?Bart|^Pegasus|^Marian", "model.encoder.embed_tokens.weight", r"model\.shared\.weight$"),
+    (r"^M?Bart|^Pegasus|^Marian", "model.decoder.embed_tokens.weight", r"model\.shared\.weight$"),
+    (r"^Bert.*(MaskedLM|PreTraining|LMHead)", "cls.predictions.decoder.weight", _EMBEDDINGS),
+    (r"^Bert.*(MaskedLM|PreTraining|LMHead)", "cls.predictions.decoder.bias", r"predictions\.bias"),
+    (r"Roberta.*MaskedLM$", "lm_head.decoder.weight", _EMBEDDINGS),
+    (r"Roberta.*MaskedLM$", "lm_head.decoder.bias", r"lm_head\.bias$"),
+    (r"^DistilBert.*MaskedLM$", "vocab_projector.weight", _EMBEDDINGS),
+    (r"^Albert.*MaskedLM$", "predictions.decoder.weight", _EMBEDDINGS),
+    (r"^Albert.*MaskedLM$", "predictions.decoder.bias", r"predictions\.bias$"),
+    (r"^Electra.*MaskedLM$", "generator_lm_head.weight", _EMBEDDINGS),
+)
+"""By architecture: a parameter that is tied to another, which alone is stored; `lm_head` of
+GPT-NeoX is `embed_out` on disk and up to transformers 4."""
+
+
+def architecture(config: Mapping[str, object] | None) -> str:
+    names = (config or {}).get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
+def parameters(checkpoint: Checkpoint, config: Mapping[str, object] | None) -> dict[str, str]:
+    """The stored tensor of every parameter by its name in memory, tied ones as well."""
+    stored = {
+        name_in_memory(name, config): name
+        for name, ref in checkpoint.tensors.items()
+        if not _BUFFER.search(name) or (name.endswith("attn.bias") and len(ref.shape) == 1)
+    }
+    is_untied = (config or {}).get("tie_word_embeddings") is False
+    for pattern, tied, source in _TIED:
+        if is_untied and source is _EMBEDDINGS:
+            continue
+        if tied not in stored and re.search(pattern, architecture(config)):
+            owner = next((name for name in stored if re.search(source, name)), None)
+            if owner is not None:
+                stored[tied] = stored[owner]
+    return stored
+
+
+def name_in_memory(name: str, config: Mapping[str, object] | None) -> str:
+    """A tensor's name as PEFT meets it."""
+    for pattern, former, now in _RENAMED:
+        if re.search(pattern, architecture(config)):
+            name = re.sub(former, now, name)
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherTensors:
+    """The parameters of a model that are no layer matrix.
+
+    Attributes:
+        stored: The stored tensor of each parameter of the model, by its name in memory.
+        in_base: The base's stored tensor, of those that it has.
+        changed: Those that the base lacks, or has with another shape or other values.
+        reshaped: Of these those with another shape.
+    """
+
+    stored: Mapping[str, str]
+    in_base: Mapping[str, str]
+    changed: frozenset[str]
+    reshaped: frozenset[str]
+
+
+def compare_others(update: OpenUpdate) -> OtherTensors:
+    """Every other parameter beside the base's. Peak: a block of each. `ModelError` for a changed
+    tensor that holds NaN or infinity."""
+    model, base = update.checkpoint, update.weights
+    stored, theirs = (
+        parameters(model, update.member.config),
+        parameters(base.checkpoint, base.config),
+    )
+    starts = _starts(update)
+    layers = {name_in_memory(p.tensor, update.member.config) for p in update.placed.placements}
+    in_base, changed, reshaped = {}, set(), set()
+    for name, tensor in stored.items():
+        ref = model.tensors[tensor]
+        if name in layers or ref.dtype not in ("F64", "F32", "F16", "BF16"):
+            continue
+        other = next((theirs[n] for n in _names_in_base(name, starts) if n in theirs), None)
+        if other is not None:
+            in_base[name] = other
+        if other is None or base.checkpoint.tensors[other].shape != ref.shape:
+            changed.add(name)
+            if other is not None:
+                reshaped.add(name)
+        elif not _are_equal(model, tensor, base.checkpoint, other):
+            changed.add(name)
+    return OtherTensors(
+        stored=stored, in_base=in_base, changed=frozenset(changed), reshaped=frozenset(reshaped)
+    )
+
+
+def _starts(update: OpenUpdate) -> list[tuple[str, str]]:
+    """What the names of the model and of the base begin with, where their layers agree."""
+    base = update.weights.placed.by_key
+    pairs = set()
+    for placement in update.placed.placements:
+        ours = name_in_memory(placement.tensor, update.member.config)
+        theirs = name_in_memory(base[placement.key].tensor, update.weights.config)
+        while ours and theirs and ours[-1] == theirs[-1]:
+            ours, theirs = ours[:-1], theirs[:-1]
+        if all(not start or start.endswith(".") for start in (ours, theirs)):
+            pairs.add((ours, theirs))
+    return sorted(pairs, key=lambda pair: (-len(pair[0]), pair))
+
+
+def _names_in_base(name: str, starts: Collection[tuple[str, str]]) -> Iterator[str]:
+    yield from (theirs + name[len(ours) :] for ours, theirs in starts if name.startswith(ours))
+    yield name
+
+
+def blocks_of(checkpoint: Checkpoint, name: str) -> Iterator[torch.Tensor]:
+    """A tensor in its stored type, some rows at a time."""
+    ref = checkpoint.tensors[name]
+    if len(ref.shape) < 2 or 0 in ref.shape:
+        yield checkpoint.read(name)
+        return
+    n_rows = math.prod(ref.shape[:-1])
+    height = max(1, BLOCK_VALUES // ref.shape[-1])
+    starts = range(0, n_rows, height)
+    wanted = [RowBlock(name, start, min(start + height, n_rows)) for start in starts]
+    yield from (rows for _, rows in checkpoint.stream_rows(wanted))
+
+
+def _are_equal(ours: Checkpoint, name: str, theirs: Checkpoint, other: str) -> bool:
+    """Whether all values are the base's, as they are or as the model's type rounds them."""
+    pairs = zip(blocks_of(ours, name), blocks_of(theirs, other), strict=False)
+    return all(torch.equal(child, base.to(child.dtype)) for child, base in pairs)
+
+
+def finite(blocks: Iterator[torch.Tensor], name: str) -> Iterator[torch.Tensor]:
+    """The blocks of a tensor that is written; a `ModelError` for one with NaN or infinity."""
+    for block in blocks:
+        if not bool(block.isfinite().all()):
+            raise ModelError("non-finite", f"tensor {name!r} holds NaN or infinity")
+        yield block
+
+
+def saved_modules(
+    changed: Collection[str], names: Collection[str], always: Collection[str]
+) -> list[str]:
+    """The outermost modules that PEFT saves whole, so that every changed parameter is in one.
+
+    PEFT takes a name in `modules_to_save` for all modules whose path *ends* in it, and wants all
+    parameters of these. `always`: names that PEFT adds itself, for a task.
+    """
+    paths = {
+        ".".join(parts[:n])
+        for parts in (name.split(".") for name in names)
+        for n in range(1, len(parts))
+    }
+    wanted = {name.rpartition(".")[0] for name in changed}
+    taken = {path for path in paths if path.endswith(tuple({*wanted, *always}))}
+    while more := {path for path in paths if path.endswith(tuple(taken))} - taken if taken else ():
+        taken |= more
+    return sorted(
+        path for path in taken if not any(path.startswith(f"{other}.") for other in taken)
+    )

@@ -1,0 +1,162 @@
+"""An adapter's folder as PEFT loads it: settings, tensors by name, a card; written whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import RequestError, StoreFull
+
+WEIGHTS, SETTINGS, CARD = "adapter_model.safetensors", "adapter_config.json", "README.md"
+
+PREFIX = "base_model.model."
+"""What PEFT puts before the names of the model that it wraps."""
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+CODES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
+
+Blocks = Callable[[], Iterable[torch.Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor of the file; `blocks` gives its values, some rows at a time."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    blocks: Blocks
+
+
+def header(entries: Iterable[Entry]) -> bytes:
+    """The beginning of a safetensors file that holds these tensors in this order."""
+    listed: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for entry in entries:
+        offsets = [end, end + entry.size]
+        listed[entry.name] = {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": offsets}
+        end += entry.size
+    text = json.dumps(listed, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def write_weights(path: Path, entries: Iterable[Entry]) -> None:
+    """Write the tensors one after the other. Peak: one block."""
+    entries = list(entries)
+    with path.open("wb") as file:
+        file.write(header(entries))
+        for entry in entries:
+            start = file.tell()
+            for block in entry.blocks():
+                file.write(block.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            if file.tell() - start != entry.size:
+                raise RequestError(f"{entry.name}: {file.tell() - start} of {entry.size} bytes")
+
+
+def settings(
+    ranks: Mapping[str, int],
+    *,
+    base: str,
+    revision: str | None,
+    task: str | None,
+    saved: Iterable[str],
+    is_conv1d: bool,
+    bias: str,
+) -> dict[str, Any]:
+    """`adapter_config.json`: B A is ΔW as it is, since every alpha is the module's rank. `bias`:
+    `none`; `lora` for an addend of each module's bias, `all` for values in the biases' place."""
+    usual = max(sorted(set(ranks.values())), key=list(ranks.values()).count)
+    # the pattern that fits first counts, and fits every path that ends so
+    longest = sorted(ranks, key=lambda module: (-len(module), module))
+    pattern = {module: ranks[module] for module in longest if ranks[module] != usual}
+    if pattern:
+        ends = tuple(f".{module}" for module in pattern)
+        pattern = {m: ranks[m] for m in longest if m in pattern or m.endswith(ends)}
+    return {
+        "alpha_pattern": pattern,
+        "base_model_name_or_path": base,
+        "bias": "all" if bias == "all" else "none",
+        "fan_in_fan_out": is_conv1d,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "lora_alpha": usual,
+        "lora_dropout": 0.0,
+        "modules_to_save": sorted(saved) or None,
+        "peft_type": "LORA",
+        "r": usual,
+        "rank_pattern": pattern,
+        "revision": revision,
+        "target_modules": sorted(ranks),
+        "task_type": task,
+        "use_dora": False,
+        "use_rslora": False,
+        **({"lora_bias": True} if bias == "lora" else {}),
+    }
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+@contextmanager
+def new_folder(target: Path, *, replaces: bool) -> Iterator[Path]:
+    """A folder to write, which is `target` once the block ended well, and gone if not. `replaces`:
+    the adapter that is there; its other files stay.
+
+    Raises:
+        RequestError: something is there already, or the folder above is not.
+        StoreFull: the system refuses.
+    """
+    place = Path(os.path.abspath(target.expanduser()))
+    with _refused(target):
+        _require_room(place, target, replaces=replaces)
+        name = f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}.partial"
+        partial = place.with_name(name)
+        partial.mkdir()
+        try:
+            yield partial
+            for file in partial.iterdir():
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+            if place.is_dir() and any(place.iterdir()):
+                for file in sorted(partial.iterdir(), key=lambda file: file.name == SETTINGS):
+                    os.replace(file, place / file.name)
+            else:
+                os.replace(partial, place)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _refused(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        reason = os.strerror(err.errno) if err.errno else str(err)
+        more = "; nothing was written" if err.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise StoreFull(f"{target}: {reason}{more}") from err
+
+
+def _require_room(place: Path, target: Path, *, replaces: bool) -> None:
+    if not place.parent.is_dir():
+        raise RequestError(f"{target.parent}: no such folder; make it first")
+    if not os.path.lexists(place):
+        return
+    if not place.is_dir():
+        raise RequestError(f"{target}: a file is there already; name a folder")
+    files = os.listdir(place)
+    if files and not (replaces and SETTINGS in files):
+        way = "--force replaces no folder without an adapter_config.json" if replaces else ""
+        raise RequestError(f"{target}: not empty; {way or '--force replaces the adapter in it'}")

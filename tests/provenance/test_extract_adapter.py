@@ -1,0 +1,409 @@
+"""Extracted adapters against PEFT, transformers and exact singular values."""
+
+import copy
+import json
+import re
+import resource
+import shutil
+import warnings
+from contextlib import contextmanager
+
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+
+import deltadex as dx
+from deltadex.cli import main
+from deltadex.errors import RequestError, StoreFull
+from deltadex.provenance import parse_bytes
+from deltadex.provenance.low_rank import ModuleUpdate, deal_out
+from deltadex.provenance.other_tensors import saved_modules
+from deltadex.records import Slot
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 40,
+    "max_position_embeddings": 24,
+}
+GROUPED = SIZES | {"num_key_value_heads": 2}
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 40, "n_positions": 24}
+LOGITS = 5e-6
+"""Largest difference of logits near 1, in float32; a model of two layers adds up some 1e-7 of
+rounding, and the numerical rank leaves out what is below 1e-6 of the largest σ."""
+
+
+def _model(kind, **settings):
+    config = getattr(transformers, re.split("For|LMHead|Model", kind)[0] + "Config")
+    torch.manual_seed(0)
+    return getattr(transformers, kind)(config(**settings))
+
+
+def _tuned(model, *, keep=(), scale=0.02):
+    """A full fine-tune: noise on every parameter but those whose names hold one of `keep`."""
+    tuned = copy.deepcopy(model).eval()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, values in tuned.named_parameters():
+            if not any(word in name for word in keep):
+                values += scale * torch.randn_like(values)
+    return tuned
+
+
+def _logits(model):
+    torch.manual_seed(2)
+    inputs = {"input_ids": torch.randint(3, 40, (2, 7))}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = inputs["input_ids"]
+    with torch.no_grad():
+        answer = model.eval()(**inputs)
+    return answer[0] if "logits" not in answer else answer["logits"]
+
+
+@pytest.fixture(scope="module")
+def db():
+    with dx.open() as db:
+        yield db
+
+
+def _extract(db, folder, **options):
+    model, base = str(folder / "model"), str(folder / "base")
+    return db.extract_adapter(model, folder / "out", base=base, **options).to_json()
+
+
+def _loaded(folder, kind, vocabulary=None, **settings):
+    """Base + adapter as PEFT loads it, complete; ties that it leaves are no error."""
+    torch.manual_seed(3)
+    base = getattr(transformers, kind).from_pretrained(folder / "base", **settings)
+    if vocabulary:
+        base.resize_token_embeddings(vocabulary)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*tie_word_embeddings|.*no longer tied")
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing")
+        adapted = PeftModel.from_pretrained(base, folder / "out").eval()
+        return adapted
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "bias"),
+    [
+        ("BertForSequenceClassification", SIZES | {"num_labels": 3}, "added"),
+        ("GPT2LMHeadModel", GPT2, "added"),
+        ("LlamaForCausalLM", GROUPED | {"tie_word_embeddings": True}, None),
+        ("Qwen2ForCausalLM", GROUPED, "replaced"),
+        ("GPTNeoXForCausalLM", SIZES, "added"),
+        pytest.param("BertForMaskedLM", SIZES, "added", marks=pytest.mark.slow),
+        pytest.param("RobertaForMaskedLM", SIZES, "added", marks=pytest.mark.slow),
+        pytest.param(
+            "Phi3ForCausalLM", GROUPED | {"pad_token_id": 0}, None, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "T5ForConditionalGeneration",
+            {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+            | {"vocab_size": 40, "decoder_start_token_id": 0},
+            None,
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_base_and_adapter_of_full_rank_are_the_model(db, tmp_path, kind, settings, bias):
+    base = _model(kind, **settings)
+    base.save_pretrained(tmp_path / "base")
+    model = _tuned(base)
+    grows = kind.startswith("Llama")
+    if grows:
+        torch.manual_seed(4)
+        model.resize_token_embeddings(44, mean_resizing=False)
+    model.save_pretrained(tmp_path / "model")
+
+    document = _extract(db, tmp_path, rank=48)
+    adapted = _loaded(tmp_path, kind, 44 if grows else None)
+    logits, config = _logits(adapted), adapted.peft_config["default"]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*no longer tied")
+        merged = adapted.merge_and_unload()
+
+    assert (_logits(base)[..., :40] - _logits(model)[..., :40]).abs().max() > 1e-3
+    assert torch.allclose(logits, _logits(model), atol=LOGITS)
+    assert torch.allclose(_logits(merged), _logits(model), atol=LOGITS)
+    expected, actual = model.state_dict(), merged.state_dict()
+    assert all(torch.allclose(actual[n], expected[n], atol=LOGITS) for n in expected)
+    assert document["error"] < 1e-5
+    assert document["biases"] == bias
+    assert config.fan_in_fan_out == (kind == "GPT2LMHeadModel")
+    assert bool(document["notes"]) == grows
+    assert document["bytes"] == sum(f.stat().st_size for f in (tmp_path / "out").iterdir())
+
+
+def test_a_lora_that_was_merged_comes_back(db, tmp_path):
+    base = _model("BertModel", **SIZES | {"hidden_size": 64, "intermediate_size": 96})
+    base.save_pretrained(tmp_path / "base")
+    targets = ["query", "value", "intermediate.dense"]
+    tuned = get_peft_model(base, LoraConfig(r=16, lora_alpha=32, target_modules=targets))
+    optimizer = torch.optim.AdamW(tuned.parameters(), lr=3e-3)
+    torch.manual_seed(1)
+    tokens, goal = torch.randint(0, 40, (32, 12)), torch.randn(32, 64)
+    for _ in range(20):
+        loss = (tuned(tokens).pooler_output - goal).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    delta = {
+        n: m.get_delta_weight("default")
+        for n, m in tuned.named_modules()
+        if n.endswith(tuple(targets))
+    }
+    tuned.merge_and_unload().save_pretrained(tmp_path / "model")
+
+    document = _extract(db, tmp_path, rank=16)
+    made = load_file(tmp_path / "out" / "adapter_model.safetensors")
+
+    assert len(delta) == len(document["slots"]) == 6
+    for name, expected in delta.items():
+        product = made[f"{name}.lora_B.weight"] @ made[f"{name}.lora_A.weight"]
+        cosine = torch.nn.functional.cosine_similarity(
+            product.flatten(), expected.detach().flatten(), dim=0
+        )
+        assert cosine >= 0.9999
+    assert not document["saved"]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A base of 96 columns, and a full fine-tune whose singular values decay slowly."""
+    folder = tmp_path_factory.mktemp("pair")
+    sizes = SIZES | {"hidden_size": 96, "intermediate_size": 192}
+    base = _model("BertModel", **sizes)
+    base.save_pretrained(folder / "base")
+    model = copy.deepcopy(base)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for number, (name, values) in enumerate(model.named_parameters()):
+            if "layer." in name and values.ndim == 2:
+                size = (1 + number % 5) * 1e-3
+                left = torch.linalg.qr(torch.randn(len(values), 96)).Q
+                right = torch.linalg.qr(torch.randn(values.shape[1], 96)).Q
+                sigma = size * torch.arange(1, 97) ** -0.5
+                values += (left * sigma) @ right.T
+    model.save_pretrained(folder / "model")
+    return folder
+
+
+def _updates(folder):
+    base, model = (load_file(folder / name / "model.safetensors") for name in ("base", "model"))
+    return {n.removesuffix(".weight"): model[n].double() - base[n].double() for n in model}
+
+
+def _spent(folder, row, delta):
+    """|ΔW − BA|² of what is written, and the least that this rank can leave."""
+    made = load_file(folder / "out" / "adapter_model.safetensors")
+    name, kept = f"base_model.model.{row['module']}", torch.zeros_like(delta)
+    if row["rank"]:
+        a, b = (made[f"{name}.lora_{factor}.weight"].double() for factor in "AB")
+        kept = b @ a
+    least = torch.linalg.svdvals(delta)[row["rank"] :].square().sum()
+    return float((delta - kept).square().sum()), float(least)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("size", [{"rank": 16}, {"bytes": "250 KB"}])
+def test_the_error_is_what_is_written_and_within_1_percent_of_exact_svd(db, pair, size, dtype):
+    document = _extract(db, pair, **size, dtype=dtype, force=True)
+    deltas = _updates(pair)
+
+    spent = [_spent(pair, row, deltas[row["module"]]) for row in document["slots"]]
+    norms = [float(deltas[row["module"]].square().sum()) for row in document["slots"]]
+    left, least = map(sum, zip(*spent, strict=True))
+    for row, (energy, _), norm in zip(document["slots"], spent, norms, strict=True):
+        assert row["error"] == pytest.approx((energy / norm) ** 0.5, rel=1e-4)
+    assert document["error"] == pytest.approx((left / sum(norms)) ** 0.5, rel=1e-4)
+    assert left**0.5 <= 1.01 * least**0.5
+    ranks = {row["rank"] for row in document["slots"]}
+    assert ranks == {16} if "rank" in size else len(ranks) > 2
+    assert document["bytes"] <= 250_000 or "rank" in size
+    _loaded(pair, "BertModel")
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.integers(1, 6), st.lists(st.floats(0.01, 9), max_size=4)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 400),
+)
+def test_no_single_exchange_of_ranks_gains_per_byte(modules, budget):
+    updates = [
+        ModuleUpdate(
+            key=(Slot("encoder", place, "q"), ""),
+            shape=(n_out, n_in),
+            sigma=torch.tensor(sorted(sigma, reverse=True), dtype=torch.float64).numpy(),
+        )
+        for place, (n_out, n_in, sigma) in enumerate(modules)
+    ]
+    ranks = deal_out(updates, budget, 4)
+    costs = {u.key: 4 * sum(u.shape) for u in updates}
+    left = budget - sum(ranks[u.key] * costs[u.key] for u in updates)
+
+    assert left >= 0
+    nexts = [u for u in updates if ranks[u.key] < len(u.sigma)]
+    for update in nexts:
+        gain = update.sigma[ranks[update.key]] ** 2 / sum(update.shape)
+        worse = sum(
+            costs[other.key]
+            for other in updates
+            for sigma in other.sigma[: ranks[other.key]]
+            if sigma**2 / sum(other.shape) < gain
+        )
+        # what is taken for less was taken when this one no longer fitted
+        assert costs[update.key] > left + worse or worse < costs[update.key]
+    if not any(ranks.values()):
+        assert all(costs[u.key] > budget for u in updates if len(u.sigma))
+
+
+def test_biases_alone_norms_alone_and_a_head_alone_are_adapters(db, tmp_path):
+    kind, settings = "BertForSequenceClassification", SIZES | {"num_labels": 3}
+    base = _model(kind, **settings)
+    base.save_pretrained(tmp_path / "base")
+    for part in ("query.bias", "LayerNorm", "classifier"):
+        names = {name for name, _ in base.named_parameters() if part not in name}
+        model = _tuned(base, keep=names)
+        model.save_pretrained(tmp_path / "model")
+
+        document = _extract(db, tmp_path, force=True)
+
+        assert torch.allclose(_logits(_loaded(tmp_path, kind)), _logits(model), atol=LOGITS)
+        assert document["slots"] == []
+        assert document["error"] == 0
+
+
+def test_pythons_module_names_that_end_alike_are_saved_together():
+    names = ["pre_classifier.weight", "classifier.weight", "bert.x.weight", "classifier.inner.bias"]
+
+    assert saved_modules({"classifier.weight"}, names, ()) == ["classifier", "pre_classifier"]
+    assert saved_modules({"bert.x.weight"}, names, ("classifier",)) == [
+        "bert.x",
+        "classifier",
+        "pre_classifier",
+    ]
+    assert saved_modules((), names, ()) == []
+
+
+@contextmanager
+def _full_disk():
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def _refusal(db, folder, error=RequestError, **options):
+    before = {path.name for path in folder.iterdir()}
+    with pytest.raises(error) as caught:
+        _extract(db, folder, **options)
+    assert {path.name for path in folder.iterdir()} == before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_cannot_be_extracted_is_one_line_and_leaves_nothing(db, tmp_path):
+    base = _model("BertModel", **SIZES)
+    for name in ("base", "model"):
+        base.save_pretrained(tmp_path / name)
+    weights = tmp_path / "model" / "model.safetensors"
+    assert "no-update: every tensor equals" in _refusal(db, tmp_path)
+
+    _tuned(base).save_pretrained(tmp_path / "model")
+    tensors, content = load_file(weights), weights.read_bytes()
+    with _full_disk():
+        assert "File too large" in _refusal(db, tmp_path, StoreFull)
+    assert "--rank or --bytes, not both" in _refusal(db, tmp_path, rank=4, bytes="9MB")
+    assert "are needed for one rank" in _refusal(db, tmp_path, bytes="1kb")
+    assert "expected a size such as 20MB" in _refusal(db, tmp_path, bytes="much")
+
+    weights.write_bytes(content[:-100])
+    assert "truncated" in _refusal(db, tmp_path)
+    for name in ("encoder.layer.1.output.dense.weight", "embeddings.word_embeddings.weight"):
+        broken = {n: t.clone() for n, t in tensors.items()}
+        broken[name][0, 0] = torch.nan
+        save_file(broken, weights, metadata={"format": "pt"})
+        assert "non-finite" in _refusal(db, tmp_path)
+    torch.manual_seed(9)
+    strange = {n: torch.randn_like(t) for n, t in tensors.items()}
+    save_file(strange, weights, metadata={"format": "pt"})
+    assert "wrong-base" in _refusal(db, tmp_path)
+
+    adapter = get_peft_model(base, LoraConfig(target_modules=["query"]))
+    adapter.save_pretrained(tmp_path / "adapter")
+    (tmp_path / "adapter").rename(tmp_path / "saved")
+    (tmp_path / "model").rename(tmp_path / "before")
+    (tmp_path / "saved").rename(tmp_path / "model")
+    assert "unsupported-adapter: it is an adapter already" in _refusal(db, tmp_path)
+
+
+def test_changed_experts_are_refused_and_frozen_ones_are_not(db, tmp_path):
+    sizes = {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
+    base = _model("Qwen2MoeForCausalLM", **GROUPED, **sizes)
+    base.save_pretrained(tmp_path / "base")
+    _tuned(base).save_pretrained(tmp_path / "model")
+    assert "experts of a mixture are no modules" in _refusal(db, tmp_path, rank=48)
+
+    model = _tuned(base, keep=[".experts."])
+    model.save_pretrained(tmp_path / "model")
+    _extract(db, tmp_path, rank=48)
+    adapted = _loaded(tmp_path, "Qwen2MoeForCausalLM")
+    assert torch.allclose(_logits(adapted), _logits(model), atol=LOGITS)
+
+
+def test_a_folder_that_is_taken_is_replaced_only_by_force_and_as_an_adapter(pair, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def command(*more):
+        place = ("--base", pair / "base", "-o", out, "--rank", 2, "--db", tmp_path / "none")
+        words = ["extract-adapter", pair / "model", *place, *more]
+        return CliRunner().invoke(main, [*map(str, words)])
+
+    assert command().exit_code == 0
+    (out / "notes.txt").write_text("mine")
+    assert "not empty; --force replaces the adapter" in command().stderr
+    assert command("--force").exit_code == 0
+    assert {path.name for path in out.iterdir()} == {
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "notes.txt",
+    }
+    (out / "adapter_config.json").unlink()
+    refused = command("--force")
+    assert refused.exit_code == 2
+    assert "replaces no folder without an adapter_config.json" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_indexed_id_is_extracted_and_its_adapter_is_the_same_model(pair, tmp_path):
+    with dx.open(tmp_path / "c.duckdb") as db:
+        shutil.copytree(pair / "model", tmp_path / "models" / "model")
+        db.index(str(pair / "base"), tmp_path / "models")
+        document = db.extract_adapter("model", tmp_path / "made", bytes="900KB").to_json()
+        nearest = db.find_similar(str(tmp_path / "made"), k=1)[0]
+
+    settings = json.loads((tmp_path / "made" / "adapter_config.json").read_text())
+    assert document["model"] == "model"
+    assert settings["base_model_name_or_path"] == str(pair / "base")
+    assert settings["rank_pattern"] == settings["alpha_pattern"] != {}
+    assert (nearest["model"], nearest["verdict"]) == ("model", "copy")
+
+
+def test_sizes_of_a_budget_are_read():
+    texts = ("500000", "20MB", "1.5 GiB", "3k", 7)
+    assert [*map(parse_bytes, texts)] == [500_000, 20_000_000, 3 << 29, 3000, 7]
