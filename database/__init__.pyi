@@ -33,6 +33,8 @@ from .opened import Opened as Opened
 from .opened import Place as Place
 from .opened import Track as Track
 from .opened import open_as as open_as
+from .origins import Lineage as Lineage
+from .origins import check_lineage_ending as check_lineage_ending
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff
 from .questions import Evaluate as Evaluate

@@ -1,0 +1,1 @@
+from .lineage import trace_lineage as trace_lineage
