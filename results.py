@@ -113,6 +113,44 @@ def _cell(value: object) -> str:
     return clean if len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
 
 
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """A lineage's document as a tree: a model stands below its first parent.
+
+    Attributes:
+        edges: Those to first parents, by parent.
+        others: Those to the other parents of merges, by child.
+        sizes: Models below each, with itself.
+    """
+
+    edges: Mapping[str, list[Row]]
+    others: Mapping[str, list[Row]]
+    sizes: Mapping[str, int]
+
+    @classmethod
+    def of(cls, document: Document) -> Descent:
+        first: dict[str, Row] = {}
+        edges: dict[str, list[Row]] = {}
+        others: dict[str, list[Row]] = {}
+        for edge in document["edges"]:
+            is_first = first.setdefault(edge["child"], edge) is edge
+            target, name = (edges, "parent") if is_first else (others, "child")
+            target.setdefault(edge[name], []).append(edge)
+        order = [document["base"]]
+        for name in order:
+            order += [edge["child"] for edge in edges.get(name, ())]
+        sizes: dict[str, int] = {}
+        for name in reversed(order):
+            sizes[name] = 1 + sum(sizes[edge["child"]] for edge in edges.get(name, ()))
+        return cls(edges, others, sizes)
+
+    def below(self, name: str) -> list[Row]:
+        """The edges from a model, those with most models behind them first."""
+        return sorted(
+            self.edges.get(name, ()), key=lambda edge: (-self.sizes[edge["child"]], edge["child"])
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A part of a report as people read it: a title, a table, and sentences below.

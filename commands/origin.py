@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
+from pathlib import Path
 from typing import Any
 
 import click
 
 from .. import database, terminal
+from ..options import option, record
 from ..terminal.text import plain
 from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
     Common,
     command,
+    open_database,
+    output_file,
     print_answer,
     print_document,
     tracker,
@@ -98,3 +103,39 @@ def extract_adapter(common: Common, asked: database.ExtractAdapter) -> None:
     with database.open(path, read_only=path is not None, track=tracker(quiet=common.quiet)) as db:
         table = asked.answer(db)
     print_document(table.to_json(), lambda document: terminal.show_extraction(document), common)
+
+
+@record
+class LineageFile:
+    """The picture of a lineage, and how much of it is printed."""
+
+    _: KW_ONLY
+    output: Path | None = output_file("Draw the tree: .svg, .png, .html, or .dot for Graphviz.")
+    everything: bool = option("--all", default=False, help="Print every model and every claim.")
+
+
+@command(database.Lineage, LineageFile)
+def lineage(common: Common, asked: database.Lineage, file: LineageFile) -> None:
+    """Show which models of a family were trained from which.
+
+    Every edge has a probability; a model of which none is likely enough hangs at BASE. Cards are
+    no evidence: what they say is shown beside it.
+
+    \b
+    Example:
+      deltadex lineage bert-base-uncased
+      deltadex lineage bert-base-uncased -o tree.svg
+      deltadex lineage --json
+    """
+    if file.output is not None:
+        database.check_lineage_ending(file.output)
+    with open_database(common) as db:
+        table = asked.answer(db)
+    document = table.to_json()
+    if file.output is not None:
+        document["picture"] = str(table.save(file.output))
+
+    def show(document: Any) -> None:
+        terminal.show_lineage(document, everything=file.everything)
+
+    print_document(document, show, common)

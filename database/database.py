@@ -190,6 +190,7 @@ class Database(Opened):
 
     trace = question(origins.Trace)
     extract_adapter = question(origins.ExtractAdapter)
+    lineage = question(origins.Lineage)
 
     merge = question_of_several(exchange.Merge)
     export = question(exchange.Export)

@@ -62,6 +62,11 @@ def _console(*, wide: bool = False) -> Console:
     return screen
 
 
+def screen() -> Console:
+    """The console that this module writes to."""
+    return _console()
+
+
 def _say(line: str | Text, style: str | None = None) -> None:
     _console().print(line, style=style)
 

@@ -40,7 +40,7 @@ MAY_IMPORT = {
         "tables",
         "pictures",
     },
-    "pictures": {"arrays", "errors", "records", "store", "study"},
+    "pictures": {"arrays", "errors", "records", "results", "store", "study"},
     "web": set(),
     "training_data": {
         "arrays",

@@ -1,0 +1,283 @@
+"""Whether one model's update contains another's: numbers of pairs, from linear sketches and norms.
+
+A model C that was trained from P has ΔW_C = ΔW_P + E. The excess of C over P is
+κ = (|ΔW_C|² − |ΔW_P|²) / |ΔW_C − ΔW_P|²: 1 where E is independent of ΔW_P, above 1 where training
+went on in the same direction, −1 where P was trained from C, and between for two that were trained
+from a third. The norms are exact, and the distance is known to a few per cent whatever its size, so
+that κ does not suffer from short trainings, as ⟨ΔW_C, ΔW_P⟩ / |ΔW_P|² does.
+
+Models that are trained on the same data share a direction, which imitates a parent that nobody has.
+Each pair is therefore compared again beside models of its neighbourhood that contain neither of
+both: what these explain is taken from both sides (their span is the virtual parent), and what is
+left of P, its private part, must be in C with coefficient 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Bool, Float32, Float64, Int64
+from ..store.tables.updates import FamilyUpdates
+
+NEAREST = 24
+"""Models of a child's neighbourhood, at most: the likely parents, and what they are compared with."""
+
+BLOCK = 512
+"""Models that are compared with all others at a time."""
+
+CONTAINS = 0.5
+"""Excess from which a model may contain another: half way between a sibling's and a child's."""
+
+REFERENCES = 8
+"""Models that a pair is compared beside, at most."""
+
+LEAST_COSINE = 0.1
+"""Of a reference with one of the pair: four standard errors of a sketch of six layers."""
+
+RIDGE = 1e-4
+"""Added to the squared norms of references, as a share of them."""
+
+SAME = 1e-9
+"""Squared distance of two updates of a layer, as a share of one, up to which they are equal."""
+
+EQUAL_NORMS = 1e-6
+"""Relative difference of two norms of a slot up to which its updates count as equal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """What descent is read from: a row a model.
+
+    Attributes:
+        pooled: Sketches over all slots.
+        layers: Sketches by layer.
+        squares: |ΔW|² by layer, exact.
+        rounding: Expected |rounding|² of the stored weights.
+        slot_norms: |ΔW| by slot, exact; 0 where a model has no such slot.
+    """
+
+    pooled: Float32[np.ndarray, "models 1024"]
+    layers: Float32[np.ndarray, "models layers 256"]
+    squares: Float64[np.ndarray, "models layers"]
+    rounding: Float64[np.ndarray, " models"]
+    slot_norms: Float64[np.ndarray, "models slots"]
+
+    @classmethod
+    def of_family(cls, updates: FamilyUpdates) -> Updates:
+        norms = np.nan_to_num(updates.fro_norm)
+        noise = np.nan_to_num(updates.noise_floor) * (norms > 0)
+        squares = np.zeros((len(norms), len(updates.layer_names)))
+        for column, name in enumerate(updates.layer_names):
+            own = [at for at, slot in enumerate(updates.slots) if (slot.stack, slot.layer) == name]
+            squares[:, column] = (norms[:, own] ** 2).sum(1)
+        return cls(updates.pooled, updates.layers, squares, (noise**2).sum(1), norms)
+
+    def __len__(self) -> int:
+        return len(self.squares)
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> Updates:
+        return Updates(
+            self.pooled[rows],
+            self.layers[rows],
+            self.squares[rows],
+            self.rounding[rows],
+            self.slot_norms[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbourhood:
+    """A child and the models near it: all inner products, by layer.
+
+    Attributes:
+        rows: The child's row first, then its candidates'.
+        gram: ⟨ΔW, ΔW'⟩, estimated from sketches and exact on the diagonal.
+        distances: |ΔW − ΔW'|², over all layers.
+        excess: κ of the model in the column over that in the row, over all layers.
+        raw: Inner products of the sketches as they are: linear in ΔW.
+        n_numbers: Of a model's sketch, all layers together.
+    """
+
+    rows: Int64[np.ndarray, " near"]
+    gram: Float64[np.ndarray, "layers near near"]
+    distances: Float64[np.ndarray, "near near"]
+    excess: Float64[np.ndarray, "near near"]
+    raw: Float64[np.ndarray, "near near"]
+    n_numbers: int
+
+    @classmethod
+    def of(cls, updates: Updates, rows: Int64[np.ndarray, " near"]) -> Neighbourhood:
+        near = updates.take(rows)
+        sketches = near.layers.transpose(1, 0, 2).astype(np.float64)
+        raw = sketches @ sketches.transpose(0, 2, 1)
+        own = np.einsum("lii->li", raw)
+        # the cosine of two sketches times the exact norms: of less variance than the raw product,
+        # near to Li, Hastie, Church 2006
+        scale = np.sqrt(_ratio(near.squares.T, own))
+        gram = raw * scale[:, :, None] * scale[:, None, :]
+        total = gram.sum(0)
+        squares = np.diagonal(total)
+        distances = np.maximum(squares[:, None] + squares - 2 * total, 0.0)
+        excess = _ratio(squares - squares[:, None], distances)
+        return cls(rows, gram, distances, excess, raw.sum(0), sketches[:, 0].size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """A child with each of its candidates: what tells whether it was trained from one.
+
+    E is the difference of the two updates. Behind `private_` are the numbers of what the pair's
+    references leave of both.
+
+    Attributes:
+        cosine: Of the two updates.
+        excess: κ.
+        along: Cosine of E with the candidate's update: 0 where training went on independently.
+        step: |E| / |ΔW| of the candidate.
+        layers: Mean over layers of κ, limited to −1…1.
+        private_share: What is left of the candidate's |ΔW|², 0…1.
+        private_z: How many standard errors of the sketch the child's coefficient of the
+            candidate's private part is above one half.
+        lost: Share of the candidate's |ΔW|² in slots that the child did not change.
+        shared: Share of the slots that both changed in which they are equal.
+    """
+
+    cosine: Float64[np.ndarray, " near"]
+    excess: Float64[np.ndarray, " near"]
+    along: Float64[np.ndarray, " near"]
+    step: Float64[np.ndarray, " near"]
+    layers: Float64[np.ndarray, " near"]
+    private_excess: Float64[np.ndarray, " near"]
+    private_along: Float64[np.ndarray, " near"]
+    private_step: Float64[np.ndarray, " near"]
+    private_share: Float64[np.ndarray, " near"]
+    private_z: Float64[np.ndarray, " near"]
+    lost: Float64[np.ndarray, " near"]
+    shared: Float64[np.ndarray, " near"]
+
+
+def compare_pairs(
+    updates: Updates, near: Neighbourhood, is_reference: Bool[np.ndarray, " near"]
+) -> Pairs:
+    """The numbers of a child with each of its candidates, in their order.
+
+    Args:
+        is_reference: Whether a model of the neighbourhood may be one that others are compared
+            beside: not what repeats another, such as a copy or a merge.
+    """
+    total = near.gram.sum(0)
+    squares = np.diagonal(total)
+    own, others = squares[0], squares[1:]
+    products = total[0, 1:]
+    private = _private(near, total, is_reference)
+    in_layers = np.einsum("lii->li", near.gram)
+    apart = in_layers[:, :1] + in_layers[:, 1:] - 2 * near.gram[:, 0, 1:]
+    differs = (apart > SAME * in_layers[:, :1]) & (in_layers[:, 1:] > 0)
+    excess = _ratio(in_layers[:, :1] - in_layers[:, 1:], np.where(differs, apart, 0.0))
+    norms = updates.slot_norms[near.rows]
+    child, candidates = norms[0], norms[1:]
+    both = (child > 0) & (candidates > 0)
+    equal = both & (np.abs(child - candidates) <= EQUAL_NORMS * candidates)
+    distances = near.distances[0, 1:]
+    noise = np.sqrt(_ratio(private.child, private.candidate) / near.n_numbers)
+    return Pairs(
+        cosine=_ratio(products, np.sqrt(own * others)),
+        excess=near.excess[1:, 0],
+        along=_ratio(products - others, np.sqrt(others * distances)),
+        step=np.sqrt(_ratio(distances, others)),
+        layers=_ratio(np.clip(excess, -1, 1).sum(0), differs.sum(0)),
+        private_excess=_ratio(private.child - private.candidate, private.apart),
+        private_along=_ratio(
+            private.product - private.candidate, np.sqrt(private.candidate * private.apart)
+        ),
+        private_step=np.sqrt(_ratio(private.apart, private.candidate)),
+        private_share=_ratio(private.candidate, others),
+        private_z=_ratio(_ratio(private.product, private.candidate) - CONTAINS, noise),
+        lost=_ratio((candidates**2 * (child == 0)).sum(1), others),
+        shared=_ratio(equal.sum(1), both.sum(1)),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Private:
+    """|C|², |P|², ⟨C, P⟩ and |C − P|² of what references leave."""
+
+    child: Float64[np.ndarray, " near"]
+    candidate: Float64[np.ndarray, " near"]
+    product: Float64[np.ndarray, " near"]
+    apart: Float64[np.ndarray, " near"]
+
+
+def _private(
+    near: Neighbourhood,
+    total: Float64[np.ndarray, "all all"],
+    is_reference: Bool[np.ndarray, " near"],
+) -> _Private:
+    """Every candidate's references are its neighbours that contain neither it nor the child, those
+    of the highest cosine with one of both; a least-squares fit by these is subtracted from both."""
+    squares = np.diagonal(total)
+    cosines = np.abs(_ratio(total, np.sqrt(np.outer(squares, squares))))
+    contains = (near.excess >= CONTAINS) & (total >= CONTAINS * squares[:, None])
+    allowed = is_reference & ~contains[0] & ~contains[1:]
+    allowed[:, 0] = False
+    np.fill_diagonal(allowed[:, 1:], False)
+    relevance = np.where(allowed, np.maximum(cosines[1:], cosines[0]), 0.0)
+    relevance[relevance < LEAST_COSINE] = 0.0
+    if relevance.shape[1] > REFERENCES:
+        least = -np.partition(-relevance, REFERENCES, axis=1)[:, REFERENCES]
+        relevance[relevance <= least[:, None]] = 0.0
+    chosen = relevance > 0
+    matrices = np.where(chosen[:, :, None] & chosen[:, None, :], total, 0.0)
+    at = np.arange(len(squares))
+    matrices[:, at, at] = np.where(chosen, (1 + RIDGE) * squares, 1.0)
+    sides = np.where(
+        chosen[:, :, None], np.stack([np.tile(total[0], (len(chosen), 1)), total[1:]], 2), 0.0
+    )
+    taken = sides.transpose(0, 2, 1) @ np.linalg.solve(matrices, sides)
+    child = np.maximum(squares[0] - taken[:, 0, 0], 0.0)
+    candidate = np.maximum(squares[1:] - taken[:, 1, 1], 0.0)
+    product = total[0, 1:] - taken[:, 0, 1]
+    return _Private(child, candidate, product, np.maximum(child + candidate - 2 * product, 0.0))
+
+
+def _ratio(
+    above: Float64[np.ndarray, "*shape"], below: Float64[np.ndarray, "*shape"]
+) -> Float64[np.ndarray, "*shape"]:
+    """The quotient; 0 where the divisor is 0."""
+    quotient: Float64[np.ndarray, "*shape"] = np.divide(
+        above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0
+    )
+    return quotient
+
+
+def find_near(updates: Updates) -> Int64[np.ndarray, "models near"]:
+    """The likely parents of each model: half of them by the share of its update that theirs
+    explains, the others by cosine. Peak: `BLOCK` × models float32, five times."""
+    n_models = len(updates)
+    squares = updates.squares.sum(1).astype(np.float32)
+    lengths = np.sqrt(squares)
+    n_near = min(NEAREST, n_models - 1)
+    near = np.empty((n_models, n_near), dtype=np.int64)
+    for start in range(0, n_models, BLOCK):
+        block = slice(start, start + BLOCK)
+        products = updates.pooled[block] @ updates.pooled.T
+        own = np.arange(len(products)), np.arange(start, start + len(products))
+        explained = 2 * products - squares
+        explained[own] = -np.inf
+        n_first = n_near - n_near // 2
+        near[block, :n_first] = _largest(explained, n_first)
+        cosines = products / np.maximum(lengths, np.finfo(np.float32).tiny)
+        cosines[own] = -np.inf
+        np.put_along_axis(cosines, near[block, :n_first], -np.inf, axis=1)
+        near[block, n_first:] = _largest(cosines, n_near - n_first)
+    return near
+
+
+def _largest(scores: Float32[np.ndarray, "rows columns"], k: int) -> Int64[np.ndarray, "rows k"]:
+    if k == 0:
+        return np.empty((len(scores), 0), dtype=np.int64)
+    chosen = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+    chosen.sort(axis=1)
+    return chosen

@@ -1,0 +1,219 @@
+"""The parents of each model of a family, with probabilities: from updates and times alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import Float64, Int64
+from .arborescence import best_arborescence
+from .descent import Neighbourhood, Updates, compare_pairs, find_near
+from .odds import LEVEL, calibrate, nearest_first, pair_log_odds, time_log_odds
+from .repeats import Kind, Repeat, find_repeat, group_equal
+
+BASE = -1
+"""The row of the base."""
+
+LIMIT = 6.0
+"""Log-odds of an edge, at most: repeated models have them, and no other edge has more."""
+
+REPEATED = {"duplicate": 0.95, "quantised": 0.95, "merge": 0.97}
+"""Probability of the edges of models that repeat others (docs/lineage.md has what was counted)."""
+
+UNDATED = 0.5
+"""Probability that of two equal models the one is the original, where no time or precision tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """One parent of a model, by row.
+
+    Attributes:
+        parent: `BASE` where no indexed model is likely enough.
+        weight: Of a parent of a merge.
+        explained: 1 − |ΔW_C − ΔW_P|² / |ΔW_C|², the share of the child's update.
+        cosine: Of the two updates.
+    """
+
+    parent: int
+    child: int
+    probability: float
+    kind: Kind = "fine-tune"
+    weight: float | None = None
+    explained: float | None = None
+    cosine: float | None = None
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """What speaks for each candidate of each model: rows of models that are all different."""
+
+    repeats: dict[int, Repeat]
+    rows: Int64[np.ndarray, "models near"]
+    log_odds: Float64[np.ndarray, "models near"]
+    explained: Float64[np.ndarray, "models near"]
+    cosines: Float64[np.ndarray, "models near"]
+
+
+def infer_edges(
+    updates: Updates,
+    times: Float64[np.ndarray, " models"],
+    rank: Int64[np.ndarray, " models"],
+) -> list[Edge]:
+    """The parents of each model: one edge, or several of a merge, in order of row.
+
+    Args:
+        times: Of publication, in seconds; NaN where unknown.
+        rank: Which of equal models is their original: the smallest.
+    """
+    original = _originals(group_equal(updates), rank)
+    is_changed = updates.squares.sum(1) > 0
+    own = np.flatnonzero((original == np.arange(len(updates))) & is_changed)
+    edges = []
+    if len(own):
+        number = np.append(own, BASE)
+        edges = [
+            replace(edge, parent=int(number[edge.parent]), child=int(number[edge.child]))
+            for edge in _edges_of_different(updates.take(own), times[own])
+        ]
+    for row in np.flatnonzero(~is_changed).tolist():
+        edges.append(_copy(BASE, row, REPEATED["duplicate"]))
+    for row in np.flatnonzero((original != np.arange(len(updates))) & is_changed).tolist():
+        first = int(original[row])
+        is_known = times[first] < times[row]
+        edges.append(_copy(first, row, REPEATED["duplicate"] if is_known else UNDATED))
+    return sorted(edges, key=lambda edge: edge.child)
+
+
+def _copy(parent: int, child: int, probability: float) -> Edge:
+    return Edge(
+        parent=parent,
+        child=child,
+        probability=probability,
+        kind="duplicate",
+        explained=1.0,
+        cosine=1.0,
+    )
+
+
+def _originals(
+    first: Int64[np.ndarray, " models"], rank: Int64[np.ndarray, " models"]
+) -> Int64[np.ndarray, " models"]:
+    """The row of the smallest rank of each group."""
+    order = np.lexsort((rank, first))
+    groups, starts = np.unique(first[order], return_index=True)
+    original: Int64[np.ndarray, " models"] = order[starts][np.searchsorted(groups, first)]
+    return original
+
+
+def _edges_of_different(updates: Updates, times: Float64[np.ndarray, " models"]) -> Iterator[Edge]:
+    """The edges among models that are all different and changed."""
+    candidates = _find_candidates(updates, times)
+    n_models, n_near = candidates.rows.shape
+    models = np.arange(n_models)
+    tails = np.concatenate([np.full(n_models, n_models), candidates.rows.ravel()])
+    heads = np.concatenate([models, np.repeat(models, n_near)])
+    log_odds = np.concatenate([np.zeros(n_models), candidates.log_odds.ravel()])
+    usable = np.flatnonzero(np.isfinite(log_odds))
+    best = best_arborescence(tails[usable], heads[usable], log_odds[usable], n_models)
+    parents = np.append(tails[usable[best]], n_models)
+    for child in range(n_models):
+        yield from _edges_of(child, parents, candidates)
+
+
+def _find_candidates(updates: Updates, times: Float64[np.ndarray, " models"]) -> _Candidates:
+    near = find_near(updates)
+    around = [np.append(row, near[row]) for row in range(len(updates))]
+    repeats = {}
+    for row, rows in enumerate(around):
+        repeat = find_repeat(updates, Neighbourhood.of(updates, rows))
+        if repeat is not None:
+            repeats[row] = repeat
+    is_reference = np.ones(len(updates), dtype=np.bool_)
+    is_reference[list(repeats)] = False
+    squares = updates.squares.sum(1)
+    empty = (np.full(near.shape, -np.inf) for _ in range(3))
+    candidates = _Candidates(repeats, near, *empty)
+    for row, rows in enumerate(around):
+        neighbourhood = Neighbourhood.of(updates, rows)
+        pairs = compare_pairs(updates, neighbourhood, is_reference[rows])
+        distances = neighbourhood.distances[0, 1:]
+        candidates.explained[row] = 1 - distances / squares[row]
+        candidates.cosines[row] = pairs.cosine
+        if row in repeats:
+            candidates.log_odds[row][near[row] == repeats[row].parents[0]] = LIMIT
+            continue
+        log_odds = pair_log_odds(pairs) + time_log_odds(times[row], times[near[row]])
+        candidates.log_odds[row] = np.clip(log_odds, -LIMIT, LIMIT)
+    _refuse_circles(candidates)
+    for row in set(range(len(updates))) - repeats.keys():
+        distances = (1 - candidates.explained[row]) * squares[row]
+        candidates.log_odds[row] = nearest_first(candidates.log_odds[row], distances)
+    return candidates
+
+
+def _refuse_circles(candidates: _Candidates) -> None:
+    """Nothing that a model was made of was trained from that model, nor from a likely child of it.
+
+    Otherwise a child of a merge, which holds a share of each of its parents, is taken for a parent
+    of these.
+    """
+    at = candidates.rows
+    for made, repeat in candidates.repeats.items():
+        children = np.flatnonzero(((at == made) & (candidates.log_odds > 0)).any(axis=1))
+        for parent in set(repeat.parents) - candidates.repeats.keys():
+            candidates.log_odds[parent][np.isin(at[parent], [made, *children])] = -np.inf
+
+
+def _edges_of(
+    child: int, parents: Int64[np.ndarray, " nodes"], candidates: _Candidates
+) -> Iterator[Edge]:
+    """The edges to a model; `parents` has the tree, in which the base is the last."""
+    repeat, parent, base = candidates.repeats.get(child), int(parents[child]), len(parents) - 1
+    if repeat is not None and parent == repeat.parents[0]:
+        for place, own in enumerate(repeat.parents):
+            if not _is_above(child, own, parents):
+                weight = repeat.weights[place] if repeat.weights else None
+                yield _edge(child, own, candidates, REPEATED[repeat.kind], repeat.kind, weight)
+        return
+    odds = np.exp(candidates.log_odds[child])
+    own_odds = float(odds[candidates.rows[child] == parent].sum()) if parent != base else 1.0
+    probability = calibrate(own_odds / (1.0 + float(odds.sum())))
+    if parent == base:
+        yield Edge(parent=BASE, child=child, probability=probability)
+    elif probability < LEVEL:
+        yield Edge(parent=BASE, child=child, probability=1 - probability)
+    else:
+        yield _edge(child, parent, candidates, probability)
+
+
+def _edge(
+    child: int,
+    parent: int,
+    candidates: _Candidates,
+    probability: float,
+    kind: Kind = "fine-tune",
+    weight: float | None = None,
+) -> Edge:
+    at = int(np.flatnonzero(candidates.rows[child] == parent)[0])
+    return Edge(
+        parent=parent,
+        child=child,
+        probability=probability,
+        kind=kind,
+        weight=weight,
+        explained=float(candidates.explained[child, at]),
+        cosine=float(candidates.cosines[child, at]),
+    )
+
+
+def _is_above(model: int, other: int, parents: Int64[np.ndarray, " nodes"]) -> bool:
+    """Whether the other is the model, or descends from it."""
+    node, base = other, len(parents) - 1
+    while node != base:
+        if node == model:
+            return True
+        node = int(parents[node])
+    return False

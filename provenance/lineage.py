@@ -1,0 +1,141 @@
+"""The lineage of a family: a tree from weights and times, beside what cards say, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Float64, Int64
+from ..errors import UnknownRecipe
+from ..indexer import has_linear_sketch
+from ..records import ModelRecord, Recipe
+from ..store import Catalog
+from .claims import read_claims
+from .descent import Updates
+from .edges import BASE, Edge, infer_edges
+from .odds import LEVEL
+
+AHEAD_S = 86_400.0
+"""Seconds after now from which a time is in the future, and ignored."""
+
+NO_SKETCH = "no linear sketch under this recipe: index it again"
+
+
+def trace_lineage(
+    catalog: Catalog, base: str, recipe: str | None = None, *, now: datetime | None = None
+) -> dict[str, Any]:
+    """The document of a family's lineage.
+
+    Raises:
+        UnknownRecipe: there is none of that name, or none that keeps linear sketches.
+    """
+    chosen = choose_linear_recipe(catalog, base, recipe)
+    view = catalog.family(base, chosen, is_current=True)
+    records = {row.id: row.record for row in catalog.models(base=base) if row.status == "indexed"}
+    updates = view.updates()
+    here = np.array([id in records for id in view.ids], dtype=np.bool_) & updates.sketched
+    rows = np.flatnonzero(here)
+    ids = [view.ids[row] for row in rows.tolist()]
+    # in order of id: the order in which models were indexed decides nothing
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    ids, rows = [ids[place] for place in order], rows[order]
+    times, n_future = read_times([records[id].created_at for id in ids], now)
+    own = Updates.of_family(updates).take(rows)
+    members = [records[id] for id in ids]
+    edges = infer_edges(own, times, _rank(members, times, own.rounding))
+    return _document(base, chosen, ids, members, edges) | {
+        "not_compared": [
+            {"model": id, "reason": NO_SKETCH} for id in sorted(records.keys() - set(ids))
+        ],
+        "times": {"known": int(np.isfinite(times).sum()), "future": n_future},
+    }
+
+
+def choose_linear_recipe(catalog: Catalog, base: str, name: str | None) -> Recipe:
+    """The recipe of that name or id, else that of most models of those with linear sketches."""
+    again = f"index again with `deltadex index {base} --recipe sketch`"
+    if name is not None:
+        recipe = catalog.find_recipe(name, base)
+        if not has_linear_sketch(recipe):
+            raise UnknownRecipe(f"recipe '{name}' keeps no linear sketches: {again}")
+        return recipe
+    known = [recipe for recipe in catalog.recipes_of(base) if has_linear_sketch(recipe)]
+    if not known:
+        raise UnknownRecipe(f"{base}: no recipe of this family keeps linear sketches: {again}")
+    return known[0]
+
+
+def read_times(
+    texts: Sequence[str | None], now: datetime | None = None
+) -> tuple[Float64[np.ndarray, " models"], int]:
+    """Seconds, NaN where unknown; how many are in the future, and therefore unknown too."""
+    latest = (now or datetime.now(UTC)).timestamp() + AHEAD_S
+    times = np.full(len(texts), np.nan)
+    for row, text in enumerate(texts):
+        try:
+            moment = datetime.fromisoformat(text or "")
+        except ValueError:
+            continue
+        zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        times[row] = zoned.timestamp()
+    future = times > latest
+    times[future] = np.nan
+    return times, int(future.sum())
+
+
+def _rank(
+    members: Sequence[ModelRecord],
+    times: Float64[np.ndarray, " models"],
+    rounding: Float64[np.ndarray, " models"],
+) -> Int64[np.ndarray, " models"]:
+    """Which of equal models is likelier their original: what is named as one, or older, or stored
+    more exactly, or downloaded more."""
+    copies = [record.duplicate_of is not None for record in members]
+    downloads = [-(record.downloads or 0) for record in members]
+    rank = np.empty(len(members), dtype=np.int64)
+    at = np.arange(len(members))
+    rank[np.lexsort((at, downloads, rounding, np.nan_to_num(times, nan=np.inf), copies))] = at
+    return rank
+
+
+def _document(
+    base: str,
+    recipe: Recipe,
+    ids: Sequence[str],
+    members: Sequence[ModelRecord],
+    edges: Sequence[Edge],
+) -> dict[str, Any]:
+    names = [*ids, base]
+    parents: dict[str, list[str]] = {id: [] for id in ids}
+    for edge in edges:
+        parents[names[edge.child]].append(names[edge.parent])
+    equal = {names[edge.child]: names[edge.parent] for edge in edges if edge.kind == "duplicate"}
+    claims = read_claims(base, {record.id: record.base_raw for record in members}, parents, equal)
+    return {
+        "base": base,
+        "recipe": recipe.name,
+        "recipe_id": recipe.id,
+        "models": len(ids),
+        "level": LEVEL,
+        "without_parent": sum(edge.parent == BASE for edge in edges),
+        "edges": [_edge_json(edge, names) for edge in edges],
+        "claims": claims,
+    }
+
+
+def _edge_json(edge: Edge, names: Sequence[str]) -> Mapping[str, Any]:
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else round(value, 4)
+
+    return {
+        "parent": names[edge.parent],
+        "child": names[edge.child],
+        "probability": round(edge.probability, 3),
+        "kind": edge.kind,
+        "weight": rounded(edge.weight),
+        "explained": rounded(edge.explained),
+        "cosine": rounded(edge.cosine),
+    }

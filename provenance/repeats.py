@@ -1,0 +1,135 @@
+"""Models that repeat others: equal updates, rounded ones, and linear merges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import nnls
+
+from ..arrays import Float64, Int64
+from .descent import Neighbourhood, Updates
+
+EQUAL = 1e-3
+"""|ΔW − ΔW'| up to which two updates are equal, as a share of one: what float32 leaves of a product
+that is added to weights a thousand times as large is less."""
+
+COMPARED_IN_A_ROW = 4
+"""Models of the next larger norms that each is compared with: copies have the same norm."""
+
+ROUNDED_BY = 2.5
+"""|ΔW − ΔW'|² up to which one may be the other rounded, in units of its expected |rounding|²: 1 for
+a rounding to the nearest, less than 2 for updates below it, which are rounded away or up."""
+
+COARSER = 2.0
+"""How much more |rounding| the stored type of a rounded copy has than that of its original."""
+
+MOST_PARENTS, LEAST_WEIGHT = 4, 0.02
+UNEXPLAINED = 1e-4
+"""Share of |ΔW|² of a linear merge that its parents leave, at most, beside rounding."""
+
+BETTER = 0.05
+"""What a merge leaves unexplained, at most, as a share of what its nearest parent alone does."""
+
+ROUNDING_SHARE = 0.3
+"""Share of |ΔW|² that is expected rounding up to which merges are looked for."""
+
+Kind = Literal["fine-tune", "duplicate", "quantised", "merge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The rows that a model repeats, the first of largest share, and their weights."""
+
+    kind: Kind
+    parents: tuple[int, ...]
+    weights: tuple[float, ...] = ()
+
+
+def group_equal(updates: Updates) -> Int64[np.ndarray, " models"]:
+    """The first row of those with an equal update, for each row."""
+    squares = updates.squares.sum(1)
+    order = np.argsort(squares, kind="stable")
+    first = np.arange(len(squares))
+    for step in range(1, COMPARED_IN_A_ROW + 1):
+        smaller, larger = order[:-step], order[step:]
+        near = np.sqrt(squares[larger]) <= (1 + EQUAL) * np.sqrt(squares[smaller])
+        for a, b in zip(smaller[near].tolist(), larger[near].tolist(), strict=True):
+            apart = updates.pooled[a].astype(np.float64) - updates.pooled[b]
+            if apart @ apart <= EQUAL**2 * squares[b]:
+                low, high = sorted((_first(first, a), _first(first, b)))
+                first[high] = low
+    while (first != first[first]).any():
+        first = first[first]
+    return first
+
+
+def _first(first: Int64[np.ndarray, " models"], row: int) -> int:
+    while first[row] != row:
+        row = int(first[row])
+    return row
+
+
+def find_repeat(updates: Updates, near: Neighbourhood) -> Repeat | None:
+    """What a child repeats of its neighbourhood; None where it has an update of its own."""
+    return _rounded(updates, near) or _merged(updates, near)
+
+
+def _rounded(updates: Updates, near: Neighbourhood) -> Repeat | None:
+    rounding = updates.rounding[near.rows]
+    distances, squares = near.distances[0, 1:], np.diagonal(near.gram.sum(0))[1:]
+    is_coarser = rounding[0] > COARSER**2 * rounding[1:]
+    is_equal = is_coarser & (distances <= EQUAL**2 * squares)
+    limit = ROUNDED_BY * rounding[0]
+    is_near = is_coarser & (distances <= limit) & (squares > limit)
+    if not (is_near | is_equal).any():
+        return None
+    chosen = int(np.where(is_near | is_equal, distances, np.inf).argmin())
+    kind: Kind = "duplicate" if is_equal[chosen] else "quantised"
+    return Repeat(kind, (int(near.rows[1 + chosen]),))
+
+
+def _merged(updates: Updates, near: Neighbourhood) -> Repeat | None:
+    """Weights ≥ 0 of up to four models whose sum is the child: sketches add up as updates do."""
+    own = near.raw[0, 0]
+    rounding = updates.rounding[near.rows[0]] / max(own, np.finfo(float).tiny)
+    if own <= 0 or rounding > ROUNDING_SHARE:
+        return None
+    limit = own * max(UNEXPLAINED, ROUNDED_BY * rounding)
+    lengths = np.sqrt(np.diagonal(near.raw))
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    values, vectors = np.linalg.eigh(near.raw / np.outer(lengths, lengths))
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T * lengths
+    columns = np.arange(1, len(lengths))
+    weights = _fit(root, columns)
+    if near.raw[0, 0] and _left(root, columns, weights) > limit:
+        return None
+    columns = columns[np.argsort(-weights * lengths[1:], kind="stable")[:MOST_PARENTS]]
+    columns = columns[_fit(root, columns) >= LEAST_WEIGHT]
+    weights = _fit(root, columns)
+    alone = float(near.distances[0, 1:].min())
+    if not len(columns) or _left(root, columns, weights) > min(limit, BETTER * alone):
+        return None
+    if len(columns) == 1 and weights[0] > 1:
+        return None  # the shorter of two is the one that was scaled down, towards the base
+    rows = near.rows[columns].tolist()
+    return Repeat("merge", tuple(rows), tuple(weights.tolist()))
+
+
+def _fit(
+    root: Float64[np.ndarray, "numbers near"], columns: Int64[np.ndarray, " chosen"]
+) -> Float64[np.ndarray, " chosen"]:
+    if not len(columns):
+        return np.zeros(0)
+    weights: Float64[np.ndarray, " chosen"] = nnls(root[:, columns], root[:, 0])[0]
+    return weights
+
+
+def _left(
+    root: Float64[np.ndarray, "numbers near"],
+    columns: Int64[np.ndarray, " chosen"],
+    weights: Float64[np.ndarray, " chosen"],
+) -> float:
+    left = root[:, 0] - root[:, columns] @ weights
+    return float(left @ left)
