@@ -13,6 +13,7 @@ GROUPS = {
     "ask": (
         "find-similar", "ls", "show", "eval", "cluster", "map", "diff", "stats", "failures", "sql",
     ),
+    "origin": ("audit",),
     "data": ("find-trained-on", "find-data", "data"),
     "studies": tuple(name.replace("_", "-") for name in STUDIES),
     "share": ("serve", "export", "publish", "attach", "merge"),

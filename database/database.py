@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
 from . import data as data_sets
-from . import exchange, members, questions
+from . import exchange, members, origins, questions
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
 
@@ -174,6 +174,8 @@ class Database(Opened):
     cluster = question(questions.Cluster)
     map = question(questions.Map)
     diff = question(questions.Diff)
+
+    audit = question(origins.Audit)
 
     merge = question_of_several(exchange.Merge)
     export = question(exchange.Export)

@@ -1,6 +1,7 @@
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
 from .architecture import place as place
+from .base import Base as Base
 from .base import resolve_base as resolve_base
 from .delta import Delta as Delta
 from .delta import DenseDelta as DenseDelta
@@ -31,9 +32,11 @@ from .options import IndexOptions as IndexOptions
 from .plan import make_plan as make_plan
 from .query import ChosenBase as ChosenBase
 from .query import choose_base as choose_base
+from .query import collect_updates as collect_updates
 from .query import fingerprint_query as fingerprint_query
 from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
 from .query import guess_base as guess_base
+from .query import names_of_base as names_of_base
 from .query import update_spectra as update_spectra
 from .query import weight_spectra as weight_spectra
 from .run import Progress as Progress

@@ -15,14 +15,14 @@ import torch
 
 from ..arrays import Float64
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
-from ..records import Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
+from ..records import ROLES, Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
 from ..store import Catalog
 from .architecture import PlacedModel, Placement
 from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import Checkpoint
 from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius, rounding_norm
 from .family import Member, Wanted, find_member, refuse_strangers
-from .fingerprint import Layout
+from .fingerprint import Collector, Layout, Measurement
 from .index import known_shapes
 from .job import Job, base_parts, choose_device, cpu_count, ordered, single_torch_thread
 from .run import NO_MEMORY, fingerprint_member
@@ -43,12 +43,22 @@ def update_spectra(
     `RequestError` if the model cannot be read, or is not this base's."""
     place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
+    collector = _SpectrumCollector(family, place)
+    record = collect_updates(family, model, collector)
+    return record, tuple(sorted(collector.spectra, key=_ORDER))
+
+
+def collect_updates(
+    family: Base, model: str, collector: Collector[Measurement], roles: Sequence[str] = ROLES
+) -> ModelRecord:
+    """Pass the ΔW of every layer matrix of these roles to a collector; nothing is stored, and an
+    adapter is taken for one of this base. A `RequestError` if the model cannot be read, or is not
+    this base's."""
     wanted = wanted_base(family)
     member = find_member(model, family.name)
     if not member.is_adapter:
         member = refuse_strangers(member, wanted)
     job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
-    collector = _SpectrumCollector(family, place)
     with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
@@ -57,8 +67,8 @@ def update_spectra(
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, collector)
         else:
-            collect_full(member, checkpoint, job, collector)
-    return member.record, tuple(sorted(collector.spectra, key=_ORDER))
+            collect_full(member, checkpoint, job, collector, roles)
+    return member.record
 
 
 def weight_spectra(
@@ -270,7 +280,7 @@ def choose_base(
     member = _find(model)
     chosen = partial(ChosenBase, is_adapter=member.is_adapter)
     if given is not None:
-        stranger = refuse_strangers(member, _wanted(catalog, given)).refusal
+        stranger = refuse_strangers(member, names_of_base(catalog, given)).refusal
         if not member.is_adapter or stranger is None or stranger.code != "other-base":
             return chosen(base=given)
         note = f"{model} {stranger.reason}; it is studied on {given}, as --base says"
@@ -289,7 +299,7 @@ def choose_base(
     if hint is not None or not bases:
         return chosen(base=next(iter((*places, *member.claims)), None))
     base = _guess(catalog, member, model, bases)
-    fits = refuse_strangers(member, _wanted(catalog, base)).refusal is None
+    fits = refuse_strangers(member, names_of_base(catalog, base)).refusal is None
     return chosen(base=base if fits else None)
 
 
@@ -322,12 +332,12 @@ def _guess(catalog: Catalog, member: Member, model: str, bases: Sequence[str]) -
 
 def _named(catalog: Catalog, member: Member, bases: Sequence[str]) -> list[str]:
     """Those of the bases that the model names; by their very names, if any are."""
-    named = [base for base in bases if _wanted(catalog, base).named_in(member.claims)]
+    named = [base for base in bases if names_of_base(catalog, base).named_in(member.claims)]
     keys = set(map(base_key, member.claims))
     return [base for base in named if base_key(base) in keys] or named
 
 
-def _wanted(catalog: Catalog, base: str) -> Wanted:
+def names_of_base(catalog: Catalog, base: str) -> Wanted:
     """The base as its members may name it; by its name alone, where its folder is no base."""
     try:
         return wanted_base(resolve_base(catalog, base))

@@ -11,7 +11,7 @@ from typing import Generic
 import torch
 
 from ..errors import ModelError
-from ..records import ModelRecord
+from ..records import ROLES, ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import (
     PlacedModel,
@@ -49,12 +49,18 @@ _Compared = tuple[Measurement, tuple[float, float, float] | None]
 
 
 def collect_full(
-    member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
+    member: Member,
+    checkpoint: Checkpoint,
+    job: Job,
+    collector: Collector[Measurement],
+    roles: Sequence[str] = ROLES,
 ) -> None:
     if job.plan.whole:
         job.base.verify(keep=job.parts is None)
     placed = place_checkpoint(checkpoint, member.config)
     require_same_layers(placed, job.base.weights().placed)
+    wanted = tuple(p for p in placed.placements if p.slot.role in roles)
+    placed = replace(placed, placements=wanted)
     comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))
     # tasks whose tensor is yet to be seen in its file weigh nothing
     ahead = 4 * job.threads if job.parts is None and checkpoint.concurrent else 0
