@@ -14,7 +14,7 @@ GROUPS = {
         "find-similar", "ls", "show", "eval", "cluster", "map", "diff", "stats", "failures", "sql",
     ),
     "data": ("find-trained-on", "find-data", "data"),
-    "origin": ("trace", "lineage", "extract-adapter", "bases"),
+    "origin": ("trace", "lineage", "audit", "extract-adapter", "bases"),
     "studies": tuple(name.replace("_", "-") for name in STUDIES),
     "share": ("serve", "export", "publish", "attach", "merge"),
     "care": ("doctor", "backup", "completion", "demo"),

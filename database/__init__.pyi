@@ -34,6 +34,7 @@ from .opened import Place as Place
 from .opened import Track as Track
 from .opened import open_as as open_as
 from .origins import AddBases as AddBases
+from .origins import Audit as Audit
 from .origins import ExtractAdapter as ExtractAdapter
 from .origins import KnownBases as KnownBases
 from .origins import Lineage as Lineage

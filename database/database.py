@@ -191,6 +191,7 @@ class Database(Opened):
     trace = question(origins.Trace)
     extract_adapter = question(origins.ExtractAdapter)
     lineage = question(origins.Lineage)
+    audit = question(origins.Audit)
 
     merge = question_of_several(exchange.Merge)
     export = question(exchange.Export)

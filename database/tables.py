@@ -325,6 +325,29 @@ class FindingTable(Table):
         return int(self._document["problems"])
 
 
+class AuditTable(Table):
+    """What stands out among models, a row for each finding: `model`, `base`, `kind`, `detail`, `z`.
+
+    A document also has `models`, how many were looked at, and `notes`: what was not.
+    """
+
+    columns = ("model", "kind", "detail", "z")
+    _key = "findings"
+
+    def save(self, path: str | Path) -> Path:
+        """Write the findings as a table; the ending chooses .csv, .tex or .md.
+
+        Raises:
+            RequestError: another ending.
+            StoreFull: the file cannot be written.
+        """
+        target, columns = Path(path), ("base", *self.columns)
+        check_table_ending(target)
+        text = _TEXT[target.suffix.lower()](columns, [[row[c] for c in columns] for row in self])
+        write_user_file(target, text.encode("utf-8", "replace"))
+        return target
+
+
 _SCORES_ENDINGS = (".csv", ".png", ".svg", ".html")
 
 PURITY_COLUMNS = ("family", "dataset", "n", "purity", "low", "high", "p", "chance")

@@ -2,6 +2,7 @@ from .architecture import Key as Key
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
 from .architecture import place as place
+from .base import Base as Base
 from .base import resolve_base as resolve_base
 from .checkpoint import FEW_BYTES as FEW_BYTES
 from .checkpoint import Checkpoint as Checkpoint
@@ -48,9 +49,11 @@ from .plan import make_plan as make_plan
 from .query import ChosenBase as ChosenBase
 from .query import OpenUpdate as OpenUpdate
 from .query import choose_base as choose_base
+from .query import collect_updates as collect_updates
 from .query import fingerprint_query as fingerprint_query
 from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
 from .query import guess_base as guess_base
+from .query import names_of_base as names_of_base
 from .query import open_update as open_update
 from .query import update_spectra as update_spectra
 from .query import weight_spectra as weight_spectra

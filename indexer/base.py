@@ -30,7 +30,7 @@ from .checkpoint import (
     read_json,
 )
 from .delta import flaw_of, frobenius
-from .family import Wanted, folder_at
+from .family import Wanted, folder_at, stated_license
 from .hub import (
     HubSession,
     HubWeights,
@@ -101,6 +101,7 @@ class BaseWeights:
     config: Config | None
     checkpoint: Checkpoint
     placed: PlacedModel
+    license: str | None = None
     _cached: dict[_Stored, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _last: threading.local = field(default_factory=threading.local)
@@ -300,17 +301,18 @@ class Base:
         if self.folder is not None:
             files = ModelFolder.at(self.folder)
             config = files.json("config.json") if files.has("config.json") else None
+            license = stated_license(files)
             checkpoint = open_local(self.folder, whole=self.plan.whole)
         else:
             model = describe(self.name, session=self.session)
-            revision = model.sha
+            revision, license = model.sha, model.license
             config = read_json(read_small_file(model, "config.json", session=self.session))
             weights = HubWeights(
                 model, self.plan, adapter=False, session=self.session, kept=self.kept
             )
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config, whole=self.by_module)
-        return BaseWeights(self.name, revision, config, checkpoint, placed)
+        return BaseWeights(self.name, revision, config, checkpoint, placed, license)
 
 
 def _base_elsewhere(

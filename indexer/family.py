@@ -651,6 +651,12 @@ def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:
     return split_card(start.decode("utf-8", "replace"))
 
 
+def stated_license(files: ModelFolder) -> str | None:
+    """The licence that a folder's card names."""
+    front = _read_card(files)[0] if CARD in files.names() else {}
+    return text_or_none(front.get("license"))
+
+
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
     card = {**model.card_data, "model-index": model.model_index}

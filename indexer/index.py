@@ -275,7 +275,8 @@ def index_family(
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
         said = (weights.revision, weights.architecture) if weights else (None, None)
-        save_family(catalog, base.name, *said, layout)
+        license = weights.license if weights else None
+        save_family(catalog, base.name, *said, layout, license)
     if options.hub:
         catalog.listings(base.name).clear()
     return report

@@ -16,7 +16,7 @@ import torch
 
 from ..arrays import Float64
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
-from ..records import Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
+from ..records import ROLES, Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
 from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, require_same_layers
 from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
@@ -44,12 +44,22 @@ def update_spectra(
     `RequestError` if the model cannot be read, or is not this base's."""
     place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
+    collector = _SpectrumCollector(family, place)
+    record = collect_updates(family, model, collector)
+    return record, tuple(sorted(collector.spectra, key=_ORDER))
+
+
+def collect_updates(
+    family: Base, model: str, collector: Collector[Measurement], roles: Sequence[str] = ROLES
+) -> ModelRecord:
+    """Pass the ΔW of every layer matrix of these roles to a collector; nothing is stored, and an
+    adapter is taken for one of this base. A `RequestError` if the model cannot be read, or is not
+    this base's."""
     wanted = wanted_base(family)
     member = find_member(model, family.name)
     if not member.is_adapter:
         member = refuse_strangers(member, wanted)
     job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
-    collector = _SpectrumCollector(family, place)
     with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
@@ -58,8 +68,10 @@ def update_spectra(
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, collector)
         else:
-            collect_full(member, checkpoint, job, collector)
-    return member.record, tuple(sorted(collector.spectra, key=_ORDER))
+            slots = family.weights().placed.by_key
+            only = [key for key, placement in slots.items() if placement.slot.role in roles]
+            collect_full(member, checkpoint, job, collector, only=only)
+    return member.record
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,7 @@ class OpenUpdate:
         """Pass ΔW of every layer matrix, or of those in `only`, to the collector."""
         wanted = wanted_base(self.base)
         job = Job(base=self.base, wanted=wanted, recipes=(), layout=(), threads=self.threads)
-        collect_full(self.member, self.checkpoint, job, collector, only)
+        collect_full(self.member, self.checkpoint, job, collector, only=only)
 
 
 @contextmanager
@@ -333,7 +345,7 @@ def choose_base(
     member = _find(model)
     chosen = partial(ChosenBase, is_adapter=member.is_adapter)
     if given is not None:
-        stranger = refuse_strangers(member, _wanted(catalog, given)).refusal
+        stranger = refuse_strangers(member, names_of_base(catalog, given)).refusal
         if not member.is_adapter or stranger is None or stranger.code != "other-base":
             return chosen(base=given)
         note = f"{model} {stranger.reason}; it is studied on {given}, as --base says"
@@ -352,7 +364,7 @@ def choose_base(
     if hint is not None or not bases:
         return chosen(base=next(iter((*places, *member.claims)), None))
     base = _guess(catalog, member, model, bases)
-    fits = refuse_strangers(member, _wanted(catalog, base)).refusal is None
+    fits = refuse_strangers(member, names_of_base(catalog, base)).refusal is None
     return chosen(base=base if fits else None)
 
 
@@ -385,12 +397,12 @@ def _guess(catalog: Catalog, member: Member, model: str, bases: Sequence[str]) -
 
 def _named(catalog: Catalog, member: Member, bases: Sequence[str]) -> list[str]:
     """Those of the bases that the model names; by their very names, if any are."""
-    named = [base for base in bases if _wanted(catalog, base).named_in(member.claims)]
+    named = [base for base in bases if names_of_base(catalog, base).named_in(member.claims)]
     keys = set(map(base_key, member.claims))
     return [base for base in named if base_key(base) in keys] or named
 
 
-def _wanted(catalog: Catalog, base: str) -> Wanted:
+def names_of_base(catalog: Catalog, base: str) -> Wanted:
     """The base as its members may name it; by its name alone, where its folder is no base."""
     try:
         return wanted_base(resolve_base(catalog, base))

@@ -1,7 +1,14 @@
+from .audit import AuditOptions as AuditOptions
+from .audit import Finding as Finding
+from .audit import Kind as Kind
+from .audit import audit_families as audit_families
 from .extraction import MATRIX_BYTES as MATRIX_BYTES
 from .extraction import extract_adapter as extract_adapter
 from .extraction import parse_bytes as parse_bytes
 from .lineage import trace_lineage as trace_lineage
+from .one_direction import DirectionEdit as DirectionEdit
+from .one_direction import DirectionSearch as DirectionSearch
+from .one_direction import find_direction_edit as find_direction_edit
 from .signatures import known_bases as known_bases
 from .signatures import register as register
 from .trace import trace_model as trace_model

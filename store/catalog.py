@@ -183,11 +183,13 @@ class Catalog:
         return before, after
 
     def save_base(self, record: BaseRecord) -> None:
-        """Store what is known of a base; a revision or architecture of None leaves the stored."""
+        """Store what is known of a base; a revision, architecture or licence of None
+        leaves the stored."""
         before = self.base(record.base)
         revision = record.revision or before.revision
         architecture = record.architecture or before.architecture
-        record = replace(record, revision=revision, architecture=architecture)
+        license = record.license or before.license
+        record = replace(record, revision=revision, architecture=architecture, license=license)
         self._session.write(lambda s: replace_base(s, record))
 
     def add_fingerprints(self, key: int, fingerprints: Sequence[Fingerprint]) -> int:
@@ -423,6 +425,15 @@ class Catalog:
     def base(self, base: str) -> BaseRecord:
         """What is known of a base."""
         return select_base(self._session, base)
+
+    def licence_conflicts(self, base: str) -> list[tuple[str, str, str, str, str]]:
+        """Model, its licence, the ancestor, that one's licence and what it asks, of each conflict
+        that `licence_rules` shows in a family."""
+        return self._session.execute(
+            "SELECT model, license, ancestor, ancestor_license, says FROM licence_conflicts "
+            "WHERE base = ? AND verdict = 'conflict' ORDER BY ALL",
+            [base],
+        )
 
     def shapes(self, base: str) -> dict[Slot, tuple[int, int]]:
         """(out, in) of every slot that a model of the family changed."""

@@ -404,6 +404,7 @@ def save_family(
     revision: str | None,
     architecture: str | None,
     layout: Sequence[tuple[str, str, int]],
+    license: str | None = None,
 ) -> None:
     """Store what is known of a base: the shapes that its models changed, and the blocks of a recipe
     that depends on them; a None leaves the stored value."""
@@ -416,6 +417,7 @@ def save_family(
             architecture=architecture,
             shapes={**before.shapes, **changed},
             layout=tuple(layout) or before.layout,
+            license=license,
         )
     )
 

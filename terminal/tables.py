@@ -398,6 +398,24 @@ def show_extraction(document: Document) -> None:
     _say(f"[bold]{_text(document['path'])}[/]: {line}")
 
 
+def show_audit(document: Document) -> None:
+    """A row for each finding, and what was not looked at."""
+    findings, models = document["findings"], count(document["models"], "model")
+    if findings:
+        _say(f"[bold]{count(len(findings), 'finding')} among {models}[/]")
+        _say_rows(
+            ("model", "kind", "detail", "z"),
+            [
+                (f["model"], f["kind"], f["detail"], "" if f["z"] is None else f"{f['z']:.1f}")
+                for f in findings
+            ],
+        )
+    else:
+        _say(f"no finding among {models}")
+    for note in document["notes"]:
+        _say(_text(note), "dim")
+
+
 def show_trained_models(document: Document) -> None:
     """The models nearest to a data set, the control, and what it means at most."""
     query, models = document["query"], document["neighbours"]

@@ -128,7 +128,7 @@ def labels_differ(ours: Row, theirs: Row) -> bool:
 
 def joined_base(ours: BaseRecord, theirs: BaseRecord) -> tuple[BaseRecord, dict[str, Any]]:
     """What both know of a base, and what they contradict each other in: name → (ours, theirs)."""
-    names = ("revision", "architecture")
+    names = ("revision", "architecture", "license")
     pairs: dict[str, Any] = {name: (getattr(ours, name), getattr(theirs, name)) for name in names}
     for slot in sorted(ours.shapes.keys() & theirs.shapes.keys()):
         pairs[slot] = (list(ours.shapes[slot]), list(theirs.shapes[slot]))
@@ -139,6 +139,7 @@ def joined_base(ours: BaseRecord, theirs: BaseRecord) -> tuple[BaseRecord, dict[
         architecture=ours.architecture or theirs.architecture,
         shapes=dict(sorted({**theirs.shapes, **ours.shapes}.items())),
         layout=tuple(sorted({*ours.layout, *theirs.layout})),
+        license=ours.license or theirs.license,
     )
     return joined, differ
 

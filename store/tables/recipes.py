@@ -21,6 +21,7 @@ class BaseRecord:
     Attributes:
         shapes: (out, in) by slot, of its models' matrices.
         layout: The blocks of a recipe that depends on them: (stack, role, out).
+        license: As its card names it.
     """
 
     base: str
@@ -28,6 +29,7 @@ class BaseRecord:
     architecture: str | None = None
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     layout: tuple[tuple[str, str, int], ...] = ()
+    license: str | None = None
 
 
 def select_bases(session: Session) -> list[str]:
@@ -39,9 +41,9 @@ def select_bases(session: Session) -> list[str]:
 def select_base(session: Session, base: str) -> BaseRecord:
     """What is known of a base, which may be nothing."""
     rows = session.execute(
-        "SELECT revision, architecture, slots FROM families WHERE base = ?", [base]
+        "SELECT revision, architecture, slots, license FROM families WHERE base = ?", [base]
     )
-    revision, architecture, text = rows[0] if rows else (None, None, "{}")
+    revision, architecture, text, license = rows[0] if rows else (None, None, "{}", None)
     stored = json.loads(text)
     return BaseRecord(
         base=base,
@@ -49,6 +51,7 @@ def select_base(session: Session, base: str) -> BaseRecord:
         architecture=architecture,
         shapes={slot: (out, width) for slot, (out, width) in stored.get("shapes", {}).items()},
         layout=tuple((stack, role, rows) for stack, role, rows in stored.get("layout", [])),
+        license=license,
     )
 
 
@@ -57,8 +60,8 @@ def replace_base(session: Session, record: BaseRecord) -> None:
     slots = {"shapes": dict(record.shapes), "layout": record.layout}
     session.execute("DELETE FROM families WHERE base = ?", [record.base])
     session.execute(
-        "INSERT INTO families VALUES (?, ?, ?, ?)",
-        [record.base, record.revision, record.architecture, json.dumps(slots)],
+        "INSERT INTO families VALUES (?, ?, ?, ?, ?)",
+        [record.base, record.revision, record.architecture, json.dumps(slots), record.license],
     )
 
 

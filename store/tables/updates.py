@@ -11,7 +11,7 @@ from ...errors import StoreDamaged
 from ...records import LINEAR_DIM, LINEAR_LAYER_DIM, Slot
 from ..session import Session, not_finite
 
-SLOT_NUMBERS = ("fro_norm", "noise_floor", "relative_norm", "zero_share")
+SLOT_NUMBERS = ("fro_norm", "noise_floor", "relative_norm", "zero_share", "stable_rank")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,8 @@ class FamilyUpdates:
         sketched: Whether a model has a linear sketch; one without has zeros.
         layer_names: Stack and number of each layer, sorted.
         slots: Of the columns of the statistics, sorted.
-        fro_norm: |ΔW| of a slot; `noise_floor`, `relative_norm`, `zero_share` as in `SlotStats`.
+        fro_norm: |ΔW| of a slot; `noise_floor`, `relative_norm`, `zero_share`, `stable_rank` as in
+            `SlotStats`.
     """
 
     keys: Int64[np.ndarray, " models"]
@@ -39,6 +40,7 @@ class FamilyUpdates:
     noise_floor: Float64[np.ndarray, "models slots"]
     relative_norm: Float64[np.ndarray, "models slots"]
     zero_share: Float64[np.ndarray, "models slots"]
+    stable_rank: Float64[np.ndarray, "models slots"]
 
 
 def fetch_updates(
@@ -46,7 +48,7 @@ def fetch_updates(
 ) -> FamilyUpdates:
     """The updates of the models with these keys, rising.
 
-    Peak: 4 KiB a model, 1 KiB a model and layer, 32 bytes a model and slot; twice.
+    Peak: 4 KiB a model, 1 KiB a model and layer, 40 bytes a model and slot; twice.
 
     Raises:
         StoreDamaged: a number of a sketch is not finite.

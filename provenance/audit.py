@@ -1,0 +1,520 @@
+"""An audit of a family by what the catalog holds: copies, frozen parts, rounding, outliers, edits,
+licences and cards.
+
+Every check states a tolerance, and abstains where too little is known to tell: no finding rests on
+the largest of some numbers, or on two that are equal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from ..arrays import Bool, Float64
+from ..errors import DeltadexError
+from ..indexer import base_key, names_of_base, resolve_base
+from ..results import count
+from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
+
+if TYPE_CHECKING:
+    from ..records import Slot
+    from ..store import Catalog, FamilyView, ModelRow
+    from ..store.tables.updates import FamilyUpdates
+
+Kind = Literal[
+    "duplicate",
+    "near-duplicate",
+    "base-copy",
+    "frozen",
+    "edit",
+    "rounding",
+    "outlier",
+    "licence",
+    "card-base",
+    "card-dataset",
+]
+
+SAME_UPDATE = 1e-3
+"""|ΔW − ΔW'| / |ΔW| up to which two updates are the same, beside what storage rounding explains."""
+
+NOISE_FACTOR, NOISE_SHARE = 2.0, 0.3
+"""A difference is explained by rounding up to so many times its norm, where rounding is at most
+this share of the update."""
+
+PAIRS_AT_ONCE = 1024
+"""Models whose sketches are compared with all others at a time."""
+
+SAME_NORMS, MANY_SLOTS = 1e-5, 0.9
+"""Two bases whose matrices' norms |W| differ by so little in this share of the slots are copies."""
+
+LEAST_FAMILY = 12
+"""Models of a kind from which on one can stand out."""
+
+OUTLIER_Z = 5.0
+
+SIDE = 0.9
+"""The quantile that tells how far a family reaches to each side: a group of a tenth of it is no
+outlier."""
+
+RANK_ONE = 1.5
+"""Stable rank up to which an update is of one direction."""
+
+
+USUAL_SHARE = 0.1
+"""Share of a family from which on a name that its models give is one of the base's."""
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+Thing = TypeVar("Thing")
+
+
+class Track(Protocol):
+    """Passes on the things that it is given, and shows how far they are."""
+
+    def __call__(self, things: Iterable[Thing], what: str) -> Iterator[Thing]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A finding: `detail` is a sentence; `z` standard deviations from what is ordinary, where the
+    check measures that."""
+
+    model: str
+    base: str
+    kind: Kind
+    detail: str
+    z: float | None = None
+
+    def to_json(self) -> dict[str, object]:
+        z = None if self.z is None else round(self.z, 2)
+        return {
+            "model": self.model,
+            "base": self.base,
+            "kind": self.kind,
+            "detail": self.detail,
+            "z": z,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedFamily:
+    """A family's rows by id, and the updates of those that have a fingerprint, in order of key."""
+
+    base: str
+    rows: Mapping[str, ModelRow]
+    ids: Sequence[str]
+    updates: FamilyUpdates
+    out_of: Mapping[Slot, int]
+
+    @classmethod
+    def read(cls, catalog: Catalog, view: FamilyView) -> AuditedFamily:
+        rows = {row.id: row for row in catalog.models(base=view.base)}
+        shapes = catalog.shapes(view.base)
+        out_of = {slot: out for slot, (out, _) in shapes.items()}
+        return cls(view.base, rows, view.ids, view.updates(), out_of)
+
+    @property
+    def is_full(self) -> Bool[np.ndarray, " models"]:
+        return np.array([self.rows[id].record.kind == "full" for id in self.ids], dtype=np.bool_)
+
+    @property
+    def changed(self) -> Bool[np.ndarray, "models slots"]:
+        """Whether a model changed a slot; False where it has no number of it."""
+        changed: Bool[np.ndarray, "models slots"] = np.nan_to_num(self.updates.fro_norm) > 0.0
+        return changed
+
+    def base_norms(self) -> Float64[np.ndarray, " slots"]:
+        """|W| of each slot of the base, the median over the models that tell; NaN of no model."""
+        updates = self.updates
+        with np.errstate(divide="ignore", invalid="ignore"):
+            norms = updates.fro_norm / updates.relative_norm
+        return _column_medians(np.where(self.changed & np.isfinite(norms), norms, np.nan))
+
+    def finding(self, row: int, kind: Kind, detail: str, z: float | None = None) -> Finding:
+        return Finding(model=self.ids[row], base=self.base, kind=kind, detail=detail, z=z)
+
+
+def _column_medians(
+    numbers: Float64[np.ndarray, "rows columns"],
+) -> Float64[np.ndarray, " columns"]:
+    """The median of each column without its NaN; NaN of a column of nothing else."""
+    medians = np.full(numbers.shape[1], np.nan)
+    known = np.isfinite(numbers).any(axis=0)
+    medians[known] = np.nanmedian(numbers[:, known], axis=0)
+    return medians
+
+
+def find_duplicates(family: AuditedFamily) -> Iterator[Finding]:
+    """Models with the weight files of an earlier one, or that equal the base."""
+    for row in family.rows.values():
+        twin = row.record.duplicate_of
+        if row.status == "indexed" and twin is not None:
+            detail = f"its weight files are those of {twin}, byte for byte"
+        elif row.code == "no-update":
+            detail = "every layer matrix equals the base's"
+        else:
+            continue
+        yield Finding(model=row.id, base=family.base, kind="duplicate", detail=detail)
+
+
+def find_near_duplicates(family: AuditedFamily) -> Iterator[Finding]:
+    """Models with the update of an earlier one, up to rounding, and not its files.
+
+    |ΔW − ΔW'| is estimated by the pooled linear sketches, with a standard error of 3 %.
+    """
+    updates = family.updates
+    sketches = updates.pooled.astype(np.float64)
+    norms = np.linalg.norm(sketches, axis=1)
+    noise = np.sqrt(np.nansum(np.square(updates.noise_floor), axis=1))
+    told = updates.sketched & (norms > 0.0) & (noise <= NOISE_SHARE * norms)
+    rows = np.flatnonzero(told)
+    for start in range(0, len(rows), PAIRS_AT_ONCE):
+        block = rows[start : start + PAIRS_AT_ONCE]
+        earlier = rows[: start + len(block)]
+        squares = np.square(norms[block])[:, None] + np.square(norms[earlier])[None, :]
+        distance = squares - 2.0 * sketches[block] @ sketches[earlier].T
+        rounding = np.square(noise[block])[:, None] + np.square(noise[earlier])[None, :]
+        allowed = NOISE_FACTOR**2 * rounding + SAME_UPDATE**2 * squares / 2.0
+        is_same = (distance <= allowed) & (earlier[None, :] < block[:, None])
+        for place in np.flatnonzero(is_same.any(axis=1)).tolist():
+            row, twin = int(block[place]), int(earlier[np.argmax(is_same[place])])
+            if family.rows[family.ids[row]].record.duplicate_of is not None:
+                continue
+            apart = math.sqrt(max(0.0, distance[place, np.argmax(is_same[place])])) / norms[row]
+            detail = (
+                f"its update is that of {family.ids[twin]} up to rounding: they differ by "
+                f"{apart:.2%} of it"
+            )
+            yield family.finding(row, "near-duplicate", detail)
+
+
+def find_base_copies(families: Sequence[AuditedFamily]) -> Iterator[Finding]:
+    """Bases whose matrices have the norms of another one's."""
+    known = [
+        dict(zip(family.updates.slots, family.base_norms().tolist(), strict=True))
+        for family in families
+    ]
+    for later, own in enumerate(known):
+        for first, theirs in enumerate(known[:later]):
+            shared = [s for s in own if np.isfinite(own[s]) and np.isfinite(theirs.get(s, np.nan))]
+            same = [s for s in shared if abs(own[s] / theirs[s] - 1.0) <= SAME_NORMS]
+            if len(shared) >= LEAST_FAMILY and len(same) >= MANY_SLOTS * len(shared):
+                base, twin = families[later].base, families[first].base
+                detail = (
+                    f"this base is a copy of {twin}: the norms of {len(same)} of {len(shared)} "
+                    f"matrices are equal to {SAME_NORMS:.0e}"
+                )
+                yield Finding(model=base, base=base, kind="base-copy", detail=detail)
+                break
+
+
+def find_frozen(family: AuditedFamily) -> Iterator[Finding]:
+    """Full models of which layers or roles have no update at all."""
+    slots, stacks = family.updates.slots, sorted({slot.stack for slot in family.updates.slots})
+    known = np.isfinite(family.updates.fro_norm)
+    for row in np.flatnonzero(family.is_full).tolist():
+        still = [
+            slot
+            for slot, has, moves in zip(slots, known[row], family.changed[row], strict=True)
+            if has and not moves
+        ]
+        if not still:
+            continue
+        parts = []
+        for stack in stacks:
+            name = f"{stack} " if len(stacks) > 1 else ""
+            parts += _frozen_parts(name, [s for s in slots if s.stack == stack], set(still))
+        n_slots = int(known[row].sum())
+        detail = "; ".join(parts) or f"{len(still)} of {n_slots} matrices equal the base's"
+        yield family.finding(row, "frozen", detail)
+
+
+def _frozen_parts(name: str, slots: Sequence[Slot], still: set[Slot]) -> Iterator[str]:
+    layers = sorted({s.layer for s in slots if {t for t in slots if t.layer == s.layer} <= still})
+    if layers:
+        yield f"{name}{_spans('layer', layers)} equal{'s' * (len(layers) == 1)} the base's"
+    rest = [slot for slot in slots if slot.layer not in layers]
+    roles = sorted({s.role for s in rest if {t for t in rest if t.role == s.role} <= still})
+    if roles:
+        where = "in the others" if layers else "in every layer"
+        yield f"{name}{', '.join(roles)} equal{'s' * (len(roles) == 1)} the base's {where}"
+    left = [slot for slot in rest if slot in still and slot.role not in roles]
+    if left and (layers or roles):
+        yield f"{name}{count(len(left), 'more matrix').replace('matrixs', 'matrices')} too"
+
+
+def _spans(noun: str, numbers: Sequence[int]) -> str:
+    """`layers 0 to 2 and 5`."""
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and number == ends[-1][1] + 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    texts = [f"{a}" if a == b else f"{a} to {b}" for a, b in ends]
+    listed = " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+    return f"{noun}{'s' * (len(numbers) > 1)} {listed}"
+
+
+def find_rounding(family: AuditedFamily) -> Iterator[Finding]:
+    """Full models most of whose changed matrices moved less than storage rounding moves them."""
+    updates, changed = family.updates, family.changed
+    # what is measured holds the rounding: below √2 times it, the update is the smaller part
+    below = changed & (updates.fro_norm <= math.sqrt(2.0) * updates.noise_floor)
+    n_changed, n_below = changed.sum(axis=1), below.sum(axis=1)
+    for row in np.flatnonzero(family.is_full & (2 * n_below > n_changed)).tolist():
+        ratio = updates.fro_norm[row, changed[row]] / updates.noise_floor[row, changed[row]]
+        detail = (
+            f"in {n_below[row]} of {n_changed[row]} matrices its update is smaller than the "
+            f"rounding of its stored numbers: {float(np.median(ratio)):.2f} times it in the median"
+        )
+        yield family.finding(row, "rounding", detail)
+
+
+def find_outliers(family: AuditedFamily) -> Iterator[Finding]:
+    """Models whose update is unlike the family's: by length, stable rank, role or depth.
+
+    z is a distance from the median in standard deviations, robust: the larger of what the median
+    absolute deviation and the `SIDE` quantile on that side say, with what the number of models
+    leaves uncertain of it. Of models of a kind with `LEAST_FAMILY` others.
+    """
+    is_full = family.is_full
+    measures = _measures(family)
+    for rows in (np.flatnonzero(is_full), np.flatnonzero(~is_full)):
+        if len(rows) < LEAST_FAMILY:
+            continue
+        farthest: dict[int, tuple[float, str]] = {}
+        for says, numbers in measures:
+            own = numbers[rows]
+            for place, z in enumerate(robust_z(own).tolist()):
+                row = int(rows[place])
+                if abs(z) >= OUTLIER_Z and abs(z) > abs(farthest.get(row, (0.0, ""))[0]):
+                    middle = float(np.nanmedian(own))
+                    farthest[row] = (z, says(float(own[place]), middle))
+        for row, (z, detail) in sorted(farthest.items()):
+            others = f" of {count(len(rows), ('adapter', 'full model')[is_full[row]])}"
+            yield family.finding(row, "outlier", detail + others, z)
+
+
+def robust_z(numbers: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " models"]:
+    """Standard deviations above the median; 0 of what is not known, or where hardly any differ."""
+    known = numbers[np.isfinite(numbers)]
+    if len(known) < LEAST_FAMILY:
+        return np.zeros_like(numbers)
+    middle, low, high = np.quantile(known, [0.5, 1.0 - SIDE, SIDE])
+    spread = 1.4826 * float(np.median(np.abs(known - middle)))
+    # of a normal law the quantile is 1.2816 deviations out; the spread is known to 1.17 / √n
+    reach = np.where(numbers >= middle, high - middle, middle - low) / 1.2816
+    scale = np.maximum(reach, spread) * (1.0 + 1.64 * 1.17 / math.sqrt(len(known)))
+    floor = 1e-3 * max(1.0, abs(float(middle)))
+    return np.asarray(np.nan_to_num((numbers - middle) / np.maximum(scale, floor)))
+
+
+_Measure = tuple[Callable[[float, float], str], Float64[np.ndarray, " models"]]
+
+
+def _measures(family: AuditedFamily) -> list[_Measure]:
+    """What outliers are sought in: a sentence of a number and the median, and each model's."""
+    updates, changed = family.updates, family.changed
+    energy = np.square(np.nan_to_num(updates.fro_norm))
+    total = np.where(energy.sum(axis=1) > 0, energy.sum(axis=1), np.nan)
+    with np.errstate(divide="ignore"):
+        ranks = np.log(np.where(changed & (updates.stable_rank > 0), updates.stable_rank, np.nan))
+    roles = np.array([slot.role for slot in updates.slots])
+    layers = np.array([slot.layer for slot in updates.slots], dtype=np.float64)
+
+    def by_role(names: str, wanted: Sequence[str]) -> _Measure:
+        def says(share: float, middle: float) -> str:
+            return f"{share:.0%} of its update is in {names}, against {middle:.0%} in the median"
+
+        return says, energy[:, np.isin(roles, wanted)].sum(axis=1) / total
+
+    def longer(own: float, middle: float) -> str:
+        return f"its update is {math.exp(own - middle):.3g} times as long as the median"
+
+    def ranked(own: float, middle: float) -> str:
+        own, middle = math.exp(own), math.exp(middle)
+        return f"its matrices have a stable rank of {own:.3g}, against {middle:.3g} in the median"
+
+    def deep(own: float, middle: float) -> str:
+        return f"its update lies around layer {own:.1f}, against {middle:.1f} in the median"
+
+    return [
+        (longer, np.log(total) / 2.0),
+        (ranked, _column_medians(ranks.T)),
+        by_role("q, k and v", ("q", "k", "v", "qkv")),
+        by_role("the feed-forward matrices", ("up", "gate", "down")),
+        (deep, (energy @ layers) / total),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A model that could hold an edit along one direction; `is_likely` where what it adds to the
+    residual stream changed alone, and each matrix by one direction."""
+
+    row: int
+    is_likely: bool
+
+
+def find_suspects(family: AuditedFamily) -> list[Suspect]:
+    """The models whose ΔW is as long as such an edit in one direction, in `LEAST_MATRICES` or more;
+    those first whose writing matrices stand out most from the others.
+
+    An edit that removes a share λ of r changes a matrix by λ|rᵀW|, about λ|W| / √out, and the
+    largest singular value of ΔW is hardly smaller. Where |W| is not known nothing is ruled out.
+    """
+    updates, changed = family.updates, family.changed
+    writes = np.array([slot.role in WRITERS for slot in updates.slots], dtype=np.bool_)
+    out = np.array([family.out_of.get(slot, 0) for slot in updates.slots], dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.minimum(np.where(changed, 1.0 / updates.stable_rank, np.nan), 1.0)
+        longest = updates.fro_norm * np.sqrt(first * out) / family.base_norms()
+    is_long = changed & writes & ~(longest < LEAST_STRENGTH / 2)
+    alone = changed & writes & (first >= 1.0 / RANK_ONE) & (longest >= LEAST_STRENGTH)
+    written, read = (np.nan_to_num(_column_medians(first[:, part].T)) for part in (writes, ~writes))
+    is_likely = family.is_full & (alone.sum(axis=1) >= LEAST_MATRICES) & (read <= 1.0 / 2)
+    is_likely &= 2 * alone.sum(axis=1) > (changed & writes).sum(axis=1)
+    rows = np.flatnonzero(is_long.sum(axis=1) >= LEAST_MATRICES)
+    order = np.lexsort((rows, -np.round(written - read, 6)[rows]))
+    return [Suspect(row, bool(is_likely[row])) for row in rows[order].tolist()]
+
+
+def find_edits(
+    catalog: Catalog, family: AuditedFamily, options: AuditOptions, track: Track
+) -> Iterator[Finding | str]:
+    """The edits along one direction of the suspects that are read, those that may be edited and are
+    not, and a note that counts the others."""
+    wanted = [s for s in find_suspects(family) if options.includes(family.ids[s.row])]
+    rows = {suspect.row: family.rows[family.ids[suspect.row]] for suspect in wanted}
+    reasons = {row: _unreadable(model, fetch=options.fetch) for row, model in rows.items()}
+    readable = [suspect for suspect in wanted if reasons[suspect.row] is None]
+    for suspect in readable[options.read :]:
+        reasons[suspect.row] = f"{options.read} models were read: --read N reads more"
+    base = resolve_base(catalog, family.base)
+    for suspect in track(readable[: options.read], "reading models"):
+        source = rows[suspect.row].record.source
+        source = rows[suspect.row].id if source in ("", "hub") else source
+        try:
+            edit = find_direction_edit(base, source)
+        except DeltadexError as err:
+            reasons[suspect.row] = " ".join(str(err).split())
+            continue
+        if edit is not None:
+            yield family.finding(suspect.row, "edit", str(edit), edit.z)
+    unread = [suspect for suspect in wanted if reasons[suspect.row] is not None]
+    for suspect in unread:
+        if suspect.is_likely:
+            detail = (
+                "perhaps edited along one direction: it changed only what it adds to the residual "
+                f"stream, each matrix by one direction; not read: {reasons[suspect.row]}"
+            )
+            yield family.finding(suspect.row, "edit", detail)
+    others = Counter(reasons[suspect.row] for suspect in unread if not suspect.is_likely)
+    for reason, n_models in sorted(others.items(), key=str):
+        yield (
+            f"{count(n_models, 'more model')} could be edited along one direction, and what the "
+            f"catalog holds does not tell: {reason}"
+        )
+
+
+def _unreadable(model: ModelRow, *, fetch: bool) -> str | None:
+    """Why a model's files are not read; None where they are there."""
+    if model.record.source not in ("", "hub"):
+        return None if Path(model.record.source).is_dir() else "the folder is not there any more"
+    return None if fetch else "on the Hub, --fetch reads them"
+
+
+def find_licence_conflicts(catalog: Catalog, family: AuditedFamily) -> Iterator[Finding]:
+    """Models whose licence drops what an ancestor's asks, by the view `licence_conflicts`."""
+    for model, own, ancestor, theirs, says in catalog.licence_conflicts(family.base):
+        detail = f"its licence is {own}; that of {ancestor}, {theirs}, {says}"
+        yield Finding(model=model, base=family.base, kind="licence", detail=detail)
+
+
+def find_other_bases(catalog: Catalog, family: AuditedFamily) -> Iterator[Finding]:
+    """Full models whose card or config names another base than their weights show.
+
+    Not of an adapter, whose weights show no base; nor where a folder is named, or a model of the
+    family, or what so many models name that it must be a name of this base.
+    """
+    wanted = names_of_base(catalog, family.base)
+    ids = {base_key(id) for id in family.rows}
+    named = [row for row in family.rows.values() if row.record.base_raw]
+    keys = {row.id: base_key(row.record.base_raw or "") for row in named}
+    counts = Counter(keys[row.id] for row in named if row.status == "indexed")
+    usual = max(3, math.ceil(USUAL_SHARE * len(family.ids)))
+    others = {base_key(base): base for base in catalog.bases() if base != family.base}
+    for row in named:
+        claim, key = row.record.base_raw or "", keys[row.id]
+        is_ours = wanted.named_in([claim])
+        if row.code == "wrong-base" and is_ours:
+            detail = f"its card names {claim} as its base, but its weights are {row.reason}"
+        elif row.status == "indexed" and row.record.kind == "full" and not is_ours:
+            is_usual = key in ids or counts[key] >= usual or not _HUB_ID.fullmatch(claim)
+            if key not in others and is_usual:
+                continue
+            detail = (
+                f"its card names {claim} as its base; its weights are those of a fine-tune of "
+                f"{family.base}"
+            )
+        else:
+            continue
+        yield Finding(model=row.id, base=family.base, kind="card-base", detail=detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    """Which kinds and models are wanted, all where None; how many models are read, those on the Hub
+    too where it may `fetch`."""
+
+    kind: Kind | None
+    models: frozenset[str] | None
+    read: int
+    fetch: bool
+
+    def includes(self, model: str) -> bool:
+        return self.models is None or model in self.models
+
+
+def audit_families(
+    catalog: Catalog, views: Sequence[FamilyView], options: AuditOptions, track: Track
+) -> tuple[list[Finding], list[str]]:
+    """The findings of some families, and notes on what was not looked at.
+
+    Reads the catalog; and for edits along one direction of at most `options.read` models of a
+    family the matrices that write to the residual stream.
+    """
+    families = [AuditedFamily.read(catalog, view) for view in views]
+    findings: list[Finding] = []
+    notes: list[str] = []
+    for family in families:
+        checks: dict[Kind, Callable[[], Iterator[Finding | str]]] = {
+            "duplicate": partial(find_duplicates, family),
+            "near-duplicate": partial(find_near_duplicates, family),
+            "frozen": partial(find_frozen, family),
+            "edit": partial(find_edits, catalog, family, options, track),
+            "rounding": partial(find_rounding, family),
+            "outlier": partial(find_outliers, family),
+            "licence": partial(find_licence_conflicts, catalog, family),
+            "card-base": partial(find_other_bases, catalog, family),
+        }
+        for kind, check in checks.items():
+            if options.kind not in (None, kind):
+                continue
+            for outcome in check():
+                if isinstance(outcome, str):
+                    notes.append(f"{family.base}: {outcome}")
+                elif options.includes(outcome.model):
+                    findings.append(outcome)
+    if options.kind in (None, "base-copy") and options.models is None:
+        findings += find_base_copies(families)
+    return findings, notes

@@ -1,0 +1,192 @@
+"""Edits along one direction: whether what a model writes to the residual stream lost a direction.
+
+Such an edit ("abliteration", Arditi et al. 2024) subtracts λ r rᵀW from matrices that write to the
+residual stream, with one r for many layers. Training moves no direction so: it adds to qᵀW what
+has nothing to do with it. The direction is therefore sought where least is left of the base: q
+minimises Σ |qᵀW'|² / Σ |qᵀW|² over the matrices, each divided by its norm, within the `SUBSPACE`
+directions in which ΔW is longest; the smallest generalised eigenvalue. The leading direction of ΔW
+itself is a fine-tune's as soon as that is twice as long as the edit.
+
+Matrices are seen through random columns, W Ω and ΔW Ω. One half of Ω gives q, the other measures
+it: in a matrix without the edit the cosine of qᵀΔW and qᵀW there is chance, with a standard
+deviation of `COLUMNS`^-½. A factor that all of W was multiplied by is taken out first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..indexer import DenseDelta, collect_updates, factorise, gaussian_directions
+from ..records import ROLES
+
+if TYPE_CHECKING:
+    from ..indexer import Base, MatrixUpdate
+
+WRITERS = ("o", "cross_o", "down")
+"""Roles of the matrices whose output is added to the residual stream."""
+
+COLUMNS = 64
+"""Random columns that find the direction; as many measure it."""
+
+SUBSPACE = 48
+"""Leading directions of ΔW among which it is sought."""
+
+CANDIDATES = 3
+"""Directions that are measured."""
+
+EDITED_COSINE, LEAST_STRENGTH = -0.6, 0.15
+"""Of qᵀΔW and qᵀW in an edited matrix, at most; share of qᵀW that is removed from it, at least."""
+
+LEAST_MATRICES, LEAST_Z = 3, 5.0
+"""An edit is in so many matrices, and so far from chance, at least."""
+
+MANY = 8
+"""An edit of one direction leaves half of its effect to no more directions than these: pruning and
+truncation remove many."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionEdit:
+    """An edit along one direction.
+
+    Attributes:
+        layers: Edited layers, of `n_layers` that the stack has.
+        strength: Share of qᵀW that was removed, the median of the edited matrices; 1 is all.
+        z: Standard deviations of the mean cosine over every matrix from that of chance.
+    """
+
+    stack: str
+    layers: tuple[int, ...]
+    n_layers: int
+    strength: float
+    z: float
+
+    def __str__(self) -> str:
+        n_edited, strength = len(self.layers), self.strength
+        share = f"{strength:.0%}" if strength < 1.1 else f"{strength:.1f} times all"
+        return (
+            f"edited along one direction in {n_edited} of {self.n_layers} layers of the "
+            f"{self.stack}, {share} of its strength removed"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Projected:
+    """W Ω and ΔW Ω of one matrix, (out, 2 · `COLUMNS`), both divided by |W|; and |ΔW| / |W|."""
+
+    stack: str
+    layer: int
+    weight: torch.Tensor
+    update: torch.Tensor
+    length: float
+
+
+@dataclass(slots=True)
+class DirectionSearch:
+    """Takes a model's updates, matrix by matrix, and keeps their projections: 1 KiB a row of each
+    matrix that writes to the residual stream."""
+
+    base: Base
+    _seen: list[_Projected] = field(default_factory=list)
+
+    def measure(self, update: MatrixUpdate) -> _Projected | None:
+        """One matrix through random columns; None where it is not changed."""
+        delta, slot = update.delta, update.slot
+        if delta is None or slot.role not in WRITERS:
+            return None
+        seed = slot.layer * len(ROLES) + ROLES.index(slot.role)
+        with self.base.weights().matrix((slot, update.part)) as stored:
+            weight = stored.float()
+            omega = gaussian_directions(seed, 2 * COLUMNS, weight.shape[1]).T
+            square = float(torch.linalg.vector_norm(weight)) ** 2
+            if square == 0.0:
+                return None
+            seen = weight @ omega
+            if isinstance(delta, DenseDelta):
+                changed = delta.matrix @ omega
+                inner = float(torch.linalg.vecdot(delta.matrix, weight).double().sum())
+            else:
+                changed = delta.left @ (delta.right @ omega)
+                inner = float(((delta.left.T @ weight) * delta.right).double().sum())
+        scale, norm = inner / square, math.sqrt(square)
+        length = math.sqrt(max(0.0, delta.norm**2 - inner * scale)) / norm
+        changed = (changed - scale * seen) / norm
+        return _Projected(slot.stack, slot.layer, seen / norm, changed, length)
+
+    def take(self, measured: _Projected | None) -> None:
+        if measured is not None and measured.length > 0.0:
+            self._seen.append(measured)
+
+    def edit(self) -> DirectionEdit | None:
+        """The edit that most matrices show; None where none stands out."""
+        layers: dict[str, set[int]] = {}
+        for placement in self.base.weights().placed.placements:
+            if placement.slot.role in WRITERS:
+                layers.setdefault(placement.slot.stack, set()).add(placement.slot.layer)
+        groups: dict[tuple[str, int], list[_Projected]] = {}
+        for seen in self._seen:
+            groups.setdefault((seen.stack, len(seen.weight)), []).append(seen)
+        edits = [
+            edit
+            for (stack, _), group in sorted(groups.items())
+            if (edit := _find_edit(stack, group, len(layers.get(stack, ()))))
+        ]
+        return max(edits, key=lambda edit: edit.z, default=None)
+
+
+def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> DirectionEdit | None:
+    if len(group) < LEAST_MATRICES:
+        return None
+    found, measured = slice(0, COLUMNS), slice(COLUMNS, 2 * COLUMNS)
+    spread = torch.cat([seen.update[:, found] / seen.length for seen in group], dim=1)
+    wide = min(SUBSPACE, len(group) * COLUMNS // 4, len(spread) // 2)
+    basis = factorise(DenseDelta(spread), wide, seed=0, power_steps=2).u.double()
+    wide = basis.shape[1]
+    pairs = [(basis.T @ seen.weight.double(), basis.T @ seen.update.double()) for seen in group]
+    before, after = torch.zeros(wide, wide).double(), torch.zeros(wide, wide).double()
+    for weight, update in pairs:
+        before += weight[:, found] @ weight[:, found].T
+        changed = (weight + update)[:, found]
+        after += changed @ changed.T
+    before += 1e-9 * before.trace() * torch.eye(wide).double()
+    inverse = torch.linalg.inv(torch.linalg.cholesky(before))
+    left, directions = torch.linalg.eigh(inverse @ after @ inverse.T)
+    if wide > MANY and 1.0 - left[MANY] > (1.0 - left[0]) / 2:
+        return None
+    edits = []
+    for number in range(min(CANDIDATES, wide)):
+        direction = inverse.T @ directions[:, number]
+        seen_by = [(direction @ w[:, measured], direction @ u[:, measured]) for w, u in pairs]
+        cosines = [float(w @ u / (w.norm() * u.norm()).clamp(min=1e-30)) for w, u in seen_by]
+        strengths = [float(-(w @ u) / (w @ w).clamp(min=1e-30)) for w, u in seen_by]
+        edited = [
+            place
+            for place, (cosine, strength) in enumerate(zip(cosines, strengths, strict=True))
+            if cosine <= EDITED_COSINE and strength >= LEAST_STRENGTH
+        ]
+        z = -sum(cosines) * math.sqrt(COLUMNS / len(cosines))
+        if len(edited) >= LEAST_MATRICES and z >= LEAST_Z:
+            layers = tuple(sorted({group[place].layer for place in edited}))
+            middle = float(torch.tensor([strengths[place] for place in edited]).median())
+            edits.append((len(edited), DirectionEdit(stack, layers, n_layers, middle, z)))
+    return max(edits, key=lambda edit: (edit[0], edit[1].z))[1] if edits else None
+
+
+def find_direction_edit(base: Base, model: str) -> DirectionEdit | None:
+    """The edit along one direction in a model's files, a folder or Hub id, against its base's.
+
+    Reads the matrices that write to the residual stream, about a third of the weights. Peak: a
+    tensor pair in float32 for each thread, and 1 KiB a row of these matrices.
+
+    Raises:
+        BaseError: the base cannot be read.
+        RequestError: the model cannot be read.
+    """
+    search = DirectionSearch(base)
+    collect_updates(base, model, search, WRITERS)
+    return search.edit()
