@@ -1,3 +1,4 @@
+from .architecture import Key as Key
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
 from .architecture import place as place
@@ -36,6 +37,7 @@ from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
 from .query import guess_base as guess_base
 from .query import update_spectra as update_spectra
 from .query import weight_spectra as weight_spectra
+from .row_sample import RowSample as RowSample
 from .run import Progress as Progress
 from .run import Report as Report
 from .untrusted_text import base_key as base_key
