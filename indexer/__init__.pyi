@@ -12,6 +12,7 @@ from .delta import factorise as factorise
 from .delta import flaw_of as flaw_of
 from .delta import gaussian_directions as gaussian_directions
 from .family import Selection as Selection
+from .family import folder_at as folder_at
 from .fingerprint import Layout as Layout
 from .fingerprint import LinearPool as LinearPool
 from .fingerprint import Pool as Pool

@@ -192,6 +192,16 @@ def find_parents(
     return replace(parentage, left_out=left_out)
 
 
+def near_rows(target: Updates, family: Updates) -> Float64[np.ndarray, " models"]:
+    """How much of an update each model explains alone, by pooled sketches: for screening."""
+    products = family.pooled @ target.pooled[0]
+    squares = np.einsum("mf,mf->m", family.pooled, family.pooled)
+    scores: Float64[np.ndarray, " models"] = np.where(
+        squares > 0, products.astype(np.float64) ** 2 / np.where(squares > 0, squares, 1.0), 0.0
+    )
+    return scores
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Search:
     """One update's search. `energy`: |ΔW|²; `floor`: its rounding by layer; `copies`: rows."""

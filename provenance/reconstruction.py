@@ -18,9 +18,10 @@ import numpy as np
 import torch
 
 from ..arrays import Bool, Float64
+from ..indexer import Key
 from .merge_formulas import Formula, Method, combine
 
-Matrices = Mapping[object, torch.Tensor]
+Matrices = Mapping[Key, torch.Tensor]
 
 STEPS = {torch.float32: 4.0, torch.float64: 4.0, torch.float16: 1.01, torch.bfloat16: 1.01}
 """Steps of the storage type within which an entry counts as reproduced: one rounding, and in
@@ -48,6 +49,9 @@ GAIN_ERROR = 2e-6
 
 DENSITY_ERROR = 0.006
 """Of a density that draws show, of some ten thousand entries."""
+
+FURTHER = 25.0
+"""Squared standard errors of a further parent's weight, from which it is tried."""
 
 SPIKE_ENTRIES = 12
 """Fewest entries of a spike."""
@@ -78,7 +82,7 @@ class Reconstruction:
     densities: tuple[float, ...] = ()
     normalises: bool = False
     scale: float = 1.0
-    by_matrix: tuple[Mapping[object, float], ...] = ()
+    by_matrix: tuple[Mapping[Key, float], ...] = ()
     entries: int = 0
 
     @property
@@ -91,7 +95,7 @@ class _Rows:
     """Entries of all matrices side by side. `wanted`: ΔW of the merge; `parts`: of its parents;
     `slack`: how far an entry may be off, absolute."""
 
-    keys: list[object]
+    keys: list[Key]
     pieces: list[slice]
     base: Float64[np.ndarray, " entries"]
     wanted: Float64[np.ndarray, " entries"]
@@ -139,22 +143,50 @@ class _Rows:
 
 
 def reconstruct(
-    base: Matrices, merged: Matrices, parents: Sequence[Matrices], guess: Sequence[float]
+    base: Matrices,
+    merged: Matrices,
+    parents: Sequence[Matrices],
+    guess: Sequence[float],
+    *,
+    is_sparse: bool = False,
 ) -> Reconstruction | None:
     """The recipe that explains most of the rows; None where nothing can be decided by them.
 
     Args:
         base, merged, parents: The same rows by slot and part, as they are stored.
         guess: The weights that sketches gave.
+        is_sparse: Sketches say that no sum explains it.
     """
     rows = _Rows.of(base, merged, parents)
     if rows is None:
         return None
     best = max(_sums(rows), key=lambda found: round(found.share, 3))
-    if best.is_proven or not rows.is_fine or len(parents) > MOST_DECODED:
+    if best.is_proven:
+        return best
+    if not rows.is_fine:
+        return None if is_sparse else best
+    if len(parents) > MOST_DECODED:
         return best
     sparse = _decoded(rows, np.array(guess))
     return sparse if sparse is not None and sparse.share > best.share else best
+
+
+def further_parent(
+    base: Matrices, merged: Matrices, parents: Sequence[Matrices], others: Sequence[Matrices]
+) -> int | None:
+    """Which other model explains most of what the best sum of parents leaves, of those that explain
+    more than noise; None where none does."""
+    rows = _Rows.of(base, merged, [*parents, *others]) if others else None
+    if rows is None:
+        return None
+    known, more = rows.parts[: len(parents)], rows.parts[len(parents) :]
+    rest = rows.wanted - np.linalg.lstsq(known.T, rows.wanted, rcond=None)[0] @ known
+    own = more - np.linalg.lstsq(known.T, more.T, rcond=None)[0].T @ known
+    squares = (own**2).sum(1)
+    usable = squares > 1e-6 * (more**2).sum(1)
+    gains = np.where(usable, (own @ rest) ** 2 / np.where(usable, squares, 1.0), 0.0)
+    best = int(gains.argmax())
+    return best if gains[best] > FURTHER * (rest @ rest) / len(rest) else None
 
 
 def _sums(rows: _Rows) -> Iterator[Reconstruction]:
@@ -215,7 +247,7 @@ def _changed(rows: _Rows) -> Bool[np.ndarray, "pieces parents"]:
 
 def _by_matrix(
     rows: _Rows, own: Sequence[Float64[np.ndarray, " parents"]]
-) -> tuple[Mapping[object, float], ...]:
+) -> tuple[Mapping[Key, float], ...]:
     pairs = [dict(zip(rows.keys, column, strict=True)) for column in np.array(own).T.tolist()]
     return tuple(pairs)
 
@@ -260,10 +292,11 @@ def _slerp(rows: _Rows) -> Reconstruction | None:
 def _written(
     rows: _Rows, weights: Float64[np.ndarray, " parents"]
 ) -> Float64[np.ndarray, " parents"]:
-    """Weights of four digits, as somebody would write them, where they reproduce as much."""
-    exact, short = weights.round(7), weights.round(4)
-    share = [rows.share(own @ rows.parts) for own in (exact, short)]
-    return short if share[1] >= share[0] - 1e-3 else exact
+    """Weights of few digits, as somebody would write them, where they reproduce as much."""
+    exact = weights.round(7)
+    least = rows.share(exact @ rows.parts) - 1e-3
+    short = (weights.round(digits) for digits in (2, 3, 4))
+    return next((own for own in short if rows.share(own @ rows.parts) >= least), exact)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,11 +2,11 @@
 
     python -m benchmarks.provenance.parents FAMILY [--merges 200] [--distractors 10000] [--seed 0]
 
-FAMILY is a folder of fine-tunes of the base, as `python -m benchmarks.families` trains them. Merges
-of 2 to 4 of them are made in memory by mergekit's formulas and sketched as `index` does. Distractors
-have the norms of real updates by matrix; half of them are siblings, at a cosine of .5, of a real
-model, the rest come in fours at .5. Rivals in the same run: non-negative least squares over all
-models, and nearest neighbours by cosine, which are told how many parents there are.
+FAMILY is a folder of fine-tunes of the base, as `python -m benchmarks.families` trains them.
+Merges of 2 to 4 of them are made in memory by mergekit's formulas and sketched as `index` does.
+Distractors have the norms of real updates by matrix; half of them are siblings, at a cosine of .5,
+of a real model, the rest come in fours at .5. Rivals in the same run: non-negative least squares
+over all models, and nearest neighbours by cosine, which are told how many parents there are.
 """
 
 from __future__ import annotations
