@@ -57,6 +57,7 @@ from .query import names_of_base as names_of_base
 from .query import open_update as open_update
 from .query import update_spectra as update_spectra
 from .query import weight_spectra as weight_spectra
+from .row_sample import RowSample as RowSample
 from .run import Progress as Progress
 from .run import Report as Report
 from .untrusted_text import base_key as base_key

@@ -1,0 +1,319 @@
+"""Whether a model is a merge: its parents by sketches, then by rows where weights can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BaseError, ModelError, RequestError
+from ..indexer import Key, RowSample, fingerprint_query, folder_at, has_linear_sketch
+from ..records import Indexed, Recipe, Slot
+from ..store import Catalog, FamilyUpdates, FamilyView, ModelRow
+from .parents import (
+    MOST_CHANGED,
+    SCREENED,
+    Kind,
+    Parent,
+    Parentage,
+    Updates,
+    find_parents,
+    near_rows,
+)
+from .reconstruction import Matrices, Reconstruction, further_parent, reconstruct
+
+BLOCK_MODELS = 8192
+
+MOST_TRIED = 4
+"""Further models that are taken for parents in the rows, one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """What is known of a model as a merge.
+
+    Attributes:
+        base: Of the family.
+        sources: Folder or Hub id of the base and of each parent, by name.
+        proof: None where the weights of the model, its base or a parent cannot be read.
+        modules: The name of each matrix's module, for filters of a config file.
+    """
+
+    model: str
+    base: str
+    parentage: Parentage
+    proof: Reconstruction | None = None
+    notes: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    adapters: frozenset[str] = frozenset()
+    modules: Mapping[Key, str] = field(default_factory=dict)
+    dtype: str = ""
+
+    @property
+    def is_merge(self) -> bool:
+        return self.parentage.kind in ("merge", "scaled")
+
+    def to_json(self) -> dict[str, Any]:
+        """`parents` of a merge; `related`: models whose updates are part of an update that they do
+        not explain."""
+        found, proof = self.parentage, self.proof
+        rows = [_parent_row(parent) for parent in found.parents]
+        return {
+            "parents": rows if self.is_merge else [],
+            "related": [] if self.is_merge else rows,
+            "method": found.method if self.is_merge else None,
+            "density": found.density,
+            "unexplained": round(found.unexplained, 6) if rows else None,
+            "complete": found.is_complete if rows else None,
+            "reconstructed_share": None if proof is None else round(proof.share, 4),
+            "chance_share": None if proof is None else round(proof.chance, 4),
+            "copies": list(found.copies),
+        }
+
+
+def _parent_row(parent: Parent) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": parent.model, "weight": round(parent.weight, 4)}
+    if parent.layers:
+        row["layers"] = {f"{s}.{n}": round(w, 4) for (s, n), w in parent.layers.items()}
+    if parent.equal:
+        row["equal"] = list(parent.equal)
+    return row
+
+
+def find_merge(
+    catalog: Catalog, base: str, model: str, row: ModelRow | None, source: str | None
+) -> Merge | None:
+    """What a model was merged from, of its base's family; None where the family keeps no sketches
+    that tell.
+
+    Args:
+        row: Of an indexed model; another is read whole for its sketch.
+        source: The model's folder or Hub id; None where its files are not there: then nothing can
+            be proven.
+
+    Raises:
+        RequestError: a model that is not indexed cannot be read.
+    """
+    recipe = _recipe(catalog, base)
+    if recipe is None:
+        return None
+    view = catalog.family(base, recipe)
+    own = None if row is None else next(iter(view.rows([row.id])), None)
+    if own is None and source is None:
+        return None
+    indexed = None if own is not None else fingerprint_query(catalog, str(source), base, recipe)
+    search = catalog.look(lambda: _Candidates.read(view, own, indexed))
+    created = {r.id: r.record.created_at for r in catalog.models(base=base, status="indexed")}
+    made = created.get(row.id) if row is not None else None
+    later = [
+        place
+        for place, id in enumerate(search.family.ids)
+        if made and (time := created.get(id)) and time > made
+    ]
+    parentage = find_parents(search.target, search.family, excluded=search.excluded, later=later)
+    merge = Merge(model=model, base=base, parentage=parentage)
+    if source is None:
+        lines = ("its files are not there: its parents are by sketches, and not proven",)
+        return replace(merge, notes=lines if parentage.parents else ())
+    return _proven(catalog, merge, source) if parentage.parents else merge
+
+
+def _recipe(catalog: Catalog, base: str) -> Recipe | None:
+    recipes = [recipe for recipe in catalog.recipes_of(base) if has_linear_sketch(recipe)]
+    return recipes[0] if recipes else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """The update in question and those of its family; of a large family the nearest."""
+
+    target: Updates
+    family: Updates
+    excluded: Sequence[int]
+
+    @classmethod
+    def read(cls, view: FamilyView, own: int | None, indexed: Indexed | None) -> _Candidates:
+        keys = view.keys
+        if len(keys) > 2 * SCREENED:
+            sample = view.updates(keys[:1] if own is None else keys[own : own + 1])
+            target = _target(view, sample, own is not None, indexed)
+            near = []
+            for start in range(0, len(keys), BLOCK_MODELS):
+                block = view.updates(keys[start : start + BLOCK_MODELS])
+                near.append(near_rows(target, Updates.of_family(block.keys.tolist(), block)))
+            scores = np.concatenate(near)
+            chosen = np.sort(np.argsort(-scores, kind="stable")[:SCREENED])
+            if own is not None:
+                chosen = np.union1d(chosen, [own])
+            keys = keys[chosen]
+        updates = view.updates(keys)
+        ids = [view.ids[row] for row in np.searchsorted(view.keys, keys)]
+        family = Updates.of_family(ids, updates)
+        if own is None:
+            assert indexed is not None
+            return cls(Updates.of_family([""], updates_of(indexed, updates)), family, ())
+        place = int(np.searchsorted(keys, view.keys[own]))
+        return cls(family.take([place]), family, (place,))
+
+
+def _target(
+    view: FamilyView, sample: FamilyUpdates, is_own: bool, indexed: Indexed | None
+) -> Updates:
+    assert is_own or indexed is not None
+    one = sample if is_own or indexed is None else updates_of(indexed, sample)
+    return Updates.of_family([""], one)
+
+
+def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
+    """A model that is not in the catalog as a row of a family's updates."""
+    sketch = indexed.linear
+    pooled = np.zeros_like(like.pooled[:1])
+    layers = np.zeros((1, *like.layers.shape[1:]), dtype=np.float32)
+    if sketch is not None:
+        pooled[0] = sketch.pooled
+        for column, name in enumerate(like.layer_names):
+            layers[0, column] = sketch.layers.get(name, 0.0)
+    of_slot: dict[Slot, Any] = {stats.slot: stats for stats in indexed.slots}
+
+    def column(name: str) -> Any:
+        values = [getattr(of_slot.get(slot), name, None) for slot in like.slots]
+        return np.array([[np.nan if v is None else v for v in values]], dtype=np.float64)
+
+    return replace(
+        like,
+        keys=np.array([-1], dtype=np.int64),
+        sketched=np.array([sketch is not None]),
+        pooled=pooled,
+        layers=layers,
+        **{n: column(n) for n in ("fro_norm", "noise_floor", "relative_norm", "zero_share")},
+    )
+
+
+def _proven(catalog: Catalog, merge: Merge, source: str) -> Merge:
+    try:
+        sample = RowSample.of_base(catalog, merge.base)
+        base, merged = sample.of_the_base(), sample.read(source)
+    except (BaseError, ModelError, RequestError) as err:
+        return replace(merge, notes=(f"not proven by its weights: {err}",))
+    rows = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
+    return _Proof(merge, sample, base, merged, rows).proven()
+
+
+@dataclass(slots=True)
+class _Proof:
+    """The rows of a model, its base and possible parents, each read once."""
+
+    merge: Merge
+    sample: RowSample
+    base: Matrices
+    merged: Matrices
+    rows_of: Mapping[str, ModelRow]
+    read: dict[str, Matrices | None] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+    def matrices(self, id: str) -> Matrices | None:
+        """A parent's rows; None where its files cannot be read, for a reason that is kept."""
+        if id not in self.read:
+            self.read[id] = None
+            source = source_of(self.rows_of[id])
+            try:
+                if source is None:
+                    raise ModelError("not-found", "its files are not there")
+                self.read[id] = self.sample.read(source)
+            except (BaseError, ModelError, RequestError) as err:
+                self.reasons.append(f"{id}: {err}")
+        return self.read[id]
+
+    def proven(self) -> Merge:
+        """The merge with its recipe as the rows show it, where they do."""
+        found, notes = self.merge.parentage, self.merge.notes
+        named = [self._readable(parent) for parent in found.parents]
+        proof = None
+        if any(self.matrices(parent.model) is None for parent in named):
+            notes = (*notes, f"not proven by its weights: {self.reasons[0]}")
+        else:
+            named, proof = self._best(named)
+            if proof is None:
+                notes = (*notes, "not proven: its storage type rounds away which entries it has")
+        rows = {parent.model: self.rows_of[parent.model] for parent in named}
+        opened = self.sample.base
+        return replace(
+            self.merge,
+            parentage=found if proof is None else _agreed(found, named, proof),
+            proof=proof,
+            notes=notes,
+            sources={self.merge.base: str(opened.folder or opened.name)}
+            | {id: source_of(row) or id for id, row in rows.items()},
+            adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
+            modules=self.sample.modules,
+            dtype=str(next(iter(self.merged.values())).dtype).removeprefix("torch."),
+        )
+
+    def _readable(self, parent: Parent) -> Parent:
+        """The parent under the first of its names whose files can be read."""
+        names = (parent.model, *parent.equal)
+        name = next((name for name in names if self.matrices(name) is not None), parent.model)
+        return replace(parent, model=name, equal=tuple(n for n in names if n != name))
+
+    def _best(self, named: list[Parent]) -> tuple[list[Parent], Reconstruction | None]:
+        """The recipe; where it proves nothing, with further candidates, as long as one helps."""
+        first = proof = self._reconstruct(named)
+        chosen = list(named)
+        for _ in range(MOST_TRIED):
+            if proof is None or proof.is_proven:
+                break
+            taken = {parent.model for parent in chosen}
+            wanted = [id for id in self.merge.parentage.candidates if id not in taken]
+            others = {id: rows for id in wanted if (rows := self.matrices(id)) is not None}
+            known = [rows for parent in chosen if (rows := self.matrices(parent.model))]
+            best = further_parent(self.base, self.merged, known, list(others.values()))
+            if best is None:
+                break
+            chosen.append(Parent(model=list(others)[best], weight=0.0))
+            proof = self._reconstruct(chosen)
+        return (chosen, proof) if proof is not None and proof.is_proven else (named, first)
+
+    def _reconstruct(self, parents: Sequence[Parent]) -> Reconstruction | None:
+        rows = [rows for parent in parents if (rows := self.matrices(parent.model)) is not None]
+        weights = [parent.weight for parent in parents]
+        is_sparse = self.merge.parentage.density is not None
+        return reconstruct(self.base, self.merged, rows, weights, is_sparse=is_sparse)
+
+
+def _agreed(found: Parentage, named: Sequence[Parent], proof: Reconstruction) -> Parentage:
+    """What sketches say, corrected by a proof; what rows do not prove is not complete."""
+    if not proof.is_proven:
+        is_small = found.unexplained <= MOST_CHANGED and not found.is_complete
+        kind: Kind = "merge" if is_small and found.kind == "merge" else "part"
+        return replace(found, parents=tuple(named), kind=kind, is_complete=False)
+    parents = []
+    for place, (parent, weight) in enumerate(zip(named, proof.weights, strict=True)):
+        layers = _by_layer(proof.by_matrix[place]) if proof.by_matrix else {}
+        parents.append(replace(parent, weight=weight, layers=layers))
+    return replace(
+        found,
+        kind="merge" if len(parents) > 1 else "scaled",
+        parents=tuple(parents),
+        method=proof.method,
+        density=float(np.mean(proof.densities)) if proof.densities else None,
+        unexplained=0.0,
+        is_complete=True,
+    )
+
+
+def _by_layer(weights: Mapping[Key, float]) -> dict[tuple[str, int], float]:
+    layers: dict[tuple[str, int], list[float]] = {}
+    for (slot, _), weight in weights.items():
+        layers.setdefault((slot.stack, slot.layer), []).append(weight)
+    return {name: float(np.mean(values)) for name, values in sorted(layers.items())}
+
+
+def source_of(row: ModelRow) -> str | None:
+    """The folder or Hub id that a model was read from; None where that is not there any more."""
+    source = row.record.source
+    if source == "hub":
+        return row.id
+    return source if Path(source).is_absolute() and folder_at(source) is not None else None

@@ -1,0 +1,476 @@
+"""The parents of a merge: which indexed models, with what weights, by which method.
+
+A merge's update is a sum of its parents' but for rounding (linear, task arithmetic, nearly SLERP),
+or a sum with noise that its method decides (TIES, DARE). Linear sketches keep sums: the parents are
+a sparse combination of the family's sketches (`combination.py`), and what the combination leaves is
+compared with storage rounding, then with what each method leaves (`merge_formulas.py`). More than
+both means that something is missing: a parent that is not in the catalog, or training since.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from ..arrays import Bool, Float32, Float64
+from ..records import LINEAR_DIM, LINEAR_LAYER_DIM
+from ..store import FamilyUpdates
+from .combination import Combination, Pursuit, Space
+from .merge_formulas import (
+    FORMULAS,
+    Appearance,
+    Method,
+    ParentGeometry,
+    SparseRecipe,
+    fit_recipe,
+)
+
+Kind = Literal["merge", "scaled", "copy", "part", "none", "rounding"]
+"""`merge`: parents and weights explain it; `scaled`: one model, interpolated with the base;
+`copy`: the update of another model; `part`: contains updates of these models, and more;
+`rounding`: the update is hardly more than storage rounding."""
+
+ROUNDING_ENERGY = 1.3
+"""|rest|² over that of the expected rounding, up to which a rest is rounding: the expectation is
+for Gaussian matrices, and a sketch measures |rest|² to 3 to 5 %."""
+
+LEAST_REST = 1e-3
+"""|rest| / |ΔW| up to which a sum explains an update, whatever it is stored in."""
+
+MOST_ROUNDING = 0.5
+"""Share of |ΔW|² that is rounding from which nothing is said of parents."""
+
+MOST_CHANGED = 0.10
+"""Share of |ΔW|² that a merge may leave unexplained, if it was trained on; above, a parent is
+missing."""
+
+REST_FACTORS: Mapping[Method, float] = {"ties": 1.6, "dare_linear": 1.2, "dare_ties": 1.2}
+"""A method leaves as much as it is expected to, up or down to this factor. What TIES leaves depends
+on the tails of the entries: of 60 merges .68 to 1.51 of that of Gaussian ones was left, and 3.3 and
+more where a parent was missing."""
+
+SCALE_FACTOR = 1.3
+"""The same of the length of a merge whose method divides by the weights."""
+
+LEAST_ZEROS = 0.02
+"""Share of unchanged entries below which no method dropped any."""
+
+MEAN_WITHIN = 0.02
+"""How far from 1 the weights of a mean may add up to, in any layer."""
+
+VARIES = 0.02
+"""Mean difference of a weight by layer from its mean, relative to it, from which it varies."""
+
+ROUNDING_OF_HALF_STEP = 0.735
+"""As `indexer/delta.py` has it: the mean step of a Gaussian matrix, over its largest binade's."""
+
+GAUSSIAN_SIZES = np.abs(np.random.default_rng(0).standard_normal(2048))
+"""|W| of a Gaussian matrix, relative to its standard deviation."""
+
+CANDIDATES = 12
+
+SCREENED = 4096
+"""Models that are compared in full; of a larger family those nearest to the update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """A model with its weight in a merge. `layers`: the weight in each layer, where weights vary;
+    `equal`: models with the same update, any of which may be the parent."""
+
+    model: str
+    weight: float
+    layers: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    equal: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parentage:
+    """What a model was merged from, as far as the family's sketches tell.
+
+    Attributes:
+        parents: By falling share in the update. Of `ties` their weights add up to 1.
+        method: None where none of the methods explains what the sum leaves.
+        density: Of a sparse method.
+        unexplained: Share of |ΔW|² that parents and method do not explain, 0…1.
+        is_complete: Nothing but rounding, or what the method leaves, is unexplained.
+        candidates: Models that may be further parents, where something is missing; best first.
+        copies: Models with the same update as this one; they are no parents.
+        left_out: Number of models without a linear sketch of this recipe.
+    """
+
+    kind: Kind
+    parents: tuple[Parent, ...] = ()
+    method: Method | None = None
+    density: float | None = None
+    unexplained: float = 1.0
+    is_complete: bool = False
+    candidates: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """Models' updates as `find_parents` takes them; statistics are added up by layer.
+
+    Attributes:
+        floors: Expected |rounding|² of ΔW by layer.
+        norms: |ΔW| by slot; 0 where unknown. `slot_floors`: |rounding|; `zeros`: the share of
+            unchanged entries.
+        slot_layers: The column in `layers` of each slot.
+    """
+
+    ids: Sequence[str]
+    sketched: Bool[np.ndarray, " models"]
+    pooled: Float32[np.ndarray, "models 1024"]
+    layers: Float32[np.ndarray, "models layers 256"]
+    layer_names: Sequence[tuple[str, int]]
+    floors: Float64[np.ndarray, "models layers"]
+    norms: Float64[np.ndarray, "models slots"]
+    slot_floors: Float64[np.ndarray, "models slots"]
+    zeros: Float64[np.ndarray, "models slots"]
+    slot_layers: Sequence[int]
+
+    @classmethod
+    def of_family(cls, ids: Sequence[str], family: FamilyUpdates) -> Updates:
+        column_of = {name: column for column, name in enumerate(family.layer_names)}
+        slot_floors = np.nan_to_num(family.noise_floor)
+        slot_layers = [column_of.get((slot.stack, slot.layer), -1) for slot in family.slots]
+        floors = np.zeros((len(ids), len(column_of)))
+        for slot, layer in enumerate(slot_layers):
+            if layer >= 0:
+                floors[:, layer] += slot_floors[:, slot] ** 2
+        return cls(
+            ids=ids,
+            sketched=family.sketched,
+            pooled=family.pooled,
+            layers=family.layers,
+            layer_names=family.layer_names,
+            floors=floors,
+            norms=np.nan_to_num(family.fro_norm),
+            slot_floors=slot_floors,
+            zeros=np.nan_to_num(family.zero_share, nan=1.0),
+            slot_layers=slot_layers,
+        )
+
+    def take(self, rows: Sequence[int]) -> Updates:
+        arrays = ("sketched", "pooled", "layers", "floors", "norms", "slot_floors", "zeros")
+        own = {name: getattr(self, name)[rows] for name in arrays}
+        return replace(self, ids=[self.ids[row] for row in rows], **own)
+
+
+def find_parents(
+    target: Updates,
+    family: Updates,
+    *,
+    excluded: Sequence[int] = (),
+    later: Sequence[int] = (),
+) -> Parentage:
+    """What one update (the only row of `target`) was merged from.
+
+    Args:
+        excluded: Rows of the family that are the model itself.
+        later: Rows of models that were made after it, as far as times are known: they are parents
+            only where nothing explains it without them.
+    """
+    left_out = int((~family.sketched).sum())
+    if not target.sketched[0]:
+        return Parentage(kind="none", left_out=left_out)
+    search = _Search.start(target, family, excluded)
+    if search.floor.sum() > MOST_ROUNDING * search.energy:
+        return Parentage(kind="rounding", left_out=left_out)
+    allowed = search.allowed.copy()
+    allowed[list(later)] = False
+    parentage = search.parentage(allowed)
+    if len(later) and not parentage.is_complete:
+        parentage = search.parentage(search.allowed)
+    return replace(parentage, left_out=left_out)
+
+
+def near_rows(target: Updates, family: Updates) -> Float64[np.ndarray, " models"]:
+    """How much of an update each model explains alone, by pooled sketches: for screening."""
+    products = family.pooled @ target.pooled[0]
+    squares = np.einsum("mf,mf->m", family.pooled, family.pooled)
+    scores: Float64[np.ndarray, " models"] = np.where(
+        squares > 0, products.astype(np.float64) ** 2 / np.where(squares > 0, squares, 1.0), 0.0
+    )
+    return scores
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Search:
+    """One update's search. `energy`: |ΔW|²; `floor`: its rounding by layer; `copies`: rows."""
+
+    target: Updates
+    family: Updates
+    whole: Space
+    by_layer: Space
+    wholes: Float64[np.ndarray, "1 features"]
+    layers: Float64[np.ndarray, "layers 256"]
+    energy: float
+    floor: Float64[np.ndarray, " layers"]
+    allowed: Bool[np.ndarray, " models"]
+    whole_norms: Float64[np.ndarray, "models 1"]
+    layer_norms: Float64[np.ndarray, "models layers"]
+    copies: list[int] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, target: Updates, family: Updates, excluded: Sequence[int]) -> _Search:
+        own = target.layers[0].astype(np.float64)
+        squares = (own**2).sum(1)
+        # as many layers as carry the update decide how much their sketches say beside the pooled
+        counted = float(squares.sum()) ** 2 / max(float((squares**2).sum()), 1e-300)
+        share = LINEAR_DIM / (LINEAR_DIM + LINEAR_LAYER_DIM * counted)
+        features = [_features(updates, share) for updates in (target, family)]
+        allowed = family.sketched & (np.abs(family.pooled).max(axis=1, initial=0.0) > 0)
+        allowed[list(excluded)] = False
+        whole = Space(features[1][:, None], LINEAR_DIM + LINEAR_LAYER_DIM * counted)
+        by_layer = Space(family.layers, LINEAR_LAYER_DIM)
+        search = cls(
+            target=target,
+            family=family,
+            whole=whole,
+            by_layer=by_layer,
+            whole_norms=whole.norms(),
+            layer_norms=by_layer.norms(),
+            wholes=features[0].astype(np.float64),
+            layers=own,
+            energy=float((features[0].astype(np.float64) ** 2).sum()),
+            floor=target.floors[0],
+            allowed=allowed,
+        )
+        search.copies = search.equal_to(search.wholes[0], float(search.floor.sum()))
+        search.allowed[search.copies] = False
+        return search
+
+    def equal_to(self, update: Float64[np.ndarray, " features"], floor: float) -> list[int]:
+        """The allowed rows whose update is this one, but for storage rounding."""
+        length = float(update @ update)
+        distances = self.whole_norms[:, 0] + length
+        distances = distances - 2 * self.whole.products(update[None])[:, 0]
+        near = np.flatnonzero(self.allowed & (distances <= MOST_ROUNDING * length))
+        exact = self.whole.updates[near, 0].astype(np.float64) - update
+        limits = ROUNDING_ENERGY * (floor + self.family.floors[near].sum(1))
+        limits = np.maximum(limits, LEAST_REST**2 * length)
+        equal: list[int] = near[(exact**2).sum(1) <= limits].tolist()
+        return equal
+
+    def parentage(self, allowed: Bool[np.ndarray, " models"]) -> Parentage:
+        """Sums first, with one weight a model, then by layer, then with negative ones; then without
+        each model of the sum, which may be a descendant; then methods that leave noise."""
+        sums = self._combination(self.whole, allowed, signed=False)
+        for trial in self._trials(sums, allowed):
+            if trial.rows and self._is_rounding(trial):
+                return self._sum(trial)
+        if not sums.rows:
+            return self._copy()
+        pursuit = self._pursuit(self.whole, allowed, signed=False)
+        candidates = self._ids(pursuit.next_best(sums.rows, CANDIDATES))
+        return replace(self._sparse(sums), candidates=candidates)
+
+    def _trials(
+        self, first: Combination, allowed: Bool[np.ndarray, " models"]
+    ) -> Iterator[Combination]:
+        yield first
+        yield self.refit(first.rows)
+        yield self._combination(self.by_layer, allowed, signed=True)
+        yield self._combination(self.whole, allowed, signed=True)
+        for row in first.rows:
+            others = allowed.copy()
+            others[row] = False
+            yield self._combination(self.whole, others, signed=False)
+
+    def _combination(
+        self, space: Space, allowed: Bool[np.ndarray, " models"], *, signed: bool
+    ) -> Combination:
+        return self._pursuit(space, allowed, signed=signed).combination()
+
+    def _pursuit(
+        self, space: Space, allowed: Bool[np.ndarray, " models"], *, signed: bool
+    ) -> Pursuit:
+        whole = space is self.whole
+        return Pursuit(
+            space,
+            self.wholes if whole else self.layers,
+            allowed,
+            signed,
+            max(float(self.floor.sum()), LEAST_REST**2 * self.energy),
+            self.whole_norms if whole else self.layer_norms,
+        )
+
+    def refit(self, rows: Sequence[int]) -> Combination:
+        """The same models with weights of their own in every layer."""
+        return self._pursuit(self.by_layer, self.allowed, signed=True).fit(rows)
+
+    def _limit(self, floor: float) -> float:
+        return max(ROUNDING_ENERGY * floor, LEAST_REST**2 * self.energy)
+
+    def _is_rounding(self, fit: Combination) -> bool:
+        """Whether what is left is the rounding of the model and of its weighted parents."""
+        floors = self.family.floors[list(fit.rows)]
+        weights = np.broadcast_to(fit.weights, floors.shape)
+        return fit.energy <= self._limit(float(self.floor.sum() + (weights**2 * floors).sum()))
+
+    def _copy(self) -> Parentage:
+        return Parentage(kind="copy" if self.copies else "none", copies=self._ids(self.copies))
+
+    def _ids(self, rows: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.family.ids[row] for row in rows)
+
+    def _parents(self, fit: Combination) -> tuple[Parent, ...]:
+        """The rows of a fit by falling share, each with its weights by layer where they vary."""
+        used = self.layer_norms[list(fit.rows)] > 0
+        means = fit.weights[:, 0]
+        if fit.weights.shape[1] > 1:
+            means = (fit.weights * used).sum(1) / used.sum(1)
+        parents = []
+        for place, row in enumerate(fit.rows):
+            layers: dict[tuple[str, int], float] = {}
+            own = fit.weights[place]
+            if len(own) > 1 and _varies(own[used[place]], float(means[place])):
+                names = zip(self.family.layer_names, own.tolist(), used[place], strict=True)
+                layers = {name: weight for name, weight, is_used in names if is_used}
+            update = self.whole.updates[row, 0].astype(np.float64)
+            equal = self.equal_to(update, float(self.family.floors[row].sum()))
+            others = self._ids([other for other in equal if other != row])
+            weight = float(means[place])
+            parents.append(
+                Parent(model=self.family.ids[row], weight=weight, layers=layers, equal=others)
+            )
+        return tuple(parents)
+
+    def _sum(self, fit: Combination) -> Parentage:
+        """A merge whose update is a sum of its parents' but for rounding."""
+        layered = self.refit(fit.rows)
+        parents = self._parents(layered)
+        if not any(parent.layers for parent in parents):
+            layered = fit
+            parents = self._parents(fit)
+        # where a parent leaves a layer unchanged its weight there is not known
+        known = (self.layer_norms[list(layered.rows)] > 0).all(0)
+        sums = layered.weights.sum(0)[known if layered.weights.shape[1] > 1 else [True]]
+        is_mean = (layered.weights >= 0).all() and (np.abs(sums - 1) <= MEAN_WITHIN).all()
+        return Parentage(
+            kind="merge" if len(parents) > 1 else "scaled",
+            parents=parents,
+            method="linear" if is_mean or len(parents) == 1 else "task_arithmetic",
+            unexplained=min(1.0, fit.energy / self.energy),
+            is_complete=True,
+            copies=self._ids(self.copies),
+        )
+
+    def _sparse(self, sums: Combination) -> Parentage:
+        """A merge by a method that leaves noise; or parts of one, where it leaves too much."""
+        parents = self._parents(sums)
+        rest = sums.energy / (1 - len(parents) / self.whole.dims) / self.energy
+        zeros = self._zeros(sums.rows)
+        geometry = self._geometry(sums.rows)
+        copies = self._ids(self.copies)
+        found = Parentage(kind="part", parents=parents, unexplained=min(1.0, rest), copies=copies)
+        if len(parents) == 1:
+            return self._copy() if self.copies else found
+        seen = Appearance(weights=sums.weights[:, 0], rest=rest, zeros=zeros)
+        best = _best_recipe(geometry, seen, self.whole.dims)
+        if best is not None:
+            shares = [
+                replace(p, weight=float(w)) for p, w in zip(parents, best.weights, strict=True)
+            ]
+            return replace(
+                found,
+                kind="merge",
+                parents=tuple(sorted(shares, key=lambda parent: -parent.weight)),
+                method=best.method,
+                density=best.density,
+                unexplained=0.0,
+                is_complete=True,
+            )
+        if rest <= MOST_CHANGED:
+            return replace(found, kind="merge")
+        return found
+
+    def _zeros(self, rows: Sequence[int]) -> float:
+        """The share of entries, of matrices that parents change, that a method left unchanged:
+        beyond those that are unchanged in all parents, or too small a change for the storage."""
+        shares, counts = 0.0, 0
+        norms = self.target.norms[0]
+        changed = (self.family.norms[list(rows)] > 0).any(0) & (norms > 0)
+        for slot in np.flatnonzero(changed):
+            kept = self.family.zeros[list(rows), slot]
+            expected = max(float(np.prod(kept)), self._rounded_away(int(slot)))
+            seen = float(self.target.zeros[0, slot])
+            shares += max(0.0, (seen - expected) / max(1 - expected, 1e-3))
+            counts += 1
+        return shares / max(counts, 1)
+
+    def _rounded_away(self, slot: int) -> float:
+        """The share of Gaussian changes of Gaussian weights that storage rounds to none."""
+        floor, norm = float(self.target.slot_floors[0, slot]), float(self.target.norms[0, slot])
+        if not floor or not norm:
+            return 0.0
+        half_steps = floor / norm * math.sqrt(3) / ROUNDING_OF_HALF_STEP
+        limits = half_steps * 2.0 ** np.floor(np.log2(GAUSSIAN_SIZES)) / math.sqrt(2)
+        return float(np.mean([math.erf(limit) for limit in limits]))
+
+    def _geometry(self, rows: Sequence[int]) -> ParentGeometry:
+        """The parents' norms in matrices, those of one layer that the same parents change added up;
+        their cosines over all matrices."""
+        groups: dict[tuple[int, bytes], list[int]] = {}
+        norms = self.family.norms[list(rows)]
+        for slot in np.flatnonzero((norms > 0).any(0)):
+            pattern = (norms[:, slot] > 0).tobytes()
+            groups.setdefault((self.family.slot_layers[slot], pattern), []).append(int(slot))
+        vectors = self.whole.updates[list(rows), 0].astype(np.float64)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return ParentGeometry(
+            norms=np.array([np.sqrt((norms[:, slots] ** 2).sum(1)) for slots in groups.values()]),
+            counts=np.array([float(len(slots)) for slots in groups.values()]),
+            cosines=vectors @ vectors.T,
+        )
+
+
+def _features(updates: Updates, share: float) -> Float32[np.ndarray, "models features"]:
+    """Pooled and layers' sketches, by what they say of ⟨ΔW, ΔW'⟩: `share` is the pooled one's."""
+    flat = updates.layers.reshape(len(updates.ids), -1)
+    return np.hstack([updates.pooled * share**0.5, flat * (1 - share) ** 0.5], dtype=np.float32)
+
+
+def _varies(weights: Float64[np.ndarray, " layers"], mean: float) -> bool:
+    """Whether weights differ by layer, beyond what is written in a config file."""
+    return len(weights) > 1 and bool(np.abs(weights - mean).mean() > VARIES * abs(mean))
+
+
+def _best_recipe(geometry: ParentGeometry, seen: Appearance, dims: float) -> SparseRecipe | None:
+    """The sparse method that leaves what is left; None where none does. `dims`: of the sketches."""
+    explained = max(1 - seen.rest, 1e-9)
+    gram = geometry.grams().sum(0)
+    length = float(seen.weights @ gram @ seen.weights) / explained
+    errors = np.sqrt(np.diag(np.linalg.pinv(gram)) * seen.rest * length / dims)
+    noise = 2 * math.sqrt(seen.rest / explained / dims)
+    fitted = [
+        (_misfit(recipe, noise), recipe)
+        for method in _methods(seen.zeros)
+        for recipe in [fit_recipe(geometry, method, seen, errors)]
+    ]
+    misfit, best = min(fitted, key=lambda pair: pair[0], default=(math.inf, None))
+    return best if misfit <= 1 else None
+
+
+def _methods(zeros: float) -> tuple[Method, ...]:
+    """Without unchanged entries nothing was dropped."""
+    return ("ties", "dare_linear", "dare_ties") if zeros >= LEAST_ZEROS else ("ties",)
+
+
+def _misfit(recipe: SparseRecipe, noise: float) -> float:
+    """How far a recipe is from what is seen, in tolerances; `noise`: of log `rest_ratio`, one
+    standard deviation."""
+    misfits = [
+        abs(math.log(recipe.rest_ratio)) / (math.log(REST_FACTORS[recipe.method]) + 2 * noise)
+    ]
+    if FORMULAS[recipe.method].normalises:
+        misfits.append(abs(math.log(max(recipe.scale, 1e-9))) / (math.log(SCALE_FACTOR) + noise))
+    return max(misfits)
