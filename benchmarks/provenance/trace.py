@@ -111,7 +111,7 @@ def print_trials(trials: Sequence[Trial]) -> None:
         verdicts = sorted({t.answer["verdict"] for t in group})
         changes = sorted({"; ".join(t.answer["changes"]) for t in group})
         right, layers = (
-            sum(values) for values in zip(*((t.is_right, t.has_layers) for t in group))
+            sum(values) for values in zip(*((t.is_right, t.has_layers) for t in group), strict=True)
         )
         read = max(t.answer["bytes_read"] for t in group)
         share = max(t.answer["bytes_read"] / t.answer["bytes_total"] for t in group)
