@@ -358,10 +358,10 @@ def _stack_changes(
         yield f"{name_layers(repeated)} duplicated"
     steps = [second - first for first, second in pairwise(base for _, base in sorted(pairs))]
     if any(step < 0 for step in steps):
-        if 2 * sum(step in (0, 1) for step in steps) < len(steps):
-            yield "layers interleaved"
-        elif not repeated:
+        if not repeated:
             yield "layers in another order"
+        elif 2 * sum(step in (0, 1) for step in steps) < len(steps):
+            yield "layers interleaved"
     if new:
         yield f"{name_layers(new)} of the model not from the base"
 
