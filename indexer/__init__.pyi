@@ -1,7 +1,12 @@
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
 from .architecture import place as place
+from .architecture import read_attention_config as read_attention_config
 from .base import resolve_base as resolve_base
+from .checkpoint import Checkpoint as Checkpoint
+from .checkpoint import Config as Config
+from .checkpoint import RowBlock as RowBlock
+from .checkpoint import read_json as read_json
 from .delta import Delta as Delta
 from .delta import DenseDelta as DenseDelta
 from .delta import Factors as Factors
