@@ -79,10 +79,12 @@ CLOSE = 0.98
 @dataclass(frozen=True, kw_only=True)
 class Transformation:
     """What was done to a base. `layers`: (layer, layer of the base); `descends`: whether the layers
-    are the base's; `changes`: plain sentences; `p`: that so much is shared by chance."""
+    are the base's; `changes`: plain sentences; `p`: that so much is shared by chance; `cosine`: the
+    median over layers, between what the model and the base have in common."""
 
     descends: bool
     p: float
+    cosine: float
     layers: tuple[tuple[int, int], ...]
     changes: tuple[str, ...]
     residual: Residual
@@ -125,12 +127,10 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
         changes += comparison.changes(layers)
         if residual == "unknown":
             changes.append("token embeddings are not the base's")
-    more = model.tokens - base.vocabulary
-    if more and residual != "unknown":
-        changes.append(f"vocabulary {'grown' if more > 0 else 'cut'} by {abs(more)} tokens")
     return Transformation(
         descends=descends,
         p=p,
+        cosine=comparison.cosine(layers),
         layers=tuple(sorted(layers.items())) if descends else (),
         changes=tuple(changes),
         residual=residual,
@@ -145,7 +145,7 @@ def find_anchors(model: ModelRows, base: BaseInvariants) -> Anchors | None:
     anchors = _anchors_at(model, base, by_number, base.rows[by_number])
     if (anchors is not None and anchors.agreement >= SAME_TOKENS) or not base.tokens.any():
         return anchors
-    rows = {hash_token(token): row for token, row in (model.read_vocabulary() or {}).items()}
+    rows = {hash_token(token): row for token, row in model.vocabulary.items()}
     hashes = base.tokens.tolist()
     by_token = [n for n, h in enumerate(hashes) if h and 0 <= rows.get(h, -1) < n_rows]
     found = np.array([rows[hashes[n]] for n in by_token], np.int64)
@@ -453,12 +453,22 @@ class _Comparison:
         total = -2 * sum(logarithm for _, logarithm in places.values())
         return layers, float(chi2.sf(total, 2 * len(places))) if places else 1.0
 
-    def changes(self, layers: Mapping[int, int]) -> list[str]:
-        """What was done inside layers, in sentences."""
-        at = [
+    def _at(self, layers: Mapping[int, int]) -> list[tuple[int, int]]:
+        return [
             (self.model.layers.index(own), self.base.layers.index(theirs))
             for own, theirs in sorted(layers.items())
         ]
+
+    def cosine(self, layers: Mapping[int, int]) -> float:
+        best = [
+            max(np.nan_to_num(table[place]) for table in self.cosines.values())
+            for place in self._at(layers)
+        ]
+        return float(np.median(best)) if best else 0.0
+
+    def changes(self, layers: Mapping[int, int]) -> list[str]:
+        """What was done inside layers, in sentences."""
+        at = self._at(layers)
         attention = [p for p in at if any(self._has(k, *p) for k in (*HEAD_KINDS, "forms"))]
         ffn = [p for p in at if self._has("neurons", *p) or self._has("permuted neurons", *p)]
         keys = _KEYS if any(self._has("forms", *p) for p in at) else f"{_KEYS}, or replaced,"
@@ -476,9 +486,6 @@ class _Comparison:
             those = "" if len(compared) == len(at) else " that could be compared"
             if n_layers:
                 changes.append(f"{what} in {n_layers} of {len(compared)} layers{those}")
-        if len(at) < len(self.model.layers):
-            n_other = len(self.model.layers) - len(at)
-            changes.append(f"{n_other} of {len(self.model.layers)} layers are not the base's")
         return changes
 
     def _lacks(self, kinds: Sequence[str], place: int, base_place: int) -> bool:
