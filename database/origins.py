@@ -34,12 +34,15 @@ class Trace(Question):
 
     model: str = argument(help="An indexed id, a folder, or a Hub id.")
     _: KW_ONLY
+    base: str | None = option(default=None, help="Family of an indexed id that several have.")
     offline: bool = option(default=False, help="Read only files that are on this machine.")
 
     def answer(self, db: Opened) -> TraceTable:
         from ..provenance import trace_model
 
-        return TraceTable(trace_model(db._catalog, str(self.model), offline=self.offline))
+        catalog = db._catalog
+        family = catalog.find_base(self.base)
+        return TraceTable(trace_model(catalog, str(self.model), family, offline=self.offline))
 
 
 @record

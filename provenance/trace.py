@@ -193,18 +193,21 @@ STAGES: tuple[Stage, ...] = (align, check_claims)
 """In turn; a stage for models that do not align stands behind `align`, one for parents next."""
 
 
-def trace_model(catalog: Catalog, model: str, *, offline: bool = False) -> dict[str, Any]:
+def trace_model(
+    catalog: Catalog, model: str, family: str | None = None, *, offline: bool = False
+) -> dict[str, Any]:
     """The document of `trace`: which base a model comes from, and what was done to it.
 
     Args:
         model: An indexed id, a folder, or a Hub id.
+        family: The base of an indexed id, where several families have it.
         offline: Whether only files on this machine are read.
 
     Raises:
         UnknownModel: there is none.
         RequestError: it cannot be read, or no base is known.
     """
-    row = _row_of(catalog, model)
+    row = _row_of(catalog, model, family)
     member = _member_of(model, row, offline=offline)
     known = known_bases(catalog, offline=offline)
     trace = Trace(model=row.id if row else model)
@@ -247,9 +250,9 @@ def _by_weights(
         raise RequestError(f"{trace.model}: {err}") from err
 
 
-def _row_of(catalog: Catalog, model: str) -> ModelRow | None:
+def _row_of(catalog: Catalog, model: str, family: str | None) -> ModelRow | None:
     try:
-        return catalog.model(model)
+        return catalog.model(model, family)
     except (UnknownModel, EmptyCatalog):
         return None
 

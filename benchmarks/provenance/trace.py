@@ -110,9 +110,8 @@ def print_trials(trials: Sequence[Trial]) -> None:
     for kind, group in rows.items():
         verdicts = sorted({t.answer["verdict"] for t in group})
         changes = sorted({"; ".join(t.answer["changes"]) for t in group})
-        right, layers = (
-            sum(values) for values in zip(*((t.is_right, t.has_layers) for t in group))
-        )
+        right = sum(trial.is_right for trial in group)
+        layers = sum(trial.has_layers for trial in group)
         read = max(t.answer["bytes_read"] for t in group)
         share = max(t.answer["bytes_read"] / t.answer["bytes_total"] for t in group)
         print(
