@@ -17,9 +17,12 @@ from ..indexer import (
     Member,
     find_member,
     layer_matrices,
+    place,
     quantization,
     sample_matrices,
 )
+from .model_rows import LEAST_BUDGET, READ_SHARE, ModelRows, OpenedWeights
+from .vocabulary import read_vocabulary
 
 Vocabulary = tuple[int, int]
 """Tokens and width."""
@@ -64,6 +67,20 @@ class OpenedModel:
     def samples(self) -> tuple[MatrixSample, ...]:
         """A run of every layer matrix; read at the first use."""
         return sample_matrices(self.checkpoint, self.matrices)
+
+    @cached_property
+    def rows(self) -> ModelRows:
+        """Rows of its layers by role, within 1 % of its bytes; a `ModelError` where its tensors
+        cannot be placed."""
+        shapes = {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
+        weights = OpenedWeights(
+            checkpoint=self.checkpoint,
+            placed=place(shapes, self.config),
+            config=self.config,
+            read_vocabulary=lambda: read_vocabulary(self.member.content),
+        )
+        share = int(READ_SHARE * self.checkpoint.bytes_total) - self.checkpoint.bytes_read
+        return ModelRows(weights, max(share, LEAST_BUDGET))
 
     @cached_property
     def facts(self) -> dict[str, str | int]:

@@ -18,6 +18,8 @@ from ..arrays import Float32
 from ..errors import BaseError, DeltadexError, ModelError, RequestError
 from ..indexer import MatrixSample, Member, find_member, resolve_base
 from ..store import Catalog, StoredSignature
+from .base_invariants import BaseInvariants, make_invariants
+from .model_rows import ModelRows
 from .opened_model import OpenedModel, open_model
 
 log = logging.getLogger(__name__)
@@ -39,9 +41,16 @@ class BaseSignature:
     def base(self) -> str:
         return self.stored.base
 
-    @property
-    def invariants(self) -> bytes:
-        return self.stored.invariants
+    @cached_property
+    def invariants(self) -> BaseInvariants | None:
+        """What models are compared with that do not align; None where there is nothing of it."""
+        if not self.stored.invariants:
+            return None
+        try:
+            return BaseInvariants.from_bytes(self.stored.invariants)
+        except ValueError as err:
+            log.warning("base %s: %s; `deltadex bases add` reads it again", self.base, err)
+            return None
 
     @cached_property
     def facts(self) -> dict[str, str | int]:
@@ -106,8 +115,17 @@ def make_signature(base: str, model: OpenedModel, *, registered: bool) -> Stored
             [[s.tensor, s.group, s.layer, s.shape, s.dtype, len(s.values)] for s in samples]
         ),
         runs=b"".join(_encoded(s.values, s.dtype) for s in samples),
-        invariants=b"",
+        invariants=_invariants(base, model),
     )
+
+
+def _invariants(base: str, model: OpenedModel) -> bytes:
+    """What is kept for models that do not align; empty where the tensors cannot be placed."""
+    try:
+        return make_invariants(ModelRows(model.rows.weights)).to_bytes()
+    except ModelError as err:
+        log.info("base %s: models that do not align with it are not recognised (%s)", base, err)
+        return b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

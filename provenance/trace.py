@@ -7,7 +7,7 @@ leaves to the next; what none shows is "unknown".
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +39,7 @@ from .changes import (
     describe_vocabulary,
     is_copy,
 )
+from .invariants import Transformation, find_transformation
 from .opened_model import OpenedModel, open_model
 from .signatures import BaseSignature, KnownBase, closest, known_bases
 
@@ -48,6 +49,11 @@ Verdict = Literal["fine-tune", "merge", "copy", "transformed", "unknown"]
 
 AS_CLOSE = 0.02
 """Bases whose distances to the model differ by this share of the smaller one, or less, are equally
+close."""
+
+
+LIKE_COSINE = 0.01
+"""Bases whose cosine with a transformed model is that of the best one, or so much less, are equally
 close."""
 
 
@@ -166,6 +172,75 @@ def explain(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap
         trace.verdict = "transformed" if values else "fine-tune"
 
 
+def recognise(subject: Subject, trace: Trace) -> None:
+    """What was done to a base where the entries of some roles or layers, or all, do not lie along
+    its own: neurons, heads or the residual stream permuted or transformed."""
+    aligned = subject.maps.get(trace.base or "")
+    if aligned is not None and not aligned.unmatched and not describe_roles(aligned.correlations):
+        return
+    try:
+        rows = subject.model.rows
+    except ModelError as err:
+        log.info("%s: its layers cannot be placed (%s)", trace.model, err)
+        return
+    found = {
+        base.base: answer
+        for base in subject.bases
+        if trace.base in (None, base.base) and base.invariants is not None
+        if (answer := find_transformation(rows, base.invariants)) is not None
+    }
+    descends = {base: answer for base, answer in found.items() if answer.descends}
+    if aligned is not None and trace.base in descends:
+        answer = descends[trace.base]
+        layers = _as_map(subject, subject.signature(trace.base), answer)
+        replaced = describe_roles(aligned.correlations)
+        if len(layers.layers) > len(main_stack(aligned)):
+            trace.layers = main_stack(layers)
+            replaced += describe_layers(aligned)
+            trace.changes = [*describe_layers(layers), *trace.changes]
+        if answer.changes:
+            others = [change for change in trace.changes if change not in replaced]
+            trace.changes = [*others, *answer.changes]
+    elif descends and aligned is None:
+        _explain_transformation(subject, trace, descends)
+    elif found and aligned is None:
+        named = ", ".join(sorted(found))
+        trace.reason = f"its token embeddings are those of {named}, its layers are not"
+
+
+def _as_map(subject: Subject, base: BaseSignature, answer: Transformation) -> LayerMap:
+    rows, own = subject.model.rows, dict(answer.layers)
+    assert base.invariants is not None
+    return LayerMap(
+        p=answer.p,
+        layers=tuple((rows.stack, *pair) for pair in answer.layers),
+        unmatched=tuple((rows.stack, layer) for layer in rows.layers if layer not in own),
+        base_layers={rows.stack: base.invariants.layers},
+        pairs=(),
+        correlations={},
+        by_name=True,
+    )
+
+
+def _explain_transformation(
+    subject: Subject, trace: Trace, found: Mapping[str, Transformation]
+) -> None:
+    nearest = max(answer.cosine for answer in found.values())
+    near = [base for base, answer in found.items() if answer.cosine >= nearest - LIKE_COSINE]
+    chosen = closest([subject.signature(base) for base in near])[0]
+    answer = found[chosen.base]
+    layers = _as_map(subject, chosen, answer)
+    trace.base, trace.p, trace.verdict = chosen.base, answer.p, "transformed"
+    trace.layers = main_stack(layers)
+    vocabulary = describe_vocabulary(subject.model, chosen.facts)
+    trace.changes = [*describe_layers(layers), *answer.changes, *vocabulary]
+    trace.alternatives = [
+        {"base": base, "p": other.p, "distance": None, "as_close": base in near}
+        for base, other in sorted(found.items(), key=lambda item: (-item[1].cosine, item[0]))
+        if base != chosen.base
+    ]
+
+
 def main_stack(found: LayerMap) -> list[list[int]]:
     """The pairs of layers of the stack that has most."""
     stacks = [stack for stack, _, _ in found.layers]
@@ -189,8 +264,8 @@ def check_claims(subject: Subject, trace: Trace) -> None:
         trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
 
 
-STAGES: tuple[Stage, ...] = (align, check_claims)
-"""In turn; a stage for models that do not align stands behind `align`, one for parents next."""
+STAGES: tuple[Stage, ...] = (align, recognise, check_claims)
+"""In turn; one for parents stands behind `recognise`."""
 
 
 def trace_model(
