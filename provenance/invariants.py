@@ -26,6 +26,7 @@ from .base_invariants import (
     layer_gram,
     read_anchors,
     respond,
+    spread,
     unit,
 )
 from .model_rows import HEAD_KINDS, ModelRows
@@ -41,7 +42,9 @@ LAYER_P = 1e-4
 LAYER_SHARE = 0.5
 """Share of a model's layers that must be the base's: what is new in the rest is not explained."""
 
-FEWEST_ANCHORS = 16
+FEWEST_ANCHORS, FEW_ANCHORS = 16, 24
+"""Anchors without which none are compared, and that tell whether rows have the same numbers."""
+
 SAME_TOKENS = 0.5
 """Agreement of Gram matrices from which embeddings are the base's: of other trainings on the same
 texts 0.2 to 0.25, of fine-tunes above 0.9."""
@@ -94,12 +97,10 @@ class Transformation:
 
 @dataclass(frozen=True, eq=False)
 class Anchors:
-    """The anchors that a model shares with a base: which, the model's rows of them, and how alike
-    their Gram matrices are."""
+    """The anchors that a model shares with a base: which, and the model's rows of them."""
 
     shared: Int64[np.ndarray, " n"]
     rows: Matrix
-    agreement: float
 
 
 def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformation | None:
@@ -108,8 +109,6 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
         return None
     start = model.bytes_read
     anchors = find_anchors(model, base)
-    if anchors is not None and anchors.agreement < SAME_TOKENS:
-        anchors = None
     residual = compare_residual(anchors, base) if anchors else "unknown"
     comparison = _Comparison(model, base)
     if anchors is not None:
@@ -142,18 +141,20 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
 
 
 def find_anchors(model: ModelRows, base: BaseInvariants) -> Anchors | None:
-    """The anchors that the model has too: at the same rows, else at those of the same tokens."""
+    """The anchors that the model has too: at the same rows, as a few of them tell, else at those of
+    the same tokens; None where their embeddings are not the base's."""
     n_rows = model.tokens
     by_number = np.flatnonzero(base.rows < n_rows)
-    anchors = _anchors_at(model, base, by_number, base.rows[by_number])
-    if (anchors is not None and anchors.agreement >= SAME_TOKENS) or not base.tokens.any():
-        return anchors
+    few = by_number[spread(len(by_number), min(len(by_number), FEW_ANCHORS))]
+    if _anchors_at(model, base, few, base.rows[few]) is not None:
+        return _anchors_at(model, base, by_number, base.rows[by_number])
+    if not base.tokens.any():
+        return None
     rows = {hash_token(token): row for token, row in model.vocabulary.items()}
     hashes = base.tokens.tolist()
     by_token = [n for n, h in enumerate(hashes) if h and 0 <= rows.get(h, -1) < n_rows]
     found = np.array([rows[hashes[n]] for n in by_token], np.int64)
-    other = _anchors_at(model, base, np.array(by_token, np.int64), found)
-    return max((a for a in (anchors, other) if a), key=lambda a: a.agreement, default=None)
+    return _anchors_at(model, base, np.array(by_token, np.int64), found)
 
 
 def _anchors_at(
@@ -162,7 +163,8 @@ def _anchors_at(
     if len(shared) < FEWEST_ANCHORS:
         return None
     read = read_anchors(model, rows)
-    return Anchors(shared, read, _agreement(read, base.anchor_rows[shared]))
+    agrees = _agreement(read, base.anchor_rows[shared]) >= SAME_TOKENS
+    return Anchors(shared, read) if agrees else None
 
 
 def _agreement(ours: Matrix, theirs: Matrix) -> float:
