@@ -10,7 +10,6 @@ from .checkpoint import RowBlock as RowBlock
 from .checkpoint import TensorRef as TensorRef
 from .checkpoint import quantization as quantization
 from .checkpoint import read_json as read_json
-from .delta import RELATIVE_ROUNDING as RELATIVE_ROUNDING
 from .delta import Delta as Delta
 from .delta import DenseDelta as DenseDelta
 from .delta import Factors as Factors
@@ -38,9 +37,11 @@ from .index import adapter_placements as adapter_placements
 from .index import index_family as index_family
 from .index import known_shapes as known_shapes
 from .job import choose_device as choose_device
+from .layer_map import LEAST_P as LEAST_P
 from .layer_map import SIGNIFICANT as SIGNIFICANT
 from .layer_map import LayerMap as LayerMap
 from .layer_map import describe_layers as describe_layers
+from .layer_map import describe_stack as describe_stack
 from .layer_map import find_layer_map as find_layer_map
 from .options import FamilyOptions as FamilyOptions
 from .options import Fingerprinting as Fingerprinting

@@ -362,13 +362,14 @@ def describe_layers(found: LayerMap) -> list[str]:
         pairs = [(child, base) for name, child, base in found.layers if name == stack]
         new = [child for name, child in found.unmatched if name == stack]
         where = f"{stack} " if len(found.base_layers) > 1 else ""
-        changes += [f"{where}{line}" for line in _stack_changes(pairs, new, base_layers)]
+        changes += [f"{where}{line}" for line in describe_stack(pairs, new, base_layers)]
     return changes
 
 
-def _stack_changes(
+def describe_stack(
     pairs: Sequence[tuple[int, int]], new: Sequence[int], base_layers: Sequence[int]
 ) -> Iterable[str]:
+    """The same of one stack, of (layer, layer of the base), and of layers that are `new`."""
     counts = Counter(base for _, base in pairs)
     replaced = _replaced(pairs, new, base_layers)
     if replaced:

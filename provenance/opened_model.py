@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from ..errors import ModelError
 from ..indexer import (
@@ -69,18 +69,18 @@ class OpenedModel:
         return sample_matrices(self.checkpoint, self.matrices)
 
     @cached_property
-    def rows(self) -> ModelRows:
-        """Rows of its layers by role, within 1 % of its bytes; a `ModelError` where its tensors
-        cannot be placed."""
+    def rows(self) -> ModelRows | None:
+        """Rows that are read one by one, as many as `READ_SHARE` of the bytes allow; None where no
+        rule places its matrices."""
         shapes = {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
-        weights = OpenedWeights(
-            checkpoint=self.checkpoint,
-            placed=place(shapes, self.config),
-            config=self.config,
-            read_vocabulary=lambda: read_vocabulary(self.member.content),
-        )
-        share = int(READ_SHARE * self.checkpoint.bytes_total) - self.checkpoint.bytes_read
-        return ModelRows(weights, max(share, LEAST_BUDGET))
+        try:
+            placed = place(shapes, self.config)
+        except ModelError:
+            return None
+        vocabulary = partial(read_vocabulary, self.member.content)
+        weights = OpenedWeights(self.checkpoint, placed, self.config, vocabulary)
+        left = int(READ_SHARE * self.checkpoint.bytes_total) - self.checkpoint.bytes_read
+        return ModelRows(weights, max(LEAST_BUDGET, left))
 
     @cached_property
     def facts(self) -> dict[str, str | int]:

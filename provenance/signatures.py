@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from ..errors import BaseError, DeltadexError, ModelError, RequestError
 from ..indexer import MatrixSample, Member, find_member, resolve_base
 from ..store import Catalog, StoredSignature
 from .base_invariants import BaseInvariants, make_invariants
-from .model_rows import ModelRows
 from .opened_model import OpenedModel, open_model
 
 log = logging.getLogger(__name__)
@@ -43,11 +42,10 @@ class BaseSignature:
 
     @cached_property
     def invariants(self) -> BaseInvariants | None:
-        """What models are compared with that do not align; None where there is nothing of it."""
-        if not self.stored.invariants:
-            return None
+        """What no change of basis alters; None where nothing is kept of it."""
         try:
-            return BaseInvariants.from_bytes(self.stored.invariants)
+            stored = self.stored.invariants
+            return BaseInvariants.from_bytes(stored) if stored else None
         except ValueError as err:
             log.warning("base %s: %s; `deltadex bases add` reads it again", self.base, err)
             return None
@@ -115,16 +113,19 @@ def make_signature(base: str, model: OpenedModel, *, registered: bool) -> Stored
             [[s.tensor, s.group, s.layer, s.shape, s.dtype, len(s.values)] for s in samples]
         ),
         runs=b"".join(_encoded(s.values, s.dtype) for s in samples),
-        invariants=_invariants(base, model),
+        invariants=_invariants(model, registered=registered),
     )
 
 
-def _invariants(base: str, model: OpenedModel) -> bytes:
-    """What is kept for models that do not align; empty where the tensors cannot be placed."""
+def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
+    """What tells the base in another basis; empty where its matrices are not placed, and of a
+    remote base unless it is registered: its queries and keys are read whole."""
+    if model.rows is None or not (registered or model.checkpoint.concurrent):
+        return b""
     try:
-        return make_invariants(ModelRows(model.rows.weights)).to_bytes()
+        return make_invariants(replace(model.rows, budget=None)).to_bytes()
     except ModelError as err:
-        log.info("base %s: models that do not align with it are not recognised (%s)", base, err)
+        log.info("%s: %s", model.name, err)
         return b""
 
 

@@ -7,7 +7,7 @@ leaves to the next; what none shows is "unknown".
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from ..errors import (
     UnknownModel,
 )
 from ..indexer import (
+    LEAST_P,
+    SIGNIFICANT,
     LayerMap,
     MatrixSample,
     Member,
@@ -26,6 +28,7 @@ from ..indexer import (
     adapter_placements,
     base_key,
     describe_layers,
+    describe_stack,
     find_layer_map,
     find_member,
     folder_at,
@@ -53,8 +56,7 @@ close."""
 
 
 LIKE_COSINE = 0.01
-"""Bases whose cosine with a transformed model is that of the best one, or so much less, are equally
-close."""
+"""Bases whose cosine with a transformed model is the largest, or so much less, are equally close."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,10 +150,10 @@ def align(subject: Subject, trace: Trace) -> None:
         for base, m in sorted(fitting.items(), key=lambda item: (item[1].distance, item[0]))
         if base != chosen.base
     ]
-    explain(subject, trace, chosen, fitting[chosen.base])
+    explain_map(subject, trace, chosen, fitting[chosen.base])
 
 
-def explain(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap) -> None:
+def explain_map(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap) -> None:
     """Write what a map to a base shows into the trace."""
     trace.base, trace.p = base.base, found.p
     trace.distance = round(found.distance, 6)
@@ -173,72 +175,65 @@ def explain(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap
 
 
 def recognise(subject: Subject, trace: Trace) -> None:
-    """What was done to a base where the entries of some roles or layers, or all, do not lie along
-    its own: neurons, heads or the residual stream permuted or transformed."""
-    aligned = subject.maps.get(trace.base or "")
-    if aligned is not None and not aligned.unmatched and not describe_roles(aligned.correlations):
+    """The base whose layers the model's are in another basis or order, where they do not align
+    with one, or not in all roles."""
+    found = subject.maps.get(trace.base or "")
+    if found is not None and not (describe_roles(found.correlations) or found.unmatched):
         return
-    try:
-        rows = subject.model.rows
-    except ModelError as err:
-        log.info("%s: its layers cannot be placed (%s)", trace.model, err)
+    rows = subject.model.rows
+    if rows is None:
         return
-    found = {
-        base.base: answer
-        for base in subject.bases
-        if trace.base in (None, base.base) and base.invariants is not None
-        if (answer := find_transformation(rows, base.invariants)) is not None
-    }
-    descends = {base: answer for base, answer in found.items() if answer.descends}
-    if aligned is not None and trace.base in descends:
-        answer = descends[trace.base]
-        layers = _as_map(subject, subject.signature(trace.base), answer)
-        replaced = describe_roles(aligned.correlations)
-        if len(layers.layers) > len(main_stack(aligned)):
-            trace.layers = main_stack(layers)
-            replaced += describe_layers(aligned)
-            trace.changes = [*describe_layers(layers), *trace.changes]
-        if answer.changes:
-            others = [change for change in trace.changes if change not in replaced]
-            trace.changes = [*others, *answer.changes]
-    elif descends and aligned is None:
-        _explain_transformation(subject, trace, descends)
-    elif found and aligned is None:
-        named = ", ".join(sorted(found))
-        trace.reason = f"its token embeddings are those of {named}, its layers are not"
+    bases = [b for b in subject.bases if trace.base in (None, b.base) and b.invariants is not None]
+    recognised = {}
+    for base in bases:
+        assert base.invariants is not None
+        transformation = find_transformation(rows, base.invariants)
+        if transformation is None:
+            continue
+        p = min(1.0, max(LEAST_P, transformation.p * len(subject.bases)))
+        trace.p = p if trace.p is None else min(trace.p, p)
+        if transformation.descends and p <= SIGNIFICANT:
+            recognised[base.base] = transformation
+        elif trace.base is None:
+            trace.notes.append(f"{base.base}: {'; '.join(transformation.changes)}")
+    if not recognised:
+        return
+    nearest = max(transformation.cosine for transformation in recognised.values())
+    alike = [base for base, t in recognised.items() if t.cosine >= nearest - LIKE_COSINE]
+    chosen = closest([subject.signature(base) for base in alike])[0]
+    if trace.base is None:
+        trace.alternatives = [
+            {"base": base, "p": LEAST_P, "distance": None, "as_close": base in alike}
+            for base in sorted(recognised)
+            if base != chosen.base
+        ]
+    explain_transformation(subject, trace, chosen, recognised[chosen.base])
 
 
-def _as_map(subject: Subject, base: BaseSignature, answer: Transformation) -> LayerMap:
-    rows, own = subject.model.rows, dict(answer.layers)
-    assert base.invariants is not None
-    return LayerMap(
-        p=answer.p,
-        layers=tuple((rows.stack, *pair) for pair in answer.layers),
-        unmatched=tuple((rows.stack, layer) for layer in rows.layers if layer not in own),
-        base_layers={rows.stack: base.invariants.layers},
-        pairs=(),
-        correlations={},
-        by_name=True,
-    )
-
-
-def _explain_transformation(
-    subject: Subject, trace: Trace, found: Mapping[str, Transformation]
+def explain_transformation(
+    subject: Subject, trace: Trace, base: BaseSignature, found: Transformation
 ) -> None:
-    nearest = max(answer.cosine for answer in found.values())
-    near = [base for base, answer in found.items() if answer.cosine >= nearest - LIKE_COSINE]
-    chosen = closest([subject.signature(base) for base in near])[0]
-    answer = found[chosen.base]
-    layers = _as_map(subject, chosen, answer)
-    trace.base, trace.p, trace.verdict = chosen.base, answer.p, "transformed"
-    trace.layers = main_stack(layers)
-    vocabulary = describe_vocabulary(subject.model, chosen.facts)
-    trace.changes = [*describe_layers(layers), *answer.changes, *vocabulary]
-    trace.alternatives = [
-        {"base": base, "p": other.p, "distance": None, "as_close": base in near}
-        for base, other in sorted(found.items(), key=lambda item: (-item[1].cosine, item[0]))
-        if base != chosen.base
+    """Write what a base in another basis shows into the trace."""
+    layers = dict(found.layers)
+    if trace.base is not None and len(layers) < len(trace.layers):
+        return  # by entries more of it is explained
+    rows = subject.model.rows
+    assert rows is not None
+    assert base.invariants is not None
+    trace.base, trace.verdict, trace.notes = base.base, "transformed", []
+    trace.layers = [[child, own] for child, own in sorted(layers.items())]
+    new = [layer for layer in rows.layers if layer not in layers]
+    structure = list(describe_stack(found.layers, new, base.invariants.layers))
+    vocabulary = describe_vocabulary(subject.model, base.facts)
+    own = {(s.group, s.layer): s for s in base.samples}
+    pairs = [
+        (sample, own[sample.group, layers[sample.layer]])
+        for sample in subject.model.samples
+        if sample.layer in layers and (sample.group, layers[sample.layer]) in own
     ]
+    inside = [c for c in found.changes if not (vocabulary and c.startswith("vocabulary"))]
+    values = describe_values(pairs)
+    trace.changes = structure + inside + vocabulary + values + describe_storage(pairs)
 
 
 def main_stack(found: LayerMap) -> list[list[int]]:

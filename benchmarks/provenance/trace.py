@@ -3,10 +3,10 @@
     python -m benchmarks.provenance.trace FAMILY... [--real FOLDER]
 
 FAMILY is a folder of `transformed_models.py` (base, fresh, twin, tuned). Every case and every decoy
-is written, traced and deleted; the known bases are all families' bases, and their fresh and twin
-models under other names, which have the same config. FOLDER has real fine-tunes of the first
-family's base. Prints a row a transformation, then false positives of decoys that are made of the
-sampled runs alone: entries shuffled, and Gaussian ones of the same size.
+is written, traced and deleted. Of cases the known bases are the base, `fresh` and `twin` of every
+family, which have the same config; of decoys the bases alone. FOLDER has real fine-tunes of the
+first family's base. Prints a row a transformation, then false positives of decoys that are made of
+the sampled runs alone: entries shuffled, Gaussian ones of the same size, runs at wrong places.
 """
 
 from __future__ import annotations
@@ -62,17 +62,14 @@ def traced(db: Any, model: Model, base: Path) -> dict[str, Any]:
     return answer
 
 
-def trials_of_family(db: Any, family: Path) -> Iterator[Trial]:
+def trials_of_family(db: Any, alone: Any, family: Path) -> Iterator[Trial]:
     base, tuned, fresh, twin = read_family(family)
     name = str((family / "base").resolve())
     for kind, case, changed in cases(base, tuned):
         order = case.order or range(base.layers)
         yield Trial(kind, name, order, traced(db, changed, family / "base"))
     for kind, decoy in decoys(base, fresh, twin).items():
-        on = kind.rpartition("-on-")[2]
-        # what is on a known model's layers comes from that model
-        truth = str((family / on).resolve()) if on in ("fresh", "twin") else None
-        yield Trial(f"decoy: {kind}", truth, None, traced(db, decoy, family / "base"))
+        yield Trial(f"decoy: {kind}", None, None, traced(alone, decoy, family / "base"))
 
 
 def trials_of_runs(
@@ -133,10 +130,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"seed {SEED}; {platform.processor() or platform.machine()}, one thread")
-    with dx.open() as db:
+    with dx.open() as db, dx.open() as alone:
         for family in options.families:
             db.known_bases.add(*(family / name for name in ("base", "fresh", "twin")))
-        trials = [t for family in options.families for t in trials_of_family(db, family)]
+            alone.known_bases.add(family / "base")
+        trials = [t for family in options.families for t in trials_of_family(db, alone, family)]
         first = str((options.families[0] / "base").resolve())
         for config in sorted(options.real.rglob("config.json")) if options.real else ():
             answer = db.trace(str(config.parent)).to_json()
