@@ -16,6 +16,7 @@ from ..store import Catalog, FamilyUpdates, FamilyView, ModelRow
 from .parents import (
     MOST_CHANGED,
     SCREENED,
+    Dictionary,
     Kind,
     Parent,
     Parentage,
@@ -113,7 +114,8 @@ def find_merge(
         for place, id in enumerate(search.family.ids)
         if made and (time := created.get(id)) and time > made
     ]
-    parentage = find_parents(search.target, search.family, excluded=search.excluded, later=later)
+    family = Dictionary.of(search.family)
+    parentage = find_parents(search.target, family, excluded=search.excluded, later=later)
     merge = Merge(model=model, base=base, parentage=parentage)
     if source is None:
         lines = ("its files are not there: its parents are by sketches, and not proven",)
