@@ -14,6 +14,7 @@ GROUPS = {
         "find-similar", "ls", "show", "eval", "cluster", "map", "diff", "stats", "failures", "sql",
     ),
     "data": ("find-trained-on", "find-data", "data"),
+    "origin": ("trace", "bases"),
     "studies": tuple(name.replace("_", "-") for name in STUDIES),
     "share": ("serve", "export", "publish", "attach", "merge"),
     "care": ("doctor", "backup", "completion", "demo"),

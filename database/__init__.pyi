@@ -33,6 +33,9 @@ from .opened import Opened as Opened
 from .opened import Place as Place
 from .opened import Track as Track
 from .opened import open_as as open_as
+from .origins import AddBases as AddBases
+from .origins import KnownBases as KnownBases
+from .origins import Trace as Trace
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff
 from .questions import Evaluate as Evaluate

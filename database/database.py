@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
 from . import data as data_sets
-from . import exchange, members, questions
+from . import exchange, members, origins, questions
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
 
@@ -134,6 +134,19 @@ class KeptDataSets:
     __call__ = question(data_sets.KeptData)
 
 
+class ComparedBases:
+    """The bases that models are compared with: `db.known_bases`.
+
+    Called, it lists them.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    add = question_of_several(origins.AddBases)
+    __call__ = question(origins.KnownBases)
+
+
 class PublishedIndexes:
     """The published indexes that are searched beside a catalog: `db.attached`.
 
@@ -175,6 +188,8 @@ class Database(Opened):
     map = question(questions.Map)
     diff = question(questions.Diff)
 
+    trace = question(origins.Trace)
+
     merge = question_of_several(exchange.Merge)
     export = question(exchange.Export)
     export_vectors = question(exchange.ExportVectors)
@@ -187,6 +202,11 @@ class Database(Opened):
     def data(self) -> KeptDataSets:
         """Data sets: those that are kept, and the models that were trained on one."""
         return KeptDataSets(self)
+
+    @property
+    def known_bases(self) -> ComparedBases:
+        """The bases that models are compared with."""
+        return ComparedBases(self)
 
     @property
     def attached(self) -> PublishedIndexes:

@@ -285,6 +285,23 @@ class DifferenceTable(Table):
     _key = "most_different"
 
 
+class TraceTable(Table):
+    """Where a model comes from; a row for each pair of layers: `model`, `base`."""
+
+    columns = ("model", "base")
+
+    def _rows(self) -> Sequence[Row]:
+        return [{"model": child, "base": base} for child, base in self._document["layers"]]
+
+
+class KnownBaseTable(Table):
+    """The bases that models are compared with: `base`, `state`, what its config says, `bytes` that
+    are kept of it, and the `reason` where it could not be read."""
+
+    columns = ("base", "state", "type", "layers", "width", "vocabulary", "models", "reason")
+    _key = "bases"
+
+
 class QueryTable(Table):
     """The rows that a SELECT returns."""
 

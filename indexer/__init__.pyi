@@ -3,6 +3,12 @@ from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
 from .architecture import place as place
 from .base import resolve_base as resolve_base
+from .checkpoint import FEW_BYTES as FEW_BYTES
+from .checkpoint import Checkpoint as Checkpoint
+from .checkpoint import Config as Config
+from .checkpoint import TensorRef as TensorRef
+from .checkpoint import quantization as quantization
+from .delta import RELATIVE_ROUNDING as RELATIVE_ROUNDING
 from .delta import Delta as Delta
 from .delta import DenseDelta as DenseDelta
 from .delta import Factors as Factors
@@ -11,7 +17,9 @@ from .delta import MatrixUpdate as MatrixUpdate
 from .delta import factorise as factorise
 from .delta import flaw_of as flaw_of
 from .delta import gaussian_directions as gaussian_directions
+from .family import Member as Member
 from .family import Selection as Selection
+from .family import find_member as find_member
 from .family import folder_at as folder_at
 from .fingerprint import Layout as Layout
 from .fingerprint import LinearPool as LinearPool
@@ -24,9 +32,14 @@ from .hub import NoIndex as NoIndex
 from .hub import is_remote as is_remote
 from .hub import remote_source as remote_source
 from .hub import upload_files as upload_files
+from .index import adapter_placements as adapter_placements
 from .index import index_family as index_family
 from .index import known_shapes as known_shapes
 from .job import choose_device as choose_device
+from .layer_map import SIGNIFICANT as SIGNIFICANT
+from .layer_map import LayerMap as LayerMap
+from .layer_map import describe_layers as describe_layers
+from .layer_map import find_layer_map as find_layer_map
 from .options import FamilyOptions as FamilyOptions
 from .options import Fingerprinting as Fingerprinting
 from .options import IndexOptions as IndexOptions
@@ -44,3 +57,8 @@ from .run import Report as Report
 from .untrusted_text import base_key as base_key
 from .untrusted_text import is_model_path as is_model_path
 from .updates import require_descent as require_descent
+from .weight_samples import LayerMatrix as LayerMatrix
+from .weight_samples import MatrixSample as MatrixSample
+from .weight_samples import layer_matrices as layer_matrices
+from .weight_samples import row_pieces as row_pieces
+from .weight_samples import sample_matrices as sample_matrices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ..errors import BaseError, ModelError
 from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, path_ends, place
 from .checkpoint import (
+    FEW_BYTES,
     READ_AGAIN,
     WHOLE_TENSORS,
     Checkpoint,
@@ -40,6 +41,7 @@ from .hub import (
     run_session,
 )
 from .untrusted_text import base_key
+from .weight_samples import MatrixSample, layer_matrices, sample_matrices
 
 log = logging.getLogger(__name__)
 
@@ -207,6 +209,7 @@ class Base:
     session: HubSession = field(default_factory=run_session)
     kept: RangeFolder = field(default_factory=RangeFolder)
     _weights: BaseWeights | None = None
+    _samples: tuple[MatrixSample, ...] | None = None
     _verified: bool = False
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -226,6 +229,17 @@ class Base:
                         raise
                     self._weights = self._open()
             return self._weights
+
+    def samples(self) -> tuple[MatrixSample, ...]:
+        """A run of every layer matrix; few bytes of a remote base, whatever its plan. A `BaseError`
+        where it cannot be read."""
+        with self._lock, self._failing(for_good=False):
+            if self._samples is None:
+                opened = replace(self, plan=FEW_BYTES)._open()
+                with closing(opened.checkpoint) as checkpoint:
+                    matrices = layer_matrices(checkpoint.tensors, opened.config)
+                    self._samples = sample_matrices(checkpoint, matrices)
+            return self._samples
 
     def verify(self, *, keep: bool) -> None:
         """Open the base, and compare all its bytes with what is listed of them; once a run. A base

@@ -142,7 +142,7 @@ def usual_shapes(members: Sequence[Member], base: Base) -> dict[str, tuple[int, 
     if base.opened() is not None or len(adapters) < MODELS_THAT_TELL:
         return {}
     sample = adapters[:: max(1, len(adapters) // SAMPLED_ADAPTERS)]
-    changed = [{(str(p.slot), p.shape) for p in _adapter_placements(m)} for m in sample]
+    changed = [{(str(p.slot), p.shape) for p in adapter_placements(m)} for m in sample]
     changed = [slots for slots in changed if slots]
     stacks = Counter(
         stack for slots in changed for stack in {name.partition(".")[0] for name, _ in slots}
@@ -176,7 +176,7 @@ def _is_unnamed(member: Member) -> bool:
 
 
 def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
-    placements = _adapter_placements(member)
+    placements = adapter_placements(member)
     fits = [shapes.get(p.key) == p.shape for p in placements]
     if fits and all(fits):
         notes = (*member.record.notes, "names no base; its shapes fit this family's")
@@ -187,7 +187,7 @@ def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
     return replace(member, refusal=ModelError("base-unknown", reason))
 
 
-def _adapter_placements(member: Member) -> tuple[Placement, ...]:
+def adapter_placements(member: Member) -> tuple[Placement, ...]:
     """Where an adapter's modules belong; empty if its files do not tell. Reads headers only."""
     try:
         member = member.with_config()
@@ -202,7 +202,7 @@ def family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
     shapes: dict[Key, tuple[int, int]] = {}
     for member in members:
         if member.is_adapter and member.refusal is None and member.claims:
-            for placement in _adapter_placements(member):
+            for placement in adapter_placements(member):
                 shapes.setdefault(placement.key, placement.shape)
     return shapes
 

@@ -38,6 +38,7 @@ from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .hub import HubWeights, LocalBudget, RequestKind
 from .job import ALL_BYTES, Job, WantedBytes, cpu_count, single_torch_thread, thread_pool
+from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
 from .options import IndexOptions
 from .updates import collect_adapter, collect_full
 
@@ -214,10 +215,23 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
     Hub, where they were looked up already. Peak: a tensor pair in float32 for each of the job's
     threads, and what the reader coalesces."""
     first = _read(member, job, remote)
+    if isinstance(first, Refused) and _may_be_moved(member, first):
+        moved = find_moved(member, job)
+        if moved is not None:
+            log.info("%s: %s", member.record.id, moved.note or first.reason)
+            return _after(first, _read(member, job, None, moved))
     if member.hub is None or not isinstance(first, Refused) or first.code not in READ_AGAIN:
         return first
     log.info("%s: %s; it is read once more", member.record.id, first.code)
-    again = _read(member, job, None)
+    return _after(first, _read(member, job, None))
+
+
+def _may_be_moved(member: Member, outcome: Refused) -> bool:
+    return outcome.code in MAY_BE_MOVED and not member.is_adapter and member.refusal is None
+
+
+def _after(first: Outcome, again: Outcome) -> Outcome:
+    """The second outcome, with what both readings cost."""
     return replace(
         again,
         bytes_read=first.bytes_read + again.bytes_read,
@@ -225,7 +239,9 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
     )
 
 
-def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
+def _read(
+    member: Member, job: Job, remote: HubWeights | None, moved: MovedModel | None = None
+) -> Outcome:
     start = time.monotonic()
     checkpoint: Checkpoint | None = None
 
@@ -253,7 +269,9 @@ def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
         if member.is_adapter:
             record = collect_adapter(member, checkpoint, job, collector)
         else:
-            collect_full(member, checkpoint, job, collector)
+            collect_full(member, checkpoint, job, collector, moved and moved.placed)
+            if moved is not None and moved.note:
+                record = replace(record, notes=(*record.notes, moved.note))
         verified = checkpoint.verify()
         return Indexed(
             model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Generic
 
 import torch
@@ -44,26 +46,46 @@ MIN_COSINE = 0.25
 FIRST_LOOK = 6
 THEN_EVERY = 8
 
-_Compared = tuple[Measurement, tuple[float, float, float] | None]
-"""The collector's measurement of one matrix and, if it is sampled, |child|, |W| and |ΔW|."""
+UNRELATED = 1.2
+"""|ΔW|/|W| of a layer above which it may be another one than its number says: of unrelated weights
+it is √2."""
+
+_Compared = tuple[Measurement, tuple[float, float, float] | None, tuple[tuple[str, int], float]]
+"""The collector's measurement of one matrix; if it is sampled, |child|, |W| and |ΔW|; its stack and
+layer, and |ΔW|/|W|."""
 
 
 def collect_full(
-    member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
+    member: Member,
+    checkpoint: Checkpoint,
+    job: Job,
+    collector: Collector[Measurement],
+    placed: PlacedModel | None = None,
 ) -> None:
+    """Pass the update of every layer matrix to the collector. `placed`: where the matrices are of a
+    model whose layers are not the base's of the same name; a model without it is refused, as
+    `layer-mismatch`, where some of its layers owe the base's nothing."""
     if job.plan.whole:
         job.base.verify(keep=job.parts is None)
-    placed = place_checkpoint(checkpoint, member.config)
-    require_same_layers(placed, job.base.weights().placed)
+    is_moved = placed is not None
+    if placed is None:
+        placed = place_checkpoint(checkpoint, member.config)
+        require_same_layers(placed, job.base.weights().placed)
     comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))
+    ratios: dict[tuple[str, int], list[float]] = defaultdict(list)
     # tasks whose tensor is yet to be seen in its file weigh nothing
     ahead = 4 * job.threads if job.parts is None and checkpoint.concurrent else 0
     for compared in ordered(comparison.compare, comparison.tasks(), job.threads, ahead=ahead):
-        for measured, norms in compared:
+        for measured, norms, (layer, ratio) in compared:
             if norms is not None:
                 comparison.gate.add(*norms)
+            ratios[layer].append(ratio)
             collector.take(measured)
     comparison.gate.check()
+    strange = [layer for layer, values in ratios.items() if median(values) > UNRELATED]
+    if strange and not is_moved:
+        names = name_some([f"{stack}.{layer}" for stack, layer in sorted(strange)])
+        raise ModelError("layer-mismatch", f"{names} owe the base's layers of that number nothing")
 
 
 @dataclass(slots=True)
@@ -197,7 +219,9 @@ class _Comparison(Generic[Measurement]):
                 cut_start=parts.parts[key].start if parts else 0,
             )
             norms = (frobenius(child), weight_norm, delta.norm) if sampled else None
-            return self.collector.measure(update), norms
+            layer = placement.slot.stack, placement.slot.layer
+            ratio = delta.norm / weight_norm if weight_norm else 0.0
+            return self.collector.measure(update), norms, (layer, ratio)
 
 
 def collect_adapter(

@@ -28,6 +28,8 @@ from .reconstruction import Matrices, Reconstruction, further_parent, reconstruc
 
 BLOCK_MODELS = 8192
 
+HUB = "hub"
+
 MOST_TRIED = 4
 """Further models that are taken for parents in the rows, one after the other."""
 
@@ -61,7 +63,7 @@ class Merge:
         """`parents` of a merge; `related`: models whose updates are part of an update that they do
         not explain."""
         found, proof = self.parentage, self.proof
-        rows = [_parent_row(parent) for parent in found.parents]
+        rows = [_parent_row(parent) for parent in found.parents if found.is_related]
         return {
             "parents": rows if self.is_merge else [],
             "related": [] if self.is_merge else rows,
@@ -72,7 +74,32 @@ class Merge:
             "reconstructed_share": None if proof is None else round(proof.share, 4),
             "chance_share": None if proof is None else round(proof.chance, 4),
             "copies": list(found.copies),
+            "merge": self.sentence,
         }
+
+    @property
+    def sentence(self) -> str:
+        """What is known of it as a merge, in words."""
+        found, rest = self.parentage, f"{self.parentage.unexplained:.2g}"
+        named = " + ".join(f"{p.weight:.3g} {p.model}" for p in found.parents)
+        if found.kind == "rounding":
+            return "its update is hardly more than storage rounding: no parents can be found"
+        if not found.is_related:
+            copies = ", ".join(found.copies)
+            return f"the same update as {copies}" if copies else "not a merge of what is indexed"
+        if found.kind == "scaled":
+            return f"{named}, the rest of the base's weights"
+        if found.kind == "merge" and found.is_complete:
+            return f"a merge by {found.method}: {named}"
+        if found.kind == "merge":
+            return (
+                f"a merge, and changed since: {named}; {rest} of |ΔW|² is of training, or of a parent "
+                "of small weight that is not indexed"
+            )
+        return (
+            f"not a merge of what is indexed alone: beside {named}, {rest} of |ΔW|² is of a parent "
+            "that is not indexed, of training, or of a method that is not known"
+        )
 
 
 def _parent_row(parent: Parent) -> dict[str, Any]:
@@ -120,7 +147,7 @@ def find_merge(
     if source is None:
         lines = ("its files are not there: its parents are by sketches, and not proven",)
         return replace(merge, notes=lines if parentage.parents else ())
-    return _proven(catalog, merge, source) if parentage.parents else merge
+    return _proven(catalog, merge, source) if parentage.is_related else merge
 
 
 def _recipe(catalog: Catalog, base: str) -> Recipe | None:
@@ -269,6 +296,8 @@ class _Proof:
                 break
             taken = {parent.model for parent in chosen}
             wanted = [id for id in self.merge.parentage.candidates if id not in taken]
+            # a candidate is hardly worth fetching
+            wanted = [id for id in wanted if self.rows_of[id].record.source != HUB]
             others = {id: rows for id in wanted if (rows := self.matrices(id)) is not None}
             known = [rows for parent in chosen if (rows := self.matrices(parent.model))]
             best = further_parent(self.base, self.merged, known, list(others.values()))
@@ -316,6 +345,6 @@ def _by_layer(weights: Mapping[Key, float]) -> dict[tuple[str, int], float]:
 def source_of(row: ModelRow) -> str | None:
     """The folder or Hub id that a model was read from; None where that is not there any more."""
     source = row.record.source
-    if source == "hub":
+    if source == HUB:
         return row.id
     return source if Path(source).is_absolute() and folder_at(source) is not None else None

@@ -61,6 +61,9 @@ DESCENDANT = 0.8
 """|w||x| / |ΔW| of a model in a sum from which the sum is tried without it: it may be made of the
 model in question."""
 
+LEAST_EXPLAINED = 0.3
+"""Share of |ΔW|² from which models whose updates it contains are named: siblings explain less."""
+
 LEAST_ZEROS = 0.02
 """Share of unchanged entries below which no method dropped any."""
 
@@ -103,6 +106,7 @@ class Parentage:
         density: Of a sparse method.
         unexplained: Share of |ΔW|² that parents and method do not explain, 0…1.
         is_complete: Nothing but rounding, or what the method leaves, is unexplained.
+        zeros: Share of entries of changed matrices that a method left unchanged.
         candidates: Models that may be further parents, where something is missing; best first.
         copies: Models with the same update as this one; they are no parents.
         left_out: Number of models without a linear sketch of this recipe.
@@ -114,9 +118,16 @@ class Parentage:
     density: float | None = None
     unexplained: float = 1.0
     is_complete: bool = False
+    zeros: float = 0.0
     candidates: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     left_out: int = 0
+
+    @property
+    def is_related(self) -> bool:
+        """Whether enough of the update is of these models to say so, or entries were dropped."""
+        explained = 1 - self.unexplained
+        return bool(self.parents) and (explained >= LEAST_EXPLAINED or self.zeros >= LEAST_ZEROS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -49,6 +49,7 @@ from .tables.recipes import (
     select_bases,
     select_recipes,
 )
+from .tables.signatures import Signatures
 
 if TYPE_CHECKING:
     from .family import FamilyView
@@ -213,6 +214,11 @@ class Catalog:
     def attachments(self) -> Attachments:
         """Published indexes that are searched beside the models."""
         return Attachments(self._session)
+
+    @property
+    def signatures(self) -> Signatures:
+        """By what bases are recognised in models' weights."""
+        return Signatures(self._session)
 
     def studies(self, key: int) -> Studies:
         """The studies of the model with this key."""

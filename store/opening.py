@@ -44,7 +44,7 @@ from .files import atomic_file, beside, make_folder, refuse_links
 from .session import Access, Session, literal, translated
 from .sharing import CommitLog, HolderFile, Ledger, LocalSession, Losses, RawSession, Unwritten
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 
 def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:

@@ -1,6 +1,7 @@
 from .progress import DemoScreen as DemoScreen
 from .progress import RunProgress as RunProgress
 from .progress import tracked as tracked
+from .tables import show_bases as show_bases
 from .tables import show_clusters as show_clusters
 from .tables import show_data_scores as show_data_scores
 from .tables import show_data_set as show_data_set
@@ -19,4 +20,5 @@ from .tables import show_report as show_report
 from .tables import show_rows as show_rows
 from .tables import show_stats as show_stats
 from .tables import show_study as show_study
+from .tables import show_trace as show_trace
 from .tables import show_trained_models as show_trained_models

@@ -316,6 +316,63 @@ def show_study(sections: Iterable[Section], document: Document) -> None:
         _say(f"[yellow]{_text(line)}[/]")
 
 
+LAYERS_SHOWN = 64
+"""Pairs of layers that a line shows; --json has all."""
+
+
+def show_trace(document: Document) -> None:
+    """A sentence, then the layers, where they are not the base's in order, and what was done."""
+    _say(f"[bold]{_text(document['sentence'])}[/]")
+    pairs = document["layers"]
+    if any(child != base for child, base in pairs):
+        shown = " ".join(f"{child}←{base}" for child, base in pairs[:LAYERS_SHOWN])
+        more = " …" if len(pairs) > LAYERS_SHOWN else ""
+        _say(Text(f"  layers (of the model ← of the base): {shown}{more}"))
+    for change in document["changes"]:
+        _say(Text(f"  {plain(change)}"))
+    if document["p"] is not None:
+        distance = document["distance"]
+        beside = "" if distance is None else f", |ΔW|/|W| {distance:.3g} over the sampled entries"
+        _say(Text(f"  p {document['p']:.2g}{beside}"))
+    _show_merge(document)
+    for row in document["alternatives"]:
+        _say(Text(f"  also fits: {plain(row['base'])} (|ΔW|/|W| {row['distance']:.3g})"))
+    for note in document["notes"]:
+        _say(f"[yellow]{_text(note)}[/]")
+    if document["bytes_total"]:
+        read, total = size(document["bytes_read"]), size(document["bytes_total"])
+        _say(f"  read {read} of {total}, beside {count(document['bases'], 'base')}", "dim")
+
+
+def _show_merge(document: Document) -> None:
+    """The parents of a merge with their weights, and how much of it the rows prove."""
+    for row in (*document["parents"], *document["related"]):
+        equal = f" (or {', '.join(map(plain, row['equal']))})" if "equal" in row else ""
+        varies = ", by layer" if "layers" in row else ""
+        kind = "parent" if document["parents"] else "contains"
+        _say(Text(f"  {kind} {plain(row['model'])}{equal}, weight {row['weight']:.4g}{varies}"))
+    if document["merge"] and document["verdict"] != "merge":
+        _say(Text(f"  {plain(document['merge'])}"))
+    if document["reconstructed_share"] is not None:
+        found, chance = share(document["reconstructed_share"]), share(document["chance_share"])
+        _say(
+            Text(
+                f"  reproduced from its parents: {found} of the sampled entries ({chance} by chance)"
+            )
+        )
+    if "written" in document:
+        _say(Text(f"  written: {plain(document['written'])}"))
+
+
+def show_bases(document: Document) -> None:
+    """A row for each base that models are compared with."""
+    heads = ("base", "state", "type", "layers", "width", "vocabulary", "models", "reason")
+    if document["bases"]:
+        _say_rows(heads, [[row[head] for head in heads] for row in document["bases"]])
+    elif not document["failed"]:
+        _say("no base is known: `deltadex bases add BASE`, or index a family")
+
+
 def show_diff(document: Document) -> None:
     """A sentence, then roles, layers and the slots that differ most."""
     first, second = map(_text, document["models"])

@@ -27,7 +27,7 @@ def train_base(texts: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     set_seed(0)
     rows = base_texts(texts)
-    tokenizer = _train_tokenizer(rows)
+    tokenizer = train_tokenizer(rows)
     end = tokenizer.convert_tokens_to_ids(END)
     model = GPT2LMHeadModel(
         GPT2Config(
@@ -50,7 +50,7 @@ def train_base(texts: Path, folder: Path) -> None:
     print(f"base: loss {loss:.2f} after {STEPS} steps", flush=True)
 
 
-def _train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     """Byte-level BPE; ends with the mark of an end."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -393,11 +393,11 @@ class BinFile(TensorFile):
             if in_place and places[block] is not None:
                 rows, tensor = next(arriving)
                 self._count(rows.stop - rows.start)
-                yield rows.block, tensor
+                yield rows.block, rows.block.cut(tensor)
                 continue
             if cut_from is None or cut_from[0] != block.tensor:
                 cut_from = block.tensor, self.read(block.tensor).flatten(0, -2)
-            yield block, cut_from[1][block.start : block.stop].clone()
+            yield block, block.cut(cut_from[1][block.start : block.stop]).clone()
 
     def verify(self) -> Verification | None:
         """`crc` where no SHA-256 was compared and every entry that was read had its own;

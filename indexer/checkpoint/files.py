@@ -406,25 +406,33 @@ class TensorRef:
     start: int
     stop: int
 
-    def rows(self, start: int, stop: int) -> TensorRef:
-        """Some rows of it, leading dimensions flattened: shape (stop − start, columns)."""
+    def rows(self, block: RowBlock) -> TensorRef:
+        """Some rows of it, leading dimensions flattened: shape (rows, columns)."""
         columns = self.shape[-1]
         width = (self.stop - self.start) // math.prod(self.shape[:-1])
-        return replace(
-            self,
-            shape=(stop - start, columns),
-            start=self.start + start * width,
-            stop=self.start + stop * width,
-        )
+        start, stop = self.start + block.start * width, self.start + block.stop * width
+        if block.columns is not None:
+            columns = block.columns
+            stop = start + columns * width // self.shape[-1]
+        return replace(self, shape=(block.stop - block.start, columns), start=start, stop=stop)
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows `start` to `stop` of a tensor, its leading dimensions flattened."""
+    """Rows `start` to `stop` of a tensor, its leading dimensions flattened; of a single row only
+    the first `columns`, where they are given."""
 
     tensor: str
     start: int
     stop: int
+    columns: int | None = None
+
+    def __post_init__(self) -> None:
+        assert self.columns is None or self.stop == self.start + 1
+
+    def cut(self, rows: torch.Tensor) -> torch.Tensor:
+        """The columns that are wanted, of whole rows."""
+        return rows if self.columns is None else rows[:, : self.columns]
 
 
 @runtime_checkable
@@ -625,7 +633,7 @@ class SafetensorsFile(TensorFile):
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
         """The rows by offset; only what is all but adjacent is read together."""
-        block_of = {self._ref(b.tensor).rows(b.start, b.stop): b for b in blocks}
+        block_of = {self._ref(b.tensor).rows(b): b for b in blocks}
         for ref, rows in self._read_together(block_of, max_gap=self._source.plan.row_gap):
             yield block_of[ref], rows
 

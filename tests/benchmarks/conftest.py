@@ -1,6 +1,7 @@
-"""The packages of benchmarks/ can be imported."""
+"""The packages of benchmarks/ can be imported, also by names that packages of deltadex have."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+ROOT = Path(__file__).parents[2]
+sys.path += [str(ROOT / "benchmarks"), str(ROOT)]

@@ -159,7 +159,6 @@ def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
         **dict.fromkeys({"nan", "inf"} | huge, "non-finite"),
         **dict.fromkeys(("same", "same-bf16"), "no-update"),
         "stranger": "wrong-base",
-        "shallow": "layer-mismatch",
         "wide": "shape-mismatch",
         "gptq": "quantized",
         "gpt2": "other-base",
@@ -168,7 +167,10 @@ def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
         "shard": "missing-shard",
         "pickle": "legacy-pickle",
     }
-    assert report.indexed == 2
+    assert report.indexed == 3
+    (note,) = catalog.model("shallow").record.notes
+    assert note.startswith("indexed through a layer map (6 of the base's 12 matrices, p ")
+    assert note.endswith("layer 1 dropped")
     reasons = {o.model.id: o.reason for o in report.refused}
     assert "|ΔW|/|W| = 1.4" in reasons["stranger"]
     assert {id for id, reason in reasons.items() if "NaN or infinity" in reason} == {"nan", "inf"}

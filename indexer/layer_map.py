@@ -1,0 +1,394 @@
+"""Which layer of a base each layer of a model is, by correlations of runs of their weights.
+
+Runs become normal scores of their ranks, so that under chance a correlation has the standard
+deviation 1/√(n − 1) whatever values the weights have: values alone prove nothing, only their order
+along the run does. Correlations are pooled over the roles of a layer and scaled by what pairs that
+cannot belong together show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri
+from scipy.stats import rankdata
+
+from ..arrays import Float64
+from .weight_samples import MatrixSample, natural_key, row_pieces
+
+SIGNIFICANT = 1e-6
+"""A model descends from a base where p is below; docs/trace.md has the measured rate of errors."""
+
+LAYER_SIGNIFICANT = 1e-4
+"""The same for one layer, once its model descends from the base."""
+
+LEAST_P = 1e-12
+"""No tail of a null was seen beyond: a smaller p is given as this."""
+
+SHARE_OF_LAYERS = 0.25
+"""The share of a model's layers that must be the base's."""
+
+CONTINUES = 3.0
+"""What a layer that follows the last one's is worth, in standard deviations: it decides between
+layers of a base that are alike."""
+
+MOST_Z = 40.0
+"""A role's correlation counts no more than this many standard deviations: that of a copy has no
+end."""
+
+_SHIFTS = (1 / 3, 1 / 2, 2 / 3)
+_MEDIAN_SQUARE = 0.4549
+"""Of a standard normal variable."""
+
+Pair = tuple[MatrixSample, MatrixSample]
+"""A sampled matrix of a model, and the base's that it is."""
+
+Scores = Float64[np.ndarray, "matrices entries"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerMap:
+    """The layers of a model beside those of a base.
+
+    Attributes:
+        p: Of so many layers correlating so much, by chance.
+        layers: (stack, layer of the model, layer of the base), for those that are one of the
+            base's.
+        unmatched: (stack, layer of the model) of the others.
+        base_layers: The base's layers, by stack.
+        pairs: The sampled matrices that belong together, the model's first.
+        correlations: By group of the base, the lower quartile over layers of the correlation.
+        by_name: Whether names told which matrices to compare; else their shapes.
+    """
+
+    p: float
+    layers: tuple[tuple[str, int, int], ...]
+    unmatched: tuple[tuple[str, int], ...]
+    base_layers: Mapping[str, tuple[int, ...]]
+    pairs: tuple[Pair, ...]
+    correlations: Mapping[str, float]
+    by_name: bool
+
+    @property
+    def is_significant(self) -> bool:
+        return self.p <= SIGNIFICANT
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every layer is that of the same number, and none is missing or new."""
+        n_base = sum(map(len, self.base_layers.values()))
+        same = all(child == base for _, child, base in self.layers)
+        return same and not self.unmatched and len(self.layers) == n_base
+
+    @property
+    def distance(self) -> float:
+        """|child − base| / |base| over the pairs, what is sampled of them."""
+        return _distance(self.pairs)
+
+    def nearest_layers(self) -> dict[tuple[str, int], int]:
+        """By stack and layer of the base the layer of the model that is it; of several the nearest,
+        then the first."""
+        pairs: dict[tuple[str, int, int], list[Pair]] = defaultdict(list)
+        for child, own in self.pairs:
+            pairs[_stack(own.group), child.layer, own.layer].append((child, own))
+        order = sorted(self.layers, key=lambda place: (_distance(pairs[place]), place))
+        nearest: dict[tuple[str, int], int] = {}
+        for stack, child, base in order:
+            nearest.setdefault((stack, base), child)
+        return nearest
+
+
+def _distance(pairs: Iterable[Pair]) -> float:
+    difference = total = 0.0
+    for child, base in pairs:
+        n = min(len(child.values), len(base.values))
+        theirs = base.values[:n].astype(np.float64)
+        difference += float(np.square(child.values[:n] - theirs).sum())
+        total += float(np.square(theirs).sum())
+    return math.sqrt(difference / total) if total else math.inf
+
+
+def find_layer_map(
+    child: Sequence[MatrixSample], base: Sequence[MatrixSample], *, among: int = 1
+) -> LayerMap | None:
+    """How a model's layers are a base's; None where no matrix has the shape of one of the base's.
+    `among`: bases that are tried, for p. First by names, then by shapes alone."""
+    named = _named_map(child, base, among=among)
+    if named is not None and named.is_significant:
+        return named
+    renamed = _renamed(child, base, among=among)
+    if renamed is None:
+        return named
+    matched, p = renamed
+    by_shape = _named_map(matched, base, among=among)
+    if by_shape is None or (named is not None and p >= named.p):
+        return named
+    return replace(by_shape, p=p, by_name=False)
+
+
+def _named_map(
+    child: Sequence[MatrixSample], base: Sequence[MatrixSample], *, among: int
+) -> LayerMap | None:
+    ours, theirs = _by_group(child), _by_group(base)
+    groups = [g for g in ours if g in theirs and _shape(ours[g]) == _shape(theirs[g])]
+    if not groups:
+        return None
+    scale = _null_scale([(ours[g], theirs[g]) for g in groups])
+    layers: list[tuple[str, int, int]] = []
+    unmatched: list[tuple[str, int]] = []
+    log_ps: list[float] = []
+    base_layers = {}
+    for stack, own in groupby(sorted(groups, key=_stack), key=_stack):
+        in_stack = list(own)
+        rows = sorted({m.layer for g in in_stack for m in ours[g]})
+        columns = sorted({m.layer for g in in_stack for m in theirs[g]})
+        base_layers[stack] = tuple(columns)
+        z = _pooled(in_stack, ours, theirs, rows, columns) / scale
+        log_p = np.minimum(0.0, log_ndtr(-z) + math.log(len(columns)))
+        log_ps += log_p.min(axis=1).tolist()
+        path = _best_path(z)
+        for row, place in enumerate(path):
+            if log_p[row, place] <= math.log(LAYER_SIGNIFICANT):
+                layers.append((stack, rows[row], columns[place]))
+            else:
+                unmatched.append((stack, rows[row]))
+    return LayerMap(
+        p=_combined(log_ps, among),
+        layers=tuple(layers),
+        unmatched=tuple(unmatched),
+        base_layers=base_layers,
+        pairs=tuple(_pairs(layers, groups, ours, theirs)),
+        correlations=_correlations(layers, groups, ours, theirs),
+        by_name=True,
+    )
+
+
+def _combined(log_ps: Sequence[float], among: int) -> float:
+    """A p for "a quarter of these are no chance", under any dependence: Rüger 1978, n/r · p₍ᵣ₎."""
+    rank = max(1, math.ceil(SHARE_OF_LAYERS * len(log_ps)))
+    log_p = sorted(log_ps)[rank - 1] + math.log(len(log_ps) / rank) + math.log(max(1, among))
+    return min(1.0, max(LEAST_P, math.exp(min(0.0, log_p))))
+
+
+def _best_path(z: Float64[np.ndarray, "rows columns"]) -> list[int]:
+    """For each row the column on the path with the largest sum, by dynamic programming: columns may
+    repeat, be left out and go back, and the next column is worth `CONTINUES`."""
+    total, came_from = z[0].copy(), []
+    for row in z[1:]:
+        best = int(np.argmax(total))
+        follows = np.concatenate([[-np.inf], total[:-1] + CONTINUES])
+        came = np.where(follows >= total[best], np.arange(len(total)) - 1, best)
+        total = np.maximum(follows, total[best]) + row
+        came_from.append(came)
+    path = [int(np.argmax(total))]
+    for came in reversed(came_from):
+        path.append(int(came[path[-1]]))
+    return path[::-1]
+
+
+def _renamed(
+    child: Sequence[MatrixSample], base: Sequence[MatrixSample], *, among: int
+) -> tuple[list[MatrixSample], float] | None:
+    """The model's matrices under the groups of the base's that they lie along, layers numbered in
+    the order of their names; and p."""
+    shapes = {m.shape for m in base}
+    candidates = sorted(
+        (m for m in child if m.shape in shapes), key=lambda m: natural_key(m.tensor)
+    )
+    if not candidates:
+        return None
+    log_ps, matched = [], []
+    numbers: dict[str, int] = defaultdict(int)
+    for shape in sorted({m.shape for m in candidates}):
+        ours = [m for m in candidates if m.shape == shape]
+        theirs = [m for m in base if m.shape == shape]
+        scale = _null_scale([(ours, theirs)])
+        z = _z(ours, theirs) / scale
+        log_p = np.minimum(0.0, log_ndtr(-z) + math.log(len(theirs)))
+        log_ps += log_p.min(axis=1).tolist()
+        for row, matrix in enumerate(ours):
+            place = int(np.argmax(z[row]))
+            if log_p[row, place] <= math.log(LAYER_SIGNIFICANT):
+                group = theirs[place].group
+                matched.append(replace(matrix, group=group, layer=numbers[group]))
+                numbers[group] += 1
+    return matched, _combined(log_ps, 2 * among)
+
+
+def _pooled(
+    groups: Sequence[str],
+    ours: Mapping[str, Sequence[MatrixSample]],
+    theirs: Mapping[str, Sequence[MatrixSample]],
+    rows: Sequence[int],
+    columns: Sequence[int],
+) -> Float64[np.ndarray, "rows columns"]:
+    """z of every pair of layers: the sum over the roles that both have, over the root of their
+    number."""
+    total, count = np.zeros((2, len(rows), len(columns)))
+    for group in groups:
+        at = np.ix_(
+            [rows.index(m.layer) for m in ours[group]],
+            [columns.index(m.layer) for m in theirs[group]],
+        )
+        total[at] += _z(ours[group], theirs[group])
+        count[at] += 1
+    pooled: Float64[np.ndarray, "rows columns"] = total / np.sqrt(np.maximum(count, 1))
+    return pooled
+
+
+def _z(
+    ours: Sequence[MatrixSample], theirs: Sequence[MatrixSample], shift: float = 0.0
+) -> Float64[np.ndarray, "rows columns"]:
+    """Fisher's z of the correlation of every pair of runs, in standard deviations under chance;
+    `shift`: of a run against one that is turned by this share of its length."""
+    n = min(min(len(m.values) for m in ours), min(len(m.values) for m in theirs))
+    cosines = _scores(ours, n) @ np.roll(_scores(theirs, n), round(shift * n), axis=1).T
+    z = np.arctanh(np.clip(cosines, -1 + 1e-12, 1 - 1e-12)) * math.sqrt(max(1, n - 3))
+    return np.clip(z, -MOST_Z, MOST_Z)
+
+
+def _scores(samples: Sequence[MatrixSample], n: int) -> Scores:
+    """Unit rows of normal scores: the ranks of a run's entries less their row's mean; equal entries
+    share theirs, and a constant run, or one with NaN, is zero."""
+    return np.stack([_normal_scores(sample, n) for sample in samples])
+
+
+def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entries"]:
+    pieces = [piece - piece.mean(dtype=np.float64) for piece in row_pieces(sample, n)]
+    values = np.concatenate(pieces)
+    if not np.isfinite(values).all():
+        return np.zeros(n)
+    scores: Float64[np.ndarray, " entries"] = ndtri((rankdata(values) - 0.5) / n)
+    norm = float(np.linalg.norm(scores))
+    return scores / norm if norm > 1e-9 else np.zeros(n)
+
+
+def _null_scale(groups: Iterable[tuple[Sequence[MatrixSample], Sequence[MatrixSample]]]) -> float:
+    """How many times wider than chance correlations are that mean nothing: those of runs at
+    shifted places, and of different roles of equal shape; by their median square, at least 1."""
+    groups = list(groups)
+    z = [_z(ours, theirs, shift).ravel() for ours, theirs in groups for shift in _SHIFTS]
+    for place, (ours, _) in enumerate(groups):
+        for _, theirs in groups[:place] + groups[place + 1 :]:
+            if _shape(ours) == _shape(theirs):
+                z.append(_z(ours, theirs).ravel())
+    squares = np.square(np.concatenate(z))
+    return max(1.0, math.sqrt(float(np.median(squares)) / _MEDIAN_SQUARE))
+
+
+def _by_group(samples: Iterable[MatrixSample]) -> dict[str, list[MatrixSample]]:
+    """By group, those of the group's most frequent shape, in order of layer."""
+    groups: dict[str, list[MatrixSample]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.group].append(sample)
+    chosen = {}
+    for group, members in sorted(groups.items()):
+        shapes = [m.shape for m in members]
+        usual = max(sorted(set(shapes)), key=shapes.count)
+        chosen[group] = sorted((m for m in members if m.shape == usual), key=lambda m: m.layer)
+    return chosen
+
+
+def _shape(samples: Sequence[MatrixSample]) -> tuple[int, int]:
+    return samples[0].shape
+
+
+def _stack(group: str) -> str:
+    """Stack of a group of known role; of others, whose names say nothing, all are one."""
+    return group.partition(".")[0] if "N" not in group.split(".") else ""
+
+
+def _pairs(
+    layers: Iterable[tuple[str, int, int]],
+    groups: Sequence[str],
+    ours: Mapping[str, Sequence[MatrixSample]],
+    theirs: Mapping[str, Sequence[MatrixSample]],
+) -> Iterable[Pair]:
+    own = {(g, m.layer): m for g in groups for m in ours[g]}
+    base = {(g, m.layer): m for g in groups for m in theirs[g]}
+    for stack, child_layer, base_layer in layers:
+        for group in groups:
+            child, matrix = own.get((group, child_layer)), base.get((group, base_layer))
+            if _stack(group) == stack and child is not None and matrix is not None:
+                yield child, matrix
+
+
+def _correlations(
+    layers: Sequence[tuple[str, int, int]],
+    groups: Sequence[str],
+    ours: Mapping[str, Sequence[MatrixSample]],
+    theirs: Mapping[str, Sequence[MatrixSample]],
+) -> dict[str, float]:
+    by_group: dict[str, list[float]] = defaultdict(list)
+    for child, base in _pairs(layers, groups, ours, theirs):
+        n = min(len(child.values), len(base.values))
+        cosine = float(_normal_scores(child, n) @ _normal_scores(base, n))
+        by_group[base.group].append(cosine)
+    return {group: float(np.quantile(values, 0.25)) for group, values in sorted(by_group.items())}
+
+
+def describe_layers(found: LayerMap) -> list[str]:
+    """What was done to the layers as a whole; empty where each is its base's of the same number."""
+    changes = []
+    for stack, base_layers in found.base_layers.items():
+        pairs = [(child, base) for name, child, base in found.layers if name == stack]
+        new = [child for name, child in found.unmatched if name == stack]
+        where = f"{stack} " if len(found.base_layers) > 1 else ""
+        changes += [f"{where}{line}" for line in _stack_changes(pairs, new, base_layers)]
+    return changes
+
+
+def _stack_changes(
+    pairs: Sequence[tuple[int, int]], new: Sequence[int], base_layers: Sequence[int]
+) -> Iterable[str]:
+    counts = Counter(base for _, base in pairs)
+    replaced = _replaced(pairs, new, base_layers)
+    if replaced:
+        yield f"{name_layers(sorted(replaced.values()))} replaced, or not recognised"
+    new = [layer for layer in new if layer not in replaced]
+    gone = {*counts, *replaced.values()}
+    if dropped := [layer for layer in base_layers if layer not in gone]:
+        yield f"{name_layers(dropped)} dropped"
+    if repeated := sorted(layer for layer, n in counts.items() if n > 1):
+        yield f"{name_layers(repeated)} duplicated"
+    steps = [second - first for first, second in pairwise(base for _, base in sorted(pairs))]
+    if any(step < 0 for step in steps):
+        if 2 * sum(step in (0, 1) for step in steps) < len(steps):
+            yield "layers interleaved"
+        elif not repeated:
+            yield "layers in another order"
+    if new:
+        yield f"{name_layers(new)} of the model not from the base"
+
+
+def _replaced(
+    pairs: Sequence[tuple[int, int]], new: Sequence[int], base_layers: Sequence[int]
+) -> dict[int, int]:
+    """Layers of the model that are none of the base's, but stand where one is missing: after its
+    neighbour before, or before its neighbour behind."""
+    known, missing = dict(pairs), set(base_layers) - {base for _, base in pairs}
+    replaced: dict[int, int] = {}
+    for step in (1, -1):
+        for layer in sorted(new, reverse=step < 0):
+            before = known.get(layer - step, replaced.get(layer - step))
+            if layer not in replaced and before is not None and before + step in missing:
+                replaced[layer] = before + step
+                missing.discard(before + step)
+    return replaced
+
+
+def name_layers(layers: Sequence[int]) -> str:
+    """Layers in words: `layer 3`, `layers 4, 7`, `layers 8 to 15`."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    spans = [f"{r[0]} to {r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(spans)}"

@@ -1,0 +1,97 @@
+"""A model whose tensors are named otherwise than its base's, or whose layers moved, placed as the
+base is: layer i of the model in the slots of the layer of the base that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from ..errors import BaseError, ModelError
+from .architecture import PlacedModel, Placement, place, sort_key
+from .checkpoint import FEW_BYTES, Checkpoint
+from .family import Member
+from .job import Job
+from .layer_map import LayerMap, describe_layers, find_layer_map
+from .weight_samples import layer_matrices, sample_matrices
+
+MAY_BE_MOVED = frozenset(
+    {"layer-mismatch", "unknown-architecture", "no-attention", "wrong-base", "other-base"}
+)
+"""Codes that a model ends with whose layers moved, or whose tensors are renamed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedModel:
+    """A model in the places of its base; `note`: for its record, empty where each layer is where it
+    was."""
+
+    placed: PlacedModel
+    note: str
+
+
+def find_moved(member: Member, job: Job) -> MovedModel | None:
+    """Where a full model's layers are in the base; None where its weights do not show it."""
+    try:
+        with closing(member.checkpoint(FEW_BYTES, job.session)) as checkpoint:
+            base = job.base.weights().placed
+            found = _layer_map(member, checkpoint, job)
+            if found is None or not found.is_significant:
+                return None
+            placed = _placed(found, member, checkpoint, base)
+            note = "" if found.is_identity and found.by_name else _note(found, placed, base)
+            return MovedModel(placed, note)
+    except (ModelError, BaseError):
+        return None
+
+
+def _layer_map(member: Member, checkpoint: Checkpoint, job: Job) -> LayerMap | None:
+    matrices, base = layer_matrices(checkpoint.tensors, member.config), job.base.samples()
+    shapes = {matrix.shape for matrix in base}
+    if not any(matrix.shape in shapes for matrix in matrices):
+        return None
+    return find_layer_map(sample_matrices(checkpoint, matrices), base)
+
+
+def _placed(
+    found: LayerMap, member: Member, checkpoint: Checkpoint, base: PlacedModel
+) -> PlacedModel:
+    by_key = base.by_key
+    placements = []
+    for placement in _in_base(found, member, checkpoint, base):
+        own = by_key.get(placement.key)
+        if own is not None and own.shape == placement.shape:
+            placements.append(replace(placement, module=own.module))
+    if not placements:
+        raise ModelError("layer-mismatch", "no matrix has the place of one of the base's")
+    return PlacedModel(placements=tuple(sorted(placements, key=sort_key)), ignored=(), unknown=())
+
+
+def _in_base(
+    found: LayerMap, member: Member, checkpoint: Checkpoint, base: PlacedModel
+) -> Iterable[Placement]:
+    """The model's placements, each layer under the number of its base's; of several layers that are
+    the same one, the nearest."""
+    chosen = found.nearest_layers()
+    if found.by_name:
+        shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
+        number = {(stack, child): layer for (stack, layer), child in chosen.items()}
+        for placement in place(shapes, member.config).placements:
+            slot = placement.slot
+            layer = number.get((slot.stack, slot.layer))
+            if layer is not None:
+                yield replace(placement, slot=replace(slot, layer=layer))
+        return
+    by_tensor = base.by_tensor()
+    for child, own in found.pairs:
+        stack = own.group.partition(".")[0]
+        if chosen.get((stack, own.layer)) == child.layer:
+            for placement in by_tensor.get(own.tensor, ()):
+                yield replace(placement, tensor=child.tensor)
+
+
+def _note(found: LayerMap, placed: PlacedModel, base: PlacedModel) -> str:
+    renamed = [] if found.by_name else ["its tensors are named otherwise than its base's"]
+    changes = "; ".join(renamed + describe_layers(found))
+    covers = f"{len(placed.placements)} of the base's {len(base.placements)} matrices"
+    return f"indexed through a layer map ({covers}, p {found.p:.0e}): {changes}"

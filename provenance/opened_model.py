@@ -1,0 +1,112 @@
+"""A model whose files are open: headers, config, and a run of every layer matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import ModelError
+from ..indexer import (
+    FEW_BYTES,
+    Checkpoint,
+    Config,
+    LayerMatrix,
+    MatrixSample,
+    Member,
+    find_member,
+    layer_matrices,
+    quantization,
+    sample_matrices,
+)
+
+Vocabulary = tuple[int, int]
+"""Tokens and width."""
+
+_FACTS = {
+    "model_type": ("model_type",),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "width": ("hidden_size", "n_embd", "d_model", "dim"),
+    "vocabulary": ("vocab_size",),
+}
+"""What `bases ls` shows of a config, and the names that it has there."""
+
+_NESTED = "text_config"
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedModel:
+    """A full checkpoint, open; use as long as `open_model`'s block lasts."""
+
+    member: Member
+    checkpoint: Checkpoint
+
+    @property
+    def name(self) -> str:
+        return self.member.record.id
+
+    @property
+    def source(self) -> str:
+        """The folder, or the Hub id."""
+        return str(self.member.folder or self.member.record.id)
+
+    @property
+    def config(self) -> Config | None:
+        return self.member.config
+
+    @cached_property
+    def matrices(self) -> tuple[LayerMatrix, ...]:
+        """The matrices of numbered layers, by the headers."""
+        return layer_matrices(self.checkpoint.tensors, self.config)
+
+    @cached_property
+    def samples(self) -> tuple[MatrixSample, ...]:
+        """A run of every layer matrix; read at the first use."""
+        return sample_matrices(self.checkpoint, self.matrices)
+
+    @cached_property
+    def facts(self) -> dict[str, str | int]:
+        """Type, layers, width and vocabulary, as far as the config says them."""
+        config = dict(self.config or {})
+        nested = config.get(_NESTED)
+        scopes = [config, *([nested] if isinstance(nested, dict) else [])]
+        facts: dict[str, str | int] = {}
+        for fact, names in _FACTS.items():
+            values = (scope.get(name) for scope in scopes for name in names)
+            value = next((v for v in values if isinstance(v, str | int)), None)
+            if value is not None:
+                facts[fact] = value
+        if (vocabulary := self.vocabulary) is not None:
+            facts["vocabulary"] = vocabulary[0]
+        return facts
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary | None:
+        """Tokens and width of the largest matrix outside the layers: that of the embeddings."""
+        layers = {m.tensor for m in self.matrices}
+        outside = [
+            ref.shape
+            for name, ref in self.checkpoint.tensors.items()
+            if len(ref.shape) == 2 and name not in layers
+        ]
+        tokens, width = max(outside, key=lambda s: (s[0] * s[1], s), default=(0, 0))
+        return (tokens, width) if tokens > width else None
+
+
+@contextmanager
+def open_model(model: str | Member) -> Iterator[OpenedModel]:
+    """The model in a folder or of a Hub id, as long as the block lasts; a `ModelError` where it is
+    no full checkpoint that can be read."""
+    member = find_member(model, "") if isinstance(model, str) else model
+    if member.refusal is not None:
+        raise member.refusal
+    with ExitStack() as opened:
+        member = member.with_config()
+        if member.is_adapter:
+            raise ModelError("no-weights", "an adapter, not a full model")
+        checkpoint = opened.enter_context(closing(member.checkpoint(FEW_BYTES)))
+        scheme = quantization(member.config, checkpoint.tensors.values(), ())
+        if scheme:
+            raise ModelError("quantized", f"weights are stored as {scheme}")
+        yield OpenedModel(member, checkpoint)

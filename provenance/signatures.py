@@ -1,0 +1,195 @@
+"""The signature of a base: what it is recognised by in the weights of other models.
+
+A run of every layer matrix, what `invariants` keeps of it, and its config's facts: at most 2 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ..arrays import Float32
+from ..errors import BaseError, DeltadexError, ModelError, RequestError
+from ..indexer import MatrixSample, Member, find_member, resolve_base
+from ..store import Catalog, StoredSignature
+from .opened_model import OpenedModel, open_model
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Of the form of a signature; another one is made anew."""
+
+MOST_BYTES = 2_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class BaseSignature:
+    """A base as models are compared with it; `models`: of its family, in the catalog."""
+
+    stored: StoredSignature
+    models: int = 0
+
+    @property
+    def base(self) -> str:
+        return self.stored.base
+
+    @property
+    def invariants(self) -> bytes:
+        return self.stored.invariants
+
+    @cached_property
+    def facts(self) -> dict[str, str | int]:
+        facts: dict[str, str | int] = json.loads(self.stored.facts)
+        return facts
+
+    @cached_property
+    def samples(self) -> tuple[MatrixSample, ...]:
+        samples, start = [], 0
+        for tensor, group, layer, shape, dtype, entries in json.loads(self.stored.matrices):
+            stop = start + entries * _WIDTH[dtype]
+            values = _decoded(self.stored.runs[start:stop], dtype)
+            start = stop
+            samples.append(
+                MatrixSample(
+                    tensor=tensor,
+                    group=group,
+                    layer=layer,
+                    shape=tuple(shape),
+                    values=values,
+                    dtype=dtype,
+                )
+            )
+        return tuple(samples)
+
+    @property
+    def n_bytes(self) -> int:
+        stored = self.stored
+        return sum(map(len, (stored.runs, stored.invariants, stored.matrices, stored.facts)))
+
+
+_WIDTH = {"F64": 4, "F32": 4, "F16": 2, "BF16": 2}
+
+
+def _encoded(values: Float32[np.ndarray, " entries"], dtype: str) -> bytes:
+    """As they were stored, exactly; float64 as float32."""
+    if dtype == "BF16":
+        return (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    return values.astype("<f2" if dtype == "F16" else "<f4").tobytes()
+
+
+def _decoded(content: bytes, dtype: str) -> Float32[np.ndarray, " entries"]:
+    if dtype == "BF16":
+        wide = np.frombuffer(content, "<u2").astype(np.uint32) << 16
+        return wide.view(np.float32)
+    return np.frombuffer(content, "<f2" if dtype == "F16" else "<f4").astype(np.float32)
+
+
+def make_signature(base: str, model: OpenedModel, *, registered: bool) -> StoredSignature:
+    """The signature of an opened base, under the name `base`."""
+    samples = model.samples
+    if not samples:
+        raise ModelError("no-attention", "has no layer matrix that can be sampled")
+    return StoredSignature(
+        base=base,
+        version=VERSION,
+        registered=registered,
+        source=model.source,
+        revision=model.member.record.revision,
+        facts=json.dumps(model.facts, sort_keys=True),
+        matrices=json.dumps(
+            [[s.tensor, s.group, s.layer, s.shape, s.dtype, len(s.values)] for s in samples]
+        ),
+        runs=b"".join(_encoded(s.values, s.dtype) for s in samples),
+        invariants=b"",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownBase:
+    """A base that the catalog knows; `reason`: why it has no signature, where it has none."""
+
+    base: str
+    registered: bool
+    models: int
+    signature: BaseSignature | None = None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        facts = self.signature.facts if self.signature else {}
+        return {
+            "base": self.base,
+            "state": "known" if self.signature else "not read",
+            "registered": self.registered,
+            "models": self.models,
+            "type": facts.get("model_type"),
+            "layers": facts.get("layers"),
+            "width": facts.get("width"),
+            "vocabulary": facts.get("vocabulary"),
+            "bytes": self.signature.n_bytes if self.signature else None,
+            "reason": self.reason,
+        }
+
+
+def known_bases(catalog: Catalog, *, offline: bool = False) -> list[KnownBase]:
+    """Every base of a family, and every registered one, by name. Signatures that are missing are
+    made of the base's folder, its cached or remote weights, and stored where the catalog can be
+    written; `offline`: of files on this machine only."""
+    stored = {s.base: s for s in catalog.signatures.all() if s.version == VERSION}
+    counts = {row["base"]: int(row["models"]) for row in catalog.stats()["bases"]}
+    known, unreachable = [], "only files on this machine are read" if offline else ""
+    for name in sorted({*stored, *catalog.bases()}):
+        signature, reason = stored.get(name), ""
+        if signature is None:
+            try:
+                if unreachable and not Path(name).is_absolute():
+                    raise ModelError("hub-unreachable", unreachable)
+                signature = _signature_of(catalog, name, registered=False)
+            except DeltadexError as err:
+                reason = str(err)
+                if isinstance(err, ModelError) and err.code == "hub-unreachable":
+                    unreachable = err.reason  # the others would wait for it as long
+        models = counts.get(name, 0)
+        known.append(
+            KnownBase(
+                base=name,
+                registered=signature is not None and signature.registered,
+                models=models,
+                signature=BaseSignature(signature, models) if signature else None,
+                reason=reason,
+            )
+        )
+    return known
+
+
+def register(catalog: Catalog, spelling: str) -> KnownBase:
+    """Add a base that needs no family: a folder, or a Hub id; a `RequestError` where it cannot be
+    read."""
+    try:
+        base = resolve_base(catalog, spelling)
+        signature = _signature_of(catalog, base.name, registered=True, spelling=spelling)
+    except (ModelError, BaseError) as err:
+        raise RequestError(f"{spelling}: {err}") from err
+    return KnownBase(base=base.name, registered=True, models=0, signature=BaseSignature(signature))
+
+
+def _signature_of(
+    catalog: Catalog, name: str, *, registered: bool, spelling: str | None = None
+) -> StoredSignature:
+    member: Member = find_member(spelling or name, "")
+    with open_model(member) as model:
+        signature = make_signature(name, model, registered=registered)
+    if not catalog.read_only:
+        catalog.signatures.save(signature)
+    return signature
+
+
+def closest(candidates: Sequence[BaseSignature]) -> list[BaseSignature]:
+    """In the order in which one of several equal bases is chosen: the one of most models, a family
+    before one that was only registered, then by name."""
+    return sorted(candidates, key=lambda b: (-b.models, b.stored.registered, b.base))

@@ -1,0 +1,400 @@
+"""Where a model comes from: stages that compare it with every known base, one after the other.
+
+A stage takes a `Subject` and the `Trace` so far, and may change it. What a stage cannot show, it
+leaves to the next; what none shows is "unknown".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import (
+    EmptyCatalog,
+    ModelError,
+    RequestError,
+    UnknownModel,
+)
+from ..indexer import (
+    LayerMap,
+    MatrixSample,
+    Member,
+    Placement,
+    adapter_placements,
+    base_key,
+    describe_layers,
+    find_layer_map,
+    find_member,
+    folder_at,
+    is_model_path,
+)
+from ..store import Catalog, ModelRow, write_user_file
+from .changes import (
+    describe_roles,
+    describe_storage,
+    describe_values,
+    describe_vocabulary,
+    is_copy,
+)
+from .mergekit_config import mergekit_config
+from .merges import Merge, find_merge
+from .opened_model import OpenedModel, open_model
+from .signatures import BaseSignature, KnownBase, closest, known_bases
+
+log = logging.getLogger(__name__)
+
+Verdict = Literal["fine-tune", "merge", "copy", "transformed", "unknown"]
+
+AS_CLOSE = 0.02
+"""Bases whose distances to the model differ by this share of the smaller one, or less, are equally
+close."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trace:
+    """What is known so far of where a model comes from; `to_json` is the document.
+
+    Attributes:
+        p: That the weights are related to the base's so closely by chance; None where no weights
+            were compared.
+        layers: (layer of the model, layer of the base), of the largest stack.
+        distance: |model − base| / |base| over the sampled entries of the layers.
+        alternatives: Other bases that the weights fit too.
+        parents: Of a merge: `model`, `weight`; `layers` where the weight varies, `equal`: models
+            with the same update.
+        merge: What is known of it as a merge, in words; empty where nothing was compared.
+        related: Models whose updates it contains, which do not explain it.
+        density: Share of entries that a method kept of each parent.
+        unexplained: Share of |ΔW|² that parents and method do not explain.
+        complete: Whether nothing but rounding is unexplained.
+        reconstructed_share: Of a hundredth of the entries, those that the recipe reproduces up to
+            rounding; None where weights could not be read. `chance_share`: of a wrong recipe.
+        copies: Models of the family with the same update.
+        reason: Why the verdict is "unknown", in one line.
+        bases: How many bases the model was compared with.
+        found: The merge, for its config file; no part of the document.
+    """
+
+    model: str
+    base: str | None = None
+    verdict: Verdict = "unknown"
+    p: float | None = None
+    layers: list[list[int]] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    parents: list[dict[str, Any]] = field(default_factory=list)
+    method: str | None = None
+    reconstructed_share: float | None = None
+    chance_share: float | None = None
+    merge: str = ""
+    related: list[dict[str, Any]] = field(default_factory=list)
+    density: float | None = None
+    unexplained: float | None = None
+    complete: bool | None = None
+    copies: list[str] = field(default_factory=list)
+    distance: float | None = None
+    correlations: dict[str, float] = field(default_factory=dict)
+    alternatives: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    reason: str = ""
+    bases: int = 0
+    bytes_read: int = 0
+    bytes_total: int = 0
+    found: Merge | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if self.verdict == "unknown" or self.base is None:
+            return f"{self.model}: unknown: {self.reason or 'its weights are none of a known base'}"
+        if self.verdict == "merge":
+            return f"{self.model}: {self.merge}; base {self.base}"
+        what = "a changed copy" if self.verdict == "transformed" else None
+        changes = f" ({'; '.join(self.changes)})" if self.verdict == "transformed" else ""
+        return f"{self.model}: {what or 'a ' + self.verdict} of {self.base}{changes}"
+
+    def to_json(self) -> dict[str, Any]:
+        names = [entry.name for entry in fields(self) if entry.name != "found"]
+        return {name: getattr(self, name) for name in names} | {"sentence": self.sentence}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model, open, and what it is compared with.
+
+    Attributes:
+        bases: The bases that have a signature.
+        row: The model's row, where it is indexed.
+        maps: The layer map to each base, by name; the aligned stage fills it.
+    """
+
+    catalog: Catalog
+    model: OpenedModel
+    bases: Sequence[BaseSignature]
+    row: ModelRow | None = None
+    maps: dict[str, LayerMap] = field(default_factory=dict)
+
+    def signature(self, base: str) -> BaseSignature:
+        return next(s for s in self.bases if s.base == base)
+
+
+Stage = Callable[[Subject, Trace], None]
+
+
+def align(subject: Subject, trace: Trace) -> None:
+    """The base whose layers the model's lie along entry by entry, and what was done to it."""
+    shapes = {s.shape for base in subject.bases for s in base.samples}
+    if not any(matrix.shape in shapes for matrix in subject.model.matrices):
+        return  # of other shapes than all bases: nothing of it need be read
+    for base in subject.bases:
+        found = find_layer_map(subject.model.samples, base.samples, among=len(subject.bases))
+        if found is not None:
+            subject.maps[base.base] = found
+    fitting = {base: m for base, m in subject.maps.items() if m.is_significant}
+    trace.p = min((m.p for m in subject.maps.values()), default=None)
+    if not fitting:
+        return
+    nearest = min(m.distance for m in fitting.values())
+    near = [b for b, m in fitting.items() if m.distance <= nearest * (1 + AS_CLOSE) + 1e-9]
+    chosen = closest([subject.signature(base) for base in near])[0]
+    trace.alternatives = [
+        {"base": base, "p": m.p, "distance": round(m.distance, 6), "as_close": base in near}
+        for base, m in sorted(fitting.items(), key=lambda item: (item[1].distance, item[0]))
+        if base != chosen.base
+    ]
+    explain(subject, trace, chosen, fitting[chosen.base])
+
+
+def explain(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap) -> None:
+    """Write what a map to a base shows into the trace."""
+    trace.base, trace.p = base.base, found.p
+    trace.distance = round(found.distance, 6)
+    trace.correlations = {group: round(c, 4) for group, c in found.correlations.items()}
+    trace.layers = main_stack(found)
+    structure = describe_layers(found)
+    vocabulary = describe_vocabulary(subject.model, base.facts)
+    values = describe_values(found.pairs)
+    roles = describe_roles(found.correlations)
+    trace.changes = structure + roles + vocabulary + values + describe_storage(found.pairs)
+    if not found.by_name:
+        trace.changes.append("tensors renamed")
+    if structure or roles:
+        trace.verdict = "transformed"
+    elif is_copy(found.pairs):
+        trace.verdict = "transformed" if vocabulary else "copy"
+    else:
+        trace.verdict = "transformed" if values else "fine-tune"
+
+
+def main_stack(found: LayerMap) -> list[list[int]]:
+    """The pairs of layers of the stack that has most."""
+    stacks = [stack for stack, _, _ in found.layers]
+    largest = max(sorted(set(stacks)), key=stacks.count, default="")
+    return [[child, base] for stack, child, base in found.layers if stack == largest]
+
+
+def check_claims(subject: Subject, trace: Trace) -> None:
+    """Say where the model's own files name another base than its weights show."""
+    claims = subject.model.member.claims
+    keys = {base_key(claim) for claim in claims}
+    own = base_key(subject.model.source)
+    if own in keys:
+        trace.notes.append("its card names the model itself as its base")
+    if trace.base is None or not claims:
+        return
+    known = {base_key(base.base): base.base for base in subject.bases}
+    named = sorted(known[key] for key in keys & set(known))
+    fits = {trace.base, *(row["base"] for row in trace.alternatives)}
+    if named and not fits & set(named):
+        trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
+
+
+def add_parents(subject: Subject, trace: Trace) -> None:
+    """The models of its base's family that it was merged from."""
+    if trace.verdict != "fine-tune" or trace.base not in subject.catalog.bases():
+        return
+    member = subject.model.member
+    if subject.row is None and member.folder is None:
+        trace.merge = "parents of a merge are looked for in indexed models: index it"
+        return
+    _say_merge(trace, _merge_of(subject.catalog, trace, subject.row, subject.model.source))
+
+
+def _merge_of(
+    catalog: Catalog, trace: Trace, row: ModelRow | None, source: str | None
+) -> Merge | None:
+    assert trace.base is not None
+    row = row if row is not None and row.base == trace.base else None
+    try:
+        return find_merge(catalog, trace.base, trace.model, row, source)
+    except RequestError as err:
+        trace.notes.append(f"parents of a merge were not looked for: {err}")
+        return None
+
+
+def _say_merge(trace: Trace, merge: Merge | None) -> None:
+    if merge is None:
+        return
+    for name, value in merge.to_json().items():
+        setattr(trace, name, value)
+    if merge.is_merge:
+        trace.verdict = "merge"
+    trace.notes += merge.notes
+    trace.found = merge
+
+
+STAGES: tuple[Stage, ...] = (align, check_claims, add_parents)
+"""In turn; a stage for models that do not align stands behind `align`."""
+
+
+def trace_model(
+    catalog: Catalog, model: str, *, offline: bool = False, mergekit: Path | None = None
+) -> dict[str, Any]:
+    """The document of `trace`: which base a model comes from, and what was done to it.
+
+    Args:
+        model: An indexed id, a folder, or a Hub id.
+        offline: Whether only files on this machine are read.
+        mergekit: The file to write a merge's config into.
+
+    Raises:
+        UnknownModel: there is none.
+        RequestError: it cannot be read, no base is known, or a config file is wanted of what is no
+            merge.
+    """
+    row = _row_of(catalog, model)
+    member = _member_of(model, row, offline=offline)
+    known = known_bases(catalog, offline=offline)
+    trace = Trace(model=row.id if row else model)
+    if member is None:
+        assert row is not None
+        _by_catalog(trace, row)
+    elif member.is_adapter:
+        _by_shapes(trace, row, member, known)
+    else:
+        _by_weights(trace, catalog, row, member, known)
+    if trace.verdict == "unknown" and not trace.reason:
+        trace.reason = "its weights are none of the " + (
+            f"{trace.bases} known bases'" if trace.bases > 1 else "only known base's"
+        )
+    document = trace.to_json()
+    if mergekit is not None:
+        if trace.found is None or not trace.found.is_merge:
+            raise RequestError(f"{trace.model}: no config file: {trace.merge or trace.sentence}")
+        write_user_file(mergekit, mergekit_config(trace.found).encode())
+        document["written"] = str(mergekit)
+    return document
+
+
+def _by_weights(
+    trace: Trace,
+    catalog: Catalog,
+    row: ModelRow | None,
+    member: Member,
+    known: Sequence[KnownBase],
+) -> None:
+    signatures = [k.signature for k in known if k.signature is not None]
+    unread = [f"{k.base} was not compared: {k.reason}" for k in known if not k.signature]
+    if not signatures:
+        line = "no base is known: `deltadex bases add BASE`, or index a family"
+        raise RequestError("; ".join([line, *unread]))
+    trace.bases = len(signatures)
+    trace.notes += unread
+    try:
+        with open_model(member) as opened:
+            subject = Subject(catalog=catalog, model=opened, bases=signatures, row=row)
+            for stage in STAGES:
+                stage(subject, trace)
+            trace.bytes_read = opened.checkpoint.bytes_read
+            trace.bytes_total = opened.checkpoint.bytes_total
+    except ModelError as err:
+        raise RequestError(f"{trace.model}: {err}") from err
+
+
+def _row_of(catalog: Catalog, model: str) -> ModelRow | None:
+    try:
+        return catalog.model(model)
+    except (UnknownModel, EmptyCatalog):
+        return None
+
+
+def _member_of(model: str, row: ModelRow | None, *, offline: bool) -> Member | None:
+    """Where the files are; None for an indexed model whose files are not there any more."""
+    if row is not None:
+        source = row.record.source
+        folder = folder_at(source) if Path(source).is_absolute() else None
+        if folder is not None:
+            return find_member(str(folder), row.base, id=row.id)
+        if source != "hub" or offline:
+            return None
+        member = find_member(row.id, row.base)
+        return None if member.refusal is not None else member
+    if folder_at(model) is None and (offline or not is_model_path(model)):
+        raise UnknownModel(f"{model}: no model of the catalog and no folder")
+    return find_member(model, "")
+
+
+def _by_catalog(trace: Trace, row: ModelRow) -> None:
+    """What the catalog says of a model whose files are not there."""
+    if row.status != "indexed":
+        trace.reason = f"its files are not there, and it is not indexed ({row.code}: {row.reason})"
+        return
+    trace.base = row.base
+    if row.record.kind == "adapter":
+        trace.reason = f"{NO_PROOF}; it is indexed as one of {row.base}"
+        return
+    trace.verdict = "fine-tune"
+    trace.notes.append(
+        "its files are not there: its weights were compared with this base when it was indexed, "
+        "and p is not known"
+    )
+    _say_merge(trace, _merge_of(catalog, trace, row, None))
+
+
+NO_PROOF = "an adapter's weights do not show its base"
+
+
+def _by_shapes(
+    trace: Trace, row: ModelRow | None, member: Member, known: Sequence[KnownBase]
+) -> None:
+    """The base that an adapter names, where it is known and its shapes fit: no proof."""
+    try:
+        member = member.with_config()
+        changed = adapter_placements(member)
+    except ModelError as err:
+        raise RequestError(f"{trace.model}: {err}") from err
+    signatures = [k.signature for k in known if k.signature is not None]
+    trace.bases = len(signatures)
+    fitting = [s.base for s in signatures if _fits(changed, s.samples)]
+    keys = {base_key(claim) for claim in member.claims}
+    named = [base for base in fitting if base_key(base) in keys]
+    trace.alternatives = [
+        {"base": base, "p": None, "distance": None, "as_close": True}
+        for base in fitting
+        if base not in named
+    ]
+    says = f"its config names {', '.join(map(repr, member.claims[:2])) or 'no base'}"
+    if len(named) == 1:
+        trace.base, trace.verdict = named[0], "fine-tune"
+        trace.notes.append(f"{NO_PROOF}: {says}, and its shapes fit; p is not known")
+        return
+    fits = f"its shapes fit {', '.join(fitting)}" if fitting else "its shapes fit no known base"
+    trace.reason = f"{NO_PROOF}; {says}, {fits}"
+
+
+def _fits(changed: Sequence[Placement], base: Sequence[MatrixSample]) -> bool:
+    """Whether a base has every matrix that an adapter changes; of fused ones, their inputs."""
+    if not changed:
+        return False
+    stored = {
+        (matrix.layer, role): matrix.shape
+        for matrix in base
+        for role in matrix.group.partition(".")[2].split(".")[0].split("+")
+    }
+    for placement in changed:
+        shape = stored.get((placement.slot.layer, placement.slot.role))
+        if shape is None or not ({*placement.shape} == {*shape} or placement.shape[1] in shape):
+            return False
+    return True
