@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
@@ -36,8 +35,12 @@ class Trace(Question):
     model: str = argument(help="An indexed id, a folder, or a Hub id.")
     _: KW_ONLY
     offline: bool = option(default=False, help="Read only files that are on this machine.")
-    mergekit: Path | None = option(
-        default=None, help="Write the config file with which mergekit makes the same merge."
+    mergekit: Place | None = option(
+        default=None,
+        metavar="FILE",
+        doors="local",
+        file="file",
+        help="Write the config file with which mergekit makes the same merge.",
     )
 
     def answer(self, db: Opened) -> TraceTable:

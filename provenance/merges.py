@@ -93,8 +93,8 @@ class Merge:
             return f"a merge by {found.method}: {named}"
         if found.kind == "merge":
             return (
-                f"a merge, and changed since: {named}; {rest} of |ΔW|² is of training, or of a parent "
-                "of small weight that is not indexed"
+                f"a merge, and changed since: {named}; {rest} of |ΔW|² is of training, or of a "
+                "parent of small weight that is not indexed"
             )
         return (
             f"not a merge of what is indexed alone: beside {named}, {rest} of |ΔW|² is of a parent "
@@ -228,11 +228,11 @@ def _proven(catalog: Catalog, merge: Merge, source: str) -> Merge:
     except (BaseError, ModelError, RequestError) as err:
         return replace(merge, notes=(f"not proven by its weights: {err}",))
     rows = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
-    return _Proof(merge, sample, base, merged, rows).proven()
+    return Proof(merge, sample, base, merged, rows).proven()
 
 
 @dataclass(slots=True)
-class _Proof:
+class Proof:
     """The rows of a model, its base and possible parents, each read once."""
 
     merge: Merge
@@ -247,7 +247,8 @@ class _Proof:
         """A parent's rows; None where its files cannot be read, for a reason that is kept."""
         if id not in self.read:
             self.read[id] = None
-            source = source_of(self.rows_of[id])
+            row = self.rows_of.get(id)
+            source = None if row is None else source_of(row)
             try:
                 if source is None:
                     raise ModelError("not-found", "its files are not there")
@@ -267,7 +268,7 @@ class _Proof:
             named, proof = self._best(named)
             if proof is None:
                 notes = (*notes, "not proven: its storage type rounds away which entries it has")
-        rows = {parent.model: self.rows_of[parent.model] for parent in named}
+        rows = {p.model: self.rows_of[p.model] for p in named if p.model in self.rows_of}
         opened = self.sample.base
         return replace(
             self.merge,
@@ -297,7 +298,7 @@ class _Proof:
             taken = {parent.model for parent in chosen}
             wanted = [id for id in self.merge.parentage.candidates if id not in taken]
             # a candidate is hardly worth fetching
-            wanted = [id for id in wanted if self.rows_of[id].record.source != HUB]
+            wanted = [id for id in wanted if not self._is_remote(id)]
             others = {id: rows for id in wanted if (rows := self.matrices(id)) is not None}
             known = [rows for parent in chosen if (rows := self.matrices(parent.model))]
             best = further_parent(self.base, self.merged, known, list(others.values()))
@@ -306,6 +307,10 @@ class _Proof:
             chosen.append(Parent(model=list(others)[best], weight=0.0))
             proof = self._reconstruct(chosen)
         return (chosen, proof) if proof is not None and proof.is_proven else (named, first)
+
+    def _is_remote(self, id: str) -> bool:
+        row = self.rows_of.get(id)
+        return row is not None and row.record.source == HUB
 
     def _reconstruct(self, parents: Sequence[Parent]) -> Reconstruction | None:
         rows = [rows for parent in parents if (rows := self.matrices(parent.model)) is not None]
@@ -317,7 +322,7 @@ class _Proof:
 def _agreed(found: Parentage, named: Sequence[Parent], proof: Reconstruction) -> Parentage:
     """What sketches say, corrected by a proof; what rows do not prove is not complete."""
     if not proof.is_proven:
-        is_small = found.unexplained <= MOST_CHANGED and not found.is_complete
+        is_small = found.method is None and found.unexplained <= MOST_CHANGED
         kind: Kind = "merge" if is_small and found.kind == "merge" else "part"
         return replace(found, parents=tuple(named), kind=kind, is_complete=False)
     parents = []

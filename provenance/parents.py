@@ -39,8 +39,16 @@ ROUNDING_ENERGY = 1.15
 for Gaussian matrices, and a sketch measures |rest|² to 3 %. Of 10 merges in bfloat16: .98 to
 1.07."""
 
-LEAST_REST = 1e-3
-"""|rest| / |ΔW| up to which a sum explains an update, whatever it is stored in."""
+LEAST_REST = 4e-3
+"""|rest| / |ΔW| up to which a sum explains an update, whatever it is stored in; SLERP leaves up to
+as much where it is not linear."""
+
+EXACT = 1e-3
+"""Share of |ΔW|² that is left of a sum below which no relative of a parent can stand for it."""
+
+KIN = 0.2
+"""Cosine of two updates of a sum from which both may stand for a parent that is not there, whose
+siblings they are."""
 
 MOST_ROUNDING = 0.5
 """Share of |ΔW|² that is rounding from which nothing is said of parents."""
@@ -51,8 +59,10 @@ missing."""
 
 REST_FACTORS: Mapping[Method, float] = {"ties": 1.6, "dare_linear": 1.2, "dare_ties": 1.2}
 """A method leaves as much as it is expected to, up or down to this factor. What TIES leaves depends
-on the tails of the entries: of 60 merges .68 to 1.51 of that of Gaussian ones was left, and 3.3 and
-more where a parent was missing."""
+on the tails of the entries: of 60 merges .68 to 1.51 of that of Gaussian ones was left."""
+
+CLOSE_FACTOR = 1.25
+"""The same, from which nothing is said to be missing."""
 
 SCALE_FACTOR = 1.3
 """The same of the length of a merge whose method divides by the weights."""
@@ -352,6 +362,8 @@ class _Search:
         floors = self.family.floors[list(fit.rows)]
         weights = np.broadcast_to(fit.weights, floors.shape)
         limit = self._limit(float(self.floor.sum() + (weights**2 * floors).sum()))
+        if fit.energy > EXACT * self.energy and self._are_kin(fit.rows):
+            return False
         dims = self.whole.dims if fit.weights.shape[1] == 1 else self.by_layer.dims
         return fit.energy <= limit * (1 - len(fit.rows) / dims)
 
@@ -425,12 +437,22 @@ class _Search:
                 parents=tuple(sorted(shares, key=lambda parent: -parent.weight)),
                 method=best.method,
                 density=best.density,
-                unexplained=0.0,
-                is_complete=True,
+                unexplained=0.0 if is_close else min(1.0, rest),
+                is_complete=is_close,
             )
         if rest <= MOST_CHANGED:
             return replace(found, kind="merge")
         return found
+
+    def _are_kin(self, rows: Sequence[int]) -> bool:
+        """Whether any two of the updates are siblings."""
+        cosines = self._cosines(rows)
+        return bool((np.abs(cosines - np.eye(len(rows))) >= KIN).any())
+
+    def _cosines(self, rows: Sequence[int]) -> Float64[np.ndarray, "parents parents"]:
+        vectors = self.whole.updates[list(rows), 0].astype(np.float64)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors @ vectors.T
 
     def _zeros(self, rows: Sequence[int]) -> float:
         """The share of entries, of matrices that parents change, that a method left unchanged:
@@ -463,12 +485,10 @@ class _Search:
         for slot in np.flatnonzero((norms > 0).any(0)):
             pattern = (norms[:, slot] > 0).tobytes()
             groups.setdefault((self.family.slot_layers[slot], pattern), []).append(int(slot))
-        vectors = self.whole.updates[list(rows), 0].astype(np.float64)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return ParentGeometry(
             norms=np.array([np.sqrt((norms[:, slots] ** 2).sum(1)) for slots in groups.values()]),
             counts=np.array([float(len(slots)) for slots in groups.values()]),
-            cosines=vectors @ vectors.T,
+            cosines=self._cosines(rows),
         )
 
 
