@@ -44,13 +44,26 @@ class Trace(Question):
     _: KW_ONLY
     base: str | None = option(default=None, help="Family of an indexed id that several have.")
     offline: bool = option(default=False, help="Read only files that are on this machine.")
+    mergekit: Place | None = option(
+        default=None,
+        metavar="FILE",
+        doors="local",
+        file="file",
+        help="Write the config file with which mergekit makes the same merge.",
+    )
 
     def answer(self, db: Opened) -> TraceTable:
         from ..provenance import trace_model
 
         catalog = db._catalog
-        family = catalog.find_base(self.base)
-        return TraceTable(trace_model(catalog, str(self.model), family, offline=self.offline))
+        document = trace_model(
+            catalog,
+            str(self.model),
+            catalog.find_base(self.base),
+            offline=self.offline,
+            mergekit=self.mergekit,
+        )
+        return TraceTable(document)
 
 
 @record

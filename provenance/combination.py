@@ -40,6 +40,7 @@ class Space:
 
     updates: Float32[np.ndarray, "models blocks features"]
     dims: float
+    _of_rows: dict[int, Float64[np.ndarray, "models blocks"]] = field(default_factory=dict)
 
     def norms(self) -> Float64[np.ndarray, "models blocks"]:
         """|x|² of each block."""
@@ -56,6 +57,12 @@ class Space:
         short = vectors.astype(np.float32)
         blocks = [self.updates[:, b] @ short[b] for b in range(len(short))]
         return np.stack(blocks, axis=1).astype(np.float64)
+
+    def products_of(self, row: int) -> Float64[np.ndarray, "models blocks"]:
+        """Of every update with one of them; each is computed once."""
+        if row not in self._of_rows:
+            self._of_rows[row] = self.products(self.updates[row].astype(np.float64))
+        return self._of_rows[row]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +104,6 @@ class Pursuit:
     signed: bool
     floor: float
     norms: Products
-    _products: dict[int, Products] = field(default_factory=dict)
     _fits: Products | None = None
 
     def combination(self) -> Combination:
@@ -150,9 +156,7 @@ class Pursuit:
 
     def _take(self, row: int, remainder: _Remainder) -> None:
         """Add an update to the set: its direction is its part outside the set's span."""
-        if row not in self._products:
-            self._products[row] = self.space.products(self.space.updates[row].astype(np.float64))
-        vector, shares = self.space.updates[row].astype(np.float64), self._products[row]
+        vector, shares = self.space.updates[row].astype(np.float64), self.space.products_of(row)
         for _ in range(2):
             for direction, theirs in remainder.directions:
                 inside = (direction * vector).sum(1)
@@ -209,14 +213,24 @@ class Pursuit:
         length = float((self.target**2).sum()) ** 0.5
         while fit.rows:
             sizes = np.sqrt((fit.weights**2 * self.norms[list(fit.rows)]).sum(1)) / length
-            without = [self.fit([r for r in fit.rows if r != row]) for row in fit.rows]
-            least = min(range(len(without)), key=lambda i: without[i].energy)
-            gain = without[least].energy - fit.energy
-            is_part = sizes[least] >= LEAST_SHARE and self._counts(gain, fit.energy)
-            if is_part and without[least].energy > self.floor:
+            losses = self._losses(fit)
+            least = int(losses.argmin())
+            loss = float(losses[least])
+            is_part = sizes[least] >= LEAST_SHARE and self._counts(loss, fit.energy)
+            if is_part and fit.energy + loss > self.floor:
                 break
-            fit = without[least]
+            fit = self.fit([row for row in fit.rows if row != fit.rows[least]])
         return list(fit.rows)
+
+    def _losses(self, fit: Combination) -> Float64[np.ndarray, " parents"]:
+        """How much more is left without each: w² over its diagonal of the inverse Gram matrix."""
+        losses = np.zeros(len(fit.rows))
+        for block in range(len(self.target)):
+            parts = self.space.updates[list(fit.rows), block].astype(np.float64)
+            inverse = np.diag(np.linalg.pinv(parts @ parts.T, rcond=1e-12, hermitian=True))
+            own = np.where(inverse > 0, inverse, 1.0)
+            losses += np.where(inverse > 0, fit.weights[:, block] ** 2 / own, 0.0)
+        return losses
 
     def _exchanged(self, chosen: Sequence[int]) -> list[int]:
         """Each in turn exchanged for another that explains more beside the rest."""

@@ -16,6 +16,7 @@ from ..store import Catalog, FamilyUpdates, FamilyView, ModelRow
 from .parents import (
     MOST_CHANGED,
     SCREENED,
+    Dictionary,
     Kind,
     Parent,
     Parentage,
@@ -26,6 +27,8 @@ from .parents import (
 from .reconstruction import Matrices, Reconstruction, further_parent, reconstruct
 
 BLOCK_MODELS = 8192
+
+HUB = "hub"
 
 MOST_TRIED = 4
 """Further models that are taken for parents in the rows, one after the other."""
@@ -60,7 +63,7 @@ class Merge:
         """`parents` of a merge; `related`: models whose updates are part of an update that they do
         not explain."""
         found, proof = self.parentage, self.proof
-        rows = [_parent_row(parent) for parent in found.parents]
+        rows = [_parent_row(parent) for parent in found.parents if found.is_related]
         return {
             "parents": rows if self.is_merge else [],
             "related": [] if self.is_merge else rows,
@@ -71,7 +74,32 @@ class Merge:
             "reconstructed_share": None if proof is None else round(proof.share, 4),
             "chance_share": None if proof is None else round(proof.chance, 4),
             "copies": list(found.copies),
+            "merge": self.sentence,
         }
+
+    @property
+    def sentence(self) -> str:
+        """What is known of it as a merge, in words."""
+        found, rest = self.parentage, f"{self.parentage.unexplained:.2g}"
+        named = " + ".join(f"{p.weight:.3g} {p.model}" for p in found.parents)
+        if found.kind == "rounding":
+            return "its update is hardly more than storage rounding: no parents can be found"
+        if not found.is_related:
+            copies = ", ".join(found.copies)
+            return f"the same update as {copies}" if copies else "not a merge of what is indexed"
+        if found.kind == "scaled":
+            return f"{named}, the rest of the base's weights"
+        if found.kind == "merge" and found.is_complete:
+            return f"a merge by {found.method}: {named}"
+        if found.kind == "merge":
+            return (
+                f"a merge, and changed since: {named}; {rest} of |ΔW|² is of training, or of a "
+                "parent of small weight that is not indexed"
+            )
+        return (
+            f"not a merge of what is indexed alone: beside {named}, {rest} of |ΔW|² is of a parent "
+            "that is not indexed, of training, or of a method that is not known"
+        )
 
 
 def _parent_row(parent: Parent) -> dict[str, Any]:
@@ -113,12 +141,13 @@ def find_merge(
         for place, id in enumerate(search.family.ids)
         if made and (time := created.get(id)) and time > made
     ]
-    parentage = find_parents(search.target, search.family, excluded=search.excluded, later=later)
+    family = Dictionary.of(search.family)
+    parentage = find_parents(search.target, family, excluded=search.excluded, later=later)
     merge = Merge(model=model, base=base, parentage=parentage)
     if source is None:
         lines = ("its files are not there: its parents are by sketches, and not proven",)
         return replace(merge, notes=lines if parentage.parents else ())
-    return _proven(catalog, merge, source) if parentage.parents else merge
+    return _proven(catalog, merge, source) if parentage.is_related else merge
 
 
 def _recipe(catalog: Catalog, base: str) -> Recipe | None:
@@ -199,11 +228,11 @@ def _proven(catalog: Catalog, merge: Merge, source: str) -> Merge:
     except (BaseError, ModelError, RequestError) as err:
         return replace(merge, notes=(f"not proven by its weights: {err}",))
     rows = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
-    return _Proof(merge, sample, base, merged, rows).proven()
+    return Proof(merge, sample, base, merged, rows).proven()
 
 
 @dataclass(slots=True)
-class _Proof:
+class Proof:
     """The rows of a model, its base and possible parents, each read once."""
 
     merge: Merge
@@ -218,7 +247,8 @@ class _Proof:
         """A parent's rows; None where its files cannot be read, for a reason that is kept."""
         if id not in self.read:
             self.read[id] = None
-            source = source_of(self.rows_of[id])
+            row = self.rows_of.get(id)
+            source = None if row is None else source_of(row)
             try:
                 if source is None:
                     raise ModelError("not-found", "its files are not there")
@@ -238,7 +268,7 @@ class _Proof:
             named, proof = self._best(named)
             if proof is None:
                 notes = (*notes, "not proven: its storage type rounds away which entries it has")
-        rows = {parent.model: self.rows_of[parent.model] for parent in named}
+        rows = {p.model: self.rows_of[p.model] for p in named if p.model in self.rows_of}
         opened = self.sample.base
         return replace(
             self.merge,
@@ -267,6 +297,8 @@ class _Proof:
                 break
             taken = {parent.model for parent in chosen}
             wanted = [id for id in self.merge.parentage.candidates if id not in taken]
+            # a candidate is hardly worth fetching
+            wanted = [id for id in wanted if not self._is_remote(id)]
             others = {id: rows for id in wanted if (rows := self.matrices(id)) is not None}
             known = [rows for parent in chosen if (rows := self.matrices(parent.model))]
             best = further_parent(self.base, self.merged, known, list(others.values()))
@@ -275,6 +307,10 @@ class _Proof:
             chosen.append(Parent(model=list(others)[best], weight=0.0))
             proof = self._reconstruct(chosen)
         return (chosen, proof) if proof is not None and proof.is_proven else (named, first)
+
+    def _is_remote(self, id: str) -> bool:
+        row = self.rows_of.get(id)
+        return row is not None and row.record.source == HUB
 
     def _reconstruct(self, parents: Sequence[Parent]) -> Reconstruction | None:
         rows = [rows for parent in parents if (rows := self.matrices(parent.model)) is not None]
@@ -286,7 +322,7 @@ class _Proof:
 def _agreed(found: Parentage, named: Sequence[Parent], proof: Reconstruction) -> Parentage:
     """What sketches say, corrected by a proof; what rows do not prove is not complete."""
     if not proof.is_proven:
-        is_small = found.unexplained <= MOST_CHANGED and not found.is_complete
+        is_small = found.method is None and found.unexplained <= MOST_CHANGED
         kind: Kind = "merge" if is_small and found.kind == "merge" else "part"
         return replace(found, parents=tuple(named), kind=kind, is_complete=False)
     parents = []
@@ -314,6 +350,6 @@ def _by_layer(weights: Mapping[Key, float]) -> dict[tuple[str, int], float]:
 def source_of(row: ModelRow) -> str | None:
     """The folder or Hub id that a model was read from; None where that is not there any more."""
     source = row.record.source
-    if source == "hub":
+    if source == HUB:
         return row.id
     return source if Path(source).is_absolute() and folder_at(source) is not None else None

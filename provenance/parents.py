@@ -19,7 +19,7 @@ import numpy as np
 from ..arrays import Bool, Float32, Float64
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM
 from ..store import FamilyUpdates
-from .combination import Combination, Pursuit, Space
+from .combination import MOST_PARENTS, Combination, Pursuit, Space
 from .merge_formulas import (
     FORMULAS,
     Appearance,
@@ -34,12 +34,21 @@ Kind = Literal["merge", "scaled", "copy", "part", "none", "rounding"]
 `copy`: the update of another model; `part`: contains updates of these models, and more;
 `rounding`: the update is hardly more than storage rounding."""
 
-ROUNDING_ENERGY = 1.3
+ROUNDING_ENERGY = 1.15
 """|rest|² over that of the expected rounding, up to which a rest is rounding: the expectation is
-for Gaussian matrices, and a sketch measures |rest|² to 3 to 5 %."""
+for Gaussian matrices, and a sketch measures |rest|² to 3 %. Of 10 merges in bfloat16: .98 to
+1.07."""
 
-LEAST_REST = 1e-3
-"""|rest| / |ΔW| up to which a sum explains an update, whatever it is stored in."""
+LEAST_REST = 4e-3
+"""|rest| / |ΔW| up to which a sum explains an update, whatever it is stored in; SLERP leaves up to
+as much where it is not linear."""
+
+EXACT = 1e-3
+"""Share of |ΔW|² that is left of a sum below which no relative of a parent can stand for it."""
+
+KIN = 0.2
+"""Cosine of two updates of a sum from which both may stand for a parent that is not there, whose
+siblings they are."""
 
 MOST_ROUNDING = 0.5
 """Share of |ΔW|² that is rounding from which nothing is said of parents."""
@@ -50,11 +59,20 @@ missing."""
 
 REST_FACTORS: Mapping[Method, float] = {"ties": 1.6, "dare_linear": 1.2, "dare_ties": 1.2}
 """A method leaves as much as it is expected to, up or down to this factor. What TIES leaves depends
-on the tails of the entries: of 60 merges .68 to 1.51 of that of Gaussian ones was left, and 3.3 and
-more where a parent was missing."""
+on the tails of the entries: of 60 merges .68 to 1.51 of that of Gaussian ones was left."""
+
+CLOSE_FACTOR = 1.25
+"""The same, from which nothing is said to be missing."""
 
 SCALE_FACTOR = 1.3
 """The same of the length of a merge whose method divides by the weights."""
+
+DESCENDANT = 0.8
+"""|w||x| / |ΔW| of a model in a sum from which the sum is tried without it: it may be made of the
+model in question."""
+
+LEAST_EXPLAINED = 0.3
+"""Share of |ΔW|² from which models whose updates it contains are named: siblings explain less."""
 
 LEAST_ZEROS = 0.02
 """Share of unchanged entries below which no method dropped any."""
@@ -98,6 +116,7 @@ class Parentage:
         density: Of a sparse method.
         unexplained: Share of |ΔW|² that parents and method do not explain, 0…1.
         is_complete: Nothing but rounding, or what the method leaves, is unexplained.
+        zeros: Share of entries of changed matrices that a method left unchanged.
         candidates: Models that may be further parents, where something is missing; best first.
         copies: Models with the same update as this one; they are no parents.
         left_out: Number of models without a linear sketch of this recipe.
@@ -109,9 +128,16 @@ class Parentage:
     density: float | None = None
     unexplained: float = 1.0
     is_complete: bool = False
+    zeros: float = 0.0
     candidates: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     left_out: int = 0
+
+    @property
+    def is_related(self) -> bool:
+        """Whether enough of the update is of these models to say so, or entries were dropped."""
+        explained = 1 - self.unexplained
+        return bool(self.parents) and (explained >= LEAST_EXPLAINED or self.zeros >= LEAST_ZEROS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,9 +190,27 @@ class Updates:
         return replace(self, ids=[self.ids[row] for row in rows], **own)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Dictionary:
+    """A family's updates, ready for searches. `whole`: pooled and layers' sketches in one block."""
+
+    updates: Updates
+    whole: Space
+    by_layer: Space
+    whole_norms: Float64[np.ndarray, "models 1"]
+    layer_norms: Float64[np.ndarray, "models layers"]
+
+    @classmethod
+    def of(cls, updates: Updates) -> Dictionary:
+        """Peak: the sketches twice."""
+        whole = Space(_features(updates)[:, None], 0.0)
+        by_layer = Space(updates.layers, LINEAR_LAYER_DIM)
+        return cls(updates, whole, by_layer, whole.norms(), by_layer.norms())
+
+
 def find_parents(
     target: Updates,
-    family: Updates,
+    dictionary: Dictionary,
     *,
     excluded: Sequence[int] = (),
     later: Sequence[int] = (),
@@ -174,14 +218,14 @@ def find_parents(
     """What one update (the only row of `target`) was merged from.
 
     Args:
-        excluded: Rows of the family that are the model itself.
+        excluded: Rows of the dictionary that are the model itself.
         later: Rows of models that were made after it, as far as times are known: they are parents
             only where nothing explains it without them.
     """
-    left_out = int((~family.sketched).sum())
+    left_out = int((~dictionary.updates.sketched).sum())
     if not target.sketched[0]:
         return Parentage(kind="none", left_out=left_out)
-    search = _Search.start(target, family, excluded)
+    search = _Search.start(target, dictionary, excluded)
     if search.floor.sum() > MOST_ROUNDING * search.energy:
         return Parentage(kind="rounding", left_out=left_out)
     allowed = search.allowed.copy()
@@ -220,27 +264,25 @@ class _Search:
     copies: list[int] = field(default_factory=list)
 
     @classmethod
-    def start(cls, target: Updates, family: Updates, excluded: Sequence[int]) -> _Search:
+    def start(cls, target: Updates, dictionary: Dictionary, excluded: Sequence[int]) -> _Search:
+        family = dictionary.updates
         own = target.layers[0].astype(np.float64)
         squares = (own**2).sum(1)
-        # as many layers as carry the update decide how much their sketches say beside the pooled
+        # as many layers as carry the update decide how little noise their sketches have
         counted = float(squares.sum()) ** 2 / max(float((squares**2).sum()), 1e-300)
-        share = LINEAR_DIM / (LINEAR_DIM + LINEAR_LAYER_DIM * counted)
-        features = [_features(updates, share) for updates in (target, family)]
-        allowed = family.sketched & (np.abs(family.pooled).max(axis=1, initial=0.0) > 0)
+        wholes = _features(target).astype(np.float64)
+        allowed = family.sketched & (dictionary.whole_norms[:, 0] > 0)
         allowed[list(excluded)] = False
-        whole = Space(features[1][:, None], LINEAR_DIM + LINEAR_LAYER_DIM * counted)
-        by_layer = Space(family.layers, LINEAR_LAYER_DIM)
         search = cls(
             target=target,
             family=family,
-            whole=whole,
-            by_layer=by_layer,
-            whole_norms=whole.norms(),
-            layer_norms=by_layer.norms(),
-            wholes=features[0].astype(np.float64),
+            whole=Space(dictionary.whole.updates, LINEAR_DIM + LINEAR_LAYER_DIM * counted),
+            by_layer=Space(family.layers, LINEAR_LAYER_DIM),
+            whole_norms=dictionary.whole_norms,
+            layer_norms=dictionary.layer_norms,
+            wholes=wholes,
             layers=own,
-            energy=float((features[0].astype(np.float64) ** 2).sum()),
+            energy=float((wholes**2).sum()),
             floor=target.floors[0],
             allowed=allowed,
         )
@@ -280,7 +322,10 @@ class _Search:
         yield self.refit(first.rows)
         yield self._combination(self.by_layer, allowed, signed=True)
         yield self._combination(self.whole, allowed, signed=True)
-        for row in first.rows:
+        length = self.energy**0.5
+        for row, weight in zip(first.rows, first.weights[:, 0], strict=True):
+            if weight * self.whole_norms[row, 0] ** 0.5 < DESCENDANT * length:
+                continue
             others = allowed.copy()
             others[row] = False
             yield self._combination(self.whole, others, signed=False)
@@ -312,9 +357,15 @@ class _Search:
 
     def _is_rounding(self, fit: Combination) -> bool:
         """Whether what is left is the rounding of the model and of its weighted parents."""
+        if len(fit.rows) > MOST_PARENTS:
+            return False
         floors = self.family.floors[list(fit.rows)]
         weights = np.broadcast_to(fit.weights, floors.shape)
-        return fit.energy <= self._limit(float(self.floor.sum() + (weights**2 * floors).sum()))
+        limit = self._limit(float(self.floor.sum() + (weights**2 * floors).sum()))
+        if fit.energy > EXACT * self.energy and self._are_kin(fit.rows):
+            return False
+        dims = self.whole.dims if fit.weights.shape[1] == 1 else self.by_layer.dims
+        return fit.energy <= limit * (1 - len(fit.rows) / dims)
 
     def _copy(self) -> Parentage:
         return Parentage(kind="copy" if self.copies else "none", copies=self._ids(self.copies))
@@ -386,12 +437,22 @@ class _Search:
                 parents=tuple(sorted(shares, key=lambda parent: -parent.weight)),
                 method=best.method,
                 density=best.density,
-                unexplained=0.0,
-                is_complete=True,
+                unexplained=0.0 if is_close else min(1.0, rest),
+                is_complete=is_close,
             )
         if rest <= MOST_CHANGED:
             return replace(found, kind="merge")
         return found
+
+    def _are_kin(self, rows: Sequence[int]) -> bool:
+        """Whether any two of the updates are siblings."""
+        cosines = self._cosines(rows)
+        return bool((np.abs(cosines - np.eye(len(rows))) >= KIN).any())
+
+    def _cosines(self, rows: Sequence[int]) -> Float64[np.ndarray, "parents parents"]:
+        vectors = self.whole.updates[list(rows), 0].astype(np.float64)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors @ vectors.T
 
     def _zeros(self, rows: Sequence[int]) -> float:
         """The share of entries, of matrices that parents change, that a method left unchanged:
@@ -424,19 +485,22 @@ class _Search:
         for slot in np.flatnonzero((norms > 0).any(0)):
             pattern = (norms[:, slot] > 0).tobytes()
             groups.setdefault((self.family.slot_layers[slot], pattern), []).append(int(slot))
-        vectors = self.whole.updates[list(rows), 0].astype(np.float64)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return ParentGeometry(
             norms=np.array([np.sqrt((norms[:, slots] ** 2).sum(1)) for slots in groups.values()]),
             counts=np.array([float(len(slots)) for slots in groups.values()]),
-            cosines=vectors @ vectors.T,
+            cosines=self._cosines(rows),
         )
 
 
-def _features(updates: Updates, share: float) -> Float32[np.ndarray, "models features"]:
-    """Pooled and layers' sketches, by what they say of ⟨ΔW, ΔW'⟩: `share` is the pooled one's."""
-    flat = updates.layers.reshape(len(updates.ids), -1)
-    return np.hstack([updates.pooled * share**0.5, flat * (1 - share) ** 0.5], dtype=np.float32)
+def _features(updates: Updates) -> Float32[np.ndarray, "models features"]:
+    """Pooled and layers' sketches, by how much each says of ⟨ΔW, ΔW'⟩: its numbers."""
+    n_models, n_layers = updates.layers.shape[:2]
+    share = LINEAR_DIM / (LINEAR_DIM + LINEAR_LAYER_DIM * n_layers)
+    features = np.empty((n_models, LINEAR_DIM + LINEAR_LAYER_DIM * n_layers), dtype=np.float32)
+    np.multiply(updates.pooled, share**0.5, out=features[:, :LINEAR_DIM])
+    flat = updates.layers.reshape(n_models, -1)
+    np.multiply(flat, (1 - share) ** 0.5, out=features[:, LINEAR_DIM:])
+    return features
 
 
 def _varies(weights: Float64[np.ndarray, " layers"], mean: float) -> bool:

@@ -34,7 +34,7 @@ from ..indexer import (
     folder_at,
     is_model_path,
 )
-from ..store import Catalog, ModelRow
+from ..store import Catalog, ModelRow, write_user_file
 from .changes import (
     describe_roles,
     describe_storage,
@@ -43,6 +43,8 @@ from .changes import (
     is_copy,
 )
 from .invariants import Transformation, find_transformation
+from .mergekit_config import mergekit_config
+from .merges import Merge, find_merge
 from .opened_model import OpenedModel, open_model
 from .signatures import BaseSignature, KnownBase, closest, known_bases
 
@@ -69,9 +71,19 @@ class Trace:
         layers: (layer of the model, layer of the base), of the largest stack.
         distance: |model − base| / |base| over the sampled entries of the layers.
         alternatives: Other bases that the weights fit too.
-        parents: Of a merge: `model`, `weight`.
+        parents: Of a merge: `model`, `weight`; `layers` where the weight varies, `equal`: models
+            with the same update.
+        merge: What is known of it as a merge, in words; empty where nothing was compared.
+        related: Models whose updates it contains, which do not explain it.
+        density: Share of entries that a method kept of each parent.
+        unexplained: Share of |ΔW|² that parents and method do not explain.
+        complete: Whether nothing but rounding is unexplained.
+        reconstructed_share: Of a hundredth of the entries, those that the recipe reproduces up to
+            rounding; None where weights could not be read. `chance_share`: of a wrong recipe.
+        copies: Models of the family with the same update.
         reason: Why the verdict is "unknown", in one line.
         bases: How many bases the model was compared with.
+        found: The merge, for its config file; no part of the document.
     """
 
     model: str
@@ -83,6 +95,13 @@ class Trace:
     parents: list[dict[str, Any]] = field(default_factory=list)
     method: str | None = None
     reconstructed_share: float | None = None
+    chance_share: float | None = None
+    merge: str = ""
+    related: list[dict[str, Any]] = field(default_factory=list)
+    density: float | None = None
+    unexplained: float | None = None
+    complete: bool | None = None
+    copies: list[str] = field(default_factory=list)
     distance: float | None = None
     correlations: dict[str, float] = field(default_factory=dict)
     alternatives: list[dict[str, Any]] = field(default_factory=list)
@@ -91,19 +110,22 @@ class Trace:
     bases: int = 0
     bytes_read: int = 0
     bytes_total: int = 0
+    found: Merge | None = None
 
     @property
     def sentence(self) -> str:
         """The verdict in words."""
         if self.verdict == "unknown" or self.base is None:
             return f"{self.model}: unknown: {self.reason or 'its weights are none of a known base'}"
-        what = {"transformed": "a changed copy", "merge": "a merge of models"}.get(self.verdict)
+        if self.verdict == "merge":
+            return f"{self.model}: {self.merge}; base {self.base}"
+        what = "a changed copy" if self.verdict == "transformed" else None
         changes = f" ({'; '.join(self.changes)})" if self.verdict == "transformed" else ""
         return f"{self.model}: {what or 'a ' + self.verdict} of {self.base}{changes}"
 
     def to_json(self) -> dict[str, Any]:
-        document = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return document | {"sentence": self.sentence}
+        names = [entry.name for entry in fields(self) if entry.name != "found"]
+        return {name: getattr(self, name) for name in names} | {"sentence": self.sentence}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,12 +281,50 @@ def check_claims(subject: Subject, trace: Trace) -> None:
         trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
 
 
-STAGES: tuple[Stage, ...] = (align, recognise, check_claims)
-"""In turn; one for parents stands behind `recognise`."""
+def add_parents(subject: Subject, trace: Trace) -> None:
+    """The models of its base's family that it was merged from."""
+    if trace.verdict != "fine-tune" or trace.base not in subject.catalog.bases():
+        return
+    member = subject.model.member
+    if subject.row is None and member.folder is None:
+        trace.merge = "parents of a merge are looked for in indexed models: index it"
+        return
+    _say_merge(trace, _merge_of(subject.catalog, trace, subject.row, subject.model.source))
+
+
+def _merge_of(
+    catalog: Catalog, trace: Trace, row: ModelRow | None, source: str | None
+) -> Merge | None:
+    assert trace.base is not None
+    row = row if row is not None and row.base == trace.base else None
+    try:
+        return find_merge(catalog, trace.base, trace.model, row, source)
+    except RequestError as err:
+        trace.notes.append(f"parents of a merge were not looked for: {err}")
+        return None
+
+
+def _say_merge(trace: Trace, merge: Merge | None) -> None:
+    if merge is None:
+        return
+    for name, value in merge.to_json().items():
+        setattr(trace, name, value)
+    if merge.is_merge:
+        trace.verdict = "merge"
+    trace.notes += merge.notes
+    trace.found = merge
+
+
+STAGES: tuple[Stage, ...] = (align, recognise, check_claims, add_parents)
 
 
 def trace_model(
-    catalog: Catalog, model: str, family: str | None = None, *, offline: bool = False
+    catalog: Catalog,
+    model: str,
+    family: str | None = None,
+    *,
+    offline: bool = False,
+    mergekit: Path | None = None,
 ) -> dict[str, Any]:
     """The document of `trace`: which base a model comes from, and what was done to it.
 
@@ -272,10 +332,12 @@ def trace_model(
         model: An indexed id, a folder, or a Hub id.
         family: The base of an indexed id, where several families have it.
         offline: Whether only files on this machine are read.
+        mergekit: The file to write a merge's config into.
 
     Raises:
         UnknownModel: there is none.
-        RequestError: it cannot be read, or no base is known.
+        RequestError: it cannot be read, no base is known, or a config file is wanted of what is no
+            merge.
     """
     row = _row_of(catalog, model, family)
     member = _member_of(model, row, offline=offline)
@@ -292,7 +354,13 @@ def trace_model(
         trace.reason = "its weights are none of the " + (
             f"{trace.bases} known bases'" if trace.bases > 1 else "only known base's"
         )
-    return trace.to_json()
+    document = trace.to_json()
+    if mergekit is not None:
+        if trace.found is None or not trace.found.is_merge:
+            raise RequestError(f"{trace.model}: no config file: {trace.merge or trace.sentence}")
+        write_user_file(mergekit, mergekit_config(trace.found).encode())
+        document["written"] = str(mergekit)
+    return document
 
 
 def _by_weights(
@@ -357,6 +425,7 @@ def _by_catalog(trace: Trace, row: ModelRow) -> None:
         "its files are not there: its weights were compared with this base when it was indexed, "
         "and p is not known"
     )
+    _say_merge(trace, _merge_of(catalog, trace, row, None))
 
 
 NO_PROOF = "an adapter's weights do not show its base"

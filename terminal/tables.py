@@ -339,6 +339,7 @@ def show_trace(document: Document) -> None:
         distance = document["distance"]
         beside = "" if distance is None else f", |ΔW|/|W| {distance:.3g} over the sampled entries"
         _say(Text(f"  p {document['p']:.2g}{beside}"))
+    _show_merge(document)
     for row in document["alternatives"]:
         _say(Text(f"  also fits: {plain(row['base'])} (|ΔW|/|W| {row['distance']:.3g})"))
     for note in document["notes"]:
@@ -346,6 +347,26 @@ def show_trace(document: Document) -> None:
     if document["bytes_total"]:
         read, total = size(document["bytes_read"]), size(document["bytes_total"])
         _say(f"  read {read} of {total}, beside {count(document['bases'], 'base')}", "dim")
+
+
+def _show_merge(document: Document) -> None:
+    """The parents of a merge with their weights, and how much of it the rows prove."""
+    for row in (*document["parents"], *document["related"]):
+        equal = f" (or {', '.join(map(plain, row['equal']))})" if "equal" in row else ""
+        varies = ", by layer" if "layers" in row else ""
+        kind = "parent" if document["parents"] else "contains"
+        _say(Text(f"  {kind} {plain(row['model'])}{equal}, weight {row['weight']:.4g}{varies}"))
+    if document["merge"] and document["verdict"] != "merge":
+        _say(Text(f"  {plain(document['merge'])}"))
+    if document["reconstructed_share"] is not None:
+        found, chance = share(document["reconstructed_share"]), share(document["chance_share"])
+        _say(
+            Text(
+                f"  reproduced from its parents: {found} of the sampled entries ({chance} by chance)"
+            )
+        )
+    if "written" in document:
+        _say(Text(f"  written: {plain(document['written'])}"))
 
 
 def show_bases(document: Document) -> None:

@@ -11,7 +11,12 @@ over all models, and nearest neighbours by cosine, which are told how many paren
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+import platform
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 
 import deltadex
 from deltadex.indexer import RowSample
@@ -29,7 +35,9 @@ from deltadex.indexer.fingerprint import UpdateCollector
 from deltadex.indexer.job import Job
 from deltadex.indexer.updates import collect_adapter, collect_full
 from deltadex.provenance.merge_formulas import FORMULAS, combine, slerp_weights
-from deltadex.provenance.parents import Updates
+from deltadex.provenance.merges import Merge as FoundMerge
+from deltadex.provenance.merges import Proof
+from deltadex.provenance.parents import Dictionary, Parentage, Updates, _features, find_parents
 from deltadex.records import LINEAR_DIM, LINEAR_LAYER_DIM
 
 from ..families.base import base_folder
@@ -78,6 +86,7 @@ class Family:
     family_updates: object
     folder: Path
     sample: RowSample
+    rows_of: dict
 
     @classmethod
     def read(cls, folder: Path, catalog: Path) -> Family:
@@ -99,6 +108,7 @@ class Family:
             family_updates=updates,
             folder=folder,
             sample=RowSample.of_base(own, base),
+            rows_of={row.id: row for row in own.models(base=base, status="indexed")},
         )
 
     @lru_cache(maxsize=80)  # noqa: B019
@@ -279,3 +289,172 @@ def joined(one: Updates, other: Updates) -> Updates:
     names = ("sketched", "pooled", "layers", "floors", "norms", "slot_floors", "zeros")
     arrays = {n: np.concatenate([getattr(one, n), getattr(other, n)]) for n in names}
     return replace(one, ids=[*one.ids, *other.ids], **arrays)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was said of one merge. `is_set`: the parents are those that it was made of; `error`: the
+    mean error of a weight; `said`: that nothing is missing."""
+
+    name: str
+    is_set: bool
+    error: float
+    is_complete: bool
+    method: str | None = None
+
+
+def answered(merge: Merge, ids: Sequence[str], found: Parentage) -> Answer:
+    truth = dict(zip((ids[row] for row in merge.parents), merge.weights, strict=True))
+    given = {parent.model: parent for parent in found.parents}
+    names = set(given).union(*(p.equal for p in found.parents)) if given else set()
+    is_set = found.kind == "merge" and len(given) == len(truth) and set(truth) <= names
+    errors = []
+    total = sum(float(own.mean()) for own in truth.values())
+    # TIES divides by the weights: their sum is nobody's
+    scale = total if found.method == "ties" else 1.0
+    for model, own in truth.items():
+        parent = given.get(model)
+        if parent is None:
+            errors.append(float(np.abs(own).mean()))
+        elif parent.layers:
+            names_of = [name for name in LAYER_NAMES if name in parent.layers]
+            pairs = ((parent.layers[n], own[LAYER_NAMES.index(n)]) for n in names_of)
+            errors.append(float(np.mean([abs(a - b) for a, b in pairs])))
+        else:
+            errors.append(abs(parent.weight * scale - float(own.mean())))
+    return Answer(
+        name=merge.name,
+        is_set=is_set,
+        error=float(np.mean(errors)),
+        is_complete=found.kind in ("merge", "scaled") and found.is_complete,
+        method=found.method,
+    )
+
+
+LAYER_NAMES: list[tuple[str, int]] = []
+
+
+def by_rows(family: Family, merged: dict, found: Parentage, absent: Sequence[str]) -> Parentage:
+    """What the rows of the files say; distractors, and parents that are absent, have none."""
+    if not found.is_related:
+        return found
+    known = {i: r for i, r in family.rows_of.items() if i not in absent}
+    read = {family.ids[row]: family.rows(row) for row in range(len(family.ids))}
+    read = {name: rows for name, rows in read.items() if name not in absent}
+    merge = FoundMerge(model="merge", base=family.base, parentage=found)
+    proof = Proof(merge, family.sample, family.sample.of_the_base(), merged, known, read)
+    return proof.proven().parentage
+
+
+def rivals(target: Updates, dictionary: Dictionary, n_parents: int) -> list[list[str]]:
+    """Parents by non-negative least squares over all models, and by cosine; the true number each."""
+    space = dictionary.whole.updates[:, 0]
+    own = _features(target)[0].astype(np.float64)
+    products = space @ own.astype(np.float32)
+    cosines = products / np.sqrt(np.maximum(dictionary.whole_norms[:, 0], 1e-30))
+    ids = dictionary.updates.ids
+    # the solver takes minutes for 10,000 columns: those that are nearest
+    near = np.argsort(-cosines, kind="stable")[:NNLS_MODELS]
+    weights, _ = nnls(space[near].T.astype(np.float64), own, maxiter=100 * NNLS_MODELS)
+    sizes = weights * np.sqrt(dictionary.whole_norms[near, 0])
+    largest = near[np.argsort(-sizes, kind="stable")[:n_parents]]
+    return [[ids[row] for row in rows] for rows in (largest, near[:n_parents])]
+
+
+NNLS_MODELS = 600
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("family", type=Path)
+    parser.add_argument("--merges", type=int, default=200)
+    parser.add_argument("--distractors", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--catalog", type=Path, help="of the family, kept for the next run")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = options.catalog or Path(folder) / "family.duckdb"
+        family = Family.read(options.family.resolve(), catalog)
+        measure(family, options)
+
+
+def measure(family: Family, options: argparse.Namespace) -> None:
+    LAYER_NAMES[:] = family.updates.layer_names
+    real = len(family.ids)
+    fake = distractors(family.updates, options.distractors, options.seed)
+    dictionary = Dictionary.of(joined(family.updates, fake))
+    origins = np.random.default_rng(options.seed + 1).integers(0, real, options.distractors)
+    table = defaultdict(list)
+    seconds = []
+    for number, merge in enumerate(planned(family, options.merges, options.seed)):
+        target, rows = made(family, merge, options.seed + number)
+        start = time.perf_counter()
+        found = find_parents(target, dictionary)
+        seconds.append(time.perf_counter() - start)
+        row = {"sketches": answered(merge, family.ids, found)}
+        row["rows"] = answered(merge, family.ids, by_rows(family, rows, found, ()))
+        gone = merge.parents[number % len(merge.parents)]
+        kin = real + np.flatnonzero(origins[: options.distractors // 2] == gone)
+        for name, excluded in (("absent", [gone, *kin]), ("sibling", [gone, *kin[1:]])):
+            without = find_parents(target, dictionary, excluded=excluded)
+            row[name] = answered(merge, family.ids, without)
+            checked = by_rows(family, rows, without, [family.ids[gone]])
+            row[f"{name} rows"] = answered(merge, family.ids, checked)
+        truth = {family.ids[parent] for parent in merge.parents}
+        row["rivals"] = [set(r) == truth for r in rivals(target, dictionary, len(truth))]
+        table[merge.name].append(row)
+        print(f"# {number} {merge.name} {len(truth)}", *_flags(row), flush=True)
+    print(f"seed {options.seed}, {real} fine-tunes, {options.distractors} distractors,", end=" ")
+    print(f"{platform.machine()}, {np.median(seconds):.2f} s a merge by sketches (median)")
+    print_table(table)
+
+
+def _flags(row: dict) -> Iterator[str]:
+    for name in ("sketches", "rows"):
+        yield f"{name} {'set' if row[name].is_set else 'WRONG'} {row[name].error:.3f}"
+    for name in ("sketches", "rows"):
+        yield f"{name} {'complete' if row[name].is_complete else 'open'}"
+    for name in ("absent", "absent rows", "sibling", "sibling rows"):
+        yield f"{name} {'UNSAID' if row[name].is_complete else 'said'}"
+
+
+def print_table(table: dict) -> None:
+    heads = ("merges", "n", "set", "error", "nothing missing", "method", "set", "error")
+    heads += (
+        "nothing missing",
+        "method",
+        "absent",
+        "absent",
+        "sibling",
+        "sibling",
+        "NNLS",
+        "cosine",
+    )
+    print("| " + " | ".join(heads) + " |")
+    print("| --- |" + " ---: |" * (len(heads) - 1))
+    rows = [*table.items(), ("all", [row for rows in table.values() for row in rows])]
+    for name, merges in rows:
+        cells = [name, str(len(merges))]
+        for way in ("sketches", "rows"):
+            answers = [row[way] for row in merges]
+            cells.append(f"{np.mean([a.is_set for a in answers]):.3f}")
+            cells.append(f"{np.mean([a.error for a in answers]):.3f}")
+            cells.append(f"{np.mean([a.is_complete for a in answers]):.2f}")
+            right = [_same_method(a) for a in answers]
+            cells.append(f"{np.mean(right):.2f}")
+        for way in ("absent", "absent rows", "sibling", "sibling rows"):
+            cells.append(f"{np.mean([not row[way].is_complete for row in merges]):.2f}")
+        cells += [f"{np.mean([row['rivals'][i] for row in merges]):.2f}" for i in (0, 1)]
+        print("| " + " | ".join(cells) + " |")
+
+
+def _same_method(answer: Answer) -> bool:
+    """SLERP between models so close is linear."""
+    wanted = answer.name.split(",")[0].split(" 0")[0].replace(" by layer", "").replace(" ", "_")
+    same = {wanted, "linear"} if wanted == "slerp" else {wanted}
+    return answer.method in same
+
+
+if __name__ == "__main__":
+    main()
