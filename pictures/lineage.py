@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrowPatch
 
 from ..errors import RequestError
 from ..results import Descent
@@ -72,7 +71,6 @@ def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
     reach = max(float(deepest), INDENTS[width] / 2)
     axes.set_xlim(-0.3, 2 * reach)
     axes.set_ylim(len(rows) - 0.5, -0.7)
-    place = {document["base"]: 0}
     kinds = {"base"}
     for number, row in enumerate(rows):
         if number:
@@ -94,7 +92,6 @@ def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
         kind = row.edge["kind"] if row.edge else "base"
         name = row.edge["child"] if row.edge else document["base"]
         kinds.add(kind)
-        place[name] = number
         marker, colour, _ = MARKS[kind]
         axes.plot([row.level], [number], marker, color=colour, markersize=4, zorder=3)
         shown = _cut(name, NAME[width])
@@ -112,23 +109,6 @@ def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
             )
         told = f"{name}\n{row.edge['kind']} of {row.edge['parent']}" if row.edge else name
         picture.hover(axes, [row.level], [number], [told])
-    for row in rows:
-        for edge in row.others:
-            if edge["parent"] in place and row.edge is not None:
-                ends = [
-                    (rows[place[edge[end]]].level, place[edge[end]]) for end in ("parent", "child")
-                ]
-                axes.add_patch(
-                    FancyArrowPatch(
-                        *ends,
-                        connectionstyle="arc3,rad=-0.25",
-                        arrowstyle="-",
-                        color=MARKS["merge"][1],
-                        linewidth=0.7,
-                        linestyle=(0, (3, 2)),
-                        zorder=0,
-                    )
-                )
     entries = {
         name: Line2D([], [], marker=marker, color=colour, linestyle="", markersize=4)
         for kind, (marker, colour, name) in MARKS.items()

@@ -136,6 +136,7 @@ class Pairs:
         excess: κ.
         along: Cosine of E with the candidate's update: 0 where training went on independently.
         step: |E| / |ΔW| of the candidate.
+        share_left: |E|² / |ΔW|² of the child.
         layers: Mean over layers of κ, limited to −1…1.
         private_share: What is left of the candidate's |ΔW|², 0…1.
         private_z: How many standard errors of the sketch the child's coefficient of the
@@ -148,6 +149,7 @@ class Pairs:
     excess: Float64[np.ndarray, " near"]
     along: Float64[np.ndarray, " near"]
     step: Float64[np.ndarray, " near"]
+    share_left: Float64[np.ndarray, " near"]
     layers: Float64[np.ndarray, " near"]
     private_excess: Float64[np.ndarray, " near"]
     private_along: Float64[np.ndarray, " near"]
@@ -187,6 +189,7 @@ def compare_pairs(
         excess=near.excess[1:, 0],
         along=_ratio(products - others, np.sqrt(others * distances)),
         step=np.sqrt(_ratio(distances, others)),
+        share_left=_ratio(distances, own),
         layers=_ratio(np.clip(excess, -1, 1).sum(0), differs.sum(0)),
         private_excess=_ratio(private.child - private.candidate, private.apart),
         private_along=_ratio(

@@ -10,14 +10,17 @@ import numpy as np
 from ..arrays import Float64, Int64
 from .arborescence import best_arborescence
 from .descent import Neighbourhood, Updates, compare_pairs, find_near
-from .odds import LEVEL, calibrate, nearest_first, pair_log_odds, time_log_odds
+from .odds import LEVEL, pair_log_odds, time_log_odds
 from .repeats import Kind, Repeat, find_repeat, group_equal
 
 BASE = -1
 """The row of the base."""
 
-LIMIT = 6.0
-"""Log-odds of an edge, at most: repeated models have them, and no other edge has more."""
+SURE = 30.0
+"""Log-odds of the edge of a model that repeats another."""
+
+LIMIT = 15.0
+"""Log-odds of any other edge, at most."""
 
 REPEATED = {"duplicate": 0.95, "quantised": 0.95, "merge": 0.97}
 """Probability of the edges of models that repeat others (docs/lineage.md has what was counted)."""
@@ -133,24 +136,20 @@ def _find_candidates(updates: Updates, times: Float64[np.ndarray, " models"]) ->
             repeats[row] = repeat
     is_reference = np.ones(len(updates), dtype=np.bool_)
     is_reference[list(repeats)] = False
-    squares = updates.squares.sum(1)
     empty = (np.full(near.shape, -np.inf) for _ in range(3))
     candidates = _Candidates(repeats, near, *empty)
     for row, rows in enumerate(around):
         neighbourhood = Neighbourhood.of(updates, rows)
         pairs = compare_pairs(updates, neighbourhood, is_reference[rows])
         distances = neighbourhood.distances[0, 1:]
-        candidates.explained[row] = 1 - distances / squares[row]
+        candidates.explained[row] = 1 - pairs.share_left
         candidates.cosines[row] = pairs.cosine
         if row in repeats:
-            candidates.log_odds[row][near[row] == repeats[row].parents[0]] = LIMIT
+            candidates.log_odds[row][near[row] == repeats[row].parents[0]] = SURE
             continue
-        log_odds = pair_log_odds(pairs) + time_log_odds(times[row], times[near[row]])
+        log_odds = pair_log_odds(pairs, distances) + time_log_odds(times[row], times[near[row]])
         candidates.log_odds[row] = np.clip(log_odds, -LIMIT, LIMIT)
     _refuse_circles(candidates)
-    for row in set(range(len(updates))) - repeats.keys():
-        distances = (1 - candidates.explained[row]) * squares[row]
-        candidates.log_odds[row] = nearest_first(candidates.log_odds[row], distances)
     return candidates
 
 
@@ -180,11 +179,10 @@ def _edges_of(
         return
     odds = np.exp(candidates.log_odds[child])
     own_odds = float(odds[candidates.rows[child] == parent].sum()) if parent != base else 1.0
-    probability = calibrate(own_odds / (1.0 + float(odds.sum())))
-    if parent == base:
-        yield Edge(parent=BASE, child=child, probability=probability)
-    elif probability < LEVEL:
-        yield Edge(parent=BASE, child=child, probability=1 - probability)
+    total = 1.0 + float(odds.sum())
+    probability = own_odds / total
+    if parent == base or probability < LEVEL:
+        yield Edge(parent=BASE, child=child, probability=1.0 / total)
     else:
         yield _edge(child, parent, candidates, probability)
 

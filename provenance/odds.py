@@ -1,4 +1,10 @@
-"""How likely a model was trained from another: a logistic regression on the numbers of a pair."""
+"""How likely each candidate is a model's parent, against the base: a conditional logit.
+
+The log-odds of a candidate are a weighted sum of piecewise linear functions of a pair's numbers;
+those of the base are 0. Weights were fitted by `python -m benchmarks.provenance.lineage fit` to
+trees of a small network and some of all-MiniLM-L6-v2 (docs/lineage.md says which, and how far the
+probabilities hold on others).
+"""
 
 from __future__ import annotations
 
@@ -7,77 +13,113 @@ import numpy as np
 from ..arrays import Float64
 from .descent import Pairs
 
-LEVEL = 0.5
+LEVEL = 0.3
 """Probability below which no parent is named: the model hangs at the base."""
 
-INTERCEPT = -8.164
-COEFFICIENTS = np.array(
-    [
-        0.766,
-        -1.829,
-        2.579,
-        1.190,
-        0.429,
-        -2.366,
-        0.845,
-        0.388,
-        -2.974,
-        0.393,
-        0.220,
-        -2.001,
-        4.160,
-        5.408,
-        -2.901,
-    ]
-)
-SLOPE, SHIFT = 1.0, 0.0
-
-LEAST_SHARED = 0.05
-"""Share of equal slots from which two models share frozen parts."""
-
-
-EXCESS_LIMIT = 1.3
-"""Excess up to which more speaks for descent: beyond it, steps of one training run are likelier."""
-
-LATER, EARLIER = 1.0, -4.0
-"""Log-odds of a pair whose child is later than the candidate, or earlier: a model that is
-published twice has a late time, so that no order excludes a pair."""
+LATER, EARLIER = 0.5, -4.0
+"""What is added to the log-odds where the child is later than a candidate, or earlier: a model that
+is published twice has a late time, so that no order excludes a pair."""
 
 TOLERANCE_S = 3600.0
 """Difference of two times from which one is later."""
 
-NEARER = 4.0
-"""Log-odds for each factor e by which the squared distance of the nearest likely parent is less."""
+WEIGHTS = {
+    "one": 6.518,
+    "a little further": -4.489,
+    "further": -0.132,
+    "unexplained": 1.360,
+    "explained": 0.525,
+    "backward": 2.065,
+    "excess to half": 1.905,
+    "excess to one": 4.694,
+    "excess beyond": -0.941,
+    "against": 0.543,
+    "along": -4.813,
+    "layers": 1.507,
+    "private backward": -0.816,
+    "private excess": -1.283,
+    "private beyond": -1.309,
+    "private against": 3.369,
+    "private along": -3.413,
+    "short step": -1.839,
+    "long step": -0.285,
+    "short private step": 0.933,
+    "private": 1.125,
+    "private z": 0.165,
+    "large private z": 0.006,
+    "lost": -5.235,
+    "shared": 2.939,
+    "unlike": 8.495,
+    "cosine": 1.009,
+    "high cosine": -13.671,
+    "alike, beyond": 0.229,
+    "alike, excess": -1.805,
+    "alike, private": 3.064,
+}  # fmt: skip
+"""Log-odds for each unit of a feature."""
 
 
-def pair_log_odds(pairs: Pairs) -> Float64[np.ndarray, " near"]:
-    """Log-odds that the child was trained from each candidate, or from what descends from it."""
-    log_odds: Float64[np.ndarray, " near"] = INTERCEPT + _features(pairs) @ COEFFICIENTS
-    return log_odds
+def features_of(
+    pairs: Pairs, distances: Float64[np.ndarray, " near"]
+) -> dict[str, Float64[np.ndarray, " near"]]:
+    """Numbers of a child with its candidates by name, each limited, so that no extreme decides.
+
+    Args:
+        distances: |ΔW_C − ΔW_P|².
+    """
+    smallest = np.finfo(np.float64).tiny
+    nearest = max(float(distances.min(initial=np.inf)), smallest)
+    further = np.log(np.maximum(distances, nearest) / nearest)
+    step = np.log(pairs.step + 1e-3)
+    private_step = np.log(pairs.private_step + 1e-3)
+    explained = 1 - pairs.share_left
+    reliable = pairs.private_share / (pairs.private_share + 0.05)
+    alike = np.clip((pairs.cosine - 0.85) / 0.15, 0, 1)
+    clip = np.clip
+    return {
+        "one": np.ones_like(step),
+        "a little further": clip(further, 0, 0.5),
+        "further": clip(further, 0.5, 3),
+        "unexplained": clip(explained, -1, 0),
+        "explained": clip(explained, 0, 1),
+        "backward": clip(pairs.excess, -1, 0),
+        "excess to half": clip(pairs.excess, 0, 0.5),
+        "excess to one": clip(pairs.excess, 0.5, 1),
+        "excess beyond": clip(pairs.excess - 1.3, 0, 3),
+        "against": clip(pairs.along, -0.5, 0),
+        "along": clip(pairs.along, 0, 0.5),
+        "layers": clip(pairs.layers, -1, 1),
+        "private backward": clip(pairs.private_excess, -1, 0) * reliable,
+        "private excess": clip(pairs.private_excess, 0, 1) * reliable,
+        "private beyond": clip(pairs.private_excess - 1.3, 0, 3) * reliable,
+        "private against": clip(pairs.private_along, -0.5, 0) * reliable,
+        "private along": clip(pairs.private_along, 0, 0.5) * reliable,
+        "short step": clip(step, -3, 0),
+        "long step": clip(step, 0, 2.5),
+        "short private step": clip(private_step, -3, 0),
+        "private": reliable,
+        "private z": clip(pairs.private_z, -4, 4) * reliable,
+        "large private z": clip(pairs.private_z, 4, 16) * reliable,
+        "lost": clip(10 * pairs.lost, 0, 1),
+        "shared": clip(20 * pairs.shared, 0, 1),
+        "unlike": clip(pairs.cosine, 0, 0.2),
+        "cosine": clip(pairs.cosine, 0.2, 0.9),
+        "high cosine": clip(pairs.cosine, 0.9, 1),
+        "alike, beyond": alike * clip(pairs.excess - 1.3, 0, 2),
+        "alike, excess": alike * clip(pairs.excess, -1, 1),
+        "alike, private": alike * clip(pairs.private_excess, -1, 1) * reliable,
+    }
 
 
-def _features(pairs: Pairs) -> Float64[np.ndarray, "near features"]:
-    """Numbers of a pair, limited, so that no extreme decides."""
-    return np.stack(
-        [
-            np.clip(pairs.excess, -1, 1),
-            np.clip(pairs.excess - EXCESS_LIMIT, 0, 3),
-            np.clip(pairs.along, -1, 0.6),
-            np.clip(pairs.layers, -1, 1),
-            np.clip(pairs.private_excess, -1, 1),
-            np.clip(pairs.private_excess - EXCESS_LIMIT, 0, 3),
-            np.clip(pairs.private_along, -1, 0.6),
-            np.clip(np.log(pairs.step + 1e-3), -3, 0),
-            np.clip(np.log(pairs.private_step + 1e-3), -3, 0),
-            np.clip(pairs.private_z, -4, 4),
-            np.clip(pairs.private_z, 4, 20),
-            np.clip(10 * pairs.lost, 0, 1),
-            (pairs.shared > LEAST_SHARED).astype(np.float64),
-            np.clip(pairs.cosine, -0.2, 0.2),
-            np.clip(10 * (pairs.cosine - 0.9), 0, 1),
-        ],
-        axis=1,
+def pair_log_odds(
+    pairs: Pairs, distances: Float64[np.ndarray, " near"]
+) -> Float64[np.ndarray, " near"]:
+    """Log-odds that the child was trained from each candidate, against the base."""
+    features = features_of(pairs, distances)
+    log_odds: Float64[np.ndarray, " near"] = sum(
+        (WEIGHTS[name] * numbers for name, numbers in features.items()), np.zeros(len(distances))
     )
+    return log_odds
 
 
 def time_log_odds(
@@ -86,21 +128,3 @@ def time_log_odds(
     """What times of publication, in seconds and NaN where unknown, add to the log-odds."""
     apart = child - candidates
     return np.select([apart > TOLERANCE_S, apart < -TOLERANCE_S], [LATER, EARLIER], 0.0)
-
-
-def nearest_first(
-    log_odds: Float64[np.ndarray, " near"], distances: Float64[np.ndarray, " near"]
-) -> Float64[np.ndarray, " near"]:
-    """Log-odds that each candidate is the parent itself: of likely ancestors the nearest is."""
-    likely = distances[log_odds > 0]
-    if not len(likely):
-        return log_odds
-    further = np.maximum(distances, np.finfo(float).tiny) / max(likely.min(), np.finfo(float).tiny)
-    return log_odds - NEARER * np.log(np.maximum(further, 1.0))
-
-
-def calibrate(probability: float) -> float:
-    """The probability of an edge, by how often such edges were right."""
-    kept = min(max(probability, 1e-6), 1 - 1e-6)
-    log_odds = SLOPE * np.log(kept / (1 - kept)) + SHIFT
-    return float(1 / (1 + np.exp(-log_odds)))

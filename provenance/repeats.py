@@ -22,6 +22,12 @@ ROUNDED_BY = 2.5
 """|ΔW − ΔW'|² up to which one may be the other rounded, in units of its expected |rounding|²: 1 for
 a rounding to the nearest, less than 2 for updates below it, which are rounded away or up."""
 
+ROUNDED_FROM = 0.3
+"""The least: a model that was trained a little from a rounded one is nearer to it."""
+
+UNCORRELATED = 0.4
+"""How far κ of a rounded copy may be from 1: rounding does not depend on the update."""
+
 COARSER = 2.0
 """How much more |rounding| the stored type of a rounded copy has than that of its original."""
 
@@ -83,6 +89,8 @@ def _rounded(updates: Updates, near: Neighbourhood) -> Repeat | None:
     is_equal = is_coarser & (distances <= EQUAL**2 * squares)
     limit = ROUNDED_BY * rounding[0]
     is_near = is_coarser & (distances <= limit) & (squares > limit)
+    is_near &= distances >= ROUNDED_FROM * rounding[0]
+    is_near &= np.abs(near.excess[1:, 0] - 1) <= UNCORRELATED
     if not (is_near | is_equal).any():
         return None
     chosen = int(np.where(is_near | is_equal, distances, np.inf).argmin())

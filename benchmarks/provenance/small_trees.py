@@ -6,6 +6,7 @@ Trees, optimiser, data and round trips are those of `trees.py`.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ from ..families.text_sets import CUTS, read_set
 from ..families.training import steps
 from .trees import Node, Shape, int8_round_trip, plan_tree
 
+SHAPES: tuple[Shape, ...] = ("wide", "chains", "random", "star")
 LAYERS, WIDTH = 4, 64
 BASE_STEPS, BASE_RATE, BASE_BATCH = 400, 1e-3, 32
 ROLES = {
@@ -192,3 +194,15 @@ def _updates(base: Weights, nodes: list[Node], weights: Mapping[str, Weights]) -
         rounding,
         norms,
     )
+
+
+def write_trees(out: Path, texts: Path, seeds: range) -> None:
+    """Write a tree a seed, of the three shapes in turn; those that are there are left alone."""
+    out.mkdir(parents=True, exist_ok=True)
+    nursery = Nursery.open(texts)
+    for seed in seeds:
+        shape = SHAPES[seed % len(SHAPES)]
+        path = out / f"{shape}-{seed}.pkl"
+        if not path.exists():
+            path.write_bytes(pickle.dumps(nursery.tree(shape, seed)))
+            print(path, flush=True)

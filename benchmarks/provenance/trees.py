@@ -21,7 +21,7 @@ from ..families.base import base_folder
 from ..families.text_sets import CUTS, read_set
 from ..families.training import steps
 
-Shape = Literal["wide", "chains", "random"]
+Shape = Literal["wide", "chains", "random", "star"]
 Form = Literal["full", "lora", "adapter", "copy", "bfloat16", "int8", "merge"]
 
 TARGETS = ["query", "value"]
@@ -56,7 +56,8 @@ def plan_tree(shape: Shape, seed: int) -> list[Node]:
     """A tree's models, each after its parents; the same for the same seed.
 
     `wide` has 4 children and 16 grandchildren, `chains` four chains of five, `random` 20 models
-    that each descend from any before. All get copies, round trips and merges as leaves, and two
+    that each descend from any before; `star` has 20 children of the base, half of them on the data of
+    another. All get copies, round trips and merges as leaves, and two
     fine-tunes of a merge.
     """
     rng = np.random.default_rng(seed)
@@ -71,6 +72,9 @@ def plan_tree(shape: Shape, seed: int) -> list[Node]:
             last = None
             for _ in range(5):
                 last = _child(rng, nodes, last)
+    elif shape == "star":
+        for _ in range(20):
+            _child(rng, nodes, None, shares_data=0.5)
     else:
         for number in range(20):
             several = number > 2 and rng.random() < 0.85
@@ -79,7 +83,9 @@ def plan_tree(shape: Shape, seed: int) -> list[Node]:
     return nodes
 
 
-def _child(rng: np.random.Generator, nodes: list[Node], parent: Node | None) -> Node:
+def _child(
+    rng: np.random.Generator, nodes: list[Node], parent: Node | None, shares_data: float = 0.0
+) -> Node:
     above = (parent.name,) if parent else ()
     siblings = [node for node in nodes if node.parents == above and node.form == "full"]
     rate = float(np.exp(rng.uniform(np.log(1e-5), np.log(1.5e-4))))
@@ -98,6 +104,8 @@ def _child(rng: np.random.Generator, nodes: list[Node], parent: Node | None) -> 
         )
     else:
         own = parent.texts if parent and rng.random() < 0.35 else str(rng.choice(list(CUTS)))
+        if siblings and rng.random() < shares_data:
+            own = siblings[int(rng.integers(len(siblings)))].texts
         is_lora = rng.random() < 0.25
         lora: Form = "lora" if parent else "adapter"
         node = Node(

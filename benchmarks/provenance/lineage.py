@@ -1,0 +1,456 @@
+"""How many edges of lineages are right, on trees whose descent is known.
+
+    python -m benchmarks.provenance.lineage build OUT --texts FOLDER [--shape wide] [--seed 101]
+    python -m benchmarks.provenance.lineage small OUT --texts FOLDER --seeds 1000 1040
+    python -m benchmarks.provenance.lineage score OUT...
+    python -m benchmarks.provenance.lineage synthetic --models 2000 --seed 1
+    python -m benchmarks.provenance.lineage scale --models 10000 --layers 12
+    python -m benchmarks.provenance.lineage fit OUT...
+
+`build` trains trees of real fine-tunes of all-MiniLM-L6-v2 and indexes them, `small` trees of a
+small network in memory; `score` compares the lineage with what is known, with times and without,
+beside two rivals on the same sketches: the minimum spanning tree of distances, whose edges lead away
+from the base, and Edmonds' tree of distances with the direction from the shorter update to the
+longer one, as MoTHer has it from another measure of training. `fit` prints the coefficients of
+`provenance/odds.py`. A model counts as right if all its parents are, and no other is named; of two
+equal models either may be the parent, and without times either may be the copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import deltadex as dx
+from deltadex.provenance.arborescence import best_arborescence
+from deltadex.provenance.descent import Neighbourhood, Pairs, Updates, compare_pairs, find_near
+from deltadex.provenance.edges import BASE, Edge, infer_edges
+from deltadex.provenance.lineage import choose_linear_recipe
+from deltadex.provenance.odds import features_of
+from deltadex.provenance.repeats import find_repeat
+
+COPIES = ("copy", "bfloat16", "int8")
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Models in order of row, with the rows of their parents, what they are, and when."""
+
+    name: str
+    updates: Updates
+    parents: list[set[int]]
+    kinds: list[str]
+    times: np.ndarray
+
+    def originals(self) -> list[int]:
+        """The model that each is an equal copy of, or itself."""
+        return [
+            min(above) if kind == "copy" else row
+            for row, (above, kind) in enumerate(zip(self.parents, self.kinds, strict=True))
+        ]
+
+
+def read_tree(path: Path) -> Tree:
+    if path.suffix == ".pkl":
+        small = pickle.loads(path.read_bytes())
+        nodes = [
+            {name: getattr(node, name) for name in ("name", "parents", "form", "decoy_of")}
+            for node in small.nodes
+        ]
+        return _tree(path.stem, [node["name"] for node in nodes], small.updates, nodes)
+    nodes = json.loads((path / "truth.json").read_text())
+    with dx.open(path / "catalog.duckdb", read_only=True) as db:
+        catalog, base = db._catalog, db.bases[0]
+        view = catalog.family(base, choose_linear_recipe(catalog, base, None), is_current=True)
+        return _tree(path.name, list(view.ids), Updates.of_family(view.updates()), nodes)
+
+
+def _tree(
+    name: str, ids: Sequence[str], updates: Updates, nodes: Sequence[Mapping[str, Any]]
+) -> Tree:
+    row_of = {id: row for row, id in enumerate(ids)}
+    made = {node["name"]: at for at, node in enumerate(nodes)}
+    known = [nodes[made[id]] for id in ids]
+    decoyed = {node["decoy_of"] for node in nodes if node["decoy_of"]}
+    return Tree(
+        name,
+        updates,
+        [{row_of[parent] for parent in node["parents"]} for node in known],
+        [
+            "decoy"
+            if node["form"] == "full" and (node["decoy_of"] or node["name"] in decoyed)
+            else str(node["form"])
+            for node in known
+        ],
+        np.array([DAY_S * made[id] for id in ids]),
+    )
+
+
+Method = Callable[[Updates, np.ndarray], list[Edge]]
+
+
+def ours(updates: Updates, times: np.ndarray) -> list[Edge]:
+    rank = np.argsort(np.argsort(np.nan_to_num(times), kind="stable"), kind="stable")
+    return infer_edges(updates, times, rank)
+
+
+def spanning_tree(updates: Updates, times: np.ndarray) -> list[Edge]:
+    """Prim's tree of the distances of all models and the base, from the base."""
+    distances = _distances(updates)
+    n_models = len(distances) - 1
+    nearest, parents = distances[n_models].copy(), np.full(n_models + 1, n_models)
+    is_done = np.zeros(n_models + 1, dtype=bool)
+    is_done[n_models] = True
+    for _ in range(n_models):
+        new = int(np.where(is_done, np.inf, nearest).argmin())
+        is_done[new] = True
+        closer = ~is_done & (distances[new] < nearest)
+        nearest[closer], parents[closer] = distances[new][closer], new
+    return _as_edges(parents[:-1], n_models)
+
+
+def norms_directed(updates: Updates, times: np.ndarray) -> list[Edge]:
+    """Edmonds' tree of least distances; no edge leads from a longer update to a shorter one."""
+    distances = _distances(updates)
+    n_models = len(distances) - 1
+    norms = np.append(updates.squares.sum(1), 0.0)
+    tails, heads = np.nonzero(norms[:, None] < norms)
+    weights = -distances[tails, heads]
+    has_edge = np.isin(np.arange(n_models), heads)
+    assert has_edge.all()
+    best = best_arborescence(tails, heads, weights, n_models)
+    return _as_edges(tails[best], n_models)
+
+
+def _distances(updates: Updates) -> np.ndarray:
+    """|ΔW − ΔW'|², the base last."""
+    sketches = updates.layers.reshape(len(updates), -1).astype(np.float64)
+    sketches = np.vstack([sketches, np.zeros_like(sketches[:1])])
+    squares = (sketches**2).sum(1)
+    return np.maximum(squares[:, None] + squares - 2 * sketches @ sketches.T, 0.0)
+
+
+def _as_edges(parents: np.ndarray, n_models: int) -> list[Edge]:
+    return [
+        Edge(parent=BASE if parent == n_models else parent, child=child, probability=1.0)
+        for child, parent in enumerate(parents.tolist())
+    ]
+
+
+METHODS: dict[str, Method] = {
+    "deltadex": ours,
+    "spanning tree": spanning_tree,
+    "directed by norm": norms_directed,
+}
+
+
+def outcomes(tree: Tree, edges: Sequence[Edge], *, dated: bool) -> Iterator[dict[str, Any]]:
+    """For each model whether its parents are right, with the probability that was given."""
+    same = tree.originals()
+    given: dict[int, list[Edge]] = {}
+    for edge in edges:
+        given.setdefault(edge.child, []).append(edge)
+    for row, above in enumerate(tree.parents):
+        truth = {same[parent] for parent in above} or {BASE}
+        answer = {BASE if e.parent == BASE else same[e.parent] for e in given[row]}
+        if tree.kinds[row] == "copy" and not dated:
+            continue
+        if tree.kinds[row] != "copy" and answer == {same[row]}:
+            # the copy was taken for the original: then the copy's own edge is the model's
+            copies = [at for at, original in enumerate(same) if original == row and at != row]
+            answer = {BASE if e.parent == BASE else same[e.parent] for e in given[copies[0]]}
+        yield {
+            "tree": tree.name,
+            "row": row,
+            "kind": tree.kinds[row] if above else "of the base",
+            "right": answer == truth,
+            "named": answer != {BASE},
+            "has parent": truth != {BASE},
+            "probability": min(e.probability for e in given[row]),
+            "given": given[row][0].kind,
+        }
+
+
+def score(trees: Sequence[Tree]) -> None:
+    for dated in (True, False):
+        print(f"\n{'with' if dated else 'without'} times, {len(trees)} trees")
+        for name, method in METHODS.items():
+            rows = []
+            for tree in trees:
+                times = tree.times if dated else np.full(len(tree.times), np.nan)
+                rows += outcomes(tree, method(tree.updates, times), dated=dated)
+            print_rows(name, rows)
+            if name == "deltadex":
+                print_reliability(rows)
+
+
+def print_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def mean(chosen: Sequence[Mapping[str, Any]]) -> str:
+        return f"{np.mean([row['right'] for row in chosen]):.3f}" if chosen else "–"
+
+    named = [row for row in rows if row["named"]]
+    below = [row for row in rows if row["has parent"]]
+    print(
+        f"{name}: right {mean(rows)} of {len(rows)}; of named parents {mean(named)} "
+        f"({len(named)}); named where there is one "
+        f"{np.mean([row['named'] for row in below]):.3f}"
+    )
+    by_kind: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_kind.setdefault(row["kind"], []).append(row)
+    print("   " + ", ".join(f"{k} {mean(v)} ({len(v)})" for k, v in sorted(by_kind.items())))
+    if name == "deltadex":
+        wrong = [f"{row['tree']}:{row['row']}" for row in rows if not row["right"]]
+        print("   wrong: " + " ".join(wrong))
+
+
+def print_reliability(rows: Sequence[Mapping[str, Any]]) -> None:
+    chosen = [row for row in rows if row["given"] == "fine-tune"]
+    given = np.array([row["probability"] for row in chosen])
+    right = np.array([row["right"] for row in chosen])
+    brier = float(((given - right) ** 2).mean())
+    cells = []
+    for low, high in ((0, 0.6), (0.6, 0.8), (0.8, 0.9), (0.9, 0.97), (0.97, 1.01)):
+        inside = (given >= low) & (given < high)
+        if inside.any():
+            cells.append(f"{given[inside].mean():.2f}→{right[inside].mean():.2f} ({inside.sum()})")
+    print(f"   probability → share right: {', '.join(cells)}; Brier {brier:.3f}")
+    for kind in ("merge", "quantised", "duplicate"):
+        own = [row["right"] for row in rows if row["given"] == kind]
+        if own:
+            print(f"   {kind}: {np.mean(own):.3f} right of {len(own)}")
+
+
+RIDGE = 2.0
+"""Of the squared weights of features, each in units of its standard deviation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model with its candidates: features, and which is the parent; 0 is the base."""
+
+    tree: str
+    features: dict[str, np.ndarray]
+    parent: int
+
+
+def read_choices(tree: Tree) -> Iterator[Choice]:
+    """Every model but those that repeat others; copies are no candidates."""
+    keep = np.array([row for row, kind in enumerate(tree.kinds) if kind != "copy"])
+    same = tree.originals()
+    updates = tree.updates.take(keep)
+    near = find_near(updates)
+    around = [np.append(row, near[row]) for row in range(len(keep))]
+    repeats = {}
+    for row, rows in enumerate(around):
+        if (repeat := find_repeat(updates, Neighbourhood.of(updates, rows))) is not None:
+            repeats[row] = repeat
+    is_reference = ~np.isin(np.arange(len(keep)), list(repeats))
+    for row, rows in enumerate(around):
+        if row in repeats or tree.kinds[keep[row]] == "merge":
+            continue
+        neighbourhood = Neighbourhood.of(updates, rows)
+        pairs = compare_pairs(updates, neighbourhood, is_reference[rows])
+        above = {same[parent] for parent in tree.parents[keep[row]]}
+        made_of_it = [at in repeats and row in repeats[at].parents for at in near[row].tolist()]
+        places = [
+            at
+            for at, own in enumerate(keep[near[row]].tolist())
+            if own in above and not made_of_it[at]
+        ]
+        if above and not places:
+            continue  # the parent is no candidate
+        numbers = features_of(pairs, neighbourhood.distances[0, 1:])
+        kept = np.flatnonzero(~np.array(made_of_it))
+        chosen = {name: values[kept] for name, values in numbers.items()}
+        parent = 1 + int(np.flatnonzero(kept == places[0])[0]) if places else 0
+        yield Choice(tree.name, chosen, parent)
+
+
+def fit_weights(choices: Sequence[Choice]) -> dict[str, float]:
+    """The weights of the greatest likelihood, with a ridge."""
+    import torch
+
+    names = list(choices[0].features)
+    tables = [np.stack([choice.features[name] for name in names], 1) for choice in choices]
+    scale = np.concatenate(tables).std(0) + 1e-3
+    scale[0] = 1.0
+    longest = max(map(len, tables))
+    padded = torch.zeros(len(tables), longest + 1, len(names), dtype=torch.float64)
+    is_there = torch.zeros(len(tables), longest + 1, dtype=torch.bool)
+    is_there[:, 0] = True
+    for at, table in enumerate(tables):
+        padded[at, 1 : len(table) + 1] = torch.from_numpy(table / scale)
+        is_there[at, 1 : len(table) + 1] = True
+    wanted = torch.tensor([choice.parent for choice in choices])
+    weights = torch.zeros(len(names), dtype=torch.float64, requires_grad=True)
+    solver = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        solver.zero_grad()
+        log_odds = (padded @ weights).masked_fill(~is_there, -1e9)
+        likelihood = torch.nn.functional.cross_entropy(log_odds, wanted, reduction="sum")
+        total = likelihood + RIDGE / 2 * (weights[1:] ** 2).sum()
+        total.backward()
+        return total
+
+    solver.step(loss)
+    return dict(zip(names, (weights.detach().numpy() / scale).tolist(), strict=True))
+
+
+def fit(trees: Sequence[Tree]) -> None:
+    """Print the weights of all trees; before, how well those of four fifths choose in the rest."""
+    choices = [choice for tree in trees for choice in read_choices(tree)]
+    names = sorted({choice.tree for choice in choices})
+    right, given = [], []
+    for fold in range(5):
+        held = set(names[fold::5])
+        weights = fit_weights([choice for choice in choices if choice.tree not in held])
+        for choice in choices:
+            if choice.tree in held:
+                odds = sum(weights[name] * own for name, own in choice.features.items())
+                shares = np.exp(np.append(0.0, odds))
+                right.append(int(shares.argmax()) == choice.parent)
+                given.append(shares.max() / shares.sum())
+    print(f"{len(choices)} choices in {len(names)} trees; of trees held out {np.mean(right):.3f} right")
+    for low, high in ((0, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01)):
+        inside = (np.array(given) >= low) & (np.array(given) < high)
+        if inside.any():
+            mean, share = np.array(given)[inside].mean(), np.array(right)[inside].mean()
+            print(f"   {mean:.2f} → {share:.2f} ({inside.sum()})")
+    for name, weight in fit_weights(choices).items():
+        print(f'    "{name}": {weight:.3f},')
+
+
+DATA_SHARE, SEED_SHARE = 0.3, 0.5
+"""Of the squared length of an update: what models of one data set share, and those of one seed,
+beside. Of the trees that `build` trains: cosine .2 to .4 of two of one data set, .9 of decoys."""
+
+
+def synthetic_tree(n_models: int, layers: int, seed: int) -> Tree:
+    """A random tree of any size: a model descends from any before, a third from the base.
+
+    Steps are log-normal, of median .5 and sigma .7; each is made of directions of its data set (one
+    for ten models), its seed (a third repeat a sibling's), the parent's update (cosine .1) and
+    itself. Updates are vectors of 1,024 numbers a layer, which stand for all of ΔW; sketches are
+    made of them as `LinearPool` makes them. Peak: 4 KiB a model and layer.
+    """
+    rng = np.random.default_rng(seed)
+    size = (layers, 1024)
+    data = rng.standard_normal((max(2, n_models // 10), *size), dtype=np.float32)
+    updates = np.zeros((n_models, *size), dtype=np.float32)
+    parents: list[set[int]] = []
+    kinds, runs = [], []
+    for row in range(n_models):
+        parent = int(rng.integers(row)) if row > 3 and rng.random() < 0.67 else None
+        siblings = [at for at in range(max(0, row - 50), row) if parents[at] == ({parent} if parent is not None else set())]
+        is_decoy = bool(siblings) and rng.random() < 0.3
+        run = runs[siblings[int(rng.integers(len(siblings)))]] if is_decoy else (
+            int(rng.integers(len(data))), int(rng.integers(1 << 30)))
+        noise = rng.standard_normal(size, dtype=np.float32)
+        shared = np.random.default_rng(run[1]).standard_normal(size, dtype=np.float32)
+        step = (
+            DATA_SHARE**0.5 * data[run[0]]
+            + SEED_SHARE**0.5 * shared
+            + (1 - DATA_SHARE - SEED_SHARE) ** 0.5 * noise
+        )
+        step *= float(np.exp(rng.normal(np.log(0.5), 0.7))) / np.sqrt(step.size)
+        if parent is not None:
+            above = updates[parent]
+            step += 0.1 * np.linalg.norm(step) / np.linalg.norm(above) * above
+            step += above
+        updates[row] = step
+        parents.append(set() if parent is None else {parent})
+        kinds.append("decoy" if is_decoy else "full")
+        runs.append(run)
+    squares = (updates.astype(np.float64) ** 2).sum(2)
+    own = Updates(
+        updates.sum(1),
+        np.ascontiguousarray(updates.reshape(n_models, layers, -1, 256).sum(2)),
+        squares,
+        np.zeros(n_models),
+        np.sqrt(squares),
+    )
+    return Tree(f"synthetic-{seed}", own, parents, kinds, DAY_S * np.arange(n_models))
+
+
+def measure_scale(n_models: int, layers: int, seed: int) -> None:
+    """Seconds and memory of the whole inference; of many models sketches of a smaller tree repeat,
+    turned and with noise."""
+    import resource
+
+    tree = synthetic_tree(min(n_models, 2000), layers, seed)
+    updates = tree.updates
+    if n_models > len(updates):
+        updates = _repeated(updates, n_models, seed)
+    started = time.perf_counter()
+    edges = ours(updates, np.full(n_models, np.nan))
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{n_models} models, {layers} layers: {seconds:.0f} s, peak {peak:.1f} GiB, "
+          f"{sum(edge.parent != BASE for edge in edges)} named parents")
+
+
+def _repeated(updates: Updates, n_models: int, seed: int) -> Updates:
+    rng = np.random.default_rng(seed)
+    rows = np.arange(n_models) % len(updates)
+    turn = np.arange(n_models) // len(updates)
+    # each repetition is turned: its models are no neighbours of another's
+    layers = updates.layers[rows]
+    for number in range(int(turn[-1]) + 1):
+        signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=updates.layers.shape[1:])
+        layers[turn == number] *= signs
+    repeated = updates.take(rows)
+    pooled = np.tile(layers.sum(1), (1, 4)) / 2
+    return Updates(pooled, layers, repeated.squares, repeated.rounding, repeated.slot_norms)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build")
+    build.add_argument("out", type=Path)
+    build.add_argument("--texts", type=Path, required=True)
+    build.add_argument("--shape", choices=("wide", "chains", "random"), default="wide")
+    build.add_argument("--seed", type=int, default=101)
+    small = commands.add_parser("small")
+    small.add_argument("out", type=Path)
+    small.add_argument("--texts", type=Path, required=True)
+    small.add_argument("--seeds", type=int, nargs=2, default=(1000, 1040))
+    for name in ("score", "fit"):
+        commands.add_parser(name).add_argument("trees", type=Path, nargs="+")
+    for name in ("synthetic", "scale"):
+        own = commands.add_parser(name)
+        own.add_argument("--models", type=int, default=2000)
+        own.add_argument("--layers", type=int, default=6)
+        own.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    print(f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
+    if asked.command == "build":
+        from .trees import make_tree
+
+        print(make_tree(asked.shape, asked.seed, asked.texts, asked.out))
+    elif asked.command == "small":
+        from .small_trees import write_trees
+
+        write_trees(asked.out, asked.texts, range(*asked.seeds))
+    elif asked.command == "synthetic":
+        score([synthetic_tree(asked.models, asked.layers, asked.seed)])
+    elif asked.command == "scale":
+        measure_scale(asked.models, asked.layers, asked.seed)
+    else:
+        (score if asked.command == "score" else fit)([read_tree(path) for path in asked.trees])
+
+
+if __name__ == "__main__":
+    main()
