@@ -34,6 +34,7 @@ from .opened import Place as Place
 from .opened import Track as Track
 from .opened import open_as as open_as
 from .origins import Audit as Audit
+from .origins import FindingKind as FindingKind
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff
 from .questions import Evaluate as Evaluate
