@@ -40,6 +40,7 @@ from .origins import KnownBases as KnownBases
 from .origins import Lineage as Lineage
 from .origins import Trace as Trace
 from .origins import check_lineage_ending as check_lineage_ending
+from .origins import FindingKind as FindingKind
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff
 from .questions import Evaluate as Evaluate

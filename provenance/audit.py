@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -44,6 +44,9 @@ Kind = Literal[
 
 SAME_UPDATE = 1e-3
 """|ΔW − ΔW'| / |ΔW| up to which two updates are the same, beside what storage rounding explains."""
+
+EQUAL = 1e-6
+"""The same of sketches of equal matrices."""
 
 NOISE_FACTOR, NOISE_SHARE = 2.0, 0.3
 """A difference is explained by rounding up to so many times its norm, where rounding is at most
@@ -76,6 +79,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 Thing = TypeVar("Thing")
 
 
+@runtime_checkable
 class Track(Protocol):
     """Passes on the things that it is given, and shows how far they are."""
 
@@ -189,10 +193,12 @@ def find_near_duplicates(family: AuditedFamily) -> Iterator[Finding]:
             if family.rows[family.ids[row]].record.duplicate_of is not None:
                 continue
             apart = math.sqrt(max(0.0, distance[place, np.argmax(is_same[place])])) / norms[row]
-            detail = (
-                f"its update is that of {family.ids[twin]} up to rounding: they differ by "
-                f"{apart:.2%} of it"
-            )
+            name = family.ids[twin]
+            if apart <= EQUAL:
+                detail = f"its layer matrices are those of {name}; their files were not compared"
+                yield family.finding(row, "duplicate", detail)
+                continue
+            detail = f"its update is that of {name} up to rounding: {apart:.2%} of it differs"
             yield family.finding(row, "near-duplicate", detail)
 
 
@@ -228,27 +234,29 @@ def find_frozen(family: AuditedFamily) -> Iterator[Finding]:
         ]
         if not still:
             continue
-        parts = []
+        parts: list[str] = []
         for stack in stacks:
             name = f"{stack} " if len(stacks) > 1 else ""
             parts += _frozen_parts(name, [s for s in slots if s.stack == stack], set(still))
-        n_slots = int(known[row].sum())
-        detail = "; ".join(parts) or f"{len(still)} of {n_slots} matrices equal the base's"
-        yield family.finding(row, "frozen", detail)
+        yield family.finding(row, "frozen", "; ".join(parts))
 
 
 def _frozen_parts(name: str, slots: Sequence[Slot], still: set[Slot]) -> Iterator[str]:
-    layers = sorted({s.layer for s in slots if {t for t in slots if t.layer == s.layer} <= still})
+    """Whole layers, then roles in all other layers, then how many more matrices."""
+    moving = set(slots) - still
+    layers = sorted({slot.layer for slot in slots} - {slot.layer for slot in moving})
     if layers:
         yield f"{name}{_spans('layer', layers)} equal{'s' * (len(layers) == 1)} the base's"
-    rest = [slot for slot in slots if slot.layer not in layers]
-    roles = sorted({s.role for s in rest if {t for t in rest if t.role == s.role} <= still})
+    rest = {slot for slot in still.intersection(slots) if slot.layer not in layers}
+    roles = sorted({slot.role for slot in rest} - {slot.role for slot in moving})
     if roles:
         where = "in the others" if layers else "in every layer"
         yield f"{name}{', '.join(roles)} equal{'s' * (len(roles) == 1)} the base's {where}"
-    left = [slot for slot in rest if slot in still and slot.role not in roles]
-    if left and (layers or roles):
-        yield f"{name}{count(len(left), 'more matrix').replace('matrixs', 'matrices')} too"
+    n_left = sum(slot.role not in roles for slot in rest)
+    if n_left:
+        more = "more " if layers or roles else ""
+        noun = "matrix equals" if n_left == 1 else "matrices equal"
+        yield f"{n_left} {more}{name}{noun} the base's"
 
 
 def _spans(noun: str, numbers: Sequence[int]) -> str:
@@ -292,15 +300,16 @@ def find_outliers(family: AuditedFamily) -> Iterator[Finding]:
         if len(rows) < LEAST_FAMILY:
             continue
         farthest: dict[int, tuple[float, str]] = {}
-        for says, numbers in measures:
+        for says, numbers, least in measures:
             own = numbers[rows]
-            for place, z in enumerate(robust_z(own).tolist()):
-                row = int(rows[place])
-                if abs(z) >= OUTLIER_Z and abs(z) > abs(farthest.get(row, (0.0, ""))[0]):
-                    middle = float(np.nanmedian(own))
-                    farthest[row] = (z, says(float(own[place]), middle))
+            middle = float(_column_medians(own[:, None])[0])
+            z = np.where(np.abs(own - middle) >= least, robust_z(own), 0.0)
+            for place in np.flatnonzero(np.abs(z) >= OUTLIER_Z).tolist():
+                row, distance = int(rows[place]), float(z[place])
+                if abs(distance) > abs(farthest.get(row, (0.0, ""))[0]):
+                    farthest[row] = (distance, says(float(own[place]), middle))
         for row, (z, detail) in sorted(farthest.items()):
-            others = f" of {count(len(rows), ('adapter', 'full model')[is_full[row]])}"
+            others = f" of {count(len(rows), 'full model' if is_full[row] else 'adapter')}"
             yield family.finding(row, "outlier", detail + others, z)
 
 
@@ -318,16 +327,20 @@ def robust_z(numbers: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " m
     return np.asarray(np.nan_to_num((numbers - middle) / np.maximum(scale, floor)))
 
 
-_Measure = tuple[Callable[[float, float], str], Float64[np.ndarray, " models"]]
+_Measure = tuple[Callable[[float, float], str], Float64[np.ndarray, " models"], float]
 
 
 def _measures(family: AuditedFamily) -> list[_Measure]:
-    """What outliers are sought in: a sentence of a number and the median, and each model's."""
+    """What outliers are sought in: a sentence of a number and the median, each model's number, and
+    the least difference that is worth a sentence. Roles and depth are not compared of models with
+    frozen parts, which have their own finding."""
     updates, changed = family.updates, family.changed
     energy = np.square(np.nan_to_num(updates.fro_norm))
     total = np.where(energy.sum(axis=1) > 0, energy.sum(axis=1), np.nan)
     with np.errstate(divide="ignore"):
         ranks = np.log(np.where(changed & (updates.stable_rank > 0), updates.stable_rank, np.nan))
+    is_frozen = family.is_full & ((updates.fro_norm <= 0.0).any(axis=1))
+    moving = np.where(is_frozen, np.nan, total)
     roles = np.array([slot.role for slot in updates.slots])
     layers = np.array([slot.layer for slot in updates.slots], dtype=np.float64)
 
@@ -335,7 +348,7 @@ def _measures(family: AuditedFamily) -> list[_Measure]:
         def says(share: float, middle: float) -> str:
             return f"{share:.0%} of its update is in {names}, against {middle:.0%} in the median"
 
-        return says, energy[:, np.isin(roles, wanted)].sum(axis=1) / total
+        return says, energy[:, np.isin(roles, wanted)].sum(axis=1) / moving, 0.1
 
     def longer(own: float, middle: float) -> str:
         return f"its update is {math.exp(own - middle):.3g} times as long as the median"
@@ -348,11 +361,11 @@ def _measures(family: AuditedFamily) -> list[_Measure]:
         return f"its update lies around layer {own:.1f}, against {middle:.1f} in the median"
 
     return [
-        (longer, np.log(total) / 2.0),
-        (ranked, _column_medians(ranks.T)),
+        (longer, np.log(total) / 2.0, math.log(2.0)),
+        (ranked, _column_medians(ranks.T), math.log(2.0)),
         by_role("q, k and v", ("q", "k", "v", "qkv")),
         by_role("the feed-forward matrices", ("up", "gate", "down")),
-        (deep, (energy @ layers) / total),
+        (deep, (energy @ layers) / moving, 0.1 * (1.0 + float(layers.max(initial=0.0)))),
     ]
 
 
@@ -512,7 +525,7 @@ def audit_families(
                 continue
             for outcome in check():
                 if isinstance(outcome, str):
-                    notes.append(f"{family.base}: {outcome}")
+                    notes.append(outcome if len(families) == 1 else f"{family.base}: {outcome}")
                 elif options.includes(outcome.model):
                     findings.append(outcome)
     if options.kind in (None, "base-copy") and options.models is None:

@@ -15,6 +15,7 @@ deviation of `COLUMNS`^-½. A factor that all of W was multiplied by is taken ou
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -55,6 +56,7 @@ class DirectionEdit:
     """An edit along one direction.
 
     Attributes:
+        stack: Its name, where a model has several; else empty.
         layers: Edited layers, of `n_layers` that the stack has.
         strength: Share of qᵀW that was removed, the median of the edited matrices; 1 is all.
         z: Standard deviations of the mean cosine over every matrix from that of chance.
@@ -67,11 +69,11 @@ class DirectionEdit:
     z: float
 
     def __str__(self) -> str:
-        n_edited, strength = len(self.layers), self.strength
-        share = f"{strength:.0%}" if strength < 1.1 else f"{strength:.1f} times all"
+        where = f"layers of the {self.stack}" if self.stack else "layers"
+        share = f"{100 * self.strength:.0f} %" if self.strength < 1.1 else f"{self.strength:.1f} ×"
         return (
-            f"edited along one direction in {n_edited} of {self.n_layers} layers of the "
-            f"{self.stack}, {share} of its strength removed"
+            f"edited along one direction in {len(self.layers)} of {self.n_layers} {where}, "
+            f"{share} of its strength removed"
         )
 
 
@@ -134,7 +136,7 @@ class DirectionSearch:
         edits = [
             edit
             for (stack, _), group in sorted(groups.items())
-            if (edit := _find_edit(stack, group, len(layers.get(stack, ()))))
+            if (edit := _find_edit(stack if len(layers) > 1 else "", group, len(layers[stack])))
         ]
         return max(edits, key=lambda edit: edit.z, default=None)
 
@@ -142,39 +144,68 @@ class DirectionSearch:
 def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> DirectionEdit | None:
     if len(group) < LEAST_MATRICES:
         return None
-    found, measured = slice(0, COLUMNS), slice(COLUMNS, 2 * COLUMNS)
-    spread = torch.cat([seen.update[:, found] / seen.length for seen in group], dim=1)
+    spread = torch.cat([seen.update[:, :COLUMNS] / seen.length for seen in group], dim=1)
     wide = min(SUBSPACE, len(group) * COLUMNS // 4, len(spread) // 2)
-    basis = factorise(DenseDelta(spread), wide, seed=0, power_steps=2).u.double()
+    basis = factorise(DenseDelta(spread), wide, seed=0, power_steps=2).u
     wide = basis.shape[1]
-    pairs = [(basis.T @ seen.weight.double(), basis.T @ seen.update.double()) for seen in group]
+    pairs = [((basis.T @ seen.weight).double(), (basis.T @ seen.update).double()) for seen in group]
+    left, directions = _weakened(pairs)
+    if wide > MANY and 1.0 - left[MANY] > (1.0 - left[0]) / 2:
+        return None
+    edits = []
+    for direction in directions[:CANDIDATES]:
+        edited = [place for place, seen in enumerate(pairs) if _lost(direction, *seen).is_edited]
+        if len(edited) < LEAST_MATRICES:
+            continue
+        # matrices without the edit pull the direction away from it
+        direction = _weakened([pairs[place] for place in edited])[1][0]
+        losses = [_lost(direction, *seen) for seen in pairs]
+        edited = [place for place, loss in enumerate(losses) if loss.is_edited]
+        z = -sum(loss.cosine for loss in losses) * math.sqrt(COLUMNS / len(losses))
+        if len(edited) >= LEAST_MATRICES and z >= LEAST_Z:
+            layers = tuple(sorted({group[place].layer for place in edited}))
+            middle = statistics.median(losses[place].strength for place in edited)
+            edits.append((len(edited), DirectionEdit(stack, layers, n_layers, middle, z)))
+    return max(edits, key=lambda edit: (edit[0], edit[1].z))[1] if edits else None
+
+
+_Pair = tuple[torch.Tensor, torch.Tensor]
+"""W Ω and ΔW Ω in the subspace, (`SUBSPACE`, 2 · `COLUMNS`)."""
+
+
+def _weakened(pairs: Sequence[_Pair]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is left of the squares along each direction, rising, and the directions, in rows; by the
+    first half of the columns."""
+    wide = len(pairs[0][0])
     before, after = torch.zeros(wide, wide).double(), torch.zeros(wide, wide).double()
     for weight, update in pairs:
-        before += weight[:, found] @ weight[:, found].T
-        changed = (weight + update)[:, found]
+        seen, changed = weight[:, :COLUMNS], (weight + update)[:, :COLUMNS]
+        before += seen @ seen.T
         after += changed @ changed.T
     before += 1e-9 * before.trace() * torch.eye(wide).double()
     inverse = torch.linalg.inv(torch.linalg.cholesky(before))
     left, directions = torch.linalg.eigh(inverse @ after @ inverse.T)
-    if wide > MANY and 1.0 - left[MANY] > (1.0 - left[0]) / 2:
-        return None
-    edits = []
-    for number in range(min(CANDIDATES, wide)):
-        direction = inverse.T @ directions[:, number]
-        seen_by = [(direction @ w[:, measured], direction @ u[:, measured]) for w, u in pairs]
-        cosines = [float(w @ u / (w.norm() * u.norm()).clamp(min=1e-30)) for w, u in seen_by]
-        strengths = [float(-(w @ u) / (w @ w).clamp(min=1e-30)) for w, u in seen_by]
-        edited = [
-            place
-            for place, (cosine, strength) in enumerate(zip(cosines, strengths, strict=True))
-            if cosine <= EDITED_COSINE and strength >= LEAST_STRENGTH
-        ]
-        z = -sum(cosines) * math.sqrt(COLUMNS / len(cosines))
-        if len(edited) >= LEAST_MATRICES and z >= LEAST_Z:
-            layers = tuple(sorted({group[place].layer for place in edited}))
-            middle = float(torch.tensor([strengths[place] for place in edited]).median())
-            edits.append((len(edited), DirectionEdit(stack, layers, n_layers, middle, z)))
-    return max(edits, key=lambda edit: (edit[0], edit[1].z))[1] if edits else None
+    return left, directions.T @ inverse
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """What a matrix lost along a direction, by the second half of the columns: the cosine of qᵀΔW
+    and qᵀW, and the share of qᵀW that was removed."""
+
+    cosine: float
+    strength: float
+
+    @property
+    def is_edited(self) -> bool:
+        return self.cosine <= EDITED_COSINE and self.strength >= LEAST_STRENGTH
+
+
+def _lost(direction: torch.Tensor, weight: torch.Tensor, update: torch.Tensor) -> _Loss:
+    before, change = direction @ weight[:, COLUMNS:], direction @ update[:, COLUMNS:]
+    inner, square = float(before @ change), float(before @ before)
+    norm = math.sqrt(square * float(change @ change))
+    return _Loss(inner / norm if norm > 0.0 else 0.0, -inner / square if square > 0.0 else 0.0)
 
 
 def find_direction_edit(base: Base, model: str) -> DirectionEdit | None:

@@ -73,17 +73,23 @@ class Names:
         }
 
     def with_bases(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """A small document with every `base` in it as it is shown."""
+        """A small document with every `base` in it as it is shown, and sentences without paths."""
         return {key: self._value(key, value) for key, value in document.items()}
 
     def _value(self, key: str, value: Any) -> Any:
         if key == "base" and isinstance(value, str):
+            return self.shown(value)
+        if key == "detail" and isinstance(value, str):
+            return self.redact(value)
+        if key == "model" and value in self._shown:
             return self.shown(value)
         if key == "by_base" and isinstance(value, Mapping):
             return {self.shown(base): group for base, group in value.items()}
         if isinstance(value, Mapping):
             return self.with_bases(value)
         if isinstance(value, list):
+            if key == "notes":
+                value = [self.redact(v) if isinstance(v, str) else v for v in value]
             return [self.with_bases(v) if isinstance(v, Mapping) else v for v in value]
         return value
 

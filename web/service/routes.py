@@ -30,6 +30,7 @@ from starlette.responses import Response
 
 from ... import __version__
 from ...database import (
+    Audit,
     Cluster,
     Database,
     Evaluate,
@@ -51,10 +52,12 @@ from .schemas import (
     COMPUTING,
     JOB,
     NO_CONTROLS,
+    BaseInPath,
     BaseInQuery,
     Batch,
     IdInPath,
     IdInQuery,
+    ModelInQuery,
     PreferHeader,
     Query_,
     RecipeInQuery,
@@ -328,11 +331,36 @@ async def _computed(
         chosen: Any = {"recipes": (id,)} if isinstance(asked, Evaluate) else {"recipe": id}
         return replace(asked, base=base, **chosen)
 
+    return await _background(service, request, exact)
+
+
+async def _background(
+    service: Service, request: Request, exact: Callable[[Database], Tabled]
+) -> Response:
     document = await service.jobs.get(await service.ask(exact, service.polls))
     if document is None:
         return computing(service.settings.quick_seconds)
     headers = {"Deltadex-Stale": "true"} if document.stale else {}
     return document.packed.response(request, headers)
+
+
+@_families.get("/families/{base:path}/audit", responses=gives(schemas.AuditAnswer, 404) | COMPUTING)
+@asks(Audit)
+async def audit(
+    service: ServiceIn,
+    request: Request,
+    base: BaseInPath,
+    asked: Callable[..., Audit],
+    model: ModelInQuery = None,
+) -> Response:
+    """What stands out among a family's models, by what the catalog holds; as `deltadex audit --read
+    0 --json`."""
+    question = asked(model, read=0)
+
+    def exact(catalog: Database) -> Tabled:
+        return replace(question, base=find_family(catalog, base))
+
+    return await _background(service, request, exact)
 
 
 @_families.get("/failures", responses=gives(schemas.FailuresAnswer, 404))

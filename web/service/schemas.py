@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
 
-from ...database import FindSimilar
+from ...database import FindingKind, FindSimilar
 from ...options import hints_of, options_of
 from .catalog import check_where
 from .middleware import Sent
@@ -315,6 +315,25 @@ class ClustersAnswer(Answer):
     calibration: dict[str, Any]
 
 
+class FindingAnswer(Answer):
+    """`detail` is a sentence; `z` is in standard deviations from what is ordinary."""
+
+    model: str
+    base: str
+    kind: FindingKind
+    detail: str
+    z: float | None
+
+
+class AuditAnswer(Answer):
+    """`notes` say what was not looked at: a service reads no weights."""
+
+    base: str | None
+    models: int
+    findings: list[FindingAnswer]
+    notes: list[str]
+
+
 class FailuresAnswer(Answer):
     failures: list[dict[str, Any]]
 
@@ -348,6 +367,8 @@ _BASE = "A family, as GET families names it; may be left out where there is one.
 Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=NO_CONTROLS)]
 IdInPath = Annotated[Name, Path(description="A model's id; slashes stay as they are.")]
 IdInQuery = Annotated[Name, Query(description="A model's id.")]
+ModelInQuery = Annotated[Name | None, Query(description="Only this model, by its id.")]
+BaseInPath = Annotated[Name, Path(description="A family, as GET families names it.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
 RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
 

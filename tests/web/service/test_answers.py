@@ -50,6 +50,8 @@ def without_paths(document, db):
         ("evaluation", {}, ("eval",)),
         ("evaluation", {"exclude": "author"}, ("eval", "--exclude", "author")),
         ("clusters", {}, ("cluster",)),
+        ("families/base/audit", {}, ("audit", "base", "--read", "0")),
+        ("families/base/audit", {"model": "a-0"}, ("audit", "a-0", "--read", "0")),
     ],
 )
 def test_answers_are_those_of_the_command_line(client, db, path, params, arguments):

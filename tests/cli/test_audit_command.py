@@ -1,0 +1,52 @@
+import csv
+import json
+
+import pytest
+from running import document, run
+
+
+def test_audit_prints_the_contract(family):
+    report = document(family, "audit", "base")
+
+    assert set(report) == {"base", "models", "findings", "notes"}
+    assert (report["models"], report["findings"]) == (4, [])
+
+
+def test_findings_are_printed_and_written(family, tmp_path):
+    import duckdb
+
+    with duckdb.connect(str(family / "c.duckdb")) as connection:
+        connection.execute("UPDATE models SET license = 'mit' WHERE id = 'a-0'")
+        connection.execute("UPDATE families SET license = 'cc-by-nc-4.0'")
+
+    shown = run(family, "audit", "--kind", "licence", "-o", tmp_path / "findings.csv")
+    rows = list(csv.DictReader((tmp_path / "findings.csv").open()))
+    one = run(family, "audit", "a-1", "--kind", "licence")
+
+    assert shown.exit_code == one.exit_code == 0
+    assert "1 finding among 4 models" in shown.stdout
+    assert [(row["model"], row["kind"], row["z"]) for row in rows] == [("a-0", "licence", "")]
+    assert rows[0]["detail"].endswith("allows no commercial use")
+    assert "no finding among 1 model" in one.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a-9",), "no model 'a-9'"),
+        (("--where", "colour = 1"), "'colour' is not a column"),
+        (("-o", "findings.doc"), "a table's name ends in one of"),
+        (("--kind", "beauty"), "'beauty' is not one of"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_a_line(family, arguments, message):
+    result = run(family, "audit", *arguments)
+
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_progress_goes_to_stderr(family):
+    result = run(family, "audit", "--json")
+
+    assert json.loads(result.stdout)["models"] == 4

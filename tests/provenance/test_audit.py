@@ -1,0 +1,294 @@
+import math
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from factories import make_bert, make_checkpoint, random_update
+from hypothesis import given
+from hypothesis import strategies as st
+
+import deltadex as dx
+from deltadex.errors import UnknownModel
+from deltadex.indexer import resolve_base
+from deltadex.provenance import find_direction_edit
+from deltadex.provenance.audit import OUTLIER_Z, robust_z
+from deltadex.store import Catalog
+
+LAYERS, WIDTH = 4, 64
+WRITERS = ("attention.output.dense.weight", "output.dense.weight")
+
+
+def is_writer(name):
+    return name.startswith("encoder.layer") and name.endswith(WRITERS)
+
+
+def tune(base, seed, scale=0.05):
+    """Random updates of low rank and a little noise on every layer matrix."""
+    generator = torch.Generator().manual_seed(seed)
+    tuned = {}
+    for name, tensor in base.items():
+        update = torch.zeros_like(tensor)
+        if name.startswith("encoder.layer") and tensor.dim() == 2:
+            update += random_update(tensor, generator, scale=scale, rank=4)
+            update += random_update(tensor, generator, scale=scale / 2)
+        tuned[name] = tensor + update
+    return tuned
+
+
+def edit(base, strength, *, layers=range(LAYERS), keeps_norms=False, length=0.0, seed=0):
+    """ΔW = −λ r rᵀW on what writes to the residual stream, and a fine-tune `length` times as long;
+    or as Heretic: of rows of unit length, which get their norms back, at rank 3."""
+    generator = torch.Generator().manual_seed(seed)
+    r = torch.nn.functional.normalize(torch.randn(WIDTH, generator=generator), dim=0)
+    edits = {}
+    for name, weight in base.items():
+        if is_writer(name) and int(name.split(".")[2]) in layers:
+            norms = weight.norm(dim=1, keepdim=True) if keeps_norms else torch.ones(WIDTH, 1)
+            rows = weight / norms - strength * torch.outer(r, r @ (weight / norms))
+            if keeps_norms:
+                rows = torch.nn.functional.normalize(rows, dim=1)
+            u, sigma, v = torch.linalg.svd(rows * norms - weight, full_matrices=False)
+            edits[name] = (u[:, :3] * sigma[:3]) @ v[:3]
+    changed = dict(base)
+    if length:
+        tuned = tune(base, seed + 50)
+        size = math.hypot(*(float(update.norm()) for update in edits.values()))
+        own = math.hypot(*(float((tuned[n] - base[n]).norm()) for n in base if is_writer(n)))
+        changed = {n: base[n] + (tuned[n] - base[n]) * (length * size / own) for n in base}
+    return {name: changed[name] + edits.get(name, 0.0) for name in base}
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """A base, 14 ordinary fine-tunes, and a model of each kind of finding."""
+    folder = tmp_path_factory.mktemp("audit")
+    base = make_bert(folder / "base", seed=0, layers=LAYERS, width=WIDTH)
+    (folder / "base" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    models, config = folder / "models", (folder / "base" / "config.json").read_text()
+
+    def save(name, tensors, card=""):
+        make_checkpoint(models / name, tensors)
+        (models / name / "config.json").write_text(config)
+        if card:
+            (models / name / "README.md").write_text(f"---\n{card}\n---\n")
+
+    for seed in range(14):
+        save(f"plain-{seed:02}", tune(base, seed, 0.05 * 1.03**seed))
+    save("edit-plain", edit(base, 0.9))
+    save("edit-tuned", edit(base, 1.0, length=2.0, seed=1))
+    save("edit-kept", edit(base, 0.7, keeps_norms=True, length=1.0, seed=2))
+    save("edit-half", edit(base, 1.0, layers=range(2), length=1.0, seed=3))
+    still = tune(base, 30)
+    save("frozen", {n: base[n] if ".layer.0." in n or ".query." in n else still[n] for n in base})
+    save("loud", tune(base, 31, 3.0), "license: cc-by-nc-sa-4.0")
+    save("rounded", {n: t.bfloat16() for n, t in tune(base, 32, 1e-3).items()})
+    save("licensed", tune(base, 33), "license: mit\nbase_model: someone/other-net")
+    shutil.copytree(models / "plain-03", models / "zz-copy")
+    twin = tune(base, 4, 0.05 * 1.03**4)
+    save("zz-half", {n: t.half() for n, t in twin.items()})
+    shutil.copytree(folder / "base", models / "zz-same")
+    with dx.open(folder / "c.duckdb") as db:
+        db.index(folder / "base", models)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def findings(family):
+    with dx.open(family / "c.duckdb", read_only=True) as db:
+        return {(f["model"], f["kind"]): f for f in db.audit()}
+
+
+def test_each_kind_is_found_and_ordinary_models_are_not(findings):
+    expected = {
+        ("edit-plain", "edit"),
+        ("edit-plain", "frozen"),
+        ("edit-tuned", "edit"),
+        ("edit-kept", "edit"),
+        ("edit-half", "edit"),
+        ("frozen", "frozen"),
+        ("loud", "outlier"),
+        ("rounded", "rounding"),
+        ("licensed", "licence"),
+        ("licensed", "card-base"),
+        ("zz-copy", "duplicate"),
+        ("zz-same", "duplicate"),
+        ("zz-half", "near-duplicate"),
+    }
+
+    # an edit alone is of rank one, and what is below rounding is short
+    also = {(model, "outlier") for model in ("edit-plain", "edit-half", "rounded")}
+    assert expected <= set(findings) <= expected | also
+
+
+def test_details_are_plain_sentences(findings):
+    texts = {key: finding["detail"] for key, finding in findings.items()}
+
+    edited = r"edited along one direction in 2 of 4 layers, (9\d|10\d) % of its strength removed"
+    assert re.fullmatch(edited, texts["edit-half", "edit"])
+    assert (
+        texts["frozen", "frozen"] == "layer 0 equals the base's; q equals the base's in the others"
+    )
+    assert texts["zz-copy", "duplicate"].startswith("its layer matrices are those of plain-03;")
+    assert "that of plain-04 up to rounding" in texts["zz-half", "near-duplicate"]
+    assert texts["licensed", "licence"].endswith(", cc-by-nc-4.0, allows no commercial use")
+    assert texts["licensed", "card-base"].startswith("its card names someone/other-net")
+    assert "times as long as the median" in texts["loud", "outlier"]
+
+
+@pytest.mark.parametrize("strength", [0.5, 0.8, 1.0])
+def test_the_strength_is_that_of_the_singular_direction_of_the_true_update(
+    family, tmp_path, strength
+):
+    from safetensors.torch import load_file
+
+    base = load_file(family / "base" / "model.safetensors")
+    edited = edit(base, strength, seed=9)
+    make_checkpoint(tmp_path / "edited", edited)
+    shutil.copy(family / "base" / "config.json", tmp_path / "edited")
+    left = []
+    for name in filter(is_writer, base):
+        u = torch.linalg.svd(edited[name] - base[name]).U[:, 0]
+        left.append(float((u @ edited[name]).norm() / (u @ base[name]).norm()))
+
+    with Catalog.open(family / "c.duckdb", read_only=True) as catalog:
+        found = find_direction_edit(
+            resolve_base(catalog, str(family / "base")), str(tmp_path / "edited")
+        )
+
+    assert found is not None
+    assert found.strength == pytest.approx(1.0 - np.median(left), abs=0.02)
+    assert found.layers == (0, 1, 2, 3)
+
+
+def rank_one(base, generator):
+    return {n: random_update(base[n], generator, scale=0.2, rank=1) for n in base if is_writer(n)}
+
+
+def same_direction(base, generator):
+    """One output direction everywhere, whose update has nothing to do with W."""
+    left = torch.randn(WIDTH, 1, generator=generator)
+    shapes = {name: base[name].shape[1] for name in base if is_writer(name)}
+    return {
+        n: 0.02 * left @ torch.randn(1, width, generator=generator) for n, width in shapes.items()
+    }
+
+
+def pruned(base, generator):
+    smallest = {n: base[n].abs() <= base[n].abs().median() for n in base if is_writer(n)}
+    return {name: -base[name] * mask for name, mask in smallest.items()}
+
+
+def truncated(base, generator):
+    updates = {}
+    for name in filter(is_writer, base):
+        u, sigma, v = torch.linalg.svd(base[name], full_matrices=False)
+        updates[name] = -(u[:, 24:] * sigma[24:]) @ v[24:]
+    return updates
+
+
+def scaled(base, generator):
+    return {name: -0.3 * base[name] for name in base if is_writer(name)}
+
+
+@pytest.mark.parametrize("make", [rank_one, same_direction, pruned, truncated, scaled])
+def test_other_changes_are_no_edit(family, tmp_path, make):
+    from safetensors.torch import load_file
+
+    base = load_file(family / "base" / "model.safetensors")
+    updates = make(base, torch.Generator().manual_seed(5))
+    make_checkpoint(tmp_path / "other", {n: base[n] + updates.get(n, 0.0) for n in base})
+    shutil.copy(family / "base" / "config.json", tmp_path / "other")
+
+    with Catalog.open(family / "c.duckdb", read_only=True) as catalog:
+        opened = resolve_base(catalog, str(family / "base"))
+        assert find_direction_edit(opened, str(tmp_path / "other")) is None
+
+
+def test_without_reading_a_clean_edit_is_perhaps_one(family):
+    with dx.open(family / "c.duckdb", read_only=True) as db:
+        table = db.audit(kind="edit", read=0)
+        edits = {finding["model"]: finding for finding in table}
+
+    assert list(edits) == ["edit-plain"]
+    assert edits["edit-plain"]["detail"].startswith("perhaps edited along one direction")
+    assert edits["edit-plain"]["z"] is None
+    assert any("could be edited" in note for note in table.to_json()["notes"])
+
+
+def test_a_model_a_filter_and_a_base_choose_the_models(family):
+    with dx.open(family / "c.duckdb", read_only=True) as db:
+        of_frozen = db.audit("frozen").to_json()
+        filtered = db.audit("base", where="license = 'mit'").to_json()
+
+        assert [f["kind"] for f in of_frozen["findings"]] == ["frozen"]
+        assert of_frozen["models"] == 1
+        assert {f["model"] for f in filtered["findings"]} == {"licensed"}
+        assert len(db.audit(str(family / "base"), kind="frozen")) == 2
+        with pytest.raises(UnknownModel, match="no model 'frozn'"):
+            db.audit("frozn")
+
+
+def test_licences_of_ancestors_count_also_through_claims_and_cycles(family, tmp_path):
+    shutil.copy(family / "c.duckdb", tmp_path)
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "c.duckdb")) as connection:
+        connection.execute("UPDATE families SET license = NULL")
+        for model, parent, licence in (
+            ("plain-00", "plain-01", "apache-2.0"),
+            ("plain-01", "plain-02", None),
+            ("plain-02", "plain-00", "llama3"),
+            ("plain-05", "plain-06", "odd"),
+            ("plain-06", None, "gpl-3.0"),
+        ):
+            connection.execute(
+                "UPDATE models SET base_raw = ?, license = ? WHERE id = ?", [parent, licence, model]
+            )
+        rows = connection.execute(
+            "SELECT model, ancestor, verdict FROM licence_conflicts "
+            "WHERE ancestor LIKE 'plain%' AND term IS NOT NULL AND model LIKE 'plain%' ORDER BY ALL"
+        ).fetchall()
+
+    assert rows == [
+        ("plain-00", "plain-02", "conflict"),
+        ("plain-01", "plain-00", "kept"),
+        ("plain-01", "plain-02", "unstated"),
+        ("plain-02", "plain-00", "kept"),
+        ("plain-05", "plain-06", "unknown"),
+    ]
+
+
+def test_a_base_under_two_names_is_said(family, tmp_path):
+    shutil.copy(family / "c.duckdb", tmp_path)
+    copied = shutil.copytree(family / "base", tmp_path / "twin")
+    chosen = shutil.copytree(family / "models" / "plain-01", tmp_path / "more" / "one")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db.index(copied, chosen.parent)
+        found = db.audit(kind="base-copy").to_json()["findings"]
+
+    assert [f["model"] for f in found] == [str(copied)]
+    assert str(family / "base") in found[0]["detail"]
+
+
+@given(
+    st.lists(st.floats(-5, 5), min_size=12, max_size=40),
+    st.floats(-3, 3),
+    st.sampled_from([0.5, 2.0, 4.0]),
+)
+def test_robust_z_does_not_depend_on_origin_and_unit(numbers, shift, scale):
+    own = np.array(numbers)
+    if np.quantile(own, 0.9) - np.median(own) < 0.1 or np.median(own) - np.quantile(own, 0.1) < 0.1:
+        return
+
+    np.testing.assert_allclose(robust_z(own * scale + shift), robust_z(own), rtol=1e-6, atol=1e-6)
+
+
+def test_a_group_of_a_fifth_is_no_outlier_and_a_single_model_is():
+    numbers = np.concatenate([np.linspace(-1, 1, 48), np.full(12, 20.0)])
+    single = np.concatenate([np.linspace(-1, 1, 59), [20.0]])
+
+    assert np.abs(robust_z(numbers)).max() < OUTLIER_Z
+    assert np.flatnonzero(np.abs(robust_z(single)) >= OUTLIER_Z).tolist() == [59]
