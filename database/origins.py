@@ -122,7 +122,7 @@ class ExtractionTable(Table):
 
 @record
 class ExtractAdapter(Question):
-    """Write a LoRA adapter that turns the base into a full model, as a folder that PEFT loads.
+    """Write a LoRA adapter that turns the base into a full fine-tune, as a folder that PEFT loads.
 
     Layer matrices become low-rank factors; all else that differs from the base is saved whole.
 
@@ -139,7 +139,7 @@ class ExtractAdapter(Question):
     2
     """
 
-    model: str = argument(help="An id, a folder or a Hub id of a full model.")
+    model: str = argument(help="an id, a folder or a Hub id of a full fine-tune.")
     output: Place = option("-o", "--output", help="The folder to write.", file="any")
     _: KW_ONLY
     rank: int | None = option(

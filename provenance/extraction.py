@@ -1,4 +1,4 @@
-"""A LoRA adapter of a full model: base + adapter is the model, up to the ranks of its layers."""
+"""A LoRA adapter of a full fine-tune: base + adapter is the model, up to its layers' ranks."""
 
 from __future__ import annotations
 

@@ -8,10 +8,12 @@ import shutil
 import warnings
 from contextlib import contextmanager
 
+import huggingface_hub
 import pytest
 import torch
 import transformers
 from click.testing import CliRunner
+from hub_standin import StandInHub
 from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -20,6 +22,7 @@ from safetensors.torch import load_file, save_file
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import RequestError, StoreFull
+from deltadex.indexer.hub.session import default_session
 from deltadex.provenance import parse_bytes
 from deltadex.provenance.low_rank import ModuleUpdate, deal_out
 from deltadex.provenance.other_tensors import saved_modules
@@ -401,7 +404,29 @@ def test_an_indexed_id_is_extracted_and_its_adapter_is_the_same_model(pair, tmp_
     assert document["model"] == "model"
     assert settings["base_model_name_or_path"] == str(pair / "base")
     assert settings["rank_pattern"] == settings["alpha_pattern"] != {}
-    assert (nearest["model"], nearest["verdict"]) == ("model", "copy")
+    assert (nearest["model"], nearest["verdict"]) == ("model", "likely the same data")
+    assert nearest["cosine"] > 0.85
+
+
+def test_a_model_and_a_base_on_the_hub_are_read_by_ranges(pair, tmp_path, monkeypatch):
+    with StandInHub() as hub, dx.open() as db:
+        session = default_session()
+        monkeypatch.setattr(session, "endpoint", hub.endpoint)
+        monkeypatch.setattr(session, "cache_dir", tmp_path / "cache")
+        for name in ("base", "model"):
+            files = {path.name: path.read_bytes() for path in (pair / name).iterdir()}
+            hub.add(f"org/{name}", files, parents=["org/base"] * (name == "model"))
+        document = db.extract_adapter("org/model", tmp_path / "out", rank=4).to_json()
+    huggingface_hub.close_session()
+    with dx.open() as db:
+        _extract(db, pair, rank=4, force=True)
+
+    weights = "adapter_model.safetensors"
+    settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (tmp_path / "out" / weights).read_bytes() == (pair / "out" / weights).read_bytes()
+    assert (settings["base_model_name_or_path"], document["base"]) == ("org/base", "org/base")
+    assert len(settings["revision"]) == 40
+    assert not any(tmp_path.rglob("model.safetensors"))
 
 
 def test_sizes_of_a_budget_are_read():
