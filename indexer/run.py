@@ -269,7 +269,8 @@ def _read(
         if member.is_adapter:
             record = collect_adapter(member, checkpoint, job, collector)
         else:
-            collect_full(member, checkpoint, job, collector, moved and moved.placed)
+            placed = None if moved is None else moved.placed
+            collect_full(member, checkpoint, job, collector, placed)
             if moved is not None and moved.note:
                 record = replace(record, notes=(*record.notes, moved.note))
         verified = checkpoint.verify()
