@@ -17,7 +17,7 @@ import numpy as np
 from ..arrays import Float32
 from ..errors import BaseError, DeltadexError, ModelError, RequestError
 from ..indexer import MatrixSample, Member, find_member, resolve_base
-from ..store import Catalog, StoredSignature
+from ..store import RUN_WIDTH, Catalog, StoredSignature
 from .base_invariants import BaseInvariants, make_invariants
 from .opened_model import OpenedModel, open_model
 
@@ -59,7 +59,7 @@ class BaseSignature:
     def samples(self) -> tuple[MatrixSample, ...]:
         samples, start = [], 0
         for tensor, group, layer, shape, dtype, entries in json.loads(self.stored.matrices):
-            stop = start + entries * _WIDTH[dtype]
+            stop = start + entries * RUN_WIDTH[dtype]
             values = _decoded(self.stored.runs[start:stop], dtype)
             start = stop
             samples.append(
@@ -78,9 +78,6 @@ class BaseSignature:
     def n_bytes(self) -> int:
         stored = self.stored
         return sum(map(len, (stored.runs, stored.invariants, stored.matrices, stored.facts)))
-
-
-_WIDTH = {"F64": 4, "F32": 4, "F16": 2, "BF16": 2}
 
 
 def _encoded(values: Float32[np.ndarray, " entries"], dtype: str) -> bytes:
