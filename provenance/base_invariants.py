@@ -102,7 +102,8 @@ class BaseInvariants:
         }
         with io.BytesIO() as stream:
             np.savez(stream, **arrays)
-            return stream.getvalue()
+            packed = stream.getvalue()
+        return _digest(packed) + packed
 
     @classmethod
     def from_bytes(cls, content: bytes) -> BaseInvariants:
@@ -133,7 +134,14 @@ _ARRAYS = {
 }
 
 
+def _digest(packed: bytes) -> bytes:
+    return hashlib.blake2b(packed, digest_size=16).digest()
+
+
 def _unpack(content: bytes) -> dict[str, np.ndarray]:
+    digest, content = content[:16], content[16:]
+    if _digest(content) != digest:
+        raise ValueError("its checksum does not fit")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(info.file_size for info in archive.infolist()) > MAX_CONTENT:
             raise ValueError("too large")
@@ -219,8 +227,8 @@ def respond(
 
 
 def make_invariants(model: ModelRows) -> BaseInvariants:
-    """What is kept of an opened base. Reads its anchors, q and k whole, and some rows of the rest;
-    a `ModelError` where it has no layer matrix that can be used."""
+    """What is kept of an opened base. Reads its anchors, some rows of every layer, and of a local
+    base q and k whole; a `ModelError` where it has no layer matrix that can be used."""
     kinds = [kind for kind in HEAD_KINDS if kind in model.blocks]
     neurons = model.neurons
     if not kinds and neurons is None:
@@ -321,7 +329,7 @@ def _forms(
     """Of every query head, centred on both sides; each form has a scale of its own."""
     n = len(anchors)
     result = np.zeros((len(model.layers), heads.get("q", 0), n, n), np.float32)
-    for place, layer in enumerate(model.layers):
+    for place, layer in enumerate(model.layers if model.weights.checkpoint.concurrent else ()):
         q = model.blocks.get("q", {}).get(layer)
         forms = layer_forms(model, layer, range(q.heads), anchors) if q and n else None
         if forms is not None:
@@ -349,7 +357,6 @@ def layer_gram(model: ModelRows, layer: int, n: int) -> Float32[np.ndarray, " pa
 
 
 def _hashes(model: ModelRows, ids: Int64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
-    vocabulary = model.read_vocabulary() or {}
-    token_of = {row: token for token, row in vocabulary.items()}
+    token_of = {row: token for token, row in model.vocabulary.items()}
     hashes = [hash_token(token_of[row]) if row in token_of else 0 for row in ids.tolist()]
     return np.array(hashes, np.uint64)

@@ -26,6 +26,7 @@ from .base_invariants import (
     layer_gram,
     read_anchors,
     respond,
+    spread,
     unit,
 )
 from .model_rows import HEAD_KINDS, ModelRows
@@ -41,9 +42,12 @@ LAYER_P = 1e-4
 LAYER_SHARE = 0.5
 """Share of a model's layers that must be the base's: what is new in the rest is not explained."""
 
-FEWEST_ANCHORS = 16
-SAME_TOKENS = 0.7
-"""Agreement of the tokens' Gram matrices from which rows of equal numbers are equal tokens."""
+FEWEST_ANCHORS, FEW_ANCHORS = 16, 24
+"""Anchors without which none are compared, and that tell whether rows have the same numbers."""
+
+SAME_TOKENS, SAME_FEW_TOKENS = 0.5, 0.75
+"""Agreement of Gram matrices from which embeddings are the base's: of other trainings on the same
+texts 0.2 to 0.25, of fine-tunes above 0.9. Of a few anchors, chance makes more."""
 
 ALIGNED = 0.5
 """Median cosine of embedding columns from which they are the base's columns."""
@@ -79,10 +83,12 @@ CLOSE = 0.98
 @dataclass(frozen=True, kw_only=True)
 class Transformation:
     """What was done to a base. `layers`: (layer, layer of the base); `descends`: whether the layers
-    are the base's; `changes`: plain sentences; `p`: that so much is shared by chance."""
+    are the base's; `changes`: plain sentences; `p`: that so much is shared by chance; `cosine`: the
+    median over layers, between what the model and the base have in common."""
 
     descends: bool
     p: float
+    cosine: float
     layers: tuple[tuple[int, int], ...]
     changes: tuple[str, ...]
     residual: Residual
@@ -91,12 +97,10 @@ class Transformation:
 
 @dataclass(frozen=True, eq=False)
 class Anchors:
-    """The anchors that a model shares with a base: which, the model's rows of them, and how alike
-    their Gram matrices are."""
+    """The anchors that a model shares with a base: which, and the model's rows of them."""
 
     shared: Int64[np.ndarray, " n"]
     rows: Matrix
-    agreement: float
 
 
 def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformation | None:
@@ -125,12 +129,10 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
         changes += comparison.changes(layers)
         if residual == "unknown":
             changes.append("token embeddings are not the base's")
-    more = model.tokens - base.vocabulary
-    if more and residual != "unknown":
-        changes.append(f"vocabulary {'grown' if more > 0 else 'cut'} by {abs(more)} tokens")
     return Transformation(
         descends=descends,
         p=p,
+        cosine=comparison.cosine(layers),
         layers=tuple(sorted(layers.items())) if descends else (),
         changes=tuple(changes),
         residual=residual,
@@ -139,27 +141,36 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
 
 
 def find_anchors(model: ModelRows, base: BaseInvariants) -> Anchors | None:
-    """The anchors that the model has too: at the same rows, else at those of the same tokens."""
+    """The anchors that the model has too: at the same rows, as a few of them tell, else at those of
+    the same tokens; None where their embeddings are not the base's."""
     n_rows = model.tokens
     by_number = np.flatnonzero(base.rows < n_rows)
-    anchors = _anchors_at(model, base, by_number, base.rows[by_number])
-    if (anchors is not None and anchors.agreement >= SAME_TOKENS) or not base.tokens.any():
-        return anchors
-    rows = {hash_token(token): row for token, row in (model.read_vocabulary() or {}).items()}
+    few = by_number[spread(len(by_number), min(len(by_number), FEW_ANCHORS))]
+    if _anchors_at(model, base, few, base.rows[few], SAME_FEW_TOKENS) is not None:
+        anchors = _anchors_at(model, base, by_number, base.rows[by_number])
+        if anchors is not None:
+            return anchors
+    if not base.tokens.any():
+        return None
+    rows = {hash_token(token): row for token, row in model.vocabulary.items()}
     hashes = base.tokens.tolist()
     by_token = [n for n, h in enumerate(hashes) if h and 0 <= rows.get(h, -1) < n_rows]
     found = np.array([rows[hashes[n]] for n in by_token], np.int64)
-    other = _anchors_at(model, base, np.array(by_token, np.int64), found)
-    return max((a for a in (anchors, other) if a), key=lambda a: a.agreement, default=None)
+    return _anchors_at(model, base, np.array(by_token, np.int64), found)
 
 
 def _anchors_at(
-    model: ModelRows, base: BaseInvariants, shared: Int64[np.ndarray, " n"], rows: np.ndarray
+    model: ModelRows,
+    base: BaseInvariants,
+    shared: Int64[np.ndarray, " n"],
+    rows: Int64[np.ndarray, " n"],
+    least: float = SAME_TOKENS,
 ) -> Anchors | None:
     if len(shared) < FEWEST_ANCHORS:
         return None
     read = read_anchors(model, rows)
-    return Anchors(shared, read, _agreement(read, base.anchor_rows[shared]))
+    agrees = _agreement(read, base.anchor_rows[shared]) >= least
+    return Anchors(shared, read) if agrees else None
 
 
 def _agreement(ours: Matrix, theirs: Matrix) -> float:
@@ -453,12 +464,22 @@ class _Comparison:
         total = -2 * sum(logarithm for _, logarithm in places.values())
         return layers, float(chi2.sf(total, 2 * len(places))) if places else 1.0
 
-    def changes(self, layers: Mapping[int, int]) -> list[str]:
-        """What was done inside layers, in sentences."""
-        at = [
+    def _at(self, layers: Mapping[int, int]) -> list[tuple[int, int]]:
+        return [
             (self.model.layers.index(own), self.base.layers.index(theirs))
             for own, theirs in sorted(layers.items())
         ]
+
+    def cosine(self, layers: Mapping[int, int]) -> float:
+        best = [
+            max(np.nan_to_num(table[place]) for table in self.cosines.values())
+            for place in self._at(layers)
+        ]
+        return float(np.median(best)) if best else 0.0
+
+    def changes(self, layers: Mapping[int, int]) -> list[str]:
+        """What was done inside layers, in sentences."""
+        at = self._at(layers)
         attention = [p for p in at if any(self._has(k, *p) for k in (*HEAD_KINDS, "forms"))]
         ffn = [p for p in at if self._has("neurons", *p) or self._has("permuted neurons", *p)]
         keys = _KEYS if any(self._has("forms", *p) for p in at) else f"{_KEYS}, or replaced,"
@@ -476,9 +497,6 @@ class _Comparison:
             those = "" if len(compared) == len(at) else " that could be compared"
             if n_layers:
                 changes.append(f"{what} in {n_layers} of {len(compared)} layers{those}")
-        if len(at) < len(self.model.layers):
-            n_other = len(self.model.layers) - len(at)
-            changes.append(f"{n_other} of {len(self.model.layers)} layers are not the base's")
         return changes
 
     def _lacks(self, kinds: Sequence[str], place: int, base_place: int) -> bool:

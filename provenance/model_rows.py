@@ -17,6 +17,7 @@ import numpy as np
 from ..arrays import Float32
 from ..errors import ModelError
 from ..indexer import Checkpoint, Config, PlacedModel, Placement, RowBlock, read_attention_config
+from .vocabulary import Vocabulary
 
 Matrix = Float32[np.ndarray, "_rows _cols"]
 
@@ -51,13 +52,13 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class OpenedWeights:
-    """A checkpoint, what is placed of it, and its vocabulary: the row of each token; None where no
-    tokenizer is there. It is read when rows by number do not agree."""
+    """A checkpoint, what is placed of it, and its vocabulary, which is read when rows by number do
+    not agree; None where no tokenizer is there."""
 
     checkpoint: Checkpoint
     placed: PlacedModel
     config: Config | None = None
-    read_vocabulary: Callable[[], Mapping[str, int] | None] = lambda: None
+    read_vocabulary: Callable[[], Vocabulary | None] = lambda: None
 
 
 @dataclass(eq=False)
@@ -112,8 +113,14 @@ class ModelRows:
             blocks.pop("gate", None)
         return blocks
 
-    def read_vocabulary(self) -> Mapping[str, int] | None:
-        return self.weights.read_vocabulary()
+    @cached_property
+    def vocabulary(self) -> Mapping[str, int]:
+        """The row of each token; empty where no tokenizer is there."""
+        vocabulary = self.weights.read_vocabulary()
+        if vocabulary is None:
+            return {}
+        self.bytes_read += vocabulary.n_bytes
+        return vocabulary.rows
 
     @property
     def neurons(self) -> str | None:

@@ -77,13 +77,8 @@ class OpenedModel:
             placed = place(shapes, self.config)
         except ModelError:
             return None
-        files = self.member.files
-        weights = OpenedWeights(
-            self.checkpoint,
-            placed,
-            self.config,
-            (lambda: None) if files is None else partial(read_vocabulary, files),
-        )
+        vocabulary = partial(read_vocabulary, self.member.content)
+        weights = OpenedWeights(self.checkpoint, placed, self.config, vocabulary)
         left = int(READ_SHARE * self.checkpoint.bytes_total) - self.checkpoint.bytes_read
         return ModelRows(weights, max(LEAST_BUDGET, left))
 

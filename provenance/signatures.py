@@ -43,8 +43,12 @@ class BaseSignature:
     @cached_property
     def invariants(self) -> BaseInvariants | None:
         """What no change of basis alters; None where nothing is kept of it."""
-        stored = self.stored.invariants
-        return BaseInvariants.from_bytes(stored) if stored else None
+        try:
+            stored = self.stored.invariants
+            return BaseInvariants.from_bytes(stored) if stored else None
+        except ValueError as err:
+            log.warning("base %s: %s; `deltadex bases add` reads it again", self.base, err)
+            return None
 
     @cached_property
     def facts(self) -> dict[str, str | int]:

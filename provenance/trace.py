@@ -55,6 +55,10 @@ AS_CLOSE = 0.02
 close."""
 
 
+LIKE_COSINE = 0.01
+"""Bases whose cosine with a transformed model is so much less than the largest are as close."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Trace:
     """What is known so far of where a model comes from; `to_json` is the document.
@@ -194,8 +198,8 @@ def recognise(subject: Subject, trace: Trace) -> None:
             trace.notes.append(f"{base.base}: {'; '.join(transformation.changes)}")
     if not recognised:
         return
-    most = max(len(transformation.layers) for transformation in recognised.values())
-    alike = [base for base, t in recognised.items() if len(t.layers) == most]
+    nearest = max(transformation.cosine for transformation in recognised.values())
+    alike = [base for base, t in recognised.items() if t.cosine >= nearest - LIKE_COSINE]
     chosen = closest([subject.signature(base) for base in alike])[0]
     if trace.base is None:
         trace.alternatives = [

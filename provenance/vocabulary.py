@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ..errors import ModelError
 from ..indexer import read_json
 
 
-@runtime_checkable
-class SmallFiles(Protocol):
-    """Files of a model by name, as of `ModelFolder`."""
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The row of each token; `n_bytes`: that were read for it."""
 
-    def has(self, file: str) -> bool: ...
-    def content(self, file: str) -> bytes: ...
+    rows: Mapping[str, int]
+    n_bytes: int
 
 
-def read_vocabulary(files: SmallFiles) -> Mapping[str, int] | None:
-    """Of `_READERS`' files the first that is there and can be read; None where there is none."""
+def read_vocabulary(content: Callable[[str], bytes | None]) -> Vocabulary | None:
+    """Of `_READERS`' files the first that is there and can be read; None where there is none.
+    `content`: of a file by name, None where it is not there."""
+    n_bytes = 0
     for name, rows in _READERS:
         try:
-            if files.has(name):
-                return rows(files.content(name), name)
+            if (text := content(name)) is not None:
+                n_bytes += len(text)
+                return Vocabulary(rows(text, name), n_bytes)
         except (ModelError, UnicodeDecodeError):
             continue
     return None

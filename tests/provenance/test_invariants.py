@@ -63,12 +63,16 @@ def tokenizer(tmp_path_factory):
     return folder
 
 
+def of(files):
+    return lambda name: files.content(name) if files.has(name) else None
+
+
 def rows_of(model, folder, tokenizer, budget=None):
     made.write_model(model, folder, tokenizer)
     checkpoint, files = open_local(folder), ModelFolder.at(folder)
     config = files.json("config.json")
     placed = place({name: ref.shape for name, ref in checkpoint.tensors.items()}, config)
-    weights = OpenedWeights(checkpoint, placed, config, lambda: read_vocabulary(files))
+    weights = OpenedWeights(checkpoint, placed, config, lambda: read_vocabulary(of(files)))
     return ModelRows(weights, budget)
 
 
@@ -101,8 +105,9 @@ def test_layers_and_changes_of_a_transformed_model(kind, name, bases, tokenizer,
     order = case.order or range(model.layers)
     assert answer.layers == tuple(enumerate(order))
     said = "; ".join(answer.changes)
-    assert all(change in said for change in case.changes), said
-    assert case.changes or not said
+    of_layers = [change for change in case.changes if not change.startswith("vocabulary")]
+    assert all(change in said for change in of_layers), said
+    assert of_layers or not said
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama"])
@@ -130,7 +135,7 @@ def test_half_of_the_layers_must_be_the_bases(bases, tokenizer, tmp_path):
         answer = find_transformation(rows_of(mixed, tmp_path / f"{n_fresh}", tokenizer), invariants)
 
         assert answer.descends == expected
-        assert ("2 of 6 layers are not the base's" in answer.changes) == expected
+        assert len(answer.layers) == (4 if expected else 0)
 
 
 def test_no_more_is_read_than_the_budget(bases, tokenizer, tmp_path):
@@ -292,4 +297,6 @@ def test_tokens_are_matched_by_name_where_rows_moved(bases, tokenizer, tmp_path)
 def test_vocabularies_of_tokenizers(name, text, expected, tmp_path):
     (tmp_path / name).write_text(text, "utf-8")
 
-    assert read_vocabulary(ModelFolder.at(tmp_path)) == expected
+    read = read_vocabulary(of(ModelFolder.at(tmp_path)))
+
+    assert (read and read.rows) == expected
