@@ -45,9 +45,9 @@ LAYER_SHARE = 0.5
 FEWEST_ANCHORS, FEW_ANCHORS = 16, 24
 """Anchors without which none are compared, and that tell whether rows have the same numbers."""
 
-SAME_TOKENS = 0.5
+SAME_TOKENS, SAME_FEW_TOKENS = 0.5, 0.75
 """Agreement of Gram matrices from which embeddings are the base's: of other trainings on the same
-texts 0.2 to 0.25, of fine-tunes above 0.9."""
+texts 0.2 to 0.25, of fine-tunes above 0.9. Of a few anchors, chance makes more."""
 
 ALIGNED = 0.5
 """Median cosine of embedding columns from which they are the base's columns."""
@@ -146,8 +146,10 @@ def find_anchors(model: ModelRows, base: BaseInvariants) -> Anchors | None:
     n_rows = model.tokens
     by_number = np.flatnonzero(base.rows < n_rows)
     few = by_number[spread(len(by_number), min(len(by_number), FEW_ANCHORS))]
-    if _anchors_at(model, base, few, base.rows[few]) is not None:
-        return _anchors_at(model, base, by_number, base.rows[by_number])
+    if _anchors_at(model, base, few, base.rows[few], SAME_FEW_TOKENS) is not None:
+        anchors = _anchors_at(model, base, by_number, base.rows[by_number])
+        if anchors is not None:
+            return anchors
     if not base.tokens.any():
         return None
     rows = {hash_token(token): row for token, row in model.vocabulary.items()}
@@ -158,12 +160,16 @@ def find_anchors(model: ModelRows, base: BaseInvariants) -> Anchors | None:
 
 
 def _anchors_at(
-    model: ModelRows, base: BaseInvariants, shared: Int64[np.ndarray, " n"], rows: np.ndarray
+    model: ModelRows,
+    base: BaseInvariants,
+    shared: Int64[np.ndarray, " n"],
+    rows: Int64[np.ndarray, " n"],
+    least: float = SAME_TOKENS,
 ) -> Anchors | None:
     if len(shared) < FEWEST_ANCHORS:
         return None
     read = read_anchors(model, rows)
-    agrees = _agreement(read, base.anchor_rows[shared]) >= SAME_TOKENS
+    agrees = _agreement(read, base.anchor_rows[shared]) >= least
     return Anchors(shared, read) if agrees else None
 
 

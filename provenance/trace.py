@@ -58,7 +58,7 @@ close."""
 
 
 LIKE_COSINE = 0.01
-"""Bases whose cosine with a transformed model is the largest, or so much less, are equally close."""
+"""Bases whose cosine with a transformed model is so much less than the largest are as close."""
 
 
 @dataclass(slots=True, kw_only=True)
