@@ -98,8 +98,8 @@ class LayerMap:
             pairs[_stack(own.group), child.layer, own.layer].append((child, own))
         order = sorted(self.layers, key=lambda place: (_distance(pairs[place]), place))
         nearest: dict[tuple[str, int], int] = {}
-        for stack, child, base in order:
-            nearest.setdefault((stack, base), child)
+        for stack, layer, base_layer in order:
+            nearest.setdefault((stack, base_layer), layer)
         return nearest
 
 
@@ -275,7 +275,8 @@ class _Comparison:
         n = min(len(m.values) for m in (*ours, *theirs))
         cosines = self.scores(ours, n) @ np.roll(self.scores(theirs, n), round(shift * n), 1).T
         z = np.arctanh(np.clip(cosines, -1 + 1e-12, 1 - 1e-12)) * math.sqrt(max(1, n - 3))
-        return np.clip(z, -MOST_Z, MOST_Z)
+        clipped: Float64[np.ndarray, "rows columns"] = np.clip(z, -MOST_Z, MOST_Z)
+        return clipped
 
 
 def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entries"]:
@@ -296,9 +297,9 @@ def _null_scale(
     """How many times wider than chance correlations are that mean nothing: those of runs at
     shifted places, and of different roles of equal shape; by their median square, at least 1."""
     z = [compared.z(ours, theirs, shift).ravel() for ours, theirs in groups for shift in _SHIFTS]
-    for place, (ours, _) in enumerate(groups):
-        for _, theirs in groups[:place] + groups[place + 1 :]:
-            if _shape(ours) == _shape(theirs):
+    for first, (ours, _) in enumerate(groups):
+        for second, (_, theirs) in enumerate(groups):
+            if first != second and _shape(ours) == _shape(theirs):
                 z.append(compared.z(ours, theirs).ravel())
     squares = np.square(np.concatenate(z))
     return max(1.0, math.sqrt(float(np.median(squares)) / _MEDIAN_SQUARE))

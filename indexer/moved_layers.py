@@ -31,7 +31,7 @@ class MovedModel:
 
 
 def find_moved(member: Member, job: Job) -> MovedModel | None:
-    """Where a full model's layers are in the base; None where its weights do not show it."""
+    """Where a full checkpoint's layers are in the base; None where its weights do not show it."""
     try:
         with closing(member.checkpoint(FEW_BYTES, job.session)) as checkpoint:
             base = job.base.weights().placed

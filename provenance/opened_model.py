@@ -121,7 +121,7 @@ def open_model(model: str | Member) -> Iterator[OpenedModel]:
     with ExitStack() as opened:
         member = member.with_config()
         if member.is_adapter:
-            raise ModelError("no-weights", "an adapter, not a full model")
+            raise ModelError("no-weights", "an adapter, not a full checkpoint")
         checkpoint = opened.enter_context(closing(member.checkpoint(FEW_BYTES)))
         scheme = quantization(member.config, checkpoint.tensors.values(), ())
         if scheme:

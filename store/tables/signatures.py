@@ -61,6 +61,6 @@ RUN_WIDTH = {"F64": 4, "F32": 4, "F16": 2, "BF16": 2}
 def run_bytes(matrices: str) -> int | None:
     """Bytes of all runs by the JSON list of them; None where it is no such list."""
     try:
-        return sum(RUN_WIDTH[dtype] * entries for *_, dtype, entries in json.loads(matrices))
+        return sum(RUN_WIDTH[dtype] * int(n) for *_, dtype, n in json.loads(matrices))
     except (ValueError, TypeError, KeyError):
         return None

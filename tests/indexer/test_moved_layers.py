@@ -45,6 +45,8 @@ def indexed(tmp_path_factory):
     }
     for name, tensors in forms.items():
         make_checkpoint(folder / "models" / name, tensors, config=config, shards=2)
+    claiming = {**config, "_name_or_path": "someone/other-base"}
+    make_checkpoint(folder / "models" / "claiming", tuned, config=claiming)
     options = IndexOptions(str(folder / "base"), folder / "models")
     with Catalog.open(folder / "c.duckdb") as catalog:
         report = index_family(catalog, options)
@@ -93,6 +95,16 @@ def test_updates_are_those_of_the_model_before_it_was_changed(indexed, model, mi
 def _rows(catalog, *models):
     ids, _ = catalog.family(catalog.bases()[0], catalog.find_recipe(None)).by_id()
     return [ids.index(model) for model in models]
+
+
+def test_a_model_that_names_another_base_than_its_weights_show_is_indexed_with_a_note(indexed):
+    catalog, _ = indexed
+
+    (note,) = notes(catalog, "claiming")
+
+    assert note == (
+        f"its files name 'someone/other-base' as its base; its weights show {catalog.bases()[0]}"
+    )
 
 
 def test_a_new_layer_in_its_place_is_indexed_as_before(indexed):
