@@ -89,7 +89,7 @@ ROUNDING_OF_HALF_STEP = 0.735
 GAUSSIAN_SIZES = np.abs(np.random.default_rng(0).standard_normal(2048))
 """|W| of a Gaussian matrix, relative to its standard deviation."""
 
-CANDIDATES = 12
+CANDIDATES = 32
 
 SCREENED = 4096
 """Models that are compared in full; of a larger family those nearest to the update."""
@@ -427,7 +427,8 @@ class _Search:
             return self._copy() if self.copies else found
         seen = Appearance(weights=sums.weights[:, 0], rest=rest, zeros=zeros)
         best = _best_recipe(geometry, seen, self.whole.dims)
-        if best is not None:
+        if best is not None and not self._are_kin(sums.rows):
+            is_close = abs(math.log(best.rest_ratio)) <= math.log(CLOSE_FACTOR)
             shares = [
                 replace(p, weight=float(w)) for p, w in zip(parents, best.weights, strict=True)
             ]
