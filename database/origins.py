@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
@@ -34,6 +35,7 @@ class Trace(Question):
 
     model: str = argument(help="An indexed id, a folder, or a Hub id.")
     _: KW_ONLY
+    base: str | None = option(default=None, help="Family of an indexed id that several have.")
     offline: bool = option(default=False, help="Read only files that are on this machine.")
     mergekit: Place | None = option(
         default=None,
@@ -46,9 +48,15 @@ class Trace(Question):
     def answer(self, db: Opened) -> TraceTable:
         from ..provenance import trace_model
 
-        return TraceTable(
-            trace_model(db._catalog, str(self.model), offline=self.offline, mergekit=self.mergekit)
+        catalog = db._catalog
+        document = trace_model(
+            catalog,
+            str(self.model),
+            catalog.find_base(self.base),
+            offline=self.offline,
+            mergekit=None if self.mergekit is None else Path(self.mergekit),
         )
+        return TraceTable(document)
 
 
 @record

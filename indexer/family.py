@@ -249,6 +249,20 @@ class Member:
     def files(self) -> ModelFolder | None:
         return None if self.folder is None else ModelFolder.at(self.folder, self.given)
 
+    def content(self, file: str) -> bytes | None:
+        """A small file beside the weights; None where it is not there."""
+        if self.hub is None:
+            files = self.files
+            return files.content(file) if files is not None and files.has(file) else None
+        if self.hub.files is not None and file not in self.hub.files:
+            return None
+        try:
+            return read_small_file(self.hub, file)
+        except ModelError as err:
+            if err.code == "not-found":
+                return None
+            raise
+
     def checkpoint(
         self, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None
     ) -> Checkpoint:

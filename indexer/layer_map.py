@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -98,8 +98,8 @@ class LayerMap:
             pairs[_stack(own.group), child.layer, own.layer].append((child, own))
         order = sorted(self.layers, key=lambda place: (_distance(pairs[place]), place))
         nearest: dict[tuple[str, int], int] = {}
-        for stack, child, base in order:
-            nearest.setdefault((stack, base), child)
+        for stack, layer, base_layer in order:
+            nearest.setdefault((stack, base_layer), layer)
         return nearest
 
 
@@ -118,27 +118,32 @@ def find_layer_map(
 ) -> LayerMap | None:
     """How a model's layers are a base's; None where no matrix has the shape of one of the base's.
     `among`: bases that are tried, for p. First by names, then by shapes alone."""
-    named = _named_map(child, base, among=among)
+    compared = _Comparison()
+    named = _named_map(child, base, compared, among=among)
     if named is not None and named.is_significant:
         return named
-    renamed = _renamed(child, base, among=among)
+    renamed = _renamed(child, base, compared, among=among)
     if renamed is None:
         return named
     matched, p = renamed
-    by_shape = _named_map(matched, base, among=among)
+    by_shape = _named_map(matched, base, compared, among=among)
     if by_shape is None or (named is not None and p >= named.p):
         return named
     return replace(by_shape, p=p, by_name=False)
 
 
 def _named_map(
-    child: Sequence[MatrixSample], base: Sequence[MatrixSample], *, among: int
+    child: Sequence[MatrixSample],
+    base: Sequence[MatrixSample],
+    compared: _Comparison,
+    *,
+    among: int,
 ) -> LayerMap | None:
     ours, theirs = _by_group(child), _by_group(base)
     groups = [g for g in ours if g in theirs and _shape(ours[g]) == _shape(theirs[g])]
     if not groups:
         return None
-    scale = _null_scale([(ours[g], theirs[g]) for g in groups])
+    scale = _null_scale([(ours[g], theirs[g]) for g in groups], compared)
     layers: list[tuple[str, int, int]] = []
     unmatched: list[tuple[str, int]] = []
     log_ps: list[float] = []
@@ -148,7 +153,7 @@ def _named_map(
         rows = sorted({m.layer for g in in_stack for m in ours[g]})
         columns = sorted({m.layer for g in in_stack for m in theirs[g]})
         base_layers[stack] = tuple(columns)
-        z = _pooled(in_stack, ours, theirs, rows, columns) / scale
+        z = _pooled(in_stack, ours, theirs, rows, columns, compared) / scale
         log_p = np.minimum(0.0, log_ndtr(-z) + math.log(len(columns)))
         log_ps += log_p.min(axis=1).tolist()
         path = _best_path(z)
@@ -192,7 +197,11 @@ def _best_path(z: Float64[np.ndarray, "rows columns"]) -> list[int]:
 
 
 def _renamed(
-    child: Sequence[MatrixSample], base: Sequence[MatrixSample], *, among: int
+    child: Sequence[MatrixSample],
+    base: Sequence[MatrixSample],
+    compared: _Comparison,
+    *,
+    among: int,
 ) -> tuple[list[MatrixSample], float] | None:
     """The model's matrices under the groups of the base's that they lie along, layers numbered in
     the order of their names; and p."""
@@ -207,8 +216,8 @@ def _renamed(
     for shape in sorted({m.shape for m in candidates}):
         ours = [m for m in candidates if m.shape == shape]
         theirs = [m for m in base if m.shape == shape]
-        scale = _null_scale([(ours, theirs)])
-        z = _z(ours, theirs) / scale
+        scale = _null_scale([(ours, theirs)], compared)
+        z = compared.z(ours, theirs) / scale
         log_p = np.minimum(0.0, log_ndtr(-z) + math.log(len(theirs)))
         log_ps += log_p.min(axis=1).tolist()
         for row, matrix in enumerate(ours):
@@ -226,6 +235,7 @@ def _pooled(
     theirs: Mapping[str, Sequence[MatrixSample]],
     rows: Sequence[int],
     columns: Sequence[int],
+    compared: _Comparison,
 ) -> Float64[np.ndarray, "rows columns"]:
     """z of every pair of layers: the sum over the roles that both have, over the root of their
     number."""
@@ -235,30 +245,43 @@ def _pooled(
             [rows.index(m.layer) for m in ours[group]],
             [columns.index(m.layer) for m in theirs[group]],
         )
-        total[at] += _z(ours[group], theirs[group])
+        total[at] += compared.z(ours[group], theirs[group])
         count[at] += 1
     pooled: Float64[np.ndarray, "rows columns"] = total / np.sqrt(np.maximum(count, 1))
     return pooled
 
 
-def _z(
-    ours: Sequence[MatrixSample], theirs: Sequence[MatrixSample], shift: float = 0.0
-) -> Float64[np.ndarray, "rows columns"]:
-    """Fisher's z of the correlation of every pair of runs, in standard deviations under chance;
-    `shift`: of a run against one that is turned by this share of its length."""
-    n = min(min(len(m.values) for m in ours), min(len(m.values) for m in theirs))
-    cosines = _scores(ours, n) @ np.roll(_scores(theirs, n), round(shift * n), axis=1).T
-    z = np.arctanh(np.clip(cosines, -1 + 1e-12, 1 - 1e-12)) * math.sqrt(max(1, n - 3))
-    return np.clip(z, -MOST_Z, MOST_Z)
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Correlations between runs of two models; the scores of each run are computed once."""
 
+    _scores: dict[tuple[int, int], Float64[np.ndarray, " entries"]] = field(default_factory=dict)
 
-def _scores(samples: Sequence[MatrixSample], n: int) -> Scores:
-    """Unit rows of normal scores: the ranks of a run's entries less their row's mean; equal entries
-    share theirs, and a constant run, or one with NaN, is zero."""
-    return np.stack([_normal_scores(sample, n) for sample in samples])
+    def scores(self, samples: Sequence[MatrixSample], n: int) -> Scores:
+        """A row each; samples must live as long as this does."""
+        rows = []
+        for sample in samples:
+            key = id(sample.values), n
+            if key not in self._scores:
+                self._scores[key] = _normal_scores(sample, n)
+            rows.append(self._scores[key])
+        return np.stack(rows)
+
+    def z(
+        self, ours: Sequence[MatrixSample], theirs: Sequence[MatrixSample], shift: float = 0.0
+    ) -> Float64[np.ndarray, "rows columns"]:
+        """Fisher's z of the correlation of every pair of runs, in standard deviations under chance;
+        `shift`: of a run against one that is turned by this share of its length."""
+        n = min(len(m.values) for m in (*ours, *theirs))
+        cosines = self.scores(ours, n) @ np.roll(self.scores(theirs, n), round(shift * n), 1).T
+        z = np.arctanh(np.clip(cosines, -1 + 1e-12, 1 - 1e-12)) * math.sqrt(max(1, n - 3))
+        clipped: Float64[np.ndarray, "rows columns"] = np.clip(z, -MOST_Z, MOST_Z)
+        return clipped
 
 
 def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entries"]:
+    """The ranks of a run's entries less their row's mean, as normal scores of unit length; equal
+    entries share theirs, and a constant run, or one with NaN, is zero."""
     pieces = [piece - piece.mean(dtype=np.float64) for piece in row_pieces(sample, n)]
     values = np.concatenate(pieces)
     if not np.isfinite(values).all():
@@ -268,15 +291,16 @@ def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entrie
     return scores / norm if norm > 1e-9 else np.zeros(n)
 
 
-def _null_scale(groups: Iterable[tuple[Sequence[MatrixSample], Sequence[MatrixSample]]]) -> float:
+def _null_scale(
+    groups: Sequence[tuple[Sequence[MatrixSample], Sequence[MatrixSample]]], compared: _Comparison
+) -> float:
     """How many times wider than chance correlations are that mean nothing: those of runs at
     shifted places, and of different roles of equal shape; by their median square, at least 1."""
-    groups = list(groups)
-    z = [_z(ours, theirs, shift).ravel() for ours, theirs in groups for shift in _SHIFTS]
-    for place, (ours, _) in enumerate(groups):
-        for _, theirs in groups[:place] + groups[place + 1 :]:
-            if _shape(ours) == _shape(theirs):
-                z.append(_z(ours, theirs).ravel())
+    z = [compared.z(ours, theirs, shift).ravel() for ours, theirs in groups for shift in _SHIFTS]
+    for first, (ours, _) in enumerate(groups):
+        for second, (_, theirs) in enumerate(groups):
+            if first != second and _shape(ours) == _shape(theirs):
+                z.append(compared.z(ours, theirs).ravel())
     squares = np.square(np.concatenate(z))
     return max(1.0, math.sqrt(float(np.median(squares)) / _MEDIAN_SQUARE))
 
@@ -339,13 +363,14 @@ def describe_layers(found: LayerMap) -> list[str]:
         pairs = [(child, base) for name, child, base in found.layers if name == stack]
         new = [child for name, child in found.unmatched if name == stack]
         where = f"{stack} " if len(found.base_layers) > 1 else ""
-        changes += [f"{where}{line}" for line in _stack_changes(pairs, new, base_layers)]
+        changes += [f"{where}{line}" for line in describe_stack(pairs, new, base_layers)]
     return changes
 
 
-def _stack_changes(
+def describe_stack(
     pairs: Sequence[tuple[int, int]], new: Sequence[int], base_layers: Sequence[int]
 ) -> Iterable[str]:
+    """The same of one stack, of (layer, layer of the base), and of layers that are `new`."""
     counts = Counter(base for _, base in pairs)
     replaced = _replaced(pairs, new, base_layers)
     if replaced:
@@ -358,10 +383,10 @@ def _stack_changes(
         yield f"{name_layers(repeated)} duplicated"
     steps = [second - first for first, second in pairwise(base for _, base in sorted(pairs))]
     if any(step < 0 for step in steps):
-        if 2 * sum(step in (0, 1) for step in steps) < len(steps):
-            yield "layers interleaved"
-        elif not repeated:
+        if not repeated:
             yield "layers in another order"
+        elif 2 * sum(step in (0, 1) for step in steps) < len(steps):
+            yield "layers interleaved"
     if new:
         yield f"{name_layers(new)} of the model not from the base"
 

@@ -31,7 +31,7 @@ class MovedModel:
 
 
 def find_moved(member: Member, job: Job) -> MovedModel | None:
-    """Where a full model's layers are in the base; None where its weights do not show it."""
+    """Where a full checkpoint's layers are in the base; None where its weights do not show it."""
     try:
         with closing(member.checkpoint(FEW_BYTES, job.session)) as checkpoint:
             base = job.base.weights().placed
@@ -76,6 +76,9 @@ def _in_base(
     if found.by_name:
         shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
         number = {(stack, child): layer for (stack, layer), child in chosen.items()}
+        if all(child == layer for (_, child), layer in number.items()):
+            # a new layer in the place of one of the base's counts as an update of it
+            number |= {new: new[1] for new in found.unmatched}
         for placement in place(shapes, member.config).placements:
             slot = placement.slot
             layer = number.get((slot.stack, slot.layer))

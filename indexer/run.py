@@ -36,10 +36,11 @@ from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .checkpoint import READ_AGAIN, Checkpoint
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
-from .hub import HubWeights, LocalBudget, RequestKind
+from .hub import HubWeights, LocalBudget, RequestKind, is_repo_id
 from .job import ALL_BYTES, Job, WantedBytes, cpu_count, single_torch_thread, thread_pool
 from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
 from .options import IndexOptions
+from .untrusted_text import shown
 from .updates import collect_adapter, collect_full
 
 log = logging.getLogger(__name__)
@@ -230,6 +231,14 @@ def _may_be_moved(member: Member, outcome: Refused) -> bool:
     return outcome.code in MAY_BE_MOVED and not member.is_adapter and member.refusal is None
 
 
+def _other_claim(member: Member, job: Job) -> list[str]:
+    """A note for a model whose files name another base on the Hub than its weights show."""
+    claims = [claim for claim in member.claims if "/" in claim and is_repo_id(claim)]
+    if not claims or job.wanted.named_in(member.claims):
+        return []
+    return [f"its files name {shown(claims[0])} as its base; its weights show {job.base.name}"]
+
+
 def _after(first: Outcome, again: Outcome) -> Outcome:
     """The second outcome, with what both readings cost."""
     return replace(
@@ -269,9 +278,10 @@ def _read(
         if member.is_adapter:
             record = collect_adapter(member, checkpoint, job, collector)
         else:
-            collect_full(member, checkpoint, job, collector, moved and moved.placed)
-            if moved is not None and moved.note:
-                record = replace(record, notes=(*record.notes, moved.note))
+            placed = None if moved is None else moved.placed
+            collect_full(member, checkpoint, job, collector, placed)
+            notes = [moved.note] if moved is not None and moved.note else []
+            record = replace(record, notes=(*record.notes, *notes, *_other_claim(member, job)))
         verified = checkpoint.verify()
         return Indexed(
             model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),

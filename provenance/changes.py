@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from ..indexer import MatrixSample, row_pieces
 from .opened_model import OpenedModel
 
 Pair = tuple[MatrixSample, MatrixSample]
-Run = Float32[np.ndarray, " entries"]
+Run = Float32[np.ndarray, " _"]
+"""Entries of a run, or of a part of it."""
 
 COPIED_SHARE = 0.999
 """Share of the sampled entries that must be the base's, as they are stored, for a copy."""
@@ -24,17 +25,15 @@ PRUNED_SHARE = 0.05
 BLOCK = 32
 """Entries in which a quantised model has few values: groups are multiples of it."""
 
-FOUR_BITS = 16
-"""Values of four bits."""
-
-MANY_VALUES = 24
-"""Different values in a block from which on its base was not quantised itself."""
+FEW_IN_BLOCK, MANY_IN_BLOCK = 0.65, 0.9
+"""Share of different values in a block of a model with four bits, at most, and of a base that was
+not quantised itself, at least."""
 
 PRUNED_ON_GRID = 0.25
 """The same of a quantised model: a grid's zero is no pruning."""
 
 GRID_RATIO = 0.75
-"""A row whose number of values is this share of its base's, or less, lies on a grid."""
+"""A model in whose rows different values are this share of its base's, or fewer, lies on a grid."""
 
 GRID_RESIDUAL = 0.05
 """Mean distance from whole numbers of values on a grid, in steps; of others it is a quarter."""
@@ -43,7 +42,7 @@ ALIGNED = 0.25
 """Correlation with the base from which on a role's entries are the base's."""
 
 LEAST_ROW = 128
-"""Entries of a row from which on its number of values tells a grid."""
+"""Entries of a row in which different values are counted to tell a grid of eight bits."""
 
 _TYPES = {
     "F64": torch.float64,
@@ -91,14 +90,7 @@ def describe_values(pairs: Sequence[Pair]) -> list[str]:
     """Pruning and quantisation, by entries that became zero and by rows of few values."""
     zeros = [(_zero_share(child.values), _zero_share(base.values)) for child, base in pairs]
     pruned, before = np.median(np.array(zeros).reshape(-1, 2), axis=0) if zeros else (0.0, 0.0)
-    kept = [(_without_zeros(child), _without_zeros(base)) for child, base in pairs]
-    blocks = [(_values_in_blocks(c), _values_in_blocks(b)) for c, b in kept]
-    few, many = np.median(np.array(blocks).reshape(-1, 2), axis=0) if blocks else (0, 0)
-    quantised = []
-    if few <= FOUR_BITS and many >= MANY_VALUES:
-        quantised = ["quantised: a block has at most 16 values, as of 4 bits"]
-    elif _lies_on_grid([c for c, _ in kept], [b for _, b in kept]):
-        quantised = ["quantised: rows lie on a grid, as of 8 bits"]
+    quantised = _quantised(pairs)
     if pruned - before < (PRUNED_ON_GRID if quantised else PRUNED_SHARE):
         return quantised
     return [f"pruned: {pruned:.0%} of the entries of its layers are zero", *quantised]
@@ -117,35 +109,38 @@ def _zero_share(values: Run) -> float:
     return 1.0 - np.count_nonzero(values) / max(1, len(values))
 
 
-def _without_zeros(sample: MatrixSample) -> list[Run]:
-    """The rows of a run; zeros, which pruning makes, count as no values."""
-    return [piece[piece != 0] for piece in row_pieces(sample)]
+def _quantised(pairs: Sequence[Pair]) -> list[str]:
+    """Whether the model's values are few in a block, or on a grid, and the base's are not."""
+    ours, theirs = ([row for pair in pairs for row in row_pieces(pair[side])] for side in (0, 1))
+    share, own_share = _value_share(ours, BLOCK), _value_share(theirs, BLOCK)
+    if share <= FEW_IN_BLOCK < MANY_IN_BLOCK <= own_share:
+        return ["quantised: few values in a block, as of 4 bits"]
+    in_rows = _value_share(ours, LEAST_ROW) <= GRID_RATIO * _value_share(theirs, LEAST_ROW)
+    if in_rows or _residual(ours) <= GRID_RESIDUAL < _residual(theirs):
+        return ["quantised: rows lie on a grid, as of 8 bits"]
+    return []
 
 
-def _values_in_blocks(rows: Sequence[Run]) -> float:
-    """Median number of different values in `BLOCK` entries of a row."""
-    counts = [
-        len(np.unique(row[start : start + BLOCK]))
-        for row in rows
-        for start in range(0, len(row) - BLOCK + 1, BLOCK)
-    ]
-    return float(np.median(counts)) if counts else float(BLOCK)
+def _blocks(rows: Sequence[Run], size: int) -> Iterable[Run]:
+    """Entries of rows, `size` at a time, without zeros, which pruning makes; those with enough."""
+    for row in rows:
+        for start in range(0, len(row) - size + 1, size):
+            block = row[start : start + size]
+            block = block[block != 0]
+            if 4 * len(block) >= size:
+                yield block
 
 
-def _lies_on_grid(child: Sequence[Sequence[Run]], base: Sequence[Sequence[Run]]) -> bool:
-    ratios, residuals = [], []
-    for ours, theirs in zip(child, base, strict=True):
-        for row, own in zip(ours, theirs, strict=False):
-            if len(row) >= LEAST_ROW and len(own) >= LEAST_ROW:
-                share = len(np.unique(own)) / len(own)
-                ratios.append(len(np.unique(row)) / len(row) / share)
-            for start in range(0, len(row) - BLOCK + 1, BLOCK):
-                residuals.append(_residual(row[start : start + BLOCK]))
-    has_few = bool(ratios) and float(np.median(ratios)) <= GRID_RATIO
-    return has_few or (bool(residuals) and float(np.median(residuals)) <= GRID_RESIDUAL)
+def _value_share(rows: Sequence[Run], size: int) -> float:
+    """Median share of the entries of a block that are different values; 1 where none is full."""
+    shares = [len(np.unique(block)) / len(block) for block in _blocks(rows, size)]
+    return float(np.median(shares)) if shares else 1.0
 
 
-def _residual(block: Run) -> float:
-    """Mean distance from whole steps, where the largest value is 127 of them."""
-    steps = block / np.abs(block).max() * 127
-    return float(np.abs(steps - np.round(steps)).mean())
+def _residual(rows: Sequence[Run]) -> float:
+    """Median over blocks of the mean distance from whole steps, the largest being 127 of them."""
+    residuals = []
+    for block in _blocks(rows, BLOCK):
+        steps = block / np.abs(block).max() * 127
+        residuals.append(float(np.abs(steps - np.round(steps)).mean()))
+    return float(np.median(residuals)) if residuals else 0.25

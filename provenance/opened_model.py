@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from ..errors import ModelError
 from ..indexer import (
@@ -17,9 +17,12 @@ from ..indexer import (
     Member,
     find_member,
     layer_matrices,
+    place,
     quantization,
     sample_matrices,
 )
+from .model_rows import LEAST_BUDGET, READ_SHARE, ModelRows, OpenedWeights
+from .vocabulary import read_vocabulary
 
 Vocabulary = tuple[int, int]
 """Tokens and width."""
@@ -66,6 +69,20 @@ class OpenedModel:
         return sample_matrices(self.checkpoint, self.matrices)
 
     @cached_property
+    def rows(self) -> ModelRows | None:
+        """Rows that are read one by one, as many as `READ_SHARE` of the bytes allow; None where no
+        rule places its matrices."""
+        shapes = {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
+        try:
+            placed = place(shapes, self.config)
+        except ModelError:
+            return None
+        vocabulary = partial(read_vocabulary, self.member.content)
+        weights = OpenedWeights(self.checkpoint, placed, self.config, vocabulary)
+        left = int(READ_SHARE * self.checkpoint.bytes_total) - self.checkpoint.bytes_read
+        return ModelRows(weights, max(LEAST_BUDGET, left))
+
+    @cached_property
     def facts(self) -> dict[str, str | int]:
         """Type, layers, width and vocabulary, as far as the config says them."""
         config = dict(self.config or {})
@@ -104,7 +121,7 @@ def open_model(model: str | Member) -> Iterator[OpenedModel]:
     with ExitStack() as opened:
         member = member.with_config()
         if member.is_adapter:
-            raise ModelError("no-weights", "an adapter, not a full model")
+            raise ModelError("no-weights", "an adapter, not a full checkpoint")
         checkpoint = opened.enter_context(closing(member.checkpoint(FEW_BYTES)))
         scheme = quantization(member.config, checkpoint.tensors.values(), ())
         if scheme:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +17,8 @@ import numpy as np
 from ..arrays import Float32
 from ..errors import BaseError, DeltadexError, ModelError, RequestError
 from ..indexer import MatrixSample, Member, find_member, resolve_base
-from ..store import Catalog, StoredSignature
+from ..store import RUN_WIDTH, Catalog, StoredSignature
+from .base_invariants import BaseInvariants, make_invariants
 from .opened_model import OpenedModel, open_model
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,15 @@ class BaseSignature:
     def base(self) -> str:
         return self.stored.base
 
-    @property
-    def invariants(self) -> bytes:
-        return self.stored.invariants
+    @cached_property
+    def invariants(self) -> BaseInvariants | None:
+        """What no change of basis alters; None where nothing is kept of it."""
+        try:
+            stored = self.stored.invariants
+            return BaseInvariants.from_bytes(stored) if stored else None
+        except ValueError as err:
+            log.warning("base %s: %s; `deltadex bases add` reads it again", self.base, err)
+            return None
 
     @cached_property
     def facts(self) -> dict[str, str | int]:
@@ -52,7 +59,7 @@ class BaseSignature:
     def samples(self) -> tuple[MatrixSample, ...]:
         samples, start = [], 0
         for tensor, group, layer, shape, dtype, entries in json.loads(self.stored.matrices):
-            stop = start + entries * _WIDTH[dtype]
+            stop = start + entries * RUN_WIDTH[dtype]
             values = _decoded(self.stored.runs[start:stop], dtype)
             start = stop
             samples.append(
@@ -71,9 +78,6 @@ class BaseSignature:
     def n_bytes(self) -> int:
         stored = self.stored
         return sum(map(len, (stored.runs, stored.invariants, stored.matrices, stored.facts)))
-
-
-_WIDTH = {"F64": 4, "F32": 4, "F16": 2, "BF16": 2}
 
 
 def _encoded(values: Float32[np.ndarray, " entries"], dtype: str) -> bytes:
@@ -106,8 +110,20 @@ def make_signature(base: str, model: OpenedModel, *, registered: bool) -> Stored
             [[s.tensor, s.group, s.layer, s.shape, s.dtype, len(s.values)] for s in samples]
         ),
         runs=b"".join(_encoded(s.values, s.dtype) for s in samples),
-        invariants=b"",
+        invariants=_invariants(model, registered=registered),
     )
+
+
+def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
+    """What tells the base in another basis; empty where its matrices are not placed, and of a
+    remote base unless it is registered: its queries and keys are read whole."""
+    if model.rows is None or not (registered or model.checkpoint.concurrent):
+        return b""
+    try:
+        return make_invariants(replace(model.rows, budget=None)).to_bytes()
+    except ModelError as err:
+        log.info("%s: %s", model.name, err)
+        return b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

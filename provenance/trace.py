@@ -19,6 +19,8 @@ from ..errors import (
     UnknownModel,
 )
 from ..indexer import (
+    LEAST_P,
+    SIGNIFICANT,
     LayerMap,
     MatrixSample,
     Member,
@@ -26,6 +28,7 @@ from ..indexer import (
     adapter_placements,
     base_key,
     describe_layers,
+    describe_stack,
     find_layer_map,
     find_member,
     folder_at,
@@ -39,6 +42,7 @@ from .changes import (
     describe_vocabulary,
     is_copy,
 )
+from .invariants import Transformation, find_transformation
 from .mergekit_config import mergekit_config
 from .merges import Merge, find_merge
 from .opened_model import OpenedModel, open_model
@@ -51,6 +55,10 @@ Verdict = Literal["fine-tune", "merge", "copy", "transformed", "unknown"]
 AS_CLOSE = 0.02
 """Bases whose distances to the model differ by this share of the smaller one, or less, are equally
 close."""
+
+
+LIKE_COSINE = 0.01
+"""Bases whose cosine with a transformed model is so much less than the largest are as close."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,10 +172,10 @@ def align(subject: Subject, trace: Trace) -> None:
         for base, m in sorted(fitting.items(), key=lambda item: (item[1].distance, item[0]))
         if base != chosen.base
     ]
-    explain(subject, trace, chosen, fitting[chosen.base])
+    explain_map(subject, trace, chosen, fitting[chosen.base])
 
 
-def explain(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap) -> None:
+def explain_map(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap) -> None:
     """Write what a map to a base shows into the trace."""
     trace.base, trace.p = base.base, found.p
     trace.distance = round(found.distance, 6)
@@ -186,6 +194,68 @@ def explain(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap
         trace.verdict = "transformed" if vocabulary else "copy"
     else:
         trace.verdict = "transformed" if values else "fine-tune"
+
+
+def recognise(subject: Subject, trace: Trace) -> None:
+    """The base whose layers the model's are in another basis or order, where they do not align
+    with one, or not in all roles."""
+    found = subject.maps.get(trace.base or "")
+    if found is not None and not (describe_roles(found.correlations) or found.unmatched):
+        return
+    rows = subject.model.rows
+    if rows is None:
+        return
+    bases = [b for b in subject.bases if trace.base in (None, b.base) and b.invariants is not None]
+    recognised = {}
+    for base in bases:
+        assert base.invariants is not None
+        transformation = find_transformation(rows, base.invariants)
+        if transformation is None:
+            continue
+        p = min(1.0, max(LEAST_P, transformation.p * len(subject.bases)))
+        trace.p = p if trace.p is None else min(trace.p, p)
+        if transformation.descends and p <= SIGNIFICANT:
+            recognised[base.base] = transformation
+        elif trace.base is None:
+            trace.notes.append(f"{base.base}: {'; '.join(transformation.changes)}")
+    if not recognised:
+        return
+    nearest = max(transformation.cosine for transformation in recognised.values())
+    alike = [base for base, t in recognised.items() if t.cosine >= nearest - LIKE_COSINE]
+    chosen = closest([subject.signature(base) for base in alike])[0]
+    if trace.base is None:
+        trace.alternatives = [
+            {"base": base, "p": LEAST_P, "distance": None, "as_close": base in alike}
+            for base in sorted(recognised)
+            if base != chosen.base
+        ]
+    explain_transformation(subject, trace, chosen, recognised[chosen.base])
+
+
+def explain_transformation(
+    subject: Subject, trace: Trace, base: BaseSignature, found: Transformation
+) -> None:
+    """Write what a base in another basis shows into the trace."""
+    layers = dict(found.layers)
+    if trace.base is not None and len(layers) < len(trace.layers):
+        return  # by entries more of it is explained
+    rows = subject.model.rows
+    assert rows is not None
+    assert base.invariants is not None
+    trace.base, trace.verdict, trace.notes = base.base, "transformed", []
+    trace.layers = [[child, own] for child, own in sorted(layers.items())]
+    new = [layer for layer in rows.layers if layer not in layers]
+    structure = list(describe_stack(found.layers, new, base.invariants.layers))
+    vocabulary = describe_vocabulary(subject.model, base.facts)
+    own = {(s.group, s.layer): s for s in base.samples}
+    pairs = [
+        (sample, own[sample.group, layers[sample.layer]])
+        for sample in subject.model.samples
+        if sample.layer in layers and (sample.group, layers[sample.layer]) in own
+    ]
+    inside = [c for c in found.changes if not (vocabulary and c.startswith("vocabulary"))]
+    values = describe_values(pairs)
+    trace.changes = structure + inside + vocabulary + values + describe_storage(pairs)
 
 
 def main_stack(found: LayerMap) -> list[list[int]]:
@@ -245,17 +315,22 @@ def _say_merge(trace: Trace, merge: Merge | None) -> None:
     trace.found = merge
 
 
-STAGES: tuple[Stage, ...] = (align, check_claims, add_parents)
-"""In turn; a stage for models that do not align stands behind `align`."""
+STAGES: tuple[Stage, ...] = (align, recognise, check_claims, add_parents)
 
 
 def trace_model(
-    catalog: Catalog, model: str, *, offline: bool = False, mergekit: Path | None = None
+    catalog: Catalog,
+    model: str,
+    family: str | None = None,
+    *,
+    offline: bool = False,
+    mergekit: Path | None = None,
 ) -> dict[str, Any]:
     """The document of `trace`: which base a model comes from, and what was done to it.
 
     Args:
         model: An indexed id, a folder, or a Hub id.
+        family: The base of an indexed id, where several families have it.
         offline: Whether only files on this machine are read.
         mergekit: The file to write a merge's config into.
 
@@ -264,7 +339,7 @@ def trace_model(
         RequestError: it cannot be read, no base is known, or a config file is wanted of what is no
             merge.
     """
-    row = _row_of(catalog, model)
+    row = _row_of(catalog, model, family)
     member = _member_of(model, row, offline=offline)
     known = known_bases(catalog, offline=offline)
     trace = Trace(model=row.id if row else model)
@@ -313,9 +388,9 @@ def _by_weights(
         raise RequestError(f"{trace.model}: {err}") from err
 
 
-def _row_of(catalog: Catalog, model: str) -> ModelRow | None:
+def _row_of(catalog: Catalog, model: str, family: str | None) -> ModelRow | None:
     try:
-        return catalog.model(model)
+        return catalog.model(model, family)
     except (UnknownModel, EmptyCatalog):
         return None
 

@@ -3,10 +3,11 @@
     python -m benchmarks.provenance.trace FAMILY... [--real FOLDER]
 
 FAMILY is a folder of `transformed_models.py` (base, fresh, twin, tuned). Every case and every decoy
-is written, traced and deleted; the known bases are all families' bases, and their fresh and twin
-models under other names, which have the same config. FOLDER has real fine-tunes of the first
-family's base. Prints a row a transformation, then false positives of decoys that are made of the
-sampled runs alone: entries shuffled, and Gaussian ones of the same size.
+is written, traced and deleted. Of cases the known bases are the base, `fresh` and `twin` of every
+family, which have the same config; of decoys the bases alone. FOLDER has real fine-tunes of the
+first family's base; --each applies every case to so many of them. Prints a row a transformation,
+then false positives of decoys that are made of the sampled runs alone: entries shuffled, Gaussian
+ones of the same size, runs at wrong places.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import deltadex as dx
 from deltadex.indexer import MatrixSample, find_layer_map
 from deltadex.provenance.opened_model import open_model
 
-from .transformations import Model, cases, decoys, write_model
+from .transformations import CASES, Model, cases, decoys, read_model, write_model
 from .transformed_models import read_family
 
 SEED = 0
@@ -62,17 +63,24 @@ def traced(db: Any, model: Model, base: Path) -> dict[str, Any]:
     return answer
 
 
-def trials_of_family(db: Any, family: Path) -> Iterator[Trial]:
+def trials_of_family(db: Any, alone: Any, family: Path) -> Iterator[Trial]:
     base, tuned, fresh, twin = read_family(family)
     name = str((family / "base").resolve())
     for kind, case, changed in cases(base, tuned):
         order = case.order or range(base.layers)
         yield Trial(kind, name, order, traced(db, changed, family / "base"))
     for kind, decoy in decoys(base, fresh, twin).items():
-        on = kind.rpartition("-on-")[2]
-        # what is on a known model's layers comes from that model
-        truth = str((family / on).resolve()) if on in ("fresh", "twin") else None
-        yield Trial(f"decoy: {kind}", truth, None, traced(db, decoy, family / "base"))
+        yield Trial(f"decoy: {kind}", None, None, traced(alone, decoy, family / "base"))
+
+
+def trials_of_fine_tune(db: Any, folder: Path, family: Path) -> Iterator[Trial]:
+    """Every case, made from a real fine-tune of a family's base."""
+    tuned = read_model(folder)
+    for kind, case in CASES.items():
+        if case.rms <= tuned.names.rotary:
+            order = case.order or range(tuned.layers)
+            answer = traced(db, case.apply(tuned), family / "base")
+            yield Trial(kind, str((family / "base").resolve()), order, answer)
 
 
 def trials_of_runs(
@@ -110,9 +118,8 @@ def print_trials(trials: Sequence[Trial]) -> None:
     for kind, group in rows.items():
         verdicts = sorted({t.answer["verdict"] for t in group})
         changes = sorted({"; ".join(t.answer["changes"]) for t in group})
-        right, layers = (
-            sum(values) for values in zip(*((t.is_right, t.has_layers) for t in group))
-        )
+        right = sum(trial.is_right for trial in group)
+        layers = sum(trial.has_layers for trial in group)
         read = max(t.answer["bytes_read"] for t in group)
         share = max(t.answer["bytes_read"] / t.answer["bytes_total"] for t in group)
         print(
@@ -130,18 +137,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("families", type=Path, nargs="+")
     parser.add_argument("--real", type=Path, help="folders of real fine-tunes, at any depth")
+    parser.add_argument("--each", type=int, default=0, help="real fine-tunes that are transformed")
     parser.add_argument("--trials", type=int, default=1000)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"seed {SEED}; {platform.processor() or platform.machine()}, one thread")
-    with dx.open() as db:
+    with dx.open() as db, dx.open() as alone:
         for family in options.families:
             db.known_bases.add(*(family / name for name in ("base", "fresh", "twin")))
-        trials = [t for family in options.families for t in trials_of_family(db, family)]
-        first = str((options.families[0] / "base").resolve())
-        for config in sorted(options.real.rglob("config.json")) if options.real else ():
+            alone.known_bases.add(family / "base")
+        trials = [t for family in options.families for t in trials_of_family(db, alone, family)]
+        first = options.families[0]
+        configs = sorted(options.real.rglob("config.json")) if options.real else []
+        for config in configs:
             answer = db.trace(str(config.parent)).to_json()
-            trials.append(Trial("fine-tunes, real", first, None, answer))
+            base = str((first / "base").resolve())
+            trials.append(Trial("fine-tunes, real", base, None, answer))
+        for config in configs[:: max(1, len(configs) // max(1, options.each))][: options.each]:
+            trials += trials_of_fine_tune(db, config.parent, first)
         print_trials(trials)
     among = 3 * len(options.families)
     for family in options.families:

@@ -257,6 +257,11 @@ def permute_neurons(model: Model, *, seed: int = 1) -> Model:
     return model.with_state(changed)
 
 
+def replace_vocabulary(model: Model) -> Model:
+    """Another tokenizer of as many tokens, with embeddings of its own."""
+    return choose_tokens(model, rows=[-1] * model.number("vocab_size"))
+
+
 def _heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:
     """(heads, rows of a head, columns); a bias has one column."""
     return tensor.reshape(heads, tensor.shape[0] // heads, -1)
@@ -534,6 +539,10 @@ CASES: Mapping[str, Case] = {
         changes=(FFN, HEADS, ROTATED),
         same=True,
         rms=True,
+    ),
+    "new-vocabulary+residual": Case(
+        apply=chain(replace_vocabulary, permute_residual),
+        changes=("token embeddings are not the base's",),
     ),
     "rotated+4-bit": Case(
         apply=chain(rotate_residual, round_to_4_bits), changes=(ROTATED,), rms=True

@@ -226,6 +226,7 @@ _TABLES = {
     ),
     "data_sets": "SELECT * FROM data_sets ORDER BY base, name",
     "data_sketches": "SELECT * FROM data_sketches ORDER BY ALL",
+    "base_signatures": ("SELECT * EXCLUDE (runs, invariants) FROM base_signatures ORDER BY base"),
     "fingerprints": "SELECT * FROM fingerprints ORDER BY base, model, recipe",
 }
 

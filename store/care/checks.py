@@ -36,6 +36,7 @@ from ..session import Session, literal
 from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
 from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
+from ..tables.signatures import run_bytes
 from .backup import manifest_path, read_backup_manifest
 from .raw_file import read_in_child
 
@@ -491,6 +492,21 @@ def check_data_sets(context: CheckContext) -> Iterator[Finding]:
         return
     [(n_sets,)] = context.select("SELECT count(*) FROM data_sets")
     yield Finding("data sets", "ok", counted(n_sets, "kept data set"))
+
+
+def check_signatures(context: CheckContext) -> Iterator[Finding]:
+    """Every known base has one signature, whose runs have the length that its list says."""
+    rows = context.select(
+        "SELECT base, matrices, octet_length(runs), count(*) OVER (PARTITION BY base) "
+        "FROM base_signatures ORDER BY base"
+    )
+    wrong = [base for base, text, n_bytes, n in rows if n > 1 or run_bytes(text) != n_bytes]
+    if wrong:
+        names = listed(list(dict.fromkeys(wrong)))
+        detail = f"{counted(len(set(wrong)), 'base')} with a damaged signature: {names}"
+        yield Finding("bases", "problem", detail, "`deltadex bases add` each of them again")
+        return
+    yield Finding("bases", "ok", f"signatures of {counted(len(rows), 'base')}")
 
 
 def check_references(context: CheckContext) -> Iterator[Finding]:

@@ -389,6 +389,7 @@ CHECKS: dict[str, Check] = {
     "slots": checks.check_slots,
     "linear": checks.check_linear,
     "data sets": checks.check_data_sets,
+    "bases": checks.check_signatures,
     "rows": checks.check_references,
     "index": check_indexes,
     "sketches": check_sketches,

@@ -42,6 +42,7 @@ from ..tables.recipes import (
     select_recipes,
     tables,
 )
+from ..tables.signatures import Signatures, replace_signature
 
 Row = Mapping[str, Any]
 """A row of `models`, by column."""
@@ -461,6 +462,14 @@ def merge_data_sets(target: Session, source: Source) -> Counts:
     return counts
 
 
+def merge_signatures(target: Session, source: Source) -> None:
+    """Copy the signatures of bases that the target has not."""
+    held = {signature.base for signature in Signatures(target).all()}
+    for signature in Signatures(source.session).all():
+        if signature.base not in held:
+            replace_signature(target, signature)
+
+
 PARTS_AT_ONCE = 1024
 """Models of one catalog, and of what DuckDB's cache holds, about: 30 MB of a base of 36 slots."""
 
@@ -652,6 +661,7 @@ def _merge_catalog(
         for batch in tracked(batches):
             counts.add(write(partial(merge_models, names=batch)))
         counts.add(write(merge_data_sets))
+        write(merge_signatures)
 
 
 def merge_families(target: Session, source: Source) -> list[Conflict]:

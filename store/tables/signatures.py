@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import astuple, dataclass, fields
 
 from ..session import NOW, Session
@@ -39,14 +40,27 @@ class Signatures:
 
     def save(self, signature: StoredSignature) -> None:
         """Store a signature in place of the base's last one."""
-        values = astuple(signature)
+        self.session.write(lambda session: replace_signature(session, signature))
 
-        def replace(session: Session) -> None:
-            session.execute("DELETE FROM base_signatures WHERE base = ?", [signature.base])
-            session.execute(
-                f"INSERT INTO base_signatures ({_COLUMNS}, made_at) "
-                f"VALUES ({', '.join('?' * len(values))}, {NOW})",
-                [*values],
-            )
 
-        self.session.write(replace)
+def replace_signature(session: Session, signature: StoredSignature) -> None:
+    """The same within a transaction."""
+    values = astuple(signature)
+    session.execute("DELETE FROM base_signatures WHERE base = ?", [signature.base])
+    session.execute(
+        f"INSERT INTO base_signatures ({_COLUMNS}, made_at) "
+        f"VALUES ({', '.join('?' * len(values))}, {NOW})",
+        [*values],
+    )
+
+
+RUN_WIDTH = {"F64": 4, "F32": 4, "F16": 2, "BF16": 2}
+"""Bytes of an entry of a run, by the type that its tensor is stored in."""
+
+
+def run_bytes(matrices: str) -> int | None:
+    """Bytes of all runs by the JSON list of them; None where it is no such list."""
+    try:
+        return sum(RUN_WIDTH[dtype] * int(n) for *_, dtype, n in json.loads(matrices))
+    except (ValueError, TypeError, KeyError):
+        return None

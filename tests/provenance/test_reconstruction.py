@@ -26,7 +26,8 @@ def test_a_sum_is_proven_with_its_weights_in_any_storage_type(dtype):
 
     proof, wrong = check(update, dtype=dtype), check(update, (0, 1), dtype=dtype)
 
-    assert proof.is_proven and proof.method == "linear" and proof.share > 0.99
+    assert proof.is_proven
+    assert (proof.method, proof.share > 0.99) == ("linear", True)
     assert proof.weights == pytest.approx(SHARES, abs=1e-6 if dtype == torch.float32 else 0.01)
     assert not wrong.is_proven
 
@@ -36,7 +37,8 @@ def test_ties_is_redone_with_its_weights_and_densities():
 
     proof, wrong = check(update), check(update, (0, 1))
 
-    assert proof.is_proven and (proof.method, proof.normalises) == ("ties", True)
+    assert proof.is_proven
+    assert (proof.method, proof.normalises) == ("ties", True)
     assert proof.weights == pytest.approx(SHARES, abs=1e-3)
     assert proof.densities == pytest.approx([0.4] * 3, abs=0.02)
     assert not wrong.is_proven
@@ -47,7 +49,8 @@ def test_of_dare_the_kept_entries_and_their_scale_are_the_proof():
 
     proof, wrong = check(update), check(update, (0, 2))
 
-    assert proof.is_proven and proof.method == "dare_linear"
+    assert proof.is_proven
+    assert proof.method == "dare_linear"
     assert proof.weights == pytest.approx(SHARES, abs=0.01)
     assert proof.densities == pytest.approx([0.5] * 3, abs=0.01)
     assert not wrong.is_proven
@@ -66,7 +69,8 @@ def test_slerp_is_told_from_linear_where_angles_are_wide():
     slerped = rows_of(torch.stack(merged), torch.zeros_like(BASE))
     proof = reconstruct(BASE_ROWS, slerped, rows, (0.5, 0.5))
 
-    assert proof.is_proven and proof.method == "slerp"
+    assert proof.is_proven
+    assert proof.method == "slerp"
     assert proof.weights == pytest.approx((0.65, 0.35), abs=1e-3)
 
 
@@ -75,7 +79,8 @@ def test_weights_that_vary_by_matrix_are_given_for_each():
 
     proof = check(own * UPDATES[0] + (1 - own) * UPDATES[1], (0, 1))
 
-    assert proof.is_proven and proof.method == "linear"
+    assert proof.is_proven
+    assert proof.method == "linear"
     found = [proof.by_matrix[0][slot, ""] for slot in SLOTS]
     assert found == pytest.approx(own.flatten().tolist(), abs=1e-4)
 

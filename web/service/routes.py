@@ -38,6 +38,7 @@ from ...database import (
     FindData,
     FindSimilar,
     Tabled,
+    Trace,
     serving,
 )
 from ...database.serving import PageOfModels
@@ -138,6 +139,23 @@ async def models(service: ServiceIn, asked: Callable[[], PageOfModels]) -> Respo
         return {"models": shown, "total": table.total, "limit": page.limit, "offset": page.offset}
 
     return reply(await service.ask(models))
+
+
+@_models.get("/models/{model:path}/trace", responses=gives(schemas.TraceAnswer, 404))
+async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
+    """Which base a model comes from, by its files and those of the bases on this machine; as
+    `deltadex trace --offline --json`."""
+
+    def trace(catalog: Database) -> dict[str, Any]:
+        row = serving.exact_model(catalog, model, find_base(catalog, base))
+        names = names_of(catalog)
+        document = Trace(row["model"], base=row["base"], offline=True).answer(catalog).to_json()
+        document = names.with_bases(document)
+        for key in ("sentence", "reason"):
+            document[key] = names.redact(document[key], row["source"])
+        return document | {"notes": [names.redact(n, row["source"]) for n in document["notes"]]}
+
+    return reply(await service.ask(trace))
 
 
 @_models.get("/models/{model:path}", responses=gives(schemas.ModelInFull, 404))

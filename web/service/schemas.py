@@ -117,6 +117,19 @@ class ModelInFull(ModelAnswer):
     slots: list[SlotAnswer]
 
 
+class TraceAnswer(Answer):
+    model: str
+    base: str | None
+    verdict: Literal["fine-tune", "merge", "copy", "transformed", "unknown"]
+    p: float | None
+    layers: list[list[int]]
+    changes: list[str]
+    parents: list[dict[str, Any]]
+    method: str | None
+    reconstructed_share: float | None
+    sentence: str
+
+
 class QueryAnswer(Answer):
     model: str
     dataset: str | None

@@ -62,6 +62,15 @@ def test_answers_are_those_of_the_command_line(client, db, path, params, argumen
     assert get(client, path, **params) == expected
 
 
+def test_the_trace_of_a_model_is_that_of_the_command_line_without_paths(client, db):
+    answer = get(client, "models/a-0/trace")
+    expected = without_paths(printed(db, "trace", "a-0", "--offline"), db)
+
+    assert answer | {"sentence": ""} == expected | {"sentence": ""}
+    assert answer["sentence"] == "a-0: a fine-tune of base"
+    assert client.get(f"{API}/models/nobody/trace").status_code == 404
+
+
 def test_an_explanation_is_that_of_find_similar(client, db):
     expected = printed(db, "find-similar", "a-0", "-k", "1", "--explain")["explanations"][0]
 

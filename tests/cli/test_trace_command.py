@@ -1,0 +1,91 @@
+"""`trace` and `bases`: the base of an indexed model, in words and as a document."""
+
+import json
+import shutil
+
+import pytest
+from factories import make_bert, make_checkpoint
+from running import document, run
+
+KEYS = {
+    "model",
+    "base",
+    "verdict",
+    "p",
+    "layers",
+    "changes",
+    "parents",
+    "method",
+    "reconstructed_share",
+}
+
+
+def test_an_indexed_model_is_traced_to_its_family_and_the_signature_is_kept(family):
+    answer = document(family, "trace", "a-0")
+
+    assert answer.keys() >= KEYS
+    assert (answer["base"], answer["verdict"]) == (str(family / "base"), "fine-tune")
+    assert answer["layers"] == [[0, 0], [1, 1]]
+    (base,) = document(family, "bases", "ls")["bases"]
+    assert (base["state"], base["registered"], base["models"]) == ("known", False, 4)
+    assert (base["type"], base["layers"], base["width"], base["vocabulary"]) == ("bert", 2, 32, 64)
+    assert base["bytes"] <= 2_000_000
+
+
+def test_the_verdict_is_one_sentence_and_the_layers_follow_where_they_moved(family, tmp_path):
+    base = make_bert(tmp_path / "again", seed=0)
+    one = {n: t for n, t in base.items() if "layer.0." not in n}
+    config = json.loads((family / "base" / "config.json").read_text())
+    moved = {n.replace("layer.1.", "layer.0."): t for n, t in one.items()}
+    make_checkpoint(tmp_path / "shallow", moved, config=config)
+
+    said = run(family, "trace", tmp_path / "shallow").stdout.splitlines()
+
+    assert said[0] == (
+        f"{tmp_path / 'shallow'}: a changed copy of {family / 'base'} (layer 0 dropped)"
+    )
+    assert said[1] == "  layers (of the model ← of the base): 0←1"
+    assert said[2] == "  layer 0 dropped"
+    assert said[3].startswith("  p ")
+
+
+def test_bases_are_added_and_those_that_cannot_be_read_are_listed(family, tmp_path):
+    db = shutil.copy(family / "c.duckdb", tmp_path / "c.duckdb")
+    make_bert(tmp_path / "other", seed=7)
+
+    some = run(tmp_path, "bases", "add", tmp_path / "other", tmp_path / "nothing")
+    none = run(tmp_path, "bases", "add", tmp_path / "nothing")
+    listed = document(tmp_path, "bases", "ls")["bases"]
+
+    assert (some.exit_code, none.exit_code) == (1, 3)
+    assert f"{tmp_path / 'nothing'}: " in none.stderr
+    assert [row["base"] for row in listed] == sorted(
+        [str(family / "base"), str(tmp_path / "other")]
+    )
+    assert document(tmp_path, "doctor", "--check")["problems"] == 0
+    assert db.exists()
+
+
+def test_an_indexed_model_without_files_is_answered_by_the_catalog(family, tmp_path):
+    shutil.copy(family / "c.duckdb", tmp_path / "c.duckdb")
+    models = family / "models"
+    models.rename(family / "away")
+    try:
+        answer = document(tmp_path, "trace", "a-0")
+    finally:
+        (family / "away").rename(models)
+
+    assert (answer["base"], answer["verdict"], answer["p"]) == (
+        str(family / "base"),
+        "fine-tune",
+        None,
+    )
+    assert answer["notes"][0].startswith("its files are not there")
+
+
+@pytest.mark.parametrize("arguments", [("trace", "nobody"), ("bases", "add")])
+def test_what_is_not_there_is_a_wrong_call(family, arguments):
+    result = run(family, *arguments)
+
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr

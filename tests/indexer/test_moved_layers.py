@@ -1,0 +1,115 @@
+"""Models with moved layers or renamed tensors are indexed in the places of the base."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from factories import finetune, make_bert, make_checkpoint
+
+from deltadex.indexer.index import index_family
+from deltadex.indexer.options import IndexOptions
+from deltadex.store import Catalog
+
+LAYER = re.compile(r"(?<=encoder\.layer\.)\d+")
+LAYERS = 4
+
+
+def in_order(tensors, order):
+    """The tensors with layer i that of `order[i]`."""
+    kept = {name: t for name, t in tensors.items() if not LAYER.search(name)}
+    for new, old in enumerate(order):
+        for name, tensor in tensors.items():
+            if (match := LAYER.search(name)) and int(match[0]) == old:
+                kept[LAYER.sub(str(new), name)] = tensor.clone()
+    return kept
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory):
+    """A fine-tune, the same one in other forms, and a stranger, indexed."""
+    folder = tmp_path_factory.mktemp("moved")
+    base = make_bert(folder / "base", seed=0, layers=LAYERS)
+    config = json.loads((folder / "base" / "config.json").read_text())
+    tuned = finetune(base, seed=1)
+    stranger = make_bert(folder / "other", seed=9, layers=LAYERS)
+    top = {n: stranger[n] if "layer.3." in n else t for n, t in tuned.items()}
+    forms = {
+        "plain": tuned,
+        "renamed": {f"w{number}": t for number, t in enumerate(tuned.values())},
+        "dropped": in_order(tuned, (0, 2, 3)),
+        "turned": in_order(tuned, (3, 1, 2, 0)),
+        "doubled": in_order(tuned, (0, 1, 1, 2, 3)),
+        "new-top": top,
+        "stranger": in_order(stranger, (0, 2, 3)),
+    }
+    for name, tensors in forms.items():
+        make_checkpoint(folder / "models" / name, tensors, config=config, shards=2)
+    claiming = {**config, "_name_or_path": "someone/other-base"}
+    make_checkpoint(folder / "models" / "claiming", tuned, config=claiming)
+    options = IndexOptions(str(folder / "base"), folder / "models")
+    with Catalog.open(folder / "c.duckdb") as catalog:
+        report = index_family(catalog, options)
+        yield catalog, {o.model.id: o.code for o in report.refused}
+
+
+def norms(catalog, model):
+    return {str(s.slot): s.fro_norm for s in catalog.slots(catalog.stored(model).key)}
+
+
+def notes(catalog, model):
+    return catalog.model(model).record.notes
+
+
+def test_a_model_whose_weights_are_none_of_the_base_stays_refused(indexed):
+    _, codes = indexed
+
+    assert codes == {"stranger": "layer-mismatch"}
+
+
+@pytest.mark.parametrize(
+    ("model", "missing", "said"),
+    [
+        ("renamed", "", "its tensors are named otherwise than its base's"),
+        ("dropped", "1", "layer 1 dropped"),
+        ("turned", "", "layers in another order"),
+        ("doubled", "", "layer 1 duplicated"),
+    ],
+)
+def test_updates_are_those_of_the_model_before_it_was_changed(indexed, model, missing, said):
+    catalog, _ = indexed
+    plain = {s: n for s, n in norms(catalog, "plain").items() if s.split(".")[1] != missing}
+
+    assert norms(catalog, model) == pytest.approx(plain, rel=1e-6)
+    (note,) = notes(catalog, model)
+    assert note.endswith(said)
+    assert "indexed through a layer map" in note
+    if not missing:
+        ours, theirs = (
+            catalog.family(catalog.bases()[0], catalog.find_recipe(None)).by_id()[1][row]
+            for row in _rows(catalog, model, "plain")
+        )
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def _rows(catalog, *models):
+    ids, _ = catalog.family(catalog.bases()[0], catalog.find_recipe(None)).by_id()
+    return [ids.index(model) for model in models]
+
+
+def test_a_model_that_names_another_base_than_its_weights_show_is_indexed_with_a_note(indexed):
+    catalog, _ = indexed
+
+    (note,) = notes(catalog, "claiming")
+
+    assert note == (
+        f"its files name 'someone/other-base' as its base; its weights show {catalog.bases()[0]}"
+    )
+
+
+def test_a_new_layer_in_its_place_is_indexed_as_before(indexed):
+    catalog, _ = indexed
+
+    assert norms(catalog, "new-top").keys() == norms(catalog, "plain").keys()
+    (note,) = notes(catalog, "new-top")
+    assert note.endswith("layer 3 replaced, or not recognised")

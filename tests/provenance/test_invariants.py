@@ -1,0 +1,302 @@
+"""Layers are recognised in any basis, order of heads and order of neurons; decoys are not."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
+
+import deltadex
+from deltadex.indexer import place
+from deltadex.indexer.checkpoint import ModelFolder, open_local
+from deltadex.provenance.base_invariants import (
+    MAX_BYTES,
+    BaseInvariants,
+    _affordable,
+    choose_anchors,
+    make_invariants,
+    quantise,
+)
+from deltadex.provenance.invariants import Whitening, find_anchors, find_transformation, log_p
+from deltadex.provenance.model_rows import ModelRows, OpenedWeights
+from deltadex.provenance.vocabulary import read_vocabulary
+
+sys.path.append(str(Path(deltadex.__file__).parent))
+made = pytest.importorskip("benchmarks.provenance.transformations")
+
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "max_position_embeddings": 32,
+}
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def make(kind, seed=0):
+    torch.manual_seed(seed)
+    if kind == "bert":
+        network = BertModel(BertConfig(**SIZES))
+    else:
+        network = LlamaModel(LlamaConfig(**SIZES, num_key_value_heads=2))
+    prefix = "" if kind == "bert" else "model."
+    state = {f"{prefix}{name}": t.detach().clone() for name, t in network.state_dict().items()}
+    for name, tensor in state.items():
+        if name.endswith("norm.weight"):
+            tensor += 0.3 * torch.randn(tensor.shape)
+    return made.Model(state=state, config=network.config.to_dict())
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    vocabulary = ", ".join(f'"t{row}": {row}' for row in range(SIZES["vocab_size"]))
+    text = f'{{"model": {{"vocab": {{{vocabulary}}}}}, "added_tokens": []}}'
+    (folder / "tokenizer.json").write_text(text, "utf-8")
+    return folder
+
+
+def of(files):
+    return lambda name: files.content(name) if files.has(name) else None
+
+
+def rows_of(model, folder, tokenizer, budget=None):
+    made.write_model(model, folder, tokenizer)
+    checkpoint, files = open_local(folder), ModelFolder.at(folder)
+    config = files.json("config.json")
+    placed = place({name: ref.shape for name, ref in checkpoint.tensors.items()}, config)
+    weights = OpenedWeights(checkpoint, placed, config, lambda: read_vocabulary(of(files)))
+    return ModelRows(weights, budget)
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("bases")
+    models = {kind: make(kind) for kind in ("bert", "llama")}
+    return {
+        kind: (model, make_invariants(rows_of(model, folder / kind, tokenizer)))
+        for kind, model in models.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("bert", n) for n in ("copy", "values", "keys", "all", "cut+all", "4-bit+all")),
+        *(("bert", n) for n in ("duplicated+heads+residual", "new-vocabulary+residual")),
+        *(("llama", n) for n in ("residual-signs", "rotated+all", "dropped+rotated")),
+    ],
+)
+def test_layers_and_changes_of_a_transformed_model(kind, name, bases, tokenizer, tmp_path):
+    model, invariants = bases[kind]
+    case = made.CASES[name]
+
+    answer = find_transformation(rows_of(case.apply(model), tmp_path / "m", tokenizer), invariants)
+
+    assert answer.descends
+    assert answer.p < 1e-20
+    order = case.order or range(model.layers)
+    assert answer.layers == tuple(enumerate(order))
+    said = "; ".join(answer.changes)
+    of_layers = [change for change in case.changes if not change.startswith("vocabulary")]
+    assert all(change in said for change in of_layers), said
+    assert of_layers or not said
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_decoy_of_the_same_config_is_not_the_bases(kind, bases, tokenizer, tmp_path):
+    model, invariants = bases[kind]
+
+    for name, decoy in made.decoys(model, make(kind, 1), make(kind, 2)).items():
+        answer = find_transformation(rows_of(decoy, tmp_path / name, tokenizer), invariants)
+
+        if "embeddings" in name or "residual" in name:
+            assert answer.changes[0] == "token embeddings of the base, layers not"
+            assert not answer.descends
+            assert not answer.layers
+        else:
+            assert answer is None
+
+
+def test_half_of_the_layers_must_be_the_bases(bases, tokenizer, tmp_path):
+    model, invariants = bases["bert"]
+    fresh = make("bert", 1).state
+    for n_fresh, expected in ((2, True), (4, False)):
+        layers = tuple(f"encoder.layer.{n}." for n in range(n_fresh))
+        mixed = model.with_state({n: fresh[n] for n in fresh if n.startswith(layers)})
+
+        answer = find_transformation(rows_of(mixed, tmp_path / f"{n_fresh}", tokenizer), invariants)
+
+        assert answer.descends == expected
+        assert len(answer.layers) == (4 if expected else 0)
+
+
+def test_no_more_is_read_than_the_budget(bases, tokenizer, tmp_path):
+    model, invariants = bases["bert"]
+    transformed = made.CASES["all+values"].apply(model)
+    whole = rows_of(transformed, tmp_path / "whole", tokenizer)
+    find_transformation(whole, invariants)
+
+    for budget in (whole.bytes_read // 2, whole.bytes_read):
+        rows = rows_of(transformed, tmp_path / f"{budget}", tokenizer, budget)
+        answer = find_transformation(rows, invariants)
+
+        assert rows.bytes_read <= budget
+        assert answer is not None
+    assert answer.descends
+
+
+def test_a_model_of_another_width_is_not_read(bases, tokenizer, tmp_path):
+    _, invariants = bases["bert"]
+    rows = rows_of(make("bert"), tmp_path / "m", tokenizer)
+    rows.__dict__["width"] = 32
+
+    assert find_transformation(rows, invariants) is None
+    assert rows.bytes_read == 0
+
+
+def test_serialised_invariants_are_the_same_and_bad_bytes_are_refused(bases):
+    _, invariants = bases["llama"]
+    content = invariants.to_bytes()
+
+    again = BaseInvariants.from_bytes(content)
+
+    assert again.to_bytes() == content
+    assert len(content) < MAX_BYTES
+    rng = np.random.default_rng(0)
+    bad = [b"", b"PK", content[: len(content) // 2], content[:-1], content[1:]]
+    bad += [content[:at] + b"\xff\xfe" + content[at + 2 :] for at in rng.integers(0, 9000, 40)]
+    for broken in bad:
+        if broken != content:
+            with pytest.raises(ValueError, match="no invariants of a base"):
+                BaseInvariants.from_bytes(broken)
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "heads", "neurons", "vocabulary"),
+    [(6, 384, (12, 12, 12), 1536, 30522), (32, 4096, (32, 8, 8), 14336, 128256)],
+)
+def test_the_kept_bytes_of_an_8b_shape(layers, width, heads, neurons, vocabulary):
+    n_anchors = len(choose_anchors(vocabulary, width))
+    by_kind = dict(zip("qkv", heads, strict=True))
+
+    n_rows, n_form, kept = _affordable(layers, (n_anchors, width), by_kind, neurons)
+
+    n_bytes = n_anchors * width + layers * (
+        n_anchors * (n_rows * sum(heads) + kept) + n_form**2 * heads[0]
+    )
+    assert 0.3 * MAX_BYTES < n_bytes < MAX_BYTES
+    assert kept >= 128
+
+
+@given(SEEDS)
+def test_whitened_responses_do_not_depend_on_the_basis(seed):
+    rng = np.random.default_rng(seed)
+    anchors, rows = normal(rng, 24, 16), normal(rng, 5, 16)
+    gain = rng.uniform(0.5, 2, 16).astype(np.float32)
+    turn = scipy.stats.ortho_group.rvs(16, random_state=rng).astype(np.float32)
+
+    first = Whitening.of(anchors).apply((rows * gain) @ anchors.T)
+    second = Whitening.of(anchors @ turn).apply((rows * gain) @ turn @ (anchors @ turn).T)
+
+    np.testing.assert_allclose(first, second, atol=1e-4)
+
+
+@given(SEEDS)
+def test_whitened_forms_do_not_depend_on_what_is_between_q_and_k(seed):
+    rng = np.random.default_rng(seed)
+    anchors, q, k = normal(rng, 12, 16), normal(rng, 4, 16), normal(rng, 4, 16)
+    between = scipy.stats.ortho_group.rvs(4, random_state=rng) * rng.uniform(0.5, 2, (4, 1))
+    turned = (np.linalg.inv(between).T @ k).astype(np.float32)
+    between = between.astype(np.float32)
+
+    whitening = Whitening.of(anchors)
+    first = whitening.apply_twice((anchors @ q.T @ k @ anchors.T)[None])
+    second = whitening.apply_twice((anchors @ (between @ q).T @ turned @ anchors.T)[None])
+
+    np.testing.assert_allclose(first, second, atol=1e-3)
+
+
+def test_whitening_is_by_the_inverse_root_of_the_shrunk_gram_matrix():
+    anchors = normal(np.random.default_rng(0), 12, 40)
+    centred = anchors - anchors.mean(axis=0)
+    gram = centred @ centred.T
+    lengths = np.sqrt(np.diag(gram))
+    expected = scipy.linalg.fractional_matrix_power(
+        gram / np.outer(lengths, lengths) + np.eye(12), -0.5
+    )
+
+    np.testing.assert_allclose(Whitening.of(anchors).matrix, expected, atol=1e-5)
+
+
+def test_p_is_pearsons():
+    rng = np.random.default_rng(0)
+    for strength in (0.0, 0.2, 0.5):
+        first, second = rng.normal(size=(2, 200))
+        second = second + strength * first
+        expected = scipy.stats.pearsonr(first, second, alternative="greater")
+        cosine = np.array([[expected.statistic]])
+
+        p = log_p(cosine, 200.0, comparisons=1)[0, 0]
+
+        assert p == pytest.approx(np.log(expected.pvalue), rel=0.05)
+
+
+def test_p_counts_a_null_that_is_wider_than_chance():
+    rng = np.random.default_rng(0)
+    wide = np.tanh(rng.normal(size=(20, 50)) * 0.3)  # as of 14 independent entries
+
+    p = np.exp(log_p(wide, 200.0, comparisons=1))
+
+    assert np.mean(p < 0.01) < 0.025
+
+
+@given(SEEDS)
+def test_quantised_vectors_keep_their_directions(seed):
+    vectors = np.random.default_rng(seed).normal(size=(3, 50)).astype(np.float32)
+
+    kept = quantise(vectors).astype(float)
+
+    for vector, other in zip(vectors, kept, strict=True):
+        assert vector @ other > 0.999 * np.linalg.norm(vector) * np.linalg.norm(other)
+
+
+def test_tokens_are_matched_by_name_where_rows_moved(bases, tokenizer, tmp_path):
+    model, invariants = bases["bert"]
+    order = np.random.default_rng(0).permutation(SIZES["vocab_size"])[:250]
+    moved = made.choose_tokens(model, rows=[int(row) for row in order])
+
+    anchors = find_anchors(rows_of(moved, tmp_path / "m", tokenizer), invariants)
+
+    expected = model.state["embeddings.word_embeddings.weight"].numpy()
+    np.testing.assert_array_equal(anchors.rows, expected[invariants.rows[anchors.shared]])
+    assert len(anchors.shared) > 0.7 * len(invariants.rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("vocab.txt", "a\nb\r\n\n", {"a": 0, "b": 1}),
+        ("vocab.json", '{"a": 3, "b": true}', {"a": 3}),
+        ("tokenizer.json", '{"model": {"vocab": [["a", -1.5], ["b", -2]]}}', {"a": 0, "b": 1}),
+        ("tokenizer.json", '{"model": {"vocab": 7}, "added_tokens": [{"id": "x"}]}', {}),
+        ("tokenizer.json", "no JSON", None),
+    ],
+)
+def test_vocabularies_of_tokenizers(name, text, expected, tmp_path):
+    (tmp_path / name).write_text(text, "utf-8")
+
+    read = read_vocabulary(of(ModelFolder.at(tmp_path)))
+
+    assert (read and read.rows) == expected
