@@ -61,7 +61,7 @@ class Trace(Question):
             str(self.model),
             catalog.find_base(self.base),
             offline=self.offline,
-            mergekit=self.mergekit,
+            mergekit=None if self.mergekit is None else Path(self.mergekit),
         )
         return TraceTable(document)
 

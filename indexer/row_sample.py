@@ -18,8 +18,8 @@ from .job import BaseParts, Job, read_parts, single_torch_thread
 from .updates import collect_adapter
 
 ROW_SHARE = 0.01
-MOST_ENTRIES = 2_000_000
-"""Entries that are read of each model: of 200 million, a hundredth; of more, fewer."""
+MOST_ENTRIES = 1_000_000
+"""Entries that are read of each model: of 100 million, a hundredth; of more, fewer."""
 
 
 @dataclass(slots=True)

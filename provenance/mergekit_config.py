@@ -97,7 +97,7 @@ def _densities(merge: Merge) -> Sequence[float | None]:
 
 
 def _number(value: float) -> str:
-    return f"{value:.7g}"
+    return f"{value:.6g}"
 
 
 def _layers(merge: Merge) -> list[list[Weights]]:

@@ -64,6 +64,9 @@ on the tails of the entries: of 60 merges .68 to 1.51 of that of Gaussian ones w
 CLOSE_FACTOR = 1.25
 """The same, from which nothing is said to be missing."""
 
+SUM_WITHIN = 0.08
+"""How far from 1 the weights of a DARE merge may add up to, if nothing is to be missing."""
+
 SCALE_FACTOR = 1.3
 """The same of the length of a merge whose method divides by the weights."""
 
@@ -89,7 +92,7 @@ ROUNDING_OF_HALF_STEP = 0.735
 GAUSSIAN_SIZES = np.abs(np.random.default_rng(0).standard_normal(2048))
 """|W| of a Gaussian matrix, relative to its standard deviation."""
 
-CANDIDATES = 12
+CANDIDATES = 32
 
 SCREENED = 4096
 """Models that are compared in full; of a larger family those nearest to the update."""
@@ -204,7 +207,7 @@ class Dictionary:
     def of(cls, updates: Updates) -> Dictionary:
         """Peak: the sketches twice."""
         whole = Space(_features(updates)[:, None], 0.0)
-        by_layer = Space(updates.layers, LINEAR_LAYER_DIM)
+        by_layer = Space(updates.layers, float(LINEAR_LAYER_DIM))
         return cls(updates, whole, by_layer, whole.norms(), by_layer.norms())
 
 
@@ -277,7 +280,7 @@ class _Search:
             target=target,
             family=family,
             whole=Space(dictionary.whole.updates, LINEAR_DIM + LINEAR_LAYER_DIM * counted),
-            by_layer=Space(family.layers, LINEAR_LAYER_DIM),
+            by_layer=Space(family.layers, float(LINEAR_LAYER_DIM)),
             whole_norms=dictionary.whole_norms,
             layer_norms=dictionary.layer_norms,
             wholes=wholes,
@@ -427,7 +430,8 @@ class _Search:
             return self._copy() if self.copies else found
         seen = Appearance(weights=sums.weights[:, 0], rest=rest, zeros=zeros)
         best = _best_recipe(geometry, seen, self.whole.dims)
-        if best is not None:
+        if best is not None and not self._are_kin(sums.rows):
+            is_close = _is_close(best)
             shares = [
                 replace(p, weight=float(w)) for p, w in zip(parents, best.weights, strict=True)
             ]
@@ -527,6 +531,15 @@ def _best_recipe(geometry: ParentGeometry, seen: Appearance, dims: float) -> Spa
 def _methods(zeros: float) -> tuple[Method, ...]:
     """Without unchanged entries nothing was dropped."""
     return ("ties", "dare_linear", "dare_ties") if zeros >= LEAST_ZEROS else ("ties",)
+
+
+def _is_close(recipe: SparseRecipe) -> bool:
+    """Whether nothing seems to be missing. TIES without a parent looks like DARE, but its weights
+    do not add up to 1."""
+    if abs(math.log(recipe.rest_ratio)) > math.log(CLOSE_FACTOR):
+        return False
+    is_mean = abs(float(recipe.weights.sum()) - 1) <= SUM_WITHIN
+    return is_mean or FORMULAS[recipe.method].normalises
 
 
 def _misfit(recipe: SparseRecipe, noise: float) -> float:

@@ -248,8 +248,16 @@ def _changed(rows: _Rows) -> Bool[np.ndarray, "pieces parents"]:
 def _by_matrix(
     rows: _Rows, own: Sequence[Float64[np.ndarray, " parents"]]
 ) -> tuple[Mapping[Key, float], ...]:
-    pairs = [dict(zip(rows.keys, column, strict=True)) for column in np.array(own).T.tolist()]
-    return tuple(pairs)
+    """Of each parent, in the matrices that it changed."""
+    used = _changed(rows)
+    return tuple(
+        {
+            key: float(weights[parent])
+            for key, weights, is_used in zip(rows.keys, own, used[:, parent], strict=True)
+            if is_used
+        }
+        for parent in range(len(rows.parts))
+    )
 
 
 def _summed(

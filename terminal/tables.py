@@ -360,11 +360,8 @@ def _show_merge(document: Document) -> None:
         _say(Text(f"  {plain(document['merge'])}"))
     if document["reconstructed_share"] is not None:
         found, chance = share(document["reconstructed_share"]), share(document["chance_share"])
-        _say(
-            Text(
-                f"  reproduced from its parents: {found} of the sampled entries ({chance} by chance)"
-            )
-        )
+        line = f"{found} of the sampled entries ({chance} by chance)"
+        _say(Text(f"  reproduced from its parents: {line}"))
     if "written" in document:
         _say(Text(f"  written: {plain(document['written'])}"))
 

@@ -347,7 +347,7 @@ def by_rows(family: Family, merged: dict, found: Parentage, absent: Sequence[str
 
 
 def rivals(target: Updates, dictionary: Dictionary, n_parents: int) -> list[list[str]]:
-    """Parents by non-negative least squares over all models, and by cosine; the true number each."""
+    """Parents by non-negative least squares, and by cosine; as many as there are."""
     space = dictionary.whole.updates[:, 0]
     own = _features(target)[0].astype(np.float64)
     products = space @ own.astype(np.float32)
