@@ -302,6 +302,30 @@ class ClustersAnswer(Answer):
     calibration: dict[str, Any]
 
 
+class EdgeAnswer(Answer):
+    """`parent` is the base where no indexed model is likely enough."""
+
+    parent: str
+    child: str
+    probability: float = Field(ge=0, le=1)
+    kind: Literal["fine-tune", "duplicate", "quantised", "merge"]
+    weight: float | None
+
+
+class LineageAnswer(Answer):
+    """`level` is the probability below which a model hangs at the base."""
+
+    base: str
+    recipe: str
+    models: int
+    level: float
+    without_parent: int
+    edges: list[EdgeAnswer]
+    claims: list[dict[str, Any]]
+    not_compared: list[dict[str, Any]]
+    times: dict[str, int]
+
+
 class FailuresAnswer(Answer):
     failures: list[dict[str, Any]]
 
@@ -335,6 +359,7 @@ _BASE = "A family, as GET families names it; may be left out where there is one.
 Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=NO_CONTROLS)]
 IdInPath = Annotated[Name, Path(description="A model's id; slashes stay as they are.")]
 IdInQuery = Annotated[Name, Query(description="A model's id.")]
+BaseInPath = Annotated[Name, Path(description="A family's base; slashes stay as they are.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
 RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
 
