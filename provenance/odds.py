@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Float64
+from ..arrays import Bool, Float64
 from .descent import Pairs
 
 LEVEL = 0.3
@@ -20,41 +20,48 @@ LATER, EARLIER = 0.5, -4.0
 """What is added to the log-odds where the child is later than a candidate, or earlier: a model that
 is published twice has a late time, so that no order excludes a pair."""
 
+FORWARD, ALIKE = 0.3, 0.95
+"""Excess from which a candidate may be a parent; cosine from which it may be of the same run."""
+
 TOLERANCE_S = 3600.0
 """Difference of two times from which one is later."""
 
 WEIGHTS = {
-    "one": 6.518,
-    "a little further": -4.489,
-    "further": -0.132,
-    "unexplained": 1.360,
-    "explained": 0.525,
-    "backward": 2.065,
-    "excess to half": 1.905,
-    "excess to one": 4.694,
-    "excess beyond": -0.941,
-    "against": 0.543,
-    "along": -4.813,
-    "layers": 1.507,
-    "private backward": -0.816,
-    "private excess": -1.283,
-    "private beyond": -1.309,
-    "private against": 3.369,
-    "private along": -3.413,
-    "short step": -1.839,
-    "long step": -0.285,
-    "short private step": 0.933,
-    "private": 1.125,
-    "private z": 0.165,
-    "large private z": 0.006,
-    "lost": -5.235,
-    "shared": 2.939,
-    "unlike": 8.495,
-    "cosine": 1.009,
-    "high cosine": -13.671,
-    "alike, beyond": 0.229,
-    "alike, excess": -1.805,
-    "alike, private": 3.064,
+    "one": 4.867,
+    "nearer": -0.460,
+    "a little further": -4.402,
+    "further": 0.131,
+    "nearer than unlike": 0.035,
+    "a little further than unlike": -0.328,
+    "further than unlike": 0.208,
+    "unexplained": 1.624,
+    "explained": 0.686,
+    "backward": 1.639,
+    "excess to half": 0.150,
+    "excess to one": 4.040,
+    "excess beyond": -0.276,
+    "against": 0.736,
+    "along": -6.406,
+    "layers": 1.387,
+    "private backward": 0.061,
+    "private excess": -0.374,
+    "private beyond": -0.774,
+    "private against": 2.957,
+    "private along": -1.753,
+    "short step": -1.138,
+    "long step": -0.373,
+    "short private step": -0.061,
+    "private": 1.140,
+    "private z": 0.160,
+    "large private z": -0.094,
+    "lost": -5.437,
+    "shared": 2.901,
+    "unlike": 6.498,
+    "cosine": 2.343,
+    "high cosine": -12.831,
+    "alike, beyond": -0.284,
+    "alike, excess": -0.821,
+    "alike, private": 1.742,
 }  # fmt: skip
 """Log-odds for each unit of a feature."""
 
@@ -67,9 +74,9 @@ def features_of(
     Args:
         distances: |ΔW_C − ΔW_P|².
     """
-    smallest = np.finfo(np.float64).tiny
-    nearest = max(float(distances.min(initial=np.inf)), smallest)
-    further = np.log(np.maximum(distances, nearest) / nearest)
+    is_forward = pairs.excess >= FORWARD
+    further = _further(distances, is_forward)
+    further_of_unlike = _further(distances, is_forward & (pairs.cosine < ALIKE))
     step = np.log(pairs.step + 1e-3)
     private_step = np.log(pairs.private_step + 1e-3)
     explained = 1 - pairs.share_left
@@ -78,8 +85,12 @@ def features_of(
     clip = np.clip
     return {
         "one": np.ones_like(step),
+        "nearer": clip(further, -2, 0),
         "a little further": clip(further, 0, 0.5),
         "further": clip(further, 0.5, 3),
+        "nearer than unlike": clip(further_of_unlike, -2, 0),
+        "a little further than unlike": clip(further_of_unlike, 0, 0.5),
+        "further than unlike": clip(further_of_unlike, 0.5, 3),
         "unexplained": clip(explained, -1, 0),
         "explained": clip(explained, 0, 1),
         "backward": clip(pairs.excess, -1, 0),
@@ -109,6 +120,15 @@ def features_of(
         "alike, excess": alike * clip(pairs.excess, -1, 1),
         "alike, private": alike * clip(pairs.private_excess, -1, 1) * reliable,
     }
+
+
+def _further(
+    distances: Float64[np.ndarray, " near"], among: Bool[np.ndarray, " near"]
+) -> Float64[np.ndarray, " near"]:
+    """log of each squared distance over the least of some candidates; of all, if there are none."""
+    nearest = distances[among].min() if among.any() else distances.min(initial=np.inf)
+    smallest = np.finfo(np.float64).tiny
+    return np.log(np.maximum(distances, smallest) / max(float(nearest), smallest))
 
 
 def pair_log_odds(

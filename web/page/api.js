@@ -68,11 +68,12 @@
 
   deltadex.Problem = Problem;
   deltadex.service = () => ({
-    can: { search: true, explain: true, details: true, evaluate: true, cluster: true, list: true },
+    can: { search: true, explain: true, details: true, evaluate: true, cluster: true, list: true, lineage: true },
     families: (how) => get("families", {}, how),
     map: (params, how) => once("map", params, how),
     clusters: (params, how) => once("clusters", params, how),
     evaluation: (params, how) => once("evaluation", params, how),
+    lineage: (base, how) => once(`families/${base.split("/").map(encodeURIComponent).join("/")}/lineage`, {}, how),
     failures: (params, how) => get("failures", params, how),
     models: (params, how) => get("models", params, how),
     model: (id, params, how) => get(modelPath(id), params, how),

@@ -1,12 +1,13 @@
 "use strict";
 {
   const { byId, make, state, map, legend, filters, card, load, empty, say, theme } = deltadex;
-  const VIEWS = ["map", "models", "clusters", "evaluation", "failures"];
+  const VIEWS = ["map", "models", "clusters", "lineage", "evaluation", "failures"];
   const THEMES = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
   const LAYOUTS = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
   const ROOMS = {
     models: ["base", "sort", "order", "page", "model", ...state.FILTERS],
     clusters: ["base", "recipe", "colour"], evaluation: ["base", "recipe", "exclude"], failures: ["base"],
+    lineage: ["base"],
   };
   let families = [], clustersOf = null;
 
@@ -122,7 +123,7 @@
       deltadex.options(select, recipes.map((one) => [one.id, `${one.name} · ${one.models}`]), used?.id ?? "");
       select.closest(".pick").hidden = recipes.length < 2;
     }
-    for (const [view, can] of [["clusters", "cluster"], ["evaluation", "evaluate"], ["failures", "details"]]) {
+    for (const [view, can] of [["clusters", "cluster"], ["evaluation", "evaluate"], ["lineage", "lineage"], ["failures", "details"]]) {
       document.querySelector(`#views [data-view=${view}]`).hidden = !deltadex.source.can[can];
     }
     byId("colour-cluster").hidden = byId("colour-cluster").disabled = !deltadex.source.can.cluster;

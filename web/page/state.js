@@ -8,7 +8,7 @@
     off: [], only: [], exclude: "", sort: "model", order: "asc", page: "1", at: "", theme: "",
   };
   const ALLOWED = {
-    view: ["map", "models", "clusters", "evaluation", "failures"],
+    view: ["map", "models", "clusters", "lineage", "evaluation", "failures"],
     colour: ["dataset", "cluster", "author", "kind"],
     layout: ["auto", "pca", "tsne", "umap"],
     measure: ["norm", "rank"], exclude: ["", "author", "run"], order: ["asc", "desc"],

@@ -79,10 +79,16 @@ class Names:
     def _value(self, key: str, value: Any) -> Any:
         if key == "base" and isinstance(value, str):
             return self.shown(value)
-        if key == "detail" and isinstance(value, str):
-            return self.redact(value)
         if key == "model" and value in self._shown:
             return self.shown(value)
+        if key in ("parent", "weights"):  # of a lineage: models, and the base
+            names = value if isinstance(value, list) else [value]
+            shown = [self._shown.get(name, name) for name in names]
+            return shown if isinstance(value, list) else shown[0]
+        if key == "card" and isinstance(value, str) and _is_path(value):
+            return self.shown(value)
+        if key in ("detail", "note") and isinstance(value, str):
+            return self.redact(value)
         if key == "by_base" and isinstance(value, Mapping):
             return {self.shown(base): group for base, group in value.items()}
         if isinstance(value, Mapping):

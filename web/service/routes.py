@@ -38,6 +38,7 @@ from ...database import (
     Failures,
     FindData,
     FindSimilar,
+    Lineage,
     Tabled,
     Trace,
     serving,
@@ -316,17 +317,30 @@ async def clusters(service: ServiceIn, request: Request, asked: Callable[[], Clu
     return await _computed(service, request, asked())
 
 
+@_families.get(
+    "/families/{base:path}/lineage", responses=gives(schemas.LineageAnswer, 404) | COMPUTING
+)
+@asks(Lineage)
+async def lineage(
+    service: ServiceIn, request: Request, base: BaseInPath, asked: Callable[..., Lineage]
+) -> Response:
+    """Who descends from whom inside a family; as `deltadex lineage --json`."""
+    return await _computed(service, request, asked(base))
+
+
 async def _computed(
     service: Service,
     request: Request,
-    asked: Evaluate | serving.MapColumns | Cluster,
+    asked: Evaluate | serving.MapColumns | Cluster | Lineage,
     recipe: str | None = None,
 ) -> Response:
     """An answer of the background: of now, of an earlier state, or that it is being computed."""
 
     def exact(catalog: Database) -> Tabled:
-        named = recipe if isinstance(asked, Evaluate) else asked.recipe
         base = find_family(catalog, asked.base)
+        if isinstance(asked, Lineage):
+            return replace(asked, base=base)
+        named = recipe if isinstance(asked, Evaluate) else asked.recipe
         id = serving.catalog_of(catalog).find_recipe(named, base).id
         chosen: Any = {"recipes": (id,)} if isinstance(asked, Evaluate) else {"recipe": id}
         return replace(asked, base=base, **chosen)

@@ -334,6 +334,30 @@ class AuditAnswer(Answer):
     notes: list[str]
 
 
+class EdgeAnswer(Answer):
+    """`parent` is the base where no indexed model is likely enough."""
+
+    parent: str
+    child: str
+    probability: float = Field(ge=0, le=1)
+    kind: Literal["fine-tune", "duplicate", "quantised", "merge"]
+    weight: float | None
+
+
+class LineageAnswer(Answer):
+    """`level` is the probability below which a model hangs at the base."""
+
+    base: str
+    recipe: str
+    models: int
+    level: float
+    without_parent: int
+    edges: list[EdgeAnswer]
+    claims: list[dict[str, Any]]
+    not_compared: list[dict[str, Any]]
+    times: dict[str, int]
+
+
 class FailuresAnswer(Answer):
     failures: list[dict[str, Any]]
 
@@ -368,7 +392,9 @@ Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=NO_CONTROLS)]
 IdInPath = Annotated[Name, Path(description="A model's id; slashes stay as they are.")]
 IdInQuery = Annotated[Name, Query(description="A model's id.")]
 ModelInQuery = Annotated[Name | None, Query(description="Only this model, by its id.")]
-BaseInPath = Annotated[Name, Path(description="A family, as GET families names it.")]
+
+
+BaseInPath = Annotated[Name, Path(description="A family's base; slashes stay as they are.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
 RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
 

@@ -73,12 +73,16 @@ class MadeUp:
         """Status and document of one request under /api/v1."""
         self.requests[path] += 1
         head, _, rest = path.partition("/")
+        if head == "families" and rest:
+            head = rest.rpartition("/")[2]
         if head in self.broken:
             return 500, {"type": "about:blank", "title": "Internal", "detail": "the index is torn"}
         if head in self.slow and self.requests[path] == 1:
             return 202, {"status": "computing", "retry_after_s": 0.2}
         if head == "models" and rest:
             return self.model(rest)
+        if head == "lineage":
+            return self.lineage()
         return getattr(self, head)(query)
 
     def families(self, _: dict[str, str]) -> Answer:
@@ -258,6 +262,27 @@ class MadeUp:
             ],
             "calibration": {"precision": 0.96, "coverage": 0.7, "threshold": 0.8, "target": 0.95,
                             "models": 40, "curve": curve},
+        }  # fmt: skip
+
+    def lineage(self) -> Answer:
+        """Chains of three: every model but each third was trained from the one before."""
+        names = [row["model"] for row in self.rows]
+        edges = [
+            {
+                "parent": names[at - 1] if at % 3 else self.base, "child": name, "kind": "fine-tune",
+                "probability": 0.9, "weight": None, "explained": 0.5, "cosine": 0.7,
+            }
+            for at, name in enumerate(names)
+        ]
+        edges[5] |= {"kind": "merge", "weight": 0.6}
+        edges.insert(6, edges[5] | {"parent": names[0], "weight": 0.4})
+        note = f"card says base; weights say fine-tune of {names[0]}"
+        claim = {"model": names[1], "card": self.base, "weights": [names[0]], "says": "base"}
+        return 200, {
+            "base": self.base, "recipe": "sketch", "models": self.models, "level": 0.3,
+            "without_parent": sum(edge["parent"] == self.base for edge in edges), "edges": edges,
+            "claims": [claim | {"note": note}], "not_compared": [],
+            "times": {"known": 0, "future": 0},
         }  # fmt: skip
 
     def failures(self, _: dict[str, str]) -> Answer:

@@ -261,7 +261,7 @@ def test_names_are_never_markup(visit):
         page.keyboard.press("Enter")
         page.wait_for_selector("#neighbours tbody tr")
         page.mouse.move(640, 400)
-        for view in ("models", "clusters", "evaluation", "failures"):
+        for view in ("models", "clusters", "lineage", "evaluation", "failures"):
             page.click(f"#views [data-view={view}]")
             page.wait_for_selector(f"#{view}-body > :not(.notice)")
 

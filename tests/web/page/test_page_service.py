@@ -66,7 +66,7 @@ def test_the_service_answers_what_the_page_asks(visit, service):
     page.wait_for_selector(".heat td")
     page.locator("#neighbours button[aria-label^=Explain]").first.click()
     page.wait_for_selector("#explain .bars")
-    for view in ("models", "clusters", "evaluation", "failures"):
+    for view in ("models", "clusters", "lineage", "evaluation", "failures"):
         page.click(f"#views [data-view={view}]")
         page.wait_for_selector(f"#{view}-body:not([aria-busy]) > *", timeout=60_000)
 

@@ -4,11 +4,12 @@ import pytest
 from stand_in import MadeUp, plain, served, until
 from test_page_map import click_model
 
-VIEWS = ("map", "models", "clusters", "evaluation", "failures")
+VIEWS = ("map", "models", "clusters", "lineage", "evaluation", "failures")
 SETTLED = {
     "map": "#neighbours tbody tr",
     "models": "#models-body tbody tr",
     "clusters": "#clusters-body .cluster",
+    "lineage": "#lineage-body .lineage .leaf",
     "evaluation": "#evaluation-body .confusion",
     "failures": "#failures-body .failure",
 }
@@ -80,6 +81,24 @@ def test_clusters_come_after_a_wait_and_lead_to_the_map(visit, address, family):
     page.get_by_role("button", name="Show about sst2 on the map").click()
     until(page, "document.getElementById('counted').innerText === '12 of 60 models'")
     assert page.locator("#categories >> text=about sst2").count() == 1
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_lineage_is_a_tree_that_keys_fold_and_that_leads_to_cards(visit, address, family, width):
+    page = visit(address + "?view=lineage", width=width)
+    page.wait_for_selector(SETTLED["lineage"])
+    names = [row["model"] for row in family.rows]
+
+    text = plain(page, "#lineage-body")
+    assert "20 without a known parent" in text
+    assert f"merge · weight 0.60 · with {names[0]} 0.40 · p 0.90" in text
+    assert f"{names[1]}: card says base; weights say fine-tune of {names[0]}" in text
+    page.locator(".lineage .fold").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".lineage .fold[aria-expanded=false]").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator(".lineage .leaf .link:visible").last.click()
+    page.wait_for_selector("#card-title")
 
 
 def test_failures_are_grouped_with_their_meaning(visit, address):
