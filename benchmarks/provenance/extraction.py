@@ -58,12 +58,19 @@ def measured(command: list[str], threads: int) -> tuple[float, float, float]:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         os.sched_setaffinity(process.pid, processors)
-        _, status, usage = os.wait4(process.pid, 0)
+        peak = 0
+        while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            # the peak of wait4 has that of this process before it started the other
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            peaks = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+            peak = max([peak, *peaks])
+            time.sleep(0.02)
         seconds = time.perf_counter() - start
+        _, status, usage = os.wait4(process.pid, 0)
         if status:
             output.seek(0)
             sys.exit(f"{command[:3]}: ended with {status}\n{output.read()[-2000:]}")
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return seconds, usage.ru_utime + usage.ru_stime, peak / 1024
 
 
 def ours(model: Path, base: Path, out: Path, rank: int) -> list[str]:
