@@ -176,6 +176,7 @@ class ExtractAdapter(Question):
                 budget=budget,
                 dtype=self.dtype,
                 replaces=self.force,
+                track=db._track,
             )
         return ExtractionTable(document | {"model": subject.name})
 

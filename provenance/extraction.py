@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,6 +39,8 @@ from .peft_folder import (
     settings,
     write_weights,
 )
+
+Track = Callable[..., Iterator[object]]
 
 MATRIX_BYTES = 1 << 30
 """Memory for the matrices that are compared at once; one that is larger is compared alone."""
@@ -207,7 +209,8 @@ class Extraction:
 
     def _factor(self, update: ModuleUpdate | None, rank: int, which: int) -> Iterator[torch.Tensor]:
         assert update is not None
-        yield self.spool.factors(update, rank, self.dtype)[which]
+        a, b, _ = self.spool.factors(update, rank, self.dtype)
+        yield (a, b)[which]
 
     def _addend(self, name: str) -> Iterator[torch.Tensor]:
         base = self.update.weights.checkpoint
@@ -234,12 +237,14 @@ def extract_adapter(
     budget: int | None = None,
     dtype: str = "float32",
     replaces: bool = False,
+    track: Track | None = None,
 ) -> dict[str, Any]:
     """Write the adapter of an open model into the folder `target`; returns what it consists of.
 
     Args:
         rank: Of every layer matrix that changed; none where `budget` is given.
         budget: Bytes that the folder may have; ranks are dealt out by energy.
+        track: Shows the progress over layer matrices.
 
     Raises:
         RequestError: the budget does not hold what is saved whole, or the folder is taken.
@@ -252,8 +257,8 @@ def extract_adapter(
         others = compare_others(update)
         scratch = partial_folder / "factors"
         with scratch.open("w+b") as file:
-            extraction = Extraction(update, others, FactorSpool(file, {}), DTYPES[dtype])
-            ranks = _measured(extraction, rank, budget)
+            extraction = Extraction(update, others, FactorSpool(file), DTYPES[dtype])
+            ranks = _measured(extraction, rank, budget, track)
             known = extraction.spool.updates.values()
             if not ranks:
                 if not others.changed:
@@ -282,14 +287,15 @@ def extract_adapter(
     }
 
 
-def _measured(extraction: Extraction, rank: int | None, budget: int | None) -> dict[Key, int]:
+def _measured(
+    extraction: Extraction, rank: int | None, budget: int | None, track: Track | None
+) -> dict[Key, int]:
     """Ranks of the modules that get some, in the model's order, with their factors in the spool."""
-    update, spool, shapes = extraction.update, extraction.spool, extraction.shapes
+    spool, shapes = extraction.spool, extraction.shapes
     keys = list(extraction.module_of)
     if budget is None:
         spool.ranks = dict.fromkeys(keys, rank or DEFAULT_RANK)
-        update.collect(spool, set(keys))
-        _refuse_experts(extraction)
+        _collect(extraction, set(keys), track)
         return {key: len(spool.updates[key].sigma) for key in keys if spool.updates[key].norm > 0}
     width = extraction.dtype.itemsize
     full = {key: min(shapes[key]) for key in keys}
@@ -308,8 +314,7 @@ def _measured(extraction: Extraction, rank: int | None, budget: int | None) -> d
     spool.ranks = {key: min(limit, 2 * even + 8) for key, limit in limits.items()}
     wanted = {key for key in keys if limits[key]}
     while wanted:
-        update.collect(spool, wanted)
-        _refuse_experts(extraction)
+        _collect(extraction, wanted, track)
         ranks = deal_out([spool.updates[key] for key in keys if limits[key]], left, width)
         wanted = {key for key in spool.saturated(ranks) if spool.ranks[key] < limits[key]}
         doubled = {key: min(limits[key], 2 * spool.ranks[key]) for key in wanted}
@@ -317,7 +322,13 @@ def _measured(extraction: Extraction, rank: int | None, budget: int | None) -> d
     return {key: rank for key, rank in ranks.items() if rank}
 
 
-def _refuse_experts(extraction: Extraction) -> None:
+def _collect(extraction: Extraction, keys: set[Key], track: Track | None) -> None:
+    """Factors of these modules into the spool; a `ModelError` for experts that changed."""
+    if track is not None:
+        extraction.spool.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
+    extraction.update.collect(extraction.spool, keys)
+    for _ in extraction.spool.ticks:
+        pass
     tensors = {p.key: p.tensor for p in extraction.update.placed.placements}
     for known in extraction.spool.updates.values():
         if known.norm > 0 and "expert." in known.key[1]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import BinaryIO
+from io import BufferedRandom
 
 import numpy as np
 import torch
@@ -51,10 +51,12 @@ class ModuleUpdate:
 @dataclass(slots=True)
 class FactorSpool:
     """Collects factors into a scratch file: B = U√Σ and A = √ΣVᵀ, a row for each rank, float32, so
-    that memory holds those of the matrices at work alone. `ranks`: how many are wanted of each."""
+    that memory holds those of the matrices at work alone. `ranks`: how many are wanted of each;
+    `ticks`: one is taken with every matrix, to show progress."""
 
-    file: BinaryIO
-    ranks: Mapping[Key, int]
+    file: BufferedRandom
+    ranks: Mapping[Key, int] = field(default_factory=dict)
+    ticks: Iterator[object] = field(default_factory=lambda: iter(()))
     updates: dict[Key, ModuleUpdate] = field(default_factory=dict)
 
     def measure(self, update: MatrixUpdate) -> tuple[ModuleUpdate, torch.Tensor | None]:
@@ -81,6 +83,7 @@ class FactorSpool:
             self.file.write(rows.numpy().data)
             known = replace(known, place=place)
         self.updates[known.key] = known
+        next(self.ticks, None)
 
     def factors(
         self, update: ModuleUpdate, rank: int, dtype: torch.dtype
@@ -92,7 +95,7 @@ class FactorSpool:
         if len(known):
             self.file.seek(update.place)
             self.file.readinto(known.numpy().data.cast("B"))
-        left, right = rows.split([*update.shape], dim=1)
+        left, right = rows[:, : update.shape[0]], rows[:, update.shape[0] :]
         a, b = right.to(dtype).contiguous(), left.T.to(dtype).contiguous()
         if dtype == torch.float32:
             return a, b, 0.0
@@ -116,8 +119,8 @@ def leading_factors(delta: DenseDelta, rank: int) -> Factors:
 
 def _left_out(matrix: torch.Tensor, rows: torch.Tensor) -> float:
     """|ΔW − BA|, Frobenius, some rows of ΔW at a time."""
-    left, right = rows.split([*matrix.shape], dim=1)
-    matrix, left, right = matrix.cpu(), left.T, right
+    n_out = len(matrix)
+    left, right = rows[:, :n_out].T, rows[:, n_out:]
     if matrix.stride(-1) != 1:
         matrix, left, right = matrix.T, right.T, left.T
     height = max(1, BLOCK_VALUES // max(1, matrix.shape[1]))

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..errors import RequestError, StoreFull
+from ..store import abandoned
 
 WEIGHTS, SETTINGS, CARD = "adapter_model.safetensors", "adapter_config.json", "README.md"
 
@@ -124,6 +125,8 @@ def new_folder(target: Path, *, replaces: bool) -> Iterator[Path]:
         _require_room(place, target, replaces=replaces)
         name = f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}.partial"
         partial = place.with_name(name)
+        for left in abandoned(place.parent, place.name):
+            shutil.rmtree(left, ignore_errors=True)
         partial.mkdir()
         try:
             yield partial

@@ -58,12 +58,19 @@ def measured(command: list[str], threads: int) -> tuple[float, float, float]:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         os.sched_setaffinity(process.pid, processors)
-        _, status, usage = os.wait4(process.pid, 0)
+        peak = 0
+        while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            # the peak of wait4 has that of this process before it started the other
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            peaks = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+            peak = max([peak, *peaks])
+            time.sleep(0.02)
         seconds = time.perf_counter() - start
+        _, status, usage = os.wait4(process.pid, 0)
         if status:
             output.seek(0)
             sys.exit(f"{command[:3]}: ended with {status}\n{output.read()[-2000:]}")
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return seconds, usage.ru_utime + usage.ru_stime, peak / 1024
 
 
 def ours(model: Path, base: Path, out: Path, rank: int) -> list[str]:
@@ -133,12 +140,14 @@ def memory(folder: Path, options: argparse.Namespace) -> None:
 
 
 def real(folder: Path, model: Path, options: argparse.Namespace) -> tuple[Any, ...]:
-    """A real fine-tune: rank, error, the exact SVD's, seconds."""
+    """A real fine-tune: its error, the exact SVD's, and that of dealt out ranks in equal bytes."""
     out = folder / "out"
     command = [*ours(model, options.base, out, options.rank), "--json"]
-    start = time.perf_counter()
     document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    seconds = time.perf_counter() - start
+    command[command.index("--rank") : command.index("--rank") + 2] = "--bytes", document["bytes"]
+    again = subprocess.run([*map(str, command)], check=True, capture_output=True)
+    dealt = json.loads(again.stdout)
+    ranks = [row["rank"] for row in dealt["slots"]]
     child, base = tensors(model), tensors(options.base)
     left = whole = 0.0
     for row in document["slots"]:
@@ -147,7 +156,7 @@ def real(folder: Path, model: Path, options: argparse.Namespace) -> tuple[Any, .
         sigma = torch.linalg.svdvals((child[weight] - stored).double()).square()
         left, whole = left + float(sigma[row["rank"] :].sum()), whole + float(sigma.sum())
     shutil.rmtree(out)
-    return model.name, document["error"], (left / whole) ** 0.5, seconds
+    return model.name, document["error"], (left / whole) ** 0.5, dealt["error"], ranks
 
 
 def main() -> None:
@@ -168,11 +177,12 @@ def main() -> None:
         if options.large:
             memory(folder / "large", options)
         if options.models:
-            print("\n| fine-tune | error | exact SVD | ratio | seconds |")
-            print("| --- | --- | --- | --- | --- |")
+            print("\n| fine-tune | rank | error | exact SVD | ratio | `--bytes` | ranks |")
+            print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
         for model in options.models:
-            name, left, least, seconds = real(folder, model, options)
-            print(f"| {name} | {left:.4f} | {least:.4f} | {left / least:.4f} | {seconds:.1f} |")
+            name, left, least, dealt, ranks = real(folder, model, options)
+            cells = f"{left:.4f} | {least:.4f} | {left / least:.4f} | {dealt:.4f}"
+            print(f"| {name} | {options.rank} | {cells} | {min(ranks)} to {max(ranks)} |")
 
 
 if __name__ == "__main__":
