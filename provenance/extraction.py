@@ -126,14 +126,15 @@ class Extraction:
         return saved_modules(changed, self.others.stored.keys(), self._task[1])
 
     def bias_of(self, ranks: Mapping[Key, int]) -> str:
-        """How biases are written: as addends (`lora`) where every target has one in the base, since
-        PEFT merges no other; else in the place of the base's (`all`)."""
+        """How biases are written: as addends (`lora`) where every layer module has one in the base,
+        since PEFT merges no other, and all that changed are targets; else in the place of the
+        base's (`all`)."""
         if not self.biases:
             return "none"
         targets = {f"{self.module_of[key]}.bias" for key in ranks}
-        if self.biases <= targets <= self.others.in_base.keys():
-            return "lora"
-        return "all"
+        every = {f"{module}.bias" for module in self.module_of.values()}
+        is_added = self.biases <= targets and every <= self.others.in_base.keys()
+        return "lora" if is_added else "all"
 
     def settings(self, ranks: Mapping[Key, int]) -> bytes:
         placed = {p.key: p for p in self.update.placed.placements}
@@ -293,6 +294,9 @@ def _measured(
     """Ranks of the modules that get some, in the model's order, with their factors in the spool."""
     spool, shapes = extraction.spool, extraction.shapes
     keys = list(extraction.module_of)
+    if not keys:
+        line = f"the module {extraction.saved[0]!r} changed, and holds every layer"
+        raise ModelError("unknown-targets", f"{line}: there is nothing that LoRA could target")
     if budget is None:
         spool.ranks = dict.fromkeys(keys, rank or DEFAULT_RANK)
         _collect(extraction, set(keys), track)
@@ -307,15 +311,16 @@ def _measured(
     if left < cheapest:
         raise RequestError(
             f"--bytes {budget}: {fixed + cheapest} are needed for one rank beside what is saved "
-            f"whole ({', '.join(extraction.saved) or 'nothing'})"
+            f"whole, {len(extraction.saved)} modules such as embeddings, norms and heads"
         )
     limits = {key: min(full[key], left // (width * sum(shapes[key]))) for key in keys}
     even = left // sum(width * sum(shape) for shape in map(shapes.__getitem__, keys))
-    spool.ranks = {key: min(limit, 2 * even + 8) for key, limit in limits.items()}
-    wanted = {key for key in keys if limits[key]}
+    # one also where it does not fit: the error of all counts what is left out
+    spool.ranks = {key: max(1, min(limit, 2 * even + 8)) for key, limit in limits.items()}
+    wanted = set(keys)
     while wanted:
         _collect(extraction, wanted, track)
-        ranks = deal_out([spool.updates[key] for key in keys if limits[key]], left, width)
+        ranks = deal_out([spool.updates[key] for key in keys], left, width)
         wanted = {key for key in spool.saturated(ranks) if spool.ranks[key] < limits[key]}
         doubled = {key: min(limits[key], 2 * spool.ranks[key]) for key in wanted}
         spool.ranks = {**spool.ranks, **doubled}

@@ -241,6 +241,21 @@ def test_the_error_is_what_is_written_and_within_1_percent_of_exact_svd(db, pair
     _loaded(pair, "BertModel")
 
 
+def test_the_least_budget_is_named_and_enough_and_all_that_is_left_out_counts(db, pair):
+    (pair / "out").mkdir(exist_ok=True)
+    message = _refusal(db, pair, bytes="1", force=True)
+    least = int(re.search(r"(\d+) are needed", message)[1])
+    document = _extract(db, pair, bytes=str(least), force=True)
+    deltas = _updates(pair)
+
+    spent = sum(_spent(pair, row, deltas[row["module"]])[0] for row in document["slots"])
+    whole = sum(float(delta.square().sum()) for delta in deltas.values())
+    assert document["bytes"] <= least
+    assert [row["rank"] for row in document["slots"]].count(0) == 11
+    assert document["error"] == pytest.approx((spent / whole) ** 0.5, rel=1e-4)
+    assert str(least - 1) in _refusal(db, pair, bytes=str(least - 1), force=True)
+
+
 @given(
     st.lists(
         st.tuples(st.integers(1, 6), st.integers(1, 6), st.lists(st.floats(0.01, 9), max_size=4)),
