@@ -104,12 +104,14 @@ class LayerMap:
 
 
 def _distance(pairs: Iterable[Pair]) -> float:
+    """Over the entries that are numbers in both."""
     difference = total = 0.0
     for child, base in pairs:
         n = min(len(child.values), len(base.values))
-        theirs = base.values[:n].astype(np.float64)
-        difference += float(np.square(child.values[:n] - theirs).sum())
-        total += float(np.square(theirs).sum())
+        ours, theirs = (m.values[:n].astype(np.float64) for m in (child, base))
+        is_number = np.isfinite(ours) & np.isfinite(theirs)
+        difference += float(np.square(ours - theirs)[is_number].sum())
+        total += float(np.square(theirs[is_number]).sum())
     return math.sqrt(difference / total) if total else math.inf
 
 

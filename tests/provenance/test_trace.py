@@ -213,6 +213,17 @@ def test_a_card_that_names_another_known_base_is_said(bases, tmp_path):
     assert itself["base"] == bases.path("bert")
 
 
+def test_a_matrix_without_numbers_is_no_evidence_and_costs_no_answer(bases, tmp_path):
+    tensors = dict(bases.tensors["bert"])
+    name = "encoder.layer.1.output.dense.weight"
+    tensors[name] = torch.full_like(tensors[name], float("nan"))
+
+    answer = bases.trace(tmp_path / "m", "bert", tensors)
+
+    assert answer["base"] == bases.path("bert")
+    assert answer["distance"] == 0.0
+
+
 def test_what_cannot_be_traced_is_said_in_one_line(bases, tmp_path):
     quantised = {**bases.configs["bert"], "quantization_config": {"quant_method": "gptq"}}
     make_checkpoint(tmp_path / "gptq", bases.tensors["bert"], config=quantised)
