@@ -104,12 +104,14 @@ class LayerMap:
 
 
 def _distance(pairs: Iterable[Pair]) -> float:
+    """Over the entries that are numbers in both."""
     difference = total = 0.0
     for child, base in pairs:
         n = min(len(child.values), len(base.values))
-        theirs = base.values[:n].astype(np.float64)
-        difference += float(np.square(child.values[:n] - theirs).sum())
-        total += float(np.square(theirs).sum())
+        ours, theirs = (m.values[:n].astype(np.float64) for m in (child, base))
+        is_number = np.isfinite(ours) & np.isfinite(theirs)
+        difference += float(np.square(ours - theirs)[is_number].sum())
+        total += float(np.square(theirs[is_number]).sum())
     return math.sqrt(difference / total) if total else math.inf
 
 
@@ -280,12 +282,11 @@ class _Comparison:
 
 
 def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entries"]:
-    """The ranks of a run's entries less their row's mean, as normal scores of unit length; equal
+    """The ranks of a run's entries less their row's median, as normal scores of unit length; equal
     entries share theirs, and a constant run, or one with NaN, is zero."""
-    pieces = [piece - piece.mean(dtype=np.float64) for piece in row_pieces(sample, n)]
-    values = np.concatenate(pieces)
-    if not np.isfinite(values).all():
+    if not np.isfinite(sample.values[:n]).all():
         return np.zeros(n)
+    values = np.concatenate([piece - np.median(piece) for piece in row_pieces(sample, n)])
     scores: Float64[np.ndarray, " entries"] = ndtri((rankdata(values) - 0.5) / n)
     norm = float(np.linalg.norm(scores))
     return scores / norm if norm > 1e-9 else np.zeros(n)

@@ -245,15 +245,14 @@ def main_stack(found: LayerMap) -> list[list[int]]:
 
 def check_claims(subject: Subject, trace: Trace) -> None:
     """Say where the model's own files name another base than its weights show."""
-    claims = subject.model.member.claims
-    keys = {base_key(claim) for claim in claims}
-    own = base_key(subject.model.source)
-    if own in keys:
+    model = subject.model
+    claims = model.member.claims
+    if {model.name, model.source} & set(claims):
         trace.notes.append("its card names the model itself as its base")
-    if trace.base is None or not claims:
+    if trace.base is None:
         return
-    known = {base_key(base.base): base.base for base in subject.bases}
-    named = sorted(known[key] for key in keys & set(known))
+    keys = {base_key(claim) for claim in claims}
+    named = [base.base for base in subject.bases if base_key(base.base) in keys]
     fits = {trace.base, *(row["base"] for row in trace.alternatives)}
     if named and not fits & set(named):
         trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
