@@ -183,7 +183,8 @@ def _agreement(ours: Matrix, theirs: Matrix) -> float:
     rest = np.eye(n) - common @ common.T
     pairs = np.triu_indices(n, 1)
     grams = [(rest @ (rows @ rows.T) @ rest)[pairs] for rows in (first, second)]
-    return float(np.corrcoef(*grams)[0, 1])
+    left, right = (unit((gram - gram.mean()).astype(np.float32)) for gram in grams)
+    return float(left @ right)
 
 
 def compare_residual(anchors: Anchors, base: BaseInvariants) -> Residual:
@@ -222,7 +223,8 @@ class Whitening:
         matrix = (vectors / np.sqrt(values + SHRINKAGE)) @ vectors.T
         spectrum = values / (values + SHRINKAGE)
         size = spectrum.sum() ** 2 / max(float((spectrum**2).sum()), 1e-30)
-        lengths = np.maximum(np.linalg.norm(centred, axis=1), 1e-30)
+        lengths = np.linalg.norm(centred, axis=1)
+        lengths = np.maximum(lengths, max(1e-3 * lengths.mean(), 1e-30))
         return cls(lengths.astype(np.float32), matrix.astype(np.float32), float(size))
 
     def apply(self, responses: np.ndarray) -> np.ndarray:
