@@ -280,12 +280,11 @@ class _Comparison:
 
 
 def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entries"]:
-    """The ranks of a run's entries less their row's mean, as normal scores of unit length; equal
+    """The ranks of a run's entries less their row's median, as normal scores of unit length; equal
     entries share theirs, and a constant run, or one with NaN, is zero."""
-    pieces = [piece - piece.mean(dtype=np.float64) for piece in row_pieces(sample, n)]
-    values = np.concatenate(pieces)
-    if not np.isfinite(values).all():
+    if not np.isfinite(sample.values[:n]).all():
         return np.zeros(n)
+    values = np.concatenate([piece - np.median(piece) for piece in row_pieces(sample, n)])
     scores: Float64[np.ndarray, " entries"] = ndtri((rankdata(values) - 0.5) / n)
     norm = float(np.linalg.norm(scores))
     return scores / norm if norm > 1e-9 else np.zeros(n)

@@ -41,7 +41,8 @@ SCALES = ((4, 16), (3, 16), (2, 12), (2, 8), (1, 8), (1, 4))
 """Rows a head, and anchors of the bilinear forms, from the most to the least that is kept."""
 
 MOST_NEURONS, FEWEST_NEURONS = 512, 128
-GRAM_ROWS = 32
+GRAM_NEURONS, GRAM_ROWS = 24, 4
+"""Rows of neurons, and of each of q, k, v (or o), whose cosines are kept."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,7 +59,7 @@ class BaseInvariants:
         anchors: (anchors, width), as `quantise` leaves them, and `anchor_scales`.
         responses: By kind: (layers, heads, rows of a head, anchors), or (layers, neurons, anchors).
         forms: (layers, query heads, n, n), over the anchors of `form_anchors`.
-        grams: Cosines between the first neurons of a layer: (layers, pairs).
+        grams: Cosines of a layer's first neurons with the first rows of its heads: (layers, pairs).
     """
 
     layers: tuple[int, ...]
@@ -204,15 +205,6 @@ def choose_anchors(vocabulary: int, width: int) -> Int64[np.ndarray, " anchors"]
     return np.unique(rows)
 
 
-def cosines_of_pairs(vectors: Float32[np.ndarray, "n dim"]) -> Float32[np.ndarray, " pairs"]:
-    """Cosines between different vectors, their mean subtracted: the Gram matrix's upper triangle.
-    They stay the same under orthogonal transforms."""
-    centred = vectors - vectors.mean(axis=0)
-    centred = unit(centred)
-    pairs = np.triu_indices(len(vectors), 1)
-    return (centred @ centred.T)[pairs].astype(np.float32)
-
-
 def unit(vectors: Float32[np.ndarray, "... n"]) -> Float32[np.ndarray, "... n"]:
     """Of length 1; a vector of zeros stays."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
@@ -253,7 +245,7 @@ def make_invariants(model: ModelRows) -> BaseInvariants:
         anchor_scales=_scale(anchors)[:, 0],
         responses=responses,
         forms=_forms(model, heads, anchors[spread(len(ids), n_form)]),
-        grams=quantise(_grams(model, n_neurons)),
+        grams=quantise(_grams(model)),
     )
 
 
@@ -268,7 +260,9 @@ def _affordable(
 ) -> tuple[int, int, int]:
     """Rows a head, anchors of the forms, and neurons a layer that `MAX_BYTES` hold."""
     n_anchors, width = anchors
-    left = MAX_BYTES - n_anchors * (width + 64) - n_layers * GRAM_ROWS**2 // 2 - (16 << 10)
+    left = (
+        MAX_BYTES - n_anchors * (width + 64) - n_layers * 3 * GRAM_NEURONS * GRAM_ROWS - (16 << 10)
+    )
     for n_rows, n_form in SCALES:
         of_heads = n_layers * (
             sum(heads.values()) * n_rows * n_anchors + heads.get("q", 0) * n_form**2
@@ -341,19 +335,36 @@ def _forms(
     return quantise(result.reshape(*result.shape[:2], n * n)).reshape(result.shape)
 
 
-def _grams(model: ModelRows, neurons: int) -> Float32[np.ndarray, "layers pairs"]:
-    n = min(neurons, GRAM_ROWS)
-    result = np.zeros((len(model.layers), n * (n - 1) // 2), np.float32)
+def _grams(model: ModelRows) -> Float32[np.ndarray, "layers pairs"]:
+    size = GRAM_NEURONS * GRAM_ROWS * sum(kind in model.blocks for kind in HEAD_KINDS)
+    result = np.zeros((len(model.layers), size), np.float32)
     for place, layer in enumerate(model.layers):
-        if model.neurons and layer in model.blocks[model.neurons]:
-            result[place] = layer_gram(model, layer, n)
+        if gram_rows(model, layer) is not None:
+            result[place] = layer_gram(model, layer)
     return result
 
 
-def layer_gram(model: ModelRows, layer: int, n: int) -> Float32[np.ndarray, " pairs"]:
-    assert model.neurons is not None
-    rows = model.read(model.neuron_rows(layer, n))
-    return cosines_of_pairs(rows * model.gain(model.neurons, layer))
+def gram_rows(model: ModelRows, layer: int) -> Mapping[str, list[tuple[str, int]]] | None:
+    """The (tensor, row) of a layer's Gram matrix by kind; None where there are too few."""
+    kinds = [kind for kind in HEAD_KINDS if kind in model.blocks]
+    if model.neurons is None or any(layer not in model.blocks[k] for k in (model.neurons, *kinds)):
+        return None
+    wanted = {kind: model.head_rows(kind, layer, 0, GRAM_ROWS) for kind in kinds}
+    wanted[model.neurons] = model.neuron_rows(layer, GRAM_NEURONS)
+    n_rows = GRAM_NEURONS + GRAM_ROWS * len(kinds)
+    return wanted if kinds and sum(map(len, wanted.values())) == n_rows else None
+
+
+def layer_gram(model: ModelRows, layer: int) -> Float32[np.ndarray, " pairs"]:
+    """Cosines between neurons and rows of heads, of `gram_rows`: they stay the same as long as
+    all matrices have one basis."""
+    wanted = gram_rows(model, layer)
+    assert wanted is not None
+    rows = {kind: model.read(keys) * model.gain(kind, layer) for kind, keys in wanted.items()}
+    mean = np.concatenate(list(rows.values())).mean(axis=0)
+    neurons = unit((rows.pop(str(model.neurons)) - mean).astype(np.float32))
+    heads = unit((np.concatenate(list(rows.values())) - mean).astype(np.float32))
+    return (neurons @ heads.T).ravel().astype(np.float32)
 
 
 def _hashes(model: ModelRows, ids: Int64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:

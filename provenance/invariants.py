@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -18,9 +19,9 @@ from scipy.stats import chi2, norm
 
 from ..arrays import Float32, Float64, Int64
 from .base_invariants import (
-    GRAM_ROWS,
     BaseInvariants,
     Matrix,
+    gram_rows,
     hash_token,
     layer_forms,
     layer_gram,
@@ -113,12 +114,12 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
     comparison = _Comparison(model, base)
     if anchors is not None:
         comparison.compare_responses(anchors)
-    by_anchors = comparison.is_settled
-    if not by_anchors:
+        comparison.confirm_neurons()
+    else:
         comparison.compare_grams()
     layers, p = comparison.result()
     descends = p < SIGNIFICANT and len(layers) >= LAYER_SHARE * len(model.layers)
-    if residual == "unknown" and descends and by_anchors:
+    if residual == "unknown" and descends and anchors is not None:
         residual = "rotated"  # responses agree, so the embeddings do, in another basis
     if not descends and residual == "unknown":
         return None
@@ -259,10 +260,6 @@ class _Comparison:
     cosines: dict[str, Float64[np.ndarray, "layers base_layers"]] = field(default_factory=dict)
     moved: dict[str, Float64[np.ndarray, "layers base_layers"]] = field(default_factory=dict)
 
-    @property
-    def is_settled(self) -> bool:
-        return len(self.result()[0]) >= LAYER_SHARE * len(self.model.layers)
-
     def compare_responses(self, anchors: Anchors) -> None:
         whitening = Whitening.of(self.base.anchor_rows[anchors.shared])
         for kind in self.base.heads:
@@ -353,7 +350,7 @@ class _Comparison:
         missing = [p for p in range(len(self.model.layers)) if not self._has("neurons", p)]
         n_rows = min(self.base.neurons, -(-HITS * self.base.neurons // kept))
         places, ours = self._neuron_responses(
-            _spread(missing), max(n_rows, FIRST_NEURONS), anchors, whitening
+            _spread_order(missing), max(n_rows, FIRST_NEURONS), anchors, whitening
         )
         theirs = whitening.apply(stored.astype(np.float32)).reshape(n_base * kept, -1)
         evidence, cosines = np.zeros((2, len(places), n_base))
@@ -370,7 +367,12 @@ class _Comparison:
         at = np.searchsorted(self.base.form_anchors, anchors.shared)
         at = np.minimum(at, len(self.base.form_anchors) - 1)
         usable = np.flatnonzero(self.base.form_anchors[at] == anchors.shared)
-        if len(usable) < 4 or "q" not in self.evidence or "k" not in self.evidence:
+        if (
+            len(usable) < 4
+            or not self.base.forms.any()
+            or "q" not in self.evidence
+            or "k" not in self.evidence
+        ):
             return
         inside = at[usable]
         stored = self.base.forms[:, :, inside][..., inside].astype(np.float32)
@@ -382,7 +384,7 @@ class _Comparison:
                 known = any(self._has(kind, place) for kind in self.evidence)
                 (confirming if known else unsure).append(place)
         places, ours = [], []
-        for place in [*_spread(unsure), *_spread(confirming)[:CONFIRMED_LAYERS]]:
+        for place in [*_spread_order(unsure), *_spread_order(confirming)[:CONFIRMED_LAYERS]]:
             layer = self.model.layers[place]
             wanted = [
                 row
@@ -402,27 +404,38 @@ class _Comparison:
             self._add_heads("forms", places, cosines, whitening.size**2, np.zeros(len(places)))
 
     def compare_grams(self) -> None:
-        """The Gram matrices of the first neurons, which need no embeddings."""
-        n_rows = min(GRAM_ROWS, self.base.neurons)
-        if self.base.neuron_kind != self.model.neurons or not self.base.neuron_kind or n_rows < 4:
-            return
+        """Cosines between rows of several matrices, which need no embeddings."""
         theirs = self.base.grams.astype(np.float32)
         theirs = unit(theirs - theirs.mean(axis=1, keepdims=True))
         places, ours = [], []
-        for place in _spread(list(range(len(self.model.layers)))):
+        for place in _spread_order(range(len(self.model.layers))):
             layer = self.model.layers[place]
-            block = self.model.blocks[self.base.neuron_kind].get(layer)
-            if block is None or block.rows < n_rows:
-                continue
-            if self.model.fits(self.model.neuron_rows(layer, n_rows)):
-                gram = layer_gram(self.model, layer, n_rows)
+            wanted = gram_rows(self.model, layer)
+            if wanted is not None and self.model.fits(chain.from_iterable(wanted.values())):
+                gram = layer_gram(self.model, layer)
                 ours.append(unit(gram - gram.mean()))
                 places.append(place)
-        if places:
+        if places and theirs.shape[1] == len(ours[0]):
             cosines = np.stack(ours) @ theirs.T
-            size = min(theirs.shape[1], n_rows * self.model.width / 2)
-            evidence = -log_p(cosines, float(size), comparisons=1)
+            evidence = -log_p(cosines, float(theirs.shape[1]), comparisons=1)
             self._add("grams", places, evidence, cosines)
+
+    def confirm_neurons(self) -> None:
+        """Drop what only neurons in another order show, unless attention is the base's too: rows
+        that were shuffled within every matrix leave neurons, but no head."""
+        kinds = [kind for kind in (*HEAD_KINDS, "forms") if kind in self.evidence]
+        compared, shown = set(), set()
+        for place in range(len(self.model.layers)):
+            if any(self._has(kind, place) for kind in kinds):
+                shown.add(place)
+            if any(not np.isnan(self.evidence[kind][place]).all() for kind in kinds):
+                compared.add(place)
+        if "forms" in kinds:  # what decides where q, k and v alone do not
+            whole = ~np.isnan(self.evidence["forms"]).all(axis=1)
+            compared = shown | set(np.flatnonzero(whole).tolist())
+        if len(shown) < LAYER_SHARE * len(compared):
+            self.evidence.pop("permuted neurons", None)
+            self.cosines.pop("permuted neurons", None)
 
     def _has(self, kind: str, place: int, base_place: int | None = None) -> bool:
         """Whether evidence of a kind shows a layer to be (that) one of the base's."""
@@ -526,7 +539,7 @@ def _without_common(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, n
     return left, right
 
 
-def _spread(places: Sequence[int]) -> list[int]:
+def _spread_order(places: Sequence[int]) -> list[int]:
     """Places in an order whose beginning is spread over all of them, for when not all can be read:
     by the bits of their ranks in reverse."""
     bits = max(1, len(places) - 1).bit_length()

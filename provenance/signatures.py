@@ -157,7 +157,7 @@ def known_bases(catalog: Catalog, *, offline: bool = False) -> list[KnownBase]:
     made of the base's folder, its cached or remote weights, and stored where the catalog can be
     written; `offline`: of files on this machine only."""
     stored = {s.base: s for s in catalog.signatures.all() if s.version == VERSION}
-    counts = {row["base"]: int(row["models"]) for row in catalog.stats()["bases"]}
+    counts = catalog.signatures.models()
     known, unreachable = [], "only files on this machine are read" if offline else ""
     for name in sorted({*stored, *catalog.bases()}):
         signature, reason = stored.get(name), ""

@@ -34,6 +34,7 @@ from .transformations import (
 )
 from .transformed_models import read_family
 
+KINDS = ("whole", "row", "column", "row-order", "column-order", "drawn", "twin-rows")
 CHANCE = (1e-2, 1e-4, 1e-6)
 
 
@@ -83,11 +84,11 @@ def drawn(model: Model, seed: int) -> Model:
 
 def many_decoys(base: Model, twin: Model, n: int) -> Iterator[tuple[str, Model]]:
     for seed in range(n):
-        kind = ("whole", "row", "column", "drawn", "twin-rows")[seed % 5]
+        kind = KINDS[seed // 2 % len(KINDS)]
         if kind == "drawn":
             decoy = drawn(base, seed)
         elif kind == "twin-rows":
-            decoy = shuffle(twin, by="column", seed=seed)
+            decoy = shuffle(twin, by="row-order", seed=seed)
         else:
             decoy = shuffle(base, by=kind, seed=seed)
         if seed % 2:

@@ -424,8 +424,8 @@ def add_noise(model: Model, *, share: float, seed: int = 7) -> Model:
 
 
 def shuffle(model: Model, *, by: str, seed: int = 8) -> Model:
-    """All matrices' entries shuffled: each `row` by itself, each `column`, or the `whole` matrix.
-    Vectors stay."""
+    """All matrices' entries shuffled: each `row` by itself, each `column`, or the `whole` matrix;
+    `row-order` and `column-order` move whole rows and columns. Vectors stay."""
     generator = torch.Generator().manual_seed(seed)
 
     def shuffled(matrix: torch.Tensor) -> torch.Tensor:
@@ -433,6 +433,10 @@ def shuffle(model: Model, *, by: str, seed: int = 8) -> Model:
             return matrix.gather(0, torch.rand(matrix.shape, generator=generator).argsort(0))
         if by == "row":
             return matrix.gather(1, torch.rand(matrix.shape, generator=generator).argsort(1))
+        if by == "row-order":
+            return matrix[torch.randperm(len(matrix), generator=generator)]
+        if by == "column-order":
+            return matrix[:, torch.randperm(matrix.shape[1], generator=generator)]
         order = torch.randperm(matrix.numel(), generator=generator)
         return matrix.flatten()[order].reshape(matrix.shape)
 
@@ -573,6 +577,10 @@ def decoys(base: Model, fresh: Model, twin: Model) -> dict[str, Model]:
         "shuffled-whole": shuffle(base, by="whole"),
         "shuffled-rows": shuffle(base, by="row"),
         "shuffled-columns": shuffle(base, by="column"),
+        "shuffled-row-order": shuffle(base, by="row-order"),
+        "shuffled-column-order": shuffle(base, by="column-order"),
+        "embeddings-on-row-order": embeddings_on(shuffle(base, by="row-order"), base),
+        "embeddings-on-column-order": embeddings_on(shuffle(base, by="column-order"), base),
         "embeddings-on-shuffled": embeddings_on(shuffle(base, by="whole"), base),
         "fresh+residual": permute_residual(embeddings_on(fresh, base)),
     }

@@ -38,6 +38,10 @@ class Signatures:
         names = [column.name for column in fields(StoredSignature)]
         return [StoredSignature(**dict(zip(names, row, strict=True))) for row in rows]
 
+    def models(self) -> dict[str, int]:
+        """How many models the catalog has of each base."""
+        return dict(self.session.execute("SELECT base, count(*) FROM models GROUP BY base"))
+
     def save(self, signature: StoredSignature) -> None:
         """Store a signature in place of the base's last one."""
         self.session.write(lambda session: replace_signature(session, signature))
