@@ -24,7 +24,7 @@ from .parents import (
     find_parents,
     near_rows,
 )
-from .reconstruction import Matrices, Reconstruction, further_parent, reconstruct
+from .reconstruction import MOST_DECODED, Matrices, Reconstruction, further_parent, reconstruct
 
 BLOCK_MODELS = 8192
 
@@ -129,7 +129,7 @@ def find_merge(
     if recipe is None:
         return None
     view = catalog.family(base, recipe)
-    own = None if row is None else next(iter(view.rows([row.id])), None)
+    own = None if row is None else next(iter(view.rows([row.id]).tolist()), None)
     if own is None and source is None:
         return None
     indexed = None if own is not None else fingerprint_query(catalog, str(source), base, recipe)
@@ -306,6 +306,13 @@ class Proof:
                 break
             chosen.append(Parent(model=list(others)[best], weight=0.0))
             proof = self._reconstruct(chosen)
+        if proof is not None and not proof.is_proven and 2 < len(chosen) <= MOST_DECODED:
+            # one may be a merge of others itself
+            for parent in chosen:
+                others = [other for other in chosen if other is not parent]
+                without = self._reconstruct(others)
+                if without is not None and without.is_proven:
+                    return others, without
         return (chosen, proof) if proof is not None and proof.is_proven else (named, first)
 
     def _is_remote(self, id: str) -> bool:

@@ -30,7 +30,7 @@ def find(update, known=KNOWN, **options):
 
 
 @given(st.lists(st.floats(0.1, 1.0), min_size=2, max_size=4), st.integers(0, 1000))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_a_weighted_mean_gives_its_parents_and_weights(weights, seed):
     rows = np.random.default_rng(seed).choice(40, len(weights), replace=False)
     shares = np.array(weights) / sum(weights)
@@ -75,7 +75,7 @@ def test_a_parent_that_is_not_there_is_said(method, known):
     assert found.unexplained > 0.1
 
 
-@pytest.mark.parametrize("n_parents", [2, 3, 4])
+@pytest.mark.parametrize("n_parents", [2, 4])
 def test_ties_and_dare_are_told_by_what_they_leave(n_parents):
     rows = list(range(10, 10 + n_parents))
     shares = {2: (0.6, 0.4), 3: (0.4, 0.35, 0.25), 4: (0.3, 0.3, 0.2, 0.2)}[n_parents]

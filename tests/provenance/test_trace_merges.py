@@ -1,0 +1,124 @@
+"""`trace` of merges: from files to the document and mergekit's config."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from factories import make_bert, make_checkpoint
+
+import deltadex as dx
+from deltadex.errors import RequestError
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """A base, five fine-tunes, a copy of one, and merges of the first two; all but two indexed."""
+    folder = tmp_path_factory.mktemp("merges")
+    base = make_bert(folder / "base", seed=0, width=64)
+    config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
+    tuned = [
+        make_bert(folder / "models" / f"m{n}", seed=n, width=64, base=base) for n in range(1, 6)
+    ]
+    shutil.copytree(folder / "models" / "m5", folder / "models" / "m5-again")
+    first, second = tuned[:2]
+    mean = {
+        n: 0.7 * first[n] + 0.3 * second[n] if first[n].is_floating_point() else first[n]
+        for n in first
+    }
+    third, fourth = tuned[2:4]
+    drawn = {n: dared(base[n], third[n], fourth[n]) for n in first}
+    trained = {
+        n: 0.5 * t + 0.5 * fourth[n] + 2e-5 * torch.randn(t.shape) if t.dim() == 2 else t
+        for n, t in third.items()
+    }
+    for name, tensors in (("models/mean", mean), ("drawn", drawn), ("trained", trained)):
+        make_checkpoint(folder / name, tensors, config=config)
+    with dx.open(folder / "c.duckdb") as db:
+        db.index(folder / "base", folder / "models")
+    return folder
+
+
+def dared(base, *parents, density=0.5):
+    if base.dim() != 2 or not base.is_floating_point():
+        return parents[0]
+    rng = torch.Generator().manual_seed(base.numel())
+    keeps = [torch.rand(base.shape, generator=rng) < density for _ in parents]
+    parts = [0.5 * (p - base) * keep / density for p, keep in zip(parents, keeps, strict=True)]
+    return base + sum(parts)
+
+
+def trace(family, model, **options):
+    with dx.open(family / "c.duckdb") as db:
+        return db.trace(str(model), **options).to_json()
+
+
+def weights(rows):
+    return {row["model"]: row["weight"] for row in rows}
+
+
+def test_an_indexed_merge_is_proven_and_written_as_mergekits_config(family, tmp_path):
+    answer = trace(family, "mean", mergekit=tmp_path / "merge.yaml")
+
+    assert (answer["verdict"], answer["method"], answer["complete"]) == ("merge", "linear", True)
+    assert weights(answer["parents"]) == pytest.approx({"m1": 0.7, "m2": 0.3}, abs=1e-4)
+    assert answer["reconstructed_share"] > 0.99
+    assert answer["chance_share"] < 0.01
+    lines = (tmp_path / "merge.yaml").read_text("utf-8").splitlines()
+    assert "merge_method: linear" in lines
+    assert f'  - model: "{family / "models" / "m1"}"' in lines
+    assert [line.split()[1] for line in lines if "weight:" in line] == ["0.7", "0.3"]
+    assert any(line.startswith("# reproduces ") for line in lines)
+
+
+def test_a_folder_that_is_not_indexed_is_read_for_its_parents(family):
+    answer = trace(family, family / "drawn")
+
+    assert (answer["verdict"], answer["method"]) == ("merge", "dare_linear")
+    assert weights(answer["parents"]) == pytest.approx({"m3": 0.5, "m4": 0.5}, abs=0.02)
+    assert answer["density"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_training_after_a_merge_is_said_and_not_proven(family):
+    answer = trace(family, family / "trained")
+
+    assert (answer["verdict"], answer["complete"]) == ("merge", False)
+    assert set(weights(answer["parents"])) == {"m3", "m4"}
+    assert answer["reconstructed_share"] < 0.5
+    assert "changed since" in answer["merge"]
+
+
+def test_a_fine_tune_is_no_merge_and_has_no_config(family, tmp_path):
+    answer = trace(family, "m3")
+
+    assert (answer["verdict"], answer["parents"]) == ("fine-tune", [])
+    assert answer["merge"] == "not a merge of what is indexed"
+    with pytest.raises(RequestError, match="m3: no config file: not a merge"):
+        trace(family, "m3", mergekit=tmp_path / "none.yaml")
+    assert trace(family, "m5")["copies"] == ["m5-again"]
+
+
+def test_parents_whose_files_are_gone_are_named_and_not_proven(family):
+    moved = family / "models" / "m1"
+    moved.rename(family / "elsewhere")
+    try:
+        answer = trace(family, "mean")
+    finally:
+        (family / "elsewhere").rename(moved)
+
+    assert answer["reconstructed_share"] is None
+    assert weights(answer["parents"]) == pytest.approx({"m1": 0.7, "m2": 0.3}, abs=1e-3)
+    assert "not proven by its weights: m1: not-found: its files are not there" in " ".join(
+        answer["notes"]
+    )
+
+
+def test_a_parent_that_was_removed_is_missed(family, tmp_path):
+    shutil.copy(family / "c.duckdb", tmp_path / "c.duckdb")
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db.remove("m2")
+        answer = db.trace("mean").to_json()
+
+    assert answer["verdict"] == "fine-tune"
+    assert weights(answer["related"]) == pytest.approx({"m1": 0.7}, abs=0.1)
+    assert "a parent that is not indexed" in answer["merge"]
