@@ -28,9 +28,7 @@ def best_arborescence(
     gains = weights - np.where(on_cycle[heads], weights[best[heads]], 0.0)
     stays = np.flatnonzero(component[tails] != component[heads])
     chosen = stays[
-        best_arborescence(
-            component[tails[stays]], component[heads[stays]], gains[stays], n_left
-        )
+        best_arborescence(component[tails[stays]], component[heads[stays]], gains[stays], n_left)
     ]
     best[heads[chosen]] = chosen
     return best

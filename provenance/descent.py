@@ -22,7 +22,7 @@ from ..arrays import Bool, Float32, Float64, Int64
 from ..store.tables.updates import FamilyUpdates
 
 NEAREST = 24
-"""Models of a child's neighbourhood, at most: the likely parents, and what they are compared with."""
+"""Models of a child's neighbourhood, at most: likely parents, and what these are compared with."""
 
 BLOCK = 512
 """Models that are compared with all others at a time."""
@@ -235,7 +235,9 @@ def _private(
     matrices = np.where(chosen[:, :, None] & chosen[:, None, :], total, 0.0)
     at = np.arange(len(squares))
     matrices[:, at, at] = np.where(chosen, (1 + RIDGE) * squares, 1.0)
-    sides = np.where(chosen[:, :, None], np.stack([np.tile(total[0], (len(chosen), 1)), total[1:]], 2), 0.0)
+    sides = np.where(
+        chosen[:, :, None], np.stack([np.tile(total[0], (len(chosen), 1)), total[1:]], 2), 0.0
+    )
     taken = sides.transpose(0, 2, 1) @ np.linalg.solve(matrices, sides)
     child = np.maximum(squares[0] - taken[:, 0, 0], 0.0)
     candidate = np.maximum(squares[1:] - taken[:, 1, 1], 0.0)
@@ -243,12 +245,11 @@ def _private(
     return _Private(child, candidate, product, np.maximum(child + candidate - 2 * product, 0.0))
 
 
-def _ratio(
-    above: Float64[np.ndarray, "*shape"], below: Float64[np.ndarray, "*shape"]
-) -> Float64[np.ndarray, "*shape"]:
+def _ratio(above: Float64[np.ndarray, ...], below: object) -> Float64[np.ndarray, ...]:
     """The quotient; 0 where the divisor is 0."""
-    quotient: Float64[np.ndarray, "*shape"] = np.divide(
-        above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0
+    divisor = np.broadcast_to(np.asarray(below, dtype=np.float64), above.shape)
+    quotient: Float64[np.ndarray, ...] = np.divide(
+        above, divisor, out=np.zeros(above.shape), where=divisor > 0
     )
     return quotient
 

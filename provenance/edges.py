@@ -26,7 +26,7 @@ REPEATED = {"duplicate": 0.95, "quantised": 0.95, "merge": 0.97}
 """Probability of the edges of models that repeat others (docs/lineage.md has what was counted)."""
 
 UNDATED = 0.5
-"""Probability that of two equal models the one is the original, where no time or precision tells."""
+"""Probability that of two equal models the first is the original, where no time tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +111,7 @@ def _originals(
     return original
 
 
-def _edges_of_different(
-    updates: Updates, times: Float64[np.ndarray, " models"]
-) -> Iterator[Edge]:
+def _edges_of_different(updates: Updates, times: Float64[np.ndarray, " models"]) -> Iterator[Edge]:
     """The edges among models that are all different and changed."""
     candidates = _find_candidates(updates, times)
     n_models, n_near = candidates.rows.shape

@@ -12,7 +12,7 @@ from ..arrays import Float64, Int64
 from ..errors import UnknownRecipe
 from ..indexer import has_linear_sketch
 from ..records import ModelRecord, Recipe
-from ..store import Catalog, FamilyView
+from ..store import Catalog
 from .claims import read_claims
 from .descent import Updates
 from .edges import BASE, Edge, infer_edges
@@ -112,12 +112,8 @@ def _document(
     parents: dict[str, list[str]] = {id: [] for id in ids}
     for edge in edges:
         parents[names[edge.child]].append(names[edge.parent])
-    equal = {
-        names[edge.child]: names[edge.parent] for edge in edges if edge.kind == "duplicate"
-    }
-    claims = read_claims(
-        base, {record.id: record.base_raw for record in members}, parents, equal
-    )
+    equal = {names[edge.child]: names[edge.parent] for edge in edges if edge.kind == "duplicate"}
+    claims = read_claims(base, {record.id: record.base_raw for record in members}, parents, equal)
     return {
         "base": base,
         "recipe": recipe.name,
