@@ -270,7 +270,8 @@ def read_choices(tree: Tree) -> Iterator[Choice]:
         ]
         if above and not places:
             continue  # the parent is no candidate
-        numbers = features_of(pairs, neighbourhood.distances[0, 1:])
+        distances = neighbourhood.distances[0, 1:]
+        numbers = features_of(pairs, distances, np.ones(len(distances), dtype=np.bool_))
         kept = np.flatnonzero(~np.array(made_of_it))
         chosen = {name: values[kept] for name, values in numbers.items()}
         parent = 1 + int(np.flatnonzero(kept == places[0])[0]) if places else 0
