@@ -35,8 +35,8 @@ SOLID_FROM = 0.8
 
 FAINT = "#8a8f98"
 CAPTION = (
-    "A model stands below the one that it was trained from, by weights and times; the number is the "
-    "probability of that edge. {without} of {models} hang at the base: no parent is known."
+    "A model stands below the one that it was trained from, by weights and times; the number is "
+    "the probability of that edge. {without} of {models} hang at the base: no parent is known."
 )
 
 Edge = Mapping[str, Any]

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Bool, Float32, Float64, Int64
-from ..store.tables.updates import FamilyUpdates
+from ..store import FamilyUpdates
 
 NEAREST = 24
-"""Models of a child's neighbourhood, at most: the likely parents, and what they are compared with."""
+"""Models of a child's neighbourhood, at most: likely parents, and what these are compared with."""
 
 BLOCK = 512
 """Models that are compared with all others at a time."""
@@ -245,12 +245,11 @@ def _private(
     return _Private(child, candidate, product, np.maximum(child + candidate - 2 * product, 0.0))
 
 
-def _ratio(
-    above: Float64[np.ndarray, "*shape"], below: Float64[np.ndarray, "*shape"]
-) -> Float64[np.ndarray, "*shape"]:
+def _ratio(above: Float64[np.ndarray, ...], below: object) -> Float64[np.ndarray, ...]:
     """The quotient; 0 where the divisor is 0."""
-    quotient: Float64[np.ndarray, "*shape"] = np.divide(
-        above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0
+    divisor = np.broadcast_to(np.asarray(below, dtype=np.float64), above.shape)
+    quotient: Float64[np.ndarray, ...] = np.divide(
+        above, divisor, out=np.zeros(above.shape), where=divisor > 0
     )
     return quotient
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Float64, Int64
 from .arborescence import best_arborescence
 from .descent import Neighbourhood, Updates, compare_pairs, find_near
-from .odds import LEVEL, pair_log_odds, time_log_odds
+from .odds import LEVEL, pair_log_odds
 from .repeats import Kind, Repeat, find_repeat, group_equal
 
 BASE = -1
@@ -26,7 +26,7 @@ REPEATED = {"duplicate": 0.95, "quantised": 0.95, "merge": 0.97}
 """Probability of the edges of models that repeat others (docs/lineage.md has what was counted)."""
 
 UNDATED = 0.5
-"""Probability that of two equal models the one is the original, where no time or precision tells."""
+"""Probability that of two equal models the first is the original, where no time tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def _find_candidates(updates: Updates, times: Float64[np.ndarray, " models"]) ->
         if row in repeats:
             candidates.log_odds[row][near[row] == repeats[row].parents[0]] = SURE
             continue
-        log_odds = pair_log_odds(pairs, distances) + time_log_odds(times[row], times[near[row]])
+        log_odds = pair_log_odds(pairs, distances, times[row] - times[near[row]])
         candidates.log_odds[row] = np.clip(log_odds, -LIMIT, LIMIT)
     _refuse_circles(candidates)
     return candidates

@@ -67,14 +67,17 @@ WEIGHTS = {
 
 
 def features_of(
-    pairs: Pairs, distances: Float64[np.ndarray, " near"]
+    pairs: Pairs,
+    distances: Float64[np.ndarray, " near"],
+    in_time: Bool[np.ndarray, " near"],
 ) -> dict[str, Float64[np.ndarray, " near"]]:
     """Numbers of a child with its candidates by name, each limited, so that no extreme decides.
 
     Args:
         distances: |ΔW_C − ΔW_P|².
+        in_time: Whether a candidate is not known to be later than the child.
     """
-    is_forward = pairs.excess >= FORWARD
+    is_forward = (pairs.excess >= FORWARD) & in_time
     further = _further(distances, is_forward)
     further_of_unlike = _further(distances, is_forward & (pairs.cosine < ALIKE))
     step = np.log(pairs.step + 1e-3)
@@ -132,19 +135,20 @@ def _further(
 
 
 def pair_log_odds(
-    pairs: Pairs, distances: Float64[np.ndarray, " near"]
+    pairs: Pairs,
+    distances: Float64[np.ndarray, " near"],
+    later_by_s: Float64[np.ndarray, " near"],
 ) -> Float64[np.ndarray, " near"]:
-    """Log-odds that the child was trained from each candidate, against the base."""
-    features = features_of(pairs, distances)
-    log_odds: Float64[np.ndarray, " near"] = sum(
-        (WEIGHTS[name] * numbers for name, numbers in features.items()), np.zeros(len(distances))
+    """Log-odds that the child was trained from each candidate, against the base.
+
+    Args:
+        later_by_s: How much later than each candidate the child is, in seconds; NaN where one of
+            the times is unknown.
+    """
+    features = features_of(pairs, distances, ~(later_by_s < -TOLERANCE_S))
+    log_odds: Float64[np.ndarray, " near"] = np.select(
+        [later_by_s > TOLERANCE_S, later_by_s < -TOLERANCE_S], [LATER, EARLIER], 0.0
     )
+    for name, numbers in features.items():
+        log_odds = log_odds + WEIGHTS[name] * numbers
     return log_odds
-
-
-def time_log_odds(
-    child: float, candidates: Float64[np.ndarray, " near"]
-) -> Float64[np.ndarray, " near"]:
-    """What times of publication, in seconds and NaN where unknown, add to the log-odds."""
-    apart = child - candidates
-    return np.select([apart > TOLERANCE_S, apart < -TOLERANCE_S], [LATER, EARLIER], 0.0)

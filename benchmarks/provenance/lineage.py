@@ -9,8 +9,8 @@
 
 `build` trains trees of real fine-tunes of all-MiniLM-L6-v2 and indexes them, `small` trees of a
 small network in memory; `score` compares the lineage with what is known, with times and without,
-beside two rivals on the same sketches: the minimum spanning tree of distances, whose edges lead away
-from the base, and Edmonds' tree of distances with the direction from the shorter update to the
+beside two rivals on the same sketches: the minimum spanning tree of distances, whose edges lead
+away from the base, and Edmonds' tree of distances with the direction from the shorter update to the
 longer one, as MoTHer has it from another measure of training. `fit` prints the coefficients of
 `provenance/odds.py`. A model counts as right if all its parents are, and no other is named; of two
 equal models either may be the parent, and without times either may be the copy.
@@ -32,7 +32,7 @@ import numpy as np
 
 import deltadex as dx
 from deltadex.provenance.arborescence import best_arborescence
-from deltadex.provenance.descent import Neighbourhood, Pairs, Updates, compare_pairs, find_near
+from deltadex.provenance.descent import Neighbourhood, Updates, compare_pairs, find_near
 from deltadex.provenance.edges import BASE, Edge, infer_edges
 from deltadex.provenance.lineage import choose_linear_recipe
 from deltadex.provenance.odds import features_of
@@ -270,7 +270,8 @@ def read_choices(tree: Tree) -> Iterator[Choice]:
         ]
         if above and not places:
             continue  # the parent is no candidate
-        numbers = features_of(pairs, neighbourhood.distances[0, 1:])
+        distances = neighbourhood.distances[0, 1:]
+        numbers = features_of(pairs, distances, np.ones(len(distances), dtype=np.bool_))
         kept = np.flatnonzero(~np.array(made_of_it))
         chosen = {name: values[kept] for name, values in numbers.items()}
         parent = 1 + int(np.flatnonzero(kept == places[0])[0]) if places else 0
@@ -322,7 +323,8 @@ def fit(trees: Sequence[Tree]) -> None:
                 shares = np.exp(np.append(0.0, odds))
                 right.append(int(shares.argmax()) == choice.parent)
                 given.append(shares.max() / shares.sum())
-    print(f"{len(choices)} choices in {len(names)} trees; of trees held out {np.mean(right):.3f} right")
+    held_out = f"{np.mean(right):.3f} of held-out trees right"
+    print(f"{len(choices)} choices in {len(names)} trees; {held_out}")
     for low, high in ((0, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01)):
         inside = (np.array(given) >= low) & (np.array(given) < high)
         if inside.any():
@@ -353,10 +355,17 @@ def synthetic_tree(n_models: int, layers: int, seed: int) -> Tree:
     kinds, runs = [], []
     for row in range(n_models):
         parent = int(rng.integers(row)) if row > 3 and rng.random() < 0.67 else None
-        siblings = [at for at in range(max(0, row - 50), row) if parents[at] == ({parent} if parent is not None else set())]
+        siblings = [
+            at
+            for at in range(max(0, row - 50), row)
+            if parents[at] == ({parent} if parent is not None else set())
+        ]
         is_decoy = bool(siblings) and rng.random() < 0.3
-        run = runs[siblings[int(rng.integers(len(siblings)))]] if is_decoy else (
-            int(rng.integers(len(data))), int(rng.integers(1 << 30)))
+        run = (
+            runs[siblings[int(rng.integers(len(siblings)))]]
+            if is_decoy
+            else (int(rng.integers(len(data))), int(rng.integers(1 << 30)))
+        )
         noise = rng.standard_normal(size, dtype=np.float32)
         shared = np.random.default_rng(run[1]).standard_normal(size, dtype=np.float32)
         step = (
@@ -397,8 +406,10 @@ def measure_scale(n_models: int, layers: int, seed: int) -> None:
     edges = ours(updates, np.full(n_models, np.nan))
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{n_models} models, {layers} layers: {seconds:.0f} s, peak {peak:.1f} GiB, "
-          f"{sum(edge.parent != BASE for edge in edges)} named parents")
+    print(
+        f"{n_models} models, {layers} layers: {seconds:.0f} s, peak {peak:.1f} GiB, "
+        f"{sum(edge.parent != BASE for edge in edges)} named parents"
+    )
 
 
 def _repeated(updates: Updates, n_models: int, seed: int) -> Updates:

@@ -56,9 +56,8 @@ def plan_tree(shape: Shape, seed: int) -> list[Node]:
     """A tree's models, each after its parents; the same for the same seed.
 
     `wide` has 4 children and 16 grandchildren, `chains` four chains of five, `random` 20 models
-    that each descend from any before; `star` has 20 children of the base, half of them on the data of
-    another. All get copies, round trips and merges as leaves, and two
-    fine-tunes of a merge.
+    that each descend from any before; `star` has 20 children of the base, half of them on the
+    data of another. All get copies, round trips and merges as leaves, two fine-tunes of merges.
     """
     rng = np.random.default_rng(seed)
     nodes: list[Node] = []

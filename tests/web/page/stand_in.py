@@ -269,8 +269,13 @@ class MadeUp:
         names = [row["model"] for row in self.rows]
         edges = [
             {
-                "parent": names[at - 1] if at % 3 else self.base, "child": name, "kind": "fine-tune",
-                "probability": 0.9, "weight": None, "explained": 0.5, "cosine": 0.7,
+                "parent": names[at - 1] if at % 3 else self.base,
+                "child": name,
+                "kind": "fine-tune",
+                "probability": 0.9,
+                "weight": None,
+                "explained": 0.5,
+                "cosine": 0.7,
             }
             for at, name in enumerate(names)
         ]

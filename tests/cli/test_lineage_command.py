@@ -1,0 +1,110 @@
+"""The question as users ask it, of files that were indexed."""
+
+import json
+import shutil
+
+import pytest
+from factories import finetune, make_bert
+from running import run
+from safetensors.torch import save_file
+
+import deltadex as dx
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    """`base` ← `first` ← `second` ← `third`, a copy, a rounded copy; cards that say otherwise."""
+    folder = tmp_path_factory.mktemp("chain")
+    models = folder / "models"
+    base = folder / "base"
+    weights = {"base": make_bert(base, seed=0, layers=4)}
+    above = {"first": "base", "second": "first", "third": "second", "lone": "base"}
+    cards = {"first": "base", "second": "base", "third": "second", "lone": "lone"}
+    for seed, (name, parent) in enumerate(above.items(), start=1):
+        weights[name] = finetune(weights[parent], seed=seed, scale=0.05 / seed**0.5)
+    weights["third-copy"] = weights["third"]
+    weights["rounded"] = {name: value.bfloat16() for name, value in weights["second"].items()}
+    for name in sorted(weights.keys() - {"base"}):
+        shutil.copytree(base, models / name)
+        save_file(weights[name], models / name / "model.safetensors", metadata={"format": "pt"})
+        if name in cards:
+            (models / name / "README.md").write_text(f"---\nbase_model: {cards[name]}\n---\n")
+    result = run(folder, "index", base, models)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_the_tree_of_a_chain_and_what_cards_say(chain):
+    printed = run(chain, "lineage", "--json")
+    document = json.loads(printed.stdout)
+
+    parent = {edge["child"]: edge["parent"] for edge in document["edges"]}
+    kind = {edge["child"]: edge["kind"] for edge in document["edges"]}
+    assert parent["first"] == parent["lone"] == document["base"]
+    assert (parent["second"], parent["third"], parent["rounded"]) == ("first", "second", "second")
+    assert (kind["rounded"], kind["third-copy"], parent["third-copy"]) == (
+        "quantised",
+        "duplicate",
+        "third",
+    )
+    says = {claim["model"]: claim["note"] for claim in document["claims"]}
+    assert says["second"] == "card says base; weights say fine-tune of first"
+    assert says["third"] == ""
+    assert says["lone"] == "card names the model itself"
+
+
+def test_the_tree_is_printed_and_drawn(chain):
+    printed = run(chain, "lineage", "-o", chain / "tree.svg")
+    written = run(chain, "lineage", "-o", chain / "tree.dot")
+    refused = run(chain, "lineage", "-o", chain / "tree.pdf")
+
+    assert "third-copy  copy" in printed.output
+    assert "<svg" in (chain / "tree.svg").read_text()
+    assert '"second" -> "third"' in (chain / "tree.dot").read_text()
+    assert (written.exit_code, refused.exit_code) == (0, 2)
+    assert "ends in one of" in refused.output
+
+
+def test_a_recipe_without_linear_sketches_is_refused_in_a_line(chain):
+    folder = chain / "other"
+    folder.mkdir()
+    assert (
+        run(folder, "index", chain / "base", chain / "models", "--recipe", "mean-factors").exit_code
+        == 0
+    )
+
+    refused = run(folder, "lineage")
+
+    assert refused.exit_code == 2
+    assert "keeps linear sketches: index again with" in refused.output
+    assert len(refused.output.strip().splitlines()) == 1
+
+
+def test_names_are_text_in_graphviz_and_pictures():
+    from deltadex.pictures import draw_lineage, graphviz_lineage
+
+    names = ['a"; b -> c; "', "$x^2$", "n\nm", "back\\"]
+    edge = {
+        "probability": 0.9,
+        "kind": "fine-tune",
+        "weight": None,
+        "explained": 0.5,
+        "cosine": 0.5,
+    }
+    edges = [{"parent": "base", "child": name, **edge} for name in names]
+    document = {"base": "base", "models": 4, "without_parent": 4, "edges": edges}
+
+    lines = graphviz_lineage(document).splitlines()
+
+    assert len(lines) == 3 + 1 + len(names) + 1
+    assert '"base" -> "a\\"; b -> c; \\"" [' in lines[4]
+    draw_lineage(document).sheet.canvas.draw()
+
+
+def test_in_python_a_lineage_is_a_table(chain):
+    with dx.open(chain / "c.duckdb", read_only=True) as db:
+        table = db.lineage()
+
+    assert len(table) == 6
+    assert table.save(chain / "tree.png").stat().st_size > 10_000
+    assert {row["kind"] for row in table} == {"fine-tune", "duplicate", "quantised"}

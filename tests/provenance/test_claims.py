@@ -1,0 +1,60 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltadex.provenance.claims import read_claims
+
+BASE = "owner/base-model"
+
+
+def claims_of(named, parents=(), equal=()):
+    shown = {model: [BASE] for model in named} | dict(parents)
+    return {row["model"]: row for row in read_claims(BASE, named, shown, dict(equal))}
+
+
+def test_a_card_is_compared_with_the_weights():
+    named = {
+        "a": BASE,
+        "b": "/nets/base_model",
+        "c": "x/a",
+        "d": "a",
+        "e": None,
+        "f": "f",
+        "g": "?",
+    }
+    rows = claims_of(named, {"b": ["a"], "c": ["a"], "d": ["c"]})
+
+    assert {model: row["says"] for model, row in rows.items()} == {
+        "a": "agrees",
+        "b": "base",
+        "c": "agrees",
+        "d": "other",
+        "f": "itself",
+        "g": "outside",
+    }
+    assert rows["b"]["note"] == "card says base; weights say fine-tune of a"
+
+
+def test_a_card_that_names_a_copy_of_the_parent_agrees():
+    rows = claims_of(
+        {"child": "copy", "copy": None, "first": None}, {"child": ["first"]}, {"copy": "first"}
+    )
+
+    assert rows["child"]["says"] == "agrees"
+
+
+def test_a_circle_is_said_and_does_not_keep_the_reader():
+    rows = claims_of({"a": "b", "b": "c", "c": "a", "d": "a"})
+
+    assert rows["a"]["circle"] == ["a", "b", "c"]
+    assert rows["b"]["note"] == "cards name each other in a circle: a → b → c → a"
+    assert "circle" not in rows["d"]
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d", BASE])
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.one_of(st.none(), NAMES), min_size=1))
+def test_every_card_has_one_row(named):
+    rows = read_claims(BASE, named, {model: [BASE] for model in named}, {})
+
+    assert [row["model"] for row in rows] == sorted(m for m in named if named[m] is not None)

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+from trees import direction, grown_tree, updates_of
+
+from deltadex.provenance.edges import BASE, infer_edges
+from deltadex.provenance.lineage import read_times
+
+
+def parents_of(vectors, times=None, rounding=None, rank=None):
+    n_models = len(vectors)
+    edges = infer_edges(
+        updates_of(vectors, rounding),
+        np.full(n_models, np.nan) if times is None else np.array(times, dtype=np.float64),
+        np.arange(n_models) if rank is None else np.array(rank),
+    )
+    found = {row: [] for row in range(n_models)}
+    for edge in edges:
+        found[edge.child].append(edge)
+    return found
+
+
+def first_parents(found):
+    return [found[row][0].parent for row in sorted(found)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_independent_steps_give_their_tree_back(seed):
+    vectors, parents = grown_tree(seed)
+
+    right = np.mean(np.array(first_parents(parents_of(vectors))) == parents)
+
+    assert right >= 0.85
+
+
+def test_the_order_of_the_models_changes_nothing():
+    vectors, _ = grown_tree(5)
+    order = np.random.default_rng(0).permutation(len(vectors))
+
+    straight = parents_of(vectors)
+    shuffled = parents_of([vectors[row] for row in order])
+
+    for place, row in enumerate(order.tolist()):
+        above, other = straight[row][0], shuffled[place][0]
+        assert (BASE if other.parent == BASE else order[other.parent]) == above.parent
+        assert other.probability == pytest.approx(above.probability, abs=1e-6)
+
+
+def test_children_of_the_base_that_share_data_are_no_parents_of_each_other():
+    rng = np.random.default_rng(1)
+    data = [direction(rng) for _ in range(3)]
+    vectors = [
+        rng.uniform(0.7, 1.4) * (0.7 * data[row % 3] + 0.7 * direction(rng)) for row in range(15)
+    ]
+
+    named = [parent for parent in first_parents(parents_of(vectors)) if parent != BASE]
+
+    assert len(named) <= 4
+
+
+def test_copies_hang_at_the_first_by_rank_and_a_model_of_one_at_the_base():
+    rng = np.random.default_rng(2)
+    model, other = direction(rng), direction(rng)
+
+    found = parents_of([model, other, model, model], times=[3, 1, 2, 4], rank=[1, 3, 0, 2])
+    alone = parents_of([model])
+
+    assert [found[row][0].kind for row in range(4)] == [
+        "duplicate",
+        "fine-tune",
+        "fine-tune",
+        "duplicate",
+    ]
+    assert found[0][0].parent == found[3][0].parent == 2
+    assert (alone[0][0].parent, len(alone)) == (BASE, 1)
+
+
+def test_a_copy_without_a_time_may_be_the_original():
+    model = direction(np.random.default_rng(3))
+
+    assert parents_of([model, model])[1][0].probability == 0.5
+
+
+def test_a_rounded_model_is_a_leaf_of_the_exact_one():
+    rng = np.random.default_rng(4)
+    model, error = direction(rng), 0.3 * direction(rng)
+    others = [direction(rng) for _ in range(4)]
+
+    found = parents_of([model + error, model, *others], rounding=[0.09, 0, 0, 0, 0, 0])
+
+    assert (found[0][0].parent, found[0][0].kind) == (1, "quantised")
+    assert found[1][0].parent == BASE
+
+
+def test_a_linear_merge_has_its_parents_and_weights_and_is_none_of_theirs():
+    rng = np.random.default_rng(5)
+    parents = [direction(rng) for _ in range(6)]
+    merge = 0.5 * parents[0] + 0.3 * parents[2] + 0.2 * parents[4]
+    tuned = merge + 0.4 * direction(rng)
+
+    found = parents_of([*parents, merge, tuned])
+
+    weights = {edge.parent: edge.weight for edge in found[6]}
+    assert {edge.kind for edge in found[6]} == {"merge"}
+    assert weights == pytest.approx({0: 0.5, 2: 0.3, 4: 0.2}, abs=1e-3)
+    assert found[7][0].parent == 6
+    assert all(found[row][0].parent == BASE for row in range(6))
+
+
+def test_a_model_of_other_layers_is_no_child():
+    rng = np.random.default_rng(6)
+    upper, both = direction(rng), 2 * direction(rng)
+    upper[:3] = 0
+    both[3:] = 0
+
+    assert first_parents(parents_of([upper, both + 0.1 * upper])) == [BASE, BASE]
+
+
+def test_a_later_time_decides_what_the_weights_leave_open():
+    rng = np.random.default_rng(7)
+    model = direction(rng)
+    child = model + 0.2 * direction(rng) - 0.02 * model  # as long as its parent
+    day = 86_400.0
+
+    def probability(times):
+        edge = parents_of([model, child], times=times)[1][0]
+        return edge.probability if edge.parent == 0 else 0.0
+
+    assert probability([0, day]) > probability([day, 0])
+
+
+def test_an_unchanged_model_is_a_copy_of_the_base():
+    vector = direction(np.random.default_rng(8))
+
+    edge = parents_of([0 * vector, vector])[0][0]
+
+    assert (edge.parent, edge.kind) == (BASE, "duplicate")
+
+
+def test_times_in_the_future_and_no_times_at_all_are_unknown():
+    texts = ["2024-05-01T00:00:00+00:00", "2999-01-01", None, "yesterday", "2024-05-01T00:00:00"]
+
+    times, n_future = read_times(texts)
+
+    assert np.isnan(times[1:4]).all()
+    assert (times[0], n_future) == (times[4], 1)
