@@ -102,7 +102,7 @@ def measure(db: dx.Database, base: Path, tunes: Sequence[Path]) -> Iterator[dict
     weights, places = writers(db, base)
     n_layers = 1 + max(p.slot.layer for p in places)
     ranges = {"all": range(n_layers), "third": range(n_layers // 3, 2 * n_layers // 3)}
-    updates = [load_file(tune / WEIGHTS) for tune in tunes]
+    updates = [_named_as(weights, load_file(tune / WEIGHTS)) for tune in tunes]
     for keeps_norms in (False, True):
         for where, layers in ranges.items():
             for strength in (1.0, 0.5):
@@ -116,6 +116,12 @@ def measure(db: dx.Database, base: Path, tunes: Sequence[Path]) -> Iterator[dict
                         db, base, weights, places, updates, layers, strength, length, keeps_norms
                     )
                 yield row
+
+
+def _named_as(base: Tensors, tune: Tensors) -> Tensors:
+    """A fine-tune's tensors under the base's names: models with a head have a prefix."""
+    ends = {name.partition(".")[2]: value for name, value in tune.items()}
+    return {**{name: ends[name] for name in base if name in ends}, **tune}
 
 
 def _detect(
@@ -137,9 +143,8 @@ def _detect(
             made = edited(weights, places, tune, layers, strength, length, keeps_norms, seed)
             save(made, folder, base)
         db.index(base, temporary)
-        for finding in db.audit(kind="edit").to_json()["findings"]:
-            assert finding["model"] in names, finding
-            found.append(finding["detail"])
+        table = db.audit(kind="edit", where="model LIKE 'edited-%'")
+        found += [finding["detail"] for finding in table]
         for name in names:
             db.remove(name, base=str(base))
     right = sum(f" {len(layers)} of " in detail for detail in found)
