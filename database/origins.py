@@ -162,8 +162,9 @@ def find_other_labels(catalog: Catalog, base: str) -> list[Finding]:
         if len(runs) != 1:
             continue
         ((label, by_run),) = runs.items()
-        own, theirs = (set(re.findall(r"[^\W_]+", name)) for name in (str(labels[row]), label))
-        if len(by_run) >= AGREEING and not (own <= theirs or theirs <= own):
+        words, others_words = _words(str(labels[row])), _words(label)
+        agree = words <= others_words or others_words <= words
+        if len(by_run) >= AGREEING and not agree:
             model, second = family.ids[row], sorted(by_run.values(), reverse=True)[1]
             source = catalog.model(model, base).record.label_source or "label"
             detail = (
@@ -174,3 +175,7 @@ def find_other_labels(catalog: Catalog, base: str) -> list[Finding]:
                 Finding(model=model, base=base, kind="card-dataset", detail=detail, z=second)
             )
     return findings
+
+
+def _words(label: str) -> set[str]:
+    return set(re.findall(r"[^\W_]+", label))

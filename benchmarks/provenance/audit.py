@@ -153,7 +153,9 @@ def _detect(
     return f"{len(found)}/{len(names)}, layers {right}/{len(found)}, {middle}"
 
 
-def train_causal(texts: Sequence[str], folder: Path, n_tunes: int) -> tuple[Path, list[Path]]:
+def train_causal(
+    texts: Sequence[str], folder: Path, n_tunes: int, steps: int
+) -> tuple[Path, list[Path]]:
     """A small Llama trained on bytes of texts, and full fine-tunes on a part of them each."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -168,12 +170,12 @@ def train_causal(texts: Sequence[str], folder: Path, n_tunes: int) -> tuple[Path
         max_position_embeddings=128,
     )
     model = LlamaForCausalLM(config)
-    _train(model, "\n".join(texts).encode(), 400, 2e-3)
+    _train(model, "\n".join(texts).encode(), steps, 2e-3)
     model.save_pretrained(folder / "base")
     tunes = []
     for number in range(n_tunes):
         model = LlamaForCausalLM.from_pretrained(folder / "base")
-        _train(model, "\n".join(texts[number::n_tunes]).encode(), 60, 5e-4)
+        _train(model, "\n".join(texts[number::n_tunes]).encode(), steps // 6, 5e-4)
         tunes.append(folder / "tunes" / f"tune-{number}")
         model.save_pretrained(tunes[-1])
     return folder / "base", tunes
@@ -210,6 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--tunes", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=400, help="Of the causal base's training.")
     parser.add_argument("--only", choices=("minilm", "causal"))
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -226,7 +229,7 @@ def main() -> None:
         texts = [p.read_text("utf-8") for p in sorted(Path(dx.__file__).parent.rglob("*.md"))]
         lines = [line for text in texts for line in text.splitlines() if line]
         with tempfile.TemporaryDirectory() as temporary, dx.open() as db:
-            base, tunes = train_causal(lines, Path(temporary), given.tunes)
+            base, tunes = train_causal(lines, Path(temporary), given.tunes, given.steps)
             db.index(base, tunes[0].parent)
             ordinary(db)
             show("Llama of 6 layers", list(measure(db, base, tunes)))
