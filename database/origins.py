@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase
 from ..options import Place, Question, argument, option, record
@@ -17,7 +17,7 @@ from .tables import AuditTable, KnownBaseTable, Table, TraceTable
 if TYPE_CHECKING:
     from ..pictures import Width
     from ..provenance import Finding
-    from ..store import Catalog, FamilyView
+    from ..store import Catalog
     from .opened import Opened
 
 
@@ -250,18 +250,22 @@ class LineageTable(Table):
         return save_picture(draw, target, title=f"Lineage of {document['base']}")
 
 
-FindingKind = Literal[
-    *("duplicate", "near-duplicate", "base-copy", "frozen", "edit", "rounding", "outlier"),
-    *("licence", "card-base", "card-dataset"),
+FindingKind: TypeAlias = Literal[
+    "duplicate",
+    "near-duplicate",
+    "base-copy",
+    "frozen",
+    "edit",
+    "rounding",
+    "outlier",
+    "licence",
+    "card-base",
+    "card-dataset",
 ]
-
-
 """What an audit looks for."""
 
 
 NEAR, AGREEING = 5, 2
-
-
 """Nearest models, by vectors, whose labels are compared; so many others with one label, at least,
 contradict a model's own."""
 
@@ -315,19 +319,13 @@ class Audit(Question):
         if model is not None or self.where is not None:
             rows = catalog.models(ModelFilter(id=model, base=base, where=self.where))
             chosen = frozenset(row.id for row in rows)
-        views = [
-            catalog.family(family, catalog.find_recipe(None, family))
-            for family in bases
-            if catalog.recipes_of(family)
-        ]
+        bases = [family for family in bases if catalog.recipes_of(family)]
         options = AuditOptions(kind=self.kind, models=chosen, read=self.read, fetch=self.fetch)
-        findings, notes = audit_families(catalog, views, options, db._track)
+        findings, notes, n_models = audit_families(catalog, bases, options, db._track)
         if self.kind in (None, "card-dataset"):
-            for view in views:
-                findings += [
-                    f for f in find_other_labels(catalog, view) if options.includes(f.model)
-                ]
-        n_models = sum(len(view) for view in views) if chosen is None else len(chosen)
+            for family in bases:
+                labels = catalog.look(partial(find_other_labels, catalog, family))
+                findings += [finding for finding in labels if options.includes(finding.model)]
         return AuditTable(
             {
                 "base": base,
@@ -352,22 +350,24 @@ class Audit(Question):
         return named, None
 
 
-def find_other_labels(catalog: Catalog, view: FamilyView) -> Iterator[Finding]:
+def find_other_labels(catalog: Catalog, base: str) -> list[Finding]:
     """Models whose label is not that of the models that were likely trained on the same data.
 
-    At least `AGREEING` models of other runs, all that are likely (fdr up to 1 %), have one label,
-    and none the model's own.
+    At least `AGREEING` models of other runs, all that are likely (fdr up to 1 % by the tail of the
+    family's strangers), have one label, which shares no more with the model's than some words.
     """
     import numpy as np
 
     from ..provenance import Finding
     from ..search import labelled_models
-    from ..search.family_scores import COPY_COSINE, LIKELY
+    from ..search.family_scores import COPY_COSINE, LIKELY, Calibration
 
+    view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
     family = labelled_models(view)
+    findings: list[Finding] = []
     rows = np.array([r for r, label in enumerate(family.labels) if label], dtype=np.int64)
     if family.source is None or len(rows) <= AGREEING:
-        return
+        return []
     labels = np.array([label or "" for label in family.labels], dtype=object)
     vectors = family.vectors[rows].astype(np.float32)
     suspects: list[int] = []
@@ -378,7 +378,9 @@ def find_other_labels(catalog: Catalog, view: FamilyView) -> Iterator[Finding]:
         near = np.argpartition(-cosines, min(NEAR, len(rows) - 1) - 1, axis=1)[:, :NEAR]
         same = labels[rows[near]] == labels[rows[own]][:, None]
         suspects += rows[own[~same.any(axis=1)]].tolist()
-    calibration = family.source.family.evidence.calibration(view)
+    # rates that labels measured would count a wrong label against its own neighbours
+    rate = family.source.family.evidence.calibration(view).rate
+    calibration = Calibration(rate, "the null alone", 0, 0)
     for row in suspects:
         pairs = family.pairs_between(np.array([row]), rows)
         z, cosines = pairs.z[0], pairs.cosines[0]
@@ -393,14 +395,21 @@ def find_other_labels(catalog: Catalog, view: FamilyView) -> Iterator[Finding]:
                 runs.setdefault(str(labels[other]), {}).setdefault(run, float(z[place]))
         if len(runs) != 1:
             continue
-        (label, by_run), own_parts = next(iter(runs.items())), set(str(labels[row]).split("+"))
-        if len(by_run) >= AGREEING and own_parts.isdisjoint(label.split("+")):
-            source = catalog.model(family.ids[row], view.base).record.label_source or "label"
+        ((label, by_run),) = runs.items()
+        words, others_words = _words(str(labels[row])), _words(label)
+        agree = words <= others_words or others_words <= words
+        if len(by_run) >= AGREEING and not agree:
+            model, second = family.ids[row], sorted(by_run.values(), reverse=True)[1]
+            source = catalog.model(model, base).record.label_source or "label"
             detail = (
                 f"its {source} says {labels[row]}; the {len(by_run)} models that were likely "
                 f"trained on the same data say {label}"
             )
-            second = sorted(by_run.values(), reverse=True)[1]
-            yield Finding(
-                model=family.ids[row], base=view.base, kind="card-dataset", detail=detail, z=second
+            findings.append(
+                Finding(model=model, base=base, kind="card-dataset", detail=detail, z=second)
             )
+    return findings
+
+
+def _words(label: str) -> set[str]:
+    return set(re.findall(r"[^\W_]+", label))

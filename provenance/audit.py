@@ -26,7 +26,7 @@ from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_directi
 
 if TYPE_CHECKING:
     from ..records import Slot
-    from ..store import Catalog, FamilyView, ModelRow
+    from ..store import Catalog, ModelRow
     from ..store.tables.updates import FamilyUpdates
 
 Kind = Literal[
@@ -119,7 +119,8 @@ class AuditedFamily:
     out_of: Mapping[Slot, int]
 
     @classmethod
-    def read(cls, catalog: Catalog, view: FamilyView) -> AuditedFamily:
+    def read(cls, catalog: Catalog, base: str) -> AuditedFamily:
+        view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
         rows = {row.id: row for row in catalog.models(base=view.base)}
         shapes = catalog.shapes(view.base)
         out_of = {slot: out for slot, (out, _) in shapes.items()}
@@ -223,17 +224,11 @@ def find_base_copies(families: Sequence[AuditedFamily]) -> Iterator[Finding]:
 
 
 def find_frozen(family: AuditedFamily) -> Iterator[Finding]:
-    """Full models of which layers or roles have no update at all."""
+    """Full fine-tunes of which layers or roles have no update at all."""
     slots, stacks = family.updates.slots, sorted({slot.stack for slot in family.updates.slots})
-    known = np.isfinite(family.updates.fro_norm)
-    for row in np.flatnonzero(family.is_full).tolist():
-        still = [
-            slot
-            for slot, has, moves in zip(slots, known[row], family.changed[row], strict=True)
-            if has and not moves
-        ]
-        if not still:
-            continue
+    still_at = np.isfinite(family.updates.fro_norm) & ~family.changed
+    for row in np.flatnonzero(family.is_full & still_at.any(axis=1)).tolist():
+        still = [slots[column] for column in np.flatnonzero(still_at[row]).tolist()]
         parts: list[str] = []
         for stack in stacks:
             name = f"{stack} " if len(stacks) > 1 else ""
@@ -273,7 +268,7 @@ def _spans(noun: str, numbers: Sequence[int]) -> str:
 
 
 def find_rounding(family: AuditedFamily) -> Iterator[Finding]:
-    """Full models most of whose changed matrices moved less than storage rounding moves them."""
+    """Full fine-tunes most of whose changed matrices moved less than rounding moves them."""
     updates, changed = family.updates, family.changed
     # what is measured holds the rounding: below √2 times it, the update is the smaller part
     below = changed & (updates.fro_norm <= math.sqrt(2.0) * updates.noise_floor)
@@ -308,9 +303,9 @@ def find_outliers(family: AuditedFamily) -> Iterator[Finding]:
                 row, distance = int(rows[place]), float(z[place])
                 if abs(distance) > abs(farthest.get(row, (0.0, ""))[0]):
                     farthest[row] = (distance, says(float(own[place]), middle))
-        for row, (z, detail) in sorted(farthest.items()):
-            others = f" of {count(len(rows), 'full model' if is_full[row] else 'adapter')}"
-            yield family.finding(row, "outlier", detail + others, z)
+        for row, (distance, detail) in sorted(farthest.items()):
+            others = f" of {count(len(rows), 'full fine-tune' if is_full[row] else 'adapter')}"
+            yield family.finding(row, "outlier", detail + others, distance)
 
 
 def robust_z(numbers: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " models"]:
@@ -411,7 +406,7 @@ def find_edits(
     reasons = {row: _unreadable(model, fetch=options.fetch) for row, model in rows.items()}
     readable = [suspect for suspect in wanted if reasons[suspect.row] is None]
     for suspect in readable[options.read :]:
-        reasons[suspect.row] = f"{options.read} models were read: --read N reads more"
+        reasons[suspect.row] = f"--read is {options.read}"
     base = resolve_base(catalog, family.base)
     for suspect in track(readable[: options.read], "reading models"):
         source = rows[suspect.row].record.source
@@ -454,7 +449,7 @@ def find_licence_conflicts(catalog: Catalog, family: AuditedFamily) -> Iterator[
 
 
 def find_other_bases(catalog: Catalog, family: AuditedFamily) -> Iterator[Finding]:
-    """Full models whose card or config names another base than their weights show.
+    """Full fine-tunes whose card or config names another base than their weights show.
 
     Not of an adapter, whose weights show no base; nor where a folder is named, or a model of the
     family, or what so many models name that it must be a name of this base.
@@ -499,14 +494,14 @@ class AuditOptions:
 
 
 def audit_families(
-    catalog: Catalog, views: Sequence[FamilyView], options: AuditOptions, track: Track
-) -> tuple[list[Finding], list[str]]:
-    """The findings of some families, and notes on what was not looked at.
+    catalog: Catalog, bases: Sequence[str], options: AuditOptions, track: Track
+) -> tuple[list[Finding], list[str], int]:
+    """The findings of some families, notes on what was not looked at, and how many models were.
 
     Reads the catalog; and for edits along one direction of at most `options.read` models of a
     family the matrices that write to the residual stream.
     """
-    families = [AuditedFamily.read(catalog, view) for view in views]
+    families = catalog.look(lambda: [AuditedFamily.read(catalog, base) for base in bases])
     findings: list[Finding] = []
     notes: list[str] = []
     for family in families:
@@ -530,4 +525,4 @@ def audit_families(
                     findings.append(outcome)
     if options.kind in (None, "base-copy") and options.models is None:
         findings += find_base_copies(families)
-    return findings, notes
+    return findings, notes, sum(options.includes(id) for family in families for id in family.ids)

@@ -46,6 +46,9 @@ EDITED_COSINE, LEAST_STRENGTH = -0.6, 0.15
 LEAST_MATRICES, LEAST_Z = 3, 5.0
 """An edit is in so many matrices, and so far from chance, at least."""
 
+NO_UPDATE = 1e-7
+"""|ΔW| / |W| of what float32 cannot tell from none."""
+
 MANY = 8
 """An edit of one direction leaves half of its effect to no more directions than these: pruning and
 truncation remove many."""
@@ -121,7 +124,7 @@ class DirectionSearch:
         return _Projected(slot.stack, slot.layer, seen / norm, changed, length)
 
     def take(self, measured: _Projected | None) -> None:
-        if measured is not None and measured.length > 0.0:
+        if measured is not None and measured.length > NO_UPDATE:
             self._seen.append(measured)
 
     def edit(self) -> DirectionEdit | None:
@@ -157,8 +160,7 @@ def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> Direct
         edited = [place for place, seen in enumerate(pairs) if _lost(direction, *seen).is_edited]
         if len(edited) < LEAST_MATRICES:
             continue
-        # matrices without the edit pull the direction away from it
-        direction = _weakened([pairs[place] for place in edited])[1][0]
+        direction = _removed([pairs[place] for place in edited])
         losses = [_lost(direction, *seen) for seen in pairs]
         edited = [place for place, loss in enumerate(losses) if loss.is_edited]
         z = -sum(loss.cosine for loss in losses) * math.sqrt(COLUMNS / len(losses))
@@ -186,6 +188,18 @@ def _weakened(pairs: Sequence[_Pair]) -> tuple[torch.Tensor, torch.Tensor]:
     inverse = torch.linalg.inv(torch.linalg.cholesky(before))
     left, directions = torch.linalg.eigh(inverse @ after @ inverse.T)
     return left, directions.T @ inverse
+
+
+def _removed(pairs: Sequence[_Pair]) -> torch.Tensor:
+    """The direction r that edited matrices lost: rᵀW is what W has in common with qᵀΔW, where q is
+    weakened most; of a share λ < 1 q itself leans to where W is short."""
+    direction = _weakened(pairs)[1][0]
+    seen = torch.cat([weight[:, :COLUMNS] for weight, _ in pairs], dim=1)
+    lost = torch.cat([direction @ update[:, :COLUMNS] for _, update in pairs])
+    square = seen @ seen.T
+    square += 1e-9 * square.trace() * torch.eye(len(square)).double()
+    removed: torch.Tensor = torch.linalg.solve(square, seen @ lost)
+    return removed
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def measure(db: dx.Database, base: Path, tunes: Sequence[Path]) -> Iterator[dict
     weights, places = writers(db, base)
     n_layers = 1 + max(p.slot.layer for p in places)
     ranges = {"all": range(n_layers), "third": range(n_layers // 3, 2 * n_layers // 3)}
-    updates = [load_file(tune / WEIGHTS) for tune in tunes]
+    updates = [_named_as(weights, load_file(tune / WEIGHTS)) for tune in tunes]
     for keeps_norms in (False, True):
         for where, layers in ranges.items():
             for strength in (1.0, 0.5):
@@ -116,6 +116,12 @@ def measure(db: dx.Database, base: Path, tunes: Sequence[Path]) -> Iterator[dict
                         db, base, weights, places, updates, layers, strength, length, keeps_norms
                     )
                 yield row
+
+
+def _named_as(base: Tensors, tune: Tensors) -> Tensors:
+    """A fine-tune's tensors under the base's names: models with a head have a prefix."""
+    ends = {name.partition(".")[2]: value for name, value in tune.items()}
+    return {**{name: ends[name] for name in base if name in ends}, **tune}
 
 
 def _detect(
@@ -137,9 +143,8 @@ def _detect(
             made = edited(weights, places, tune, layers, strength, length, keeps_norms, seed)
             save(made, folder, base)
         db.index(base, temporary)
-        for finding in db.audit(kind="edit").to_json()["findings"]:
-            assert finding["model"] in names, finding
-            found.append(finding["detail"])
+        table = db.audit(kind="edit", where="model LIKE 'edited-%'")
+        found += [finding["detail"] for finding in table]
         for name in names:
             db.remove(name, base=str(base))
     right = sum(f" {len(layers)} of " in detail for detail in found)
@@ -148,7 +153,9 @@ def _detect(
     return f"{len(found)}/{len(names)}, layers {right}/{len(found)}, {middle}"
 
 
-def train_causal(texts: Sequence[str], folder: Path, n_tunes: int) -> tuple[Path, list[Path]]:
+def train_causal(
+    texts: Sequence[str], folder: Path, n_tunes: int, steps: int
+) -> tuple[Path, list[Path]]:
     """A small Llama trained on bytes of texts, and full fine-tunes on a part of them each."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -163,12 +170,12 @@ def train_causal(texts: Sequence[str], folder: Path, n_tunes: int) -> tuple[Path
         max_position_embeddings=128,
     )
     model = LlamaForCausalLM(config)
-    _train(model, "\n".join(texts).encode(), 400, 2e-3)
+    _train(model, "\n".join(texts).encode(), steps, 2e-3)
     model.save_pretrained(folder / "base")
     tunes = []
     for number in range(n_tunes):
         model = LlamaForCausalLM.from_pretrained(folder / "base")
-        _train(model, "\n".join(texts[number::n_tunes]).encode(), 60, 5e-4)
+        _train(model, "\n".join(texts[number::n_tunes]).encode(), steps // 6, 5e-4)
         tunes.append(folder / "tunes" / f"tune-{number}")
         model.save_pretrained(tunes[-1])
     return folder / "base", tunes
@@ -205,6 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--tunes", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=400, help="Of the causal base's training.")
     parser.add_argument("--only", choices=("minilm", "causal"))
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -221,7 +229,7 @@ def main() -> None:
         texts = [p.read_text("utf-8") for p in sorted(Path(dx.__file__).parent.rglob("*.md"))]
         lines = [line for text in texts for line in text.splitlines() if line]
         with tempfile.TemporaryDirectory() as temporary, dx.open() as db:
-            base, tunes = train_causal(lines, Path(temporary), given.tunes)
+            base, tunes = train_causal(lines, Path(temporary), given.tunes, given.steps)
             db.index(base, tunes[0].parent)
             ordinary(db)
             show("Llama of 6 layers", list(measure(db, base, tunes)))

@@ -20,7 +20,7 @@ def test_findings_are_printed_and_written(family, tmp_path):
         connection.execute("UPDATE families SET license = 'cc-by-nc-4.0'")
 
     shown = run(family, "audit", "--kind", "licence", "-o", tmp_path / "findings.csv")
-    rows = list(csv.DictReader((tmp_path / "findings.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "findings.csv").read_text().splitlines()))
     one = run(family, "audit", "a-1", "--kind", "licence")
 
     assert shown.exit_code == one.exit_code == 0

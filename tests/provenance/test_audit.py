@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from catalogs import AXES, make_indexed
 from factories import make_bert, make_checkpoint, random_update
 from hypothesis import given
 from hypothesis import strategies as st
@@ -292,3 +293,20 @@ def test_a_group_of_a_fifth_is_no_outlier_and_a_single_model_is():
 
     assert np.abs(robust_z(numbers)).max() < OUTLIER_Z
     assert np.flatnonzero(np.abs(robust_z(single)) >= OUTLIER_Z).tolist() == [59]
+
+
+def test_a_label_that_all_near_models_contradict_is_said(tmp_path):
+    rng = np.random.default_rng(0)
+    models = []
+    for number in range(64):
+        dataset = f"data-{number // 8}"
+        vector = AXES[number // 8] + 0.04 * rng.normal(size=len(AXES))
+        wrong = "data-5" if number == 3 else dataset
+        models.append(make_indexed(f"m{number:02}", vector, dataset=wrong, label_source="card"))
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db._catalog.record_all(models)
+        table = db.audit(kind="card-dataset", read=0)
+
+    assert [finding["model"] for finding in table] == ["m03"]
+    assert table[0]["detail"].startswith("its card says data-5; the 7 models that were likely")
+    assert table[0]["z"] > 3

@@ -372,7 +372,10 @@ async def audit(
     question = asked(model, read=0)
 
     def exact(catalog: Database) -> Tabled:
-        return replace(question, base=find_family(catalog, base))
+        family = find_family(catalog, base)
+        if model is not None:
+            serving.exact_model(catalog, model, family)
+        return replace(question, base=family)
 
     return await _background(service, request, exact)
 
