@@ -49,6 +49,10 @@ LEAST_MATRICES, LEAST_Z = 3, 5.0
 NO_UPDATE = 1e-7
 """|ΔW| / |W| of what float32 cannot tell from none."""
 
+ALONE = 0.7
+"""What is left of |qᵀW|² along the direction of an edit, over what is left along the next one, at
+most: training that weakens directions weakens several, each somewhat less than the one before."""
+
 MANY = 8
 """An edit of one direction leaves half of its effect to no more directions than these: pruning and
 truncation remove many."""
@@ -164,7 +168,10 @@ def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> Direct
         losses = [_lost(direction, *seen) for seen in pairs]
         edited = [place for place, loss in enumerate(losses) if loss.is_edited]
         z = -sum(loss.cosine for loss in losses) * math.sqrt(COLUMNS / len(losses))
-        if len(edited) >= LEAST_MATRICES and z >= LEAST_Z:
+        if len(edited) < LEAST_MATRICES or z < LEAST_Z:
+            continue
+        left, _ = _weakened([pairs[place] for place in edited])
+        if left[0] <= ALONE * left[1]:
             layers = tuple(sorted({group[place].layer for place in edited}))
             middle = statistics.median(losses[place].strength for place in edited)
             edits.append((len(edited), DirectionEdit(stack, layers, n_layers, middle, z)))
