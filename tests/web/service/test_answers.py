@@ -50,6 +50,7 @@ def without_paths(document, db):
         ("evaluation", {}, ("eval",)),
         ("evaluation", {"exclude": "author"}, ("eval", "--exclude", "author")),
         ("clusters", {}, ("cluster",)),
+        ("families/base/lineage", {}, ("lineage",)),
     ],
 )
 def test_answers_are_those_of_the_command_line(client, db, path, params, arguments):
@@ -200,6 +201,7 @@ def test_no_answer_holds_a_path_of_the_machine(client, db):
     place = str(db.parent)
     requests = [
         *((path, {}) for path in ("families", "stats", "models", "failures", "map", "evaluation")),
+        *((f"families/{base}/lineage", {}) for base in ("base", "nobody")),
         *((path, {}) for path in ("clusters", "metrics", "openapi.json", "ready", "health")),
         *((f"models/{model}", {}) for model in ("a-0", "broken", "nobody", place)),
         ("similar", {"model": "a-0"}),
