@@ -22,7 +22,7 @@ SURE = 30.0
 LIMIT = 15.0
 """Log-odds of any other edge, at most."""
 
-REPEATED = {"duplicate": 0.95, "quantised": 0.95, "merge": 0.97}
+REPEATED = {"duplicate": 0.95, "quantised": 0.92, "merge": 0.9}
 """Probability of the edges of models that repeat others (docs/lineage.md has what was counted)."""
 
 UNDATED = 0.5

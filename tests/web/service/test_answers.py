@@ -52,6 +52,7 @@ def without_paths(document, db):
         ("clusters", {}, ("cluster",)),
         ("families/base/audit", {}, ("audit", "base", "--read", "0")),
         ("families/base/audit", {"model": "a-0"}, ("audit", "a-0", "--read", "0")),
+        ("families/base/lineage", {}, ("lineage",)),
     ],
 )
 def test_answers_are_those_of_the_command_line(client, db, path, params, arguments):
@@ -211,6 +212,7 @@ def test_no_answer_holds_a_path_of_the_machine(client, db):
     place = str(db.parent)
     requests = [
         *((path, {}) for path in ("families", "stats", "models", "failures", "map", "evaluation")),
+        *((f"families/{base}/lineage", {}) for base in ("base", "nobody")),
         *((path, {}) for path in ("clusters", "metrics", "openapi.json", "ready", "health")),
         *((f"models/{model}", {}) for model in ("a-0", "broken", "nobody", place)),
         ("similar", {"model": "a-0"}),
