@@ -78,7 +78,10 @@ def test_what_is_not_derived_stays_with_exit_code_1_and_the_way_out(db):
 
 def test_strangers_names_cannot_steer_the_terminal(db):
     with duckdb.connect(str(db)) as connection:
-        connection.execute("INSERT INTO families VALUES (?, NULL, NULL, '{}')", ["x\x1b[2J"])
+        connection.execute(
+            "INSERT INTO families (base, revision, architecture, slots) VALUES (?, NULL, NULL, '{}')",
+            ["x\x1b[2J"],
+        )
 
     assert "\x1b" not in run(db).stdout
 

@@ -348,7 +348,10 @@ def _rows(path):
 
 
 def test_a_base_without_models_is_only_noted(db):
-    sql(db, "INSERT INTO families VALUES ('old', NULL, NULL, '{}')")
+    sql(
+        db,
+        "INSERT INTO families (base, revision, architecture, slots) VALUES ('old', NULL, NULL, '{}')",
+    )
 
     assert state(look(db), "rows") == (
         "note",
