@@ -11,7 +11,8 @@ CHECKS = [
     *("versions", "threads", "space", "holder", "catalog", "tables"),
     *("table indexes", "blocks", "recipes"),
     *("commits", "views", "keys"),
-    *("models", "vectors", "slots", "linear", "data sets", "rows", "index", "sketches"),
+    *("models", "vectors", "slots", "linear", "data sets", "bases"),
+    *("rows", "index", "sketches"),
     "attached",
     "leftovers",
 ]
