@@ -2,8 +2,8 @@ from .architecture import Key as Key
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
 from .architecture import place as place
-from .base import Base as Base
 from .architecture import read_attention_config as read_attention_config
+from .base import Base as Base
 from .base import resolve_base as resolve_base
 from .checkpoint import FEW_BYTES as FEW_BYTES
 from .checkpoint import Checkpoint as Checkpoint

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -77,11 +78,12 @@ class BaseInvariants:
 
     @property
     def width(self) -> int:
-        return self.anchors.shape[1]
+        return int(self.anchors.shape[1])
 
     @cached_property
     def anchor_rows(self) -> Float32[np.ndarray, "anchors width"]:
-        return self.anchors.astype(np.float32) * self.anchor_scales[:, None]
+        rows: Float32[np.ndarray, "anchors width"] = self.anchors * self.anchor_scales[:, None]
+        return rows
 
     @property
     def form_anchors(self) -> Int64[np.ndarray, " n"]:
@@ -111,13 +113,13 @@ class BaseInvariants:
         """The same invariants; a `ValueError` where the bytes are not such."""
         try:
             arrays = _unpack(content)
-            facts = json.loads(arrays.pop("facts").tobytes())
+            facts: dict[str, Any] = json.loads(arrays.pop("facts").tobytes())
             if facts.pop("version") != VERSION:
                 raise ValueError("another version")
             facts["layers"] = tuple(map(int, facts["layers"]))
             prefix = "responses."
             responses = {k.removeprefix(prefix): v for k, v in arrays.items() if k[:10] == prefix}
-            own = {name: arrays[name] for name in _ARRAYS}
+            own: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
             invariants = cls(responses=responses, **facts, **own)
             _check(invariants)
         except (KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as err:
@@ -186,12 +188,14 @@ def hash_token(token: str) -> int:
 
 def quantise(vectors: Float32[np.ndarray, "... n"]) -> Shaped[np.ndarray, "... n"]:
     """int8, each vector scaled by its largest entry."""
-    return np.round(vectors / _scale(vectors)).astype(np.int8)
+    rounded: Shaped[np.ndarray, "... n"] = np.round(vectors / _scale(vectors)).astype(np.int8)
+    return rounded
 
 
 def _scale(vectors: Float32[np.ndarray, "... n"]) -> Float32[np.ndarray, "... one"]:
     largest = np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0)
-    return np.maximum(largest, np.float32(1e-30)).astype(np.float32) / np.float32(127)
+    scale: Float32[np.ndarray, "... one"] = (np.maximum(largest, 1e-30) / 127).astype(np.float32)
+    return scale
 
 
 def choose_anchors(vocabulary: int, width: int) -> Int64[np.ndarray, " anchors"]:
@@ -208,14 +212,16 @@ def choose_anchors(vocabulary: int, width: int) -> Int64[np.ndarray, " anchors"]
 def unit(vectors: Float32[np.ndarray, "... n"]) -> Float32[np.ndarray, "... n"]:
     """Of length 1; a vector of zeros stays."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.maximum(norms, 1e-30)).astype(np.float32)
+    scaled: Float32[np.ndarray, "... n"] = (vectors / np.maximum(norms, 1e-30)).astype(np.float32)
+    return scaled
 
 
 def respond(
     model: ModelRows, kind: str, layer: int, rows: Matrix, anchors: Matrix
 ) -> Float32[np.ndarray, "rows anchors"]:
     """The responses of a matrix's rows to anchors, both (…, width)."""
-    return ((rows * model.gain(kind, layer)) @ anchors.T).astype(np.float32)
+    responses: Matrix = ((rows * model.gain(kind, layer)) @ anchors.T).astype(np.float32)
+    return responses
 
 
 def make_invariants(model: ModelRows) -> BaseInvariants:
@@ -364,7 +370,8 @@ def layer_gram(model: ModelRows, layer: int) -> Float32[np.ndarray, " pairs"]:
     mean = np.concatenate(list(rows.values())).mean(axis=0)
     neurons = unit((rows.pop(str(model.neurons)) - mean).astype(np.float32))
     heads = unit((np.concatenate(list(rows.values())) - mean).astype(np.float32))
-    return (neurons @ heads.T).ravel().astype(np.float32)
+    cosines: Float32[np.ndarray, " pairs"] = (neurons @ heads.T).ravel().astype(np.float32)
+    return cosines
 
 
 def _hashes(model: ModelRows, ids: Int64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:

@@ -15,12 +15,11 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 
 from ..arrays import Float32, Float64, Int64
 from .base_invariants import (
     BaseInvariants,
-    Matrix,
     gram_rows,
     hash_token,
     layer_forms,
@@ -30,7 +29,7 @@ from .base_invariants import (
     spread,
     unit,
 )
-from .model_rows import HEAD_KINDS, ModelRows
+from .model_rows import HEAD_KINDS, Matrix, ModelRows
 
 Residual = Literal["same", "permuted", "permuted with signs", "rotated", "unknown"]
 
@@ -248,7 +247,9 @@ def log_p(cosines: np.ndarray, size: float, *, comparisons: int) -> np.ndarray:
     z = np.arctanh(bounded) * np.sqrt(max(size - 3.0, 1.0))
     rest = np.sort(np.abs(z), axis=1)[:, :-1]
     width = 1.4826 * float(np.median(rest)) if rest.size >= 8 else 1.0
-    return np.minimum(norm.logsf(z / max(width, 1.0)) + np.log(comparisons), 0.0)
+    logarithms: Float64[np.ndarray, ...] = norm.logsf(z / max(width, 1.0)) + np.log(comparisons)
+    bounded_p: Float64[np.ndarray, ...] = np.minimum(logarithms, 0.0)
+    return bounded_p
 
 
 @dataclass(eq=False)
@@ -380,7 +381,8 @@ class _Comparison:
         stored = self.base.forms[:, :, inside][..., inside].astype(np.float32)
         whitening = Whitening.of(self.base.anchor_rows[anchors.shared[usable]])
         theirs = whitening.apply_twice(stored)
-        unsure, confirming = [], []
+        unsure: list[int] = []
+        confirming: list[int] = []
         for place in range(len(self.model.layers)):
             if not self._has("q", place) and not self._has("k", place):
                 known = any(self._has(kind, place) for kind in self.evidence)
@@ -469,15 +471,19 @@ class _Comparison:
         return result
 
     def result(self) -> tuple[dict[int, int], float]:
-        """The layer map by the layers' numbers, and p of the model by Fisher's method."""
+        """The layer map by the layers' numbers, and p of the model: that half of its layers agree
+        so much, by Rüger's combination, which holds under any dependence of the layers."""
         places = self._places()
+        if not places:
+            return {}, 1.0
         layers = {
             self.model.layers[place]: self.base.layers[best]
             for place, (best, logarithm) in places.items()
             if logarithm < np.log(LAYER_P)
         }
-        total = -2 * sum(logarithm for _, logarithm in places.values())
-        return layers, float(chi2.sf(total, 2 * len(places))) if places else 1.0
+        n_needed = -(-len(places) // 2)
+        needed = sorted(logarithm for _, logarithm in places.values())[n_needed - 1]
+        return layers, float(min(1.0, len(places) / n_needed * np.exp(needed)))
 
     def _at(self, layers: Mapping[int, int]) -> list[tuple[int, int]]:
         return [

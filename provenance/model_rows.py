@@ -155,7 +155,7 @@ class ModelRows:
         for norm in norms if kind not in ("o", "down") else ():
             ref = self.weights.checkpoint.tensors.get(f"{start}{norm}.weight")
             if ref is not None and ref.shape == (self.width,):
-                gain = self.read([(ref.name, 0)])[0]
+                gain: Float32[np.ndarray, " width"] = self.read([(ref.name, 0)])[0]
                 model_type = str((self.weights.config or {}).get("model_type", ""))
                 return gain + 1 if model_type.startswith("gemma") else gain
         return 1.0

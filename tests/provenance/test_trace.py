@@ -5,8 +5,8 @@ import re
 
 import pytest
 import torch
-from conftest import MAKERS
 from factories import finetune, make_bert, make_checkpoint
+from traced_bases import MAKERS
 
 import deltadex as dx
 from deltadex.errors import RequestError, UnknownModel

@@ -350,7 +350,7 @@ def _rows(path):
 def test_a_base_without_models_is_only_noted(db):
     sql(
         db,
-        "INSERT INTO families (base, revision, architecture, slots) VALUES ('old', NULL, NULL, '{}')",
+        "INSERT INTO families (base, slots) VALUES ('old', '{}')",
     )
 
     assert state(look(db), "rows") == (
