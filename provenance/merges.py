@@ -207,8 +207,8 @@ def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
     layers = np.zeros((1, *like.layers.shape[1:]), dtype=np.float32)
     if sketch is not None:
         pooled[0] = sketch.pooled
-        for column, name in enumerate(like.layer_names):
-            layers[0, column] = sketch.layers.get(name, 0.0)
+        for place, name in enumerate(like.layer_names):
+            layers[0, place] = sketch.layers.get(name, 0.0)
     of_slot: dict[Slot, Any] = {stats.slot: stats for stats in indexed.slots}
 
     def column(name: str) -> Any:
@@ -316,10 +316,10 @@ class Proof:
         if proof is not None and not proof.is_proven and 2 < len(chosen) <= MOST_DECODED:
             # one may be a merge of others itself
             for parent in chosen:
-                others = [other for other in chosen if other is not parent]
-                without = self._reconstruct(others)
+                fewer = [other for other in chosen if other is not parent]
+                without = self._reconstruct(fewer)
                 if without is not None and without.is_proven:
-                    return others, without
+                    return fewer, without
         return (chosen, proof) if proof is not None and proof.is_proven else (named, first)
 
     def _is_remote(self, id: str) -> bool:

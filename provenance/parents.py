@@ -70,7 +70,7 @@ SUM_WITHIN = 0.08
 SCALE_FACTOR = 1.3
 """The same of the length of a merge whose method divides by the weights."""
 
-DESCENDANT = 0.8
+MADE_OF_IT = 0.8
 """|w||x| / |ΔW| of a model in a sum from which the sum is tried without it: it may be made of the
 model in question."""
 
@@ -309,7 +309,7 @@ class _Search:
 
     def parentage(self, allowed: Bool[np.ndarray, " models"]) -> Parentage:
         """Sums first, with one weight a model, then by layer, then with negative ones; then without
-        each model of the sum, which may be a descendant; then methods that leave noise."""
+        each model of the sum, which may be made of it; then methods that leave noise."""
         sums = self._combination(self.whole, allowed, signed=False)
         for trial in self._trials(sums, allowed):
             if trial.rows and self._is_rounding(trial):
@@ -331,7 +331,7 @@ class _Search:
         yield self._combination(self.whole, allowed, signed=True)
         length = self.energy**0.5
         for row, weight in zip(first.rows, first.weights[:, 0], strict=True):
-            if weight * self.whole_norms[row, 0] ** 0.5 < DESCENDANT * length:
+            if weight * self.whole_norms[row, 0] ** 0.5 < MADE_OF_IT * length:
                 continue
             others = allowed.copy()
             others[row] = False
@@ -493,7 +493,7 @@ class _Search:
         norms = self.family.norms[list(rows)]
         for slot in np.flatnonzero((norms > 0).any(0)):
             pattern = (norms[:, slot] > 0).tobytes()
-            groups.setdefault((self.family.slot_layers[slot], pattern), []).append(int(slot))
+            groups.setdefault((self.family.slot_layers[int(slot)], pattern), []).append(int(slot))
         return ParentGeometry(
             norms=np.array([np.sqrt((norms[:, slots] ** 2).sum(1)) for slots in groups.values()]),
             counts=np.array([float(len(slots)) for slots in groups.values()]),

@@ -439,7 +439,8 @@ def _set_values(
     """ΔW of every entry, were it made of a set of parents."""
     lengths = [piece.stop - piece.start for piece in rows.pieces]
     terms = rows.parts * np.repeat(gains, lengths, axis=1)
-    values = {(): np.zeros(rows.parts.shape[1])}
+    values: dict[tuple[int, ...], Float64[np.ndarray, " entries"]] = {}
+    values[()] = np.zeros(rows.parts.shape[1])
     for size in range(1, len(terms) + 1):
         for members in combinations(range(len(terms)), size):
             chosen = list(members)
