@@ -14,12 +14,15 @@ from .base import Base, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES
 from .delta import LowRankDelta, MatrixUpdate
 from .family import find_member
-from .job import BaseParts, Job, read_parts, single_torch_thread
+from .job import MOST_SHARE, BaseParts, Job, read_parts, single_torch_thread
 from .updates import collect_adapter
 
 ROW_SHARE = 0.01
-MOST_ENTRIES = 1_000_000
-"""Entries that are read of each model: of 100 million, a hundredth; of more, fewer."""
+LEAST_ENTRIES = 20_000
+"""Entries from which ratios show a spike in every matrix: of toy models more rows are read."""
+
+MOST_ENTRIES = 500_000
+"""Entries that are read of each model: of 50 million, a hundredth; of more, fewer."""
 
 
 @dataclass(slots=True)
@@ -35,7 +38,8 @@ class RowSample:
         opened = resolve_base(catalog, base)
         opened.plan = FEW_BYTES
         entries = sum(p.shape[0] * p.shape[1] for p in opened.weights().placed.placements)
-        share = min(ROW_SHARE, MOST_ENTRIES / max(1, entries))
+        share = min(max(ROW_SHARE, LEAST_ENTRIES / max(1, entries)), MOST_ENTRIES / max(1, entries))
+        share = min(share, MOST_SHARE)
         return cls(opened, BaseParts(opened, share))
 
     @property

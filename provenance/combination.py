@@ -178,7 +178,8 @@ class Pursuit:
         """How much of |y|² each update explains of the rest; 0 of those that may not be taken."""
         own, fits = remainder.own, remainder.fits
         usable = own > LEAST_OWN * self.norms
-        gains = np.where(usable, fits**2 / np.where(usable, own, 1.0), 0.0).sum(1)
+        shares = fits**2 / np.where(usable, own, 1.0)
+        gains: Float64[np.ndarray, " models"] = np.where(usable, shares, 0.0).sum(1)
         if not self.signed:
             gains[fits.sum(1) <= 0] = 0.0
         gains[~self.allowed] = 0.0

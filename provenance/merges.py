@@ -28,6 +28,9 @@ from .reconstruction import MOST_DECODED, Matrices, Reconstruction, further_pare
 
 BLOCK_MODELS = 8192
 
+MOST_READ = 48
+"""Candidates whose rows are read, where sketches' parents prove nothing."""
+
 HUB = "hub"
 
 MOST_TRIED = 4
@@ -89,8 +92,9 @@ class Merge:
             return f"the same update as {copies}" if copies else "not a merge of what is indexed"
         if found.kind == "scaled":
             return f"{named}, the rest of the base's weights"
-        if found.kind == "merge" and found.is_complete:
-            return f"a merge by {found.method}: {named}"
+        if found.kind == "merge" and found.is_complete is not False:
+            doubt = "" if found.is_complete else "; by sketches alone, which a sibling may mislead"
+            return f"a merge by {found.method}: {named}{doubt}"
         if found.kind == "merge":
             return (
                 f"a merge, and changed since: {named}; {rest} of |ΔW|² is of training, or of a "
@@ -203,8 +207,8 @@ def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
     layers = np.zeros((1, *like.layers.shape[1:]), dtype=np.float32)
     if sketch is not None:
         pooled[0] = sketch.pooled
-        for column, name in enumerate(like.layer_names):
-            layers[0, column] = sketch.layers.get(name, 0.0)
+        for place, name in enumerate(like.layer_names):
+            layers[0, place] = sketch.layers.get(name, 0.0)
     of_slot: dict[Slot, Any] = {stats.slot: stats for stats in indexed.slots}
 
     def column(name: str) -> Any:
@@ -299,8 +303,11 @@ class Proof:
             wanted = [id for id in self.merge.parentage.candidates if id not in taken]
             # a candidate is hardly worth fetching
             wanted = [id for id in wanted if not self._is_remote(id)]
-            others = {id: rows for id in wanted if (rows := self.matrices(id)) is not None}
-            known = [rows for parent in chosen if (rows := self.matrices(parent.model))]
+            others: dict[str, Matrices] = {}
+            for id in wanted:
+                if len(others) < MOST_READ and (rows := self.matrices(id)) is not None:
+                    others[id] = rows
+            known = [own for parent in chosen if (own := self.matrices(parent.model))]
             best = further_parent(self.base, self.merged, known, list(others.values()))
             if best is None:
                 break
@@ -309,10 +316,10 @@ class Proof:
         if proof is not None and not proof.is_proven and 2 < len(chosen) <= MOST_DECODED:
             # one may be a merge of others itself
             for parent in chosen:
-                others = [other for other in chosen if other is not parent]
-                without = self._reconstruct(others)
+                fewer = [other for other in chosen if other is not parent]
+                without = self._reconstruct(fewer)
                 if without is not None and without.is_proven:
-                    return others, without
+                    return fewer, without
         return (chosen, proof) if proof is not None and proof.is_proven else (named, first)
 
     def _is_remote(self, id: str) -> bool:

@@ -70,7 +70,7 @@ SUM_WITHIN = 0.08
 SCALE_FACTOR = 1.3
 """The same of the length of a merge whose method divides by the weights."""
 
-DESCENDANT = 0.8
+MADE_OF_IT = 0.8
 """|w||x| / |ΔW| of a model in a sum from which the sum is tried without it: it may be made of the
 model in question."""
 
@@ -92,7 +92,8 @@ ROUNDING_OF_HALF_STEP = 0.735
 GAUSSIAN_SIZES = np.abs(np.random.default_rng(0).standard_normal(2048))
 """|W| of a Gaussian matrix, relative to its standard deviation."""
 
-CANDIDATES = 32
+CANDIDATES = 256
+"""Models that are named as possible further parents."""
 
 SCREENED = 4096
 """Models that are compared in full; of a larger family those nearest to the update."""
@@ -118,7 +119,8 @@ class Parentage:
         method: None where none of the methods explains what the sum leaves.
         density: Of a sparse method.
         unexplained: Share of |ΔW|² that parents and method do not explain, 0…1.
-        is_complete: Nothing but rounding, or what the method leaves, is unexplained.
+        is_complete: Nothing is missing; None where sketches do not contradict it, and could not
+            tell a parent from its siblings.
         zeros: Share of entries of changed matrices that a method left unchanged.
         candidates: Models that may be further parents, where something is missing; best first.
         copies: Models with the same update as this one; they are no parents.
@@ -130,7 +132,7 @@ class Parentage:
     method: Method | None = None
     density: float | None = None
     unexplained: float = 1.0
-    is_complete: bool = False
+    is_complete: bool | None = False
     zeros: float = 0.0
     candidates: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
@@ -234,7 +236,7 @@ def find_parents(
     allowed = search.allowed.copy()
     allowed[list(later)] = False
     parentage = search.parentage(allowed)
-    if len(later) and not parentage.is_complete:
+    if len(later) and parentage.is_complete is False:
         parentage = search.parentage(search.allowed)
     return replace(parentage, left_out=left_out)
 
@@ -307,16 +309,18 @@ class _Search:
 
     def parentage(self, allowed: Bool[np.ndarray, " models"]) -> Parentage:
         """Sums first, with one weight a model, then by layer, then with negative ones; then without
-        each model of the sum, which may be a descendant; then methods that leave noise."""
+        each model of the sum, which may be made of it; then methods that leave noise."""
         sums = self._combination(self.whole, allowed, signed=False)
         for trial in self._trials(sums, allowed):
             if trial.rows and self._is_rounding(trial):
                 return self._sum(trial)
         if not sums.rows:
             return self._copy()
-        pursuit = self._pursuit(self.whole, allowed, signed=False)
-        candidates = self._ids(pursuit.next_best(sums.rows, CANDIDATES))
-        return replace(self._sparse(sums), candidates=candidates)
+        return replace(self._sparse(sums), candidates=self._candidates(sums.rows))
+
+    def _candidates(self, rows: Sequence[int]) -> tuple[str, ...]:
+        pursuit = self._pursuit(self.whole, self.allowed, signed=False)
+        return self._ids(pursuit.next_best(rows, CANDIDATES))
 
     def _trials(
         self, first: Combination, allowed: Bool[np.ndarray, " models"]
@@ -327,7 +331,7 @@ class _Search:
         yield self._combination(self.whole, allowed, signed=True)
         length = self.energy**0.5
         for row, weight in zip(first.rows, first.weights[:, 0], strict=True):
-            if weight * self.whole_norms[row, 0] ** 0.5 < DESCENDANT * length:
+            if weight * self.whole_norms[row, 0] ** 0.5 < MADE_OF_IT * length:
                 continue
             others = allowed.copy()
             others[row] = False
@@ -414,7 +418,8 @@ class _Search:
             parents=parents,
             method="linear" if is_mean or len(parents) == 1 else "task_arithmetic",
             unexplained=min(1.0, fit.energy / self.energy),
-            is_complete=True,
+            is_complete=True if fit.energy <= EXACT * self.energy else None,
+            candidates=self._candidates(fit.rows),
             copies=self._ids(self.copies),
         )
 
@@ -442,7 +447,7 @@ class _Search:
                 method=best.method,
                 density=best.density,
                 unexplained=0.0 if is_close else min(1.0, rest),
-                is_complete=is_close,
+                is_complete=None if is_close else False,
             )
         if rest <= MOST_CHANGED:
             return replace(found, kind="merge")
@@ -488,7 +493,7 @@ class _Search:
         norms = self.family.norms[list(rows)]
         for slot in np.flatnonzero((norms > 0).any(0)):
             pattern = (norms[:, slot] > 0).tobytes()
-            groups.setdefault((self.family.slot_layers[slot], pattern), []).append(int(slot))
+            groups.setdefault((self.family.slot_layers[int(slot)], pattern), []).append(int(slot))
         return ParentGeometry(
             norms=np.array([np.sqrt((norms[:, slots] ** 2).sum(1)) for slots in groups.values()]),
             counts=np.array([float(len(slots)) for slots in groups.values()]),

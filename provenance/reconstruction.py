@@ -275,7 +275,8 @@ def _slerp(rows: _Rows) -> Reconstruction | None:
         system = np.vstack([rows.parts[:, piece], rows.base[piece]])
         fits.append(np.linalg.lstsq(system.T, rows.wanted[piece], rcond=1e-12)[0])
     extra = np.array(fits)[:, 2]
-    if np.median(extra) <= SLERP_EXTRA or (extra < -SLERP_EXTRA).mean() > 0.1:
+    # where an angle is small, the models are interpolated linearly
+    if (extra > SLERP_EXTRA).mean() < 0.05 or (extra < -SLERP_EXTRA).mean() > 0.1:
         return None
 
     def made(of: _Rows) -> Float64[np.ndarray, " entries"]:
@@ -352,10 +353,20 @@ def _decoded(rows: _Rows, guess: Float64[np.ndarray, " parents"]) -> Reconstruct
                 fine if count >= SPIKE_ENTRIES // 2 else pooled
             )
     typical = np.median(gains, axis=1)
-    normalises = len(typical) > 1 and bool(np.ptp(typical) < 2e-3 * np.abs(typical).max())
-    weights = _pair_weights(rows, typical.mean()) if normalises else None
-    if normalises and weights is None:
-        return None
+    readings = [_read(rows, gains, None)]
+    if len(typical) > 1 and np.ptp(typical) < 2e-3 * np.abs(typical).max():
+        # entries of one parent are as long whatever the weights: or all weights are equal
+        weights = _pair_weights(rows, typical.mean())
+        readings += [_read(rows, gains, weights)] if weights is not None else []
+    return max(readings, key=lambda found: round(found.share, 3))
+
+
+def _read(
+    rows: _Rows,
+    gains: Float64[np.ndarray, "parents pieces"],
+    weights: Float64[np.ndarray, " parents"] | None,
+) -> Reconstruction:
+    """The recipe by which entries of several parents are a sum, or a mean by these weights."""
     code, _ = _decode(rows, _set_values(rows, gains, weights), 3 * FINE_WIDTH)
     gains = _refined_gains(rows, code, gains)
     weights = None if weights is None else _refined_weights(rows, code, gains, weights)
@@ -428,7 +439,8 @@ def _set_values(
     """ΔW of every entry, were it made of a set of parents."""
     lengths = [piece.stop - piece.start for piece in rows.pieces]
     terms = rows.parts * np.repeat(gains, lengths, axis=1)
-    values = {(): np.zeros(rows.parts.shape[1])}
+    values: dict[tuple[int, ...], Float64[np.ndarray, " entries"]] = {}
+    values[()] = np.zeros(rows.parts.shape[1])
     for size in range(1, len(terms) + 1):
         for members in combinations(range(len(terms)), size):
             chosen = list(members)

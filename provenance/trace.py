@@ -344,7 +344,7 @@ def trace_model(
     trace = Trace(model=row.id if row else model)
     if member is None:
         assert row is not None
-        _by_catalog(trace, row)
+        _by_catalog(trace, catalog, row)
     elif member.is_adapter:
         _by_shapes(trace, row, member, known)
     else:
@@ -410,7 +410,7 @@ def _member_of(model: str, row: ModelRow | None, *, offline: bool) -> Member | N
     return find_member(model, "")
 
 
-def _by_catalog(trace: Trace, row: ModelRow) -> None:
+def _by_catalog(trace: Trace, catalog: Catalog, row: ModelRow) -> None:
     """What the catalog says of a model whose files are not there."""
     if row.status != "indexed":
         trace.reason = f"its files are not there, and it is not indexed ({row.code}: {row.reason})"

@@ -326,7 +326,7 @@ def answered(merge: Merge, ids: Sequence[str], found: Parentage) -> Answer:
         name=merge.name,
         is_set=is_set,
         error=float(np.mean(errors)),
-        is_complete=found.kind in ("merge", "scaled") and found.is_complete,
+        is_complete=found.kind in ("merge", "scaled") and found.is_complete is True,
         method=found.method,
     )
 
