@@ -233,8 +233,8 @@ def derive_models(models: Path, tasks: list[Task]) -> Iterator[str]:
         direction = torch.randn(model.config.hidden_size, generator=torch.manual_seed(0))
         direction /= direction.norm()
         with torch.no_grad():
-            for layer in model.bert.encoder.layer:
-                for weight in (layer.attention.output.dense.weight, layer.output.dense.weight):
+            for name, weight in model.bert.encoder.named_parameters():
+                if name.endswith("output.dense.weight"):  # writes to the residual stream
                     weight.sub_(torch.outer(direction, direction @ weight))
         model.save_pretrained(edited)
         yield f"  {edited.name}: majority-full-0, with one direction removed"
@@ -245,7 +245,7 @@ def _classifier(folder: Path) -> BertForSequenceClassification:
 
 
 def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
-    """Train a family in `folder`, index it into `db`, score two recipes, map it."""
+    """Train a family in `folder`, index it into `db`, score two recipes, map it, draw its tree."""
     screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
     models, target = folder / "models", folder / "map.html"
     for line in chain(train_family(folder), derive_models(models, all_tasks())):
@@ -272,5 +272,10 @@ def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
         screen.document("neighbours", document["neighbours"])
         family.map(target, base=base)
         document["map"] = str(target)
-        screen.heading(f"A map of the family is in {target}")
+        screen.heading("Which model was trained from which")
+        lineage = family.lineage(base)
+        document["lineage"] = lineage.to_json()
+        screen.document("lineage", document["lineage"])
+        document["tree"] = str(lineage.save(folder / "lineage.svg"))
+        screen.heading(f"A map of the family is in {target}, its tree in {document['tree']}")
     return document

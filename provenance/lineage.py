@@ -97,7 +97,14 @@ def _rank(
     downloads = [-(record.downloads or 0) for record in members]
     rank = np.empty(len(members), dtype=np.int64)
     at = np.arange(len(members))
-    rank[np.lexsort((at, downloads, rounding, np.nan_to_num(times, nan=np.inf), copies))] = at
+    columns = (
+        at,
+        np.array(downloads),
+        rounding,
+        np.nan_to_num(times, nan=np.inf),
+        np.array(copies),
+    )
+    rank[np.lexsort(columns)] = at
     return rank
 
 

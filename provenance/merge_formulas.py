@@ -91,7 +91,7 @@ class ParentGeometry:
     cosines: Float64[np.ndarray, "parents parents"]
 
     def grams(self) -> Float64[np.ndarray, "parts parents parents"]:
-        return self.norms[:, :, None] * self.norms[:, None, :] * self.cosines
+        return np.asarray(self.norms[:, :, None] * self.norms[:, None, :] * self.cosines)
 
 
 DRAWS = 2048

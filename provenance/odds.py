@@ -131,7 +131,7 @@ def _further(
     """log of each squared distance over the least of some candidates; of all, if there are none."""
     nearest = distances[among].min() if among.any() else distances.min(initial=np.inf)
     smallest = np.finfo(np.float64).tiny
-    return np.log(np.maximum(distances, smallest) / max(float(nearest), smallest))
+    return np.asarray(np.log(np.maximum(distances, smallest) / max(float(nearest), smallest)))
 
 
 def pair_log_odds(

@@ -449,7 +449,10 @@ class _Search:
                 unexplained=0.0 if is_close else min(1.0, rest),
                 is_complete=None if is_close else False,
             )
-        if rest <= MOST_CHANGED:
+        squares = np.square(self.whole.updates[list(sums.rows), 0].astype(np.float64)).sum(1)
+        second = float(np.sort(sums.weights[:, 0] ** 2 * squares)[-2]) / self.energy
+        # training goes a little way along many updates: it is no merge with them
+        if rest <= min(MOST_CHANGED, second) and not self._are_kin(sums.rows):
             return replace(found, kind="merge")
         return found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -229,7 +230,7 @@ def _sum_of(
 
 def _piece_weights(rows: _Rows, piece: slice) -> Float64[np.ndarray, " parents"]:
     """Those of one matrix; 0 of a parent that left it unchanged."""
-    return np.linalg.lstsq(rows.parts[:, piece].T, rows.wanted[piece], rcond=1e-9)[0]
+    return np.asarray(np.linalg.lstsq(rows.parts[:, piece].T, rows.wanted[piece], rcond=1e-9)[0])
 
 
 def _mean_used(
@@ -237,7 +238,7 @@ def _mean_used(
 ) -> Float64[np.ndarray, " parents"]:
     """Mean weights over the matrices that a parent changed."""
     used = _changed(rows)
-    return (np.array(own) * used).sum(0) / np.maximum(used.sum(0), 1)
+    return np.asarray((np.array(own) * used).sum(0) / np.maximum(used.sum(0), 1))
 
 
 def _changed(rows: _Rows) -> Bool[np.ndarray, "pieces parents"]:
@@ -334,7 +335,7 @@ def _spike(ratios: Float64[np.ndarray, " entries"], width: float) -> tuple[float
 
 def _ratios(over: np.ndarray, under: np.ndarray) -> np.ndarray:
     usable = (under != 0) & (over != 0)
-    return over[usable] / under[usable]
+    return np.asarray(over[usable] / under[usable])
 
 
 def _decoded(rows: _Rows, guess: Float64[np.ndarray, " parents"]) -> Reconstruction | None:
@@ -494,7 +495,7 @@ def _recipe(
         )
     )
     scale = round(float(typical.mean()), 5) if weights is not None else 1.0
-    common = {"share": share, "chance": chance, "entries": len(rows.wanted)}
+    common = partial(Reconstruction, share=share, chance=chance, entries=len(rows.wanted))
     if separation >= TRIMMED:
         formula = Formula(trims=True, elects=elects, normalises=weights is not None)
         used = typical if weights is None else weights
@@ -505,15 +506,14 @@ def _recipe(
     if separation <= DRAWN:
         method: Method = "dare_ties" if elects else "dare_linear"
         own = typical * density if weights is None else weights
-        return Reconstruction(
+        return common(
             method=method,
             weights=tuple(own.round(3).tolist()),
             densities=(round(density, 4),) * n_parents,
             normalises=weights is not None,
-            **common,
         )
     own = typical if weights is None else weights
-    return Reconstruction(method=None, weights=tuple(own.round(4).tolist()), **common)
+    return common(method=None, weights=tuple(own.round(4).tolist()))
 
 
 def _separation(rows: _Rows, kept: np.ndarray, counted: np.ndarray, parent: int) -> float:

@@ -13,6 +13,7 @@ from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, Te
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from .lineage import show_lineage
 from .tables import Screen, show_evaluation, show_neighbours, show_report
 from .text import duration, plain, size
 
@@ -235,6 +236,11 @@ class DemoScreen:
         self.line(f"\n[bold]{text}[/]")
 
     def document(self, kind: str, document: Mapping[str, Any]) -> None:
-        show = {"index": show_report, "eval": show_evaluation, "neighbours": show_neighbours}[kind]
+        show: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "index": show_report,
+            "eval": show_evaluation,
+            "neighbours": show_neighbours,
+            "lineage": show_lineage,
+        }
         if not self._quiet:
-            show(document)
+            show[kind](document)

@@ -351,14 +351,13 @@ def show_trace(document: Document) -> None:
 
 def _show_merge(document: Document) -> None:
     """The parents of a merge with their weights, and how much of it the rows prove."""
-    for row in (*document["parents"], *document["related"]):
+    for row in document["parents"]:
         equal = f" (or {', '.join(map(plain, row['equal']))})" if "equal" in row else ""
         varies = ", by layer" if "layers" in row else ""
-        kind = "parent" if document["parents"] else "contains"
-        _say(Text(f"  {kind} {plain(row['model'])}{equal}, weight {row['weight']:.4g}{varies}"))
+        _say(Text(f"  parent {plain(row['model'])}{equal}, weight {row['weight']:.4g}{varies}"))
     if document["merge"] and document["verdict"] != "merge":
         _say(Text(f"  {plain(document['merge'])}"))
-    if document["reconstructed_share"] is not None:
+    if document["parents"] and document["reconstructed_share"] is not None:
         found, chance = share(document["reconstructed_share"]), share(document["chance_share"])
         line = f"{found} of the sampled entries ({chance} by chance)"
         _say(Text(f"  reproduced from its parents: {line}"))
