@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 
 import deltadex as dx
 from deltadex.indexer import Placement, resolve_base
-from deltadex.provenance.one_direction import WRITERS
+from deltadex.provenance.audit.one_direction import WRITERS
 
 from ..families.base import base_folder
 

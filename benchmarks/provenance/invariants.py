@@ -24,9 +24,9 @@ import torch
 
 import deltadex as dx
 from deltadex.indexer import RowBlock, TensorRef, place
-from deltadex.provenance.base_invariants import make_invariants
-from deltadex.provenance.invariants import find_transformation
-from deltadex.provenance.model_rows import ModelRows, OpenedWeights
+from deltadex.provenance.bases.base_invariants import make_invariants
+from deltadex.provenance.bases.invariants import find_transformation
+from deltadex.provenance.bases.model_rows import ModelRows, OpenedWeights
 
 from .transformations import (
     Model,

@@ -12,8 +12,8 @@ small network in memory; `score` compares the lineage with what is known, with t
 beside two rivals on the same sketches: the minimum spanning tree of distances, whose edges lead
 away from the base, and Edmonds' tree of distances with the direction from the shorter update to the
 longer one, as MoTHer has it from another measure of training. `fit` prints the coefficients of
-`provenance/odds.py`. A model counts as right if all its parents are, and no other is named; of two
-equal models either may be the parent, and without times either may be the copy.
+`provenance/lineage/odds.py`. A model counts as right if all its parents are, and no other is named;
+of two equal models either may be the parent, and without times either may be the copy.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 
 import deltadex as dx
-from deltadex.provenance.arborescence import best_arborescence
-from deltadex.provenance.descent import Neighbourhood, Updates, compare_pairs, find_near
-from deltadex.provenance.edges import BASE, Edge, infer_edges
-from deltadex.provenance.lineage import choose_linear_recipe
-from deltadex.provenance.odds import features_of
-from deltadex.provenance.repeats import find_repeat
+from deltadex.provenance.lineage.arborescence import best_arborescence
+from deltadex.provenance.lineage.descent import Neighbourhood, Updates, compare_pairs, find_near
+from deltadex.provenance.lineage.edges import BASE, Edge, infer_edges
+from deltadex.provenance.lineage.lineage import choose_linear_recipe
+from deltadex.provenance.lineage.odds import features_of
+from deltadex.provenance.lineage.repeats import find_repeat
 
 COPIES = ("copy", "bfloat16", "int8")
 DAY_S = 86_400.0

@@ -34,10 +34,16 @@ from deltadex.indexer.family import find_member
 from deltadex.indexer.fingerprint import UpdateCollector
 from deltadex.indexer.job import Job
 from deltadex.indexer.updates import collect_adapter, collect_full
-from deltadex.provenance.merge_formulas import FORMULAS, combine, slerp_weights
-from deltadex.provenance.merges import Merge as FoundMerge
-from deltadex.provenance.merges import Proof
-from deltadex.provenance.parents import Dictionary, Parentage, Updates, _features, find_parents
+from deltadex.provenance.merges.merge_formulas import FORMULAS, combine, slerp_weights
+from deltadex.provenance.merges.merges import Merge as FoundMerge
+from deltadex.provenance.merges.merges import Proof
+from deltadex.provenance.merges.parents import (
+    Dictionary,
+    Parentage,
+    Updates,
+    _features,
+    find_parents,
+)
 from deltadex.records import LINEAR_DIM, LINEAR_LAYER_DIM
 
 from ..families.base import base_folder

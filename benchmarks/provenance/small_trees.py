@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from deltadex.indexer.delta import RELATIVE_ROUNDING, DenseDelta, MatrixUpdate
 from deltadex.indexer.fingerprint import LinearPool, sketch_recipe
-from deltadex.provenance.descent import Updates
+from deltadex.provenance.lineage.descent import Updates
 from deltadex.records import Slot
 
 from ..families.base import base_folder

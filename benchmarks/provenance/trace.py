@@ -26,7 +26,7 @@ import torch
 
 import deltadex as dx
 from deltadex.indexer import MatrixSample, find_layer_map
-from deltadex.provenance.opened_model import open_model
+from deltadex.provenance.bases.opened_model import open_model
 
 from .transformations import CASES, Model, cases, decoys, read_model, write_model
 from .transformed_models import read_family

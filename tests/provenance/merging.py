@@ -5,7 +5,7 @@ import torch
 
 from deltadex.indexer import DenseDelta, LinearPool, MatrixUpdate
 from deltadex.indexer.fingerprint import sketch_recipe
-from deltadex.provenance.parents import Dictionary, Updates
+from deltadex.provenance.merges.parents import Dictionary, Updates
 from deltadex.records import Slot
 
 LAYERS, WIDTH = 3, 48

@@ -14,7 +14,7 @@ import deltadex as dx
 from deltadex.errors import UnknownModel
 from deltadex.indexer import resolve_base
 from deltadex.provenance import find_direction_edit
-from deltadex.provenance.audit import OUTLIER_Z, robust_z
+from deltadex.provenance.audit.audit import OUTLIER_Z, robust_z
 from deltadex.store import Catalog
 
 LAYERS, WIDTH = 4, 64

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.provenance.claims import read_claims
+from deltadex.provenance.lineage.claims import read_claims
 
 BASE = "owner/base-model"
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from trees import direction, grown_tree, updates_of
 
-from deltadex.provenance.edges import BASE, infer_edges
-from deltadex.provenance.lineage import read_times
+from deltadex.provenance.lineage.edges import BASE, infer_edges
+from deltadex.provenance.lineage.lineage import read_times
 
 
 def parents_of(vectors, times=None, rounding=None, rank=None):

@@ -24,8 +24,8 @@ from deltadex.cli import main
 from deltadex.errors import RequestError, StoreFull
 from deltadex.indexer.hub.session import default_session
 from deltadex.provenance import parse_bytes
-from deltadex.provenance.low_rank import ModuleUpdate, deal_out
-from deltadex.provenance.other_tensors import saved_modules
+from deltadex.provenance.extraction.low_rank import ModuleUpdate, deal_out
+from deltadex.provenance.extraction.other_tensors import saved_modules
 from deltadex.records import Slot
 
 SIZES = {

@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 import deltadex
 from deltadex.indexer import place
 from deltadex.indexer.checkpoint import ModelFolder, open_local
-from deltadex.provenance.base_invariants import (
+from deltadex.provenance.bases.base_invariants import (
     MAX_BYTES,
     BaseInvariants,
     _affordable,
@@ -22,9 +22,9 @@ from deltadex.provenance.base_invariants import (
     make_invariants,
     quantise,
 )
-from deltadex.provenance.invariants import Whitening, find_anchors, find_transformation, log_p
-from deltadex.provenance.model_rows import ModelRows, OpenedWeights
-from deltadex.provenance.vocabulary import read_vocabulary
+from deltadex.provenance.bases.invariants import Whitening, find_anchors, find_transformation, log_p
+from deltadex.provenance.bases.model_rows import ModelRows, OpenedWeights
+from deltadex.provenance.bases.vocabulary import read_vocabulary
 
 sys.path.append(str(Path(deltadex.__file__).parent))
 made = pytest.importorskip("benchmarks.provenance.transformations")

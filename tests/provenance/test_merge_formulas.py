@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from deltadex.provenance.merge_formulas import FORMULAS, Formula, combine, slerp_weights
+from deltadex.provenance.merges.merge_formulas import FORMULAS, Formula, combine, slerp_weights
 
 MERGEKIT = {
     "task_arithmetic": "0.131582 -0.107616 0.144764 0.110577 0.09857 -0.029058 0.074791 0.058068",

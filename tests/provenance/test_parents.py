@@ -15,7 +15,7 @@ from merging import (
     ties,
 )
 
-from deltadex.provenance.parents import find_parents
+from deltadex.provenance.merges.parents import find_parents
 
 MODELS = random_updates(40, kin=((5, 1), (6, 1), (7, 2), (8, 3)))
 KNOWN = dictionary(MODELS)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from merging import SLOTS, WIDTH, column, dare, random_updates, rows_of, ties
 
-from deltadex.provenance.merge_formulas import slerp_weights
-from deltadex.provenance.reconstruction import further_parent, reconstruct
+from deltadex.provenance.merges.merge_formulas import slerp_weights
+from deltadex.provenance.merges.reconstruction import further_parent, reconstruct
 
 BASE = torch.randn(len(SLOTS), WIDTH, WIDTH, generator=torch.Generator().manual_seed(1))
 UPDATES = random_updates(4, seed=2) * 0.3

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deltadex.provenance.descent import Updates
+from deltadex.provenance.lineage.descent import Updates
 
 LAYERS = 6
 

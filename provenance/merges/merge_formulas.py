@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..arrays import Float64
+from ...arrays import Float64
 
 Method = Literal["linear", "slerp", "task_arithmetic", "ties", "dare_linear", "dare_ties"]
 

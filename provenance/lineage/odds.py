@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Bool, Float64
+from ...arrays import Bool, Float64
 from .descent import Pairs
 
 LEVEL = 0.3

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import (
+from ...errors import (
     EmptyCatalog,
     ModelError,
     RequestError,
     UnknownModel,
 )
-from ..indexer import (
+from ...indexer import (
     LEAST_P,
     SIGNIFICANT,
     LayerMap,
@@ -34,7 +34,9 @@ from ..indexer import (
     folder_at,
     is_model_path,
 )
-from ..store import Catalog, ModelRow, write_user_file
+from ...store import Catalog, ModelRow, write_user_file
+from ..merges.mergekit_config import mergekit_config
+from ..merges.merges import Merge, find_merge
 from .changes import (
     describe_roles,
     describe_storage,
@@ -43,8 +45,6 @@ from .changes import (
     is_copy,
 )
 from .invariants import Transformation, find_transformation
-from .mergekit_config import mergekit_config
-from .merges import Merge, find_merge
 from .opened_model import OpenedModel, open_model
 from .signatures import BaseSignature, KnownBase, closest, known_bases
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import nnls
 
-from ..arrays import Float64, Int64
+from ...arrays import Float64, Int64
 from .descent import Neighbourhood, Updates
 
 EQUAL = 1e-3

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.stats import chi2
 
-from ..arrays import Bool, Float32, Float64
+from ...arrays import Bool, Float32, Float64
 
 MOST_PARENTS = 8
 """Updates of a combination; pursuit goes on to half as many more, before it steps back."""

@@ -7,8 +7,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from ..errors import ModelError
-from ..indexer import (
+from ...errors import ModelError
+from ...indexer import (
     FEW_BYTES,
     Checkpoint,
     Config,

@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..arrays import Bool, Float32, Float64
-from ..records import LINEAR_DIM, LINEAR_LAYER_DIM
-from ..store import FamilyUpdates
+from ...arrays import Bool, Float32, Float64
+from ...records import LINEAR_DIM, LINEAR_LAYER_DIM
+from ...store import FamilyUpdates
 from .combination import MOST_PARENTS, Combination, Pursuit, Space
 from .merge_formulas import (
     FORMULAS,

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BaseError, ModelError, RequestError
-from ..indexer import Key, RowSample, fingerprint_query, folder_at, has_linear_sketch
-from ..records import Indexed, Recipe, Slot
-from ..store import Catalog, FamilyUpdates, FamilyView, ModelRow
+from ...errors import BaseError, ModelError, RequestError
+from ...indexer import Key, RowSample, fingerprint_query, folder_at, has_linear_sketch
+from ...records import Indexed, Recipe, Slot
+from ...store import Catalog, FamilyUpdates, FamilyView, ModelRow
 from .parents import (
     MOST_CHANGED,
     SCREENED,
@@ -99,6 +99,10 @@ class Merge:
             return (
                 f"a merge, and changed since: {named}; {rest} of |ΔW|² is of training, or of a "
                 "parent of small weight that is not indexed"
+            )
+        if len(found.parents) == 1:
+            return (
+                f"not a merge: {named}, and {rest} of |ΔW|² of training or of what is not indexed"
             )
         return (
             f"not a merge of what is indexed alone: beside {named}, {rest} of |ΔW|² is of a parent "

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from ..errors import RequestError, StoreFull
-from ..store import abandoned
+from ...errors import RequestError, StoreFull
+from ...store import abandoned
 
 WEIGHTS, SETTINGS, CARD = "adapter_model.safetensors", "adapter_config.json", "README.md"
 

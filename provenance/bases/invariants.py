@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
-from ..arrays import Float32, Float64, Int64
+from ...arrays import Float32, Float64, Int64
 from .base_invariants import (
     BaseInvariants,
     gram_rows,

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..indexer import DenseDelta, collect_updates, factorise, gaussian_directions
-from ..records import ROLES
+from ...indexer import DenseDelta, collect_updates, factorise, gaussian_directions
+from ...records import ROLES
 
 if TYPE_CHECKING:
-    from ..indexer import Base, MatrixUpdate
+    from ...indexer import Base, MatrixUpdate
 
 WRITERS = ("o", "cross_o", "down")
 """Roles of the matrices whose output is added to the residual stream."""

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Float32, Int64, Shaped, UInt64
-from ..errors import ModelError
+from ...arrays import Float32, Int64, Shaped, UInt64
+from ...errors import ModelError
 from .model_rows import HEAD_KINDS, Matrix, ModelRows
 
 VERSION = 1

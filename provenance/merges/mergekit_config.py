@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..indexer import Key
+from ...indexer import Key
 from .merges import Merge
 from .parents import Parent
 

@@ -18,8 +18,8 @@ from itertools import combinations, pairwise
 import numpy as np
 import torch
 
-from ..arrays import Bool, Float64
-from ..indexer import Key
+from ...arrays import Bool, Float64
+from ...indexer import Key
 from .merge_formulas import Formula, Method, combine
 
 Matrices = Mapping[Key, torch.Tensor]

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64, Int64
-from ..errors import UnknownRecipe
-from ..indexer import has_linear_sketch
-from ..records import ModelRecord, Recipe
-from ..store import Catalog
+from ...arrays import Float64, Int64
+from ...errors import UnknownRecipe
+from ...indexer import has_linear_sketch
+from ...records import ModelRecord, Recipe
+from ...store import Catalog
 from .claims import read_claims
 from .descent import Updates
 from .edges import BASE, Edge, infer_edges

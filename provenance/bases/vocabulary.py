@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..errors import ModelError
-from ..indexer import read_json
+from ...errors import ModelError
+from ...indexer import read_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ..indexer import base_key
+from ...indexer import base_key
 
 Says = Literal["agrees", "base", "other", "outside", "itself"]
 """What a card names: the parent that the weights show, or one of a merge; the base, where they show

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Float64, Int64
+from ...arrays import Float64, Int64
 from .arborescence import best_arborescence
 from .descent import Neighbourhood, Updates, compare_pairs, find_near
 from .odds import LEVEL, pair_log_odds

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from ..arrays import Float32
-from ..indexer import MatrixSample, row_pieces
+from ...arrays import Float32
+from ...indexer import MatrixSample, row_pieces
 from .opened_model import OpenedModel
 
 Pair = tuple[MatrixSample, MatrixSample]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import ModelError
-from ..indexer import Checkpoint, OpenUpdate, RowBlock
+from ...errors import ModelError
+from ...indexer import Checkpoint, OpenUpdate, RowBlock
 
 BLOCK_VALUES = 1 << 22
 """Entries of a tensor that are held at once."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bool, Float32, Float64, Int64
-from ..store import FamilyUpdates
+from ...arrays import Bool, Float32, Float64, Int64
+from ...store import FamilyUpdates
 
 NEAREST = 24
 """Models of a child's neighbourhood, at most: likely parents, and what these are compared with."""

@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ..arrays import Float32
-from ..errors import ModelError
-from ..indexer import Checkpoint, Config, PlacedModel, Placement, RowBlock, read_attention_config
+from ...arrays import Float32
+from ...errors import ModelError
+from ...indexer import Checkpoint, Config, PlacedModel, Placement, RowBlock, read_attention_config
 from .vocabulary import Vocabulary
 
 Matrix = Float32[np.ndarray, "_rows _cols"]

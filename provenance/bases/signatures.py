@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arrays import Float32
-from ..errors import BaseError, DeltadexError, ModelError, RequestError
-from ..indexer import MatrixSample, Member, find_member, resolve_base
-from ..store import RUN_WIDTH, Catalog, StoredSignature
+from ...arrays import Float32
+from ...errors import BaseError, DeltadexError, ModelError, RequestError
+from ...indexer import MatrixSample, Member, find_member, resolve_base
+from ...store import RUN_WIDTH, Catalog, StoredSignature
 from .base_invariants import BaseInvariants, make_invariants
 from .opened_model import OpenedModel, open_model
 

@@ -11,8 +11,8 @@ from io import BufferedRandom
 import numpy as np
 import torch
 
-from ..arrays import Float64
-from ..indexer import DenseDelta, Factors, Key, LowRankDelta, MatrixUpdate, factorise
+from ...arrays import Float64
+from ...indexer import DenseDelta, Factors, Key, LowRankDelta, MatrixUpdate, factorise
 
 SEED, POWER_STEPS, MARGIN = 0, 2, 8
 """Of the randomised SVD, which computes half as many ranks more than are kept, and `MARGIN`. One

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from ..arrays import Bool, Float64
-from ..errors import DeltadexError
-from ..indexer import base_key, names_of_base, resolve_base
-from ..results import count
+from ...arrays import Bool, Float64
+from ...errors import DeltadexError
+from ...indexer import base_key, names_of_base, resolve_base
+from ...results import count
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
 
 if TYPE_CHECKING:
-    from ..records import Slot
-    from ..store import Catalog, ModelRow
-    from ..store.tables.updates import FamilyUpdates
+    from ...records import Slot
+    from ...store import Catalog, ModelRow
+    from ...store.tables.updates import FamilyUpdates
 
 Kind = Literal[
     "duplicate",

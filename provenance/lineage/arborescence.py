@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Bool, Float64, Int64
+from ...arrays import Bool, Float64, Int64
 
 
 def best_arborescence(

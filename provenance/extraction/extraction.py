@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ..errors import ModelError, RequestError
-from ..indexer import Key, OpenUpdate, Placement
+from ...errors import ModelError, RequestError
+from ...indexer import Key, OpenUpdate, Placement
 from .low_rank import FactorSpool, ModuleUpdate, deal_out
 from .other_tensors import (
     OtherTensors,

@@ -1,0 +1,1 @@
+"""What stands out among models."""

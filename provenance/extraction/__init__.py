@@ -1,0 +1,1 @@
+"""A full fine-tune as a LoRA adapter."""

@@ -1,0 +1,1 @@
+"""A family's tree: parents with probabilities."""

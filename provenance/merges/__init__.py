@@ -1,0 +1,1 @@
+"""The parents of a merge, and its proof by rows."""
