@@ -47,13 +47,13 @@ MIN_COSINE = 0.25
 FIRST_LOOK = 6
 THEN_EVERY = 8
 
-UNRELATED = 1.2
-"""|ΔW|/|W| of a layer above which it may be another one than its number says: of unrelated weights
-it is √2."""
+UNRELATED = 0.9
+"""|ΔW|/|W| above which a layer may be another one than its number says, and its cosine is computed:
+at a cosine below `MIN_COSINE` the ratio is larger, whatever the child's norm."""
 
 _Compared = tuple[Measurement, tuple[float, float, float] | None, tuple[tuple[str, int], float]]
 """The collector's measurement of one matrix; if it is sampled, |child|, |W| and |ΔW|; its stack and
-layer, and |ΔW|/|W|."""
+layer, and the cosine of child and base, 1 where they are near."""
 
 
 def collect_full(
@@ -77,17 +77,17 @@ def collect_full(
         chosen = tuple(p for p in placed.placements if p.key in only)
         placed = replace(placed, placements=chosen)
     comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))
-    ratios: dict[tuple[str, int], list[float]] = defaultdict(list)
+    cosines: dict[tuple[str, int], list[float]] = defaultdict(list)
     # tasks whose tensor is yet to be seen in its file weigh nothing
     ahead = 4 * job.threads if job.parts is None and checkpoint.concurrent else 0
     for compared in ordered(comparison.compare, comparison.tasks(), job.threads, ahead=ahead):
-        for measured, norms, (layer, ratio) in compared:
+        for measured, norms, (layer, cosine) in compared:
             if norms is not None:
                 comparison.gate.add(*norms)
-            ratios[layer].append(ratio)
+            cosines[layer].append(cosine)
             collector.take(measured)
     comparison.gate.check()
-    strange = [layer for layer, values in ratios.items() if median(values) > UNRELATED]
+    strange = [layer for layer, values in cosines.items() if median(values) < MIN_COSINE]
     if strange and not is_moved:
         names = name_some([f"{stack}.{layer}" for stack, layer in sorted(strange)])
         raise ModelError("layer-mismatch", f"{names} owe the base's layers of that number nothing")
@@ -223,10 +223,19 @@ class _Comparison(Generic[Measurement]):
                 cut_axis=parts.parts[key].axis if parts else None,
                 cut_start=parts.parts[key].start if parts else 0,
             )
-            norms = (frobenius(child), weight_norm, delta.norm) if sampled else None
+            is_far = delta.norm > UNRELATED * weight_norm > 0
+            norms = None
+            if sampled or is_far:
+                norms = frobenius(child), weight_norm, delta.norm
             layer = placement.slot.stack, placement.slot.layer
-            ratio = delta.norm / weight_norm if weight_norm else 0.0
-            return self.collector.measure(update), norms, (layer, ratio)
+            cosine = _cosine(*norms) if norms is not None and is_far else 1.0
+            return self.collector.measure(update), norms if sampled else None, (layer, cosine)
+
+
+def _cosine(child: float, base: float, difference: float) -> float:
+    """Of two matrices with these norms."""
+    product = 2 * child * base
+    return (child**2 + base**2 - difference**2) / product if product else 0.0
 
 
 def collect_adapter(

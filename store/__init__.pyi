@@ -68,4 +68,5 @@ from .tables.recipes import BaseRecord as BaseRecord
 from .tables.signatures import RUN_WIDTH as RUN_WIDTH
 from .tables.signatures import Signatures as Signatures
 from .tables.signatures import StoredSignature as StoredSignature
+from .tables.updates import SLOT_NUMBERS as SLOT_NUMBERS
 from .tables.updates import FamilyUpdates as FamilyUpdates

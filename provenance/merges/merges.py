@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import BaseError, ModelError, RequestError
 from ...indexer import Key, RowSample, fingerprint_query, folder_at, has_linear_sketch
 from ...records import Indexed, Recipe, Slot
-from ...store import Catalog, FamilyUpdates, FamilyView, ModelRow
+from ...store import SLOT_NUMBERS, Catalog, FamilyUpdates, FamilyView, ModelRow
 from .parents import (
     MOST_CHANGED,
     SCREENED,
@@ -102,7 +102,8 @@ class Merge:
             )
         if len(found.parents) == 1:
             return (
-                f"not a merge: {named}, and {rest} of |ΔW|² of training or of what is not indexed"
+                f"not a merge of what is indexed: {named}, and {rest} of |ΔW|² of training, or of a "
+                "parent that is not indexed"
             )
         return (
             f"not a merge of what is indexed alone: beside {named}, {rest} of |ΔW|² is of a parent "
@@ -225,7 +226,7 @@ def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
         sketched=np.array([sketch is not None]),
         pooled=pooled,
         layers=layers,
-        **{n: column(n) for n in ("fro_norm", "noise_floor", "relative_norm", "zero_share")},
+        **{name: column(name) for name in SLOT_NUMBERS},
     )
 
 
