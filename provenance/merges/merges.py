@@ -102,8 +102,8 @@ class Merge:
             )
         if len(found.parents) == 1:
             return (
-                f"not a merge of what is indexed: {named}, and {rest} of |ΔW|² of training, or of a "
-                "parent that is not indexed"
+                f"not a merge of what is indexed: {named}, and {rest} of |ΔW|² of training, or of "
+                "a parent that is not indexed"
             )
         return (
             f"not a merge of what is indexed alone: beside {named}, {rest} of |ΔW|² is of a parent "
