@@ -194,8 +194,8 @@ class Lineage(Question):
     Raises:
         UnknownRecipe: the recipe keeps no linear sketches.
 
-    >>> {row["parent"] for row in db.lineage()} == {db.bases[0]}
-    True
+    >>> [(row["child"], row["kind"]) for row in db.lineage()][0]
+    ('imdb-0', 'fine-tune')
     """
 
     base: str | None = argument(
