@@ -87,14 +87,14 @@ class Merge:
         named = " + ".join(f"{p.weight:.3g} {p.model}" for p in found.parents)
         if found.kind == "rounding":
             return "its update is hardly more than storage rounding: no parents can be found"
-        if not found.is_related:
-            copies = ", ".join(found.copies)
-            return f"the same update as {copies}" if copies else "not a merge of what is indexed"
+        same = f"the same update as {', '.join(found.copies)}" if found.copies else ""
+        if not found.is_related or (same and found.kind == "part"):
+            return same or "not a merge of what is indexed"
         if found.kind == "scaled":
             return f"{named}, the rest of the base's weights"
         if found.kind == "merge" and found.is_complete is not False:
             doubt = "" if found.is_complete else "; by sketches alone, which a sibling may mislead"
-            return f"a merge by {found.method}: {named}{doubt}"
+            return f"a merge by {found.method}: {named}{doubt}" + (f"; {same}" if same else "")
         if found.kind == "merge":
             return (
                 f"a merge, and changed since: {named}; {rest} of |ΔW|² is of training, or of a "
