@@ -21,8 +21,20 @@ Exclude = Literal["author", "run"]
 Layout = Literal["auto", "pca", "tsne", "umap"]
 Colour = Literal["dataset", "author", "kind"]
 Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
+FindingKind = Literal[
+    "duplicate",
+    "near-duplicate",
+    "base-copy",
+    "frozen",
+    "edit",
+    "rounding",
+    "outlier",
+    "licence",
+    "card-base",
+    "card-dataset",
+]
 """Choices of questions: candidates that are left out, how a map is placed, what colours it, members
-that are not indexed."""
+that are not indexed, what an audit looks for."""
 
 STACKS: tuple[Stack, ...] = ("encoder", "decoder", "text", "vision")
 

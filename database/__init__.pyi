@@ -36,7 +36,6 @@ from .opened import open_as as open_as
 from .origins import AddBases as AddBases
 from .origins import Audit as Audit
 from .origins import ExtractAdapter as ExtractAdapter
-from .origins import FindingKind as FindingKind
 from .origins import KnownBases as KnownBases
 from .origins import Lineage as Lineage
 from .origins import Trace as Trace

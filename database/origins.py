@@ -6,10 +6,11 @@ import re
 from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase
 from ..options import Place, Question, argument, option, record
+from ..records import FindingKind
 from ..store import ModelFilter, write_user_file
 from .opened import find_family
 from .tables import AuditTable, KnownBaseTable, Table, TraceTable
@@ -248,21 +249,6 @@ class LineageTable(Table):
             return target
         draw = partial(draw_lineage, document, width)
         return save_picture(draw, target, title=f"Lineage of {document['base']}")
-
-
-FindingKind: TypeAlias = Literal[
-    "duplicate",
-    "near-duplicate",
-    "base-copy",
-    "frozen",
-    "edit",
-    "rounding",
-    "outlier",
-    "licence",
-    "card-base",
-    "card-dataset",
-]
-"""What an audit looks for."""
 
 
 NEAR, AGREEING = 5, 2

@@ -128,10 +128,7 @@ class BaseGate:
 
     @property
     def cosine(self) -> float:
-        if not self.child_sq or not self.base_sq:
-            return 0.0
-        inner = (self.child_sq + self.base_sq - self.update_sq) / 2
-        return inner / math.sqrt(self.child_sq * self.base_sq)
+        return _cosine(self.child_sq, self.base_sq, self.update_sq)
 
     def check(self) -> None:
         if self.cosine < MIN_COSINE:
@@ -228,14 +225,16 @@ class _Comparison(Generic[Measurement]):
             if sampled or is_far:
                 norms = frobenius(child), weight_norm, delta.norm
             layer = placement.slot.stack, placement.slot.layer
-            cosine = _cosine(*norms) if norms is not None and is_far else 1.0
+            cosine = _cosine(*(n**2 for n in norms)) if norms is not None and is_far else 1.0
             return self.collector.measure(update), norms if sampled else None, (layer, cosine)
 
 
-def _cosine(child: float, base: float, difference: float) -> float:
-    """Of two matrices with these norms."""
-    product = 2 * child * base
-    return (child**2 + base**2 - difference**2) / product if product else 0.0
+def _cosine(child_sq: float, base_sq: float, update_sq: float) -> float:
+    """Of child and base, from |child|², |W|² and |ΔW|²; 0 where one of both is zero."""
+    if not child_sq or not base_sq:
+        return 0.0
+    inner = (child_sq + base_sq - update_sq) / 2
+    return inner / math.sqrt(child_sq * base_sq)
 
 
 def collect_adapter(

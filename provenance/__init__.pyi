@@ -1,9 +1,6 @@
 from .audit.audit import AuditOptions as AuditOptions
 from .audit.audit import Finding as Finding
-from .audit.audit import Kind as Kind
 from .audit.audit import audit_families as audit_families
-from .audit.one_direction import DirectionEdit as DirectionEdit
-from .audit.one_direction import DirectionSearch as DirectionSearch
 from .audit.one_direction import find_direction_edit as find_direction_edit
 from .bases.signatures import known_bases as known_bases
 from .bases.signatures import register as register

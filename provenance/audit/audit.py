@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -25,22 +25,9 @@ from ...results import count
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
 
 if TYPE_CHECKING:
-    from ...records import Slot
+    from ...records import FindingKind, Slot
     from ...store import Catalog, ModelRow
     from ...store.tables.updates import FamilyUpdates
-
-Kind = Literal[
-    "duplicate",
-    "near-duplicate",
-    "base-copy",
-    "frozen",
-    "edit",
-    "rounding",
-    "outlier",
-    "licence",
-    "card-base",
-    "card-dataset",
-]
 
 SAME_UPDATE = 1e-3
 """|ΔW − ΔW'| / |ΔW| up to which two updates are the same, beside what storage rounding explains."""
@@ -93,7 +80,7 @@ class Finding:
 
     model: str
     base: str
-    kind: Kind
+    kind: FindingKind
     detail: str
     z: float | None = None
 
@@ -143,7 +130,7 @@ class AuditedFamily:
             norms = updates.fro_norm / updates.relative_norm
         return _column_medians(np.where(self.changed & np.isfinite(norms), norms, np.nan))
 
-    def finding(self, row: int, kind: Kind, detail: str, z: float | None = None) -> Finding:
+    def finding(self, row: int, kind: FindingKind, detail: str, z: float | None = None) -> Finding:
         return Finding(model=self.ids[row], base=self.base, kind=kind, detail=detail, z=z)
 
 
@@ -484,7 +471,7 @@ class AuditOptions:
     """Which kinds and models are wanted, all where None; how many models are read, those on the Hub
     too where it may `fetch`."""
 
-    kind: Kind | None
+    kind: FindingKind | None
     models: frozenset[str] | None
     read: int
     fetch: bool
@@ -505,7 +492,7 @@ def audit_families(
     findings: list[Finding] = []
     notes: list[str] = []
     for family in families:
-        checks: dict[Kind, Callable[[], Iterator[Finding | str]]] = {
+        checks: dict[FindingKind, Callable[[], Iterator[Finding | str]]] = {
             "duplicate": partial(find_duplicates, family),
             "near-duplicate": partial(find_near_duplicates, family),
             "frozen": partial(find_frozen, family),

@@ -13,6 +13,7 @@ from ...errors import UnknownRecipe
 from ...indexer import has_linear_sketch
 from ...records import ModelRecord, Recipe
 from ...store import Catalog
+from ..recipes import find_linear_recipe
 from .claims import read_claims
 from .descent import Updates
 from .edges import BASE, Edge, infer_edges
@@ -62,10 +63,10 @@ def choose_linear_recipe(catalog: Catalog, base: str, name: str | None) -> Recip
         if not has_linear_sketch(recipe):
             raise UnknownRecipe(f"recipe '{name}' keeps no linear sketches: {again}")
         return recipe
-    known = [recipe for recipe in catalog.recipes_of(base) if has_linear_sketch(recipe)]
-    if not known:
+    known = find_linear_recipe(catalog, base)
+    if known is None:
         raise UnknownRecipe(f"{base}: no recipe of this family keeps linear sketches: {again}")
-    return known[0]
+    return known
 
 
 def read_times(

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import BaseError, ModelError, RequestError
-from ...indexer import Key, RowSample, fingerprint_query, folder_at, has_linear_sketch
-from ...records import Indexed, Recipe, Slot
+from ...indexer import Key, RowSample, fingerprint_query, folder_at
+from ...records import Indexed, Slot
 from ...store import SLOT_NUMBERS, Catalog, FamilyUpdates, FamilyView, ModelRow
+from ..recipes import find_linear_recipe
 from .parents import (
     MOST_CHANGED,
     SCREENED,
@@ -134,7 +135,7 @@ def find_merge(
     Raises:
         RequestError: a model that is not indexed cannot be read.
     """
-    recipe = _recipe(catalog, base)
+    recipe = find_linear_recipe(catalog, base)
     if recipe is None:
         return None
     view = catalog.family(base, recipe)
@@ -157,11 +158,6 @@ def find_merge(
         lines = ("its files are not there: its parents are by sketches, and not proven",)
         return replace(merge, notes=lines if parentage.parents else ())
     return _proven(catalog, merge, source) if parentage.is_related else merge
-
-
-def _recipe(catalog: Catalog, base: str) -> Recipe | None:
-    recipes = [recipe for recipe in catalog.recipes_of(base) if has_linear_sketch(recipe)]
-    return recipes[0] if recipes else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
 
-from ...database import FindingKind, FindSimilar
+from ...database import FindSimilar
 from ...options import hints_of, options_of
+from ...records import FindingKind
 from .catalog import check_where
 from .middleware import Sent
 from .service import Service
