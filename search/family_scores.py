@@ -1,10 +1,11 @@
 """The scores of a family's pairs: cosines of sketches, normalised against its strangers (s-norm).
 
-With μ(i, κ) and σ(i, κ) the centre and spread of model i's cosines with the cohort's models of kind
-κ, a block's normalised score is z(i, j) = ½[(c − μ(i, κj)) / σ(i, κj) + (c − μ(j, κi)) / σ(j, κi)]
-(Auckenthaler et al. 2000; Matějka et al., Interspeech 2017, by the candidate's kind). Blocks are
-summed with the weights of the pair's kinds. Added to that: the correlation of the two models'
-scores with the cohort, and a part of the plain cosine. docs/scores.md has what was tried.
+The cosines of each block are whitened by the cohort (`whitening`). With μ(i, κ) and σ(i, κ) the
+centre and spread of model i's with the cohort's models of kind κ, a block's normalised score is
+z(i, j) = ½[(c − μ(i, κj)) / σ(i, κj) + (c − μ(j, κi)) / σ(j, κi)] (Auckenthaler et al. 2000;
+Matějka et al., Interspeech 2017, by the candidate's kind). Blocks are summed with the weights of
+the pair's kinds. Added to that: the correlation of the two models' scores with the cohort, and a
+part of the whitened cosine. docs/scores.md has what was tried.
 
 What a score proves: strangers' tail is taken as exponential, P(z or more) = ½ exp(−z / `RATE`);
 from these probabilities the false discovery rate of a list of neighbours follows by Benjamini,
@@ -28,6 +29,7 @@ import numpy as np
 from ..arrays import Bool, Float64, Int64, Shaped
 from ..records import Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
+from .whitening import Seen, Whitening
 
 Rows = Int64[np.ndarray, " rows"]
 Codes = Int64[np.ndarray, " models"]
@@ -201,8 +203,11 @@ ADAPTERS = {"update": 1.0, "output": 2.0, "input": 0.5}
 OTHERS = {"update": 1.0, "output": 1.0, "input": 3.0}
 """Weights where one of two models is a full fine-tune."""
 
-PART_WEIGHTS = (1.0, 0.5, 0.25)
-"""Of the normalised cosine, the correlation with the cohort, and the plain cosine."""
+PART_WEIGHTS = (1.0, 1.0, 0.25)
+"""Of the normalised cosine, the correlation with a large cohort, and the whitened cosine."""
+
+FEW_IN_COHORT = 6.0
+"""Models of a cohort with which the correlation counts half of what it does with many."""
 
 FEWEST_PAIRS = 10
 """Pairs of strangers from which two kinds have a scale of their own; else all pairs together."""
@@ -221,12 +226,12 @@ HALF_SCORE = 4.0
 
 LARGEST_SCORE = 1 - 1e-9
 HELD_TRAITS = 4_000
-"""Models whose comparison with the cohort is held for later searches; 6 KB each."""
+"""Models whose comparison with the cohort is held for later searches; 18 KB each."""
 
 TRAIT_FILE_MIN_MODELS = 1_000
 """Models of a family whose traits are in a file for other processes."""
 
-TRAITS_VERSION = "2"
+TRAITS_VERSION = "3"
 """Raised whenever the traits of the same sketches would change."""
 
 Z_DECIMALS = 9
@@ -571,9 +576,15 @@ class Scored:
 
     features: SketchMatrix
     traits: Traits
+    seen: Seen
 
     def take(self, rows: Rows) -> Scored:
-        return Scored(self.features.take(rows), self.traits.take(rows))
+        return Scored(self.features.take(rows), self.traits.take(rows), self.seen.take(rows))
+
+    @property
+    def numbers(self) -> Float64[np.ndarray, "models numbers"]:
+        """Everything but the sketches, for a file."""
+        return np.concatenate([self.traits.numbers, self.seen.numbers], axis=1)
 
 
 class FamilyScores:
@@ -608,14 +619,14 @@ class FamilyScores:
 
     @property
     def strangers(self) -> Scored:
-        return Scored(self._features, self._traits)
+        return Scored(self._features, self._traits, self._seen)
 
     @classmethod
     def _of(cls, view: FamilyView) -> FamilyScores:
         cohort = Cohort.of(view)
         family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]))
         if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:
-            family._file = view.trait_file(family._digest(view), family._traits.numbers.shape[1])
+            family._file = view.trait_file(family._digest(view), family.strangers.numbers.shape[1])
         return family
 
     def _digest(self, view: FamilyView) -> bytes:
@@ -629,18 +640,22 @@ class FamilyScores:
 
     def prepare(self, features: SketchMatrix, kinds: Sequence[str], rows: Sequence[int]) -> Scored:
         """Some models, compared with the cohort; the row of one that is not stored is −1."""
-        cosines = features.cosines(self._features)
-        codes, counts = codes_of(kinds, self.kinds), self._counts(rows)
-        traits = self._traits_of(cosines, codes, _blocks_of(features), counts)
-        first = normalised(cosines, traits, self._traits, self._weights)
-        return Scored(features, traits.with_profile(first))
+        cosines, codes = features.cosines(self._features), codes_of(kinds, self.kinds)
+        own = codes, _blocks_of(features)
+        counts, weights, seen = self._seen_by_cohort(cosines, own, self._places(rows))
+        whitened = self._whitened(cosines, seen, self._seen)
+        traits = measure_traits(
+            whitened, *own, self._cohort_kinds, weights, counts, len(self.kinds)
+        )
+        first = normalised(whitened, traits, self._traits, self._weights)
+        return Scored(features, traits.with_profile(first), seen)
 
     def stored(self, view: FamilyView, rows: Rows) -> Scored:
         """Some stored models; what is known of the latest of them is held."""
         sketches, listed = view.sketches(view.keys[rows]), rows.tolist()
         places = self._places(listed)
         if (places >= 0).all():
-            return Scored(sketches, self._traits.take(places))
+            return Scored(sketches, self._traits.take(places), self._seen.take(places))
         if len(listed) > HELD_TRAITS:
             return self.prepare(sketches, [view.kinds[row] for row in listed], listed)
         held = self._held
@@ -651,7 +666,9 @@ class FamilyScores:
             held = {**held, **dict(zip(rows[new].tolist(), numbers, strict=True))}
             self._held = dict(list(held.items())[-HELD_TRAITS:])
         numbers = np.stack([held[row] for row in listed])
-        return Scored(sketches, Traits(numbers, self._traits.n_blocks, self._traits.n_cohort))
+        n_traits = self._traits.numbers.shape[1]
+        traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, self._traits.n_cohort)
+        return Scored(sketches, traits, Seen(numbers[:, n_traits:]))
 
     def _fresh(
         self, view: FamilyView, rows: Rows, sketches: SketchMatrix
@@ -660,7 +677,7 @@ class FamilyScores:
         listed = rows.tolist()
         if self._file is None:
             kinds = [view.kinds[row] for row in listed]
-            return self.prepare(sketches, kinds, listed).traits.numbers
+            return self.prepare(sketches, kinds, listed).numbers
         keys, checksums = view.keys[rows], _checksums(sketches)
         is_known, numbers = self._file.read(keys, checksums)
         if is_known.all():
@@ -668,68 +685,81 @@ class FamilyScores:
         new = np.flatnonzero(~is_known)
         added = rows[new].tolist()
         kinds = [view.kinds[row] for row in added]
-        computed = self.prepare(sketches.take(new), kinds, added).traits.numbers
+        computed = self.prepare(sketches.take(new), kinds, added).numbers
         self._file.append(keys[new], checksums[new], computed)
         every = np.empty((len(rows), computed.shape[1]))
         every[is_known], every[new] = numbers, computed
         return every
 
     def compare(self, left: Scored, right: Scored) -> PairScores:
-        """The scores of every pair. Peak: as of their cosines."""
+        """The scores of every pair. Peak: five times their cosines of one block."""
         cosines = left.features.cosines(right.features)
         mine, theirs = left.traits, right.traits
         kinds = mine.kinds, theirs.kinds
         sides = (kinds[0], mine.blocks), (kinds[1], theirs.blocks)
         plain_cosines = plain(cosines, *sides, self._weights)
-        first = normalised(cosines, mine, theirs, self._weights)
-        parts = first, profile_correlations(mine, theirs), plain_cosines
+        whitened = self._whitened(cosines, left.seen, right.seen)
+        parts = self._parts(whitened, mine, theirs)
         z = self._null.of(self._sum(parts, *kinds), *kinds)
         return PairScores(cosines=true_cosines(plain_cosines), z=np.round(z, Z_DECIMALS))
 
+    def whitened(self, left: Scored, right: Scored) -> BlockPairs:
+        """The whitened cosines of every pair, block by block."""
+        return self._whitened(left.features.cosines(right.features), left.seen, right.seen)
+
     def _measure(self, cosines: Float64[np.ndarray, "blocks cohort cohort"]) -> None:
         """Traits of the cohort, and the scales of all that a score is a sum of."""
-        kinds, counts = self._cohort_kinds, self._counts(self.cohort.tolist())
-        traits = self._traits_of(cosines, kinds, self._cohort_blocks, counts)
-        first = normalised(cosines, traits, traits, self._weights)
-        self._traits = traits.with_profile(first)
+        kinds, n = self._cohort_kinds, len(self.cohort)
         own = kinds, self._cohort_blocks
-        plain_cosines = plain(cosines, own, own, self._weights)
-        are_strangers = counts & (true_cosines(plain_cosines) < COPY_COSINE)
-        parts = first, profile_correlations(self._traits, self._traits), plain_cosines
-        self._scales = [measure_scale(part, are_strangers, kinds, deviation) for part in parts]
+        self._whitened = Whitening(cosines)
+        counts, weights, self._seen = self._seen_by_cohort(cosines, own, np.arange(n))
+        whitened = self._whitened(cosines, self._seen, self._seen)
+        traits = measure_traits(whitened, *own, kinds, weights, counts, len(self.kinds))
+        first = normalised(whitened, traits, traits, self._weights)
+        self._traits = traits.with_profile(first)
+        parts = self._parts(whitened, self._traits, self._traits)
+        self._part_weights = (
+            PART_WEIGHTS[0],
+            PART_WEIGHTS[1] * n / (n + FEW_IN_COHORT),
+            PART_WEIGHTS[2],
+        )
+        self._scales = [measure_scale(part, counts, kinds, deviation) for part in parts]
         total = self._sum(parts, kinds, kinds)
-        self._null = measure_scale(total, are_strangers, kinds, lower_spread)
+        self._null = measure_scale(total, counts, kinds, lower_spread)
         z = self._null.of(total, kinds, kinds)
-        self.evidence = LabelledCohort(self.cohort, z, are_strangers)
+        self.evidence = LabelledCohort(self.cohort, z, counts)
 
-    def _counts(self, rows: Sequence[int]) -> CohortCounts:
-        return np.asarray(np.arange(len(self.cohort))[None, :] != self._places(rows)[:, None])
+    def _parts(self, whitened: BlockPairs, left: Traits, right: Traits) -> tuple[Pairs, ...]:
+        """What a score is a sum of, not on one scale yet."""
+        sides = (left.kinds, left.blocks), (right.kinds, right.blocks)
+        return (
+            normalised(whitened, left, right, self._weights),
+            profile_correlations(left, right),
+            plain(whitened, *sides, self._weights),
+        )
 
     def _places(self, rows: Sequence[int]) -> Codes:
         return np.array([self._place.get(row, -1) for row in rows], dtype=np.int64)
 
-    def _traits_of(
+    def _seen_by_cohort(
         self,
         cosines: Float64[np.ndarray, "blocks models cohort"],
-        kinds: Codes,
-        blocks: HasBlocks,
-        counts: CohortCounts,
-    ) -> Traits:
-        """Traits without a profile; a copy does not count, and one that is nearly a copy is less
-        of a stranger."""
+        models: tuple[Codes, HasBlocks],
+        places: Codes,
+    ) -> tuple[CohortCounts, WithCohort, Seen]:
+        """Which of the cohort counts as a stranger of models at some places of it (copies do not),
+        how much of one it is, 0…1, and the models as the cohort sees them."""
         cohort = self._cohort_kinds, self._cohort_blocks
-        whole = true_cosines(plain(cosines, (kinds, blocks), cohort, self._weights))
-        counts = counts & (whole < COPY_COSINE)
+        whole = true_cosines(plain(cosines, models, cohort, self._weights))
+        counts = (np.arange(len(self.cohort)) != places[:, None]) & (whole < COPY_COSINE)
         weights = counts * np.clip((COPY_COSINE - whole) / COPY_MARGIN, 0.0, 1.0)
-        return measure_traits(
-            cosines, kinds, blocks, self._cohort_kinds, weights, counts, len(self.kinds)
-        )
+        return counts, weights, Seen.of(cosines, whole, weights, places)
 
     def _sum(
         self, parts: Sequence[Pairs], left: Codes, right: Int64[np.ndarray, " others"]
     ) -> Pairs:
         total = np.zeros(parts[0].shape)
-        for part, scale, weight in zip(parts, self._scales, PART_WEIGHTS, strict=True):
+        for part, scale, weight in zip(parts, self._scales, self._part_weights, strict=True):
             total += weight * scale.of(part, left, right)
         return total
 

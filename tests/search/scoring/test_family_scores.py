@@ -184,7 +184,7 @@ def test_a_large_family_is_measured_on_a_sample():
     assert np.isfinite(pairs.z).all()
     dataset = np.arange(len(vectors)) % 30
     same = (dataset[:, None] == dataset) & ~np.eye(len(vectors), dtype=bool)
-    assert pairs.z[same].mean() > 3
+    assert pairs.z[same].mean() > 2.5
 
 
 # coded sketches
