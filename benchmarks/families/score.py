@@ -149,7 +149,7 @@ def _interval(purities: np.ndarray, datasets: np.ndarray) -> tuple[float, float]
 def score_families(out: Path, base: Path, db: Path, budgets: Sequence[str]) -> str:
     """Markdown: a row a question and recipe, over what was built from `base` under `out`."""
     write_labels(out)
-    common = {"base": str(base), "folder": out, "labels": out / "labels.csv"}
+    common = {"base": str(base), "source": out, "labels": out / "labels.csv"}
     with Catalog.open(db) as catalog:
         recipes = [
             index_family(catalog, IndexOptions(**common, recipes=(name,), budget=budget)).recipes[0]
