@@ -20,22 +20,18 @@ from ..arrays import Float32, Float64, Int64, Shaped
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord, Recipe
 from ..store import Catalog, FamilyView, NullScale, Statistics, block_dims
+from .evidence import COPY_COSINE, Calibration, LabelledCohort, Square, calibrate
 from .family_scores import (
-    COPY_COSINE,
     TIE_DECIMALS,
-    Calibration,
     Codes,
     Cohort,
     FamilyScores,
-    LabelledCohort,
     Pairs,
     PairScores,
     Rows,
     Scale,
-    Square,
     Vectors,
     bounded,
-    calibrate,
     codes_of,
     lower_spread,
     measure_scale,
