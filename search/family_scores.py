@@ -544,9 +544,16 @@ class FamilyScores:
         z = self._null.of(self._sum(parts, *kinds), *kinds)
         return PairScores(cosines=true_cosines(plain_cosines), z=np.round(z, Z_DECIMALS))
 
-    def whitened(self, left: Scored, right: Scored) -> BlockPairs:
-        """The whitened cosines of every pair, block by block."""
-        return self._whitened(left.features.cosines(right.features), left.seen, right.seen)
+    def unwhitened(self, models: Scored) -> Traits:
+        """The traits of models by their cosines as they are, without a profile."""
+        n = len(self.cohort)
+        cosines = np.stack(
+            [models.seen.cosines(block, n) for block in range(self._traits.n_blocks)]
+        )
+        own = models.traits.kinds, models.traits.blocks
+        counts = models.traits.counts
+        weights = counts * _strangeness(self._whole(cosines, own))
+        return measure_traits(cosines, *own, self._cohort_kinds, weights, counts, len(self.kinds))
 
     def _measure(self, cosines: Float64[np.ndarray, "blocks cohort cohort"]) -> None:
         """Traits of the cohort, and the scales of all that a score is a sum of."""
@@ -587,11 +594,16 @@ class FamilyScores:
     ) -> tuple[CohortCounts, WithCohort, Seen]:
         """Which of the cohort counts as a stranger of models at some places of it (copies do not),
         how much of one it is, 0…1, and the models as the cohort sees them."""
-        cohort = self._cohort_kinds, self._cohort_blocks
-        whole = true_cosines(plain(cosines, models, cohort, self._weights))
+        whole = self._whole(cosines, models)
         counts = (np.arange(len(self.cohort)) != places[:, None]) & (whole < COPY_COSINE)
-        weights = counts * np.clip((COPY_COSINE - whole) / COPY_MARGIN, 0.0, 1.0)
+        weights = counts * _strangeness(whole)
         return counts, weights, Seen.of(cosines, whole, weights, places)
+
+    def _whole(
+        self, cosines: Float64[np.ndarray, "blocks models cohort"], models: tuple[Codes, HasBlocks]
+    ) -> WithCohort:
+        cohort = self._cohort_kinds, self._cohort_blocks
+        return true_cosines(plain(cosines, models, cohort, self._weights))
 
     def _sum(
         self, parts: Sequence[Pairs], left: Codes, right: Int64[np.ndarray, " others"]
@@ -600,6 +612,11 @@ class FamilyScores:
         for part, scale, weight in zip(parts, self._scales, self._part_weights, strict=True):
             total += weight * scale.of(part, left, right)
         return total
+
+
+def _strangeness(whole: WithCohort) -> WithCohort:
+    """How much of a stranger a model with this plain cosine is, 0…1."""
+    return np.asarray(np.clip((COPY_COSINE - whole) / COPY_MARGIN, 0.0, 1.0))
 
 
 def _checksums(sketches: SketchMatrix) -> Codes:

@@ -191,7 +191,9 @@ class DataScores:
     def compare(self, gradients: Scored, models: Scored) -> PairScores:
         """Cosines of every gradient with every model, and z in deviations of the same gradient's
         scores with the cohort, above their median."""
-        mine, theirs, cohort = gradients.traits, models.traits, self.family.strangers
+        # whitened cosines find full fine-tunes a little better by gradients, and LoRA much worse
+        cohort = self.family.strangers
+        mine, theirs, strangers = map(self.family.unwhitened, (gradients, models, cohort))
         cosines = gradients.features.cosines(models.features)
         among_cohort = gradients.features.cosines(cohort.features)
         sides = (mine.kinds, mine.blocks), (theirs.kinds, theirs.blocks)
@@ -200,29 +202,32 @@ class DataScores:
         def on_scale(traits: Traits, of_cohort: Traits) -> Float64[np.ndarray, "gradients models"]:
             """Normalised cosines, in deviations of those with the cohort."""
             raw = normalised(cosines, mine, traits, self._weights)
-            strangers = normalised(among_cohort, mine, of_cohort, self._weights)
+            among_strangers = normalised(among_cohort, mine, of_cohort, self._weights)
             z = np.empty_like(raw)
-            for row, values in enumerate(strangers):
+            for row, values in enumerate(among_strangers):
                 centre, spread = lower_spread(values)
                 z[row] = (raw[row] - centre) / spread
             return z
 
-        z = on_scale(theirs, cohort.traits)
+        z = on_scale(theirs, strangers)
         if self._references is not None:
             seen, cohort_seen = (
-                self._seen_from_data(some, self._references) for some in (models, cohort)
+                self._seen_from_data(some.features, traits, self._references)
+                for some, traits in ((models, theirs), (cohort, strangers))
             )
             z = np.minimum(z, on_scale(seen, cohort_seen))
         return PairScores(cosines=true_cosines(whole), z=z)
 
-    def _seen_from_data(self, models: Scored, references: SketchMatrix) -> Traits:
+    def _seen_from_data(
+        self, models: SketchMatrix, traits: Traits, references: SketchMatrix
+    ) -> Traits:
         """The models' traits, with centres and spreads of their cosines with other data."""
-        cosines = references.cosines(models.features)
+        cosines = references.cosines(models)
         n = cosines.shape[1]
         centre, variance = np.median(cosines, axis=1), cosines.var(axis=1)
         typical = np.median(variance, axis=1, keepdims=True)
         spread = np.sqrt((n * variance + PRIOR_REFERENCES * typical) / (n + PRIOR_REFERENCES))
-        kinds, traits = self.family.kinds, models.traits
+        kinds = self.family.kinds
         # a gradient meets a model's traits for its kind, else those for the first
         kind = kinds.index(KIND) if KIND in kinds else 0
         seen = Traits(traits.numbers.copy(), traits.n_blocks, traits.n_cohort)

@@ -25,20 +25,19 @@ def _expected(family, gradients, models, references=None):
     full = family.kinds.index("full") if "full" in family.kinds else 0
     cohort = family.strangers
     z = np.zeros((len(gradients.features), len(models.features)))
+    of_gradients, *of_others = map(family.unwhitened, (gradients, models, cohort))
     for row in range(len(gradients.features)):
         raw = []
-        for others in (models, cohort):
-            centres = others.traits.scales[0][0, :, full]
-            spreads = others.traits.scales[1][0, :, full]
+        for others, traits in zip((models, cohort), of_others, strict=True):
+            centres, spreads = traits.scales[:, 0, :, full]
             if references is not None:
                 seen = _cosines(references, others.features)  # (references, models)
                 n, variances = len(seen), seen.var(axis=0)
                 centres = np.median(seen, axis=0)
                 spreads = np.sqrt((n * variances + 4 * np.median(variances)) / (n + 4))
             cosines = _cosines(gradients.features, others.features)[row]
-            kinds = others.traits.kinds
-            own = cosines - gradients.traits.scales[0][0, row, kinds]
-            own /= gradients.traits.scales[1][0, row, kinds]
+            own_centres, own_spreads = of_gradients.scales[:, 0, row, traits.kinds]
+            own = (cosines - own_centres) / own_spreads
             raw.append((own + (cosines - centres) / spreads) / 2)
         low, middle = np.quantile(raw[1], [0.158655, 0.5])
         z[row] = (raw[0] - middle) / (middle - low)
