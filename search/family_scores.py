@@ -44,8 +44,8 @@ ADAPTERS = {"update": 1.0, "output": 2.0, "input": 0.5}
 OTHERS = {"update": 1.0, "output": 1.0, "input": 3.0}
 """Weights where one of two models is a full fine-tune."""
 
-FEW_CORRELATED = 12.0
-"""Models of a cohort with which the correlation with it counts half of what it does with many."""
+CORRELATION, FEW_CORRELATED = 2.0, 30.0
+"""What the correlation with a large cohort counts, and the models of one with which it is half."""
 
 FEW_WHOLE = 20.0
 """Models of a cohort with which the whitened cosine itself counts as much as the normalised one."""
@@ -567,7 +567,8 @@ class FamilyScores:
         self._traits = traits.with_profile(first)
         parts = self._parts(whitened, self._traits, self._traits)
         # of the normalised cosine, the correlation with the cohort, the whitened cosine
-        self._part_weights = 1.0, n / (n + FEW_CORRELATED), FEW_WHOLE / max(n, 1)
+        correlation = CORRELATION * n / (n + FEW_CORRELATED)
+        self._part_weights = 1.0, correlation, FEW_WHOLE / max(n, 1)
         self._scales = [measure_scale(part, counts, kinds, deviation) for part in parts]
         total = self._sum(parts, kinds, kinds)
         self._null = measure_scale(total, counts, kinds, lower_spread)

@@ -23,7 +23,7 @@ from ..arrays import Float64, Int64
 
 Terms = Float64[np.ndarray, "#models #others"]
 
-RIDGE = 0.3
+RIDGE = 0.5
 """c, in squared lengths of a model: what 0.1 to 1 give differs by less than draws of a family."""
 
 LEAST_VARIANCE = 0.02
