@@ -509,7 +509,7 @@ class FamilyScores:
         numbers = np.stack([held[row] for row in listed])
         n_traits = self._traits.numbers.shape[1]
         traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, self._traits.n_cohort)
-        return Scored(sketches, traits, Seen(numbers[:, n_traits:]))
+        return Scored(sketches, traits, Seen(numbers[:, n_traits:], self._traits.n_cohort))
 
     def _fresh(
         self, view: FamilyView, rows: Rows, sketches: SketchMatrix
@@ -598,7 +598,7 @@ class FamilyScores:
         whole = self._whole(cosines, models)
         counts = (np.arange(len(self.cohort)) != places[:, None]) & (whole < COPY_COSINE)
         weights = counts * _strangeness(whole)
-        return counts, weights, Seen.of(cosines, whole, weights, places)
+        return counts, weights, self._whitened.see(cosines, whole, weights, places)
 
     def _whole(
         self, cosines: Float64[np.ndarray, "blocks models cohort"], models: tuple[Codes, HasBlocks]

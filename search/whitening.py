@@ -29,47 +29,51 @@ RIDGE = 0.5
 LEAST_VARIANCE = 0.02
 """Of a model given the cohort, in squared lengths: several copies of it may be in there."""
 
+PAIRS_AT_ONCE = 2**16
+"""Of one block: what they are computed from stays in the processor's cache."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
     """Some models as the cohort sees them, a row of numbers each, which a file can hold: the place
-    of the model itself, or of its nearest, in the cohort; how much of a copy that is, 0…1; its
-    cosines with the cohort, block by block."""
+    of the model itself, or of its nearest, in the cohort; how much of a copy that is, 0…1; block by
+    block its variance given the cohort and what that place explains of it; block by block its
+    cosines with the cohort."""
 
     numbers: Float64[np.ndarray, "models numbers"]
-
-    @classmethod
-    def of(
-        cls,
-        cosines: Float64[np.ndarray, "blocks models cohort"],
-        whole: Float64[np.ndarray, "models cohort"],
-        strangers: Float64[np.ndarray, "models cohort"],
-        places: Int64[np.ndarray, " models"],
-    ) -> Seen:
-        """Of models at some `places` of the cohort, −1 for others, with their plain cosines, and
-        how much of a stranger each model of the cohort is, 0…1."""
-        n_models, n_cohort = whole.shape
-        own = np.where(places >= 0, places, whole.argmax(axis=1) if n_cohort else 0)
-        share = np.ones(n_models)
-        if n_cohort:
-            share -= strangers[np.arange(n_models), own]
-        flat = cosines.transpose(1, 0, 2).reshape(n_models, len(cosines) * n_cohort)
-        return cls(np.concatenate([own[:, None], share[:, None], flat], axis=1))
+    n_cohort: int
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> Seen:
-        return Seen(self.numbers[rows])
+        return Seen(self.numbers[rows], self.n_cohort)
 
     @property
-    def own(self) -> Int64[np.ndarray, " models"]:
+    def place(self) -> Int64[np.ndarray, " models"]:
         return self.numbers[:, 0].astype(np.int64)
 
     @property
     def share(self) -> Float64[np.ndarray, " models"]:
         return self.numbers[:, 1]
 
-    def cosines(self, block: int, n_cohort: int) -> Float64[np.ndarray, "models cohort"]:
-        start = 2 + block * n_cohort
-        return self.numbers[:, start : start + n_cohort]
+    def block(self, block: int) -> OfBlock:
+        variance, explained = self.numbers[:, 2 + 2 * block : 4 + 2 * block].T
+        return OfBlock(self.cosines[block], variance, explained, self.place, self.share)
+
+    @property
+    def cosines(self) -> Float64[np.ndarray, "blocks models cohort"]:
+        n_blocks = (self.numbers.shape[1] - 2) // (self.n_cohort + 2)
+        flat = self.numbers[:, 2 + 2 * n_blocks :]
+        return flat.reshape(len(flat), n_blocks, self.n_cohort).transpose(1, 0, 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfBlock:
+    """What `Seen` holds of one block."""
+
+    known: Float64[np.ndarray, "models cohort"]
+    variance: Float64[np.ndarray, " models"]
+    explained: Float64[np.ndarray, " models"]
+    place: Int64[np.ndarray, " models"]
+    share: Float64[np.ndarray, " models"]
 
 
 class Whitening:
@@ -80,55 +84,55 @@ class Whitening:
         inverses = [np.linalg.inv((block + block.T) / 2 + ridge) for block in cosines]
         self._inverses = [(inverse + inverse.T) / 2 for inverse in inverses]
 
+    def see(
+        self,
+        cosines: Float64[np.ndarray, "blocks models cohort"],
+        whole: Float64[np.ndarray, "models cohort"],
+        strangers: Float64[np.ndarray, "models cohort"],
+        places: Int64[np.ndarray, " models"],
+    ) -> Seen:
+        """Models at some `places` of the cohort, −1 for others, with their plain cosines, and how
+        much of a stranger each model of the cohort is, 0…1."""
+        n_models, n_cohort = whole.shape
+        own = np.where(places >= 0, places, whole.argmax(axis=1) if n_cohort else 0)
+        rows, share = np.arange(n_models), np.ones(n_models)
+        columns = [own.astype(np.float64), share]
+        for known, inverse in zip(cosines, self._inverses, strict=True):
+            explained = known @ inverse
+            # a model without the block has no cosines at all, and its variance is left at 0
+            columns.append(known.any(axis=1) - np.vecdot(known, explained))
+            columns.append(explained[rows, own] if n_cohort else share)
+        if n_cohort:
+            share -= strangers[rows, own]
+        flat = cosines.transpose(1, 0, 2).reshape(n_models, len(cosines) * n_cohort)
+        return Seen(np.concatenate([np.column_stack(columns), flat], axis=1), n_cohort)
+
     def __call__(
         self,
         cosines: Float64[np.ndarray, "blocks models others"],
         left: Seen,
         right: Seen,
     ) -> Float64[np.ndarray, "blocks models others"]:
-        """The whitened cosines of every pair, −1…1. Peak: five times those of one block."""
-        if not self._inverses or not len(self._inverses[0]):
+        """The whitened cosines of every pair, −1…1."""
+        if not left.n_cohort:
             return cosines
-        return np.stack(
-            [
-                _correlations(
-                    block,
-                    _Side.of(left, place, inverse),
-                    _Side.of(right, place, inverse),
-                    inverse,
-                )
-                for place, (block, inverse) in enumerate(zip(cosines, self._inverses, strict=True))
-            ]
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Side:
-    """One side of the pairs, of one block.
-
-    known: cosines with the cohort; explained: these times (C + cI)⁻¹; variance: of a model given
-    the whole cohort; place, share: what of the cohort is left out for it.
-    """
-
-    known: Float64[np.ndarray, "models cohort"]
-    explained: Float64[np.ndarray, "models cohort"]
-    variance: Float64[np.ndarray, " models"]
-    place: Int64[np.ndarray, " models"]
-    share: Float64[np.ndarray, " models"]
-
-    @classmethod
-    def of(cls, seen: Seen, block: int, inverse: Float64[np.ndarray, "cohort cohort"]) -> _Side:
-        known = seen.cosines(block, len(inverse))
-        explained = known @ inverse
-        # a model without the block has no cosines at all, and its variance is left at 0
-        variance = known.any(axis=1) - np.vecdot(known, explained)
-        return cls(known, explained, variance, seen.own, seen.share)
+        if cosines.shape[1] > cosines.shape[2]:
+            return self(cosines.transpose(0, 2, 1), right, left).transpose(0, 2, 1)
+        whitened = np.empty(cosines.shape)
+        step = max(1, PAIRS_AT_ONCE // max(1, cosines.shape[2]))
+        for start in range(0, cosines.shape[1], step):
+            rows = slice(start, start + step)
+            some = left.take(np.arange(cosines.shape[1])[rows])
+            for block, inverse in enumerate(self._inverses):
+                sides = some.block(block), right.block(block)
+                whitened[block, rows] = _correlations(cosines[block, rows], *sides, inverse)
+        return whitened
 
 
 def _correlations(
     cosines: Float64[np.ndarray, "models others"],
-    left: _Side,
-    right: _Side,
+    left: OfBlock,
+    right: OfBlock,
     inverse: Float64[np.ndarray, "cohort cohort"],
 ) -> Float64[np.ndarray, "models others"]:
     """Covariances given the cohort without E, over the roots of both variances.
@@ -137,7 +141,6 @@ def _correlations(
     k(x, y | X), u = M k(X, x), v = M k(X, y); a place that is left out in part, by a share s, has
     M_ii / s on the diagonal of M_EE.
     """
-    rows, columns = np.arange(len(left.place)), np.arange(len(right.place))
     diagonal = np.diag(inverse)
     one, other = diagonal[left.place][:, None], diagonal[right.place][None, :]
     is_same = left.place[:, None] == right.place[None, :]
@@ -152,10 +155,10 @@ def _correlations(
         first * second * between / determinant,
     )
     # of x and y, what each of the two places explains
-    x_own = left.explained[rows, left.place][:, None]
-    x_other = left.explained[:, right.place]
-    y_own = right.explained[:, left.place].T
-    y_other = right.explained[columns, right.place][None, :]
+    of_left = left.known @ inverse
+    x_own, x_other = left.explained[:, None], of_left[:, right.place]
+    y_own = inverse[left.place] @ right.known.T
+    y_other = right.explained[None, :]
 
     def added(own: Terms, others: Terms, own_too: Terms, others_too: Terms) -> Terms:
         crossed = own * others_too + others * own_too
@@ -163,8 +166,10 @@ def _correlations(
             weights[0] * own * own_too + weights[1] * others * others_too - weights[2] * crossed
         )
 
-    covariances = cosines - left.explained @ right.known.T + added(x_own, x_other, y_own, y_other)
-    of_left = left.variance[:, None] + added(x_own, x_other, x_own, x_other)
-    of_right = right.variance[None, :] + added(y_own, y_other, y_own, y_other)
-    lengths = np.sqrt(np.maximum(of_left, LEAST_VARIANCE) * np.maximum(of_right, LEAST_VARIANCE))
+    covariances = cosines - of_left @ right.known.T + added(x_own, x_other, y_own, y_other)
+    variances = (
+        left.variance[:, None] + added(x_own, x_other, x_own, x_other),
+        right.variance[None, :] + added(y_own, y_other, y_own, y_other),
+    )
+    lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE).prod(axis=0))
     return np.clip(covariances / lengths, -1.0, 1.0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sketched import make_vectors
 
-from deltadex.search.whitening import RIDGE, Seen, Whitening
+from deltadex.search.whitening import RIDGE, Whitening
 
 
 def whiten(vectors, cohort, strangers=1.0):
@@ -15,8 +15,9 @@ def whiten(vectors, cohort, strangers=1.0):
     places = np.where(np.arange(len(vectors)) < cohort, np.arange(len(vectors)), -1)
     known, shares = cosines[:, :, :cohort], np.full((len(vectors), cohort), strangers)
     shares[places >= 0, places[places >= 0]] = 0.0
-    seen = Seen.of(known, known[0], shares, places)
-    return Whitening(known[:, :cohort])(cosines, seen, seen)[0]
+    whitening = Whitening(known[:, :cohort])
+    seen = whitening.see(known, known[0], shares, places)
+    return whitening(cosines, seen, seen)[0]
 
 
 def conditional(vectors, first, second, others):
