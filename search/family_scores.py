@@ -546,12 +546,8 @@ class FamilyScores:
 
     def unwhitened(self, models: Scored) -> Traits:
         """The traits of models by their cosines as they are, without a profile."""
-        n = len(self.cohort)
-        cosines = np.stack(
-            [models.seen.cosines(block, n) for block in range(self._traits.n_blocks)]
-        )
+        cosines, counts = models.seen.cosines, models.traits.counts
         own = models.traits.kinds, models.traits.blocks
-        counts = models.traits.counts
         weights = counts * _strangeness(self._whole(cosines, own))
         return measure_traits(cosines, *own, self._cohort_kinds, weights, counts, len(self.kinds))
 
