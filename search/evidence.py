@@ -10,8 +10,8 @@ The coefficients come from families like it (`LABELLED`, `UNLABELLED`: `python -
 benchmarks.families fit`). The labelled models of the family itself, each asked with its siblings
 and again in the family without them, move them by as much as they know: a Gaussian prior around
 those of other families, by Newton's method. A bound keeps lone queries silent (conformal
-prediction: Vovk et al. 2005): the probability that at most `LONE_SHARE` of the models asked without their
-siblings reach, each by the coefficients of other data sets.
+prediction: Vovk et al. 2005): the probability that at most `LONE_SHARE` of the models asked
+without their siblings reach, each by the coefficients of other data sets.
 
 The false discovery rate of a list is the mean of 1 − probability from its top down to a row, made
 monotone. Families too small for any of this keep the null alone: strangers' tail as exponential,
@@ -127,11 +127,6 @@ class Calibration:
         """Of the tail of strangers; few models widen it."""
         return RATE * (1.0 + SMALL_FAMILY / max(1, self.models))
 
-    @property
-    def missing(self) -> int:
-        """Models that the family lacks for a probability."""
-        return max(0, FEWEST_MODELS - self.models)
-
     def judge(
         self,
         z: Numbers,
@@ -187,7 +182,8 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """All that `from_json` needs, and the rate of the null."""
-        return asdict(self) | {"weights": list(self.weights or ()), "rate": self.rate}
+        document = asdict(self) | {"weights": list(self.weights or ())}
+        return document | {"rate": self.rate, "models_needed": FEWEST_MODELS}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Calibration:
