@@ -7,7 +7,7 @@ the mean z of its three nearest models, and the probability eˢ⁽ᵈ⁾ / (1 + 
 Models without a label are judged one by one, by z and the gap to the models that follow.
 
 The coefficients come from families like it (`LABELLED`, `UNLABELLED`: `python -m
-benchmarks.families fit`). The labelled models of the family itself, each asked with its siblings
+benchmarks.families evidence --fit`). The labelled models of the family itself, each asked with its siblings
 and again in the family without them, move them by as much as they know: a Gaussian prior around
 those of other families, by Newton's method. A bound keeps lone queries silent (conformal
 prediction: Vovk et al. 2005): the probability that at most `LONE_SHARE` of the models asked

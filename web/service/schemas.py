@@ -165,7 +165,7 @@ class NeighbourAnswer(Evidence):
 
 
 class CalibrationAnswer(Answer):
-    """What `probability` and `fdr` are known from; `datasets` have siblings among the labelled models."""
+    """What `probability` and `fdr` are known from; `datasets` have siblings among `queries`."""
 
     rate: float
     source: Literal["labelled models of the family", "families like it", "the null alone"]
