@@ -6,12 +6,12 @@ the mean z of its three nearest models, and the probability eˢ⁽ᵈ⁾ / (1 + 
 1 stands for a data set that the family does not have. So the gap to the next data set counts.
 Models without a label are judged one by one, by z and the gap to the models that follow.
 
-The coefficients come from families like it (`LABELLED`, `UNLABELLED`: `python -m
-benchmarks.families evidence --fit`). The labelled models of the family itself, each asked with its siblings
-and again in the family without them, move them by as much as they know: a Gaussian prior around
-those of other families, by Newton's method. A bound keeps lone queries silent (conformal
-prediction: Vovk et al. 2005): the probability that at most `LONE_SHARE` of the models asked
-without their siblings reach, each by the coefficients of other data sets.
+The coefficients come from families like it (`LABELLED`, `UNLABELLED`:
+`python -m benchmarks.families evidence DB... --fit`). The labelled models of the family itself,
+each asked with its siblings and again in the family without them, move them by as much as they
+know: a Gaussian prior around those of other families, by Newton's method. A bound keeps lone
+queries silent (conformal prediction: Vovk et al. 2005): the probability that at most `LONE_SHARE`
+of the models asked without their siblings reach, each by the coefficients of other data sets.
 
 The false discovery rate of a list is the mean of 1 − probability from its top down to a row, made
 monotone. Families too small for any of this keep the null alone: strangers' tail as exponential,
