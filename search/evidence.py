@@ -240,7 +240,9 @@ def supports(
     above = np.empty(len(own), dtype=np.int64)
     above[order] = np.arange(len(own)) - np.searchsorted(own[order], own[order])
 
-    def sums(first: int) -> tuple[Numbers, Numbers]:
+    def sums(
+        first: int,
+    ) -> tuple[Float64[np.ndarray, " labels"], Float64[np.ndarray, " labels"]]:
         rows = places[above < first]
         return (
             np.bincount(codes[rows], z[rows], minlength=n),

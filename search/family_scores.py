@@ -554,16 +554,15 @@ class FamilyScores:
         """z of some of the cohort, as new models of a family without them; NaN among them."""
         places = np.arange(len(self.cohort))
         known, kept = KnownCosines(self._features, cosines, places), np.setdiff1d(places, left_out)
-        by_kind = {
-            kind: kept[self._cohort_kinds[kept] == code] for code, kind in enumerate(self.kinds)
-        }
-        family = FamilyScores(
-            Cohort(self.kinds, self._cohort_kinds, by_kind), self._recipe, known.take
+        kinds = [self.kinds[code] for code in self._cohort_kinds.tolist()]
+        # places order models as their ids do
+        cohort = Cohort.sample([f"{place:06}" for place in kept], [kinds[place] for place in kept])
+        family = FamilyScores(cohort, self._recipe, lambda rows: known.take(kept[rows]))
+        asked = family.prepare(
+            known.take(left_out), [kinds[place] for place in left_out], [-1] * len(left_out)
         )
-        kinds = [self.kinds[code] for code in self._cohort_kinds[left_out].tolist()]
-        asked = family.prepare(known.take(left_out), kinds, [-1] * len(left_out))
         z = np.full((len(left_out), len(places)), np.nan)
-        z[:, family.cohort] = family.compare(asked, family.strangers).z
+        z[:, kept[family.cohort]] = family.compare(asked, family.strangers).z
         return z
 
     def _counts(self, rows: Sequence[int]) -> CohortCounts:

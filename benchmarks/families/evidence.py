@@ -247,10 +247,10 @@ def fitted(rows: Sequence[tuple[Asked, float, bool]]) -> str:
         weights.append(CASES_OF_A_FAMILY * share)
     labelled = fit_choices(
         np.array(features), np.array(known), np.array(own), np.array(weights),
-        np.zeros(3), np.full(3, RIDGE),
+        [0.0] * 3, [RIDGE] * 3,
     )  # fmt: skip
     unlabelled = fit_choices(
         np.array(free), np.ones((len(free), 1), dtype=bool), np.array(right),
-        np.array(free_weights), np.zeros(4), np.full(4, RIDGE),
+        np.array(free_weights), [0.0] * 4, [RIDGE] * 4,
     )  # fmt: skip
     return f"LABELLED = {tuple(labelled.round(2))}\nUNLABELLED = {tuple(unlabelled.round(2))}"
