@@ -20,7 +20,7 @@ from ..arrays import Float32, Float64, Int64, Shaped
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord, Recipe
 from ..store import Catalog, FamilyView, NullScale, Statistics, block_dims
-from .evidence import COPY_COSINE, Calibration, LabelledCohort, Square, calibrate
+from .evidence import COPY_COSINE, FEWEST_MODELS, Calibration, LabelledCohort, Square, calibrate
 from .family_scores import (
     TIE_DECIMALS,
     Codes,
@@ -47,7 +47,7 @@ ROWS_AT_ONCE = 32
 DECIMALS = 12
 """Of cosines: what is beyond depends on the order of additions."""
 
-LEAST_PUBLISHED_SPREAD, LARGEST_PUBLISHED_Z = 1e-6, 1e6
+LEAST_PUBLISHED_SPREAD = 1e-6
 """Of strangers' cosines in an index: in a family of copies alone their spread is 0."""
 
 
@@ -222,7 +222,6 @@ def measure_published(
         (*pair, null.centre[pair], max(LEAST_PUBLISHED_SPREAD, null.spread[pair]))
         for pair in sorted(null.centre)
     )
-    z_levels = np.clip(found.levels, -LARGEST_PUBLISHED_Z, LARGEST_PUBLISHED_Z)
     return Statistics(
         scale=NullScale(
             kinds=cohort.kinds,
@@ -231,8 +230,8 @@ def measure_published(
             source=found.source,
             datasets=found.datasets,
             queries=found.queries,
-            levels=tuple(z_levels.tolist()),
-            shares=tuple(np.clip(found.shares, 0.0, 1.0).tolist()),
+            levels=(),
+            shares=(),
         ),
         means=rounded,
     )
@@ -241,13 +240,12 @@ def measure_published(
 def published_calibration(statistics: Statistics) -> Calibration:
     """What false discovery rates of an index are computed from."""
     null = statistics.scale
+    is_known = null.source != "the null alone"
     return Calibration(
-        rate=null.rate,
-        source="labelled pairs" if null.source == "labelled pairs" else "the null alone",
+        models=FEWEST_MODELS if is_known else 0,
+        source="families like it" if is_known else "the null alone",
         datasets=null.datasets,
         queries=null.queries,
-        levels=np.array(null.levels, dtype=np.float64),
-        shares=np.array(null.shares, dtype=np.float64),
     )
 
 
