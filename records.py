@@ -272,6 +272,7 @@ LossName = Literal["causal", "seq2seq", "masked", "classification", "regression"
 """Losses whose gradient a data set gives."""
 
 LABELLED_LOSSES: tuple[LossName, ...] = ("classification", "regression")
+TOKEN_LOSSES: tuple[LossName, ...] = ("causal", "seq2seq", "masked")
 """Those that labels decide, by a head that is fitted on the data."""
 
 

@@ -115,9 +115,11 @@ class _SlotSpectra:
 
 @dataclass(slots=True)
 class SketchPool:
-    """Adds up one model's slots; then gives its vector and the per-slot sketches."""
+    """Adds up one model's slots; then gives its vector and the per-slot sketches. `powers`: of
+    singular values, by block."""
 
     recipe: Recipe
+    powers: Mapping[str, float] = field(default_factory=lambda: POWERS)
     _slots: dict[Slot, _SlotSpectra] = field(default_factory=dict)
 
     def features(self, update: MatrixUpdate, factors: Factors) -> Features:
@@ -131,14 +133,16 @@ class SketchPool:
         }
         key = f"{update.slot}/{update.part}"
         return {
-            block: self._spectrum(f"{key}/{block}", block, *pair, factors.sigma ** POWERS[block])
+            block: self._spectrum(
+                f"{key}/{block}", block, *pair, factors.sigma ** self.powers[block]
+            )
             for block, pair in sides.items()
         }
 
     def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
         sums = self._slots.setdefault(update.slot, _SlotSpectra())
         sigma = factors.sigma.double()
-        for block, power in POWERS.items():
+        for block, power in self.powers.items():
             sums.squares[block] += float((sigma ** (2 * power)).sum())
         sums.total += factors.fro_norm**2
         sums.noise += update.noise_norm**2

@@ -28,7 +28,6 @@ from .evidence import (
     Verdict,
     calibrate,
     find_cases,
-    tail,
     verdict,
 )
 from .family_scores import id_digest
@@ -78,18 +77,10 @@ def combine_answers(names: Sequence[str], rates: Numbers, kept: KeptData | None)
 
 
 def kept_rates(kept: KeptData) -> Numbers:
-    """The false discovery rate of each model's nearest kept data set, in the list of all models."""
-    n_sets, n_models = kept.z.shape
-    falling = -np.sort(-kept.z, axis=0)
-    ranks = np.arange(1, n_sets + 1)[:, None]
-    expected = n_sets * tail(falling, kept.calibration.rate) / ranks
-    p = np.minimum(expected.min(axis=0), 1.0)
-    found = np.flatnonzero(p <= STANDS_OUT)
-    order = found[np.argsort(p[found], kind="stable")]
-    wrong = n_models * p[order] / np.arange(1, len(order) + 1)
-    rates = np.ones(n_models)
-    rates[order] = np.minimum(np.minimum.accumulate(wrong[::-1])[::-1], 1.0)
-    return rates
+    """The probability that each model was not trained on its nearest kept data set."""
+    nearest = kept.z.argmax(axis=0)
+    known = np.take_along_axis(kept.probabilities, nearest[None, :], axis=0)[0]
+    return np.asarray(1.0 - np.nan_to_num(known))
 
 
 SUGGESTED = 0.2

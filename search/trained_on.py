@@ -2,10 +2,13 @@
 
 The gradient of a base's loss over a data set, negated, is treated as a full fine-tune's ΔW, and its
 cosines are normalised as a model's are. Where enough gradients of *other* data are kept, a model's
-side is also normalised by its cosines with these, and the lower of the two z counts. A neighbour's
-false discovery rate is at least the share of labelled models, as near as it or nearer, that have
-another label: how near models of two data sets are says little of gradients
-(docs/find-trained-on.md).
+side is also normalised by its cosines with these, and the lower of the two z counts.
+
+A logistic regression takes z, and how many models there are, to the probability that a model was
+trained on the data. Its coefficients are of other families, since how near models of two data sets
+are says little of gradients (`COEFFICIENTS`: `python -m benchmarks.families data-evidence`). No
+label is asked; labels can only lower it, to the share of labelled models, as near or nearer, that
+have the same one.
 
 `ControlEffect` says whether a model lies nearer to a data set than to a control: alike texts that
 it did not see. Both are gradients over disjoint groups of examples. A model's score with a group is
@@ -25,16 +28,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
-from math import comb
+from math import comb, isnan, log
 from typing import Any, Literal
 
 import numpy as np
 
 from ..arrays import Bool, Float64
 from ..errors import RequestError, UnknownRecipe
-from ..records import GROUP, LABELLED_LOSSES, PERMUTED, WHOLE, DataSet
+from ..records import GROUP, LABELLED_LOSSES, PERMUTED, TOKEN_LOSSES, WHOLE, DataSet, LossName
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
-from .evidence import Calibration, Numbers, Verdict, null_rates
+from .evidence import (
+    FEWEST_MODELS,
+    Calibration,
+    Judgement,
+    Numbers,
+    Verdict,
+    sigmoid,
+    verdict,
+)
 from .family_scores import (
     LEAST_SPREAD,
     NORMAL_LOWER,
@@ -52,9 +63,6 @@ from .family_scores import (
 )
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
 
-LIKELY_RATE, PERHAPS_RATE = 0.01, 0.05
-"""False discovery rates up to which a model is likely of the same data, or perhaps."""
-
 FEWEST_REFERENCES = 10
 """Gradients of other data from which models are normalised by them too; eight are noise."""
 
@@ -64,6 +72,22 @@ PRIOR_REFERENCES = 4.0
 KIND = "full"
 """A gradient changes every weight, as full fine-tunes do."""
 
+TOKEN_WEIGHTS = {
+    "full": {"update": 1.0, "output": 0.0, "input": 0.0},
+    "adapter": {"update": 1.0, "output": 1.0, "input": 0.0},
+}
+"""Weights of the blocks between a gradient of tokens and a model of each kind: what such data
+changes is on the output side, of which an adapter's update is a noisy part. Gradients of classes
+have the weights of models."""
+
+COEFFICIENTS = {"tokens": (-12.81, 5.06, 0.52), "classes": (-12.98, 4.05, 1.86)}
+"""By kind of loss, of 1, log z and the log of the family's size: few models know z badly."""
+
+LARGEST_FITTED = 80
+"""Models of the largest family of which `COEFFICIENTS` are; z of more is lowered by what the
+largest of as many strangers would gain."""
+
+LEAST_Z = 0.1
 BLOCK = 1_000
 
 
@@ -78,6 +102,7 @@ class TrainedModel:
     score: float
     z: float
     z_error: float | None
+    probability: float | None
     fdr: float
     verdict: Verdict
     dataset: str | None
@@ -137,6 +162,7 @@ class DataNeighbour:
     cosine: float
     z: float
     z_error: float | None
+    probability: float | None
     fdr: float
     verdict: Verdict
 
@@ -144,27 +170,31 @@ class DataNeighbour:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptData:
     """The kept data sets of a family, by name, and their evidence with some of its models: z, plain
-    cosines, and rates of false discoveries among the models beside a data set."""
+    cosines, the probability that a model was trained on a data set (NaN in families too small to
+    say), and rates of false discoveries among the models beside a data set."""
 
     sets: tuple[DataSet, ...]
     z: Float64[np.ndarray, "data models"] = field(compare=False)
     cosines: Float64[np.ndarray, "data models"] = field(compare=False)
+    probabilities: Float64[np.ndarray, "data models"] = field(compare=False)
     rates: Float64[np.ndarray, "data models"] = field(compare=False)
-    calibration: Calibration
 
     def neighbours(self, column: int) -> tuple[DataNeighbour, ...]:
         """The data sets nearest to the model of a column, all of them."""
-        numbers = (values[:, column].tolist() for values in (self.z, self.cosines, self.rates))
+        arrays = self.z, self.cosines, self.probabilities, self.rates
+        numbers = (values[:, column].tolist() for values in arrays)
         return _data_neighbours(
-            (data, z, cosine, None, rate)
-            for data, z, cosine, rate in zip(self.sets, *numbers, strict=True)
+            (data, z, cosine, None, None if isnan(p) else p, rate)
+            for data, z, cosine, p, rate in zip(self.sets, *numbers, strict=True)
         )
 
 
 class DataScores:
     """Scores of gradients with the models of a family."""
 
-    def __init__(self, family: FamilyScores, references: SketchMatrix | None) -> None:
+    def __init__(
+        self, family: FamilyScores, loss: LossName, references: SketchMatrix | None = None
+    ) -> None:
         self.family = family
         self._references = (
             references if references is not None and len(references) >= FEWEST_REFERENCES else None
@@ -172,16 +202,21 @@ class DataScores:
         self.n_references = 0 if self._references is None else len(self._references)
         blocks = list(family.strangers.features.dims)
         self._weights = weights_by_kinds(blocks, [KIND] * len(family.kinds))
+        if loss in TOKEN_LOSSES:
+            for column, kind in enumerate(family.kinds):
+                of_kind = TOKEN_WEIGHTS["adapter" if kind == "adapter" else "full"]
+                self._weights[:, column] = [of_kind.get(block, 1.0) for block in blocks]
 
     @classmethod
-    def of(cls, view: FamilyView, others: Sequence[DataSet]) -> DataScores:
-        """Of a view's models, which other data sets normalise too; RequestError where none has
-        sketches."""
+    def of(cls, view: FamilyView, data: DataSet, kept: Sequence[DataSet]) -> DataScores:
+        """For a data set, of a view's models, which the other data sets normalise too; RequestError
+        where none has sketches."""
         family = FamilyScores.of(view)
         if family is None:
             raise _no_sketches(view)
-        references = [data.whole for data in others]
-        return cls(family, SketchMatrix.of_rows(references, view.recipe) if references else None)
+        references = [other.whole for other in _other_data(kept, data)]
+        matrix = SketchMatrix.of_rows(references, view.recipe) if references else None
+        return cls(family, data.loss, matrix)
 
     def prepare(self, sketches: SketchMatrix) -> Scored:
         """Gradients, compared with the cohort."""
@@ -236,33 +271,44 @@ class DataScores:
         return seen
 
 
-def null_calibration(n_models: int) -> Calibration:
-    """The tail of a family's strangers alone; few models widen it."""
-    return Calibration(models=n_models)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataCalibration(Calibration):
+    """What a data set's probabilities are computed from: the coefficients of its kind of loss. The
+    null alone in families too small for them."""
+
+    kind: Literal["tokens", "classes"]
+
+    @classmethod
+    def of(cls, n_models: int, loss: LossName) -> DataCalibration:
+        return cls(
+            models=n_models,
+            source="families like it" if n_models >= FEWEST_MODELS else "the null alone",
+            kind="tokens" if loss in TOKEN_LOSSES else "classes",
+        )
+
+    def probabilities(
+        self, z: Numbers, labels: Sequence[str | None], is_copy: Bool[np.ndarray, " models"]
+    ) -> Numbers:
+        """Of the rows of a ranking by falling z, with the labels of its rows; 0…1."""
+        constant, of_z, of_size = COEFFICIENTS[self.kind]
+        log_z, log_size = self.features(z)
+        return with_labels(sigmoid(constant + of_z * log_z + of_size * log_size), labels)
+
+    def features(self, z: Numbers) -> tuple[Numbers, float]:
+        """Log z, and the log of the family's size."""
+        gain = self.rate * log(max(1.0, self.models / LARGEST_FITTED))
+        return np.log(np.maximum(z - gain, LEAST_Z)), log(min(self.models, LARGEST_FITTED))
 
 
-def _rates(z: Numbers, n_models: int, compared: int) -> Numbers:
-    nothing = np.zeros(len(z), np.bool_)
-    return null_rates(z, null_calibration(n_models).rate, compared, nothing)
-
-
-def _verdict(rate: float) -> Verdict:
-    """By a false discovery rate."""
-    if rate <= LIKELY_RATE:
-        return "likely the same data"
-    return "perhaps" if rate <= PERHAPS_RATE else "no model stands out"
-
-
-def with_labels(rates: Numbers, labels: Sequence[str | None]) -> Numbers:
-    """The rates of neighbours, nearest first, raised where their labels (of them or more)
-    disagree."""
-    raised: Numbers = rates.copy()
+def with_labels(probabilities: Numbers, labels: Sequence[str | None]) -> Numbers:
+    """The probabilities of neighbours, nearest first, lowered where their labels disagree."""
+    lowered: Numbers = probabilities.copy()
     nearer: Counter[str] = Counter()
-    for place, label in enumerate(labels[: len(rates)]):
+    for place, label in enumerate(labels):
         if label is not None:
             nearer[label] += 1
-            raised[place] = max(raised[place], 1.0 - nearer[label] / nearer.total())
-    return raised
+            lowered[place] = min(lowered[place], nearer[label] / nearer.total())
+    return lowered
 
 
 def _rank_models(
@@ -298,27 +344,27 @@ def _rank_models(
     parts = SketchMatrix.of_rows([data.whole, *groups, *permuted], view.recipe)
     pairs = scores.compare(scores.prepare(parts), scores.family.stored(view, rows))
     of_groups, of_permuted = pairs.z[1 : 1 + len(groups)], pairs.z[1 + len(groups) :]
-    order, rates = _rank_with_rates(
-        view, rows, pairs.z[0], [labels[row].dataset for row in rows.tolist()], compared
+    calibration = DataCalibration.of(len(view), data.loss)
+    order, judged = _rank(
+        view, rows, pairs.z[0], [labels[row].dataset for row in rows.tolist()], calibration
     )
     errors: Sequence[float | None] = [None] * len(rows)
     if len(groups) > 2:
         errors = (of_groups.std(axis=0, ddof=1) / np.sqrt(len(groups)))[order].tolist()
     models = []
-    for rank, (place, rate, error) in enumerate(
-        zip(order.tolist(), rates.tolist(), errors, strict=True), start=1
-    ):
+    for at, (place, error) in enumerate(zip(order.tolist(), errors, strict=True)):
         row, z, cosine = int(rows[place]), float(pairs.z[0, place]), float(pairs.cosines[0, place])
         models.append(
             TrainedModel(
-                rank=rank,
+                rank=at + 1,
                 model=view.ids[row],
                 cosine=min(1.0, max(-1.0, cosine)),
                 score=float(bounded(np.array([z]))[0]),
                 z=z,
                 z_error=error,
-                fdr=rate,
-                verdict=_verdict(rate),
+                probability=judged.probability(at),
+                fdr=float(judged.fdr[at]),
+                verdict=judged.verdicts[at],
                 dataset=labels[row].dataset,
                 author=labels[row].author,
                 run=labels[row].run,
@@ -332,17 +378,21 @@ def _rank_models(
         compared=compared,
         references=scores.n_references,
         control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
-        calibration=null_calibration(len(view)),
+        calibration=calibration,
     )
 
 
-def _rank_with_rates(
-    view: FamilyView, rows: Codes, z: Numbers, labels: Sequence[str | None], compared: int
-) -> tuple[Codes, Numbers]:
-    """The places of models by falling z with one data set, and their false discovery rates."""
+def _rank(
+    view: FamilyView,
+    rows: Codes,
+    z: Numbers,
+    labels: Sequence[str | None],
+    calibration: Calibration,
+) -> tuple[Codes, Judgement]:
+    """The places of models by falling z with one data set, and what that proves."""
     order = rank_rows(view.ids, rows, z)
-    rates = _rates(z[order], len(view), compared)
-    return order, with_labels(rates, [labels[place] for place in order.tolist()])
+    ranked = [labels[place] for place in order.tolist()]
+    return order, calibration.judge(z[order], ranked, n_candidates=len(view))
 
 
 def _no_sketches(view: FamilyView) -> RequestError:
@@ -411,7 +461,7 @@ def _nearest_models(
     control: DataSet | None = None,
 ) -> TrainedModels:
     """The `k` models nearest to a data set, normalised by the other kept data sets too."""
-    scores = DataScores.of(view, _other_data(kept, data))
+    scores = DataScores.of(view, data, kept)
     ranked = _rank_models(view, scores, data, k=k, filters=filters)
     nearest, comparison = ranked.models[:k], None
     if control is not None and nearest:
@@ -489,19 +539,20 @@ def find_data(
         rows = view.rows([stored.id])
         if not len(rows):
             raise UnknownRecipe(f"{stored.id} has no fingerprint under {view.recipe.id}")
-        found = []
+        found, calibrations = [], {}
         for data in kept:
-            scores = DataScores.of(view, _other_data(kept, data))
+            scores = DataScores.of(view, data, kept)
             ranked = _rank_models(view, scores, data, also=rows)
             near = next(one for one in ranked.models if one.model == stored.id)
-            found.append((data, near.z, near.cosine, near.z_error, near.fdr))
+            found.append((data, near.z, near.cosine, near.z_error, near.probability, near.fdr))
+            calibrations[data.name] = ranked.calibration
         nearest = _data_neighbours(found)
         return {
             "query": {"model": stored.id, "base": view.base},
             "recipe": view.recipe.name,
             "recipe_id": view.recipe.id,
             "verdict": nearest[0].verdict,
-            "calibration": null_calibration(len(view)).to_json(),
+            "calibration": calibrations[nearest[0].data].to_json(),
             "data": [asdict(one) for one in nearest],
         }
 
@@ -509,9 +560,10 @@ def find_data(
 
 
 def _data_neighbours(
-    scored: Iterable[tuple[DataSet, float, float, float | None, float]],
+    scored: Iterable[tuple[DataSet, float, float, float | None, float | None, float]],
 ) -> tuple[DataNeighbour, ...]:
-    """Data sets by falling z with one model; each with its z, cosine, standard error and rate."""
+    """Data sets by falling z with one model; each with its z, cosine, standard error, probability
+    and rate."""
     ranked = sorted(scored, key=lambda entry: (-entry[1], entry[0].name))
     return tuple(
         DataNeighbour(
@@ -522,10 +574,11 @@ def _data_neighbours(
             cosine=min(1.0, max(-1.0, cosine)),
             z=z,
             z_error=error,
+            probability=probability,
             fdr=rate,
-            verdict=_verdict(rate),
+            verdict=verdict(False, probability, 0.0),
         )
-        for rank, (data, z, cosine, error, rate) in enumerate(ranked, start=1)
+        for rank, (data, z, cosine, error, probability, rate) in enumerate(ranked, start=1)
     )
 
 
@@ -546,7 +599,7 @@ def compare_kept(
         return None
     prepared = []
     for data in kept:
-        scores = DataScores.of(view, _other_data(others or kept, data))
+        scores = DataScores.of(view, data, others or kept)
         sketches = SketchMatrix.of_rows([data.whole], view.recipe)
         prepared.append((scores, scores.prepare(sketches)))
     z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
@@ -558,12 +611,15 @@ def compare_kept(
             z[place, block], cosines[place, block] = pairs.z[0], pairs.cosines[0]
     labels = view.labels_at(rows.tolist())
     datasets = [labels[row].dataset if row in labels else None for row in rows.tolist()]
-    rates = np.empty_like(z)
+    probabilities, rates = np.full(z.shape, np.nan), np.empty(z.shape)
     for place in range(len(kept)):
-        order, ranked = _rank_with_rates(view, rows, z[place], datasets, len(rows))
-        rates[place, order] = ranked
+        known = DataCalibration.of(len(view), kept[place].loss)
+        order, judged = _rank(view, rows, z[place], datasets, known)
+        rates[place, order] = judged.fdr
+        if judged.probabilities is not None:
+            probabilities[place, order] = judged.probabilities
     return KeptData(
-        sets=tuple(kept), z=z, cosines=cosines, rates=rates, calibration=null_calibration(len(view))
+        sets=tuple(kept), z=z, cosines=cosines, probabilities=probabilities, rates=rates
     )
 
 

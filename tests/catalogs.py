@@ -66,7 +66,7 @@ def make_catalog(path, *outcomes):
     return catalog
 
 
-def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512):
+def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512, loss="causal"):
     """A data set whose gradient lies along a vector; its groups lie around it."""
     rng = np.random.default_rng(len(name))
     parts = {"whole": vector} | {
@@ -76,7 +76,7 @@ def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512):
     return DataSet(
         name=name,
         base=base,
-        loss="causal",
+        loss=loss,
         sha256=name,
         examples=examples,
         settings={},

@@ -46,7 +46,10 @@ MOST_FRACTIONS = 20
 """Half stars make ten classes; more numbers with fractions than this are a measure."""
 
 MOST_WHOLE_NUMBERS = 100
-"""More of them are classes only if none is left out from 0 or 1 on."""
+"""More of them are classes only if hardly any is left out from 0 or 1 on."""
+
+LEAST_NUMBERED = 0.95
+"""Share of the numbers from 0 or 1 to the largest that classes have: a file may lack a few."""
 
 MOST_COUNTED = 1000
 """Different labels: as many are no classes, and further ones are not counted."""
@@ -214,7 +217,7 @@ def label_kind(counts: Mapping[str, int]) -> LabelKind:
     Numbers of a regression, if all are numbers and, with fractions among them, more than
     `MOST_FRACTIONS` or half the rows differ, without fractions more than `MOST_WHOLE_NUMBERS`
     differ and they are no numbers of classes; names, if they number the rows, or more than half the
-    rows differ; classes otherwise.
+    rows differ, or `MOST_COUNTED` do; classes otherwise.
     """
     numbers = [number for name in counts if (number := as_number(name)) is not None]
     rows, n = sum(counts.values()), len(counts)
@@ -224,11 +227,14 @@ def label_kind(counts: Mapping[str, int]) -> LabelKind:
         return "numbers" if n > min(MOST_FRACTIONS, rows // 2) else "classes"
     if n <= MOST_WHOLE_NUMBERS:
         return "classes"
-    is_count = min(numbers) in (0, 1) and max(numbers) - min(numbers) + 1 == n
-    if is_count and rows == n:
+    least, most = min(numbers), max(numbers)
+    if least not in (0, 1) or n < LEAST_NUMBERED * (most - least + 1):
+        return "numbers"
+    if rows == n:
         return "names"
-    is_percentage = is_count and min(numbers) == 0 and n == 101
-    return "classes" if is_count and not is_percentage and 2 * n <= rows else "numbers"
+    is_percentage = (least, most) == (0, 100)
+    are_classes = n < MOST_COUNTED and 2 * n <= rows and not is_percentage
+    return "classes" if are_classes else "numbers"
 
 
 def read_messages(value: object) -> tuple[Message, ...] | None:

@@ -6,8 +6,8 @@ kept, the range sketch Y = G Ω and the co-range sketch Z = Ψ G (Tropp, Yurtsev
 2017, Alg. 4): both are linear in G, and cost less than G itself.
 
 A gradient's spectrum falls steeply, and its first directions are what all data asks of a base;
-Adam's updates fall less. So each singular value σ of a query counts as σ to a power below 1, which
-the loss decides: `SPECTRUM_POWERS`, measured by `benchmarks.families score-data`.
+Adam's updates fall less. So each block of a query's sketch has powers of the singular values of its
+own, which the loss decides: `SPECTRUM_POWERS`, measured by `benchmarks.families score-data`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from typing import get_args
 
 import numpy as np
 import torch
@@ -27,7 +28,6 @@ from ..errors import ModelError, RequestError
 from ..indexer import (
     Delta,
     DenseDelta,
-    Factors,
     Layout,
     LowRankDelta,
     MatrixUpdate,
@@ -45,6 +45,7 @@ from ..records import (
     GROUP,
     LABELLED_LOSSES,
     PERMUTED,
+    TOKEN_LOSSES,
     WHOLE,
     DataFingerprint,
     DataSet,
@@ -71,6 +72,9 @@ RANGE_SEED, CORANGE_SEED = 17, 18
 
 POWER_STEPS = 2
 """Of the randomised SVD of a gradient: two ways of adding it up then give the same directions."""
+
+RANK = 40
+"""Of a gradient's factors, where the recipe's is lower: low powers of σ make use of them."""
 
 LEAST_SIGMA = 1e-3
 """Of the largest σ; directions below are rounding, and no power may raise them."""
@@ -258,19 +262,23 @@ class GradientSums:
         for (_, placements), sums in zip(self.matrices.modules.values(), self._sums, strict=True):
             yield from zip(placements, sums, strict=True)
 
-    def pooled(self, recipe: Recipe, layout: Layout, *, scale: float, power: float) -> Pool:
-        """−`scale` times the gradients under a recipe, with flattened spectra."""
+    def pooled(
+        self, recipe: Recipe, layout: Layout, *, scale: float, powers: Mapping[str, float]
+    ) -> Pool:
+        """−`scale` times the gradients under a recipe; sketches with these powers of σ."""
         pool = make_pool(recipe, layout)
+        if isinstance(pool, SketchPool):
+            pool = replace(pool, powers=powers)
         for update in self.updates(scale):
             if update.delta is None:
                 continue
             factors = factorise(
-                update.delta, recipe.rank, seed=recipe.seed, power_steps=POWER_STEPS
+                update.delta, max(recipe.rank, RANK), seed=recipe.seed, power_steps=POWER_STEPS
             )
             if len(factors.sigma):
-                flat = flattened(factors.above(LEAST_SIGMA * float(factors.sigma[0])), power)
+                factors = factors.above(LEAST_SIGMA * float(factors.sigma[0]))
                 rest = replace(update, delta=None)
-                pool.take(rest, flat, pool.features(rest, flat))
+                pool.take(rest, factors, pool.features(rest, factors))
         return pool
 
     def sketches(self, pool: Pool) -> dict[Slot, bytes]:
@@ -319,26 +327,16 @@ def _collector(
     return leave
 
 
-def flattened(factors: Factors, power: float) -> Factors:
-    """The same directions with σ to a power, and as much of the whole norm in them as before."""
-    raised = factors.sigma.double() ** power
-    scale = torch.linalg.vector_norm(factors.sigma.double()) / torch.linalg.vector_norm(raised)
-    return replace(factors, sigma=(raised * scale).float())
-
-
 PARTS = 8
 """Disjoint groups of examples, each with a fingerprint of its own."""
 
 FEWEST = 8
-SPECTRUM_POWERS: dict[LossName, float] = {
-    "causal": 0.0,
-    "seq2seq": 0.0,
-    "masked": 0.0,
-    "classification": 0.5,
-    "regression": 0.5,
-    "contrastive": 0.5,
+TOKEN_POWERS = {"update": 0.25, "output": 1.0, "input": 0.5}
+CLASS_POWERS = {"update": 1.0, "output": 1.0, "input": 1.0}
+SPECTRUM_POWERS: dict[LossName, Mapping[str, float]] = {
+    loss: TOKEN_POWERS if loss in TOKEN_LOSSES else CLASS_POWERS for loss in get_args(LossName)
 }
-"""What singular values of a gradient are raised to: see `gradients.py`. Tokens of a
+"""What singular values of a gradient are raised to in each block: see `gradients.py`. Tokens of a
 vocabulary give gradients of many directions that hold data; a few classes give few. Measured for
 `causal` and `classification`; the others follow the nearer of the two."""
 
@@ -395,7 +393,7 @@ def fingerprint_data(
             f"{len(encoded)} examples have something to predict; at least {FEWEST} are needed"
         )
     loss.prepare(loss.encode(sorted(fitted_on, key=_sort_key)), options.batch_size)
-    power = SPECTRUM_POWERS[loss.name]
+    powers = SPECTRUM_POWERS[loss.name]
     matrices = layer_matrices(model.whole, model.config.to_dict())
     columns = columns_of(matrices, options.streamed)
     total = GradientSums(matrices, columns, model.device)
@@ -406,12 +404,12 @@ def fingerprint_data(
         sums = GradientSums(matrices, columns, model.device)
         with sums.collecting(model.whole), _dropout(model.whole, loss, options.seed + number):
             predicted = run.backward(group)
-        part = sums.pooled(recipe, layout, scale=1.0 / predicted, power=power)
+        part = sums.pooled(recipe, layout, scale=1.0 / predicted, powers=powers)
         parts.append(sums.sketches(part))
         total.add_sums(sums)
         if progress is not None:
             progress(sum(len(done) for done in groups[: number + 1]), len(encoded))
-    pool = total.pooled(recipe, layout, scale=1.0 / run.predicted, power=power)
+    pool = total.pooled(recipe, layout, scale=1.0 / run.predicted, powers=powers)
     vector, norm = pool.vector()
     vector.flags.writeable = False
     if not norm > 0.0:

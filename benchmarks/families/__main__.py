@@ -110,6 +110,25 @@ def score_data_command(
     print(score_data(out, texts, base, db, PLANS[plan], sizes))
 
 
+@main.command("data-evidence")
+@click.option(
+    "--texts", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True
+)
+@click.option(
+    "--family",
+    "families",
+    type=(click.Path(exists=True, dir_okay=False, path_type=Path), click.Choice(sorted(PLANS))),
+    multiple=True,
+    required=True,
+    help="A database of `score-data`, and its plan.",
+)
+def data_evidence_command(texts: Path, families: tuple[tuple[Path, str], ...]) -> None:
+    """Fit what takes z of a data set to a probability, and ask it of files held out."""
+    from .data_queries import fit_evidence
+
+    print(fit_evidence(texts, [(db, PLANS[plan]) for db, plan in families]))
+
+
 @main.command("score-control")
 @click.argument("out", type=FOLDER)
 @click.option(

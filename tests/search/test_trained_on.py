@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from deltadex.errors import RequestError
 from deltadex.search import find_data, find_trained_on
-from deltadex.search.trained_on import null_calibration, with_labels
+from deltadex.search.trained_on import (
+    COEFFICIENTS,
+    TOKEN_WEIGHTS,
+    DataCalibration,
+    with_labels,
+)
 from deltadex.store import Filters
 
 DIM, PLANTED = 4, ("m07", "m19")
@@ -156,26 +161,69 @@ def test_a_pair_has_one_number_in_both_directions(tmp_path):
     assert of_models == {pair: of_data[pair] for pair in of_models}
 
 
-RATES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted)
+RISING = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(lambda p: sorted(p, reverse=True))
 LABELS = st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=12, max_size=12)
+FALLING_Z = st.lists(st.floats(-3, 30), min_size=1, max_size=12).map(
+    lambda z: sorted(z, reverse=True)
+)
 
 
-def test_a_label_that_the_nearer_models_do_not_share_raises_its_rate():
-    rates = with_labels(np.full(5, 0.01), ["a", "a", "b", None, "a"])
+def test_a_label_that_the_nearer_models_do_not_share_lowers_its_probability():
+    known = with_labels(np.full(5, 0.99), ["a", "a", "b", None, "a"])
 
-    assert rates.tolist() == [0.01, 0.01, 1 - 1 / 3, 0.01, 1 - 3 / 4]
-
-
-@given(RATES, LABELS)
-def test_labels_only_raise_rates_and_never_the_first(rates, labels):
-    raised = with_labels(np.array(rates), labels)
-
-    assert (raised >= rates).all()
-    assert (raised <= 1).all()
-    assert raised[0] == rates[0]
-    assert with_labels(np.array(rates), [None] * 12).tolist() == rates
+    assert known.tolist() == [0.99, 0.99, 1 / 3, 0.99, 3 / 4]
 
 
-def test_few_models_widen_the_tail():
-    assert null_calibration(4).rate > null_calibration(400).rate
-    assert null_calibration(4).source == "the null alone"
+@given(RISING, LABELS)
+def test_labels_only_lower_probabilities_and_never_the_first(known, labels):
+    lowered = with_labels(np.array(known), labels[: len(known)])
+
+    assert (lowered <= known).all()
+    assert (lowered >= 0).all()
+    assert lowered[0] == known[0]
+    assert with_labels(np.array(known), [None] * len(known)).tolist() == known
+
+
+@given(FALLING_Z, LABELS, st.sampled_from(sorted(COEFFICIENTS)), st.integers(12, 5000))
+def test_rates_never_fall_as_z_falls(z, labels, kind, n):
+    known = DataCalibration(models=n, source="families like it", kind=kind)
+
+    judged = known.judge(np.array(z), labels[: len(z)])
+
+    assert (np.diff(judged.fdr) >= 0).all()
+    assert (known.probabilities(np.array(z), [None] * len(z), np.zeros(len(z), bool)) <= 1).all()
+    unlabelled = known.judge(np.array(z), [None] * len(z)).probabilities
+    assert (np.diff(unlabelled) <= 0).all()
+
+
+@pytest.mark.parametrize("loss", ["causal", "contrastive"])
+def test_few_models_and_very_many_ask_for_a_higher_z(loss):
+    def probability(z, n):
+        return DataCalibration.of(n, loss).judge(np.array([z]), [None]).probability(0)
+
+    assert probability(3.0, 80) < 0.5 < 0.85 < probability(20.0, 80)
+    assert probability(9.0, 20) < probability(9.0, 80) > probability(9.0, 8000)
+
+
+def test_small_families_know_no_probability(tmp_path):
+    models = [make_indexed(f"m{i:02}", row, kind="full") for i, row in enumerate(vectors()[:8])]
+    with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
+        answer = find_trained_on(catalog, DATA, k=8)
+
+    assert {model.probability for model in answer.models} == {None}
+    assert answer.verdict == "no model stands out"
+    assert answer.calibration.source == "the null alone"
+
+
+def test_tokens_and_classes_are_compared_with_weights_of_their_own(catalog):
+    by_loss = [
+        find_trained_on(catalog, make_data("data", DIRECTION, loss=loss), k=24).models
+        for loss in ("causal", "seq2seq", "classification")
+    ]
+    z = [[model.z for model in models] for models in by_loss]
+
+    assert z[0] == z[1] != z[2]
+
+
+def test_the_weights_of_tokens_leave_the_input_side_out():
+    assert {weights["input"] for weights in TOKEN_WEIGHTS.values()} == {0.0}

@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny_task_models import gradient_sums, linear_sketch, make_examples, tiny_task_model
 from torch import nn
 
-from deltadex.indexer import Factors
 from deltadex.indexer.architecture import Placement
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint import make_recipe
@@ -21,7 +18,6 @@ from deltadex.training_data.gradients import (
     StreamedSum,
     columns_of,
     fingerprint_data,
-    flattened,
     layer_matrices,
 )
 from deltadex.training_data.losses import choose_loss
@@ -206,22 +202,3 @@ def test_columns_are_as_many_as_memory_allows():
     columns = columns_of(wide)
     assert 24 < columns < 128
     assert 2 * 4 * columns * sum(p.shape[0] + 2 * p.shape[1] for p in wide.placements) <= 400 << 20
-
-
-@given(
-    sigma=st.lists(st.floats(0.01, 100.0), min_size=1, max_size=8),
-    power=st.sampled_from([0.0, 0.5, 1.0]),
-    scale=st.floats(0.1, 10.0),
-)
-def test_flattened_spectra_keep_their_norm_and_follow_the_scale(sigma, power, scale):
-    values = torch.tensor(sorted(sigma, reverse=True))
-    basis = torch.eye(10)[:, : len(values)]
-    norm = float(values.norm())
-
-    flat = flattened(Factors(u=basis, sigma=values, v=basis, fro_norm=norm), power)
-    scaled = flattened(Factors(u=basis, sigma=values * scale, v=basis, fro_norm=norm), power)
-
-    assert np.isclose(float(flat.sigma.norm()), norm, rtol=1e-4)
-    assert torch.allclose(scaled.sigma, flat.sigma * scale, rtol=1e-4)
-    if power == 0.0:
-        assert torch.allclose(flat.sigma, flat.sigma[0].expand_as(flat.sigma), rtol=1e-4)

@@ -277,12 +277,17 @@ def test_a_label_has_the_same_name_from_every_format(values, name):
         (range(150), 5, "classes"),
         (range(1, 151), 5, "classes"),
         (range(101), 5, "numbers"),  # a percentage
+        ([*range(75), *range(77, 600)], 2, "classes"),  # a file may lack a few
+        (range(999), 2, "classes"),
+        (range(1000), 2, "numbers"),  # further ones are not counted
         (range(0, 300, 2), 5, "numbers"),
         (range(18, 140), 5, "numbers"),
         (range(300), 1, "names"),
         ([f"user{i}" for i in range(60)], 1, "names"),
+        ([f"intent {i}" for i in range(999)], 2, "classes"),
+        ([f"intent {i}" for i in range(1000)], 2, "names"),
         (["a", "b"], 30, "classes"),
     ],
 )
-def test_numbers_of_classes_leave_none_out_and_names_of_rows_are_none(values, rows, kind):
+def test_numbers_of_classes_leave_few_out_and_names_of_rows_are_none(values, rows, kind):
     assert label_kind({str(value): rows for value in values}) == kind
