@@ -346,7 +346,7 @@ def find_other_labels(catalog: Catalog, base: str) -> list[Finding]:
 
     from ..provenance import Finding
     from ..search import labelled_models
-    from ..search.family_scores import COPY_COSINE, LIKELY, Calibration
+    from ..search.evidence import COPY_COSINE, LIKELY, Calibration
 
     view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
     family = labelled_models(view)

@@ -49,7 +49,7 @@ from .tables import (
 if TYPE_CHECKING:
     from ..pictures.maps import MapNeighbour, Neighbourhoods
     from ..search import FreshQuery, LabelledModels, StoredQuery, TrainedModel
-    from ..search.family_scores import Calibration
+    from ..search.evidence import Calibration
     from ..store import AttachedIndex, Catalog, FamilyView
     from .opened import Opened
 
@@ -730,7 +730,8 @@ def _nearest(
     import numpy as np
 
     from ..pictures.maps import MapNeighbour
-    from ..search.family_scores import TIE_DECIMALS, verdict
+    from ..search.evidence import verdict
+    from ..search.family_scores import TIE_DECIMALS
     from ..search.neighbours import CANDIDATES
 
     near = np.argsort(-np.round(z, TIE_DECIMALS), kind="stable")

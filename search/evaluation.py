@@ -21,7 +21,8 @@ from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, offered
 from ..records import Exclude as Exclude
 from ..store import Catalog, FamilyView
-from .family_scores import Codes, Numbers, Rows, Square, id_digest
+from .evidence import Numbers, Square
+from .family_scores import Codes, Rows, id_digest
 from .labelled import BLOCK_BYTES, WAYS, LabelledModels, family_views, labelled_models
 
 if TYPE_CHECKING:

@@ -20,18 +20,16 @@ from ..arrays import Float32, Float64, Int64, Shaped
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord, Recipe
 from ..store import Catalog, FamilyView, block_dims
+from .evidence import COPY_COSINE, LabelledCohort, Square
 from .family_scores import (
-    COPY_COSINE,
     TIE_DECIMALS,
     Codes,
     Cohort,
     FamilyScores,
-    LabelledCohort,
     Pairs,
     PairScores,
     Rows,
     Scale,
-    Square,
     Vectors,
     bounded,
     codes_of,

@@ -18,7 +18,8 @@ import numpy as np
 from ..arrays import Float, Float64, Int64
 from ..errors import RequestError
 from ..records import Layout
-from .family_scores import Codes, Square, Vectors, id_digest
+from .evidence import Square
+from .family_scores import Codes, Vectors, id_digest
 
 Points = Float[np.ndarray, "models axes"]
 Places = Float64[np.ndarray, "models 2"]

@@ -29,19 +29,16 @@ from ..store import (
     block_dims,
     true_cosines,
 )
+from .evidence import Calibration, Numbers, Verdict, verdict
 from .family_scores import (
     TIE_DECIMALS,
-    Calibration,
     Codes,
     Cohort,
     FamilyScores,
-    Numbers,
     PairScores,
     Rows,
-    Verdict,
     bounded,
     codes_of,
-    verdict,
     weights_by_kinds,
 )
 from .labelled import PooledMeans, VectorScores

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..arrays import Bool, Float64, Int64
 from .evaluation import Exclude, label_codes
-from .family_scores import (
+from .evidence import (
     COPY_COSINE,
     PERHAPS,
     SMALL_FAMILY,
@@ -30,10 +30,10 @@ from .family_scores import (
     Numbers,
     Square,
     Verdict,
-    id_digest,
     tail,
     verdict,
 )
+from .family_scores import id_digest
 from .labelled import LabelledModels
 from .trained_on import KeptData
 

@@ -34,25 +34,20 @@ from ..arrays import Bool, Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import GROUP, LABELLED_LOSSES, PERMUTED, WHOLE, DataSet
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
+from .evidence import RATE, SMALL_FAMILY, Calibration, Numbers, Verdict, verdict
 from .family_scores import (
     LEAST_SPREAD,
     NORMAL_LOWER,
-    RATE,
-    SMALL_FAMILY,
-    Calibration,
     Codes,
     FamilyScores,
-    Numbers,
     PairScores,
     Rows,
     Scored,
     Traits,
-    Verdict,
     bounded,
     lower_spread,
     normalised,
     plain,
-    verdict,
     weights_by_kinds,
 )
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows

@@ -19,7 +19,8 @@ from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import DataFingerprint
 from deltadex.search import labelled_models
-from deltadex.search.family_scores import PERHAPS, Cohort, FamilyScores, calibrate
+from deltadex.search.evidence import PERHAPS, calibrate
+from deltadex.search.family_scores import Cohort, FamilyScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
 from deltadex.training_data.examples import Example
 

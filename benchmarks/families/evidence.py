@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deltadex.records import Recipe
-from deltadex.search.family_scores import PERHAPS, Cohort, FamilyScores, calibrate
+from deltadex.search.evidence import PERHAPS, calibrate
+from deltadex.search.family_scores import Cohort, FamilyScores
 from deltadex.store import FamilyView, SketchMatrix
 
 

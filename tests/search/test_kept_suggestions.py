@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.search.clusters import cluster_family
-from deltadex.search.family_scores import RATE, Calibration
+from deltadex.search.evidence import RATE, Calibration
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
 from deltadex.search.trained_on import KeptData
 from deltadex.terminal import show_clusters

@@ -14,7 +14,7 @@ from deltadex.errors import (
 )
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, find_similar, neighbours
-from deltadex.search.family_scores import RATE
+from deltadex.search.evidence import RATE
 from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import candidates_of, nearest, resolve
 from deltadex.store import Filters

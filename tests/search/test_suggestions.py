@@ -6,7 +6,8 @@ from families import make_labelled, scored, shuffled, unit_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.search.family_scores import bounded, tail
+from deltadex.search.evidence import tail
+from deltadex.search.family_scores import bounded
 from deltadex.search.suggestions import (
     PRIOR_ANSWERS,
     PRIOR_WRONG,

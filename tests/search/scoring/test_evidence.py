@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import laplace
 
-from deltadex.search.family_scores import (
+from deltadex.search.evidence import (
     COPY_COSINE,
     FEWEST_QUERIES,
     LIKELY,

@@ -19,7 +19,8 @@ from sketched import (
 )
 
 from deltadex.search import labelled
-from deltadex.search.family_scores import COHORT, bounded, calibrate, unbounded, verdict
+from deltadex.search.evidence import calibrate, verdict
+from deltadex.search.family_scores import COHORT, bounded, unbounded
 from deltadex.search.labelled import PairSource
 from deltadex.store import true_cosines
 
