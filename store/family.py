@@ -256,7 +256,7 @@ class FamilyView:
         self,
         query: Float32[np.ndarray, " dim"],
         n: int,
-        *groups: Int64[np.ndarray, " allowed"] | None,
+        *groups: Int64[np.ndarray, " _"] | None,
     ) -> Int64[np.ndarray, " candidates"]:
         """The rows to compare exactly: of each group of rows, or of all, at least the `n` nearest
         of a family that is compared as a whole, about `n` likely ones of a larger family.
@@ -276,7 +276,7 @@ class FamilyView:
         self,
         query: Float32[np.ndarray, " dim"],
         n: int,
-        groups: Sequence[Int64[np.ndarray, " allowed"] | None],
+        groups: Sequence[Int64[np.ndarray, " _"] | None],
     ) -> Int64[np.ndarray, " candidates"]:
         keys = [None if rows is None else np.sort(self.keys[rows]) for rows in groups]
         near = np.concatenate([self.index.nearest(query, n, allowed) for allowed in keys])

@@ -723,7 +723,7 @@ class PublishedFamily(FamilyView):
         self,
         query: Float32[np.ndarray, " dim"],
         n: int,
-        groups: Sequence[Int64[np.ndarray, " allowed"] | None],
+        groups: Sequence[Int64[np.ndarray, " _"] | None],
     ) -> Int64[np.ndarray, " candidates"]:
         """All vectors are read once, and none is held."""
         products = np.concatenate([vectors @ query for vectors in self._index.vectors()])
