@@ -251,7 +251,7 @@ class LineageTable(Table):
         return save_picture(draw, target, title=f"Lineage of {document['base']}")
 
 
-NEAR, AGREEING = 5, 2
+NEAR, AGREEING, DISAGREEING_FDR = 5, 2, 0.01
 """Nearest models, by vectors, whose labels are compared; so many others with one label, at least,
 contradict a model's own."""
 
@@ -346,7 +346,7 @@ def find_other_labels(catalog: Catalog, base: str) -> list[Finding]:
 
     from ..provenance import Finding
     from ..search import labelled_models
-    from ..search.evidence import COPY_COSINE, LIKELY, Calibration
+    from ..search.evidence import COPY_COSINE, Calibration, null_rates
 
     view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
     family = labelled_models(view)
@@ -365,14 +365,14 @@ def find_other_labels(catalog: Catalog, base: str) -> list[Finding]:
         same = labels[rows[near]] == labels[rows[own]][:, None]
         suspects += rows[own[~same.any(axis=1)]].tolist()
     # rates that labels measured would count a wrong label against its own neighbours
-    rate = family.source.family.evidence.calibration(view).rate
-    calibration = Calibration(rate, "the null alone", 0, 0)
+    rate = Calibration(models=len(view)).rate
     for row in suspects:
         pairs = family.pairs_between(np.array([row]), rows)
         z, cosines = pairs.z[0], pairs.cosines[0]
         others = np.flatnonzero((rows != row) & (cosines < COPY_COSINE))
         others = others[np.argsort(-z[others], kind="stable")]
-        likely = others[calibration.fdr(z[others], len(others)) <= LIKELY]
+        no_copy = np.zeros(len(others), np.bool_)
+        likely = others[null_rates(z[others], rate, len(others), no_copy) <= DISAGREEING_FDR]
         runs: dict[str, dict[Any, float]] = {}
         for place in likely.tolist():
             other = int(rows[place])

@@ -702,12 +702,14 @@ def _neighbourhoods(
     if source is None or n_models > NEIGHBOURS_UP_TO:
         return None
     calibration = source.family.evidence.calibration(view)
+    labels = view.labels
+    stated = [labels.at(row).stated for row in view.rows(family.ids).tolist()]
     height = max(1, BLOCK_SCORES // max(1, n_models))
     neighbours: list[tuple[MapNeighbour, ...]] = []
     for block in np.split(np.arange(n_models), range(height, n_models, height)):
         pairs = source.pairs(block, np.arange(n_models))
         neighbours += (
-            _nearest(family.ids, row, cosines, z, calibration)
+            _nearest(family.ids, stated, row, cosines, z, calibration)
             for row, cosines, z in zip(block.tolist(), pairs.cosines, pairs.z, strict=True)
         )
     data: list[list[NearData]] | None = None
@@ -721,6 +723,7 @@ def _neighbourhoods(
 
 def _nearest(
     ids: Sequence[str],
+    stated: Sequence[str | None],
     row: int,
     cosines: Float64[np.ndarray, " models"],
     z: Float64[np.ndarray, " models"],
@@ -730,22 +733,24 @@ def _nearest(
     import numpy as np
 
     from ..pictures.maps import MapNeighbour
-    from ..search.evidence import verdict
     from ..search.family_scores import TIE_DECIMALS
     from ..search.neighbours import CANDIDATES
 
     near = np.argsort(-np.round(z, TIE_DECIMALS), kind="stable")
     near = near[near != row][:CANDIDATES]
-    rates = calibration.fdr(z[near], len(ids) - 1, cosines[near])
+    judged = calibration.judge(
+        z[near], [stated[place] for place in near.tolist()], cosines[near], len(ids) - 1
+    )
     return tuple(
         MapNeighbour(
             model=ids[place],
             z=float(z[place]),
-            fdr=float(rate),
+            probability=judged.probability(rank),
+            fdr=float(judged.fdr[rank]),
             cosine=float(np.clip(cosines[place], -1.0, 1.0)),
-            verdict=verdict(float(cosines[place]), float(rate)),
+            verdict=judged.verdicts[rank],
         )
-        for place, rate in zip(near[:NEIGHBOURS_SHOWN].tolist(), rates, strict=False)
+        for rank, place in enumerate(near[:NEIGHBOURS_SHOWN].tolist())
     )
 
 

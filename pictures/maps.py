@@ -33,6 +33,7 @@ class MapNeighbour(NamedTuple):
 
     model: str
     z: float
+    probability: float | None
     fdr: float
     cosine: float
     verdict: str
@@ -161,7 +162,7 @@ def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]
     ]
     return {
         "neighbours": [
-            [[place[n.model], *(round(number, 4) for number in n[1:4]), code[n.verdict]]
+            [[place[n.model], *(x and round(x, 4) for x in n[1:5]), code[n.verdict]]
              for n in near if n.model in place]
             for near in neighbours.of_models
         ],

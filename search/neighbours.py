@@ -29,7 +29,7 @@ from ..store import (
     block_dims,
     true_cosines,
 )
-from .evidence import Calibration, Numbers, Verdict, verdict
+from .evidence import Calibration, Numbers, Verdict
 from .family_scores import (
     TIE_DECIMALS,
     Codes,
@@ -55,6 +55,9 @@ COMPARED_WHOLE = 256
 
 CANDIDATES = 128
 """How many of these: one bit a number holds the ten nearest among them."""
+
+JUDGED = 128
+"""Models of a list whose labels and scores say what the nearest prove."""
 
 VECTOR_CANDIDATES = 256
 """How many where vectors are all there is: they cost little."""
@@ -98,7 +101,7 @@ class FreshQuery:
             base=index.base,
             fingerprint=Fingerprint(recipe=index.recipe, vector=vector, norm=norm),
             kind=index.kinds[row],
-            dataset=index.label(row).dataset,
+            dataset=index.models.column("dataset")[row].as_py(),
             published=sketches if sketches.has_sketches[0] else None,
         )
 
@@ -111,8 +114,10 @@ class Neighbour:
     """A model near the query.
 
     cosine: of the two updates, over slots and kinds of features, −1…1. score: what ranks: z,
-    bounded to −1…1. z: standard deviations above the family's strangers. fdr: share of such answers
-    that are expected to be wrong. source: the attached index that it is of; None for the catalog.
+    bounded to −1…1. z: standard deviations above the family's strangers. probability: that it was
+    trained on the query's data; None where nothing is known to calibrate on. fdr: share of all
+    answers down to this one that are expected to be wrong. source: the attached index that it is
+    of; None for the catalog.
     """
 
     rank: int
@@ -120,6 +125,7 @@ class Neighbour:
     cosine: float
     score: float
     z: float
+    probability: float | None
     fdr: float
     verdict: Verdict
     dataset: str | None
@@ -282,11 +288,9 @@ def pair_cosine(catalog: Catalog, first: str, second: str, base: str) -> float |
 
 class _Ranked(NamedTuple):
     """What the catalog, or one attached index, has near a query: model, label, cosine and z of the
-    best; z and cosines of all that were scored."""
+    best, `JUDGED` or more."""
 
     best: Sequence[tuple[str, Label, float, float]]
-    z: Numbers
-    cosines: Numbers
     compared: int
     calibration: Calibration
     base: str
@@ -321,28 +325,28 @@ def nearest(
         parts.append(_rank(index.family, query, k, allowed, source=index.name))
         seen.update(index.ids)
     compared = sum(part.compared for part in parts)
-    z, cosines = (
-        np.concatenate(values) for values in zip(*((p.z, p.cosines) for p in parts), strict=True)
-    )
-    falling = np.argsort(-np.round(z, TIE_DECIMALS), kind="stable")
-    found = [
-        (*best, part, part.calibration.fdr(z[falling], compared, cosines[falling]))
-        for part in parts
-        for best in part.best
-    ]
+    found = [(*best, part) for part in parts for best in part.best]
     found.sort(key=lambda best: (-round(best[3], TIE_DECIMALS), best[0]))
-    neighbours = []
-    for place, (model, label, cosine, model_z, part, rates) in enumerate(found[:k]):
-        plain, fdr = min(1.0, max(-1.0, cosine)), float(rates[place])
+    z, cosines = np.array([best[3] for best in found]), np.array([best[2] for best in found])
+    stated = [best[1].stated for best in found]
+    judgements = {
+        part.base + str(part.source): part.calibration.judge(z, stated, cosines, compared)
+        for part in parts
+    }
+    neighbours, fdr = [], 0.0
+    for place, (model, label, cosine, model_z, part) in enumerate(found[:k]):
+        judged = judgements[part.base + str(part.source)]
+        fdr = max(fdr, float(judged.fdr[place]))
         neighbours.append(
             Neighbour(
                 rank=place + 1,
                 model=model,
-                cosine=plain,
+                cosine=min(1.0, max(-1.0, cosine)),
                 score=float(bounded(np.array([model_z]))[0]),
                 z=model_z,
+                probability=judged.probability(place),
                 fdr=fdr,
-                verdict=verdict(plain, fdr),
+                verdict=judged.verdicts[place],
                 dataset=label.dataset,
                 author=label.author,
                 run=label.run,
@@ -382,15 +386,13 @@ def _rank(
     compared -= itself >= 0 and (allowed is None or itself in allowed)
     order = rank_rows(view.ids, rows, scores.z[0])
     rows, cosines, z = rows[order], scores.cosines[0, order], scores.z[0, order]
-    best = rows[:k].tolist()
+    best = rows[: max(k, JUDGED)].tolist()
     labels = view.labels_at(best)
     return _Ranked(
         best=[
             (view.ids[row], labels[row], *numbers)
-            for row, *numbers in zip(best, cosines[:k].tolist(), z[:k].tolist(), strict=True)
+            for row, *numbers in zip(best, cosines.tolist(), z.tolist(), strict=False)
         ],
-        z=z,
-        cosines=cosines,
         compared=compared,
         calibration=calibration,
         base=view.base,

@@ -1,9 +1,9 @@
-"""A dataset for unlabelled models, and the share of such suggestions that is expected to be wrong.
+"""A dataset for unlabelled models, with the probability that it is the right one.
 
-A model is suggested the dataset of its nearest labelled model, with a p-value: how often a model
-whose data no labelled one shares would be as near. Over the unlabelled models these give a false
-discovery rate (Benjamini, Hochberg 1995); labelled models, held out one by one, say how often the
-nearest is of the wrong one of two known datasets, and how heavy the tail of strangers is.
+A model is suggested the dataset of its nearest labelled model; its confidence is the calibrated
+probability that both were trained on the same data, as `find-similar` has it, and the false
+discovery rate of the list the mean of 1 − confidence down to a row (search/evidence.py). Labelled
+models, each asked without its own run or author, say how often such answers were right.
 
 Kept data sets name models as well, where one stands out among them, in a list of its own. A model
 takes the answer of the list with the smaller rate, and twice that rate: of the union of two lists
@@ -12,7 +12,6 @@ that are each wrong at most α/2 of the time, at most α is wrong (Bonferroni).
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,12 +23,11 @@ from ..arrays import Bool, Float64, Int64
 from .evaluation import Exclude, label_codes
 from .evidence import (
     COPY_COSINE,
-    PERHAPS,
-    SMALL_FAMILY,
     Calibration,
     Numbers,
-    Square,
     Verdict,
+    calibrate,
+    find_cases,
     tail,
     verdict,
 )
@@ -43,49 +41,12 @@ Labelled = Int64[np.ndarray, " labelled"]
 WithLabelled = Float64[np.ndarray, "queries labelled"]
 MayAnswer = Bool[np.ndarray, "queries labelled"]
 
-UNCALIBRATED = 1.0
-LEAST_RATE = 0.75
-"""Rate that no labels lower: models without a sibling, which labelled ones are not, have a smaller
-spread and a larger z. At 0.5 up to 32 % of them stood out in made families, at 0.75 up to 2 %."""
-
-FEWEST_DATASETS = 5
-"""Data sets with siblings from which labelled pairs decide."""
-
-FEWEST_QUERIES = 20
-"""Labelled models, likewise."""
-
-CONTROLLED = 0.05
-"""Share of queries whose nearest stranger may stand out; the rate is measured there."""
-
-
-def measure_tail(
-    z: Square, labels: Sequence[str], may_answer: Bool[np.ndarray, "models models"], n_family: int
-) -> Calibration:
-    """The tail at which `CONTROLLED` of the labelled models' nearest strangers would stand out,
-    every data set alike; `may_answer` are the pairs that count, and few of a family's models widen
-    the rate."""
-    widening = 1.0 + SMALL_FAMILY / max(1, n_family)
-    sizes, names = Counter(labels), np.array(labels)
-    datasets = sum(size > 1 for size in sizes.values())
-    rates, weights = [], []
-    for row, name in enumerate(labels):
-        strangers = may_answer[row] & (names != name)
-        if strangers.any():
-            nearest = float(z[row, strangers].max())
-            rates.append(nearest / math.log(strangers.sum() / (2 * CONTROLLED)))
-            weights.append(1.0 / sizes[name])
-    if datasets < FEWEST_DATASETS or len(rates) < FEWEST_QUERIES:
-        return Calibration(UNCALIBRATED * widening, "the null alone", datasets, len(rates))
-    order, shares = np.argsort(rates, kind="stable"), np.array(weights)
-    # the weighted quantile, between two by interpolation
-    middles = (shares[order].cumsum() - shares[order] / 2) / shares.sum()
-    rate = float(np.interp(1 - CONTROLLED, middles, np.array(rates)[order]))
-    return Calibration(max(rate, LEAST_RATE) * widening, "labelled pairs", datasets, len(rates))
-
-
 Source = Literal["labelled models", "kept data"]
 
 LISTS = 2
+
+STANDS_OUT = 0.05
+"""False discovery rate up to which a kept data set stands out beside a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +84,12 @@ def kept_rates(kept: KeptData) -> Numbers:
     ranks = np.arange(1, n_sets + 1)[:, None]
     expected = n_sets * tail(falling, kept.calibration.rate) / ranks
     p = np.minimum(expected.min(axis=0), 1.0)
-    measured = kept.calibration.measured(falling[0])
-    found = np.flatnonzero(np.maximum(p, measured) <= PERHAPS)
+    found = np.flatnonzero(p <= STANDS_OUT)
     order = found[np.argsort(p[found], kind="stable")]
     wrong = n_models * p[order] / np.arange(1, len(order) + 1)
     rates = np.ones(n_models)
     rates[order] = np.minimum(np.minimum.accumulate(wrong[::-1])[::-1], 1.0)
-    return np.asarray(np.maximum(rates, measured))
+    return rates
 
 
 SUGGESTED = 0.2
@@ -138,14 +98,15 @@ SUGGESTED = 0.2
 HINTED = 0.5
 """Rate up to which it is at least a hint."""
 
-UNKNOWN_SHARE = 1.0
-"""Share of the unlabelled models whose dataset no labelled model may have, unless it is given."""
+UNKNOWN_SHARE = 0.5
+"""Share of the unlabelled models whose dataset no labelled model may have, unless it is given: that
+of the cases that calibrate."""
+
+MOST_SURE = 0.1
+"""Unknown share below and above which, to 1 − it, a stated one is not believed."""
 
 BLOCK = 1_000
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99)
-PRIOR_ANSWERS, PRIOR_WRONG = 5.0, 0.5
-"""What is known of confusions before any labelled model was held out: one in ten."""
-
 COPY = 0.9
 """Plain cosine from which two models count as one: rounded, copied, or trained a few steps on."""
 
@@ -155,58 +116,46 @@ MOST_REFERENCES = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """For each of some models, the dataset of its nearest labelled model, as a place among those of
-    the references; the probability that a model of no known dataset is as near; and their
-    cosine."""
+    """For each of some models: the dataset of its nearest labelled model, as a place among those of
+    the references; the probability that it is its own; and whether the two are copies."""
 
     codes: Queries = field(compare=False)
     p: Evidence = field(compare=False)
-    cosines: Evidence = field(compare=False)
+    are_copies: Bool[np.ndarray, " queries"] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Answers for the labelled models, whose labels are held out: those with a sibling in another
-    group, weighted so that a group's models of one dataset are one answer together; and, of all, p
-    without the models of their dataset."""
+    """The labelled models as queries, by what is known without their dataset: the probability of
+    each answer, whether it was right, and whether the query's siblings were taken away; weighted so
+    that a group's models of one dataset are one answer together."""
 
     p: Evidence = field(compare=False)
     right: Bool[np.ndarray, " queries"] = field(compare=False)
+    lone: Bool[np.ndarray, " queries"] = field(compare=False)
     weights: Evidence = field(compare=False)
-    strangers: Float64[np.ndarray, " labelled"] = field(compare=False)
-    datasets: Labelled = field(compare=False)
 
-    def confused(self, p: float) -> float:
-        """Share of the answers with at least this evidence that name another known dataset."""
-        taken = self.p <= p
-        wrong = float(self.weights[taken & ~self.right].sum()) + PRIOR_WRONG
-        return wrong / (float(self.weights[taken].sum()) + PRIOR_ANSWERS)
+    def share(self, of: Bool[np.ndarray, " queries"], among: Bool[np.ndarray, " queries"]) -> float:
+        total = float(self.weights[among].sum())
+        return float(self.weights[among & of].sum()) / total if total else 0.0
 
-    def precision(self, p: float) -> float | None:
-        """Share of the answers with at least this evidence that are right."""
-        taken = self.p <= p
-        n_answers = float(self.weights[taken].sum())
-        return float(self.weights[taken & self.right].sum()) / n_answers if n_answers else None
-
-    def coverage(self, p: float) -> float:
-        """Share of the models of known datasets that get such an answer."""
-        total = float(self.weights.sum())
-        return float(self.weights[self.p <= p].sum()) / total if total else 0.0
-
-    def false_answers(self, p: float) -> float:
-        """Share of the models that get such an answer once their dataset is taken away, every
-        dataset alike."""
-        if not len(self.datasets):
-            return 0.0
-        counts = np.bincount(self.datasets)
-        shares = 1.0 / counts[self.datasets] / np.count_nonzero(counts)
-        return float(shares[self.strangers <= p].sum())
+    def level(self, confidence: float) -> dict[str, float | None]:
+        """Of the answers with this confidence: their precision, and the share of models of known
+        and of other datasets that have it."""
+        taken = self.p >= confidence
+        answers = taken & ~self.lone
+        return {
+            "confidence": confidence,
+            "precision": self.share(self.right, answers) if answers.any() else None,
+            "coverage": self.share(taken, ~self.lone),
+            "false_answers": self.share(taken, self.lone),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """A dataset for a model; fdr is the share expected to be wrong of the suggestions with at least
-    this evidence, confidence 1 − fdr, and a hint one whose evidence is too weak for a
+    """A dataset for a model; confidence is the probability that it is right, fdr the share expected
+    to be wrong of the suggestions down to this one, and a hint one whose evidence is too weak for a
     suggestion."""
 
     model: str
@@ -231,52 +180,59 @@ def suggest_datasets(
     """
     references = pick_references(family)
     labels = [references.names[code] for code in references.codes.tolist()]
-    null = measure_tail(references.z, labels, references.apart, len(family.ids))
-    held_out = hold_out(references, null.rate)
+    known = calibrate(references.z, labels, references.apart, len(family.ids))
+    odds = (1.0 - unknown_share + MOST_SURE) / (unknown_share + MOST_SURE)
+    held_out = hold_out(references, known, odds)
     rows = family.unlabelled_rows
-    answers = _answer_all(family, rows, references, null.rate)
-    rates = false_discovery_rates(answers.p, unknown_share, held_out)
+    answers = _answer_all(family, rows, references, known, odds)
     names = [*references.names, ""]
-    offers = combine_answers([names[code] for code in answers.codes.tolist()], rates, kept)
+    offers = combine_answers([names[code] for code in answers.codes.tolist()], 1 - answers.p, kept)
+    ids = [family.ids[row] for row in rows.tolist()]
+    order = sorted(range(len(ids)), key=lambda place: (offers.rates[place], ids[place]))
+    n = np.arange(1, len(order) + 1)
+    # a mean of rising rates rises
+    fdr = (offers.rates[order].cumsum() / n).tolist()
     suggestions = []
-    for place, (name, rate) in enumerate(zip(offers.names, offers.rates.tolist(), strict=True)):
-        if rate > HINTED:
+    for place, rate in zip(order, fdr, strict=True):
+        p = 1.0 - float(offers.rates[place])
+        if 1 - p > HINTED:
             continue
         from_data = bool(offers.from_data[place])
-        words = verdict(0.0 if from_data else float(answers.cosines[place]), rate)
+        is_copy = bool(answers.are_copies[place]) and not from_data
         suggestions.append(
             Suggestion(
-                model=family.ids[rows[place]],
-                dataset=name,
-                confidence=1 - rate,
+                model=ids[place],
+                dataset=offers.names[place],
+                confidence=p,
                 fdr=rate,
-                verdict="perhaps" if words == "no model stands out" else words,
-                hint=rate > SUGGESTED,
+                verdict=verdict(is_copy, p, known.bound),
+                hint=1 - p > SUGGESTED,
                 source="kept data" if from_data else "labelled models",
             )
         )
-    levels = (_level(answers.p, offers.of_labels, held_out, confidence) for confidence in SHOWN)
-    reached = _level(answers.p, offers.of_labels, held_out, 1 - SUGGESTED)
+    least = min((one.confidence for one in suggestions if not one.hint), default=None)
+    reached = {} if least is None else held_out.level(least)
+    answering = ~held_out.lone
     calibration = {
         "precision": reached.get("precision"),
         "coverage": reached.get("coverage", 0.0),
         "false_answers": reached.get("false_answers"),
-        "threshold": reached.get("confidence"),
+        "threshold": least,
         "target": 1 - SUGGESTED,
-        "models": len(held_out.p),
-        "answers": round(float(held_out.weights.sum())),
+        "models": int(answering.sum()),
+        "answers": round(float(held_out.weights[answering].sum())),
         "datasets": len(references.names),
         "held_out": references.held_out,
         "unknown_share": unknown_share,
-        "tail": null.to_json(),
+        "evidence": known.to_json(),
         "kept_data": 0 if kept is None else len(kept.sets),
-        "curve": list(filter(None, levels)),
+        "curve": [held_out.level(confidence) for confidence in SHOWN],
     }
     return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
 
 
 def _answer_all(
-    family: LabelledModels, rows: Queries, references: References, rate: float
+    family: LabelledModels, rows: Queries, references: References, known: Calibration, odds: float
 ) -> Answers:
     """Answers for unlabelled models, `BLOCK` at a time."""
     parts = []
@@ -284,92 +240,60 @@ def _answer_all(
         block = rows[start : start + BLOCK]
         pairs = family.pairs_between(block, references.rows)
         allowed = may_answer(family, block, pairs.cosines, references)
-        parts.append(answer(pairs.z, pairs.cosines, allowed, references.codes, rate))
+        parts.append(answer(pairs.z, pairs.cosines, allowed, references, known, odds))
     return Answers(
         codes=np.concatenate([np.zeros(0, np.int64), *(part.codes for part in parts)]),
         p=np.concatenate([np.zeros(0), *(part.p for part in parts)]),
-        cosines=np.concatenate([np.zeros(0), *(part.cosines for part in parts)]),
+        are_copies=np.concatenate([np.zeros(0, np.bool_), *(part.are_copies for part in parts)]),
     )
 
 
 def answer(
-    z: WithLabelled, cosines: WithLabelled, allowed: MayAnswer, codes: Labelled, rate: float
+    z: WithLabelled,
+    cosines: WithLabelled,
+    allowed: MayAnswer,
+    references: References,
+    known: Calibration,
+    odds: float = 1.0,
 ) -> Answers:
-    """The dataset of each model's nearest reference, and p, by the `rate` of the strangers' tail.
-
-    p combines the dataset's references (Simes 1986): with the r-th nearest of them at z and n
-    references in all, the least n × tail(z) / r; 0 for copies.
-    """
-    first = np.zeros(len(z), dtype=np.int64)
-    p, nearest_cosines = np.ones(len(z)), np.zeros(len(z))
-    answered = np.flatnonzero(allowed.any(axis=1))
-    if not len(answered):
-        return Answers(codes=first, p=p, cosines=nearest_cosines)
-    shown = np.where(allowed, z, -np.inf)
-    nearest = shown[answered].argmax(axis=1)
-    first[answered] = codes[nearest]
-    nearest_cosines[answered] = cosines[answered, nearest]
-    for code in np.unique(first[answered]).tolist():
-        queries = answered[first[answered] == code]
-        falling = -np.sort(-shown[queries][:, codes == code], axis=1)
-        n_candidates = allowed[queries].sum(axis=1, keepdims=True)
-        expected = n_candidates * tail(falling, rate) / np.arange(1, falling.shape[1] + 1)
-        p[queries] = np.minimum(expected.min(axis=1), 1.0)
-    p[nearest_cosines >= COPY_COSINE] = 0.0
-    return Answers(codes=first, p=p, cosines=nearest_cosines)
+    """The dataset of each model's nearest reference, with its probability under other `odds` of a
+    known dataset than those of the cases; 1 for copies, 0 where nothing is known."""
+    codes, p = np.full(len(z), -1, dtype=np.int64), np.zeros(len(z))
+    are_copies = np.zeros(len(z), np.bool_)
+    for row, may in enumerate(allowed):
+        places = np.flatnonzero(may)
+        if not len(places):
+            continue
+        order = places[np.argsort(-z[row, places], kind="stable")]
+        codes[row] = references.codes[order[0]]
+        are_copies[row] = cosines[row, order[0]] >= COPY_COSINE
+        labels = [references.names[code] for code in references.codes[order].tolist()]
+        judged = known.judge(z[row, order], labels, cosines[row, order])
+        p[row] = 1.0 if are_copies[row] else judged.probability(0) or 0.0
+    return Answers(codes=codes, p=with_odds(p, odds), are_copies=are_copies)
 
 
-def hold_out(references: References, rate: float) -> HeldOut:
-    """Answers for all references, each without its own group's models."""
-    codes, apart = references.codes, references.apart
-    same = codes[:, None] == codes[None, :]
-    own = answer(references.z, references.cosines, apart, codes, rate)
-    strangers = answer(references.z, references.cosines, apart & ~same, codes, rate)
-    has_sibling = (apart & same).any(axis=1)
+def with_odds(p: Evidence, odds: float) -> Evidence:
+    """Probabilities where right answers are `odds` times as frequent."""
+    return np.asarray(odds * p / (odds * p + 1.0 - p))
+
+
+def hold_out(references: References, known: Calibration, odds: float) -> HeldOut:
+    """Answers for all references, each without its own group's models, and without its siblings."""
+    cases = find_cases(references.z, references.codes, references.apart, known.nearest)
+    if known.source == "the null alone":
+        cases = cases.take(np.zeros(len(cases.right), np.bool_))
     pairs = list(
-        zip(codes[has_sibling].tolist(), references.groups[has_sibling].tolist(), strict=True)
+        zip(cases.datasets.tolist(), references.groups[cases.queries].tolist(), strict=True)
     )
-    sizes = Counter(pairs)
+    keyed = list(zip(pairs, cases.lone.tolist(), strict=True))
+    sizes = Counter(keyed)
     return HeldOut(
-        p=own.p[has_sibling],
-        right=(own.codes == codes)[has_sibling],
-        weights=np.array([1.0 / sizes[pair] for pair in pairs], dtype=np.float64),
-        strangers=strangers.p,
-        datasets=codes,
+        p=with_odds(cases.held_out(), odds),
+        right=cases.right,
+        lone=cases.lone,
+        weights=np.array([1.0 / sizes[key] for key in keyed], dtype=np.float64),
     )
-
-
-def false_discovery_rates(p: Evidence, unknown_share: float, held_out: HeldOut) -> Evidence:
-    """For each model: the share expected to be wrong of the answers with at least its evidence.
-
-    The larger of two: answers for models of unknown datasets, of which p × models × share are
-    expected (Benjamini, Hochberg 1995), and the confusions that held-out models show.
-    """
-    order = np.argsort(p, kind="stable")
-    expected = unknown_share * len(p) * p[order] / np.arange(1, len(p) + 1)
-    rates = np.empty(len(p))
-    rates[order] = np.minimum.accumulate(expected[::-1])[::-1]
-    confused = np.array([held_out.confused(value) for value in p.tolist()])
-    return np.where(p < 1, np.minimum(np.maximum(rates, confused), 1.0), 1.0)
-
-
-def _level(
-    p: Evidence, rates: Evidence, held_out: HeldOut, confidence: float
-) -> dict[str, float | None]:
-    """What held-out models say of the answers with this confidence: the weakest evidence p, their
-    precision with it, and the share of models of known and other datasets that have it; empty if
-    there are none."""
-    taken = rates <= 1 - confidence
-    if not taken.any():
-        return {}
-    weakest = float(p[taken].max())
-    return {
-        "confidence": confidence,
-        "p": weakest,
-        "precision": held_out.precision(weakest),
-        "coverage": held_out.coverage(weakest),
-        "false_answers": held_out.false_answers(weakest),
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from ..arrays import Bool, Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import GROUP, LABELLED_LOSSES, PERMUTED, WHOLE, DataSet
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
-from .evidence import RATE, SMALL_FAMILY, Calibration, Numbers, Verdict, verdict
+from .evidence import Calibration, Numbers, Verdict, null_rates
 from .family_scores import (
     LEAST_SPREAD,
     NORMAL_LOWER,
@@ -52,8 +52,8 @@ from .family_scores import (
 )
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
 
-NO_COPY = 0.0
-"""A data set is no model, so that no model is its copy, whatever the cosine."""
+LIKELY_RATE, PERHAPS_RATE = 0.01, 0.05
+"""False discovery rates up to which a model is likely of the same data, or perhaps."""
 
 FEWEST_REFERENCES = 10
 """Gradients of other data from which models are normalised by them too; eight are noise."""
@@ -233,7 +233,19 @@ class DataScores:
 
 def null_calibration(n_models: int) -> Calibration:
     """The tail of a family's strangers alone; few models widen it."""
-    return Calibration(RATE * (1.0 + SMALL_FAMILY / max(1, n_models)), "the null alone", 0, 0)
+    return Calibration(models=n_models)
+
+
+def _rates(z: Numbers, n_models: int, compared: int) -> Numbers:
+    nothing = np.zeros(len(z), np.bool_)
+    return null_rates(z, null_calibration(n_models).rate, compared, nothing)
+
+
+def _verdict(rate: float) -> Verdict:
+    """By a false discovery rate."""
+    if rate <= LIKELY_RATE:
+        return "likely the same data"
+    return "perhaps" if rate <= PERHAPS_RATE else "no model stands out"
 
 
 def with_labels(rates: Numbers, labels: Sequence[str | None]) -> Numbers:
@@ -301,7 +313,7 @@ def _rank_models(
                 z=z,
                 z_error=error,
                 fdr=rate,
-                verdict=verdict(NO_COPY, rate),
+                verdict=_verdict(rate),
                 dataset=labels[row].dataset,
                 author=labels[row].author,
                 run=labels[row].run,
@@ -324,7 +336,7 @@ def _rank_with_rates(
 ) -> tuple[Codes, Numbers]:
     """The places of models by falling z with one data set, and their false discovery rates."""
     order = rank_rows(view.ids, rows, z)
-    rates = null_calibration(len(view)).fdr(z[order], compared)
+    rates = _rates(z[order], len(view), compared)
     return order, with_labels(rates, [labels[place] for place in order.tolist()])
 
 
@@ -506,7 +518,7 @@ def _data_neighbours(
             z=z,
             z_error=error,
             fdr=rate,
-            verdict=verdict(NO_COPY, rate),
+            verdict=_verdict(rate),
         )
         for rank, (data, z, cosine, error, rate) in enumerate(ranked, start=1)
     )

@@ -17,7 +17,7 @@ from ..records import Recipe
 from .files import derived_path
 from .session import Session
 from .tables.filters import Condition, Filters
-from .tables.models import Label, Labels, Stored, select_keys, select_labels
+from .tables.models import GUESSED, Label, Labels, Stored, select_keys, select_labels
 from .tables.outcomes import count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
@@ -389,7 +389,7 @@ class Moments:
 def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]) -> Labels:
     """What is known of the training of a family's models; nothing of those that are not there."""
     table = session.arrow(
-        "SELECT key, dataset, author, run FROM models "
+        f"SELECT key, dataset, author, run, {GUESSED} FROM models "
         "WHERE base = ? AND status = 'indexed' ORDER BY key",
         [base],
     )
@@ -397,8 +397,8 @@ def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]
     places = np.searchsorted(there, keys)
     places[np.append(there, -1)[places] != keys] = -1
     columns = []
-    for name in ("dataset", "author", "run"):
-        known: dict[str | None, str | None] = {None: None}
+    for name in ("dataset", "author", "run", "is_guessed"):
+        known: dict[Any, Any] = {None: None}
         # one object for every name, instead of one for every model
         names = [known.setdefault(label, label) for label in table.column(name).to_pylist()]
         columns.append(tuple(np.array([*names, None], dtype=object)[places].tolist()))

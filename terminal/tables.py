@@ -22,7 +22,17 @@ MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
 
 NUMBERS = ("z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
 
-NEIGHBOUR_COLUMNS = ("rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author")
+NEIGHBOUR_COLUMNS = (
+    "rank",
+    "model",
+    "verdict",
+    "probability",
+    "z",
+    "fdr",
+    "cosine",
+    "dataset",
+    "author",
+)
 
 COMPARED = {
     "sha256": "compared with a listed SHA-256",

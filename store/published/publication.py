@@ -43,7 +43,7 @@ from ..model_rows import block_dims
 from ..session import Session
 from ..tables.documents import Attachment, Attachments
 from ..tables.filters import Filters, matching
-from ..tables.models import Label, Labels
+from ..tables.models import Labels
 from ..tables.outcomes import CLOSE, fetch_vectors_of, select_sketched_slots
 from ..tables.recipes import select_base, tables
 from .manifest import (
@@ -601,11 +601,6 @@ class AttachedIndex:
         is_shown = [removal_hash(self.base, id) not in removed for id in self.ids]
         return np.array(is_shown, dtype=np.bool_)
 
-    def label(self, row: int) -> Label:
-        """What a model was trained on, by whom, in which run."""
-        names = ("dataset", "author", "run")
-        return Label(*(self.models.column(name)[row].as_py() for name in names))
-
     def allowed(self, filters: Filters) -> Bool[np.ndarray, " models"]:
         """Which models pass the filters and are not removed; raises `BadFilter` if their condition
         is not understood."""
@@ -683,8 +678,9 @@ class PublishedFamily(FamilyView):
         members = Members(
             keys=np.arange(len(index.ids)), ids=index.ids, kinds=index.kinds, row_of=index.row_of
         )
-        columns = (index.models.column(name) for name in ("dataset", "author", "run"))
-        labels = Labels(*(tuple(column.to_pylist()) for column in columns))
+        names = ("dataset", "author", "run", "label_source")
+        *columns, sources = (tuple(index.models.column(name).to_pylist()) for name in names)
+        labels = Labels(*columns, tuple(source == "name" for source in sources))
         self._moment = Moment(changes=index.sha256, members=members, labels=labels)
         self._members, self._index, self._folder = members, index, folder
         self.base, self.recipe = index.base, index.recipe

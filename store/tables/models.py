@@ -14,6 +14,7 @@ from .recipes import tables
 
 RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
 _ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
+GUESSED = "coalesce(label_source = 'name', FALSE) AS is_guessed"
 _LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
 _FIRST = ("status", "code", "reason", "dataset", "author", "run")
 _LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
@@ -95,6 +96,13 @@ class Label:
     dataset: str | None
     author: str | None
     run: str | None
+    is_guessed: bool = False
+    """The data set, from the model's name."""
+
+    @property
+    def stated(self) -> str | None:
+        """The data set, unless it was guessed."""
+        return None if self.is_guessed else self.dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +112,12 @@ class Labels:
     datasets: tuple[str | None, ...]
     authors: tuple[str | None, ...]
     runs: tuple[str | None, ...]
+    are_guessed: tuple[bool, ...]
 
     def at(self, row: int) -> Label:
-        return Label(self.datasets[row], self.authors[row], self.runs[row])
+        return Label(
+            self.datasets[row], self.authors[row], self.runs[row], bool(self.are_guessed[row])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +264,7 @@ def select_labels(session: Session, keys: Sequence[int]) -> dict[int, Label]:
     listed = ", ".join(str(int(key)) for key in keys)
     if not listed:
         return {}
-    sql = f"SELECT key, dataset, author, run FROM models WHERE key IN ({listed})"
+    sql = f"SELECT key, dataset, author, run, {GUESSED} FROM models WHERE key IN ({listed})"
     return {int(key): Label(*label) for key, *label in session.execute(sql)}
 
 

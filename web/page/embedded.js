@@ -47,8 +47,8 @@
       const near = (neighbours[found(model)] ?? []).slice(0, k);
       return {
         compared: map.models.length - 1, calibration,
-        neighbours: near.map(([i, z, fdr, cosine, verdict], n) =>
-          ({ rank: n + 1, z, fdr, cosine, verdict: verdicts[verdict], ...row(i) })),
+        neighbours: near.map(([i, z, probability, fdr, cosine, verdict], n) =>
+          ({ rank: n + 1, z, probability, fdr, cosine, verdict: verdicts[verdict], ...row(i) })),
       };
     }
 
