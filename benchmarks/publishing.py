@@ -184,18 +184,19 @@ def real(adapters: Path, folder: Path) -> None:
         base, path = place.name, folder / f"{place.name}.duckdb"
         with dx.open(path) as db:
             db.index(base, adapters, labels=adapters / "labels.csv", aliases=(f"{base}-it",))
-            print_row(base, "catalog", path.stat().st_size / len(db), purity(db, db))
+            print_row(base, "catalog", "", purity(db, db))
             for size in ("full", "small"):
                 published = db.publish(folder / f"{base}-{size}", size=size)[0]
                 with dx.open(folder / f"{base}-{size}.duckdb") as other:
                     other.attach(folder / f"{base}-{size}")
-                    print_row(base, size, published["bytes_per_model"], purity(db, other))
+                    n_bytes = f"{published['bytes_per_model']:.0f}"
+                    print_row(base, size, n_bytes, purity(db, other))
             evaluated = db.evaluate(exclude="author")[0]
             print(f"  eval: {evaluated['micro']:.3f} {evaluated['nn1']:.2f}", file=sys.stderr)
 
 
-def print_row(base: str, name: str, n_bytes: float, found: tuple[int, float, float]) -> None:
-    print(f"| {base} | {found[0]} | {name} | {n_bytes:.0f} | {found[1]:.3f} | {found[2]:.2f} |")
+def print_row(base: str, name: str, n_bytes: str, found: tuple[int, float, float]) -> None:
+    print(f"| {base} | {found[0]} | {name} | {n_bytes} | {found[1]:.3f} | {found[2]:.2f} |")
 
 
 def purity(db: dx.Database, face: dx.Database) -> tuple[int, float, float]:
