@@ -1,17 +1,17 @@
 """What a score proves: the probability that a model was trained on the query's data, the false
 discovery rate of a list, and verdicts.
 
-A logistic regression takes z and what surrounds it to the probability. With labels: the gap to the
-best model of another data set, and the support (mean z of the three nearest of the model's data set
-less that of the three nearest of others); without: the gap to the three models that follow. Both
-take the median z of the family's nearest pairs. Its coefficients come from families like it
-(`LABELLED`, `UNLABELLED`: `python -m benchmarks.families evidence`); the labelled models of the
-family itself, each asked with its siblings and again without them, move them by as much as they
-know (a Gaussian prior around the coefficients of other families: MAP, by Newton's method).
+The data sets of a ranking compete (conditional logit: McFadden 1974): data set d has the support m,
+the mean z of its three nearest models, and the probability eˢ⁽ᵈ⁾ / (1 + Σ eˢ) with s = a + b m; the
+1 stands for a data set that the family does not have. So the gap to the next data set counts.
+Models without a label are judged one by one, by z and the gap to the models that follow.
 
-A bound keeps lone queries silent (conformal prediction: Vovk et al. 2005): the probability that at
-most `LONE_SHARE` of the models asked without their siblings reach, each by the regression of the
-other data sets.
+The coefficients come from families like it (`LABELLED`, `UNLABELLED`:
+`python -m benchmarks.families evidence DB... --fit`). The labelled models of the family itself,
+each asked with its siblings and again in the family without them, move them by as much as they
+know: a Gaussian prior around those of other families, by Newton's method. A bound keeps lone
+queries silent (conformal prediction: Vovk et al. 2005): the probability that at most `LONE_SHARE`
+of the models asked without their siblings reach, each by the coefficients of other data sets.
 
 The false discovery rate of a list is the mean of 1 − probability from its top down to a row, made
 monotone. Families too small for any of this keep the null alone: strangers' tail as exponential,
@@ -20,7 +20,7 @@ P(z or more) = ½ exp(−z / `RATE`), and rates by Benjamini, Hochberg 1995.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -32,6 +32,7 @@ from ..store import FamilyView
 Numbers = Float64[np.ndarray, " models"]
 Square = Float64[np.ndarray, "models models"]
 Columns = Float64[np.ndarray, "rows features"]
+Supports = Float64[np.ndarray, "rows labels"]
 Groups = Int64[np.ndarray, " models"]
 
 Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
@@ -55,16 +56,16 @@ FEWEST_QUERIES = 8
 FEWEST_DATASETS = 3
 """Data sets with siblings from which the family's own labels move the coefficients."""
 
-LABELLED = (-1.82, 0.32, -0.12, -0.24, 0.49)
-"""Of 1, z, the family's nearest z, gap and support, fitted over several families."""
+LABELLED = (-3.1, -0.12, 0.75)
+"""Of 1, the family's nearest z, and the support of a data set, fitted over several families."""
 
 UNLABELLED = (-1.74, 0.40, -0.14, 0.10)
 """Of 1, z, the family's nearest z and the gap to the models that follow."""
 
-PRECISION = (0.1, 1.0, 1.0, 1.0, 1.0)
-"""Of the prior: how little families differ in a coefficient."""
+PRECISION = (0.03, 0.3)
+"""Of the prior: how little families differ in a and b."""
 
-CASES = 3.0
+CASES = 6.0
 """Queries as which a data set counts at most: its models are alike."""
 
 TYPICAL_NEAREST = 5.0
@@ -74,6 +75,13 @@ FOLDS = 16
 """Of data sets: those of one are held out together."""
 
 TOP = 3
+COMPETING = 8
+"""Data sets of a ranking, by support: the others together count less than the rounding of p."""
+
+RESCORED = 160
+"""Models of a cohort up to which those asked without their siblings are scored again without
+them: of a larger one, a data set is too small a part to move the strangers' scale."""
+
 RATE = 1.1
 """Of the exponential tail of strangers, in z."""
 
@@ -102,7 +110,7 @@ class Calibration:
     """What probabilities and rates are computed from, in plain numbers.
 
     models: of the family. queries, datasets: labelled ones, and data sets with siblings among them.
-    nearest: median z of the cohort's nearest pairs. weights: of the features of a labelled row.
+    nearest: median z of the cohort's nearest pairs. weights: a and b, of the support of a data set.
     bound: probability that at most `LONE_SHARE` of lone queries reach.
     """
 
@@ -111,18 +119,13 @@ class Calibration:
     datasets: int = 0
     queries: int = 0
     nearest: float = TYPICAL_NEAREST
-    weights: tuple[float, ...] = LABELLED
+    weights: tuple[float, float] | None = None
     bound: float = 0.0
 
     @property
     def rate(self) -> float:
         """Of the tail of strangers; few models widen it."""
         return RATE * (1.0 + SMALL_FAMILY / max(1, self.models))
-
-    @property
-    def missing(self) -> int:
-        """Models that the family lacks for a probability."""
-        return max(0, FEWEST_MODELS - self.models)
 
     def judge(
         self,
@@ -159,16 +162,28 @@ class Calibration:
         self, z: Numbers, labels: Sequence[str | None], is_copy: Bool[np.ndarray, " models"]
     ) -> Numbers:
         """Of the rows of a ranking by falling z, 0…1."""
-        logits = unlabelled_features(z, self.nearest, ~is_copy) @ np.array(UNLABELLED)
-        if self.queries >= FEWEST_QUERIES:
-            codes = codes_of_labels(labels)
-            features = labelled_features(z, codes, self.nearest, ~is_copy)
-            logits = np.where(codes >= 0, features @ np.array(self.weights), logits)
-        return sigmoid(logits)
+        p = sigmoid(unlabelled_features(z, self.nearest, ~is_copy) @ np.array(UNLABELLED))
+        codes = codes_of_labels(labels)
+        if self.weights is None or not (codes >= 0).any():
+            return p
+        own, best, places = supports(z, codes, ~is_copy)
+        a, b = self.weights
+        of_rows, of_labels = np.exp(np.minimum(a + b * own, LARGEST_LOGIT)), np.zeros(0)
+        if not len(places):
+            # all that is known of the data sets that a filter left out
+            best, places = np.array([self.nearest]), np.array([-1])
+        of_labels = np.exp(np.minimum(a + b * best, LARGEST_LOGIT))
+        is_own = places[None, :] == codes[:, None]
+        if (is_own.all(axis=1) & (codes >= 0)).any():
+            of_labels = np.append(of_labels, np.exp(a + b * self.nearest))
+            is_own = np.column_stack([is_own, np.zeros(len(z), np.bool_)])
+        others = np.where(is_own, 0.0, of_labels[None, :]).sum(axis=1)
+        return np.asarray(np.where(codes >= 0, of_rows / (1.0 + of_rows + others), p))
 
     def to_json(self) -> dict[str, Any]:
         """All that `from_json` needs, and the rate of the null."""
-        return asdict(self) | {"weights": list(self.weights), "rate": self.rate}
+        document = asdict(self) | {"weights": list(self.weights or ())}
+        return document | {"rate": self.rate, "models_needed": FEWEST_MODELS}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Calibration:
@@ -176,7 +191,7 @@ class Calibration:
         source, weights = document["source"], tuple(float(x) for x in document["weights"])
         numbers = [float(document[name]) for name in ("nearest", "bound")]
         counts = [int(document[name]) for name in ("models", "datasets", "queries")]
-        if source not in get_args(Source) or len(weights) != len(LABELLED) or min(counts) < 0:
+        if source not in get_args(Source) or len(weights) not in (0, 2) or min(counts) < 0:
             raise ValueError("calibration")
         if not np.isfinite([*weights, *numbers]).all():
             raise ValueError("calibration")
@@ -187,7 +202,7 @@ class Calibration:
             source=source,
             nearest=numbers[0],
             bound=numbers[1],
-            weights=weights,
+            weights=(weights[0], weights[1]) if weights else None,
         )
 
 
@@ -211,34 +226,40 @@ def codes_of_labels(labels: Sequence[str | None]) -> Groups:
     return np.array([names.get(name or "", -1) for name in labels], dtype=np.int64)
 
 
-def labelled_features(
-    z: Numbers, codes: Groups, nearest: float, counts: Bool[np.ndarray, " models"]
-) -> Columns:
-    """1, z, `nearest`, gap and support of every row by its label, `codes`; rows that do not count
-    are in no other's gap or support. Where other data sets have fewer than three models in all,
-    `nearest` stands for the missing."""
-    used = counts & (codes >= 0)
-    places = np.flatnonzero(used)
-    order = places[np.lexsort((-z[places], codes[places]))]
-    own = codes[order]
-    starts = np.searchsorted(own, own)
-    best = order[np.arange(len(order)) - starts < TOP]
+def supports(
+    z: Numbers, codes: Groups, counts: Bool[np.ndarray, " models"]
+) -> tuple[Numbers, Float64[np.ndarray, " labels"], Int64[np.ndarray, " labels"]]:
+    """Of every row, by falling z: the mean of its z and those of the two best other rows of its
+    label. And of the `COMPETING` best labels: that of their three best rows, and their codes. Rows
+    without a label, code −1, and those that do not count are in no other's support."""
+    places = np.flatnonzero(counts & (codes >= 0))
+    own = codes[places]
     n = int(codes.max(initial=-1)) + 1
-    counted = np.bincount(codes[best], minlength=n)
-    of_label = np.bincount(codes[best], z[best], minlength=n) / np.maximum(counted, 1)
-    # three of the best six at most are of the row's own label
-    best = best[np.lexsort((codes[best], -z[best]))][: 2 * TOP]
-    if not len(best):
-        return np.zeros((len(z), len(LABELLED)))
-    is_other = codes[best][None, :] != np.arange(n)[:, None]
-    first = np.argsort(~is_other, axis=1, kind="stable")[:, :TOP]
-    others = np.full((n, TOP), nearest)
-    there = np.take_along_axis(is_other, first, axis=1)
-    others[:, : first.shape[1]] = np.where(there, z[best][first], nearest)
+    # how many rows of the same label stand above each
+    order = np.argsort(own, kind="stable")
+    above = np.empty(len(own), dtype=np.int64)
+    above[order] = np.arange(len(own)) - np.searchsorted(own[order], own[order])
+
+    def sums(
+        first: int,
+    ) -> tuple[Float64[np.ndarray, " labels"], Float64[np.ndarray, " labels"]]:
+        rows = places[above < first]
+        return (
+            np.bincount(codes[rows], z[rows], minlength=n),
+            np.bincount(codes[rows], minlength=n).astype(np.float64),
+        )
+
+    (two, n_two), (three, n_three) = sums(TOP - 1), sums(TOP)
     known = np.maximum(codes, 0)
-    support = np.where(counted[known] > 0, of_label[known], z) - others.mean(axis=1)[known]
-    gap = z - others[:, 0][known]
-    return np.column_stack([np.ones(len(z)), z, np.full(len(z), nearest), gap, support])
+    is_best = np.zeros(len(z), np.bool_)
+    is_best[places[above < TOP]] = True
+    if not n:
+        return z, np.zeros(0), np.zeros(0, np.int64)
+    mean = np.divide(three, n_three, out=np.zeros(n), where=n_three > 0)
+    of_rows = np.where(is_best, mean[known], (two[known] + z) / (n_two[known] + 1.0))
+    there = np.flatnonzero(n_three > 0)
+    best = there[np.argsort(-mean[there], kind="stable")][:COMPETING]
+    return of_rows, mean[best], best
 
 
 def unlabelled_features(z: Numbers, nearest: float, counts: Bool[np.ndarray, " models"]) -> Columns:
@@ -268,12 +289,12 @@ def tail(z: Float64[np.ndarray, "*shape"], rate: float) -> Float64[np.ndarray, "
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cases:
-    """Labelled models as queries, each with its siblings and again without: the features of the
-    nearest model, whether it is a sibling, the query and its data set, whether it was asked
-    without."""
+    """Labelled models as queries, each with its siblings and again without: the supports of the
+    nearest model's data set, first, and of others (−inf: none); the place of the query's own, −1
+    where it is not there; the query and its data set; whether it was asked without."""
 
-    features: Columns
-    right: Bool[np.ndarray, " rows"]
+    supports: Supports
+    own: Int64[np.ndarray, " rows"]
     queries: Int64[np.ndarray, " rows"]
     datasets: Int64[np.ndarray, " rows"]
     lone: Bool[np.ndarray, " rows"]
@@ -284,26 +305,35 @@ class Cases:
         groups = 2 * self.datasets + self.lone
         return np.asarray(np.minimum(CASES / np.bincount(groups)[groups], 1.0))
 
-    def fit(
-        self, chosen: Bool[np.ndarray, " rows"], prior: Sequence[float] = LABELLED
-    ) -> Float64[np.ndarray, " features"]:
-        """Coefficients from some of the cases, around a prior."""
-        return fit_logistic(
-            self.features[chosen], self.right[chosen], self.weights[chosen], prior, PRECISION
-        )
+    def take(self, chosen: Bool[np.ndarray, " rows"]) -> Cases:
+        return Cases(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
-    def held_out(self) -> Numbers:
-        """The probability of every case, by the coefficients of the data sets of other folds."""
-        p, folds = np.empty(len(self.right)), self.datasets % FOLDS
+    def fit(self, prior: tuple[float, float]) -> tuple[float, float]:
+        """a and b, around a prior."""
+        known = np.isfinite(self.supports)
+        features = np.stack([known, np.where(known, self.supports, 0.0)], axis=2)
+        a, b = fit_choices(features, known, self.own, self.weights, prior, PRECISION).tolist()
+        return a, b
+
+    def nearest(self, weights: tuple[float, float]) -> Numbers:
+        """The probability of the nearest model's data set."""
+        scores = np.exp(np.minimum(weights[0] + weights[1] * self.supports, LARGEST_LOGIT))
+        scores[~np.isfinite(self.supports)] = 0.0
+        return np.asarray(scores[:, 0] / (1.0 + scores.sum(axis=1)))
+
+    def held_out(self, prior: tuple[float, float]) -> Numbers:
+        """The same, by the coefficients of the data sets of other folds."""
+        p, folds = np.empty(len(self.own)), self.datasets % FOLDS
         for fold in np.unique(folds).tolist():
-            p[folds == fold] = sigmoid(self.features[folds == fold] @ self.fit(folds != fold))
+            weights = self.take(folds != fold).fit(prior)
+            p[folds == fold] = self.take(folds == fold).nearest(weights)
         return p
 
-    def bound(self) -> float:
+    def bound(self, prior: tuple[float, float]) -> float:
         """The held-out probability that `LONE_SHARE` of the lone queries reach, every data set
         alike; one data set more, unseen, reaches a probability p in 1 − p of its queries, as p
         itself says."""
-        p, codes = self.held_out()[self.lone], self.datasets[self.lone]
+        p, codes = self.held_out(prior)[self.lone], self.datasets[self.lone]
         weights = 1.0 / np.bincount(codes)[codes]
         order = np.argsort(-p, kind="stable")
         reached = weights[order].cumsum() + 1.0 - p[order]
@@ -311,47 +341,74 @@ class Cases:
         above = max(float(p.max()), 1.0 - allowed)
         return float(np.interp(allowed, reached, p[order], left=above))
 
-    def take(self, chosen: Bool[np.ndarray, " rows"]) -> Cases:
-        return Cases(*(getattr(self, column.name)[chosen] for column in fields(self)))
+
+Rescore = Callable[[Int64[np.ndarray, " left_out"]], Float64[np.ndarray, "left_out cohort"]]
+"""z of some of a cohort with all of it, as new models of a family without them; NaN among them."""
 
 
 def find_cases(
-    z: Square, codes: Groups, may_answer: Bool[np.ndarray, "models models"], nearest: float
+    z: Square,
+    codes: Groups,
+    may_answer: Bool[np.ndarray, "models models"],
+    rescore: Rescore | None = None,
 ) -> Cases:
-    """The cases of a family's labelled models, `codes` ≥ 0."""
-    found: list[tuple[Float64[np.ndarray, " features"], bool, int, int, bool]] = []
-    among = may_answer & (codes >= 0)[None, :]
-    for query in np.flatnonzero(codes >= 0).tolist():
-        siblings = among[query] & (codes == codes[query])
-        for lone in (False, True) if siblings.any() else (True,):
-            places = np.flatnonzero(among[query] & ~siblings if lone else among[query])
-            if not among[query, codes != codes[query]].any():
+    """The cases of a family's labelled models, `codes` ≥ 0; without their siblings they are scored
+    by `rescore`, a fold of data sets at a time, else as they are."""
+    found: list[tuple[Float64[np.ndarray, " labels"], int, int, int, bool]] = []
+    is_known = codes >= 0
+    among = may_answer & is_known[None, :]
+    lone_z = z.copy()
+    if rescore is not None:
+        for fold in np.unique(codes[is_known] % FOLDS).tolist():
+            left_out = np.flatnonzero(is_known & (codes % FOLDS == fold))
+            if len(left_out) < len(codes):
+                lone_z[left_out] = rescore(left_out)
+    for query in np.flatnonzero(is_known).tolist():
+        is_sibling = codes == codes[query]
+        others = among[query] & ~is_sibling & np.isfinite(lone_z[query])
+        has_sibling = bool((among[query] & is_sibling).any())
+        for lone in (False, True) if has_sibling else (True,):
+            places = np.flatnonzero(others if lone else among[query])
+            if not others.any():
                 continue
-            values, theirs = z[query, places], codes[places]
-            features = labelled_features(values, theirs, nearest, np.ones(len(places), np.bool_))
-            best = int(values.argmax())
-            right = bool(theirs[best] == codes[query])
-            found.append((features[best], right, query, int(codes[query]), lone))
+            values = (lone_z if lone else z)[query, places]
+            order = np.argsort(-values, kind="stable")
+            theirs = codes[places[order]]
+            _, best, of = supports(values[order], theirs, np.ones(len(order), np.bool_))
+            # the nearest model's data set first, whatever its support
+            first = np.argsort(of != theirs[0], kind="stable")
+            best, of = best[first], of[first]
+            own = np.flatnonzero(of == codes[query])
+            row = np.full(COMPETING, -np.inf)
+            row[: len(best)] = best
+            place = int(own[0]) if len(own) else -1
+            found.append((row, place, query, int(codes[query]), lone))
     columns = zip(*found, strict=True) if found else ([], [], [], [], [])
-    kinds = np.float64, np.bool_, np.int64, np.int64, np.bool_
+    kinds = np.float64, np.int64, np.int64, np.int64, np.bool_
     rows, *rest = (np.array(list(c), dtype=kind) for c, kind in zip(columns, kinds, strict=True))
-    return Cases(rows.reshape(-1, len(LABELLED)), *rest)
+    return Cases(rows.reshape(-1, COMPETING), *rest)
 
 
-def fit_logistic(
-    features: Columns,
-    right: Bool[np.ndarray, " rows"],
+def fit_choices(
+    features: Float64[np.ndarray, "rows labels features"],
+    known: Bool[np.ndarray, "rows labels"],
+    chosen: Int64[np.ndarray, " rows"],
     weights: Float64[np.ndarray, " rows"],
     prior: Sequence[float],
     precision: Sequence[float],
 ) -> Float64[np.ndarray, " features"]:
-    """Coefficients of a weighted logistic regression, with a Gaussian prior around `prior`."""
+    """Coefficients of a weighted conditional logit in which "none", place −1, has the score 0, with
+    a Gaussian prior around `prior`."""
     centre, inverse = np.array(prior), np.diag(precision)
-    found = centre.copy()
+    found, right = centre.copy(), np.arange(known.shape[1])[None, :] == chosen[:, None]
     for _ in range(NEWTON_STEPS):
-        p = sigmoid(features @ found)
-        gradient = features.T @ (weights * (p - right)) + inverse @ (found - centre)
-        curvature = (features.T * (weights * p * (1 - p))) @ features + inverse
+        scores = np.where(known, np.exp(np.clip(features @ found, None, LARGEST_LOGIT)), 0.0)
+        p = scores / (1.0 + scores.sum(axis=1, keepdims=True))
+        mean = np.einsum("ql,qlf->qf", p, features)
+        gradient = np.einsum("q,ql,qlf->f", weights, p - right, features)
+        gradient += inverse @ (found - centre)
+        curvature = np.einsum("q,ql,qlf,qlg->fg", weights, p, features, features) + inverse
+        curvature -= np.einsum("q,qf,qg->fg", weights, mean, mean)
         step = np.linalg.solve(curvature, gradient)
         # a full step from far away may overshoot
         found = found - step * min(1.0, 2.0 / max(np.abs(step).max(), NEWTON_TOLERANCE))
@@ -365,6 +422,7 @@ def calibrate(
     labels: Sequence[str | None],
     may_answer: Bool[np.ndarray, "models models"],
     n_family: int,
+    rescore: Rescore | None = None,
 ) -> Calibration:
     """What is known of a family of `n_family` models, from the scores of its cohort and the labels
     of some; `may_answer` are the pairs that count: not a model with itself or its copies."""
@@ -373,7 +431,9 @@ def calibrate(
     if n_family < FEWEST_MODELS or not len(asking):
         return Calibration(models=n_family)
     nearest = float(np.median(np.where(may_answer, z, -np.inf)[asking].max(axis=1)))
-    cases = find_cases(z, codes, may_answer, nearest)
+    cases = find_cases(z, codes, may_answer, rescore)
+    a, of_nearest, b = LABELLED
+    prior = a + of_nearest * nearest, b
     known = Calibration(
         models=n_family,
         source="families like it",
@@ -381,14 +441,15 @@ def calibrate(
         queries=int(cases.lone.sum()),
         nearest=nearest,
     )
-    if known.queries < FEWEST_QUERIES or known.datasets < FEWEST_DATASETS:
+    if known.queries < FEWEST_QUERIES:
         return known
-    weights = cases.fit(np.ones(len(cases.right), np.bool_))
+    if known.datasets < FEWEST_DATASETS:
+        return replace(known, weights=prior)
     return replace(
         known,
         source="labelled models of the family",
-        weights=tuple(weights.tolist()),
-        bound=cases.bound(),
+        weights=cases.fit(prior),
+        bound=cases.bound(prior),
     )
 
 
@@ -400,8 +461,10 @@ class LabelledCohort:
         rows: Int64[np.ndarray, " cohort"],
         z: Float64[np.ndarray, "cohort cohort"],
         are_strangers: Bool[np.ndarray, "cohort cohort"],
+        rescore: Rescore | None = None,
     ) -> None:
         self.rows, self.z, self.are_strangers = rows, z, are_strangers
+        self.rescore = rescore if len(rows) <= RESCORED else None
         self._last: tuple[str, tuple[str | None, ...], Calibration] | None = None
 
     def calibration(self, view: FamilyView) -> Calibration:
@@ -416,7 +479,11 @@ class LabelledCohort:
         if last is not None and last[1] == names and last[2].models == len(view):
             calibration = last[2]
         else:
-            calibration = calibrate(self.z, names, self.are_strangers, len(view))
+            calibration = self.calibrate(names, len(view))
         if view.is_current:
             self._last = view.changes, names, calibration
         return calibration
+
+    def calibrate(self, names: Sequence[str | None], n_family: int) -> Calibration:
+        """By the labels of the cohort's models."""
+        return calibrate(self.z, names, self.are_strangers, n_family, self.rescore)

@@ -14,6 +14,7 @@ import heapq
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -541,7 +542,28 @@ class FamilyScores:
         total = self._sum(parts, kinds, kinds)
         self._null = measure_scale(total, are_strangers, kinds, lower_spread)
         z = self._null.of(total, kinds, kinds)
-        self.evidence = LabelledCohort(self.cohort, z, are_strangers)
+        self.evidence = LabelledCohort(
+            self.cohort, z, are_strangers, partial(self._rescore, cosines)
+        )
+
+    def _rescore(
+        self,
+        cosines: Float64[np.ndarray, "blocks cohort cohort"],
+        left_out: Int64[np.ndarray, " left_out"],
+    ) -> Float64[np.ndarray, "left_out cohort"]:
+        """z of some of the cohort, as new models of a family without them; NaN among them."""
+        places = np.arange(len(self.cohort))
+        known, kept = KnownCosines(self._features, cosines, places), np.setdiff1d(places, left_out)
+        kinds = [self.kinds[code] for code in self._cohort_kinds.tolist()]
+        # places order models as their ids do
+        cohort = Cohort.sample([f"{place:06}" for place in kept], [kinds[place] for place in kept])
+        family = FamilyScores(cohort, self._recipe, lambda rows: known.take(kept[rows]))
+        asked = family.prepare(
+            known.take(left_out), [kinds[place] for place in left_out], [-1] * len(left_out)
+        )
+        z = np.full((len(left_out), len(places)), np.nan)
+        z[:, kept[family.cohort]] = family.compare(asked, family.strangers).z
+        return z
 
     def _counts(self, rows: Sequence[int]) -> CohortCounts:
         return np.asarray(np.arange(len(self.cohort))[None, :] != self._places(rows)[:, None])
@@ -573,6 +595,26 @@ class FamilyScores:
         for part, scale, weight in zip(parts, self._scales, PART_WEIGHTS, strict=True):
             total += weight * scale.of(part, left, right)
         return total
+
+
+class KnownCosines(SketchMatrix):
+    """Models whose cosines with one another were computed before."""
+
+    def __init__(
+        self,
+        whole: SketchMatrix,
+        cosines: Float64[np.ndarray, "blocks all all"],
+        rows: Int64[np.ndarray, " models"],
+    ) -> None:
+        super().__init__(whole.dims, whole.slots, whole.weights[rows], whole.codes[:0])
+        self._whole, self._cosines, self._rows = whole, cosines, rows
+
+    def take(self, rows: Rows) -> KnownCosines:
+        return KnownCosines(self._whole, self._cosines, self._rows[rows])
+
+    def cosines(self, other: SketchMatrix) -> BlockPairs:
+        assert isinstance(other, KnownCosines)
+        return np.asarray(self._cosines[:, self._rows][:, :, other._rows])
 
 
 def _checksums(sketches: SketchMatrix) -> Codes:

@@ -280,17 +280,18 @@ def with_odds(p: Evidence, odds: float) -> Evidence:
 
 def hold_out(references: References, known: Calibration, odds: float) -> HeldOut:
     """Answers for all references, each without its own group's models, and without its siblings."""
-    cases = find_cases(references.z, references.codes, references.apart, known.nearest)
-    if known.source == "the null alone":
-        cases = cases.take(np.zeros(len(cases.right), np.bool_))
+    cases = find_cases(references.z, references.codes, references.apart)
+    if known.weights is None:
+        cases = cases.take(np.zeros(len(cases.own), np.bool_))
+    prior = known.weights or (0.0, 0.0)
     pairs = list(
         zip(cases.datasets.tolist(), references.groups[cases.queries].tolist(), strict=True)
     )
     keyed = list(zip(pairs, cases.lone.tolist(), strict=True))
     sizes = Counter(keyed)
     return HeldOut(
-        p=with_odds(cases.held_out(), odds),
-        right=cases.right,
+        p=with_odds(cases.held_out(prior), odds),
+        right=cases.own == 0,
         lone=cases.lone,
         weights=np.array([1.0 / sizes[key] for key in keyed], dtype=np.float64),
     )

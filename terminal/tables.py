@@ -20,7 +20,7 @@ Document = Mapping[str, Any]
 
 MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
 
-NUMBERS = ("z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
+NUMBERS = ("probability", "z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
 
 NEIGHBOUR_COLUMNS = (
     "rank",
@@ -117,6 +117,8 @@ def _evidence(head: str, row: Document) -> str:
             return "" if row["z_error"] is None else f"{row['z_error']:.1f}"
         case "fdr":
             return _rate(row["fdr"])
+        case "probability":
+            return "" if row["probability"] is None else f"{row['probability']:.2f}"
         case "cosine":
             return share(row["cosine"])
         case "control":
@@ -191,15 +193,23 @@ def show_neighbours(document: Document) -> None:
         _say("no other model passes the filters")
         return
     _say(f"[bold]{_headline(neighbours, document['compared'])}[/]")
-    calibration = document["calibration"]
-    if calibration["source"] == "labelled pairs":
-        models = count(calibration["queries"], "labelled model")
-        known = f"on {models}, {count(calibration['datasets'], 'dataset')} with siblings"
-        _say(f"fdr calibrated {known}", "dim")
-    else:
-        _say("fdr from the null alone: too few labels to calibrate on", "dim")
+    _say(f"{_calibrated(document['calibration'])}; fdr: of all answers up to here", "dim")
     is_joint = any(n.get("source") for n in neighbours)
     _say_evidence((*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])), neighbours)
+
+
+def _calibrated(calibration: Document) -> str:
+    """What probabilities are known from."""
+    match calibration["source"]:
+        case "labelled models of the family":
+            models = count(calibration["queries"], "labelled model")
+            return f"probability from {models}, {count(calibration['datasets'], 'dataset')}"
+        case "families like it":
+            return "probability from families like it: too few labels of its own"
+    return (
+        f"no probability: {count(calibration['models'], 'model')} are too few, "
+        f"{calibration['models_needed']} are needed"
+    )
 
 
 def _headline(neighbours: Sequence[Document], compared: int) -> str:

@@ -76,6 +76,16 @@ def score_command(
         print(score_adapters(adapters, db.with_suffix(".adapters.duckdb")))
 
 
+@main.command("evidence")
+@click.argument("dbs", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True)
+@click.option("--fit", is_flag=True, help="Print the coefficients that fit these families.")
+def evidence_command(dbs: tuple[Path, ...], fit: bool) -> None:
+    """Ask every model of the catalogs DB, with its siblings and without, and print the table."""
+    from .evidence import score_evidence
+
+    print(score_evidence(dbs, fit=fit))
+
+
 @main.command("score-data")
 @click.argument("out", type=FOLDER)
 @click.option(

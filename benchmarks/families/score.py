@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,7 @@ from deltadex.search import LabelledModels, evaluate, family_views, labelled_mod
 from deltadex.store import Catalog, FamilyView, block_dims
 
 from .build import write_labels
-from .evidence import HEADER, Tally, subfamilies, tally_family
-from .plan import PLANS
-from .selections import selections
+from .evidence import families_of
 
 RESAMPLES = 2000
 
@@ -149,7 +146,7 @@ def _interval(purities: np.ndarray, datasets: np.ndarray) -> tuple[float, float]
 def score_families(out: Path, base: Path, db: Path, budgets: Sequence[str]) -> str:
     """Markdown: a row a question and recipe, over what was built from `base` under `out`."""
     write_labels(out)
-    common = {"base": str(base), "folder": out, "labels": out / "labels.csv"}
+    common = {"base": str(base), "source": out, "labels": out / "labels.csv"}
     with Catalog.open(db) as catalog:
         recipes = [
             index_family(catalog, IndexOptions(**common, recipes=(name,), budget=budget)).recipes[0]
@@ -184,27 +181,13 @@ def score_families(out: Path, base: Path, db: Path, budgets: Sequence[str]) -> s
 
 
 def score_selections(view: FamilyView, recipe: str) -> str:
-    """Markdown: purity in families cut out of what was built, and whether evidence holds there."""
-    models = labelled_models(view)
-    datasets = [re.sub(" [ab]$", "", label or "") for label in models.labels]
-    rows = view.rows(models.ids)
-    make = subfamilies(view, rows)
+    """Markdown: purity in families cut out of what was built."""
+    make, chosen, datasets, _ = families_of(view)
     purities: dict[str, list[list[float]]] = {}
-    tallies: dict[tuple[str, bool], Tally] = {}
-    kinds = [kind_of(id) for id in models.ids]
-    for selection in selections(kinds, datasets, PLANS["twelve"].dominating):
-        for hide_labels in (False, True):
-            family = tally_family(
-                tallies.setdefault((selection.name, hide_labels), Tally()),
-                make,
-                selection.rows,
-                datasets,
-                list(models.ids),
-                hide_labels=hide_labels,
-            )
-        chosen = [datasets[row] for row in selection.rows]
+    for selection in chosen:
+        family, own = make(selection.rows), [datasets[row] for row in selection.rows]
         purities.setdefault(selection.name, []).append(
-            [*purity(family.z, chosen), *purity(family.cosines, chosen)[:2]]
+            [*purity(family.z, own), *purity(family.cosines, own)[:2]]
         )
     lines = [
         f"| family ({recipe}) | draws | micro | nn1 | chance | micro of the plain cosine | nn1 |",
@@ -213,9 +196,6 @@ def score_selections(view: FamilyView, recipe: str) -> str:
     for name, draws in purities.items():
         numbers = " | ".join(f"{value:.3f}" for value in np.mean(draws, axis=0))
         lines.append(f"| {name} | {len(draws)} | {numbers} |")
-    lines += ["", *HEADER]
-    for (name, hide_labels), tally in tallies.items():
-        lines.append(tally.line(name + (", no labels" if hide_labels else "")))
     return "\n".join(lines)
 
 

@@ -18,11 +18,14 @@
     return capital(`${parts.join(", ")}, of ${format.whole(answer.compared)} compared`);
   }
 
-  function calibration({ source, queries, datasets }) {
-    return source === "labelled pairs"
-      ? `fdr calibrated on ${format.count(queries, "labelled model")}, ${format.count(datasets, "dataset")} with siblings.`
-      : "fdr from the null alone: too few labels to calibrate on.";
+  function calibration({ source, queries, datasets, models, models_needed }) {
+    if (source === "labelled models of the family")
+      return `Probability from ${format.count(queries, "labelled model")}, ${format.count(datasets, "dataset")}.`;
+    return source === "families like it" ? "Probability from families like it: too few labels of its own."
+      : `No probability: ${format.count(models, "model")} are too few, ${models_needed} are needed.`;
   }
+
+  const chance = ({ probability }) => (probability === null ? "" : `probability ${probability.toFixed(2)} · `);
 
   function light(id) {
     map.marked = id === null ? -1 : map.family.place.get(id) ?? -1;
@@ -44,7 +47,7 @@
       make("span", { class: standsOut(found) ? "verdict" : "verdict none", title: `cosine ${format.signed(found.cosine)}` },
         standsOut(found) ? found.verdict : "does not stand out"),
       bars.bar(found.z, span, deltadex.colours.css(deltadex.colours.rgbOf(map.colours, item))),
-      make("span", { class: "number" }, `z ${format.signed(found.z, 1)} · fdr ${format.rate(found.fdr)}`)),
+      make("span", { class: "number" }, `${chance(found)}z ${format.signed(found.z, 1)} · fdr ${format.rate(found.fdr)}`)),
     deltadex.source.can.explain ? make("td", {}, button({ class: "round", "aria-pressed": String(other),
       "aria-label": `Explain the likeness to ${found.model}`, title: "Explain",
       onclick: () => state.change({ other: other ? "" : found.model }) }, icon("explain"))) : null);
@@ -55,7 +58,7 @@
   function table(list, sameAs) {
     const span = limits(list);
     return make("table", { class: "near" },
-      make("caption", { class: "unseen" }, "Nearest models, with verdict, z and false discovery rate"),
+      make("caption", { class: "unseen" }, "Nearest models, with verdict, probability, z and false discovery rate"),
       make("thead", { class: "unseen" }, make("tr", {}, ["rank", "model", "evidence", "explain"]
         .slice(0, deltadex.source.can.explain ? 4 : 3).map((text) => make("th", { scope: "col" }, text)))),
       make("tbody", {}, list.map((found) => row(found, span, sameAs))));
@@ -75,7 +78,7 @@
         table(list, sameAs),
         make("p", { class: "soft small" }, sameAs ? `${agree} of ${list.length} share its dataset. ` : "",
           `Bars show z, standard deviations above the family's strangers; a full bar is ${format.signed(limits(list)[1], 1)}. `,
-          "fdr: the share of such answers that are expected to be wrong."),
+          "probability: that both were trained on the same data; fdr: of all answers up to here."),
       ] : [make("p", { class: "soft" }, "No other model passes the filters.")]));
   }
 

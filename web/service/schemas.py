@@ -156,6 +156,7 @@ class NeighbourAnswer(Evidence):
 
     model: str
     score: float | None
+    probability: float | None
     dataset: str | None
     author: str | None
     run: str | None
@@ -164,12 +165,17 @@ class NeighbourAnswer(Evidence):
 
 
 class CalibrationAnswer(Answer):
-    """What `fdr` is known from; `datasets` have siblings among the labelled models."""
+    """What `probability` and `fdr` are known from; `datasets` have siblings among `queries`."""
 
     rate: float
-    source: Literal["labelled pairs", "the null alone"]
+    source: Literal["labelled models of the family", "families like it", "the null alone"]
+    models: int
+    models_needed: int
     datasets: int
     queries: int
+    nearest: float
+    weights: list[float]
+    bound: float
 
 
 class SimilarAnswer(Answer):

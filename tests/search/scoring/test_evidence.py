@@ -1,4 +1,4 @@
-"""From z to a false discovery rate and a verdict."""
+"""From z to a probability, a false discovery rate and a verdict."""
 
 import math
 
@@ -7,29 +7,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import laplace
+from sklearn.linear_model import LogisticRegression
 
 from deltadex.search.evidence import (
-    COPY_COSINE,
+    FEWEST_MODELS,
     FEWEST_QUERIES,
     LIKELY,
     PERHAPS,
     RATE,
-    UNSEEN,
     Calibration,
     LabelledCohort,
     calibrate,
+    codes_of_labels,
+    find_cases,
+    fit_choices,
+    null_rates,
+    supports,
     tail,
+    unlabelled_features,
     verdict,
 )
 from deltadex.store import FamilyView, Label
 
+NOTHING = "no model stands out"
 falling_z = st.lists(st.floats(-50, 50), min_size=1, max_size=40).map(
     lambda z: np.array(sorted(z, reverse=True))
 )
-
-
-def known(rate):
-    return Calibration(rate, "the null alone", 0, 0)
+rankings = st.lists(
+    st.tuples(st.floats(-5, 20), st.sampled_from(["a", "b", "c", None])), min_size=1, max_size=30
+).map(lambda rows: sorted(rows, key=lambda row: -row[0]))
+LIKE_IT = Calibration(models=60, source="families like it", queries=40, weights=(-4.0, 0.8))
 
 
 @given(st.lists(st.floats(-60, 60), min_size=1, max_size=20), st.floats(0.2, 5))
@@ -37,15 +44,11 @@ def test_the_tail_is_laplaces(z, rate):
     assert tail(np.array(z), rate) == pytest.approx(laplace.sf(z, scale=rate), abs=1e-12)
 
 
-def test_the_tail_of_infinities_is_none_or_all():
-    assert tail(np.array([np.inf, -np.inf]), 1.0).tolist() == [0.0, 1.0]
-
-
 @given(falling_z, st.integers(0, 30), st.floats(0.2, 5))
-def test_rates_are_those_of_benjamini_and_hochberg(z, more, rate):
+def test_rates_of_the_null_are_those_of_benjamini_and_hochberg(z, more, rate):
     n = len(z) + more
 
-    found = known(rate).fdr(z, n)
+    found = null_rates(z, rate, n, np.zeros(len(z), bool))
 
     p = laplace.sf(z, scale=rate)
     for place, own in enumerate(z):
@@ -53,25 +56,106 @@ def test_rates_are_those_of_benjamini_and_hochberg(z, more, rate):
         assert found[place] == pytest.approx(min(1.0, min(below)), abs=1e-12)
 
 
-def test_no_neighbours_have_no_rates():
-    assert known(1.0).fdr(np.zeros(0), 0).shape == (0,)
-
-
 @pytest.mark.parametrize(
-    ("cosine", "fdr", "words"),
+    ("is_copy", "probability", "bound", "words"),
     [
-        (COPY_COSINE, 1.0, "copy"),
-        (0.3, LIKELY, "likely the same data"),
-        (0.3, PERHAPS, "perhaps"),
-        (0.94, 0.051, "no model stands out"),
-        (-1.0, 1.0, "no model stands out"),
+        (True, None, 0.0, "copy"),
+        (False, LIKELY, 0.0, "likely the same data"),
+        (False, PERHAPS, PERHAPS, "perhaps"),
+        (False, PERHAPS, PERHAPS + 0.01, NOTHING),
+        (False, PERHAPS - 0.01, 0.0, NOTHING),
+        (False, 0.99, 0.995, NOTHING),
+        (False, None, 0.0, NOTHING),
     ],
 )
-def test_verdicts(cosine, fdr, words):
-    assert verdict(cosine, fdr) == words
+def test_verdicts(is_copy, probability, bound, words):
+    assert verdict(is_copy, probability, bound) == words
 
 
-# the rate of a family
+# a ranking
+
+
+@given(rankings)
+def test_probabilities_are_shares_and_data_sets_share_one(rows):
+    z, labels = np.array([row[0] for row in rows]), [row[1] for row in rows]
+
+    p = LIKE_IT.judge(z, labels).probabilities
+
+    best = {label: p[place] for place, label in reversed(list(enumerate(labels))) if label}
+    assert ((p >= 0) & (p <= 1)).all()
+    assert sum(best.values()) <= 1 + 1e-9
+
+
+@given(rankings, st.booleans())
+def test_the_fdr_of_a_list_never_falls(rows, is_known):
+    z, labels = np.array([row[0] for row in rows]), [row[1] for row in rows]
+    calibration = LIKE_IT if is_known else Calibration(models=5)
+
+    fdr = calibration.judge(z, labels, n_candidates=40).fdr
+
+    assert (np.diff(fdr) >= -1e-12).all()
+    assert ((fdr >= 0) & (fdr <= 1)).all()
+
+
+def test_the_fdr_is_the_mean_of_what_is_left_to_one():
+    judged = LIKE_IT.judge(np.array([9.0, 8.0, 2.0]), ["a", "a", "b"])
+
+    wrong = 1 - judged.probabilities
+    assert judged.fdr == pytest.approx(wrong.cumsum() / [1, 2, 3])
+
+
+def test_the_gap_to_the_next_data_set_counts():
+    z = np.array([9.0, 8.0, 7.5, 1.0])
+
+    near = LIKE_IT.judge(z, ["a", "b", "b", "c"]).probabilities[0]
+    far = LIKE_IT.judge(z, ["a", "a", "a", "c"]).probabilities[0]
+
+    assert near < 0.75 < 0.85 < far
+
+
+def test_a_filter_does_not_make_an_answer_sure():
+    z = np.array([6.0, 5.5])
+
+    alone = LIKE_IT.judge(z, ["a", "a"]).probabilities
+    beside = LIKE_IT.judge(np.append(z, -1.0), ["a", "a", "b"]).probabilities[:2]
+
+    assert (alone < beside).all()
+
+
+def test_copies_of_the_query_change_no_other_row():
+    z, labels, cosines = np.array([30.0, 7.0, 2.0]), ["a", "a", "b"], np.array([0.99, 0.3, 0.1])
+
+    judged = LIKE_IT.judge(z, labels, cosines)
+    without = LIKE_IT.judge(z[1:], labels[1:], cosines[1:])
+
+    assert judged.verdicts[0] == "copy"
+    assert judged.probabilities[1:] == pytest.approx(without.probabilities)
+    assert judged.fdr[1:] == pytest.approx(without.fdr)
+
+
+@given(rankings)
+def test_supports_are_means_of_the_three_best(rows):
+    z, codes = np.array([row[0] for row in rows]), codes_of_labels([row[1] for row in rows])
+
+    of_rows, best, labels = supports(z, codes, np.ones(len(z), bool))
+
+    for row in np.flatnonzero(codes >= 0):
+        others = [z[k] for k in range(len(z)) if codes[k] == codes[row] and k != row]
+        assert of_rows[row] == pytest.approx(np.mean([z[row], *sorted(others)[::-1][:2]]))
+    for support, code in zip(best, labels, strict=True):
+        assert support == pytest.approx(np.mean(np.sort(z[codes == code])[::-1][:3]))
+
+
+def test_a_row_without_a_label_is_judged_by_the_rows_that_follow():
+    z = np.array([8.0, 4.0, 2.0, 0.0])
+
+    features = unlabelled_features(z, 5.0, np.ones(4, bool))
+
+    assert features.tolist()[0] == [1.0, 8.0, 5.0, 6.0]
+    assert features[3] == pytest.approx([1.0, 0.0, 5.0, 0.0])
+
+
+# a family
 
 
 def make_family(n, n_datasets, seed=0, height=0.0):
@@ -90,105 +174,123 @@ def ask(z, labels, n_family=None):
 @pytest.mark.parametrize(
     ("n", "n_datasets", "source"),
     [
-        (40, 8, "labelled pairs"),
-        (40, 40, "labelled pairs"),
-        (FEWEST_QUERIES, 5, "labelled pairs"),
-        (FEWEST_QUERIES - 1, 5, "the null alone"),
-        (40, 1, "the null alone"),
+        (40, 8, "labelled models of the family"),
+        (FEWEST_MODELS, 4, "labelled models of the family"),
+        (40, 40, "families like it"),
+        (40, 1, "families like it"),
+        (FEWEST_MODELS - 1, 3, "the null alone"),
         (2, 1, "the null alone"),
     ],
 )
-def test_labelled_pairs_calibrate_where_there_are_enough(n, n_datasets, source):
+def test_a_family_calibrates_by_what_it_knows(n, n_datasets, source):
     calibration = ask(*make_family(n, n_datasets))
 
     assert calibration.source == source
-    assert calibration.queries == (n if n_datasets > 1 else 0)
+    assert calibration.queries == (n if n >= FEWEST_MODELS and n_datasets > 1 else 0)
 
 
 def test_labels_that_are_hidden_do_not_count():
     z, labels = make_family(40, 8)
 
-    assert ask(z, [None] * 40).source == "the null alone"
+    assert ask(z, [None] * 40).weights is None
+    assert ask(z, labels[: FEWEST_QUERIES - 1] + [None] * 33).weights is None
     assert ask(z, labels[:10] + [None] * 30).queries == 10
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 20, 1000])
-def test_the_rate_of_the_null_alone_is_wider_in_small_families(n):
-    calibration = ask(np.zeros((1, 1)), [None], n)
+def test_small_families_are_silent():
+    z, labels = make_family(8, 2, height=20.0)
 
-    assert calibration.rate == pytest.approx(RATE * (1 + 2 / n))
+    judged = ask(z, labels).judge(np.array([30.0, 1.0]), ["d0", "d1"])
 
-
-def test_labels_only_raise_rates():
-    z, labels = make_family(60, 6, height=9.0)
-    asked = np.linspace(12, -2, 40)
-
-    assert (ask(z, labels).fdr(asked, 59) >= ask(z, [None] * 60).fdr(asked, 59)).all()
+    assert judged.probabilities is None
+    assert set(judged.verdicts) == {NOTHING}
 
 
-def test_measured_shares_are_those_of_a_count():
-    z, labels = make_family(60, 6, height=2.0)
-    calibration = ask(z, labels)
-    strangers = [[j for j in range(60) if labels[j] != labels[i]] for i in range(60)]
-    nearest = np.array([z[i, others].max() for i, others in enumerate(strangers)])
-
-    for level in np.quantile(nearest, [0.1, 0.5, 0.9]):
-        reached = nearest[nearest <= level].max()
-        wrong = sum(z[i, j] >= reached for i in range(60) for j in strangers[i])
-        right = sum(
-            z[i, j] >= reached
-            for i in range(60)
-            for j in range(60)
-            if i != j and labels[i] == labels[j]
-        )
-        by_query = ((nearest >= reached).mean() * 6 + UNSEEN) / (6 + UNSEEN)
-
-        expected = max(by_query, wrong / (wrong + right))
-        assert calibration.measured(np.array([level]))[0] <= expected + 1e-12
-
-    first = float(nearest.min())
-    assert calibration.measured(np.array([first]))[0] == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    ("z", "share"), [(-1.0, 0.5), (1.0, 0.5), (1.9, 0.5), (2.0, 0.3), (3.0, 0.1), (9.0, 0.1)]
-)
-def test_a_measured_share_holds_from_its_level_on(z, share):
-    levels, shares = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.3, 0.1])
-    calibration = Calibration(1.0, "labelled pairs", 5, 50, levels, shares)
-
-    assert calibration.measured(np.array([z])).tolist() == [share]
-
-
-def test_alike_data_sets_make_answers_careful():
-    z, labels = make_family(60, 6, height=9.0)
-    alike = {"d0": "d1", "d1": "d0", "d2": "d3", "d3": "d2"}
-    z += 8.0 * np.equal.outer([alike.get(label, "") for label in labels], labels)
-
-    assert ask(z, labels).fdr(np.array([8.0]), 59)[0] > 0.2
-    assert ask(z, [None] * 60).fdr(np.array([8.0]), 59)[0] < 0.1
-
-
-def test_a_lone_query_stands_out_in_one_of_twenty_families_at_most():
+def test_coefficients_are_those_of_scikit_learn():
     rng = np.random.default_rng(0)
-    silent = []
-    for seed in range(200):
-        z, labels = make_family(40, 8, seed, height=6.0)
-        nearest = np.sort(rng.normal(size=40))[::-1]
-        silent.append(ask(z, labels).fdr(nearest, 40)[0] > PERHAPS)
+    x = np.column_stack([np.ones(200), rng.normal(size=(200, 2))])
+    right = rng.random(200) < 1 / (1 + np.exp(-x @ [0.5, 2.0, -1.0]))
+    weights, precision = rng.uniform(0.2, 2, 200), 0.7
 
-    assert np.mean(silent) >= 0.95
+    found = fit_choices(
+        x[:, None, :], np.ones((200, 1), bool), np.where(right, 0, -1), weights,
+        [0.0] * 3, [precision] * 3,
+    )  # fmt: skip
+
+    model = LogisticRegression(C=1 / precision, fit_intercept=False, tol=1e-10, max_iter=1000)
+    assert found == pytest.approx(model.fit(x, right, weights).coef_[0], abs=1e-5)
+
+
+def test_without_cases_coefficients_are_the_prior():
+    found = fit_choices(
+        np.zeros((0, 3, 2)), np.zeros((0, 3), bool), np.zeros(0, int), np.zeros(0),
+        (-4.0, 0.8), (0.1, 1.0),
+    )  # fmt: skip
+
+    assert found.tolist() == [-4.0, 0.8]
+
+
+@pytest.mark.parametrize("height", [4.0, 8.0])
+def test_probabilities_are_those_that_are_found(height):
+    p, right, lone = [], [], []
+    for seed in range(12):
+        z, labels = make_family(48, 8, seed, height)
+        known = ask(z[:40, :40], labels[:40])
+        for row in range(40, 48):
+            for alone in (False, True):
+                kept = [k for k in range(40) if not (alone and labels[k] == labels[row])]
+                order = sorted(kept, key=lambda k: -z[row, k])
+                judged = known.judge(z[row, order], [labels[k] for k in order])
+                p.append(judged.probabilities[0])
+                right.append(labels[order[0]] == labels[row])
+                lone += [judged.verdicts[0] == NOTHING] if alone else []
+
+    assert np.mean(p) == pytest.approx(np.mean(right), abs=0.06)
+    assert np.square(np.subtract(p, right)).mean() < 0.1
+    assert np.mean(lone) >= 0.93
 
 
 @given(seed=st.integers(0, 1000), order=st.permutations(range(24)))
-def test_the_order_of_the_models_does_not_change_the_rate(seed, order):
-    z, labels = make_family(24, 6, seed)
+def test_the_order_of_the_models_changes_nothing(seed, order):
+    z, labels = make_family(24, 6, seed, height=3.0)
     order = np.array(order)
 
     moved = ask(z[np.ix_(order, order)], [labels[i] for i in order])
+    expected = ask(z, labels)
 
-    assert moved.rate == pytest.approx(ask(z, labels).rate)
-    assert moved.shares == pytest.approx(ask(z, labels).shares)
+    assert moved.weights == pytest.approx(expected.weights, abs=1e-7)
+    assert moved.bound == pytest.approx(expected.bound, abs=1e-7)
+
+
+def test_lone_queries_are_scored_in_the_family_without_their_siblings():
+    z, labels = make_family(24, 6, height=6.0)
+    codes, may = codes_of_labels(labels), ~np.eye(24, dtype=bool)
+    asked = []
+
+    def rescore(left_out):
+        asked.append({labels[place] for place in left_out})
+        without = np.where(np.isin(np.arange(24), left_out), np.nan, 3.0)
+        return np.tile(without, (len(left_out), 1))
+
+    cases = find_cases(z, codes, may, rescore)
+
+    assert asked == [{f"d{i}"} for i in range(6)]
+    assert set(cases.supports[cases.lone][:, 0]) == {3.0}
+    assert (cases.supports[~cases.lone][:, 0] > 3.0).all()
+
+
+def test_a_calibration_is_plain_numbers():
+    calibration = ask(*make_family(40, 8, height=5.0))
+
+    assert Calibration.from_json(calibration.to_json()) == calibration
+    assert Calibration.from_json(Calibration(models=5).to_json()) == Calibration(models=5)
+    with pytest.raises(ValueError, match="calibration"):
+        Calibration.from_json(calibration.to_json() | {"bound": math.nan})
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 1000])
+def test_the_rate_of_the_null_is_wider_in_small_families(n):
+    assert Calibration(models=n).rate == pytest.approx(RATE * (1 + 2 / n))
 
 
 class _View(FamilyView):
@@ -197,42 +299,37 @@ class _View(FamilyView):
     changes, is_current = "0", True
 
     def __init__(self, labels):
-        self.dataset_of = dict(enumerate(labels))
+        self.label_of = self._listed(labels)
+
+    def _listed(self, labels, is_guessed=False):
+        return {row: Label(name, None, None, is_guessed) for row, name in enumerate(labels)}
 
     def __len__(self):
-        return len(self.dataset_of)
+        return len(self.label_of)
 
-    def change(self, labels):
-        self.dataset_of, self.changes = dict(enumerate(labels)), f"{self.changes}+"
+    def change(self, labels, *, is_guessed=False):
+        self.label_of, self.changes = self._listed(labels, is_guessed), f"{self.changes}+"
 
     def labels_at(self, rows):
-        return {
-            row: Label(dataset=self.dataset_of[row], author=None, run=None)
-            for row in rows
-            if row in self.dataset_of
-        }
+        return {row: self.label_of[row] for row in rows if row in self.label_of}
 
 
-def test_a_calibration_is_by_the_labels_as_of_now():
+def test_a_calibration_is_by_the_stated_labels_as_of_now():
     z, labels = make_family(40, 8)
-    strangers = ~np.eye(40, dtype=bool)
-    cohort, view = LabelledCohort(np.arange(40), z, strangers), _View(labels)
-    by_labels = calibrate(z, labels, strangers, 40)
-    without = calibrate(z, [None] * 40, strangers, 40)
-    assert by_labels.source != without.source
+    cohort = LabelledCohort(np.arange(40), z, ~np.eye(40, dtype=bool))
+    view, by_labels, without = _View(labels), ask(z, labels), ask(z, [None] * 40)
 
-    def source():
-        return cohort.calibration(view).source
-
-    assert source() == by_labels.source
     known = cohort.calibration(view)
+    assert known == by_labels
     view.change(labels)
     assert cohort.calibration(view) is known  # another model was indexed, say
     view.change([None] * 40)
-    assert source() == without.source
+    assert cohort.calibration(view) == without
+    view.change(labels, is_guessed=True)
+    assert cohort.calibration(view) == without
     view.change(labels)
     view.is_current = False  # a snapshot: it neither takes nor gives what is current
-    assert source() == by_labels.source
+    assert cohort.calibration(view) == by_labels
     view.change([None] * 40)
     view.is_current = True
-    assert source() == without.source
+    assert cohort.calibration(view) == without
