@@ -54,7 +54,7 @@ class Assumptions:
     cpu_bytes_per_second: float = 60e6
     catalog_bytes: float = 64_000
     part_bytes: float = 32_000
-    published_bytes: float = 4_200
+    published_bytes: float = 15_500
 
 
 def seconds(assumed: Assumptions, workers: int, limit: int, *, seed: int = 0) -> float:

@@ -1,13 +1,13 @@
 """A published index: bytes, seconds and memory of every step, and what its scores lose.
 
-    python benchmarks/publishing.py --models 100000 [--folder DIR]
+    python benchmarks/publishing.py --models 49152 [--slots 36] [--folder DIR]
     python benchmarks/publishing.py --adapters FOLDER
 
-The first publishes a synthetic family (vectors as in benchmarks/scale.py, texts of real length),
-publishes 1 % more, attaches and searches it, each as a command in a process of its own. The second
-indexes the adapters of a folder with `labels.csv` (folder/BASE/MODEL), and compares searches of the
-catalog (sketches) with those of an index of it that is attached to an empty catalog (pooled
-vectors): the same queries, candidates of other authors.
+The first publishes a synthetic family (vectors as in benchmarks/scale.py, texts of real length,
+random sketches), publishes 1 % more, attaches and searches it, each as a command in a process of
+its own; without sketches where there are 0 slots. The second indexes the adapters of a folder with
+`labels.csv` (folder/BASE/MODEL), and compares searches of the catalog with those of an index of it
+that is attached to an empty catalog, full and small: the same queries, candidates of other authors.
 """
 
 from __future__ import annotations
@@ -26,25 +26,57 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from scale import BATCH, Synthetic
+from scale import Synthetic
 
 import deltadex as dx
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Recipe
-from deltadex.store import Catalog
+from deltadex.store import Catalog, block_dims, sketch_bytes
 from deltadex.store.session import Session
 from deltadex.store.tables.outcomes import ensure_table
 
 BASE = "synthetic/base"
+BATCH = 2_048
 DATASETS = ("imdb", "stanfordnlp/sst2", "nyu-mll/glue mrpc", "tatsu-lab/alpaca", "squad_v2")
 
 
-def fill(path: Path, made: Synthetic, recipe: Recipe, first: int, n: int) -> None:
+def fill(path: Path, made: Synthetic, recipe: Recipe, first: int, n: int, n_slots: int = 0) -> None:
     """Add `n` models to a catalog, numbered from `first`."""
     with Catalog.open(path) as catalog, closing(Session(catalog.access)) as session:
         for start in range(first, first + n, BATCH):
             size = min(BATCH, first + n - start)
             _insert(session, recipe, start, made.batch(start, size))
+            if n_slots:
+                _insert_sketches(session, recipe, start, size, n_slots)
+
+
+def _insert_sketches(session: Session, recipe: Recipe, first: int, n: int, n_slots: int) -> None:
+    """Random codes, of six roles a layer."""
+    width = sketch_bytes(block_dims(recipe))
+    rows = np.random.default_rng(first).integers(0, 256, (n * n_slots, width), dtype=np.uint8)
+    rows[:, :6] = np.ones(3, "<f2").view(np.uint8)
+    places = np.arange(n * n_slots)
+    table = pa.table(
+        {
+            "model": first + places // n_slots,
+            "layer": places % n_slots // 6,
+            "role": pa.array(np.array(["q", "k", "v", "o", "up", "down"])[places % 6]),
+            "sketch": pa.Array.from_buffers(
+                pa.binary(width), len(rows), [None, pa.py_buffer(rows)]
+            ),
+        }
+    )
+
+    def write(session: Session) -> None:
+        with session.registered("sketches", table):
+            session.execute(
+                "INSERT INTO slots (model, stack, layer, role, rows, columns, fro_norm, sigma, "
+                "energy, stable_rank, noise_floor, recipe, sketch) SELECT model, 'encoder', layer, "
+                "role, 8, 8, 1, [1.0], 1, 1, 0, ?, sketch FROM sketches",
+                [recipe.id],
+            )
+
+    session.write(write)
 
 
 def _insert(session: Session, recipe: Recipe, first: int, vectors: np.ndarray) -> None:
@@ -111,11 +143,11 @@ def run(what: str, *arguments: str) -> None:
         print("  " + "; ".join(printed), file=sys.stderr)
 
 
-def synthetic(n_models: int, folder: Path) -> None:
+def synthetic(n_models: int, n_slots: int, folder: Path) -> None:
     """The table of steps."""
     recipe = make_recipe("sketch", None, ())
     made, path, index = Synthetic(n_models, recipe.dim), folder / "c.duckdb", folder / "index"
-    fill(path, made, recipe, 0, n_models)
+    fill(path, made, recipe, 0, n_models, n_slots)
     print("| step | s | processor s | peak GiB |\n| --- | --- | --- | --- |")
     db, mine = ("--db", str(path)), ("--db", str(folder / "mine.duckdb"))
     run("publish", "publish", str(index), *db)
@@ -124,7 +156,7 @@ def synthetic(n_models: int, folder: Path) -> None:
     query = f"author-{hashlib.sha256(b'7').hexdigest()[:4]}/base-finetuned-on-something-7"
     run("first search", "find-similar", query, *mine)
     run("search with a filter", "find-similar", query, "--dataset", "imdb", *mine)
-    fill(path, made, recipe, n_models, max(1, n_models // 100))
+    fill(path, made, recipe, n_models, max(1, n_models // 100), n_slots)
     run("publish 1 % more", "publish", str(index), *db)
     run("attach --refresh", "attach", "--refresh", *mine)
     files = sum(file.stat().st_size for file in index.iterdir())
@@ -146,20 +178,25 @@ def searches(path: Path, query: str) -> None:
 
 def real(adapters: Path, folder: Path) -> None:
     """The table of families."""
-    print("| family | queries | scores | micro | nn1 |\n| --- | --- | --- | --- | --- |")
+    print("| family | queries | searched | bytes per model | micro | nn1 |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for place in sorted(path for path in adapters.iterdir() if path.is_dir()):
         base, path = place.name, folder / f"{place.name}.duckdb"
         with dx.open(path) as db:
             db.index(base, adapters, labels=adapters / "labels.csv", aliases=(f"{base}-it",))
-            published = db.publish(folder / base)[0]
-            with dx.open(folder / f"{base}-attached.duckdb") as other:
-                other.attach(folder / base)
-                for name, face in (("sketches", db), ("pooled vectors", other)):
-                    found = purity(db, face)
-                    print(f"| {base} | {found[0]} | {name} | {found[1]:.3f} | {found[2]:.2f} |")
+            print_row(base, "catalog", "", purity(db, db))
+            for size in ("full", "small"):
+                published = db.publish(folder / f"{base}-{size}", size=size)[0]
+                with dx.open(folder / f"{base}-{size}.duckdb") as other:
+                    other.attach(folder / f"{base}-{size}")
+                    n_bytes = f"{published['bytes_per_model']:.0f}"
+                    print_row(base, size, n_bytes, purity(db, other))
             evaluated = db.evaluate(exclude="author")[0]
             print(f"  eval: {evaluated['micro']:.3f} {evaluated['nn1']:.2f}", file=sys.stderr)
-        print(f"  {published['models']} models, {published['bytes_per_model']:.0f} bytes each")
+
+
+def print_row(base: str, name: str, n_bytes: str, found: tuple[int, float, float]) -> None:
+    print(f"| {base} | {found[0]} | {name} | {n_bytes} | {found[1]:.3f} | {found[2]:.2f} |")
 
 
 def purity(db: dx.Database, face: dx.Database) -> tuple[int, float, float]:
@@ -191,12 +228,13 @@ def _share(near: Sequence[str], siblings: Sequence[str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", type=int)
+    parser.add_argument("--slots", type=int, default=36)
     parser.add_argument("--adapters", type=Path)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
         if options.models:
-            synthetic(options.models, Path(temporary))
+            synthetic(options.models, options.slots, Path(temporary))
         if options.adapters:
             real(options.adapters, Path(temporary))
 

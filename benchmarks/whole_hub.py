@@ -140,7 +140,7 @@ def merge(folder: Path, made: Models) -> None:
 
 def publish(folder: Path, made: Models) -> None:
     with deltadex.open(folder / "all.duckdb") as db:
-        db.publish(folder / "published")
+        db.publish(folder / "published", size="small")
 
 
 def attach(folder: Path, made: Models) -> None:

@@ -196,9 +196,10 @@ def export(common: Common, asked: AnyExport) -> None:
 def publish(common: Common, asked: database.Publish) -> None:
     """Publish a family's fingerprints as an index into TARGET: a folder, or hf://datasets/OWNER/NAME.
 
-    The index holds ids, labels, authors, licences, hashes and pooled vectors, at most 6 KiB per
-    model under the default recipe: no weights, no paths, no models that are private on the Hub. A
-    later publication writes only what changed. An upload takes the token from HF_TOKEN.
+    The index holds ids, labels, authors, licences, hashes, pooled vectors and shortened sketches,
+    up to 16 KiB per model under the default recipe: no weights, no paths, no models that are
+    private on the Hub. A later publication writes only what changed. An upload takes the token
+    from HF_TOKEN.
 
     \b
     Example:
@@ -215,7 +216,7 @@ def _show_publication(document: Mapping[str, Any]) -> None:
     click.echo(
         f"{document['added']} added, {document['dropped']} dropped; "
         f"{size(document['written_bytes'])} written of {size(document['bytes'])}, "
-        f"{document['bytes_per_model']:.0f} bytes per model"
+        f"{document['bytes_per_model']:.0f} bytes per model ({document['size']})"
     )
     for reason, n in document["left_out"].items():
         click.echo(f"left out: {n} ({reason})")

@@ -185,11 +185,11 @@ class Backup(Question):
 class Publish(Family):
     """Write a family as an index that others can attach; only what changed is written.
 
-    Published are ids, labels, authors, licences, hashes and pooled vectors: no weights, no
-    sketches, no paths, no models that are private on the Hub.
+    Published are ids, labels, authors, licences, hashes, pooled vectors and shortened sketches:
+    no weights, no paths, no models that are private on the Hub.
 
     Returns:
-        One row: `models`, `added`, `dropped`, `left_out`, `bytes`, `bytes_per_model`,
+        One row: `models`, `size`, `added`, `dropped`, `left_out`, `bytes`, `bytes_per_model`,
         `written`, `deleted`, `manifest` (SHA-256) and more.
 
     Raises:
@@ -208,6 +208,11 @@ class Publish(Family):
         help="A folder, or `hf://datasets/OWNER/NAME` with a token in the environment."
     )
     _: KW_ONLY
+    size: Literal["full", "small"] = option(
+        default="full",
+        help="With sketches, which rank as well as the catalog, up to 16 KiB per model; or "
+        "without, 4 to 6 KiB.",
+    )
     exclude: Place | Sequence[str] = option(
         default=(),
         file="existing file",
@@ -221,6 +226,7 @@ class Publish(Family):
 
     def answer(self, db: Opened) -> Table:
         from .. import __version__
+        from ..search import published_lengths
         from ..store import Publication, is_licence, may_be_public
 
         if not is_licence(self.licence):
@@ -231,10 +237,12 @@ class Publish(Family):
         named = self.base_name or (Path(family).name if Path(family).is_absolute() else family)
         if not may_be_public(named):
             raise RequestError(f"{named!r} cannot be published: name the base with --base-name")
+        recipe = db._catalog.find_recipe(self.recipe, family)
         publication = Publication(
             base=family,
             named=named,
-            recipe=db._catalog.find_recipe(self.recipe, family),
+            recipe=recipe,
+            lengths=partial(published_lengths, recipe) if self.size == "full" else None,
             exclude=_excluded(self.exclude),
             licence=self.licence,
             with_gated=self.with_gated,
@@ -393,11 +401,9 @@ def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None
 
 
 def _publish_to(db: Opened, folder: Path, publication: Publication) -> Published:
-    from ..search import measure_published
     from ..store import publish_index
 
-    measure = partial(measure_published, publication.recipe)
-    return publish_index(db._catalog, folder, publication, measure, _sized(db))
+    return publish_index(db._catalog, folder, publication, _sized(db))
 
 
 def _sized(db: Opened) -> SizedTrack:
@@ -466,6 +472,7 @@ def _document(target: str, publication: Publication, done: Published) -> dict[st
         "recipe": publication.recipe.name,
         "recipe_id": publication.recipe.id,
         "models": manifest.models,
+        "size": "full" if manifest.sketches else "small",
         "added": done.added,
         "dropped": done.dropped,
         "left_out": done.left_out,

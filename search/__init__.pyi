@@ -5,7 +5,7 @@ from .evaluation import rankings as rankings
 from .labelled import LabelledModels as LabelledModels
 from .labelled import family_views as family_views
 from .labelled import labelled_models as labelled_models
-from .labelled import measure_published as measure_published
+from .labelled import published_lengths as published_lengths
 from .labelled import read_family as read_family
 from .layout import place_models as place_models
 from .neighbours import FreshQuery as FreshQuery

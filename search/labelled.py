@@ -1,5 +1,5 @@
-"""Scores by pooled vectors alone, of models without sketches and of published indexes; a family's
-models with labels and scores, ready to be evaluated, clustered or drawn.
+"""Scores by pooled vectors alone, of models without sketches; how much of sketches is published; a
+family's models with labels and scores, ready to be evaluated, clustered or drawn.
 
 Fine-tunes of one base share their kind's mean μ, whatever the data. With x and y of unit length the
 centred cosine is that of x − aμ(x) and y − aμ(y); a = n / (n + SHRINKAGE) keeps the mean of a few
@@ -19,8 +19,8 @@ import numpy as np
 from ..arrays import Float32, Float64, Int64, Shaped
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord, Recipe
-from ..store import Catalog, FamilyView, NullScale, Statistics, block_dims
-from .evidence import COPY_COSINE, FEWEST_MODELS, Calibration, LabelledCohort, Square, calibrate
+from ..store import Catalog, FamilyView, block_dims
+from .evidence import COPY_COSINE, LabelledCohort, Square
 from .family_scores import (
     TIE_DECIMALS,
     Codes,
@@ -36,6 +36,7 @@ from .family_scores import (
     lower_spread,
     measure_scale,
     unbounded,
+    weights_by_kinds,
 )
 
 SHRINKAGE = 2.0
@@ -46,9 +47,6 @@ ROWS_AT_ONCE = 32
 
 DECIMALS = 12
 """Of cosines: what is beyond depends on the order of additions."""
-
-LEAST_PUBLISHED_SPREAD = 1e-6
-"""Of strangers' cosines in an index: in a family of copies alone their spread is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +109,6 @@ class VectorScale:
     kinds: tuple[str, ...]
     means: PooledMeans
     null: Scale
-
-    @classmethod
-    def published(cls, statistics: Statistics) -> VectorScale:
-        null = statistics.scale
-        centres = {(one, other): centre for one, other, centre, _ in null.centres}
-        spreads = {(one, other): spread for one, other, _, spread in null.centres}
-        return cls(null.kinds, PooledMeans(statistics.means), Scale(centres, spreads))
 
     def prepare(self, vectors: Vectors, kinds: Sequence[str]) -> ScoredVectors:
         return ScoredVectors(
@@ -199,54 +190,28 @@ def _cosines(left: Vectors, right: Shaped[np.ndarray, "others dim"]) -> Pairs:
     return np.asarray(np.round(products, DECIMALS))
 
 
-def measure_published(
-    recipe: Recipe,
-    ids: Sequence[str],
-    kinds: Sequence[str],
-    datasets: Sequence[str | None],
-    vectors_at: Callable[[Rows], Float32[np.ndarray, "rows dim"]],
-) -> Statistics:
-    """What scores of these models, by rising id, are normalised with, as `VectorScores` has it of a
-    family; `vectors_at` gives the vectors of some rows as they are published."""
-    cohort = Cohort.sample(ids, kinds)
-    vectors = {kind: vectors_at(rows) for kind, rows in cohort.by_kind.items()}
-    # the means are published in single precision
-    means = PooledMeans.over(vectors).by_kind if block_dims(recipe) else {}
-    rounded = {kind: mean.astype(np.float32).astype(np.float64) for kind, mean in means.items()}
-    every = np.concatenate(list(vectors.values()))
-    scores = VectorScores.measure(cohort, PooledMeans(rounded), every)
-    labels = [datasets[row] for row in cohort.rows.tolist()]
-    pairs, null = scores.evidence, scores.null
-    found = calibrate(pairs.z, labels, pairs.are_strangers, len(ids))
-    centres = tuple(
-        (*pair, null.centre[pair], max(LEAST_PUBLISHED_SPREAD, null.spread[pair]))
-        for pair in sorted(null.centre)
-    )
-    return Statistics(
-        scale=NullScale(
-            kinds=cohort.kinds,
-            centres=centres,
-            rate=found.rate,
-            source=found.source,
-            datasets=found.datasets,
-            queries=found.queries,
-            levels=(),
-            shares=(),
-        ),
-        means=rounded,
-    )
+PUBLISHED_SKETCH_BYTES = 13 << 10
+"""Of a model; with its vector and texts, 16 KiB."""
 
 
-def published_calibration(statistics: Statistics) -> Calibration:
-    """What false discovery rates of an index are computed from."""
-    null = statistics.scale
-    is_known = null.source != "the null alone"
-    return Calibration(
-        models=FEWEST_MODELS if is_known else 0,
-        source="families like it" if is_known else "the null alone",
-        datasets=null.datasets,
-        queries=null.queries,
-    )
+def published_lengths(recipe: Recipe, kinds: Sequence[str], n_slots: int) -> dict[str, int]:
+    """Numbers of each block of a slot that are published of models of these kinds, multiples of 8.
+
+    The error of a cosine falls with the root of its numbers, wherever they are: more of a block's
+    numbers or more slots. So every slot is cut alike, and of the numbers that there is space for
+    each block gets what it counts in scores, as far as the catalog has so many.
+    """
+    dims, names = block_dims(recipe), sorted(set(kinds))
+    weights = weights_by_kinds(list(dims), names).mean(axis=(0, 1))
+    space = 4 * max(0, PUBLISHED_SKETCH_BYTES // n_slots - len(dims))
+    lengths: dict[str, int] = {}
+    # the blocks of which there are too few numbers for their part leave theirs to the others
+    for place in np.argsort(np.array(list(dims.values())) / weights, kind="stable").tolist():
+        block = list(dims)[place]
+        others = [other for name, other in zip(dims, weights, strict=True) if name not in lengths]
+        part = (space - sum(lengths.values())) * weights[place] / sum(others)
+        lengths[block] = max(8, min(dims[block], int(part) // 8 * 8))
+    return {block: lengths[block] for block in dims}
 
 
 Queries = Int64[np.ndarray, " queries"]

@@ -1,8 +1,7 @@
 """The nearest fine-tunes of a model, and which slots, layers and roles carry a similarity.
 
-A model of an attached index has no sketches: its z comes from the fingerprint and the statistics
-that were published with it, and counts the same thing, standard deviations above the family's
-strangers, with more noise (docs/publishing.md).
+An attached index is a family of its own, whose strangers are its models: a z counts the same as in
+the catalog, standard deviations above the family's strangers (docs/publishing.md).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Bool, Float32, Float64, Int64
+from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
 from ..records import ROLES, STACKS, Fingerprint, Recipe, Slot, SlotStats
 from ..store import (
@@ -42,13 +41,7 @@ from .family_scores import (
     codes_of,
     weights_by_kinds,
 )
-from .labelled import (
-    PooledMeans,
-    ScoredVectors,
-    VectorScale,
-    VectorScores,
-    published_calibration,
-)
+from .labelled import PooledMeans, VectorScores
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +66,6 @@ NAMES_SHOWN = 3
 FEWEST_OWN = 16
 """Models from which a catalog knows its strangers; fewer are scored as the largest index's."""
 
-CLOSE = 1e-5
-"""Cosines whose order single precision may change."""
-
-RESCORED_AT_ONCE = 4_096
-
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
@@ -90,7 +78,8 @@ class StoredQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshQuery:
     """A model that was fingerprinted for this question and is not stored; with sketches in its
-    slots scores are finer, and can be explained. Its kind is `full` or `adapter`."""
+    slots scores are finer, and can be explained. Of an attached index they are `published`
+    instead. Its kind is `full` or `adapter`."""
 
     model: str
     base: str
@@ -98,19 +87,22 @@ class FreshQuery:
     kind: str = "full"
     dataset: str | None = None
     slots: tuple[SlotStats, ...] = ()
+    published: SketchMatrix | None = None
 
     @classmethod
     def of_attached(cls, index: AttachedIndex, id: str) -> FreshQuery:
         """A model of an attached index; KeyError where it has none of that id."""
         row = index.row_of[id]
-        vector = index.vectors_at(np.array([row], dtype=np.int64))[0]
+        rows = np.array([row], dtype=np.int64)
+        vector, sketches = index.vectors_at(rows)[0], index.sketches_at(rows)
         norm = float(index.models.column("norm")[row].as_py())
         return cls(
             model=id,
             base=index.base,
             fingerprint=Fingerprint(recipe=index.recipe, vector=vector, norm=norm),
             kind=index.kinds[row],
-            dataset=index.label(row).dataset,
+            dataset=index.models.column("dataset")[row].as_py(),
+            published=sketches if sketches.has_sketches[0] else None,
         )
 
 
@@ -239,7 +231,7 @@ def resolve(
         kind=query.kind,
         vector=query.fingerprint.vector,
         itself=None,
-        sketches=SketchMatrix.of_model(sketches, made_by) if sketches else None,
+        sketches=SketchMatrix.of_model(sketches, made_by) if sketches else query.published,
     )
 
 
@@ -321,10 +313,16 @@ def nearest(
             log.info("%s is not searched: its recipe is %s", index.name, index.recipe.id)
     if not len(view) and not indexes:
         raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
-    parts = [_rank_family(view, query, k, filters, indexes)] if len(view) else []
+    parts, largest = [], max(indexes, key=lambda index: index.manifest.models, default=None)
+    if len(view):
+        few = largest.family if largest is not None and len(view) < FEWEST_OWN else None
+        allowed = view.rows_where(filters) if filters else None
+        parts.append(_rank(view, query, k, allowed, strangers=few))
     seen = {query.model, *view.ids} if indexes else set()
     for index in indexes:
-        parts.append(_rank_attached(index, query, k, filters, seen))
+        allowed = index.family.rows_where(filters)
+        allowed = allowed[[index.ids[row] not in seen for row in allowed.tolist()]]
+        parts.append(_rank(index.family, query, k, allowed, source=index.name))
         seen.update(index.ids)
     compared = sum(part.compared for part in parts)
     found = [(*best, part) for part in parts for best in part.best]
@@ -335,9 +333,10 @@ def nearest(
         part.base + str(part.source): part.calibration.judge(z, stated, cosines, compared)
         for part in parts
     }
-    neighbours = []
+    neighbours, fdr = [], 0.0
     for place, (model, label, cosine, model_z, part) in enumerate(found[:k]):
         judged = judgements[part.base + str(part.source)]
+        fdr = max(fdr, float(judged.fdr[place]))
         neighbours.append(
             Neighbour(
                 rank=place + 1,
@@ -346,7 +345,7 @@ def nearest(
                 score=float(bounded(np.array([model_z]))[0]),
                 z=model_z,
                 probability=judged.probability(place),
-                fdr=float(judged.fdr[place]),
+                fdr=fdr,
                 verdict=judged.verdicts[place],
                 dataset=label.dataset,
                 author=label.author,
@@ -367,30 +366,24 @@ def nearest(
     )
 
 
-def _rank_family(
+def _rank(
     view: FamilyView,
     query: ResolvedQuery,
     k: int,
-    filters: Filters,
-    indexes: Sequence[AttachedIndex],
+    allowed: Rows | None,
+    *,
+    strangers: FamilyView | None = None,
+    source: str | None = None,
 ) -> _Ranked:
-    """The catalog's models; few are normalised as those of the largest attached index."""
-    itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
-    allowed = view.rows_where(filters) if filters else None
-    if indexes and len(view) < FEWEST_OWN:
-        rows = np.arange(len(view)) if allowed is None else allowed
-        rows = _present(view, rows, itself)
-        statistics = max(indexes, key=lambda index: index.manifest.models).statistics
-        scale, calibration = VectorScale.published(statistics), published_calibration(statistics)
-        kinds = codes_of([view.kinds[row] for row in rows.tolist()], scale.kinds)
-        asked = scale.prepare(query.vector[None, :], [query.kind])
-        scores, compared = scale.search(asked, view.vectors_at(rows), kinds), len(rows)
-    else:
-        rows = _present(view, candidates_of(view, query, k, allowed), itself)
-        scores, calibration = _scored(view, query, itself, rows)
-        _check_finite(view, rows, scores.z[0])
-        compared = len(view) if allowed is None else len(allowed)
-        compared -= itself >= 0 and (allowed is None or itself in allowed)
+    """Models of the catalog, or of an attached index, normalised by another family's `strangers`
+    where it has too few."""
+    name = query.itself if source is None else query.model
+    itself = int(next(iter(view.rows([name] if name else [])), -1))
+    rows = _present(view, candidates_of(view, query, k, allowed), itself)
+    scores, calibration = _scored(view, query, itself, rows, strangers)
+    _check_finite(view, rows, scores.z[0])
+    compared = len(view) if allowed is None else len(allowed)
+    compared -= itself >= 0 and (allowed is None or itself in allowed)
     order = rank_rows(view.ids, rows, scores.z[0])
     rows, cosines, z = rows[order], scores.cosines[0, order], scores.z[0, order]
     best = rows[: max(k, JUDGED)].tolist()
@@ -403,6 +396,7 @@ def _rank_family(
         compared=compared,
         calibration=calibration,
         base=view.base,
+        source=source,
     )
 
 
@@ -411,33 +405,6 @@ def _present(view: FamilyView, rows: Rows, itself: int) -> Int64[np.ndarray, " p
     if not view.is_current:
         rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
     return np.asarray(rows[rows != itself])
-
-
-def _rank_attached(
-    index: AttachedIndex, query: ResolvedQuery, k: int, filters: Filters, seen: set[str]
-) -> _Ranked:
-    """The models of an index, without those that were seen before."""
-    allowed = index.allowed(filters).copy()
-    allowed[[row for id in seen if (row := index.row_of.get(id)) is not None]] = False
-    scale = VectorScale.published(index.statistics)
-    asked = scale.prepare(query.vector[None, :], [query.kind])
-    z, rows = _likely(index, scale, asked, allowed, max(k, JUDGED))
-    kinds = codes_of([index.kinds[row] for row in rows.tolist()], scale.kinds)
-    cosines = np.zeros(len(z))
-    for start in range(0, len(rows), RESCORED_AT_ONCE):
-        part = slice(start, start + RESCORED_AT_ONCE)
-        pairs = scale.search(asked, index.vectors_at(rows[part]), kinds[part])
-        z[rows[part]], cosines[rows[part]] = pairs.z[0], pairs.cosines[0]
-    best = rows[rank_rows(index.ids, rows, z[rows])[: max(k, JUDGED)]].tolist()
-    return _Ranked(
-        best=[
-            (index.ids[row], index.label(row), float(cosines[row]), float(z[row])) for row in best
-        ],
-        compared=int(allowed.sum()),
-        calibration=published_calibration(index.statistics),
-        base=index.base,
-        source=index.name,
-    )
 
 
 def _check_finite(view: FamilyView, rows: Rows, scores: Float64[np.ndarray, " rows"]) -> None:
@@ -453,57 +420,28 @@ def _check_finite(view: FamilyView, rows: Rows, scores: Float64[np.ndarray, " ro
 
 
 def _scored(
-    view: FamilyView, query: ResolvedQuery, itself: int, rows: Rows
+    view: FamilyView,
+    query: ResolvedQuery,
+    itself: int,
+    rows: Rows,
+    strangers: FamilyView | None = None,
 ) -> tuple[PairScores, Calibration]:
-    """The query with some models: by sketches, or by vectors where there are none."""
-    family = FamilyScores.of(view) if query.sketches is not None else None
+    """The query with some models: by sketches, or by vectors where there are none; normalised by
+    the `strangers` of another family, if one is given."""
+    of = strangers or view
+    kinds = [view.kinds[row] for row in rows.tolist()]
+    family = FamilyScores.of(of) if query.sketches is not None else None
     if family is not None and query.sketches is not None:
-        asked = family.prepare(query.sketches, [query.kind], [itself])
-        pairs = family.compare(asked, family.stored(view, rows))
-        return pairs, family.evidence.calibration(view)
-    vectors = VectorScores.of(view)
-    vector = vectors.prepare(query.vector[None, :], [query.kind])
-    return vectors.search(
-        vector, view.vectors_at(rows), Cohort.of(view).of_models[rows]
-    ), vectors.evidence.calibration(view)
-
-
-def _likely(
-    index: AttachedIndex,
-    scale: VectorScale,
-    asked: ScoredVectors,
-    allowed: Bool[np.ndarray, " models"],
-    k: int,
-) -> tuple[Numbers, Rows]:
-    """z of every model in single precision, and the rows among which the `k` best are: all that
-    it cannot tell from them.
-
-    With m the mean of a vector's kind and q the query without its own, the centred cosine is
-    (⟨v, q⟩ − ⟨m, q⟩) / √(1 − 2⟨v, m⟩ + |m|²), so that one product of matrices gives all.
-    """
-    kinds = codes_of(index.kinds, scale.kinds)
-    if not allowed.any():
-        return np.zeros(len(kinds)), np.zeros(0, dtype=np.int64)
-    dim = index.recipe.dim
-    means = np.stack([scale.means.by_kind.get(kind, np.zeros(dim)) for kind in scale.kinds])
-    asked_mean, lengths = means @ asked.centred[0], np.vecdot(means, means)
-    directions = np.concatenate([asked.centred[0][None], means]).astype(np.float32).T
-    centred: Numbers = np.empty(len(kinds))
-    start, shortest = 0, 1.0
-    for vectors in index.vectors():
-        part = slice(start, start + len(vectors))
-        products = (vectors @ directions).astype(np.float64)  # (rows, 1 + kinds)
-        of_kind = kinds[part]
-        with_mean = products[np.arange(len(vectors)), 1 + of_kind]
-        squares = np.maximum(1.0 - 2.0 * with_mean + lengths[of_kind], 1e-12)
-        shortest = min(shortest, float(np.sqrt(squares.min())))
-        centred[part] = (products[:, 0] - asked_mean[of_kind]) / np.sqrt(squares)
-        start += len(vectors)
-    z = scale.null.of(centred[None], asked.kinds, kinds)[0]
-    n = min(k, int(allowed.sum()))
-    least = np.partition(z[allowed], -n)[-n]
-    slack = CLOSE / (min(scale.null.spread.values()) * shortest)
-    return z, np.flatnonzero((z >= least - slack) & allowed)
+        asked = family.prepare(query.sketches, [query.kind], [-1 if strangers else itself])
+        if strangers is None:
+            others = family.stored(view, rows)
+        else:
+            others = family.prepare(view.sketches(view.keys[rows]), kinds, [-1] * len(rows))
+        return family.compare(asked, others), family.evidence.calibration(of)
+    scores = VectorScores.of(of)
+    vector = scores.prepare(query.vector[None, :], [query.kind])
+    pairs = scores.search(vector, view.vectors_at(rows), codes_of(kinds, scores.kinds))
+    return pairs, scores.evidence.calibration(of)
 
 
 def prepare_search(
@@ -535,15 +473,14 @@ def candidates_of(
     centred = PooledMeans.of(view).centred([query.kind], query.vector[None, :])[0]
     n = max(2 * k, CANDIDATES if query.sketches is not None else VECTOR_CANDIDATES)
     single = centred.astype(np.float32)
-    rows = [view.candidates(single, n, of_kind) for of_kind in _by_kind(view, allowed)]
-    return np.unique(np.concatenate(rows))
+    return np.unique(view.candidates(single, n, *_by_kind(view, allowed)))
 
 
 def _by_kind(view: FamilyView, allowed: Int64[np.ndarray, " allowed"] | None) -> list[Rows | None]:
     """The rows that are allowed, kind by kind, since a kind's mean shifts all of its scores alike;
     None for all, of one kind or of a large family."""
     if allowed is None:
-        if not view.index.is_exact or len(Cohort.of(view).kinds) <= 1:
+        if not view.is_exact or len(Cohort.of(view).kinds) <= 1:
             return [None]
         allowed = np.arange(len(view))
     kinds = Cohort.of(view).of_models[allowed]

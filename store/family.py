@@ -126,6 +126,11 @@ class FamilyView:
     def changes(self) -> str:
         return self._moment.changes
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether candidates are the nearest of all vectors; else they are likely ones."""
+        return self.index.is_exact
+
     def stored(self, id: str) -> Stored | None:
         """The model of that id; None where it has no vector, or the catalog has changed since."""
         row = self._members.row_of.get(id)
@@ -251,10 +256,10 @@ class FamilyView:
         self,
         query: Float32[np.ndarray, " dim"],
         n: int,
-        allowed: Int64[np.ndarray, " allowed"] | None = None,
+        *groups: Int64[np.ndarray, " _"] | None,
     ) -> Int64[np.ndarray, " candidates"]:
-        """The rows to compare exactly: at least the `n` nearest of a family that is compared as a
-        whole, about `n` likely ones of a larger family.
+        """The rows to compare exactly: of each group of rows, or of all, at least the `n` nearest
+        of a family that is compared as a whole, about `n` likely ones of a larger family.
 
         Raises:
             ValueError: n < 1, or the query is not a finite, non-zero vector of this length.
@@ -265,11 +270,17 @@ class FamilyView:
             raise ValueError(f"a query has {self.recipe.dim} numbers, got {query.shape}")
         if not np.isfinite(query).all() or not query.any():
             raise ValueError("a query holds NaN or infinity, or is all zero")
-        keys = None if allowed is None else np.sort(self.keys[allowed])
-        rows: Int64[np.ndarray, " candidates"] = np.searchsorted(
-            self.keys, self.index.nearest(query, n, keys)
-        )
-        return rows
+        return self._nearest(query, n, groups or (None,))
+
+    def _nearest(
+        self,
+        query: Float32[np.ndarray, " dim"],
+        n: int,
+        groups: Sequence[Int64[np.ndarray, " _"] | None],
+    ) -> Int64[np.ndarray, " candidates"]:
+        keys = [None if rows is None else np.sort(self.keys[rows]) for rows in groups]
+        near = np.concatenate([self.index.nearest(query, n, allowed) for allowed in keys])
+        return np.asarray(np.searchsorted(self.keys, near))
 
     def derived(self, kind: type[T], make: Callable[[FamilyView], T]) -> T:
         """The only object of that class for these models; computed once."""

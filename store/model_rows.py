@@ -386,14 +386,6 @@ def checked_count(value: object, field: str, most: int, *, least: int = 0) -> in
     return value
 
 
-def checked_number(value: object, field: str, least: float = -1e6, most: float = 1e6) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(field)
-    if not least <= value <= most:  # NaN too
-        raise ValueError(field)
-    return float(value)
-
-
 def checked_text(value: object, field: str, most: int) -> str:
     """A text that is not empty, of characters that a terminal shows."""
     if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():

@@ -353,6 +353,18 @@ class SketchMatrix:
         """Some of the rows, in that order."""
         return SketchMatrix(self.dims, self.slots, self.weights[rows], self.codes[rows])
 
+    def cut(self, dims: Mapping[str, int]) -> SketchMatrix:
+        """The same models by the first so many numbers of each block, a multiple of 8 each: of a
+        random sketch these are a shorter one."""
+        if dims == self.dims:
+            return self
+        parts, start = [], 0
+        for block, dim in self.dims.items():
+            for plane in (start, start + dim // 8):
+                parts.append(self.codes[:, :, plane : plane + dims[block] // 8])
+            start += dim // 4
+        return SketchMatrix(dims, self.slots, self.weights, np.concatenate(parts, axis=2))
+
     @property
     def has_sketches(self) -> Bool[np.ndarray, " models"]:
         """Whether a model has a sketch of any slot."""
@@ -362,7 +374,8 @@ class SketchMatrix:
         """The cosine of every pair of models over all slots, block by block.
 
         The mean over slots of each slot's cosine, by the slots' weights; a slot that one of two
-        lacks counts as 0. Exact for the codes: equal sketches have equal cosines.
+        lacks counts as 0. Of blocks of two lengths the shorter counts. Exact for the codes: equal
+        sketches have equal cosines.
         Peak: the cosines, and one block of `ROWS_AT_ONCE` models as numbers.
         """
         cosines = np.zeros((len(self.dims), len(self), len(other)))
@@ -374,6 +387,10 @@ class SketchMatrix:
         self, other: SketchMatrix
     ) -> Iterator[tuple[Slot, int, Float64[np.ndarray, "models others"]]]:
         """What each slot and block adds to the cosines, for the slots that both have."""
+        if self.dims != other.dims:
+            dims = {block: min(dim, other.dims[block]) for block, dim in self.dims.items()}
+            yield from self.cut(dims).shares(other.cut(dims))
+            return
         columns = {slot: column for column, slot in enumerate(other.slots)}
         own, others = self._scales, other._scales
         for column, slot in enumerate(self.slots):
@@ -422,11 +439,13 @@ def _products(
     return products
 
 
-def fetch_matrix(session: Session, keys: Sequence[int], recipe: Recipe) -> SketchMatrix:
+def fetch_matrix(
+    session: Session, keys: Sequence[int], recipe: Recipe, slots: Sequence[Slot] | None = None
+) -> SketchMatrix:
     """The sketches of the models with these keys, in their order; raises as `stored_matrix`."""
     condition = "model IN (SELECT unnest(?::BIGINT[]))"
     rows = select_sketch_rows(session, condition, recipe.id, [list(keys)])
-    return stored_matrix(session, rows, keys, recipe)
+    return stored_matrix(session, rows, keys, recipe, slots)
 
 
 def stored_matrix(

@@ -1,6 +1,7 @@
 """The manifest of a published index, every file with its hash and what a query needs to know, and
-the files: parts, some models and their vectors in one immutable Parquet file, and what scores are
-normalised with. Vectors are half-precision numbers, or eight bits a number of longer ones.
+the files: parts, some models and their vectors in one immutable Parquet file, and beside each a
+file of their sketches, a row a model. Vectors are half-precision numbers, or eight bits a number
+of longer ones and of those that have sketches.
 
 It is read from unknown publishers: every field is checked before it is used, and what is read of a
 file is what was fetched. SHA-256 of every file would take longer than a search. Each block has a
@@ -16,9 +17,9 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -28,19 +29,21 @@ import pyarrow as pa
 import xxhash
 from pyarrow import parquet
 
-from ...arrays import Float32, Float64, Int64, UInt8, UInt64
+from ...arrays import Float32, UInt8, UInt64
 from ...errors import BadIndex, StoreFull
-from ...records import Recipe
+from ...records import Recipe, Slot
+from ..derived.row_files import SketchMatrix
 from ..files import atomic_file, refused_as, write_atomically
 from ..model_rows import (
+    block_dims,
     checked_count,
     checked_layout,
     checked_list,
     checked_match,
-    checked_number,
     checked_recipe,
     checked_text,
 )
+from ..sketch_codes import code_bytes
 
 LONGEST_TEXT = 512
 """Characters of an id, a label, a licence or a base's name."""
@@ -70,7 +73,9 @@ BLOCK = 64
 LENGTH_TOLERANCE = 0.02
 """By which a stored vector's length may differ from 1."""
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""That are read; the last is written. The first had statistics and no sketches."""
+
 MANIFEST = "deltadex-index.json"
 CARD = "README.md"
 
@@ -80,12 +85,13 @@ MOST_MODELS = 10_000_000
 MOST_IN_A_PART = 65_536
 MOST_PARTS = 100_000
 LARGEST_DIM = 65_536
-"""What a manifest may state at most."""
+MOST_SKETCH_BYTES = 1 << 16
+"""What a manifest may state at most; the last, of a model."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAMES = {
     "models": re.compile(r"models-([0-9a-f]{16})\.parquet"),
-    "means": re.compile(r"means-([0-9a-f]{16})\.parquet"),
+    "sketches": re.compile(r"sketches-([0-9a-f]{16})\.bin"),
     "removed": re.compile(r"removed-([0-9a-f]{16})\.txt"),
 }
 
@@ -100,25 +106,44 @@ class PublishedFile:
     models: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NullScale:
-    """What scores by vectors are normalised with, and false discovery rates computed from.
+LARGEST_WEIGHT = 255
+"""Of a slot's block as it is published: 1."""
 
-    Attributes:
-        kinds: Of the models, in order.
-        centres: (one kind, another, centre, spread) of strangers' cosines, by places in `kinds`.
-        rate, source, datasets, queries: As of `search.family_scores.Calibration`.
-        levels, shares: The measured share of wrong answers from each level on.
-    """
 
-    kinds: tuple[str, ...]
-    centres: tuple[tuple[int, int, float, float], ...]
-    rate: float
-    source: str
-    datasets: int
-    queries: int
-    levels: tuple[float, ...]
-    shares: tuple[float, ...]
+@dataclass(frozen=True, slots=True)
+class SketchForm:
+    """What a row of sketches is: numbers of each block of a slot, and the slots; a byte for the
+    weight of each block of each slot, then the codes, slot by slot."""
+
+    blocks: Mapping[str, int]
+    slots: tuple[Slot, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Of a row."""
+        return len(self.slots) * (len(self.blocks) + code_bytes(self.blocks))
+
+    def to_json(self) -> dict[str, object]:
+        return {"blocks": dict(self.blocks), "slots": [str(slot) for slot in self.slots]}
+
+    def encode(self, sketches: SketchMatrix) -> UInt8[np.ndarray, "models bytes"]:
+        """The rows of sketches of these slots; a weight differs by at most 1/510, and is 0 only if
+        it was."""
+        cut, n_models = sketches.cut(self.blocks), len(sketches)
+        weights = np.rint(cut.weights * LARGEST_WEIGHT)
+        weights = np.maximum(weights, cut.weights > 0).astype(np.uint8)
+        return np.concatenate([part.reshape(n_models, -1) for part in (weights, cut.codes)], axis=1)
+
+    def decode(self, rows: UInt8[np.ndarray, "models bytes"]) -> SketchMatrix:
+        """The sketches of some rows: any bytes are some."""
+        n_slots, n_blocks = len(self.slots), len(self.blocks)
+        weights, codes = np.split(rows, [n_slots * n_blocks], axis=1)
+        return SketchMatrix(
+            self.blocks,
+            self.slots,
+            weights.reshape(-1, n_slots, n_blocks).astype(np.float32) / LARGEST_WEIGHT,
+            codes.reshape(-1, n_slots, code_bytes(self.blocks)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +156,13 @@ class Manifest:
         created: When, in UTC, ISO 8601.
         shapes: (out, in) of the slots that a query may have.
         layout: Of the family, for recipes that depend on it.
-        means: Each kind's mean vector.
+        sketches: What a model's sketches are; None without.
+        parts, sketch_files: In the same order, of the same models.
         removed: Hashes of ids that are left out for good.
         card: The README that was written with it; not needed, and not fetched.
     """
 
+    format: int = FORMATS[-1]
     index: str
     serial: int
     created: str
@@ -148,16 +175,21 @@ class Manifest:
     layout: tuple[tuple[str, str, int], ...]
     vectors: Form
     models: int
-    scale: NullScale
+    sketches: SketchForm | None
     parts: tuple[PublishedFile, ...]
-    means: PublishedFile
+    sketch_files: tuple[PublishedFile, ...]
     removed: PublishedFile
     card: PublishedFile
 
     @property
     def data_files(self) -> tuple[PublishedFile, ...]:
         """All that a search needs."""
-        return (*self.parts, self.means, self.removed)
+        return (*self.checked_files, self.removed)
+
+    @property
+    def checked_files(self) -> tuple[PublishedFile, ...]:
+        """Those that are read in pieces, and have checksums beside them."""
+        return (*self.parts, *self.sketch_files)
 
     @property
     def size_bytes(self) -> int:
@@ -166,7 +198,8 @@ class Manifest:
 
     def content(self) -> bytes:
         """The manifest's file."""
-        document = {"format": FORMAT, "recipe_id": self.recipe.id, **asdict(self)}
+        sketches = self.sketches and self.sketches.to_json()
+        document = {"recipe_id": self.recipe.id, **asdict(self), "sketches": sketches}
         return json.dumps(document, ensure_ascii=True, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -185,9 +218,11 @@ def parse_manifest(data: bytes) -> Manifest:
         if not isinstance(document, dict):
             raise TypeError("no object")
         form = document.get("format")
-        if isinstance(form, int) and form > FORMAT:
-            raise BadIndex(f"{MANIFEST}: format {form}, this deltadex reads {FORMAT}; upgrade it")
-        if form != FORMAT:
+        if isinstance(form, int) and form > FORMATS[-1]:
+            raise BadIndex(
+                f"{MANIFEST}: format {form}, this deltadex reads {FORMATS[-1]}; upgrade it"
+            )
+        if form not in FORMATS or isinstance(form, bool):
             raise ValueError("format")
         return _manifest(document)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as err:
@@ -212,12 +247,19 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         raise ValueError("parts")
     if any(part.bytes < part.models * vector_bytes(recipe.dim, form) for part in parts):
         raise ValueError("parts")
+    sketches = _sketch_form(raw.get("sketches"), recipe)
+    listed = checked_list(raw.get("sketch_files", []), "sketch_files", MOST_PARTS)
+    files = tuple(_file(file, "sketches") for file in listed)
+    sizes = [(p.models, p.models * sketches.n_bytes) for p in parts] if sketches else []
+    if [(file.models, file.bytes) for file in files] != sizes:
+        raise ValueError("sketch_files")
     texts: dict[str, Any] = {}
     for name in ("created", "deltadex", "base", "base_revision", "architecture"):
         may_lack = name in ("base_revision", "architecture") and raw[name] is None
         texts[name] = None if may_lack else _text(raw[name], name)
     card = raw["card"]
     return Manifest(
+        format=raw["format"],
         index=checked_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
         serial=checked_count(raw["serial"], "serial", 1 << 53),
         **texts,
@@ -226,9 +268,9 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         layout=checked_layout(raw["layout"], LONGEST_TEXT),
         vectors=form,
         models=models,
-        scale=_scale(raw["scale"]),
+        sketches=sketches,
         parts=parts,
-        means=_file(raw["means"], "means"),
+        sketch_files=files,
         removed=_file(raw["removed"], "removed"),
         card=PublishedFile(
             name=CARD,
@@ -251,40 +293,26 @@ def _file(raw: Mapping[str, Any], kind: str) -> PublishedFile:
     )
 
 
-def _scale(raw: Mapping[str, Any]) -> NullScale:
-    kinds = tuple(_text(kind, "kinds") for kind in checked_list(raw["kinds"], "kinds", 8))
-    centres = tuple(_centre(row, len(kinds)) for row in checked_list(raw["centres"], "centres", 64))
-    pairs = {(one, other) for one in range(len(kinds)) for other in range(one, len(kinds))}
-    if not kinds or len(set(kinds)) < len(kinds) or {row[:2] for row in centres} != pairs:
-        raise ValueError("centres")
-    levels = [checked_number(x, "levels") for x in checked_list(raw["levels"], "levels", 10_000)]
-    listed = checked_list(raw["shares"], "shares", 10_000)
-    shares = [checked_number(x, "shares", 0.0, 1.0) for x in listed]
-    is_sorted = levels == sorted(levels) and shares == sorted(shares, reverse=True)
-    if len(levels) != len(shares) or not is_sorted:
-        raise ValueError("levels")
-    if raw["source"] not in ("labelled pairs", "the null alone"):
-        raise ValueError("source")
-    return NullScale(
-        kinds=kinds,
-        centres=centres,
-        rate=checked_number(raw["rate"], "rate", 1e-3, 1e3),
-        source=raw["source"],
-        datasets=checked_count(raw["datasets"], "datasets", MOST_MODELS),
-        queries=checked_count(raw["queries"], "queries", MOST_MODELS),
-        levels=tuple(levels),
-        shares=tuple(shares),
+def _sketch_form(raw: Mapping[str, Any] | None, recipe: Recipe) -> SketchForm | None:
+    if raw is None:
+        return None
+    dims = block_dims(recipe)
+    if not dims or set(raw["blocks"]) != set(dims):
+        raise ValueError("blocks")
+    lengths = {block: raw["blocks"][block] for block in dims}
+    for block, length in lengths.items():
+        if checked_count(length, "blocks", dims[block], least=8) % 8:
+            raise ValueError("blocks")
+    listed = checked_list(raw["slots"], "slots", MOST_SKETCH_BYTES, least=1)
+    names = [_text(slot, "slots").split(".") for slot in listed]
+    slots = tuple(
+        Slot(stack, checked_count(int(layer), "slots", 1 << 20), role)
+        for stack, layer, role in names
     )
-
-
-def _centre(raw: Sequence[Any], n_kinds: int) -> tuple[int, int, float, float]:
-    one, other, centre, spread = raw
-    return (
-        checked_count(one, "centres", n_kinds - 1),
-        checked_count(other, "centres", n_kinds - 1),
-        checked_number(centre, "centres", -1.0, 1.0),
-        checked_number(spread, "centres", 1e-6, 2.0),
-    )
+    form = SketchForm(lengths, slots)
+    if len(set(slots)) < len(slots) or form.n_bytes > MOST_SKETCH_BYTES:
+        raise ValueError("slots")
+    return form
 
 
 def _shapes(raw: object) -> dict[str, tuple[int, int]]:
@@ -314,9 +342,9 @@ def read_removals(content: bytes) -> frozenset[str]:
     return frozenset(line.decode() for line in lines)
 
 
-def form_for(dim: int) -> Form:
-    """How vectors of that length are stored."""
-    return "float16" if dim <= LARGEST_HALVES else "int8"
+def form_for(dim: int, sketches: SketchForm | None = None) -> Form:
+    """How vectors of that length are stored: shortly where they only find what sketches rank."""
+    return "float16" if dim <= LARGEST_HALVES and sketches is None else "int8"
 
 
 def vector_bytes(dim: int, form: Form) -> int:
@@ -404,9 +432,14 @@ class CheckedFile:
         self._sums = sums
 
     def read(self, n: int = -1) -> memoryview:
-        """The next bytes; raises `BadIndex` where they differ from what was fetched."""
+        """The next bytes; raises as `between`."""
         start = min(self._at, self._size)
         self._at = stop = self._size if n < 0 else min(self._size, start + n)
+        return self.between(start, stop)
+
+    def between(self, start: int, stop: int) -> memoryview:
+        """Some bytes of the file, for any thread; raises `BadIndex` where they differ from what was
+        fetched."""
         first = start // PAGE
         blocks = self._bytes(first * PAGE, min(self._size, -(-stop // PAGE) * PAGE))
         for number, place in enumerate(range(0, len(blocks), PAGE), first):
@@ -501,8 +534,8 @@ def with_vectors(models: pa.Table, rows: UInt8[np.ndarray, "models bytes"]) -> p
     return models.append_column(pa.field("vector", column.type, nullable=False), column)
 
 
-def write_named(folder: Path, kind: str, table: pa.Table, *, rows: int = 0) -> PublishedFile:
-    """Write a table into a file that is named by its content; raises as `write_content`."""
+def write_part(folder: Path, table: pa.Table) -> PublishedFile:
+    """Write models into a file that is named by its content; raises as `write_content`."""
     sink = pa.BufferOutputStream()
     compressed = [name for name in table.column_names if name != "vector"]
     parquet.write_table(
@@ -510,12 +543,12 @@ def write_named(folder: Path, kind: str, table: pa.Table, *, rows: int = 0) -> P
         sink,
         row_group_size=ROWS_AT_ONCE,
         compression={name: "zstd" if name in compressed else "none" for name in table.column_names},
-        use_dictionary=[name for name in compressed if name not in ("id", "norm", "numbers")],
+        use_dictionary=[name for name in compressed if name not in ("id", "norm")],
         write_statistics=False,
         store_schema=False,
     )
     data = sink.getvalue().to_pybytes()
-    return write_content(folder, kind, "parquet", data, rows=rows)
+    return write_content(folder, "models", "parquet", data, rows=len(table))
 
 
 def write_content(
@@ -661,63 +694,3 @@ class PublishedPart:
 
     def _bad(self, what: str) -> BadIndex:
         return BadIndex(f"{self.name}: not a part of a published index ({what})")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Statistics:
-    """Cohort statistics of an index: how scores are scaled, and aμ of each kind, taken from
-    vectors; none for recipes without a mean."""
-
-    scale: NullScale
-    means: Mapping[str, Float64[np.ndarray, " dim"]] = field(compare=False)
-
-
-Measure = Callable[
-    [
-        Sequence[str],
-        Sequence[str],
-        Sequence[str | None],
-        Callable[[Int64[np.ndarray, " rows"]], Float32[np.ndarray, "rows dim"]],
-    ],
-    Statistics,
-]
-"""Statistics of models in order of id: their ids, kinds and datasets, and what gives vectors."""
-
-
-def write_means(folder: Path, statistics: Statistics) -> PublishedFile:
-    """Write the means; raises as `write_content`."""
-    numbers = [mean.astype(np.float32) for mean in statistics.means.values()]
-    columns = [
-        pa.array(list(statistics.means), pa.string()),
-        pa.array(numbers, pa.list_(pa.float32())),
-    ]
-    return write_named(folder, "means", pa.table(columns, names=["kind", "numbers"]))
-
-
-def read_statistics(content: bytes, manifest: Manifest) -> Statistics:
-    """The statistics of an index, from the file of its means; raises `BadIndex` if the means are
-    not what the manifest says."""
-    name, dim = manifest.means.name, manifest.recipe.dim
-    try:
-        file = parquet.ParquetFile(
-            pa.BufferReader(content),
-            thrift_string_size_limit=MOST_METADATA,
-            thrift_container_size_limit=MOST_METADATA,
-        )
-        n_kinds = len(manifest.scale.kinds)
-        if file.metadata.num_rows > n_kinds or file.metadata.num_row_groups > 1:
-            raise ValueError("rows")
-        table = file.read(use_threads=False)
-        kinds, numbers = table.column("kind").to_pylist(), table.column("numbers")
-        if not set(kinds) <= set(manifest.scale.kinds) or len(set(kinds)) < len(kinds):
-            raise ValueError("kinds")
-        means = {
-            kind: np.asarray(row.values, np.float32).astype(np.float64)
-            for kind, row in zip(kinds, numbers, strict=True)
-        }
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as err:
-        raise BadIndex(f"{name}: not means of a published index ({type(err).__name__})") from None
-    for mean in means.values():
-        if mean.shape != (dim,) or not np.isfinite(mean).all() or np.linalg.norm(mean) > 1.0 + 1e-3:
-            raise BadIndex(f"{name}: a mean is not finite, or not of this recipe")
-    return Statistics(scale=manifest.scale, means=means)

@@ -10,13 +10,13 @@ import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,8 @@ from ...arrays import Bool, Float32, Int64, UInt8
 from ...errors import BadIndex, RequestError, StoreFull, StoreLocked
 from ...records import GATED_NOTE, PRIVATE_NOTE, Recipe
 from ..catalog import Catalog
+from ..derived.row_files import SketchMatrix, TraitFile, fetch_matrix
+from ..family import FamilyView, Members, Moment
 from ..files import (
     abandoned,
     beside,
@@ -37,11 +39,12 @@ from ..files import (
     sync_folder,
     write_atomically,
 )
+from ..model_rows import block_dims
 from ..session import Session
 from ..tables.documents import Attachment, Attachments
 from ..tables.filters import Filters, matching
-from ..tables.models import Label
-from ..tables.outcomes import fetch_vectors_of
+from ..tables.models import Labels
+from ..tables.outcomes import CLOSE, fetch_vectors_of, select_sketched_slots
 from ..tables.recipes import select_base, tables
 from .manifest import (
     CARD,
@@ -52,11 +55,9 @@ from .manifest import (
     TEXTS,
     CheckedFile,
     Manifest,
-    Measure,
     PublishedFile,
     PublishedPart,
-    Statistics,
-    decode_vectors,
+    SketchForm,
     encode_vectors,
     form_for,
     is_whole,
@@ -64,19 +65,23 @@ from .manifest import (
     parse_manifest,
     read_listed,
     read_removals,
-    read_statistics,
     removal_hash,
     sha256_of,
     with_vectors,
     write_content,
-    write_means,
-    write_named,
+    write_part,
 )
+
+Lengths = Callable[[Sequence[str], int], Mapping[str, int]]
+"""Numbers of each block of a slot that are published, by the kinds of the models and how many slots
+they have."""
 
 Track = Callable[[Iterable[Any], str, int], Iterator[Any]]
 """Passes on files, or numbers of parts, and shows how far they are; of so many."""
 
 _LICENCE = re.compile(r"[a-z0-9.+-]{1,40}")
+
+T = TypeVar("T")
 
 FEW = 12
 """Licences of models that a card counts one by one."""
@@ -97,6 +102,7 @@ class Publication:
         exclude: Ids that are removed for good.
         licence: Of the index itself.
         where: What the card says that `attach` is given.
+        lengths: Of the sketches; None publishes none.
     """
 
     base: str
@@ -107,6 +113,7 @@ class Publication:
     licence: str
     where: str
     deltadex: str
+    lengths: Lengths | None
 
 
 def _card_text(
@@ -140,8 +147,9 @@ def _card_text(
         "## What it holds\n\n"
         "For each model: its id, labels, author, licence, revision and hash as the Hub or its "
         "card state them, and a fingerprint of its weight update. A fingerprint is "
-        f"{recipe.dim} numbers (recipe `{recipe.id}`); weights cannot be restored from it. No "
-        "weights, texts, local paths or tokens are in these files.\n\n"
+        f"{recipe.dim} numbers (recipe `{recipe.id}`){_sketches_text(manifest.sketches)}; weights "
+        "cannot be restored from it. No weights, texts, local paths or tokens are in these "
+        "files.\n\n"
         f"* Base: {_cell(what.named)}, "
         f"revision {_cell(manifest.base_revision or 'not recorded')}.\n"
         f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {n_bytes / 1e6:.2f} MB.\n"
@@ -156,6 +164,13 @@ def _card_text(
         "discussion) and name the model. `deltadex publish --exclude` rewrites the files that "
         "hold it, and remembers a hash of its name, so that it does not come back.\n"
     )
+
+
+def _sketches_text(form: SketchForm | None) -> str:
+    if form is None:
+        return ""
+    n_numbers = sum(form.blocks.values())
+    return f", and {n_numbers} numbers of two bits for each of {len(form.slots)} weight matrices"
 
 
 def _cell(text: str) -> str:
@@ -224,7 +239,7 @@ SMALL_PARTS = 16
 
 LOCK = ".publish.lock"
 
-_OWN_FILE = re.compile(r"(?:models|means|removed)-[0-9a-f]{16}\.(?:parquet|txt)")
+_OWN_FILE = re.compile(r"(?:models|sketches|means|removed)-[0-9a-f]{16}\.(?:parquet|bin|txt)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,12 +262,10 @@ class Published:
     changed: bool
 
 
-def publish_index(
-    catalog: Catalog, folder: Path, what: Publication, measure: Measure, track: Track
-) -> Published:
+def publish_index(catalog: Catalog, folder: Path, what: Publication, track: Track) -> Published:
     """Bring the index in a folder up to date with a family, at one moment of the catalog.
 
-    Peak: the texts of all models, and the vectors of one part.
+    Peak: the texts of all models, and vectors and sketches of one part.
 
     Raises:
         RequestError: the folder holds an index of another family, or no model may be published.
@@ -262,14 +275,12 @@ def publish_index(
     make_folder(folder)
     try:
         with FileLock(folder / LOCK, timeout=0):
-            return _publish(catalog, folder, what, measure, track)
+            return _publish(catalog, folder, what, track)
     except Timeout:
         raise StoreLocked(f"{folder}: another process publishes here; wait until it ends") from None
 
 
-def _publish(
-    catalog: Catalog, folder: Path, what: Publication, measure: Measure, track: Track
-) -> Published:
+def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) -> Published:
     for leftover in abandoned(folder, ""):
         leftover.unlink(missing_ok=True)
     before = read_manifest(folder)
@@ -284,11 +295,9 @@ def _publish(
         models = select_public(session, what, removed)
         if not len(models.keys):
             raise RequestError(f"no model of {what.base} may be published under {what.recipe.id}")
-        writer = _Writer(session, folder, what.recipe, models, track)
-        parts = writer.write(before)
-        columns = ("id", "kind", "dataset")
-        ids, kinds, datasets = (models.table[name].to_pylist() for name in columns)
-        statistics = measure(ids, kinds, datasets, writer.vectors_at)
+        form = _sketch_form(session, what, models.table["kind"].to_pylist())
+        writer = _Writer(session, folder, what.recipe, models, form, track)
+        parts = sorted(writer.write(before), key=lambda files: files[0].name)
         known = select_base(session, what.base)
     listed = "".join(f"{digest}\n" for digest in sorted(removed)).encode()
     # serial, time and card are those of the former index
@@ -304,12 +313,12 @@ def _publish(
         recipe=what.recipe,
         shapes=dict(known.shapes),
         layout=known.layout,
-        vectors=form_for(what.recipe.dim),
-        parts=tuple(sorted(parts, key=lambda part: part.name)),
-        means=write_means(folder, statistics),
+        vectors=form_for(what.recipe.dim, form),
+        sketches=form,
+        parts=tuple(models for models, *_ in parts),
+        sketch_files=tuple(sketches for _, *rest in parts for sketches in rest),
         removed=write_content(folder, "removed", "txt", listed),
         models=len(models.keys),
-        scale=statistics.scale,
     )
     changed = manifest != before
     manifest = _finish(folder, manifest, what, models) if before is None or changed else before
@@ -324,6 +333,13 @@ def _publish(
         dropped=writer.dropped,
         changed=changed,
     )
+
+
+def _sketch_form(session: Session, what: Publication, kinds: Sequence[str]) -> SketchForm | None:
+    slots = sorted(select_sketched_slots(session, what.base, what.recipe.id, -1))
+    if what.lengths is None or not slots or not block_dims(what.recipe):
+        return None
+    return SketchForm(what.lengths(kinds, len(slots)), tuple(slots))
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -352,53 +368,69 @@ class _Writer:
     """
 
     def __init__(
-        self, session: Session, folder: Path, recipe: Recipe, models: PublicModels, track: Track
+        self,
+        session: Session,
+        folder: Path,
+        recipe: Recipe,
+        models: PublicModels,
+        sketches: SketchForm | None,
+        track: Track,
     ) -> None:
         self._session, self._folder, self._recipe = session, folder, recipe
-        self._track, self._models, self._form = track, models, form_for(recipe.dim)
+        self._track, self._models = track, models
+        self._sketches, self._form = sketches, form_for(recipe.dim, sketches)
         self.added, self.dropped = len(models.keys), 0
 
-    def vectors_at(self, rows: Int64[np.ndarray, " rows"]) -> Float32[np.ndarray, "rows dim"]:
-        """The vectors of some models as they are published."""
-        return decode_vectors(self._stored(rows), self._recipe.dim, self._form)
-
-    def write(self, before: Manifest | None) -> list[PublishedFile]:
-        """The parts of the index; those that hold nothing else than now stay."""
+    def write(self, before: Manifest | None) -> list[tuple[PublishedFile, ...]]:
+        """The parts of the index, each with its sketches; those that hold nothing else than now
+        stay."""
         row_of = {id: row for row, id in enumerate(self._models.table.column("id").to_pylist())}
         kept, covered = [], np.zeros(len(row_of), dtype=np.bool_)
         files = before.parts if before else ()
         small = [file for file in files if file.models < PART_MODELS // 4]
-        for file in files:
-            if not is_whole(self._folder / file.name, file):
+        for place, file in enumerate(files):
+            if before is None or not is_whole(self._folder / file.name, file):
                 continue
-            rows, is_same = self._compare(file, row_of)
+            beside = before.sketch_files[place : place + 1]
+            rows, is_same = self._compare(before, file, beside, row_of)
             self.added -= int((rows >= 0).sum())
             self.dropped += int((rows < 0).sum())
             is_merged = file in small and len(small) > SMALL_PARTS
             if is_same and not is_merged and not covered[rows].any():
-                kept.append(file)
+                kept.append((file, *beside))
                 covered[rows] = True
         missing = np.flatnonzero(~covered)
         starts = list(range(0, len(missing), PART_MODELS))
         for start in self._track(starts, "parts", len(starts)):
             rows = missing[start : start + PART_MODELS]
             table = self._models.table.take(pa.array(rows))
-            part = with_vectors(table, self._stored(rows))
-            kept.append(write_named(self._folder, "models", part, rows=part.num_rows))
+            part = write_part(self._folder, with_vectors(table, self._stored(rows)))
+            kept.append((part, *self._write_sketches(rows)))
         return kept
 
+    def _write_sketches(self, rows: Int64[np.ndarray, " rows"]) -> tuple[PublishedFile, ...]:
+        if self._sketches is None:
+            return ()
+        data = self._sketch_rows(self._sketches, rows).tobytes()
+        return (write_content(self._folder, "sketches", "bin", data, rows=len(rows)),)
+
     def _compare(
-        self, file: PublishedFile, row_of: dict[str, int]
+        self,
+        before: Manifest,
+        file: PublishedFile,
+        beside: Sequence[PublishedFile],
+        row_of: dict[str, int],
     ) -> tuple[Int64[np.ndarray, " rows"], bool]:
         """The rows of a part's models, −1 where one is gone; and whether all are there and the
         same."""
-        part = PublishedPart(self._folder / file.name, file, self._recipe.dim, self._form)
+        part = PublishedPart(self._folder / file.name, file, self._recipe.dim, before.vectors)
         then = part.models()
         rows = np.array([row_of.get(id, -1) for id in then["id"].to_pylist()], dtype=np.int64)
         # downloads may differ
         compared = [*TEXTS, "norm", "bytes_total"]
         now = self._models.table.select(compared).take(pa.array(np.maximum(rows, 0)))
-        if (rows < 0).any() or not then.select(compared).equals(now):
+        is_same_form = (before.sketches, before.vectors) == (self._sketches, self._form)
+        if not is_same_form or (rows < 0).any() or not then.select(compared).equals(now):
             return rows, False
         done = 0
         for group in range(part.n_groups):
@@ -406,12 +438,23 @@ class _Writer:
             if not np.array_equal(stored, self._stored(rows[done : done + len(stored)])):
                 return rows, False
             done += len(stored)
-        return rows, True
+        if self._sketches is None:
+            return rows, True
+        data = self._sketch_rows(self._sketches, rows).data
+        return rows, hashlib.sha256(data).hexdigest() == beside[0].sha256 and all(
+            is_whole(self._folder / sketches.name, sketches) for sketches in beside
+        )
 
     def _stored(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
         keys = self._models.keys[rows]
         present, vectors = fetch_vectors_of(self._session, self._recipe, keys)
         return encode_vectors(vectors[np.searchsorted(present, keys)], self._form)
+
+    def _sketch_rows(
+        self, form: SketchForm, rows: Int64[np.ndarray, " rows"]
+    ) -> UInt8[np.ndarray, "rows bytes"]:
+        keys = self._models.keys[rows].tolist()
+        return form.encode(fetch_matrix(self._session, keys, self._recipe, form.slots))
 
 
 def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicModels) -> Manifest:
@@ -514,7 +557,7 @@ class AttachedIndex:
         """Read everything once; raises `BadIndex` if a file is not what the manifest says, an id is
         there twice, or one is listed as removed."""
         n_ids = len(self.models)
-        _ = self.kinds, self.statistics
+        _ = self.kinds, self._sketches
         if len(self.row_of) != n_ids:
             raise BadIndex(f"{n_ids - len(self.row_of)} ids are there twice")
         if not self.is_shown.all():
@@ -526,11 +569,6 @@ class AttachedIndex:
     def removed(self) -> frozenset[str]:
         """Hashes of the models that the index leaves out for good."""
         return read_removals(self._content(self.manifest.removed))
-
-    @cached_property
-    def statistics(self) -> Statistics:
-        """What scores are normalised with."""
-        return read_statistics(self._content(self.manifest.means), self.manifest)
 
     @cached_property
     def models(self) -> pa.Table:
@@ -550,8 +588,8 @@ class AttachedIndex:
     def kinds(self) -> Sequence[str]:
         """`adapter` or `full`, by row."""
         kinds: list[str] = self.models.column("kind").to_pylist()
-        if not set(kinds) <= set(self.manifest.scale.kinds):
-            raise BadIndex("models of a kind without statistics")
+        if not set(kinds) <= {"adapter", "full"}:
+            raise BadIndex("models of a kind that deltadex does not know")
         return kinds
 
     @cached_property
@@ -562,11 +600,6 @@ class AttachedIndex:
             return np.ones(len(self.ids), dtype=np.bool_)
         is_shown = [removal_hash(self.base, id) not in removed for id in self.ids]
         return np.array(is_shown, dtype=np.bool_)
-
-    def label(self, row: int) -> Label:
-        """What a model was trained on, by whom, in which run."""
-        names = ("dataset", "author", "run")
-        return Label(*(self.models.column(name)[row].as_py() for name in names))
 
     def allowed(self, filters: Filters) -> Bool[np.ndarray, " models"]:
         """Which models pass the filters and are not removed; raises `BadFilter` if their condition
@@ -593,16 +626,37 @@ class AttachedIndex:
                 start += size
         return found
 
+    def sketches_at(self, rows: Int64[np.ndarray, " rows"]) -> SketchMatrix:
+        """The sketches of the models at some rows; of no slots where none are published."""
+        form = self.manifest.sketches
+        if form is None:
+            return SketchMatrix.empty(block_dims(self.recipe), (), len(rows))
+        starts = np.cumsum([0, *(file.models for file in self.manifest.sketch_files)])
+        data = np.empty((len(rows), form.n_bytes), dtype=np.uint8)
+        for place, row in enumerate(rows.tolist()):
+            part = int(np.searchsorted(starts, row, side="right")) - 1
+            at = (row - int(starts[part])) * form.n_bytes
+            data[place] = np.frombuffer(self._sketches[part].between(at, at + form.n_bytes), "u1")
+        return form.decode(data)
+
+    @cached_property
+    def family(self) -> PublishedFamily:
+        """Its models as a family, to be searched as the catalog's."""
+        return PublishedFamily(self, self._folder)
+
     @cached_property
     def _parts(self) -> Sequence[PublishedPart]:
         """Open, so that a later refresh takes nothing away from this."""
-        dim, form = self.recipe.dim, self.manifest.vectors
-        parts = []
-        for file in self.manifest.parts:
-            path = self._folder / file.name
-            source = CheckedFile(path, file, partial(self._missing, path))
-            parts.append(PublishedPart(source, file, dim, form))
-        return parts
+        dim, form, files = self.recipe.dim, self.manifest.vectors, self.manifest.parts
+        return [PublishedPart(self._opened(file), file, dim, form) for file in files]
+
+    @cached_property
+    def _sketches(self) -> Sequence[CheckedFile]:
+        return [self._opened(file) for file in self.manifest.sketch_files]
+
+    def _opened(self, file: PublishedFile) -> CheckedFile:
+        path = self._folder / file.name
+        return CheckedFile(path, file, partial(self._missing, path))
 
     def _content(self, file: PublishedFile) -> bytes:
         path = self._folder / file.name
@@ -615,6 +669,67 @@ class AttachedIndex:
         self.is_damaged = True
         named = f"attached index {self.name}: " if self.name else ""
         return BadIndex(f"{named}{path.name}: {what}; `deltadex attach --refresh` fetches it again")
+
+
+class PublishedFamily(FamilyView):
+    """The models of an attached index; a model's key is its row."""
+
+    def __init__(self, index: AttachedIndex, folder: Path) -> None:
+        members = Members(
+            keys=np.arange(len(index.ids)), ids=index.ids, kinds=index.kinds, row_of=index.row_of
+        )
+        names = ("dataset", "author", "run", "label_source")
+        *columns, sources = (tuple(index.models.column(name).to_pylist()) for name in names)
+        labels = Labels(*columns, tuple(source == "name" for source in sources))
+        self._moment = Moment(changes=index.sha256, members=members, labels=labels)
+        self._members, self._index, self._folder = members, index, folder
+        self.base, self.recipe = index.base, index.recipe
+        self.keys, self.ids, self.kinds = members.keys, members.ids, members.kinds
+
+    @property
+    def is_current(self) -> bool:
+        return True
+
+    @property
+    def is_exact(self) -> bool:
+        return True
+
+    def rows_where(self, filters: Filters) -> Int64[np.ndarray, " rows"]:
+        return np.flatnonzero(self._index.allowed(filters))
+
+    def vectors(
+        self, keys: Int64[np.ndarray, " keys"] | None = None
+    ) -> Float32[np.ndarray, "models dim"]:
+        return self._index.vectors_at(self.keys if keys is None else keys)
+
+    def sketches(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
+        return self._index.sketches_at(keys)
+
+    def derived(self, kind: type[T], make: Callable[[FamilyView], T]) -> T:
+        with self._members.lock:
+            if kind not in self._members.derived:
+                self._members.derived[kind] = make(self)
+            result: T = self._members.derived[kind]
+            return result
+
+    def trait_file(self, depends_on: bytes, n_numbers: int) -> TraitFile:
+        return TraitFile(self._folder / "family", depends_on, n_numbers)
+
+    def _nearest(
+        self,
+        query: Float32[np.ndarray, " dim"],
+        n: int,
+        groups: Sequence[Int64[np.ndarray, " _"] | None],
+    ) -> Int64[np.ndarray, " candidates"]:
+        """All vectors are read once, and none is held."""
+        products = np.concatenate([vectors @ query for vectors in self._index.vectors()])
+        near = [self.keys[:0]]
+        for group in groups:
+            rows = self.keys if group is None else group
+            if k := min(n, len(rows)):
+                least = np.partition(products[rows], -k)[-k]
+                near.append(rows[products[rows] >= least - CLOSE])
+        return np.concatenate(near)
 
 
 PIECE = 1 << 20
@@ -690,7 +805,7 @@ def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> 
     used = set()
     if manifest is not None:
         used = {file.name for file in manifest.data_files}
-        used |= {part.name + SUMS for part in manifest.parts}
+        used |= {file.name + SUMS for file in manifest.checked_files}
         used.add(manifest_path(folder, sha256).name)
     if not folder.is_dir():
         return

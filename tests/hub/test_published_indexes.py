@@ -60,11 +60,11 @@ def test_an_index_is_published_attached_and_published_again(env, db, tmp_path):
     assert (attached["name"], attached["models"], len(near)) == ("gpt2-index", 6, 5)
     assert (nothing["changed"], nothing["uploaded_bytes"]) == (False, 0)
     assert len(commits(env)) == 2
-    assert len(uploaded) == 2  # a part and the means
+    assert len(uploaded) == 1  # a part
     assert more["models"] == 4
     assert left == {"author-2/model-2", "author-1/model-4", "author-2/model-5"}
     document = json.loads(repo.files["deltadex-index.json"])
-    listed = [document[key] for key in ("parts", "means", "removed")]
+    listed = [document[key] for key in ("parts", "sketch_files", "removed")]
     files = [f for value in listed for f in (value if isinstance(value, list) else [value])]
     assert set(repo.files) == {"README.md", "deltadex-index.json", *(f["name"] for f in files)}
     assert b"model-1" not in b"".join(repo.files.values())

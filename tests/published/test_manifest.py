@@ -51,11 +51,11 @@ def test_it_says_what_a_query_needs(document):
     assert (manifest.base, manifest.recipe, manifest.models) == (BASE, RECIPE, 5)
     assert manifest.content() == json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
     kinds = {file.name.split("-")[0] for file in manifest.data_files}
-    assert kinds == {"models", "means", "removed"}
+    assert kinds == {"models", "removed"}
 
 
 WRONG = {
-    "a later format": (("format",), 2, "upgrade"),
+    "a later format": (("format",), 3, "upgrade"),
     "no format": (("format",), None, "format"),
     "another recipe": (("recipe", "rank"), 3, "recipe_id"),
     "a large recipe": (("recipe", "dim"), 10**9, "dim"),
@@ -64,7 +64,7 @@ WRONG = {
     "a truth as number": (("serial",), True, "serial"),
     "other totals": (("models",), 6, "models"),
     "a path as a file": (("parts", 0, "name"), "../../etc/passwd", "models"),
-    "a hidden file": (("means", "name"), ".bashrc", "means"),
+    "a hidden file": (("removed", "name"), ".bashrc", "removed"),
     "a file by another name": (("removed", "sha256"), "0" * 64, "removed"),
     "a negative size": (("parts", 0, "bytes"), -1, "bytes"),
     "too large a file": (("parts", 0, "bytes"), 1 << 40, "bytes"),
@@ -74,16 +74,11 @@ WRONG = {
     "a base that turns text round": (("base",), "x\u202e", "base"),
     "a long base": (("base",), "x" * 5000, "base"),
     "another form": (("vectors",), "pickle", "vectors"),
-    "no spread": (("scale", "centres", 0, 3), 0.0, "centres"),
-    "an endless spread": (("scale", "centres", 0, 3), float("inf"), "centres"),
-    "no number": (("scale", "rate"), float("nan"), "rate"),
-    "an index of kinds": (("scale", "centres", 0, 0), 7, "centres"),
-    "another source": (("scale", "source"), "trust me", "source"),
     "a list for an object": (("shapes",), [], "shapes"),
 }
 
 
-MISSING = ("recipe", "parts", "scale", "means", "index", "created", "card")
+MISSING = ("recipe", "parts", "index", "created", "card")
 
 
 @pytest.mark.parametrize("name", [*WRONG, *MISSING])
@@ -125,16 +120,16 @@ def index(published, tmp_path):
     return shutil.copytree(published, tmp_path / "index")
 
 
-def exchange(index, change, *, kind="models", write=parquet.write_table):
-    """Replace a file of an index by another table, under the hash that it has."""
+def exchange(index, change, *, write=parquet.write_table):
+    """Replace the part of an index by another table, under the hash that it has."""
     document = json.loads((index / MANIFEST).read_bytes())
-    file = document["parts"][0] if kind == "models" else document[kind]
+    (file,) = document["parts"]
     table = change(parquet.read_table(index / file["name"]))
     (index / file["name"]).unlink()
     write(table, index / "new")
     data = (index / "new").read_bytes()
     digest = sha256_of(data)
-    file.update(name=f"{kind}-{digest[:16]}.parquet", sha256=digest, bytes=len(data))
+    file.update(name=f"models-{digest[:16]}.parquet", sha256=digest, bytes=len(data))
     (index / "new").rename(index / file["name"])
     (index / MANIFEST).write_text(json.dumps(document))
 
@@ -164,7 +159,7 @@ CHANGES = {
     "no id": (lambda t: column(t, "id", [None, *ids(t)[1:]], pa.string()), "id is missing"),
     "a long author": (lambda t: column(t, "author", ["x" * 9_999] * 5), "author is too long"),
     "a turned label": (lambda t: column(t, "dataset", ["a\u202eb"] * 5), "dataset"),
-    "another kind": (lambda t: column(t, "kind", ["gradient"] * 5), "kind without statistics"),
+    "another kind": (lambda t: column(t, "kind", ["gradient"] * 5), "a kind that deltadex"),
     "a negative count": (lambda t: column(t, "downloads", [-1] * 5), "downloads"),
     "no length": (lambda t: column(t, "norm", [float("nan")] * 5), "norm"),
     "a column less": (lambda t: t.drop_columns(["author"]), "not a part"),
@@ -183,15 +178,6 @@ def test_a_part_that_is_none_is_refused(index, name):
     exchange(index, change)
 
     not_attached(index, match)
-
-
-@pytest.mark.parametrize(
-    "numbers", [[1.0] * 15, [float("nan")] * 16, [9.0] * 16, []], ids=["few", "nan", "long", "none"]
-)
-def test_means_that_are_none_are_refused(index, numbers):
-    exchange(index, lambda t: column(t, "numbers", [numbers], pa.list_(pa.float32())), kind="means")
-
-    not_attached(index, "mean")
 
 
 def test_a_file_that_is_no_parquet_is_refused(index):
