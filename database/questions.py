@@ -518,12 +518,12 @@ class Cluster(Family):
     )
     unknown_share: float = option(
         "--unknown",
-        default=1.0,
+        default=0.5,
         doors="local",
         least=0,
         most=1,
         metavar="SHARE",
-        help="Share of the unlabelled whose dataset no labelled model has, at most; 0 if labels "
+        help="Share of the unlabelled whose dataset no labelled model has; 0 if labels "
         "name them all.",
     )
 

@@ -127,14 +127,18 @@ class NeighbourTable(Table):
 
     A row has `query` (the model that was searched from), `rank` (from 1), `model`, `base`,
     `dataset`, `author`, `run`, and the evidence: `verdict` ("copy", "likely the same data",
-    "perhaps", "no model stands out"), `z` (standard deviations above the family's strangers), `fdr`
-    (the share of such answers that are expected to be wrong, 0…1), `cosine` of the two updates
+    "perhaps", "no model stands out"), `probability` (that both were trained on the same data; None
+    in families that are too small), `z` (standard deviations above the family's strangers), `fdr`
+    (the share of all answers down to a row expected to be wrong, 0…1), `cosine` of the two updates
     (−1…1), `score` (z, bounded to −1…1: what ranks) and `source` (the attached index that the model
     is of; None for a model of the catalog). A document also has the `verdict` of
     the nearest model, `compared` and `calibration`. `failed` lists queries that have no answer.
     """
 
-    columns = ("query", "rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author")
+    columns = (
+        *("query", "rank", "model", "verdict", "probability", "z", "fdr", "cosine", "dataset"),
+        "author",
+    )
 
     @property
     def failed(self) -> list[Row]:

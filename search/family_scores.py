@@ -645,7 +645,7 @@ class KnownCosines(SketchMatrix):
         cosines: Float64[np.ndarray, "blocks all all"],
         rows: Int64[np.ndarray, " models"],
     ) -> None:
-        super().__init__(whole.dims, whole.slots, whole.weights[rows], whole.codes[:0])
+        super().__init__(whole.dims, whole.slots, whole.weights[rows], whole.codes[rows])
         self._whole, self._cosines, self._rows = whole, cosines, rows
 
     def take(self, rows: Rows) -> KnownCosines:

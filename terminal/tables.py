@@ -592,8 +592,8 @@ def _show_suggestions(document: Document) -> None:
     _show_list(suggestions, "dataset")
     if hints:
         _say(
-            f"[bold]{len(hints)}[/] hints: more than {1 - calibration['target']:.0%} of these are "
-            "expected to be wrong"
+            f"[bold]{len(hints)}[/] hints: each with a probability below "
+            f"{calibration['target']:.2f}"
         )
         _show_list(hints, "dataset (hint)")
     _say(f"  {_known_from(calibration)}", "dim")
@@ -624,11 +624,7 @@ def _show_list(suggestions: list[Document], named: str) -> None:
 
 def _known_from(calibration: Document) -> str:
     """What the suggestions are known from, or what is missing."""
-    tail = calibration["tail"]
-    known = (
-        f"strangers' scores: {tail['source']} ({tail['queries']} labelled models, "
-        f"{count(tail['datasets'], 'dataset')} with siblings)"
-    )
+    known = _calibrated(calibration["evidence"])
     if calibration["precision"] is not None:
         return (
             f"{known}; held out, {calibration['answers']} answers of {calibration['models']} "

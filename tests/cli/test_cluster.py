@@ -68,7 +68,7 @@ def test_people_see_names_and_what_suggestions_are_known_from(db):
 
     assert "[red]m" in output
     assert "models with a suggested dataset: " in output
-    assert "labelled pairs (60 labelled models, 6 datasets with siblings)" in output
+    assert "probability from 60 labelled models, 6 datasets" in output
 
 
 def test_two_models_are_too_few_and_all_are_labelled_and_that_is_said(db):

@@ -224,8 +224,8 @@ def hostile_map(folder):
     }  # fmt: skip
     for name in ("dataset", "author", "kind"):
         document[name], document[f"{name}s"] = encode_names(NAMES)
-    near = [[MapNeighbour(NAMES[(i + 1) % n], 5.0, 0.1, 0.5, SCRIPTS[0])] for i in range(n)]
-    calibration = {"source": SCRIPTS[1], "datasets": 0, "queries": 0}
+    near = [[MapNeighbour(NAMES[(i + 1) % n], 5.0, 0.9, 0.1, 0.5, SCRIPTS[0])] for i in range(n)]
+    calibration = {"source": SCRIPTS[1], "models": 0, "models_needed": 12}
     path = folder / "map.html"
     write_page(
         document,

@@ -14,7 +14,7 @@ from deltadex.errors import (
 )
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, find_similar, neighbours
-from deltadex.search.evidence import RATE
+from deltadex.search.evidence import Calibration
 from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import candidates_of, nearest, resolve
 from deltadex.store import Filters
@@ -230,13 +230,13 @@ def test_json_has_the_documented_keys(catalog):
     assert document["query"] == {"model": "a", "dataset": "sst2", "base": "base"}
     assert document["recipe"] == "sketch"
     assert (document["verdict"], document["compared"]) == ("copy", 4)
-    assert document["calibration"] == {
-        "rate": pytest.approx(RATE * 1.4), "source": "the null alone", "datasets": 2, "queries": 4,
-    }  # fmt: skip
+    assert document["calibration"] == Calibration(models=5).to_json()
+    assert document["calibration"]["models_needed"] == 12
     (neighbour,) = document["neighbours"]
     assert {name: neighbour.pop(name) for name in ("score", "z", "fdr")}.keys()
     assert neighbour.pop("cosine") == pytest.approx(1.0)
     assert neighbour.pop("verdict") == "copy"
+    assert neighbour.pop("probability") is None
     assert neighbour == {
         "rank": 1, "model": "a-twin", "dataset": "cola", "author": "y", "run": "r",
         "base": "base", "source": None,

@@ -4,15 +4,16 @@ import pytest
 
 from deltadex.terminal import show_explanation, show_neighbours
 
-LABELLED = {"rate": 1.0, "source": "labelled pairs", "datasets": 5, "queries": 31}
-UNLABELLED = {"rate": 1.1, "source": "the null alone", "datasets": 1, "queries": 7}
+LABELLED = {"source": "labelled models of the family", "datasets": 5, "queries": 31}
+UNLABELLED = {"source": "the null alone", "models": 7, "models_needed": 12}
 NOTHING = "no model stands out"
 
 
-def neighbour(rank, verdict, *, z=2.0, fdr=0.5, dataset="imdb"):
+def neighbour(rank, verdict, *, z=2.0, fdr=0.5, dataset="imdb", probability=0.971):
     return {
         "rank": rank, "model": f"lab/m{rank}", "verdict": verdict, "z": z, "fdr": fdr,
-        "score": 0.4, "cosine": 0.25, "dataset": dataset, "author": "lab", "run": None, "base": "b",
+        "probability": probability, "score": 0.4, "cosine": 0.25, "dataset": dataset,
+        "author": "lab", "run": None, "base": "b",
     }  # fmt: skip
 
 
@@ -36,11 +37,15 @@ def test_a_row_says_how_strong_the_evidence_is(capsys):
 
     assert first == "nearest to a-0 (imdb) · recipe sketch"
     assert headline == "likely the same data: 1 model, of 30 compared"
-    assert calibrated == "fdr calibrated on 31 labelled models, 5 datasets with siblings"
-    assert heads.split() == ["rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author"]
+    known = "probability from 31 labelled models, 5 datasets"
+    assert calibrated == f"{known}; fdr: of all answers up to here"
+    assert heads.split() == [
+        *("rank", "model", "verdict", "probability", "z", "fdr", "cosine", "dataset", "author")
+    ]
     assert row.split("  ")[0].strip() == "1"
     assert [cell.strip() for cell in row.split("  ") if cell.strip()] == [
-        "1", "lab/m1", "likely the same data", "9.3", "0.2 %", "0.250", "imdb", "lab"]  # fmt: skip
+        "1", "lab/m1", "likely the same data", "0.97", "9.3", "0.2 %", "0.250", "imdb",
+        "lab"]  # fmt: skip
     assert NOTHING not in "".join(rest)
     assert "lab/m2" in rest[0]
 
@@ -67,7 +72,8 @@ def test_the_headline_counts_verdicts(capsys, verdicts, compared, headline):
 
     assert shown[1] == headline
     if verdicts:
-        assert shown[2] == "fdr from the null alone: too few labels to calibrate on"
+        known = "no probability: 7 models are too few, 12 are needed"
+        assert shown[2] == f"{known}; fdr: of all answers up to here"
     else:
         assert len(shown) == 2
 

@@ -55,7 +55,7 @@ def make_document(n=3, *, dataset="sst2", author="someone", kind="full", **chang
 
 
 def near(model, *, z=1.0, verdict="perhaps"):
-    return MapNeighbour(model, z, fdr=0.25, cosine=0.5, verdict=verdict)
+    return MapNeighbour(model, z, probability=0.75, fdr=0.25, cosine=0.5, verdict=verdict)
 
 
 def written(tmp_path, document, **options):
@@ -91,7 +91,10 @@ def test_every_model_is_in_the_page_as_data(tmp_path):
     assert (shown["authors"], shown["author"]) == (["b"], [None, 0])
     assert [shown["kinds"][i] for i in shown["kind"]] == ["full", "adapter"]
     assert shown["downloads"] == [7, None]
-    assert data["neighbours"] == [[[1, 6.9877, 0.25, 0.5, 0]], [[0, 1.0, 0.25, 0.5, 1]]]
+    assert data["neighbours"] == [
+        [[1, 6.9877, 0.75, 0.25, 0.5, 0]],
+        [[0, 1.0, 0.75, 0.25, 0.5, 1]],
+    ]
     assert data["verdicts"] == ["perhaps", "no model stands out"]
     assert data["calibration"] == {"source": "the null alone"}
 

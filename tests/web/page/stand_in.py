@@ -177,14 +177,16 @@ class MadeUp:
         near.sort(key=lambda pair: pair[0])
         neighbours = [
             {"rank": n + 1, "model": row["model"], "z": 12 * math.exp(-3 * d) - 0.5,
-             "fdr": min(1.0, 0.002 * (n + 1) ** 2), "verdict": verdict_of(n),
+             "fdr": min(1.0, 0.002 * (n + 1) ** 2), "probability": 0.98 / (n + 1),
+             "verdict": verdict_of(n),
              "score": math.exp(-d), "cosine": 0.5, "dataset": row["dataset"],
              "author": row["author"], "run": None, "base": self.base}
             for n, (d, row) in enumerate(near[: int(query.get("k", 10))])
         ]  # fmt: skip
         return 200, {
             "query": me, "recipe": "sketch", "verdict": verdict_of(0), "compared": len(near),
-            "calibration": {"rate": 1.0, "source": "labelled pairs", "datasets": 5, "queries": 54},
+            "calibration": {"source": "labelled models of the family", "datasets": 5,
+                            "queries": 54},
             "neighbours": neighbours,
         }  # fmt: skip
 

@@ -155,7 +155,7 @@ def test_a_file_has_stars_and_nearest_data(visit, tmp_path):
     made = WithData(models=20)
     _, document = made.map({})
     near = Neighbourhoods(
-        [[MapNeighbour("lab1/m000001", 6.5, 0.0004, 0.5, "perhaps")]] * 20,
+        [[MapNeighbour("lab1/m000001", 6.5, 0.9, 0.0004, 0.5, "perhaps")]] * 20,
         {"rate": 1.5, "source": "the null alone", "datasets": 1, "queries": 7},
         [[NearData("reviews", 7.3, 0.02, "perhaps")]] * 20,
     )

@@ -155,7 +155,10 @@ def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
     _, document = family.map({})
     nearest = ["lab1/m000001" if i != 1 else "lab0/m000000" for i in range(40)]
     near = Neighbourhoods(
-        [[MapNeighbour(model, 6.5, 0.0004, 0.5, "likely the same data")] for model in nearest],
+        [
+            [MapNeighbour(model, 6.5, 0.97, 0.0004, 0.5, "likely the same data")]
+            for model in nearest
+        ],
         {"rate": 1.5, "source": "the null alone", "datasets": 1, "queries": 7},
     )
     path = tmp_path / "map.html"

@@ -151,9 +151,11 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     assert page.locator("#neighbours .headline").inner_text() == (
         "Likely the same data: 2 models, perhaps: 3 models, of 59 compared"
     )
-    assert "calibrated on 54 labelled models, 5 datasets with siblings" in card.inner_text()
+    assert "Probability from 54 labelled models, 5 datasets." in card.inner_text()
     evidence = plain(page, "#neighbours .score >> nth=0")
-    assert re.fullmatch(r"likely the same data\nz \d+\.\d · fdr 0\.2 %", evidence)
+    assert re.fullmatch(
+        r"likely the same data\nprobability 0\.98 · z \d+\.\d · fdr 0\.2 %", evidence
+    )
     assert page.locator("#neighbours .verdict.none").count() == 5
     assert page.locator("#neighbours .bar .fill").count() == 10
     assert page.evaluate("deltadex.map.links.length") == 10
