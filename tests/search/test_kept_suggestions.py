@@ -24,7 +24,8 @@ def names_and_sources(report):
 
 
 def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):
-    with fill(tmp_path / "c.duckdb", kept=[make_data("acme", AXES[0])]) as catalog:
+    kept = [make_data("acme", AXES[0])]
+    with fill(tmp_path / "c.duckdb", kept=kept, apart=10.0) as catalog:
         report = cluster_family(catalog)
     show_clusters(report)
 
