@@ -38,8 +38,8 @@ def find_similar(common: Common, asked: database.FindSimilar, candidates: Engine
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
     are answered one after the other; `-` stands for models on stdin, one per line.
 
-    The verdict of a neighbour is "copy", "likely the same data" (fdr up to 1 %) or "perhaps" (up
-    to 5 %). z counts standard deviations above the family's strangers; fdr is the share of
+    The verdict of a neighbour is "copy", "likely the same data" (probability from 0.95) or "perhaps" (from
+    0.75). z counts standard deviations above the family's strangers; fdr is the share of
     such answers that are expected to be wrong.
 
     \b

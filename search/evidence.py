@@ -41,7 +41,7 @@ Source = Literal["labelled models of the family", "families like it", "the null 
 COPY_COSINE = 0.95
 """Plain cosine from which a model is a copy: rounded, mirrored, or trained a few steps on."""
 
-LIKELY, PERHAPS = 0.95, 0.85
+LIKELY, PERHAPS = 0.95, 0.75
 """Probabilities from which a model is likely of the same data, or perhaps."""
 
 LONE_SHARE = 0.05
@@ -56,16 +56,16 @@ FEWEST_QUERIES = 8
 FEWEST_DATASETS = 3
 """Data sets with siblings from which the family's own labels move the coefficients."""
 
-LABELLED = (-3.1, -0.12, 0.75)
+LABELLED = (-0.83, -0.55, 0.90)
 """Of 1, the family's nearest z, and the support of a data set, fitted over several families."""
 
-UNLABELLED = (-1.74, 0.40, -0.14, 0.10)
+UNLABELLED = (-0.27, 0.37, -0.29, -0.05)
 """Of 1, z, the family's nearest z and the gap to the models that follow."""
 
-PRECISION = (0.03, 0.3)
+PRECISION = (0.1, 1.0)
 """Of the prior: how little families differ in a and b."""
 
-CASES = 6.0
+CASES = 3.0
 """Queries as which a data set counts at most: its models are alike."""
 
 TYPICAL_NEAREST = 5.0

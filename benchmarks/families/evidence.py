@@ -253,4 +253,4 @@ def fitted(rows: Sequence[tuple[Asked, float, bool]]) -> str:
         np.array(free), np.ones((len(free), 1), dtype=bool), np.array(right),
         np.array(free_weights), [0.0] * 4, [RIDGE] * 4,
     )  # fmt: skip
-    return f"LABELLED = {tuple(labelled.round(2))}\nUNLABELLED = {tuple(unlabelled.round(2))}"
+    return f"LABELLED = {labelled.round(2).tolist()}\nUNLABELLED = {unlabelled.round(2).tolist()}"
