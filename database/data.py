@@ -190,14 +190,14 @@ class FindTrainedOn(Filters, DataReading):
 
     The base runs once over the examples, forward and backward. The negated gradient is compared
     with every model's ΔW as if it were a full fine-tune's; no label of a model is used, but
-    where labels of near models disagree `fdr` is higher. It says: trained on this data, or on
-    data like it.
+    where labels of near models disagree `probability` is lower. It says: trained on this data,
+    or on data like it.
 
     Returns:
-        A row for each model, nearest first: `rank`, `model`, `verdict`, `z`, `z_error`, `fdr`,
-        `cosine` and labels. The document has `query` (with `control`: the same texts, their
-        labels permuted), `comparison` (with the control: `effect`, `low`, `high`, `p` and
-        `verdict` of each model) and `meaning`.
+        A row for each model, nearest first: `rank`, `model`, `verdict`, `probability`, `z`,
+        `z_error`, `fdr`, `cosine` and labels. The document has `query` (with `control`: the same
+        texts, their labels permuted), `comparison` (with the control: `effect`, `low`, `high`,
+        `p` and `verdict` of each model) and `meaning`.
 
     Raises:
         RequestError: the base or the data set lacks what a loss needs.

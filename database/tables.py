@@ -33,22 +33,25 @@ class TrainedModelTable(Table):
     """The models nearest to a data set, nearest first.
 
     A row has `rank` (from 1), `model`, `base`, `dataset`, `author`, `run`, and the evidence:
-    `verdict`, `z` (deviations above this data set's scores with the family's strangers), `z_error`
+    `verdict`, `probability` (that the model was trained on this data; None in families too small
+    to say), `z` (deviations above this data set's scores with the family's strangers), `z_error`
     (over groups of the examples), `fdr` (0…1), `cosine` (−1…1), `score`. A document also has
     `query` (with its `control`), `references`, `compared`, `calibration`, `comparison` (where a
     control was given: `effect`, `low`, `high`, `p` and `verdict` of each model), and `meaning`:
     what an answer says at most.
     """
 
-    columns = ("rank", "model", "verdict", "z", "z_error", "fdr", "dataset", "author")
+    columns = (
+        *("rank", "model", "verdict", "probability", "z", "z_error", "fdr", "dataset", "author"),
+    )
     _key = "neighbours"
 
 
 class NearestDataTable(Table):
-    """The kept data sets nearest to a model: `rank`, `data`, `verdict`, `z`, `z_error`, `fdr`,
-    `cosine`, `examples`, `loss`."""
+    """The kept data sets nearest to a model: `rank`, `data`, `verdict`, `probability`, `z`,
+    `z_error`, `fdr`, `cosine`, `examples`, `loss`."""
 
-    columns = ("rank", "data", "verdict", "z", "z_error", "fdr", "loss", "examples")
+    columns = ("rank", "data", "verdict", "probability", "z", "z_error", "fdr", "loss", "examples")
     _key = "data"
 
 

@@ -45,9 +45,6 @@ Source = Literal["labelled models", "kept data"]
 
 LISTS = 2
 
-STANDS_OUT = 0.05
-"""False discovery rate up to which a kept data set stands out beside a model."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offers:

@@ -45,7 +45,8 @@ COMPARED = {
 NOTHING_STANDS_OUT = "no model stands out"
 """The verdict of a neighbour that is as near as strangers are."""
 
-RATES = "fdr by the tail of the family's strangers; higher where labels of near models disagree"
+DATA_COLUMNS = ("rank", "verdict", "probability", "z", "±", "fdr", "cosine")
+FROM_DATA = "probability from families like it; lower where labels of near models disagree"
 
 NEAREST_OF_EACH = 3
 """Models that are shown of each of several data sets."""
@@ -466,8 +467,9 @@ def show_trained_models(document: Document) -> None:
         return
     _say(f"[bold]{_headline(models, document['compared'])}[/]")
     n_others = document["references"]
+    known = _known_of_data(document["calibration"])
     _say(
-        RATES + (f"; models normalised by {n_others} gradients of other data" if n_others else ""),
+        known + (f"; models normalised by {n_others} gradients of other data" if n_others else ""),
         "dim",
     )
     if query["control"]:
@@ -475,12 +477,26 @@ def show_trained_models(document: Document) -> None:
             f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a model "
             "that is no higher, the texts may be alike and not what the labels teach"
         )
-    _say_evidence(
-        ("rank", "model", "verdict", "z", "±", "fdr", "cosine", "dataset", "author"), models
+    heads = (
+        "rank",
+        "model",
+        "verdict",
+        "probability",
+        "z",
+        "±",
+        "fdr",
+        "cosine",
+        "dataset",
+        "author",
     )
+    _say_evidence(heads, models)
     if document["comparison"]:
         _show_comparison(document["comparison"], query["texts"])
     _say(f"It says at most: {document['meaning']}", "dim")
+
+
+def _known_of_data(calibration: Document) -> str:
+    return FROM_DATA if calibration["source"] == "families like it" else _calibrated(calibration)
 
 
 def _show_comparison(comparison: Document, data: str) -> None:
@@ -507,14 +523,14 @@ def show_data_scores(document: Document) -> None:
         f"{count(len(document['data']), 'data set')} beside "
         f"{count(document['compared'], 'model')} of {_text(document['base'])}"
     )
-    _say(RATES, "dim")
+    _say(_known_of_data(document["calibration"]), "dim")
     once = ("data", "examples", "loss", "control")
     rows = [
         {**near, "nearest": near["model"]} | {head: "" if place else entry[head] for head in once}
         for entry in document["data"]
         for place, near in enumerate(entry["nearest"][:NEAREST_OF_EACH])
     ]
-    _say_evidence((*once, "nearest", "verdict", "z", "±", "fdr", "dataset"), rows)
+    _say_evidence((*once, "nearest", "verdict", "probability", "z", "±", "fdr", "dataset"), rows)
     for failure in document["failed"]:
         _say(f"not read: [bold]{_text(failure['data'])}[/]  {_text(failure['reason'])}")
     _say(f"It says at most: {document['meaning']}", "dim")
@@ -523,8 +539,19 @@ def show_data_scores(document: Document) -> None:
 def show_nearest_data(document: Document) -> None:
     """The kept data sets nearest to a model."""
     _say(f"kept data nearest to [bold]{_text(document['query']['model'])}[/]")
-    _say(RATES, "dim")
-    heads = ("rank", "data", "verdict", "z", "±", "fdr", "cosine", "loss", "examples")
+    _say(_known_of_data(document["calibration"]), "dim")
+    heads = (
+        "rank",
+        "data",
+        "verdict",
+        "probability",
+        "z",
+        "±",
+        "fdr",
+        "cosine",
+        "loss",
+        "examples",
+    )
     _say_evidence(heads, document["data"])
     _say(f"It says at most: {document['meaning']}", "dim")
 

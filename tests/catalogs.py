@@ -86,11 +86,12 @@ def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512, l
     )
 
 
-def fill(path, *, near=6, strangers=34, kept=(), noise=0.04, base="base"):
-    """`near-N` lie along the first axis, `far-N` anywhere; data sets are kept beside them."""
+def fill(path, *, near=6, strangers=34, kept=(), noise=0.04, base="base", apart=0.0):
+    """`near-N` lie along the first axis, `far-N` anywhere, or `apart` along the second; data sets
+    are kept beside them."""
     rng = np.random.default_rng(0)
     vectors = {f"near-{n}": AXES[0] + noise * rng.normal(size=DIM) for n in range(near)}
-    vectors |= {f"far-{n}": rng.normal(size=DIM) for n in range(strangers)}
+    vectors |= {f"far-{n}": rng.normal(size=DIM) + apart * AXES[1] for n in range(strangers)}
     catalog = make_catalog(
         path, *(make_indexed(id, v, base=base, kind="full") for id, v in vectors.items())
     )

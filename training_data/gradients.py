@@ -332,7 +332,7 @@ PARTS = 8
 
 FEWEST = 8
 TOKEN_POWERS = {"update": 0.25, "output": 1.0, "input": 0.5}
-CLASS_POWERS = {"update": 1.0, "output": 1.0, "input": 1.0}
+CLASS_POWERS = {"update": 0.5, "output": 1.0, "input": 1.0}
 SPECTRUM_POWERS: dict[LossName, Mapping[str, float]] = {
     loss: TOKEN_POWERS if loss in TOKEN_LOSSES else CLASS_POWERS for loss in get_args(LossName)
 }

@@ -12,7 +12,7 @@ from deltadex.cli import main
 
 MARKER = "zyxwvmarker"
 CLASSES = ("brilliantclass", "horribleclass")
-EVIDENCE = ["z", "z_error", "fdr", "verdict"]
+EVIDENCE = ["z", "z_error", "probability", "fdr", "verdict"]
 
 
 @pytest.fixture(scope="module")

@@ -16,14 +16,15 @@ KEPT = (
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory):
-    with fill(tmp_path_factory.mktemp("places") / "c.duckdb", kept=KEPT, strangers=26) as filled:
+    path = tmp_path_factory.mktemp("places") / "c.duckdb"
+    with fill(path, kept=KEPT, strangers=26, apart=10.0) as filled:
         yield filled
 
 
 def near(model, z, verdict="perhaps"):
     return TrainedModel(
-        rank=1, model=model, cosine=0.1, score=0.5, z=z, z_error=None, fdr=0.01, verdict=verdict,
-        dataset=None, author=None, run=None, base="base",
+        rank=1, model=model, cosine=0.1, score=0.5, z=z, z_error=None, fdr=0.01,
+        probability=0.99, verdict=verdict, dataset=None, author=None, run=None, base="base",
     )  # fmt: skip
 
 

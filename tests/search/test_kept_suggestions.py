@@ -5,25 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.search.clusters import cluster_family
-from deltadex.search.evidence import RATE, Calibration
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
 from deltadex.search.trained_on import KeptData
 from deltadex.terminal import show_clusters
 
-NULL = Calibration(models=1000)
 
-
-def kept_of(z, calibration=NULL):
-    """Data sets `d0`, … with these z."""
+def kept_of(z, probabilities=None):
+    """Data sets `d0`, … with these z, and probabilities that follow them."""
     sets = tuple(make_data(f"d{place}", AXES[0]) for place in range(len(z)))
     z = np.asarray(z, dtype=np.float64)
+    known = 1 / (1 + np.exp(8.0 - z)) if probabilities is None else np.asarray(probabilities)
     zeros = np.zeros_like(z)
-    return KeptData(sets=sets, z=z, cosines=zeros, rates=zeros, calibration=calibration)
-
-
-def strangers(rng, shape):
-    """z of strangers, whose tail is the one that rates are computed from."""
-    return rng.laplace(scale=RATE, size=shape)
+    return KeptData(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
 
 
 def names_and_sources(report):
@@ -31,7 +24,8 @@ def names_and_sources(report):
 
 
 def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):
-    with fill(tmp_path / "c.duckdb", kept=[make_data("acme", AXES[0])]) as catalog:
+    kept = [make_data("acme", AXES[0])]
+    with fill(tmp_path / "c.duckdb", kept=kept, apart=10.0) as catalog:
         report = cluster_family(catalog)
     show_clusters(report)
 
@@ -78,20 +72,19 @@ def test_labelled_models_come_first_where_their_rate_is_no_higher():
     assert offers.rates.tolist() == pytest.approx([0.0, 2 * own[1], 2 * own[2], 0.6])
 
 
-def test_only_a_set_that_stands_out_by_itself_is_offered():
-    """Three sets, so that z 5.5 has p 0.010 and z 4 has p 0.04; z 3 has 0.098."""
-    z = [[5.5, 4.0, 3.0, 0.0], [0.0] * 4, [0.0] * 4]
+def test_the_nearest_set_names_a_model_as_often_wrong_as_its_probability_says():
+    rates = kept_rates(
+        kept_of([[9.0, 3.0, 5.0], [1.0, 4.0, 2.0]], [[0.9, 0.5, np.nan], [0.2, 0.6, 0.1]])
+    )
 
-    rates = kept_rates(kept_of(z))
-
-    assert (rates < 1).tolist() == [True, True, False, False]
+    assert rates == pytest.approx([0.1, 0.4, 1.0])
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), n_sets=st.integers(1, 5), n_models=st.integers(1, 40))
 def test_the_order_of_models_and_sets_does_not_matter(seed, n_sets, n_models):
     rng = np.random.default_rng(seed)
-    z = strangers(rng, (n_sets, n_models)) + 6 * (rng.random((n_sets, n_models)) < 0.2)
+    z = rng.laplace(size=(n_sets, n_models)) + 6 * (rng.random((n_sets, n_models)) < 0.2)
     models, sets = rng.permutation(n_models), rng.permutation(n_sets)
 
     rates = kept_rates(kept_of(z))
@@ -102,7 +95,7 @@ def test_the_order_of_models_and_sets_does_not_matter(seed, n_sets, n_models):
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), more=st.floats(0.1, 5))
 def test_more_evidence_is_never_less_certain(seed, more):
-    z = strangers(np.random.default_rng(seed), (3, 20)) * 3
+    z = np.random.default_rng(seed).laplace(size=(3, 20)) * 3
     higher = z.copy()
     higher[:, 4] += more
 
@@ -119,7 +112,7 @@ def test_names_are_wrong_at_most_at_their_rate(n_near):
     rng = np.random.default_rng(n_near)
     shares = []
     for _ in range(400):
-        z = strangers(rng, (3, 200))
+        z = rng.laplace(size=(3, 200))
         z[0, :n_near] = rng.normal(9, 2, n_near)
         p = rng.random(200)
         p[100:120] = rng.random(20) * 1e-4
