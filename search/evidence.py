@@ -240,19 +240,12 @@ def supports(
     above = np.empty(len(own), dtype=np.int64)
     above[order] = np.arange(len(own)) - np.searchsorted(own[order], own[order])
 
-    def sums(
-        first: int,
-    ) -> tuple[Float64[np.ndarray, " labels"], Float64[np.ndarray, " labels"]]:
-        rows = places[above < first]
-        return (
-            np.bincount(codes[rows], z[rows], minlength=n),
-            np.bincount(codes[rows], minlength=n).astype(np.float64),
-        )
-
-    (two, n_two), (three, n_three) = sums(TOP - 1), sums(TOP)
+    first_two, first_three = places[above < TOP - 1], places[above < TOP]
+    two, n_two = (np.bincount(codes[first_two], x, n) for x in (z[first_two], None))
+    three, n_three = (np.bincount(codes[first_three], x, n) for x in (z[first_three], None))
     known = np.maximum(codes, 0)
     is_best = np.zeros(len(z), np.bool_)
-    is_best[places[above < TOP]] = True
+    is_best[first_three] = True
     if not n:
         return z, np.zeros(0), np.zeros(0, np.int64)
     mean = np.divide(three, n_three, out=np.zeros(n), where=n_three > 0)

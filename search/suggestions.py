@@ -33,6 +33,7 @@ from .evidence import (
 )
 from .family_scores import id_digest
 from .labelled import LabelledModels
+from .neighbours import JUDGED
 from .trained_on import KeptData
 
 Queries = Int64[np.ndarray, " queries"]
@@ -264,7 +265,7 @@ def answer(
         places = np.flatnonzero(may)
         if not len(places):
             continue
-        order = places[np.argsort(-z[row, places], kind="stable")]
+        order = places[np.argsort(-z[row, places], kind="stable")[:JUDGED]]
         codes[row] = references.codes[order[0]]
         are_copies[row] = cosines[row, order[0]] >= COPY_COSINE
         labels = [references.names[code] for code in references.codes[order].tolist()]

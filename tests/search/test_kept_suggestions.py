@@ -10,7 +10,7 @@ from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept
 from deltadex.search.trained_on import KeptData
 from deltadex.terminal import show_clusters
 
-NULL = Calibration(RATE, "the null alone", 0, 0)
+NULL = Calibration(models=1000)
 
 
 def kept_of(z, calibration=NULL):
@@ -85,16 +85,6 @@ def test_only_a_set_that_stands_out_by_itself_is_offered():
     rates = kept_rates(kept_of(z))
 
     assert (rates < 1).tolist() == [True, True, False, False]
-
-
-def test_the_share_of_wrong_pairs_among_labels_is_a_floor():
-    alike = Calibration(
-        RATE, "labelled pairs", 4, 20, levels=np.array([0.0, 15.0]), shares=np.array([0.9, 0.03])
-    )
-
-    rates = kept_rates(kept_of([[30.0, 10.0]], alike))
-
-    assert rates.tolist() == [0.03, 1.0]
 
 
 @settings(max_examples=30, deadline=None)
