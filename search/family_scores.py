@@ -645,7 +645,8 @@ class KnownCosines(SketchMatrix):
         cosines: Float64[np.ndarray, "blocks all all"],
         rows: Int64[np.ndarray, " models"],
     ) -> None:
-        super().__init__(whole.dims, whole.slots, whole.weights[rows], whole.codes[rows])
+        no_codes = np.broadcast_to(np.uint8(0), (len(rows), *whole.codes.shape[1:]))
+        super().__init__(whole.dims, whole.slots, whole.weights[rows], no_codes)
         self._whole, self._cosines, self._rows = whole, cosines, rows
 
     def take(self, rows: Rows) -> KnownCosines:

@@ -679,8 +679,11 @@ class PublishedFamily(FamilyView):
             keys=np.arange(len(index.ids)), ids=index.ids, kinds=index.kinds, row_of=index.row_of
         )
         names = ("dataset", "author", "run", "label_source")
-        *columns, sources = (tuple(index.models.column(name).to_pylist()) for name in names)
-        labels = Labels(*columns, tuple(source == "name" for source in sources))
+        datasets, authors, runs, sources = (
+            tuple(index.models.column(name).to_pylist()) for name in names
+        )
+        are_guessed = tuple(source == "name" for source in sources)
+        labels = Labels(datasets, authors, runs, are_guessed)
         self._moment = Moment(changes=index.sha256, members=members, labels=labels)
         self._members, self._index, self._folder = members, index, folder
         self.base, self.recipe = index.base, index.recipe

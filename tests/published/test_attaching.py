@@ -140,6 +140,8 @@ def test_own_and_attached_models_are_ranked_together_and_the_own_one_wins(own, n
     }
     z = [hit["z"] for hit in found]
     assert z == sorted(z, reverse=True)
+    rates = [hit["fdr"] for hit in found]
+    assert rates == sorted(rates)
     assert [hit["rank"] for hit in found] == list(range(1, len(everything)))
     assert found.to_json()["compared"] == len(everything) - 1
 

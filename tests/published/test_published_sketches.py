@@ -69,7 +69,7 @@ def attached(folder, *own):
     return db
 
 
-KEYS = ("model", "z", "cosine", "fdr", "verdict", "dataset")
+KEYS = ("model", "z", "cosine", "fdr", "verdict", "dataset", "probability")
 
 
 def told(hits, keys=KEYS):
@@ -81,6 +81,7 @@ def test_an_index_with_whole_sketches_answers_as_its_publishers_catalog(folder):
     with dx.open(folder / "theirs.duckdb") as theirs, attached(folder) as mine:
         for id in ("model-00", "model-05"):
             assert told(mine.find_similar(id, k=N)) == told(theirs.find_similar(id, k=N))
+        assert None not in {hit["probability"] for hit in mine.find_similar("model-00", k=N)}
         assert {hit["source"] for hit in mine.find_similar("model-00", k=N)} == {"theirs"}
 
 
