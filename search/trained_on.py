@@ -241,7 +241,7 @@ def _rates(z: Numbers, n_models: int, compared: int) -> Numbers:
     return null_rates(z, null_calibration(n_models).rate, compared, nothing)
 
 
-def _verdict(rate: float) -> Verdict:
+def _verdict_of(rate: float) -> Verdict:
     """By a false discovery rate."""
     if rate <= LIKELY_RATE:
         return "likely the same data"
@@ -313,7 +313,7 @@ def _rank_models(
                 z=z,
                 z_error=error,
                 fdr=rate,
-                verdict=_verdict(rate),
+                verdict=_verdict_of(rate),
                 dataset=labels[row].dataset,
                 author=labels[row].author,
                 run=labels[row].run,
@@ -518,7 +518,7 @@ def _data_neighbours(
             z=z,
             z_error=error,
             fdr=rate,
-            verdict=_verdict(rate),
+            verdict=_verdict_of(rate),
         )
         for rank, (data, z, cosine, error, rate) in enumerate(ranked, start=1)
     )
