@@ -376,10 +376,11 @@ def find_cases(
             row[: len(best)] = best
             place = int(own[0]) if len(own) else -1
             found.append((row, place, query, int(codes[query]), lone))
-    columns = zip(*found, strict=True) if found else ([], [], [], [], [])
-    kinds = np.float64, np.int64, np.int64, np.int64, np.bool_
-    rows, *rest = (np.array(list(c), dtype=kind) for c, kind in zip(columns, kinds, strict=True))
-    return Cases(rows.reshape(-1, COMPETING), *rest)
+    return Cases(
+        np.array([row for row, *_ in found]).reshape(-1, COMPETING),
+        *(np.array([case[k] for case in found], dtype=np.int64) for k in (1, 2, 3)),
+        np.array([case[4] for case in found], dtype=np.bool_),
+    )
 
 
 def fit_choices(
