@@ -35,7 +35,7 @@ import numpy as np
 
 from ..arrays import Bool, Float64
 from ..errors import RequestError, UnknownRecipe
-from ..records import GROUP, LABELLED_LOSSES, PERMUTED, TOKEN_LOSSES, WHOLE, DataSet, LossName
+from ..records import GROUP, LABELLED_LOSSES, PERMUTED, TOKEN_LOSSES, WHOLE, DataSet
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
 from .evidence import (
     FEWEST_MODELS,
@@ -193,7 +193,7 @@ class DataScores:
     """Scores of gradients with the models of a family."""
 
     def __init__(
-        self, family: FamilyScores, loss: LossName, references: SketchMatrix | None = None
+        self, family: FamilyScores, loss: str, references: SketchMatrix | None = None
     ) -> None:
         self.family = family
         self._references = (
@@ -274,7 +274,7 @@ class DataCalibration(Calibration):
     kind: Literal["tokens", "classes"]
 
     @classmethod
-    def of(cls, n_models: int, loss: LossName) -> DataCalibration:
+    def of(cls, n_models: int, loss: str) -> DataCalibration:
         return cls(
             models=n_models,
             source="families like it" if n_models >= FEWEST_MODELS else "the null alone",
