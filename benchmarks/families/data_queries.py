@@ -22,7 +22,7 @@ from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import DataFingerprint, LossName
 from deltadex.search import labelled_models
 from deltadex.search.family_scores import Cohort, FamilyScores, Scored
-from deltadex.search.trained_on import DataCalibration, DataScores
+from deltadex.search.trained_on import LONE_BOUND, DataCalibration, DataScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
 from deltadex.training_data.examples import Example
 
@@ -50,8 +50,6 @@ COMPOSITIONS = {"all": (), "full": ("full",), "halves": ("halves",)}
 
 STRENGTH = 10.0
 """Of the regression's coefficients against its penalty: scikit-learn's C."""
-
-ANSWERED = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +291,7 @@ def fit_evidence(texts: Path, families: Sequence[tuple[Path, Plan]]) -> str:
         for case in cases:
             if (case.kind, case.file) == (kind, file):
                 logit = float(known @ np.array([1.0, *case.features]))
-                answered = 1.0 / (1.0 + np.exp(-logit)) >= ANSWERED
+                answered = 1.0 / (1.0 + np.exp(-logit)) >= LONE_BOUND
                 held_out.setdefault((case.family, case.composition), []).append((case, answered))
     for (family, composition), asked in held_out.items():
         seen = [(case.right, answered) for case, answered in asked if case.seen]
