@@ -2,9 +2,10 @@
 discovery rate of a list, and verdicts.
 
 The data sets of a ranking compete (conditional logit: McFadden 1974): data set d has the support m,
-the mean z of its three nearest models, and the probability eˢ⁽ᵈ⁾ / (1 + Σ eˢ) with s = a + b m; the
-1 stands for a data set that the family does not have. So the gap to the next data set counts.
-Models without a label are judged one by one, by z and the gap to the models that follow.
+the mean z of its three nearest models, weighted 1 : ½ : ¼, and the probability eˢ⁽ᵈ⁾ / (1 + Σ eˢ)
+with s = a + b m; the 1 stands for a data set that the family does not have. So the gap to the next
+data set counts. Models without a label are judged one by one, by z and the gap to those that
+follow.
 
 The coefficients come from families like it (`LABELLED`, `UNLABELLED`:
 `python -m benchmarks.families evidence DB... --fit`). The labelled models of the family itself,
@@ -41,11 +42,14 @@ Source = Literal["labelled models of the family", "families like it", "the null 
 COPY_COSINE = 0.95
 """Plain cosine from which a model is a copy: rounded, mirrored, or trained a few steps on."""
 
-LIKELY, PERHAPS = 0.95, 0.75
+LIKELY, PERHAPS = 0.95, 0.6
 """Probabilities from which a model is likely of the same data, or perhaps."""
 
 LONE_SHARE = 0.05
 """Share of lone queries, whose siblings are not in the family, that may get an answer."""
+
+LONE_BOUND = 0.72
+"""The probability that `LONE_SHARE` of lone queries reach in families like it."""
 
 FEWEST_MODELS = 12
 """Models of a family from which a probability is known; in smaller ones z has no scale."""
@@ -56,10 +60,10 @@ FEWEST_QUERIES = 8
 FEWEST_DATASETS = 3
 """Data sets with siblings from which the family's own labels move the coefficients."""
 
-LABELLED = (-0.83, -0.55, 0.90)
+LABELLED = (0.15, -0.74, 0.90)
 """Of 1, the family's nearest z, and the support of a data set, fitted over several families."""
 
-UNLABELLED = (-0.27, 0.37, -0.29, -0.05)
+UNLABELLED = (0.53, 0.43, -0.42, -0.12)
 """Of 1, z, the family's nearest z and the gap to the models that follow."""
 
 PRECISION = (0.1, 1.0)
@@ -74,7 +78,10 @@ TYPICAL_NEAREST = 5.0
 FOLDS = 16
 """Of data sets: those of one are held out together."""
 
-TOP = 3
+OTHERS_WEIGH = (0.5, 0.25)
+"""The two best other models of a data set, beside a model's own z in its support."""
+
+FOLLOWING = 3
 COMPETING = 8
 """Data sets of a ranking, by support: the others together count less than the rounding of p."""
 
@@ -229,38 +236,42 @@ def codes_of_labels(labels: Sequence[str | None]) -> Groups:
 def supports(
     z: Numbers, codes: Groups, counts: Bool[np.ndarray, " models"]
 ) -> tuple[Numbers, Float64[np.ndarray, " labels"], Int64[np.ndarray, " labels"]]:
-    """Of every row, by falling z: the mean of its z and those of the two best other rows of its
-    label. And of the `COMPETING` best labels: that of their three best rows, and their codes. Rows
-    without a label, code −1, and those that do not count are in no other's support."""
-    places = np.flatnonzero(counts & (codes >= 0))
-    own = codes[places]
+    """Of every row, by falling z: the mean of its z and of those of the two best other rows of its
+    label, which weigh a half and a quarter. And of the `COMPETING` best labels: that of their best
+    row, and their codes. Rows without a label, code −1, and those that do not count are in no
+    other's support."""
     n = int(codes.max(initial=-1)) + 1
-    # how many rows of the same label stand above each
-    order = np.argsort(own, kind="stable")
-    above = np.empty(len(own), dtype=np.int64)
-    above[order] = np.arange(len(own)) - np.searchsorted(own[order], own[order])
-
-    first_two, first_three = places[above < TOP - 1], places[above < TOP]
-    two, n_two = (np.bincount(codes[first_two], x, n) for x in (z[first_two], None))
-    three, n_three = (np.bincount(codes[first_three], x, n) for x in (z[first_three], None))
-    known = np.maximum(codes, 0)
-    is_best = np.zeros(len(z), np.bool_)
-    is_best[first_three] = True
     if not n:
         return z, np.zeros(0), np.zeros(0, np.int64)
-    mean = np.divide(three, n_three, out=np.zeros(n), where=n_three > 0)
-    of_rows = np.where(is_best, mean[known], (two[known] + z) / (n_two[known] + 1.0))
-    there = np.flatnonzero(n_three > 0)
-    best = there[np.argsort(-mean[there], kind="stable")][:COMPETING]
-    return of_rows, mean[best], best
+    places = np.flatnonzero(counts & (codes >= 0))
+    own = codes[places]
+    # how many rows of the same label stand above each
+    order = np.argsort(own, kind="stable")
+    above = np.full(len(z), len(z) + len(OTHERS_WEIGH) + 1)
+    above[places[order]] = np.arange(len(own)) - np.searchsorted(own[order], own[order])
+    best = np.full((n, len(OTHERS_WEIGH) + 1), np.nan)
+    is_best = above < best.shape[1]
+    best[codes[is_best], above[is_best]] = z[is_best]
+
+    known, total, weight = np.maximum(codes, 0), z.copy(), np.ones(len(z))
+    for place, counted in enumerate(OTHERS_WEIGH):
+        # the row itself is none of the others
+        other = best[known, place + (above <= place)]
+        there = (codes >= 0) & ~np.isnan(other)
+        total[there] += counted * other[there]
+        weight[there] += counted
+    support = total / weight
+    first = np.flatnonzero(above == 0)
+    first = first[np.argsort(-support[first], kind="stable")][:COMPETING]
+    return support, support[first], codes[first]
 
 
 def unlabelled_features(z: Numbers, nearest: float, counts: Bool[np.ndarray, " models"]) -> Columns:
     """1, z, `nearest` and z less the mean of the next three rows that count."""
-    following = np.append(z[counts], np.zeros(TOP))
+    following = np.append(z[counts], np.zeros(FOLLOWING))
     sums = np.append(0.0, following.cumsum())
-    start = np.minimum(np.cumsum(counts), len(following) - TOP)
-    gap = z - (sums[start + TOP] - sums[start]) / TOP
+    start = np.minimum(np.cumsum(counts), len(following) - FOLLOWING)
+    gap = z - (sums[start + FOLLOWING] - sums[start]) / FOLLOWING
     return np.column_stack([np.ones(len(z)), z, np.full(len(z), nearest), gap])
 
 
@@ -376,10 +387,15 @@ def find_cases(
             row[: len(best)] = best
             place = int(own[0]) if len(own) else -1
             found.append((row, place, query, int(codes[query]), lone))
+    own_places, queries, datasets = (
+        np.array([case[1:4] for case in found], dtype=np.int64).reshape(-1, 3).T
+    )
     return Cases(
-        np.array([row for row, *_ in found]).reshape(-1, COMPETING),
-        *(np.array([case[k] for case in found], dtype=np.int64) for k in (1, 2, 3)),
-        np.array([case[4] for case in found], dtype=np.bool_),
+        supports=np.array([row for row, *_ in found]).reshape(-1, COMPETING),
+        own=own_places,
+        queries=queries,
+        datasets=datasets,
+        lone=np.array([case[4] for case in found], dtype=np.bool_),
     )
 
 
@@ -431,6 +447,7 @@ def calibrate(
     known = Calibration(
         models=n_family,
         source="families like it",
+        bound=LONE_BOUND,
         datasets=len(np.unique(cases.datasets[~cases.lone])),
         queries=int(cases.lone.sum()),
         nearest=nearest,

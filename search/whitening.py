@@ -172,4 +172,4 @@ def _correlations(
         right.variance[None, :] + added(y_own, y_other, y_own, y_other),
     )
     lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE).prod(axis=0))
-    return np.clip(covariances / lengths, -1.0, 1.0)
+    return np.asarray(np.clip(covariances / lengths, -1.0, 1.0))

@@ -52,7 +52,7 @@ def test_scores_are_those_of_both_sides_and_the_lower_among_other_data(kinds, n_
     models = family.prepare(later, kinds[:LATER], [-1] * LATER)
     references = _matrix(2, n_references) if n_references else None
 
-    scores = DataScores(family, references)
+    scores = DataScores(family, "classification", references)
     gradients = scores.prepare(_matrix(3, 3))
     pairs = scores.compare(gradients, models)
 

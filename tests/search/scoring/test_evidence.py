@@ -134,16 +134,20 @@ def test_copies_of_the_query_change_no_other_row():
 
 
 @given(rankings)
-def test_supports_are_means_of_the_three_best(rows):
+def test_a_support_is_a_weighted_mean_of_three_of_a_label(rows):
     z, codes = np.array([row[0] for row in rows]), codes_of_labels([row[1] for row in rows])
 
     of_rows, best, labels = supports(z, codes, np.ones(len(z), bool))
 
     for row in np.flatnonzero(codes >= 0):
         others = [z[k] for k in range(len(z)) if codes[k] == codes[row] and k != row]
-        assert of_rows[row] == pytest.approx(np.mean([z[row], *sorted(others)[::-1][:2]]))
+        assert of_rows[row] == pytest.approx(weighted([z[row], *sorted(others)[::-1][:2]]))
     for support, code in zip(best, labels, strict=True):
-        assert support == pytest.approx(np.mean(np.sort(z[codes == code])[::-1][:3]))
+        assert support == pytest.approx(weighted(np.sort(z[codes == code])[::-1][:3]))
+
+
+def weighted(values):
+    return np.average(values, weights=[1.0, 0.5, 0.25][: len(values)])
 
 
 def test_a_row_without_a_label_is_judged_by_the_rows_that_follow():
