@@ -2,7 +2,7 @@
 discovery rate of a list, and verdicts.
 
 The data sets of a ranking compete (conditional logit: McFadden 1974): data set d has the support m,
-the mean z of its three nearest models, weighted 1 : ½ : ¼, and the probability eˢ⁽ᵈ⁾ / (1 + Σ eˢ)
+the mean z of its three nearest models, weighted 1 : 0.2 : 0.1, and the probability eˢ⁽ᵈ⁾ / (1 + Σ eˢ)
 with s = a + b m; the 1 stands for a data set that the family does not have. So the gap to the next
 data set counts. Models without a label are judged one by one, by z and the gap to those that
 follow.
@@ -60,7 +60,7 @@ FEWEST_QUERIES = 8
 FEWEST_DATASETS = 3
 """Data sets with siblings from which the family's own labels move the coefficients."""
 
-LABELLED = (0.15, -0.74, 0.90)
+LABELLED = (0.07, -0.71, 0.84)
 """Of 1, the family's nearest z, and the support of a data set, fitted over several families."""
 
 UNLABELLED = (0.53, 0.43, -0.42, -0.12)
@@ -78,7 +78,7 @@ TYPICAL_NEAREST = 5.0
 FOLDS = 16
 """Of data sets: those of one are held out together."""
 
-OTHERS_WEIGH = (0.5, 0.25)
+OTHERS_WEIGH = (0.2, 0.1)
 """The two best other models of a data set, beside a model's own z in its support."""
 
 FOLLOWING = 3
@@ -237,7 +237,7 @@ def supports(
     z: Numbers, codes: Groups, counts: Bool[np.ndarray, " models"]
 ) -> tuple[Numbers, Float64[np.ndarray, " labels"], Int64[np.ndarray, " labels"]]:
     """Of every row, by falling z: the mean of its z and of those of the two best other rows of its
-    label, which weigh a half and a quarter. And of the `COMPETING` best labels: that of their best
+    label, by `OTHERS_WEIGH`. And of the `COMPETING` best labels: that of their best
     row, and their codes. Rows without a label, code −1, and those that do not count are in no
     other's support."""
     n = int(codes.max(initial=-1)) + 1

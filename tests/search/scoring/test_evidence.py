@@ -147,7 +147,7 @@ def test_a_support_is_a_weighted_mean_of_three_of_a_label(rows):
 
 
 def weighted(values):
-    return np.average(values, weights=[1.0, 0.5, 0.25][: len(values)])
+    return np.average(values, weights=[1.0, 0.2, 0.1][: len(values)])
 
 
 def test_a_row_without_a_label_is_judged_by_the_rows_that_follow():
