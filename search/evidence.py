@@ -2,10 +2,10 @@
 discovery rate of a list, and verdicts.
 
 The data sets of a ranking compete (conditional logit: McFadden 1974): data set d has the support m,
-the mean z of its three nearest models, weighted 1 : 0.2 : 0.1, and the probability eˢ⁽ᵈ⁾ /
-(1 + Σ eˢ), s = a + b m; the 1 stands for a data set that the family does not have. So the gap to the next
-data set counts. Models without a label are judged one by one, by z and the gap to those that
-follow.
+the mean z of its three nearest models, weighted 1 : 0.2 : 0.1, and the probability
+eˢ⁽ᵈ⁾ / (1 + Σ eˢ), s = a + b m; the 1 stands for a data set that the family does not have. So the
+gap to the next data set counts. Models without a label are judged one by one, by z and the gap to
+those that follow.
 
 The coefficients come from families like it (`LABELLED`, `UNLABELLED`:
 `python -m benchmarks.families evidence DB... --fit`). The labelled models of the family itself,
