@@ -99,6 +99,7 @@ def _empty_spectra() -> dict[str, torch.Tensor]:
 class _SlotSpectra:
     spectra: dict[str, torch.Tensor] = field(default_factory=_empty_spectra)
     squares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POWERS, 0.0))
+    factored: float = 0.0
     total: float = 0.0
     noise: float = 0.0
     cut_axis: int | None = None
@@ -144,6 +145,7 @@ class SketchPool:
         sigma = factors.sigma.double()
         for block, power in self.powers.items():
             sums.squares[block] += float((sigma ** (2 * power)).sum())
+        sums.factored += float((sigma**2).sum())
         sums.total += factors.fro_norm**2
         sums.noise += update.noise_norm**2
         sums.cut_axis = update.cut_axis
@@ -214,11 +216,10 @@ def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
     Where a side is not seen whole it does not count, and how much the factors leave out says
     nothing about the other one.
     """
-    factored = sums.squares["update"]
-    if factored == 0.0:
+    if sums.factored == 0.0:
         return dict.fromkeys(BLOCK_DIMS, 0.0)
     signal = sums.signal
-    energy = min(1.0, factored / (sums.total * signal)) if signal > 0 else 1.0
+    energy = min(1.0, sums.factored / (sums.total * signal)) if signal > 0 else 1.0
     share = {"update": 1.0, "output": 1.0, "input": max(LEAST_INPUT, 1.0 - energy)}
     if sums.cut_axis is not None:
         share = {block: float(sums.is_seen_whole(block)) for block in share}

@@ -364,11 +364,14 @@ def measure_scale(
     """Centre and spread of the strangers' values by pair of kinds."""
     everything = measure(values[is_pair])
     centre, spread = {}, {}
-    codes = np.unique(kinds).tolist()
-    for one in codes:
-        for other in (code for code in codes if code >= one):
+    codes, sizes = (found.tolist() for found in np.unique(kinds, return_counts=True))
+    for one, n_one in zip(codes, sizes, strict=True):
+        for other, n_other in zip(codes, sizes, strict=True):
+            if other < one:
+                continue
             chosen = is_pair & (kinds == one)[:, None] & (kinds == other)[None, :]
             enough = chosen.sum() >= FEWEST_PAIRS * (2 if one == other else 1)
+            enough &= min(n_one, n_other) >= FEWEST_STRANGERS
             pair = measure(values[chosen]) if enough else everything
             centre[one, other], spread[one, other] = pair
     return Scale(centre, spread)

@@ -67,7 +67,7 @@ def test_the_nearest_are_those_that_a_search_finds(tmp_path):
     assert list(listed) == [n.model for n in neighbours]
     for n in neighbours:
         *numbers, verdict = listed[n.model]
-        assert numbers == pytest.approx([n.z, n.fdr, n.cosine], abs=1e-4)
+        assert numbers == pytest.approx([n.z, n.probability, n.fdr, n.cosine], abs=1e-4)
         assert verdict == n.verdict
 
 

@@ -36,9 +36,9 @@ def test_only_indexed_models_of_each_family_count(catalog):
 
     assert (found["recipe"], found["models"], found["queries"]) == ("sketch", 7, 6)
     base, other = found["by_base"]["base"], found["by_base"]["other"]
-    # b1's nearest is b2, but a2 and b2 are each other's nearest
+    # b1's nearest is b2, and b2 is a copy of those of a
     assert {name: group["purity"] for name, group in base["by_dataset"].items()} == {
-        "a": 0.5,
+        "a": 1.0,
         "b": 0.5,
     }
     assert {name: group["purity"] for name, group in other["by_dataset"].items()} == {"c": 1.0}
@@ -92,7 +92,7 @@ def test_an_empty_catalog_is_refused(tmp_path):
 def test_the_nearest_found_are_the_nearest_evaluated(catalog):
     (first, *_) = find_similar(catalog, StoredQuery("b2"), k=3).neighbours
 
-    assert first.model == "a2"
+    assert first.dataset == "a"
     taken_for = evaluate(catalog, base="base")["taken_for"]
     assert {"dataset": "a", "n": 1} in taken_for["b"]
 

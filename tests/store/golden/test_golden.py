@@ -47,7 +47,7 @@ def test_it_answers_as_it_did(golden, read_only):
 
     nearest, before = answers.pop("nearest"), expected.pop("nearest")
     assert answers.pop("purity") == pytest.approx(expected.pop("purity"))
-    # scores are normalised otherwise since 0.1: the nearest must stay, strangers may change places
+    # scores are normalised otherwise since 0.1: the nearest has the same data, places may change
     assert [_nearest(answer) for answer in nearest] == [_nearest(answer) for answer in before]
     # later versions may say more, never less or other things
     for key, value in expected.items():
@@ -69,7 +69,7 @@ def test_a_reader_leaves_an_older_file_alone_where_it_must(golden, monkeypatch):
 
 
 def _nearest(answer):
-    return [n["model"] for n in answer["neighbours"][:1]]
+    return [n["dataset"] for n in answer["neighbours"][:1]]
 
 
 def _part(found, expected):
