@@ -39,8 +39,9 @@ def find_similar(common: Common, asked: database.FindSimilar, candidates: Engine
     are answered one after the other; `-` stands for models on stdin, one per line.
 
     The verdict of a neighbour is "copy", "likely the same data" (probability from 0.95) or
-    "perhaps" (from 0.75). z counts standard deviations above the family's strangers; fdr is the
-    share of all answers up to a row that are expected to be wrong.
+    "perhaps" (from 0.6, or more where over 5 % of queries without a sibling reach that). z counts
+    standard deviations above the family's strangers; fdr is the share of all answers up to a row
+    that are expected to be wrong.
 
     \b
     Example:

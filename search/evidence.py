@@ -69,6 +69,9 @@ UNLABELLED = (0.53, 0.43, -0.42, -0.12)
 PRECISION = (0.1, 1.0)
 """Of the prior: how little families differ in a and b."""
 
+LEAST_SLOPE = 0.2
+"""Of the probability with a support: labels under which it rises by less do not follow the data."""
+
 CASES = 3.0
 """Queries as which a data set counts at most: its models are alike."""
 
@@ -188,9 +191,10 @@ class Calibration:
         return np.asarray(np.where(codes >= 0, of_rows / (1.0 + of_rows + others), p))
 
     def to_json(self) -> dict[str, Any]:
-        """All that `from_json` needs, and the rate of the null."""
+        """All that `from_json` needs, the rate of the null, and where verdicts begin."""
         document = asdict(self) | {"weights": list(self.weights or ())}
-        return document | {"rate": self.rate, "models_needed": FEWEST_MODELS}
+        document |= {"rate": self.rate, "models_needed": FEWEST_MODELS}
+        return document | {"verdict_from": max(PERHAPS, self.bound)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Calibration:
@@ -456,10 +460,13 @@ def calibrate(
         return known
     if known.datasets < FEWEST_DATASETS:
         return replace(known, weights=prior)
+    weights = cases.fit(prior)
+    if weights[1] < LEAST_SLOPE:
+        return replace(known, weights=prior)
     return replace(
         known,
         source="labelled models of the family",
-        weights=cases.fit(prior),
+        weights=weights,
         bound=cases.bound(prior),
     )
 

@@ -194,7 +194,11 @@ def show_neighbours(document: Document) -> None:
         _say("no other model passes the filters")
         return
     _say(f"[bold]{_headline(neighbours, document['compared'])}[/]")
-    _say(f"{_calibrated(document['calibration'])}; fdr: of all answers up to here", "dim")
+    calibration = document["calibration"]
+    known = _calibrated(calibration)
+    if calibration["source"] != "the null alone":
+        known += f", verdicts from {calibration['verdict_from']:.2f} on"
+    _say(f"{known}; fdr: of all answers up to here", "dim")
     is_joint = any(n.get("source") for n in neighbours)
     _say_evidence((*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])), neighbours)
 
@@ -209,7 +213,7 @@ def _calibrated(calibration: Document) -> str:
             return "probability from families like it: too few labels of its own"
     return (
         f"no probability: {count(calibration['models'], 'model')} are too few, "
-        f"{calibration['models_needed']} are needed"
+        f"{calibration['models_needed']} are needed, and fdr is too low in a family as small"
     )
 
 
@@ -651,6 +655,8 @@ def _show_list(suggestions: list[Document], named: str) -> None:
 
 def _known_from(calibration: Document) -> str:
     """What the suggestions are known from, or what is missing."""
+    if not calibration["datasets"]:
+        return "no labelled model to name others after"
     known = _calibrated(calibration["evidence"])
     if calibration["precision"] is not None:
         return (
@@ -660,8 +666,6 @@ def _known_from(calibration: Document) -> str:
         )
     if calibration["threshold"] is not None:
         return f"{known}; no labelled model with such evidence could be held out"
-    if not calibration["datasets"]:
-        return f"{known}: no labelled model to name others after"
     return (
         f"{known}: no model reaches a confidence of {calibration['target']:.2f}; more labelled "
         "models help, and so does --unknown 0 where the labels name every dataset"

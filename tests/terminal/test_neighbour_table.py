@@ -4,7 +4,9 @@ import pytest
 
 from deltadex.terminal import show_explanation, show_neighbours
 
-LABELLED = {"source": "labelled models of the family", "datasets": 5, "queries": 31}
+LABELLED = {
+    "source": "labelled models of the family", "datasets": 5, "queries": 31, "verdict_from": 0.72
+}  # fmt: skip
 UNLABELLED = {"source": "the null alone", "models": 7, "models_needed": 12}
 NOTHING = "no model stands out"
 
@@ -37,7 +39,7 @@ def test_a_row_says_how_strong_the_evidence_is(capsys):
 
     assert first == "nearest to a-0 (imdb) · recipe sketch"
     assert headline == "likely the same data: 1 model, of 30 compared"
-    known = "probability from 31 labelled models, 5 datasets"
+    known = "probability from 31 labelled models, 5 datasets, verdicts from 0.72 on"
     assert calibrated == f"{known}; fdr: of all answers up to here"
     assert heads.split() == [
         *("rank", "model", "verdict", "probability", "z", "fdr", "cosine", "dataset", "author")

@@ -22,7 +22,7 @@
     if (source === "labelled models of the family")
       return `Probability from ${format.count(queries, "labelled model")}, ${format.count(datasets, "dataset")}.`;
     return source === "families like it" ? "Probability from families like it: too few labels of its own."
-      : `No probability: ${format.count(models, "model")} are too few, ${models_needed} are needed.`;
+      : `No probability: ${format.count(models, "model")} are too few, ${models_needed} are needed, and fdr is too low in a family as small.`;
   }
 
   const chance = ({ probability }) => (probability === null ? "" : `probability ${probability.toFixed(2)} · `);

@@ -171,6 +171,7 @@ class CalibrationAnswer(Answer):
     source: Literal["labelled models of the family", "families like it", "the null alone"]
     models: int
     models_needed: int
+    verdict_from: float
     datasets: int
     queries: int
     nearest: float
