@@ -196,7 +196,13 @@ def test_rates_never_fall_as_z_falls(z, labels, kind, n):
     assert (np.diff(unlabelled) <= 0).all()
 
 
-@pytest.mark.parametrize("loss", ["causal", "contrastive"])
+def test_a_contrastive_loss_gives_no_verdict():
+    judged = DataCalibration.of(80, "contrastive").judge(np.array([60.0]), [None])
+
+    assert judged.verdicts == ("no model stands out",)
+
+
+@pytest.mark.parametrize("loss", ["causal", "classification"])
 def test_few_models_and_very_many_ask_for_a_higher_z(loss):
     def probability(z, n):
         return DataCalibration.of(n, loss).judge(np.array([z]), [None]).probability(0)
