@@ -281,7 +281,7 @@ class DataScores:
         return seen
 
 
-def _kind_of(loss: LossName) -> LossKind:
+def _kind_of(loss: str) -> LossKind:
     if loss == "contrastive":
         return "contrastive"
     return "tokens" if loss in TOKEN_LOSSES else "classes"
