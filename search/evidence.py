@@ -21,9 +21,9 @@ P(z or more) = ½ exp(−z / `RATE`), and rates by Benjamini, Hochberg 1995.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -178,7 +178,7 @@ class Calibration:
             return p
         own, best, places = supports(z, codes, ~is_copy)
         a, b = self.weights
-        of_rows, of_labels = np.exp(np.minimum(a + b * own, LARGEST_LOGIT)), np.zeros(0)
+        of_rows = np.exp(np.minimum(a + b * own, LARGEST_LOGIT))
         if not len(places):
             # all that is known of the data sets that a filter left out
             best, places = np.array([self.nearest]), np.array([-1])
@@ -191,30 +191,10 @@ class Calibration:
         return np.asarray(np.where(codes >= 0, of_rows / (1.0 + of_rows + others), p))
 
     def to_json(self) -> dict[str, Any]:
-        """All that `from_json` needs, the rate of the null, and where verdicts begin."""
+        """With the rate of the null, and where verdicts begin."""
         document = asdict(self) | {"weights": list(self.weights or ())}
         document |= {"rate": self.rate, "models_needed": FEWEST_MODELS}
         return document | {"verdict_from": max(PERHAPS, self.bound)}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Calibration:
-        """Of what `to_json` gave; ValueError or KeyError where a number is missing or not one."""
-        source, weights = document["source"], tuple(float(x) for x in document["weights"])
-        numbers = [float(document[name]) for name in ("nearest", "bound")]
-        counts = [int(document[name]) for name in ("models", "datasets", "queries")]
-        if source not in get_args(Source) or len(weights) not in (0, 2) or min(counts) < 0:
-            raise ValueError("calibration")
-        if not np.isfinite([*weights, *numbers]).all():
-            raise ValueError("calibration")
-        return cls(
-            models=counts[0],
-            datasets=counts[1],
-            queries=counts[2],
-            source=source,
-            nearest=numbers[0],
-            bound=numbers[1],
-            weights=(weights[0], weights[1]) if weights else None,
-        )
 
 
 def verdict(is_copy: bool, probability: float | None, bound: float) -> Verdict:
@@ -241,9 +221,8 @@ def supports(
     z: Numbers, codes: Groups, counts: Bool[np.ndarray, " models"]
 ) -> tuple[Numbers, Float64[np.ndarray, " labels"], Int64[np.ndarray, " labels"]]:
     """Of every row, by falling z: the mean of its z and of those of the two best other rows of its
-    label, by `OTHERS_WEIGH`. And of the `COMPETING` best labels: that of their best
-    row, and their codes. Rows without a label, code −1, and those that do not count are in no
-    other's support."""
+    label, by `OTHERS_WEIGH`. And of the `COMPETING` best labels: that of their best row, and their
+    codes. Rows without a label, code −1, and those that do not count are in no other's support."""
     n = int(codes.max(initial=-1)) + 1
     if not n:
         return z, np.zeros(0), np.zeros(0, np.int64)

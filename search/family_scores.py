@@ -14,8 +14,8 @@ import hashlib
 import heapq
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -537,7 +537,7 @@ class FamilyScores:
         return every
 
     def compare(self, left: Scored, right: Scored) -> PairScores:
-        """The scores of every pair. Peak: five times their cosines of one block."""
+        """The scores of every pair. Peak: as of their cosines."""
         cosines = left.features.cosines(right.features)
         mine, theirs = left.traits, right.traits
         kinds = mine.kinds, theirs.kinds
@@ -548,12 +548,17 @@ class FamilyScores:
         z = self._null.of(self._sum(parts, *kinds), *kinds)
         return PairScores(cosines=true_cosines(plain_cosines), z=np.round(z, Z_DECIMALS))
 
-    def unwhitened(self, models: Scored) -> Traits:
-        """The traits of models by their cosines as they are, without a profile."""
+    def unwhitened(self, models: Scored) -> Scored:
+        """The same models, with traits of their cosines as they are, and without a profile."""
         cosines, counts = models.seen.cosines, models.traits.counts
         own = models.traits.kinds, models.traits.blocks
         weights = counts * _strangeness(self._whole(cosines, own))
-        return measure_traits(cosines, *own, self._cohort_kinds, weights, counts, len(self.kinds))
+        traits = measure_traits(cosines, *own, self._cohort_kinds, weights, counts, len(self.kinds))
+        return replace(models, traits=traits)
+
+    @cached_property
+    def unwhitened_strangers(self) -> Scored:
+        return self.unwhitened(self.strangers)
 
     def _measure(self, cosines: Float64[np.ndarray, "blocks cohort cohort"]) -> None:
         """Traits of the cohort, and the scales of all that a score is a sum of."""

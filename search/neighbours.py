@@ -325,17 +325,14 @@ def nearest(
         parts.append(_rank(index.family, query, k, allowed, source=index.name))
         seen.update(index.ids)
     compared = sum(part.compared for part in parts)
-    found = [(*best, part) for part in parts for best in part.best]
+    found = [(*best, place) for place, part in enumerate(parts) for best in part.best]
     found.sort(key=lambda best: (-round(best[3], TIE_DECIMALS), best[0]))
     z, cosines = np.array([best[3] for best in found]), np.array([best[2] for best in found])
     stated = [best[1].stated for best in found]
-    judgements = {
-        part.base + str(part.source): part.calibration.judge(z, stated, cosines, compared)
-        for part in parts
-    }
+    judgements = [part.calibration.judge(z, stated, cosines, compared) for part in parts]
     neighbours, fdr = [], 0.0
-    for place, (model, label, cosine, model_z, part) in enumerate(found[:k]):
-        judged = judgements[part.base + str(part.source)]
+    for place, (model, label, cosine, model_z, of) in enumerate(found[:k]):
+        part, judged = parts[of], judgements[of]
         fdr = max(fdr, float(judged.fdr[place]))
         neighbours.append(
             Neighbour(

@@ -231,14 +231,14 @@ class DataScores:
     def prepare(self, sketches: SketchMatrix) -> Scored:
         """Gradients, compared with the cohort."""
         n = len(sketches)
-        return self.family.prepare(sketches, [KIND] * n, [-1] * n)
+        return self.family.unwhitened(self.family.prepare(sketches, [KIND] * n, [-1] * n))
 
     def compare(self, gradients: Scored, models: Scored) -> PairScores:
         """Cosines of every gradient with every model, and z in deviations of the same gradient's
-        scores with the cohort, above their median."""
+        scores with the cohort, above their median; both sides unwhitened."""
         # whitened cosines find full fine-tunes a little better by gradients, and LoRA much worse
-        cohort = self.family.strangers
-        mine, theirs, strangers = map(self.family.unwhitened, (gradients, models, cohort))
+        cohort = self.family.unwhitened_strangers
+        mine, theirs = gradients.traits, models.traits
         cosines = gradients.features.cosines(models.features)
         among_cohort = gradients.features.cosines(cohort.features)
         sides = (mine.kinds, mine.blocks), (theirs.kinds, theirs.blocks)
@@ -254,25 +254,22 @@ class DataScores:
                 z[row] = (raw[row] - centre) / spread
             return z
 
-        z = on_scale(theirs, strangers)
+        z = on_scale(theirs, cohort.traits)
         if self._references is not None:
             seen, cohort_seen = (
-                self._seen_from_data(some.features, traits, self._references)
-                for some, traits in ((models, theirs), (cohort, strangers))
+                self._seen_from_data(some, self._references) for some in (models, cohort)
             )
             z = np.minimum(z, on_scale(seen, cohort_seen))
         return PairScores(cosines=true_cosines(whole), z=z)
 
-    def _seen_from_data(
-        self, models: SketchMatrix, traits: Traits, references: SketchMatrix
-    ) -> Traits:
+    def _seen_from_data(self, models: Scored, references: SketchMatrix) -> Traits:
         """The models' traits, with centres and spreads of their cosines with other data."""
-        cosines = references.cosines(models)
+        cosines = references.cosines(models.features)
         n = cosines.shape[1]
         centre, variance = np.median(cosines, axis=1), cosines.var(axis=1)
         typical = np.median(variance, axis=1, keepdims=True)
         spread = np.sqrt((n * variance + PRIOR_REFERENCES * typical) / (n + PRIOR_REFERENCES))
-        kinds = self.family.kinds
+        kinds, traits = self.family.kinds, models.traits
         # a gradient meets a model's traits for its kind, else those for the first
         kind = kinds.index(KIND) if KIND in kinds else 0
         seen = Traits(traits.numbers.copy(), traits.n_blocks, traits.n_cohort)
@@ -359,7 +356,8 @@ def _rank_models(
     compared = len(view) if allowed is None else len(allowed)
     groups, permuted = data.parts(GROUP), data.parts(PERMUTED)
     parts = SketchMatrix.of_rows([data.whole, *groups, *permuted], view.recipe)
-    pairs = scores.compare(scores.prepare(parts), scores.family.stored(view, rows))
+    models = scores.family.unwhitened(scores.family.stored(view, rows))
+    pairs = scores.compare(scores.prepare(parts), models)
     of_groups, of_permuted = pairs.z[1 : 1 + len(groups)], pairs.z[1 + len(groups) :]
     calibration = DataCalibration.of(len(view), data.loss)
     order, judged = _rank(
@@ -368,10 +366,10 @@ def _rank_models(
     errors: Sequence[float | None] = [None] * len(rows)
     if len(groups) > 2:
         errors = (of_groups.std(axis=0, ddof=1) / np.sqrt(len(groups)))[order].tolist()
-    models = []
+    trained = []
     for at, (place, error) in enumerate(zip(order.tolist(), errors, strict=True)):
         row, z, cosine = int(rows[place]), float(pairs.z[0, place]), float(pairs.cosines[0, place])
-        models.append(
+        trained.append(
             TrainedModel(
                 rank=at + 1,
                 model=view.ids[row],
@@ -391,7 +389,7 @@ def _rank_models(
     return TrainedModels(
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,
-        models=tuple(models),
+        models=tuple(trained),
         compared=compared,
         references=scores.n_references,
         control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
@@ -622,7 +620,7 @@ def compare_kept(
     z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)
-        models = family.stored(view, rows[block])
+        models = family.unwhitened(family.stored(view, rows[block]))
         for place, (scores, gradient) in enumerate(prepared):
             pairs = scores.compare(gradient, models)
             z[place, block], cosines[place, block] = pairs.z[0], pairs.cosines[0]

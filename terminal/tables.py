@@ -34,6 +34,8 @@ NEIGHBOUR_COLUMNS = (
     "author",
 )
 
+EVIDENCE_OF_DATA = ("verdict", "probability", "z", "±", "fdr", "cosine")
+
 COMPARED = {
     "sha256": "compared with a listed SHA-256",
     "crc": "compared with a CRC",
@@ -481,18 +483,7 @@ def show_trained_models(document: Document) -> None:
             f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a model "
             "that is no higher, the texts may be alike and not what the labels teach"
         )
-    heads = (
-        "rank",
-        "model",
-        "verdict",
-        "probability",
-        "z",
-        "±",
-        "fdr",
-        "cosine",
-        "dataset",
-        "author",
-    )
+    heads = ("rank", "model", *EVIDENCE_OF_DATA, "dataset", "author")
     _say_evidence(heads, models)
     if document["comparison"]:
         _show_comparison(document["comparison"], query["texts"])
@@ -544,18 +535,7 @@ def show_nearest_data(document: Document) -> None:
     """The kept data sets nearest to a model."""
     _say(f"kept data nearest to [bold]{_text(document['query']['model'])}[/]")
     _say(_known_of_data(document["calibration"]), "dim")
-    heads = (
-        "rank",
-        "data",
-        "verdict",
-        "probability",
-        "z",
-        "±",
-        "fdr",
-        "cosine",
-        "loss",
-        "examples",
-    )
+    heads = ("rank", "data", *EVIDENCE_OF_DATA, "loss", "examples")
     _say_evidence(heads, document["data"])
     _say(f"It says at most: {document['meaning']}", "dim")
 

@@ -165,7 +165,7 @@ def _rows(
     """A line for each kind of candidate."""
     scores = FamilyScores.of(view)
     assert scores is not None
-    everything = scores.stored(view, np.arange(len(view)))
+    everything = scores.unwhitened(scores.stored(view, np.arange(len(view))))
     own = np.array([datasets.get(id, "") for id in view.ids])
     z = {}
     for name, sketches, loss, _ in queries:
@@ -200,7 +200,8 @@ class Subfamily:
         ids, kinds = [view.ids[row] for row in rows], [view.kinds[row] for row in rows]
         matrix = view.sketches(view.keys[rows])
         self._family = FamilyScores(Cohort.sample(ids, kinds), view.recipe, matrix.take)
-        self._models: Scored = self._family.prepare(matrix, kinds, list(range(len(rows))))
+        models = self._family.prepare(matrix, kinds, list(range(len(rows))))
+        self._models: Scored = self._family.unwhitened(models)
 
     def ask(self, sketches: SketchMatrix, loss: LossName) -> tuple[np.ndarray, DataCalibration]:
         """z of a data set with every model, and what it proves."""

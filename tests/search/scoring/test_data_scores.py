@@ -23,20 +23,19 @@ def _cosines(left, right):
 def _expected(family, gradients, models, references=None):
     """z of every gradient with every model: normalised on both sides, then among the cohort."""
     full = family.kinds.index("full") if "full" in family.kinds else 0
-    cohort = family.strangers
+    cohort = family.unwhitened(family.strangers)
     z = np.zeros((len(gradients.features), len(models.features)))
-    of_gradients, *of_others = map(family.unwhitened, (gradients, models, cohort))
     for row in range(len(gradients.features)):
         raw = []
-        for others, traits in zip((models, cohort), of_others, strict=True):
-            centres, spreads = traits.scales[:, 0, :, full]
+        for others in (models, cohort):
+            centres, spreads = others.traits.scales[:, 0, :, full]
             if references is not None:
                 seen = _cosines(references, others.features)  # (references, models)
                 n, variances = len(seen), seen.var(axis=0)
                 centres = np.median(seen, axis=0)
                 spreads = np.sqrt((n * variances + 4 * np.median(variances)) / (n + 4))
             cosines = _cosines(gradients.features, others.features)[row]
-            own_centres, own_spreads = of_gradients.scales[:, 0, row, traits.kinds]
+            own_centres, own_spreads = gradients.traits.scales[:, 0, row, others.traits.kinds]
             own = (cosines - own_centres) / own_spreads
             raw.append((own + (cosines - centres) / spreads) / 2)
         low, middle = np.quantile(raw[1], [0.158655, 0.5])
@@ -49,7 +48,7 @@ def _expected(family, gradients, models, references=None):
 def test_scores_are_those_of_both_sides_and_the_lower_among_other_data(kinds, n_references):
     matrix, later = _matrix(0, N), _matrix(1, LATER)
     family = make_scores(names(N), kinds, VECTORS, matrix.take)
-    models = family.prepare(later, kinds[:LATER], [-1] * LATER)
+    models = family.unwhitened(family.prepare(later, kinds[:LATER], [-1] * LATER))
     references = _matrix(2, n_references) if n_references else None
 
     scores = DataScores(family, "classification", references)

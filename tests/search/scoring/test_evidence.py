@@ -1,5 +1,6 @@
 """From z to a probability, a false discovery rate and a verdict."""
 
+import json
 import math
 
 import numpy as np
@@ -291,10 +292,9 @@ def test_lone_queries_are_scored_in_the_family_without_their_siblings():
 def test_a_calibration_is_plain_numbers():
     calibration = ask(*make_family(40, 8, height=5.0))
 
-    assert Calibration.from_json(calibration.to_json()) == calibration
-    assert Calibration.from_json(Calibration(models=5).to_json()) == Calibration(models=5)
-    with pytest.raises(ValueError, match="calibration"):
-        Calibration.from_json(calibration.to_json() | {"bound": math.nan})
+    for known in (calibration, Calibration(models=5)):
+        document = known.to_json()
+        assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 20, 1000])
