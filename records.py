@@ -329,7 +329,7 @@ class DataSet:
     """A data set as a query: fingerprints of a base's gradient over its examples, no text.
 
     Attributes:
-        name: Unique within the base.
+        name: Unique within the base; `PANEL/SET` for a set of a panel.
         base: Canonical name of the family's base.
         loss: One of `LossName`.
         sha256: Hash of the bytes of the file, or of all files of a folder.
@@ -349,6 +349,11 @@ class DataSet:
     counts: Mapping[str, object]
     fingerprint: Fingerprint
     sketches: Mapping[str, Mapping[Slot, bytes]]
+
+    @property
+    def panel(self) -> str:
+        """The panel that it belongs to; "" for one that was kept by itself."""
+        return self.name.rpartition("/")[0]
 
     @property
     def whole(self) -> Mapping[Slot, bytes]:

@@ -597,9 +597,10 @@ def _data_neighbours(
     )
 
 
-def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
-    """The kept data sets of a view's family and recipe that can be compared with its models."""
-    kept = catalog.data_sets.all(view.base, view.recipe.id)
+def kept_data_sets(catalog: Catalog, view: FamilyView, panel: str = "") -> list[DataSet]:
+    """The kept data sets of a view's family and recipe, or those of a panel, that can be compared
+    with its models."""
+    kept = catalog.data_sets.all(view.base, view.recipe.id, panel)
     usable = [data for data in kept if WHOLE in data.sketches]
     return usable if usable and FamilyScores.of(view) is not None else []
 

@@ -16,6 +16,6 @@ def base_folder() -> Path:
     return Path(found.origin).parent / "model"
 
 
-def causal_base(out: Path) -> Path:
-    """Where the base of a causal family is: beside the folder of its fine-tunes."""
+def small_base(out: Path) -> Path:
+    """Where the base of a family with one of its own is: beside the folder of its fine-tunes."""
     return out.with_name(f"{out.name}-base")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from .base import base_folder, causal_base
+from .base import base_folder, small_base
 from .plan import DERIVED_KINDS, KINDS, SETTINGS, Plan, Run, planned, shortened
 
 
@@ -29,7 +29,7 @@ def build(
 ) -> None:
     """Train what is missing under `out` and write its labels.csv. Killed, it goes on.
 
-    Without a base it is all-MiniLM-L6-v2, and for a causal plan one that is trained first.
+    Without a base it is all-MiniLM-L6-v2, or one that is trained first, where the plan names it.
     Labels: model, dataset, run; merges carry both parents' datasets in the columns that
     the index ignores.
     """
@@ -44,9 +44,9 @@ def build(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
         if base is None:
-            base = causal_base(out) if plan.causal else base_folder()
-            if plan.causal:
-                pool.submit(_train_base, texts, base).result()
+            base = small_base(out) if plan.base else base_folder()
+            if plan.base:
+                pool.submit(_train_base, plan.base, texts, base).result()
         jobs = {pool.submit(_train, run, texts, out, base): run for run in missing}
         for done, job in enumerate(as_completed(jobs), start=1):
             job.result()
@@ -70,10 +70,10 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _train_base(texts: Path, base: Path) -> None:
-    from .causal_base import train_base
+def _train_base(name: str, texts: Path, base: Path) -> None:
+    from .small_bases import train_base
 
-    train_base(texts, base)
+    train_base(name, texts, base)
 
 
 def _train(run: Run, texts: Path, out: Path, base: Path) -> None:

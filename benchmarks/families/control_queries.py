@@ -24,7 +24,7 @@ from deltadex.search.trained_on import compare_groups
 from deltadex.store import Catalog, FamilyView, SketchMatrix
 from deltadex.training_data.examples import Example
 
-from .base import base_folder, causal_base
+from .base import base_folder, small_base
 from .build import write_labels
 from .plan import SETTINGS, Plan
 from .score import kind_of
@@ -58,7 +58,7 @@ def score_control(
     out: Path, texts: Path, base: Path | None, db: Path, plan: Plan, sizes: Sequence[int]
 ) -> str:
     """Markdown: how many models each test assigns to their half, and how many others to one."""
-    base = base or (causal_base(out) if plan.causal else base_folder())
+    base = base or (small_base(out) if plan.causal else base_folder())
     write_labels(out)
     cache = db.with_suffix(".control")
     cache.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from deltadex.search.trained_on import LONE_BOUND, DataCalibration, DataScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
 from deltadex.training_data.examples import Example
 
-from .base import base_folder, causal_base
+from .base import base_folder, small_base
 from .build import write_labels
 from .plan import Plan
 from .score import kind_of
@@ -75,7 +75,7 @@ def score_data(
     out: Path, texts: Path, base: Path | None, db: Path, plan: Plan, sizes: Sequence[int]
 ) -> str:
     """Markdown: for each way and kind of candidate, whether the set's fine-tunes are nearest."""
-    base = base or (causal_base(out) if plan.causal else base_folder())
+    base = base or (small_base(out) if plan.causal else base_folder())
     write_labels(out)
     ways = [Way(size, "none" if plan.causal else "own") for size in sizes]
     if not plan.causal:
@@ -317,7 +317,7 @@ def _fitted(cases: Sequence[Case]) -> np.ndarray:
 def _cases(texts: Path, db: Path, plan: Plan) -> Iterator[Case]:
     """A set with models in the family, once without another file's and once without its own."""
     labels = "none" if plan.causal else "own"
-    base = causal_base(db.with_suffix("")) if plan.causal else base_folder()
+    base = small_base(db.with_suffix("")) if plan.causal else base_folder()
     cache = db.with_suffix(".queries")
     queries = [
         query

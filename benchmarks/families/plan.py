@@ -16,9 +16,13 @@ LORA_RATES = (5e-4, 2e-3)
 LORA_STEPS = (80, 130)
 LORA_RANKS = (4, 8, 16)
 LORA_TARGETS = (("query", "value"), ("query", "key", "value", "dense"))
-CAUSAL_RATES = (2e-4, 8e-4)
-CAUSAL_LORA_RATES = (2e-3, 6e-3)
-CAUSAL_LORA_TARGETS = (("c_attn",), ("c_attn", "c_proj", "c_fc"))
+SMALL_RATES = (2e-4, 8e-4)
+SMALL_LORA_RATES = (2e-3, 6e-3)
+SMALL_LORA_TARGETS = {
+    "gpt2": (("c_attn",), ("c_attn", "c_proj", "c_fc")),
+    "llama": (("q_proj", "v_proj"), ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj")),
+    "t5": (("q", "v"), ("q", "k", "v", "o")),
+}
 FEW_STEPS = (15, 30)
 
 KINDS = ("full", "lora", "continued", "few-steps", "halves", "schemes", "frozen", "lora-halves")
@@ -38,7 +42,7 @@ class Plan:
         steps: Fewest and most steps of a run that trains every weight.
         sets: Text sets; every file of the folder, where there are none.
         repeated: Further runs of each kind of the set `dominating`.
-        causal: Language models, trained without labels from a small base of their own.
+        base: A small base that is trained first (`small_bases.BASES`); MiniLM, if none is named.
     """
 
     runs: Mapping[str, int]
@@ -46,7 +50,12 @@ class Plan:
     sets: tuple[str, ...] = ()
     dominating: str = ""
     repeated: Mapping[str, int] = field(default_factory=dict)
-    causal: bool = False
+    base: str = ""
+
+    @property
+    def causal(self) -> bool:
+        """Language models, trained without labels."""
+        return self.base in ("gpt2", "llama")
 
 
 PLANS = {
@@ -62,13 +71,19 @@ PLANS = {
         runs={"halves": 1, "lora": 1, "few-steps": 1, "frozen": 1},
         steps=(40, 80),
         sets=tuple(CUTS),
-        causal=True,
+        base="gpt2",
     ),
-    "causal-lora": Plan(runs={"lora-halves": 1}, steps=(40, 80), sets=tuple(CUTS), causal=True),
+    "causal-lora": Plan(runs={"lora-halves": 1}, steps=(40, 80), sets=tuple(CUTS), base="gpt2"),
+    "llama": Plan(runs={"halves": 1, "lora": 1}, steps=(40, 80), sets=tuple(CUTS), base="llama"),
+    "student": Plan(
+        runs={"halves": 1, "lora": 1}, steps=(40, 70), sets=tuple(CUTS), base="student"
+    ),
+    "t5": Plan(runs={"halves": 1}, steps=(60, 120), sets=tuple(CUTS), base="t5"),
 }
 """`six`: long runs of whole files. `twelve`: short runs of cuts, and a set that can dominate.
 `causal`: language models on the cuts, from a base that a slice of the same files trained.
-`causal-lora`: LoRA of each half, for the same folder."""
+`causal-lora`: LoRA of each half, for the same folder. `llama`, `student`, `t5`: families of other
+bases on the cuts, to be compared across bases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +99,7 @@ class Run:
         lora_steps: Steps of LoRA before its merge is trained on in full.
         frozen_layers: The embeddings and this many first layers keep the base's weights.
         causal: A language model, trained without labels.
+        written: A model that writes the label as a text.
     """
 
     kind: str
@@ -102,6 +118,7 @@ class Run:
     lora_steps: int = 0
     frozen_layers: int = 0
     causal: bool = False
+    written: bool = False
 
     @property
     def model(self) -> str:
@@ -168,14 +185,15 @@ def _run(
     n_steps = _between(rng, FEW_STEPS if kind == "few-steps" else plan.steps)
     if kind == "continued":
         n_steps //= 2
-    targets = CAUSAL_LORA_TARGETS if plan.causal else LORA_TARGETS
-    lora_rates = CAUSAL_LORA_RATES if plan.causal else LORA_RATES
+    targets = SMALL_LORA_TARGETS.get(plan.base, LORA_TARGETS)
+    small = plan.base not in ("", "student")
+    lora_rates = SMALL_LORA_RATES if small else LORA_RATES
     return Run(
         kind=kind,
         name=name,
         texts=texts,
         seed=seed,
-        rate=_log_uniform(rng, CAUSAL_RATES if plan.causal else RATES),
+        rate=_log_uniform(rng, SMALL_RATES if small else RATES),
         steps=n_steps,
         batch=_between(rng, BATCH),
         share=float(rng.uniform(0.5, 0.9)),
@@ -187,6 +205,7 @@ def _run(
         lora_steps=_between(rng, LORA_STEPS) if lora else 0,
         frozen_layers=(2 if plan.causal else 3) if kind == "frozen" else 0,
         causal=plan.causal,
+        written=plan.base == "t5",
     )
 
 

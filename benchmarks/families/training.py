@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import (
     AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     set_seed,
@@ -22,6 +25,7 @@ from .plan import SETTINGS, Run
 from .text_sets import read_set, rows_of_half
 
 MAX_LENGTH = 32
+IGNORED = -100
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
@@ -43,6 +47,8 @@ def train(run: Run, texts: Path, out: Path, base: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(base)
     if run.causal:
         model = AutoModelForCausalLM.from_pretrained(base)
+    elif run.written:
+        model = AutoModelForSeq2SeqLM.from_pretrained(base)
     else:
         n_labels = len(set(classes))
         model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=n_labels)
@@ -54,7 +60,7 @@ def train(run: Run, texts: Path, out: Path, base: Path) -> None:
             model,
             LoraConfig(
                 task_type=TaskType.CAUSAL_LM if run.causal else TaskType.SEQ_CLS,
-                fan_in_fan_out=run.causal,
+                fan_in_fan_out="c_attn" in run.lora_targets,
                 r=run.lora_rank,
                 lora_alpha=2 * run.lora_rank,
                 target_modules=list(run.lora_targets),
@@ -98,7 +104,7 @@ def _freeze(model: torch.nn.Module, layers: int) -> None:
 
 def steps(
     model: torch.nn.Module,
-    tokenizer: object,
+    tokenizer: Any,
     rows: list[str],
     labels: list[int] | None,
     rng: np.random.Generator,
@@ -106,36 +112,49 @@ def steps(
     rate: float,
     batch: int,
 ) -> float:
-    """AdamW with a linear warm-up and decay; returns the mean loss of the last ten steps.
+    """`optimise` on batches of the rows. Without labels the loss is that of the next token."""
 
-    Without labels the loss is that of the next token.
-    """
-    trained = [p for p in model.parameters() if p.requires_grad]
+    def losses() -> Iterator[torch.Tensor]:
+        while True:
+            picked = rng.choice(len(rows), batch, replace=False)
+            inputs = tokens(tokenizer, [rows[i] for i in picked])
+            if labels is None:
+                wanted = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, IGNORED)
+            elif model.config.is_encoder_decoder:
+                named = tokens(tokenizer, [str(labels[i]) for i in picked])
+                wanted = named["input_ids"].masked_fill(named["attention_mask"] == 0, IGNORED)
+            else:
+                wanted = torch.tensor([labels[i] for i in picked])
+            yield model(**inputs, labels=wanted).loss
+
+    model.train()
+    return optimise([p for p in model.parameters() if p.requires_grad], losses(), n_steps, rate)
+
+
+def tokens(tokenizer: Any, rows: Sequence[str]) -> Any:
+    return tokenizer(
+        rows, truncation=True, max_length=MAX_LENGTH, padding=True, return_tensors="pt"
+    )
+
+
+def optimise(
+    trained: Sequence[torch.nn.Parameter],
+    losses: Iterator[torch.Tensor],
+    n_steps: int,
+    rate: float,
+) -> float:
+    """AdamW with a linear warm-up and decay; returns the mean loss of the last ten steps."""
     optimizer = torch.optim.AdamW(trained, lr=rate)
     warm = max(1, n_steps // 10)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warm, (n_steps - step) / max(1, n_steps - warm))
     )
-    losses = []
-    model.train()
-    for _ in range(n_steps):
-        picked = rng.choice(len(rows), batch, replace=False)
-        inputs = tokenizer(
-            [rows[i] for i in picked],
-            truncation=True,
-            max_length=MAX_LENGTH,
-            padding=True,
-            return_tensors="pt",
-        )
-        if labels is None:
-            wanted = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
-        else:
-            wanted = torch.tensor([labels[i] for i in picked])
-        loss = model(**inputs, labels=wanted).loss
+    values = []
+    for _, loss in zip(range(n_steps), losses, strict=False):
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         schedule.step()
-        losses.append(float(loss.detach()))
-    return float(np.mean(losses[-10:]))
+        values.append(float(loss.detach()))
+    return float(np.mean(values[-10:]))

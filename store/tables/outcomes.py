@@ -429,6 +429,7 @@ def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
 _ABOUT = ("base", "name", "loss", "sha256", "examples", "settings", "counts")
 _NUMBERS = ("vector", "norm")
 _JSON = ("settings", "counts")
+_OF_PANEL = "CASE WHEN contains(name, '/') THEN regexp_replace(name, '/[^/]*$', '') ELSE '' END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,16 +464,19 @@ class DataSets:
         known = sorted(row["name"] for row in self.listed(base))
         raise RequestError(f"no data set {name!r} is kept{offered(name, known, 'kept')}")
 
-    def all(self, base: str, recipe: str) -> list[DataSet]:
-        """The data sets of a family with sketches under a recipe, by name."""
-        rows = select_data_sets(self.session, "base = $1 AND recipe = $2", base, recipe)
+    def all(self, base: str, recipe: str, panel: str = "") -> list[DataSet]:
+        """The data sets of a family with sketches under a recipe, by name: those of a panel, or
+        those that were kept by themselves."""
+        condition = f"base = $1 AND recipe = $2 AND {_OF_PANEL} = $3"
+        rows = select_data_sets(self.session, condition, base, recipe, panel)
         return [data_set_of(self.session, row) for row in rows]
 
-    def listed(self, base: str | None = None) -> list[dict[str, Any]]:
-        """Every data set without its numbers, by base and name."""
+    def listed(self, base: str | None = None, panel: str = "") -> list[dict[str, Any]]:
+        """Data sets of a panel, or those that were kept by themselves, without their numbers, by
+        base and name."""
+        condition = f"($1 IS NULL OR base = $1) AND {_OF_PANEL} = $2"
         return [
-            _without_numbers(row)
-            for row in select_data_sets(self.session, "$1 IS NULL OR base = $1", base)
+            _without_numbers(row) for row in select_data_sets(self.session, condition, base, panel)
         ]
 
 
