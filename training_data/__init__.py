@@ -2,7 +2,10 @@
 
 from ..tables.data_files import data_set_names as data_set_names
 from ..tables.data_files import data_sets_in as data_sets_in
+from ..tables.data_files import locate_data_files as locate_data_files
 from .columns import ColumnChoice as ColumnChoice
+from .cost import GradientCost as GradientCost
+from .cost import count_tokens as count_tokens
 from .examples import Example as Example
 from .examples import ExampleSet as ExampleSet
 from .examples import Template as Template
