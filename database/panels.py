@@ -61,7 +61,7 @@ class BuildPanel(DataReading):
         DataError: there is no such file or folder.
         RequestError: it is one data set, names no panel, or the catalog is read only.
 
-    >>> report = db.panels.build("reviews.csv", "texts.txt", name="mine", max_examples=16)
+    >>> report = db.panels.build("reviews.csv", "questions.csv", name="mine", max_examples=16)
     >>> [(row["computed"], row["kept"]) for row in report]
     [(2, 0)]
     """
@@ -77,7 +77,7 @@ class BuildPanel(DataReading):
     name: str | None = option(
         default=None, shown_default="the folder's name", help="Name of the panel."
     )
-    bases: tuple[str, ...] = option(
+    bases: Sequence[str] = option(
         "--base", default=(), metavar="BASE", help="Only the families of these bases."
     )
     max_examples: int = option(
@@ -108,7 +108,7 @@ class BuildPanel(DataReading):
         )
         start = time.perf_counter()
         plans = list(_plans(catalog, [base for base in bases if base], panel, sets, self))
-        estimated = sum(plan.seconds for plan in plans)
+        estimated = sum((plan.seconds for plan in plans), 0.0)
         if estimated:
             log.info("in all about %s; stop at any time, and the same command continues",
                      _duration(estimated))  # fmt: skip
@@ -194,7 +194,7 @@ class _Plan:
 
     @property
     def seconds(self) -> float:
-        return sum(seconds for _, seconds in self.todo)
+        return sum((seconds for _, seconds in self.todo), 0.0)
 
     def fail(self, data: str | None, err: DeltadexError) -> None:
         reason = err.reason if isinstance(err, ModelError) else str(err)
@@ -434,9 +434,9 @@ class ShowPanel(OnePanel):
     Raises:
         RequestError: there is no such panel.
 
-    >>> _ = db.panels.build("reviews.csv", "texts.txt", name="mine", max_examples=16)
+    >>> _ = db.panels.build("reviews.csv", "questions.csv", name="mine", max_examples=16)
     >>> [row["data"] for row in db.panels.show("mine")]
-    ['reviews', 'texts']
+    ['questions', 'reviews']
     """
 
     def answer(self, db: Opened) -> PanelSetTable:
@@ -465,7 +465,7 @@ class DropPanel(OnePanel):
     Raises:
         RequestError: there is no such panel, or it is `kept`.
 
-    >>> _ = db.panels.build("reviews.csv", "texts.txt", name="mine", max_examples=16)
+    >>> _ = db.panels.build("reviews.csv", "questions.csv", name="mine", max_examples=16)
     >>> db.panels.drop("mine").to_json()["sets"]
     2
     """

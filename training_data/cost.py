@@ -39,7 +39,7 @@ class GradientCost:
     token_s: float
 
     @classmethod
-    def measure(cls, base: str, tokenizer: Any, device: torch.device, dtype: str) -> GradientCost:
+    def measure(cls, base: str, tokenizer: Any, device: str, dtype: str) -> GradientCost:
         """Times products of random matrices; the base's configuration is read, not its weights.
         `StudyError` where transformers cannot make a model of it."""
         shapes = matrix_shapes(base, tokenizer)
@@ -60,7 +60,7 @@ def count_tokens(tokenizer: Any, examples: Sequence[Example], max_tokens: int) -
     return sum(map(len, ids)) * len(examples) / len(sample)
 
 
-def _product_s(shape: tuple[int, int], device: torch.device, dtype: torch.dtype) -> float:
+def _product_s(shape: tuple[int, int], device: str, dtype: torch.dtype) -> float:
     n_out, n_in = shape
     states = torch.randn(TOKENS, n_in, device=device).to(dtype)
     matrix = torch.randn(n_out, n_in, device=device).to(dtype)
