@@ -21,11 +21,10 @@ from ..errors import (
     offered,
 )
 from ..options import Place, Question, argument, option, record
-from ..records import KEPT, DataSet, Recipe
-from ..results import count
+from ..records import KEPT
 from ..store import Filters
 from .data import NAME, DataMaking, DataReading
-from .opened import ONLY_FAMILY, untracked
+from .opened import ONLY_FAMILY, find_family, untracked
 from .tables import PanelReport, PanelSetTable, PanelTable, Row, Table
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ FEWEST_SETS = 2
 STEPS = 100
 """In which progress is shown."""
 
-OF_A_BASE = (StudyError, BaseError, OtherBase)
-"""What no data set of a base can be computed after."""
+ROUNDING = 1e-9
 
 
 @record
@@ -53,9 +51,9 @@ class BuildPanel(DataReading):
     a model that is added costs nothing.
 
     Returns:
-        A row for each base: `base`, `computed`, `kept`, `failed`, `estimated_seconds`, `seconds`,
-        `reason` (why nothing could be computed). The document has `failed` too: `base`, `data`
-        and `reason` of each data set that could not be computed.
+        A row for each base: `base`, `computed`, `kept`, `estimated_seconds`, `seconds`, `reason`
+        (why nothing could be computed). The document has `failed` too: `base`, `data` and `reason`
+        of each data set that could not be computed.
 
     Raises:
         DataError: there is no such file or folder.
@@ -89,57 +87,49 @@ class BuildPanel(DataReading):
     base: None = field(default=None, init=False)
 
     parts = 0
-    """Of a panel's data sets the whole alone is kept; for `DataQueryOptions`."""
+    """For `DataQueryOptions`: of a panel's data sets the whole alone is kept."""
 
     def answer(self, db: Opened) -> PanelReport:
         catalog = db._catalog
         if catalog.read_only and not self.dry_run:
             raise RequestError(f"{db.path} is opened to read only: no panel can be kept in it")
-        wanted = (self.bases,) if isinstance(self.bases, str) else self.bases
-        bases = [catalog.find_base(base) for base in wanted] or catalog.bases()
+        wanted = [self.bases] if isinstance(self.bases, str) else self.bases
+        bases = [find_family(catalog, base) for base in wanted] or catalog.bases()
         if not bases:
             catalog.find_recipe(None)  # says what fills a catalog
-        panel, sets, failed = self._sets()
-        log.info(
-            "panel %s: %s, at most %d examples of each",
-            panel,
-            count(len(sets), "data set"),
-            self.max_examples,
-        )
-        start = time.perf_counter()
-        plans = list(_plans(catalog, [base for base in bases if base], panel, sets, self))
-        estimated = sum((plan.seconds for plan in plans), 0.0)
+        panel, places = self._places()
+        building = _Building(catalog, self, panel)
+        building.open(places)
+        for base in bases:
+            building.plan(base)
+        estimated = sum((row["estimated_seconds"] for row in building.rows), 0.0)
         if estimated:
-            log.info("in all about %s; stop at any time, and the same command continues",
-                     _duration(estimated))  # fmt: skip
+            log.info("in all about %s; after a stop the same command continues", _time(estimated))
+        start = time.perf_counter()
         if not self.dry_run:
-            progress = _Progress(db, f"panel {panel}, % of the work", estimated)
-            for plan in plans:
-                _compute(catalog, plan, self, progress)
-            progress.end()
-        rows = [plan.to_json() for plan in plans]
+            what = f"panel {panel}, % of the work"
+            for _ in db._track(building.compute(estimated), what, total=STEPS):
+                pass
         return PanelReport(
             {
                 "panel": panel,
-                "sets": len(sets),
+                "sets": len(building.sets),
                 "max_examples": self.max_examples,
                 "dry_run": self.dry_run,
                 "estimated_seconds": estimated,
                 "seconds": time.perf_counter() - start,
-                "bases": rows,
-                "failed": [*failed, *(failure for plan in plans for failure in plan.failed)],
+                "bases": building.rows,
+                "failed": building.failed,
             }
         )
 
-    def _sets(self) -> tuple[str, list[_PanelSet], list[Row]]:
-        """The panel's name, its data sets, and those that cannot be opened."""
-        from ..training_data import data_set_names, data_sets_in, locate_data_files
+    def _places(self) -> tuple[str, dict[str, Path]]:
+        """The panel's name, and its data sets by theirs."""
+        from ..training_data import BUILTIN_PANEL, data_set_names, data_sets_in
 
-        one = isinstance(self.sources, str | Path)
-        sources = [self.sources] if one else [*self.sources]
-        places = [Path(str(place)).expanduser() for place in sources] or [_builtin_folder()]
-        name = self.name or (places[0].resolve().name if sources else BUILTIN)
-        if len(places) == 1 and (places[0].is_dir() or not places[0].exists()):
+        places = [Path(place).expanduser() for place in self.sources] or [BUILTIN_PANEL]
+        name = self.name or (places[0].resolve().name if self.sources else BUILTIN)
+        if len(places) == 1 and not places[0].is_file():
             places = [*data_sets_in(places[0])]
         elif self.name is None:
             raise RequestError("several files are no folder that names their panel: add --name")
@@ -149,143 +139,141 @@ class BuildPanel(DataReading):
                 f"and is not {KEPT!r}: choose one with --name"
             )
         if len(places) < FEWEST_SETS:
-            raise RequestError(
-                f"a panel of {count(len(places), 'data set')} compares nothing: name a folder of "
-                "several"
-            )
-        sets: list[_PanelSet] = []
-        failed: list[Row] = []
-        for set_name, path in zip(data_set_names(places), places, strict=True):
-            try:
-                if not NAME.fullmatch(set_name):
-                    raise DataError(f"{path}: its name cannot be kept: rename the file")
-                sha256 = locate_data_files(path, self.split).sha256()
-                sets.append(_PanelSet(set_name, path, sha256))
-            except DataError as err:
-                failed.append({"base": None, "data": set_name, "reason": str(err)})
-        return name, sets, failed
+            raise RequestError("a panel of one data set compares nothing: name a folder of several")
+        return name, dict(zip(data_set_names(places), places, strict=True))
 
     def reading(self) -> dict[str, object]:
         """The options that change numbers, where they are not the default."""
         return {name: getattr(self, name) for name in self.changed() if name != "device"}
 
 
-@dataclass(frozen=True, slots=True)
-class _PanelSet:
-    name: str
-    path: Path
-    sha256: str
-
-
 @dataclass(slots=True)
-class _Plan:
-    """What is to be computed on one base; `todo`: seconds by data set."""
+class _Building:
+    """What is computed of a panel: a row for each base, and the data sets that it lacks, each with
+    the seconds that it is estimated to take."""
 
-    base: str
+    catalog: Catalog
+    asked: BuildPanel
     panel: str
-    version: str | None = None
-    kept: int = 0
-    todo: list[tuple[_PanelSet, float]] = field(default_factory=list)
-    why: Counter[str] = field(default_factory=Counter)
-    computed: int = 0
-    losses: Counter[str] = field(default_factory=Counter)
-    elapsed: float = 0.0
+    sets: dict[str, tuple[Path, str]] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    missing: dict[str, dict[str, float]] = field(default_factory=dict)
     failed: list[Row] = field(default_factory=list)
 
-    @property
-    def seconds(self) -> float:
-        return sum((seconds for _, seconds in self.todo), 0.0)
+    def open(self, places: Mapping[str, Path]) -> None:
+        """Hash the data sets' bytes."""
+        from ..training_data import locate_data_files
 
-    def fail(self, data: str | None, err: DeltadexError) -> None:
-        reason = err.reason if isinstance(err, ModelError) else str(err)
-        self.failed.append({"base": self.base, "data": data, "reason": reason})
+        for name, path in places.items():
+            try:
+                if not NAME.fullmatch(name):
+                    raise DataError(f"{path}: its name cannot be kept: rename the file")
+                self.sets[name] = path, locate_data_files(path, self.asked.split).sha256()
+            except DataError as err:
+                self._fail(None, name, err)
+        n, most = len(self.sets), self.asked.max_examples
+        log.info("panel %s: %d data sets, at most %d examples of each", self.panel, n, most)
 
-    def to_json(self) -> Row:
-        alone = [failure["reason"] for failure in self.failed if failure["data"] is None]
-        return {
-            "base": self.base,
-            "version": self.version,
-            "to_compute": len(self.todo),
-            "why": dict(self.why),
-            "computed": self.computed,
-            "losses": dict(self.losses),
-            "kept": self.kept,
-            "failed": len(self.failed),
-            "estimated_seconds": self.seconds,
-            "seconds": self.elapsed,
-            "reason": alone[0] if alone else None,
-        }
-
-
-def _plans(
-    catalog: Catalog,
-    bases: Sequence[str],
-    panel: str,
-    sets: Sequence[_PanelSet],
-    asked: BuildPanel,
-) -> Iterator[_Plan]:
-    """What is missing on each base, and what it will cost; the weights are not loaded."""
-    for base in bases:
-        plan = _Plan(base, panel)
+    def plan(self, base: str) -> None:
+        """What is missing on a base, and what it will cost; the weights are not loaded."""
+        counts = {"computed": 0, "kept": 0, "why": {}, "losses": {}, "seconds": 0.0}
+        row = {"base": base, "version": None, "to_compute": 0, "estimated_seconds": 0.0, **counts}
+        self.rows.append(row | {"reason": None})
+        row = self.rows[-1]
         try:
-            _fill(catalog, plan, sets, asked)
+            missing = self._costs(row)
         except DeltadexError as err:
-            plan.fail(None, err)
-            plan.todo.clear()
-            log.info("  %s: left out: %s", base, plan.failed[-1]["reason"])
-        else:
-            reasons = ", ".join(f"{n} {why}" for why, n in plan.why.items())
-            log.info(
-                "  %s: %d of %d to compute%s%s",
-                base,
-                len(plan.todo),
-                len(sets),
-                f" ({reasons})" if reasons else "",
-                f", about {_duration(plan.seconds)}" if plan.todo else "",
-            )
-        yield plan
+            row["reason"] = self._fail(base, None, err)
+            log.info("  %s: left out: %s", base, row["reason"])
+            return
+        self.missing[base] = missing
+        row |= {"to_compute": len(missing), "estimated_seconds": sum(missing.values(), 0.0)}
+        why = "".join(f", {n} {why}" for why, n in row["why"].items())
+        about = f": about {_time(row['estimated_seconds'])}" if missing else ""
+        log.info("  %s: %d to compute, %d kept%s%s", base, len(missing), row["kept"], why, about)
 
+    def compute(self, estimated: float) -> Iterator[None]:
+        """Compute and store what is missing; yields for each of `STEPS` parts of the work."""
+        past, steps = 0.0, 0
+        for row in self.rows:
+            for seconds in self._compute_on(row):
+                past += seconds
+                while steps < int(STEPS * past / max(estimated, ROUNDING) + ROUNDING):
+                    steps += 1
+                    yield
 
-def _fill(catalog: Catalog, plan: _Plan, sets: Sequence[_PanelSet], asked: BuildPanel) -> None:
-    from ..search import check_searchable
-    from ..study.network import load_tokenizer
+    def _compute_on(self, row: Row) -> Iterator[float]:
+        base, start = row["base"], time.perf_counter()
+        making = DataMaking(self.catalog, base, self.asked, untracked)
+        own = {"base_version": row["version"], "reading": self.asked.reading()}
+        for name, seconds in self.missing.get(base, {}).items():
+            try:
+                examples = making.read(self.sets[name][0], name)
+                made = making.make(examples, f"{self.panel}/{name}")
+            except (StudyError, BaseError, OtherBase) as err:  # no other can be computed either
+                row["reason"] = self._fail(base, None, err)
+                return
+            except (DataError, RequestError, ModelError) as err:
+                self._fail(base, name, err)
+            else:
+                self.catalog.data_sets.save(replace(made, settings={**made.settings, **own}))
+                row["computed"] += 1
+                row["losses"][made.loss] = row["losses"].get(made.loss, 0) + 1
+            row["seconds"] = time.perf_counter() - start
+            yield seconds
 
-    base = plan.base
-    check_searchable(catalog, base, recipe=asked.recipe, filters=Filters())
-    recipe = catalog.find_recipe(asked.recipe, base)
-    missing = _missing(catalog, plan, sets, recipe, asked)
-    if missing:
+    def _costs(self, row: Row) -> dict[str, float]:
+        """The seconds that each data set will take that the base lacks and that can be read."""
+        from ..search import check_searchable
+        from ..study.network import load_tokenizer
+        from ..study.study import usable_device
+        from ..training_data import GradientCost, count_tokens
+
+        base, asked, costs = row["base"], self.asked, dict[str, float]()
+        check_searchable(self.catalog, base, recipe=asked.recipe, filters=Filters())
+        if not self._missing(row):
+            return costs
         tokenizer = load_tokenizer(base)
-        # of what has just been fetched
-        missing = _missing(catalog, plan, sets, recipe, asked)
-        plan.todo = [*_costs(catalog, plan, missing, asked, tokenizer)]
+        cost = GradientCost.measure(base, tokenizer, usable_device(asked.device), asked.dtype)
+        making = DataMaking(self.catalog, base, asked, untracked)
+        label = asked.label if making._takes_labels else ""
+        for name in self._missing(row):  # again: a newer version may have been fetched
+            try:
+                # not `read`, which may load the weights to see whether they have a head
+                examples = making._read(self.sets[name][0], label, name)
+            except (DataError, RequestError) as err:
+                self._fail(base, name, err)
+                continue
+            tokens = count_tokens(tokenizer, examples.examples, asked.max_tokens)
+            costs[name] = cost.seconds(tokens, labelled=examples.kind in ("classes", "numbers"))
+        return costs
 
+    def _missing(self, row: Row) -> list[str]:
+        """The data sets that a base has not, or not as they would be computed now."""
+        from ..indexer import base_version
 
-def _missing(
-    catalog: Catalog,
-    plan: _Plan,
-    sets: Sequence[_PanelSet],
-    recipe: Recipe,
-    asked: BuildPanel,
-) -> list[_PanelSet]:
-    """The data sets that the base has not, or not as they would be computed now."""
-    from ..indexer import base_version
+        base, asked = row["base"], self.asked
+        version, recipe = base_version(base), self.catalog.find_recipe(asked.recipe, base)
+        stored = {one["name"]: one for one in self.catalog.data_sets.listed(base, self.panel)}
+        missing = {}
+        for name, (_, sha256) in self.sets.items():
+            old = stored.get(f"{self.panel}/{name}")
+            if old is None:
+                missing[name] = "new"
+            elif why := _stale(old, version, recipe.id):
+                missing[name] = why
+            elif old["settings"].get("reading") != asked.reading():
+                missing[name] = "with other settings"
+            elif old["sha256"] != sha256:
+                missing[name] = "with other bytes"
+        row |= {"version": version, "kept": len(self.sets) - len(missing)}
+        row["why"] = dict(Counter(missing.values()))
+        return [*missing]
 
-    plan.version = base_version(plan.base)
-    stored = {row["name"]: row for row in catalog.data_sets.listed(plan.base, plan.panel)}
-    missing, plan.why = [], Counter()
-    for data in sets:
-        row = stored.get(f"{plan.panel}/{data.name}")
-        why = "new" if row is None else _stale(row, plan.version, recipe.id)
-        if row is not None and why is None:
-            same = row["settings"].get("reading") == asked.reading()
-            if row["sha256"] != data.sha256 or not same:
-                why = "with other settings" if not same else "with other bytes"
-        if why is not None:
-            plan.why[why] += 1
-            missing.append(data)
-    plan.kept = len(sets) - len(missing)
-    return missing
+    def _fail(self, base: str | None, data: str | None, err: DeltadexError) -> str:
+        reason = err.reason if isinstance(err, ModelError) else str(err)
+        self.failed.append({"base": base, "data": data, "reason": reason})
+        return reason
 
 
 def _stale(row: Mapping[str, Any], version: str | None, recipe: str | None) -> str | None:
@@ -294,94 +282,11 @@ def _stale(row: Mapping[str, Any], version: str | None, recipe: str | None) -> s
     if recipe not in (None, row["recipe"]):
         return "under another recipe"
     stored = row["settings"].get("base_version")
-    if stored is not None and version not in (None, stored):
-        return "of other weights of the base"
-    return None
+    return None if None in (stored, version) or stored == version else "of other weights"
 
 
-def _costs(
-    catalog: Catalog,
-    plan: _Plan,
-    sets: Sequence[_PanelSet],
-    asked: BuildPanel,
-    tokenizer: Any,
-) -> Iterator[tuple[_PanelSet, float]]:
-    """Each data set that can be read with the seconds that it will take."""
-    from ..study.study import usable_device
-    from ..training_data import GradientCost, count_tokens
-
-    making = DataMaking(catalog, plan.base, asked, untracked)
-    cost = GradientCost.measure(plan.base, tokenizer, usable_device(asked.device), asked.dtype)
-    label = asked.label if making._takes_labels else ""
-    for data in sets:
-        try:
-            # not `read`, which may load the weights to see whether they have a head
-            examples = making._read(data.path, label, data.name)
-        except (DataError, RequestError) as err:
-            plan.fail(data.name, err)
-            continue
-        tokens = count_tokens(tokenizer, examples.examples, asked.max_tokens)
-        yield data, cost.seconds(tokens, labelled=examples.kind in ("classes", "numbers"))
-
-
-def _compute(catalog: Catalog, plan: _Plan, asked: BuildPanel, progress: _Progress) -> None:
-    """Compute and store what a base lacks, set by set."""
-    making = DataMaking(catalog, plan.base, asked, untracked)
-    start = time.perf_counter()
-    for data, seconds in plan.todo:
-        try:
-            made = _made(making, plan, data, asked)
-        except OF_A_BASE as err:
-            plan.fail(None, err)
-            break
-        except (DataError, RequestError, ModelError) as err:
-            plan.fail(data.name, err)
-        else:
-            catalog.data_sets.save(made)
-            plan.computed += 1
-            plan.losses[made.loss] += 1
-        progress.add(seconds)
-    plan.elapsed = time.perf_counter() - start
-    if plan.computed:
-        log.info("  %s: %d in %s", plan.base, plan.computed, _duration(plan.elapsed))
-
-
-def _made(making: DataMaking, plan: _Plan, data: _PanelSet, asked: BuildPanel) -> DataSet:
-    made = making.make(making.read(data.path, data.name), f"{plan.panel}/{data.name}")
-    own = {"base_version": plan.version, "reading": asked.reading()}
-    return replace(made, settings={**made.settings, **own})
-
-
-class _Progress:
-    """Progress over all bases, by the seconds that each data set was estimated to take."""
-
-    def __init__(self, db: Opened, what: str, seconds: float) -> None:
-        total = STEPS if seconds else 0
-        self._steps = iter(db._track(range(total), what, total=total))
-        self._seconds, self._past, self._done = seconds, 0.0, 0
-        next(self._steps, None)
-
-    def add(self, seconds: float) -> None:
-        self._past += seconds
-        while self._seconds and self._done < int(STEPS * self._past / self._seconds + 1e-9):
-            self._done += 1
-            next(self._steps, None)
-
-    def end(self) -> None:
-        for _ in self._steps:
-            pass
-
-
-def _builtin_folder() -> Path:
-    from .. import training_data
-
-    return Path(str(training_data.__file__)).parent / "builtin_panel"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 @record

@@ -64,10 +64,10 @@ class DataTable(Table):
 
 
 class PanelReport(Table):
-    """What building a panel did, a row for each base: `base`, `computed`, `kept`, `failed`,
+    """What building a panel did, a row for each base: `base`, `computed`, `kept`,
     `estimated_seconds`, `seconds`, `reason`."""
 
-    columns = ("base", "computed", "kept", "failed", "estimated_seconds", "seconds", "reason")
+    columns = ("base", "computed", "kept", "estimated_seconds", "seconds", "reason")
     _key = "bases"
 
     @property

@@ -561,25 +561,18 @@ def show_data_set(document: Document) -> None:
 
 def show_panels(document: Document) -> None:
     """Panels, a line for each base of each."""
-    rows = [
-        {
-            "panel": "" if place else panel["panel"],
-            "data sets": "" if place else panel["sets"],
-            "shared": "" if place else panel["shared"],
-            "base": base["base"],
-            "of them": base["sets"],
-            "loss": _counted(base["losses"]),
-            "stale": base["stale"] or "",
-        }
-        for panel in document["panels"]
-        for place, base in enumerate(panel["bases"])
-    ]
-    if not rows:
+    if not document["panels"]:
         _say("no panel: `deltadex panel build FOLDER` computes one")
         return
-    stale = ("stale",) if any(row["stale"] for row in rows) else ()
-    _say_rows(("panel", "data sets", "shared", "base", "of them", "loss", *stale), rows)
-    if stale:
+    rows = []
+    for panel in document["panels"]:
+        of_panel: tuple[object, ...] = (panel["panel"], panel["sets"], panel["shared"])
+        for base in panel["bases"]:
+            losses = _counted(base["losses"])
+            rows.append((*of_panel, base["base"], base["sets"], losses, base["stale"] or ""))
+            of_panel = ("", "", "")
+    _say_rows(("panel", "data sets", "shared", "base", "of them", "loss", "stale"), rows)
+    if any(panel["stale"] for panel in document["panels"]):
         _say("stale: of other weights of the base, or under another recipe: build it again", "dim")
 
 
@@ -588,37 +581,22 @@ def show_panel(document: Document) -> None:
     bases = [base["base"] for base in document["bases"]]
     rows = []
     for data in document["data"]:
-        of_base = {base["base"]: base for base in data["bases"]}
-        cells = (
-            f"{of_base[base]['loss']}{', stale' if of_base[base]['stale'] else ''}"
-            if base in of_base
-            else "–"
-            for base in bases
-        )
-        rows.append((data["data"], data["examples"], *cells))
-    _say(
-        f"[bold]{_text(document['panel'])}[/]: {count(document['sets'], 'data set')}, "
-        f"{document['shared']} of them on two bases or more"
-    )
+        losses = {b["base"]: b["loss"] + ", stale" * bool(b["stale"]) for b in data["bases"]}
+        rows.append((data["data"], data["examples"], *(losses.get(base, "–") for base in bases)))
+    shared = f"{document['shared']} of them on two bases or more"
+    _say(f"[bold]{_text(document['panel'])}[/]: {count(document['sets'], 'data set')}, {shared}")
     _say_rows(("data", "examples", *bases), rows)
 
 
 def show_panel_report(document: Document) -> None:
     """What building a panel did, a line for each base, and what could not be computed."""
     done = "to_compute" if document["dry_run"] else "computed"
-    _say_rows(
-        ("base", done.replace("_", " "), "kept", "estimated", "took"),
-        [
-            (
-                row["base"],
-                row[done],
-                row["kept"],
-                duration(row["estimated_seconds"]) if row["to_compute"] else "",
-                duration(row["seconds"]) if row["computed"] else "",
-            )
-            for row in document["bases"]
-        ],
-    )
+    times = ("estimated_seconds", "seconds")
+    rows = [
+        (row["base"], row[done], row["kept"], *(duration(row[t]) if row[t] else "" for t in times))
+        for row in document["bases"]
+    ]
+    _say_rows(("base", done.replace("_", " "), "kept", "estimated", "took"), rows)
     for failure in document["failed"]:
         place = ", ".join(filter(None, (failure["base"], failure["data"])))
         _say(f"not computed: [bold]{_text(place)}[/]  {_text(failure['reason'])}")

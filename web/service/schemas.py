@@ -213,13 +213,6 @@ class NearestDataAnswer(Answer):
     meaning: str
 
 
-class OneBaseOfPanel(Answer):
-    base: str
-    sets: int
-    stale: int
-    losses: dict[str, int]
-
-
 class OnePanelAnswer(Answer):
     """`shared` data sets are on two bases or more; `stale` ones would be computed anew."""
 
@@ -227,7 +220,7 @@ class OnePanelAnswer(Answer):
     sets: int
     shared: int
     stale: int
-    bases: list[OneBaseOfPanel]
+    bases: list[dict[str, Any]]
 
 
 class PanelsAnswer(Answer):
