@@ -208,6 +208,10 @@ class EmptyCatalog(RequestError):
     """The catalog holds nothing to search."""
 
 
+class OtherBase(RequestError):
+    """The files of a base hold another model than its family was indexed from."""
+
+
 class BadFilter(RequestError):
     """A `--where` with an unknown column or operator, or a label that no model has."""
 

@@ -14,6 +14,7 @@ GROUPS = {
         "find-similar", "ls", "show", "eval", "cluster", "map", "diff", "stats", "failures", "sql",
     ),
     "data": ("find-trained-on", "find-data", "data"),
+    "panel": ("panel",),
     "origin": ("trace", "lineage", "audit", "extract-adapter", "bases"),
     "studies": tuple(name.replace("_", "-") for name in STUDIES),
     "share": ("serve", "export", "publish", "attach", "merge"),

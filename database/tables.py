@@ -63,6 +63,41 @@ class DataTable(Table):
     _key = "data"
 
 
+class PanelReport(Table):
+    """What building a panel did, a row for each base: `base`, `computed`, `kept`,
+    `estimated_seconds`, `seconds`, `reason`."""
+
+    columns = ("base", "computed", "kept", "estimated_seconds", "seconds", "reason")
+    _key = "bases"
+
+    @property
+    def failed(self) -> list[Row]:
+        """`base`, `data` and `reason` of each data set that could not be computed; without `data`
+        of a base, without `base` of a data set that cannot be opened."""
+        return list(self._document["failed"])
+
+    @property
+    def is_any_there(self) -> bool:
+        """Whether the catalog has a data set of the panel now, or would have."""
+        planned = "to_compute" if self._document["dry_run"] else "computed"
+        return any(row[planned] or row["kept"] for row in self)
+
+
+class PanelTable(Table):
+    """Panels: `panel`, `sets`, `shared`, `stale`, and of each of its `bases` the sets, how many are
+    stale, and their losses."""
+
+    columns = ("panel", "sets", "shared", "stale", "bases")
+    _key = "panels"
+
+
+class PanelSetTable(Table):
+    """The data sets of a panel: `data`, `examples`, `sha256`, and `bases` that have it."""
+
+    columns = ("data", "examples", "bases")
+    _key = "data"
+
+
 class DataScoresTable(Table):
     """Several data sets, a row each, with the nearest model.
 

@@ -5,6 +5,7 @@ from .architecture import place as place
 from .architecture import read_attention_config as read_attention_config
 from .base import Base as Base
 from .base import resolve_base as resolve_base
+from .base_version import base_version as base_version
 from .checkpoint import FEW_BYTES as FEW_BYTES
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import Config as Config

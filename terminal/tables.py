@@ -298,7 +298,9 @@ def show_model(document: Document) -> None:
 def show_stats(document: Document) -> None:
     """Counts of the whole catalog."""
     _say(f"{_text(document['path'])} · {size(document['bytes'])}")
-    _say_rows(("base", "models", "indexed", "labelled", "datasets"), document["bases"])
+    bases = [base | {"panels": _counted(base["panels"])} for base in document["bases"]]
+    panels = ("panels",) if any(base["panels"] for base in bases) else ()
+    _say_rows(("base", "models", "indexed", "labelled", "datasets", *panels), bases)
     recipes = [recipe | {"recipe": recipe["id"]} for recipe in document["recipes"]]
     if recipes:
         _say_rows(("base", "recipe", "rank", "dim", "models"), recipes)
@@ -555,6 +557,54 @@ def show_data_set(document: Document) -> None:
             value = ", ".join(f"{name} {entry}" for name, entry in value.items() if entry != {})
         if value not in (None, ""):
             _say(f"[dim]{key:>10}[/]  {_text(value)}")
+
+
+def show_panels(document: Document) -> None:
+    """Panels, a line for each base of each."""
+    if not document["panels"]:
+        _say("no panel: `deltadex panel build FOLDER` computes one")
+        return
+    rows = []
+    for panel in document["panels"]:
+        of_panel: tuple[object, ...] = (panel["panel"], panel["sets"], panel["shared"])
+        for base in panel["bases"]:
+            losses = _counted(base["losses"])
+            rows.append((*of_panel, base["base"], base["sets"], losses, base["stale"] or ""))
+            of_panel = ("", "", "")
+    _say_rows(("panel", "data sets", "shared", "base", "of them", "loss", "stale"), rows)
+    if any(panel["stale"] for panel in document["panels"]):
+        _say("stale: of other weights of the base, or under another recipe: build it again", "dim")
+
+
+def show_panel(document: Document) -> None:
+    """The data sets of a panel, a column for each base."""
+    bases = [base["base"] for base in document["bases"]]
+    rows = []
+    for data in document["data"]:
+        losses = {b["base"]: b["loss"] + ", stale" * bool(b["stale"]) for b in data["bases"]}
+        rows.append((data["data"], data["examples"], *(losses.get(base, "–") for base in bases)))
+    shared = f"{document['shared']} of them on two bases or more"
+    _say(f"[bold]{_text(document['panel'])}[/]: {count(document['sets'], 'data set')}, {shared}")
+    _say_rows(("data", "examples", *bases), rows)
+
+
+def show_panel_report(document: Document) -> None:
+    """What building a panel did, a line for each base, and what could not be computed."""
+    done = "to_compute" if document["dry_run"] else "computed"
+    times = ("estimated_seconds", "seconds")
+    rows = [
+        (row["base"], row[done], row["kept"], *(duration(row[t]) if row[t] else "" for t in times))
+        for row in document["bases"]
+    ]
+    _say_rows(("base", done.replace("_", " "), "kept", "estimated", "took"), rows)
+    for failure in document["failed"]:
+        place = ", ".join(filter(None, (failure["base"], failure["data"])))
+        _say(f"not computed: [bold]{_text(place)}[/]  {_text(failure['reason'])}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    """`builtin 48, kept 3`."""
+    return ", ".join(f"{name} {n}" for name, n in counts.items())
 
 
 def show_clusters(document: Document) -> None:

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from ..arrays import Float, Float32
-from ..errors import ModelError, RequestError
+from ..errors import ModelError, OtherBase, RequestError
 from ..indexer import (
     Delta,
     DenseDelta,
@@ -122,11 +122,11 @@ def layer_matrices(model: nn.Module, config: Mapping[str, object] | None) -> Lay
 def require_same_base(
     model: TaskModel, architecture: str | None, shapes: Mapping[str, tuple[int, int]]
 ) -> None:
-    """Raise `RequestError` where the family's matrices have other types or shapes than the model's;
+    """Raise `OtherBase` where the family's matrices have other types or shapes than the model's;
     weights of the same shapes that were replaced are not noticed."""
     found = str(model.config.model_type)
     if architecture not in (None, found):
-        raise RequestError(
+        raise OtherBase(
             f"{model.name} is a {found} model now, and the family was indexed from a "
             f"{architecture} model: index the family again"
         )
@@ -134,7 +134,7 @@ def require_same_base(
         slot = str(placement.slot)
         if slot in shapes and not placement.part and shapes[slot] != placement.shape:
             now, before = list(placement.shape), list(shapes[slot])
-            raise RequestError(
+            raise OtherBase(
                 f"{model.name}: {slot} is {now} now and was {before} when the family was "
                 "indexed: index the family again"
             )
@@ -347,9 +347,9 @@ Progress = Callable[[int, int], object]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataQueryOptions:
     """How a data set becomes a fingerprint: with `loss` instead of the base's usual one, texts cut
-    to `max_tokens`, in disjoint groups (fewer of few examples). The seed decides groups, masks and
-    dropout. `streamed` keeps sketches of the gradients and not the gradients; None decides by
-    size."""
+    to `max_tokens`, in `parts` disjoint groups (fewer of few examples); 0 for the whole alone, also
+    without permuted labels. The seed decides groups, masks and dropout. `streamed` keeps sketches
+    of the gradients and not the gradients; None decides by size."""
 
     loss: LossName | None = None
     max_tokens: int = 128
@@ -401,12 +401,13 @@ def fingerprint_data(
     run = _Run(model, loss, options)
     groups = _groups(encoded, options)
     for number, group in enumerate(groups):
-        sums = GradientSums(matrices, columns, model.device)
+        sums = GradientSums(matrices, columns, model.device) if options.parts else total
         with sums.collecting(model.whole), _dropout(model.whole, loss, options.seed + number):
             predicted = run.backward(group)
-        part = sums.pooled(recipe, layout, scale=1.0 / predicted, powers=powers)
-        parts.append(sums.sketches(part))
-        total.add_sums(sums)
+        if sums is not total:
+            part = sums.pooled(recipe, layout, scale=1.0 / predicted, powers=powers)
+            parts.append(sums.sketches(part))
+            total.add_sums(sums)
         if progress is not None:
             progress(sum(len(done) for done in groups[: number + 1]), len(encoded))
     pool = total.pooled(recipe, layout, scale=1.0 / run.predicted, powers=powers)
@@ -518,7 +519,7 @@ def make_data_set(
     )
     sketches = {WHOLE: made.sketches}
     sketches |= {f"{GROUP} {number}": part for number, part in enumerate(made.parts)}
-    control = _with_permuted_labels(examples.examples, options.seed)
+    control = _with_permuted_labels(examples.examples, options.seed) if options.parts else []
     if made.loss in LABELLED_LOSSES and len({example.label for example in control}) > 1:
         alone = replace(options, parts=1, loss=made.loss)
         permuted = fingerprint_data(model, control, recipe, layout, alone)

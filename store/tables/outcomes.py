@@ -471,13 +471,35 @@ class DataSets:
         rows = select_data_sets(self.session, condition, base, recipe, panel)
         return [data_set_of(self.session, row) for row in rows]
 
-    def listed(self, base: str | None = None, panel: str = "") -> list[dict[str, Any]]:
+    def listed(self, base: str | None = None, panel: str | None = "") -> list[dict[str, Any]]:
         """Data sets of a panel, or those that were kept by themselves, without their numbers, by
-        base and name."""
-        condition = f"($1 IS NULL OR base = $1) AND {_OF_PANEL} = $2"
+        base and name; None for all of them."""
+        condition = f"($1 IS NULL OR base = $1) AND ($2 IS NULL OR {_OF_PANEL} = $2)"
         return [
             _without_numbers(row) for row in select_data_sets(self.session, condition, base, panel)
         ]
+
+    def remove_panel(self, panel: str, base: str | None = None) -> list[dict[str, Any]]:
+        """Remove all data sets of a panel, at once; returns their rows, without their numbers."""
+        rows = self.listed(base, panel)
+
+        def remove(session: Session) -> None:
+            for row in rows:
+                delete_data_set(session, row["base"], row["name"])
+
+        self.session.write(remove)
+        return rows
+
+
+def count_panels(session: Session) -> dict[str, dict[str, int]]:
+    """Of each base how many data sets of each panel it has; of those that were kept by themselves
+    under the panel ""."""
+    counts: dict[str, dict[str, int]] = {}
+    for base, panel, n in session.execute(
+        f"SELECT base, {_OF_PANEL} AS panel, count(*) FROM data_sets GROUP BY ALL ORDER BY ALL"
+    ):
+        counts.setdefault(base, {})[panel] = n
+    return counts
 
 
 def select_data_sets(

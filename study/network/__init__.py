@@ -4,7 +4,13 @@ from .anatomy import decoder_start
 from .hidden_states import TokenStates, text_window, token_states
 from .language_head import LanguageHead, load_head
 from .model_loading import Network, load_network, paired_matrices, untrained_twin
-from .task_model import TaskModel, load_task_model, load_tokenizer, predicts_next_token
+from .task_model import (
+    TaskModel,
+    load_task_model,
+    load_tokenizer,
+    matrix_shapes,
+    predicts_next_token,
+)
 
 __all__ = [
     "LanguageHead",
@@ -16,6 +22,7 @@ __all__ = [
     "load_network",
     "load_task_model",
     "load_tokenizer",
+    "matrix_shapes",
     "paired_matrices",
     "predicts_next_token",
     "text_window",

@@ -15,10 +15,11 @@ TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(2
 
 @pytest.fixture(scope="session")
 def indexed_family(tmp_path_factory):
-    """`base`, `models`, `adapter`, `texts.txt`, and two catalogs of the same four models."""
+    """`base`, `models`, `adapter`, texts, and two catalogs of the same four models."""
     folder = tmp_path_factory.mktemp("face")
     models = make_family(folder, pairs=("imdb", "sst2"))
     write_reviews(folder / "reviews.csv")
+    write_reviews(folder / "questions.csv", n=32)
     (folder / "texts.txt").write_text("\n".join(TEXTS))
     make_adapter(folder / "adapter", base=str(folder / "base"))
     with dx.open(folder / "family.duckdb") as db:
@@ -30,7 +31,7 @@ def indexed_family(tmp_path_factory):
 @pytest.fixture
 def family(indexed_family, tmp_path, monkeypatch):
     """The working folder: the same models, whose catalog names the base `base`."""
-    for name in ("family.duckdb", "other.duckdb", "texts.txt", "reviews.csv"):
+    for name in ("family.duckdb", "other.duckdb", "texts.txt", "reviews.csv", "questions.csv"):
         shutil.copy(indexed_family / name, tmp_path)
     for name in ("base", "models", "adapter"):
         (tmp_path / name).symlink_to(indexed_family / name)

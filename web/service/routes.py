@@ -39,6 +39,8 @@ from ...database import (
     FindData,
     FindSimilar,
     Lineage,
+    Panels,
+    ShowPanel,
     Tabled,
     Trace,
     serving,
@@ -59,6 +61,7 @@ from .schemas import (
     IdInPath,
     IdInQuery,
     ModelInQuery,
+    PanelInPath,
     PreferHeader,
     Query_,
     RecipeInQuery,
@@ -326,6 +329,30 @@ async def lineage(
 ) -> Response:
     """Who descends from whom inside a family; as `deltadex lineage --json`."""
     return await _computed(service, request, asked(base))
+
+
+@_families.get("/panels", responses=gives(schemas.PanelsAnswer, 404))
+@asks(Panels)
+async def panels(service: ServiceIn, asked: Callable[[], Panels]) -> Response:
+    """The panels, and the bases that they were computed on; as `deltadex panel ls --json`."""
+    return await _of_panels(service, asked())
+
+
+@_families.get("/panels/{panel}", responses=gives(schemas.PanelAnswer, 404))
+@asks(ShowPanel)
+async def panel(
+    service: ServiceIn, panel: PanelInPath, asked: Callable[..., ShowPanel]
+) -> Response:
+    """The data sets of a panel, and the bases that have each; as `deltadex panel show --json`."""
+    return await _of_panels(service, asked(panel))
+
+
+async def _of_panels(service: Service, asked: Panels | ShowPanel) -> Response:
+    def answer(catalog: Database) -> dict[str, Any]:
+        exact = replace(asked, base=find_base(catalog, asked.base))
+        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
+
+    return reply(await service.ask(answer))
 
 
 async def _computed(

@@ -213,6 +213,24 @@ class NearestDataAnswer(Answer):
     meaning: str
 
 
+class OnePanelAnswer(Answer):
+    """`shared` data sets are on two bases or more; `stale` ones would be computed anew."""
+
+    panel: str
+    sets: int
+    shared: int
+    stale: int
+    bases: list[dict[str, Any]]
+
+
+class PanelsAnswer(Answer):
+    panels: list[OnePanelAnswer]
+
+
+class PanelAnswer(OnePanelAnswer):
+    data: list[dict[str, Any]]
+
+
 class FailedQuery(Answer):
     problem: ProblemAnswer
 
@@ -403,6 +421,7 @@ ModelInQuery = Annotated[Name | None, Query(description="Only this model, by its
 
 
 BaseInPath = Annotated[Name, Path(description="A family's base; slashes stay as they are.")]
+PanelInPath = Annotated[Name, Path(description="A panel's name.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
 RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
 
