@@ -15,7 +15,7 @@ from typing import Any, cast
 import click
 
 from .. import database, terminal
-from ..options import record
+from ..options import as_kind, option, record
 from ..terminal.text import plain
 from .command_line import (
     EXIT_NOTHING_DONE,
@@ -31,8 +31,22 @@ from .command_line import (
 )
 
 
-@command(database.FindSimilar, Engine)
-def find_similar(common: Common, asked: database.FindSimilar, candidates: Engine) -> None:
+@record
+class Across(database.OverPanel):
+    """Other bases."""
+
+    _: KW_ONLY
+    across: bool = option(
+        default=False,
+        help="Find models of other bases that were trained on the same data, by the data sets of a "
+        "panel.",
+    )
+
+
+@command(database.FindSimilar, Engine, Across)
+def find_similar(
+    common: Common, asked: database.FindSimilar, candidates: Engine, other: Across
+) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
@@ -43,15 +57,29 @@ def find_similar(common: Common, asked: database.FindSimilar, candidates: Engine
     standard deviations above the family's strangers; fdr is the share of all answers up to a row
     that are expected to be wrong.
 
+    --across finds models of other bases: each model's place among the data sets of a panel does not
+    depend on its base. Where there is no panel, one that comes with deltadex is computed first.
+
     \b
     Example:
       deltadex find-similar someone/bert-imdb -k 5 --explain
+      deltadex find-similar someone/bert-imdb --across
       deltadex ls --where "dataset IS NULL" --csv --columns model | tail -n +2 |
         deltadex find-similar - -k 1 --json
     """
     typed = cast("tuple[str, ...]", asked.model)
     models = _named(typed)
     is_one = typed == models and len(models) == 1
+    if other.across:
+        if len(models) > 1 or asked.explain:
+            raise click.UsageError("--across takes one MODEL, and no --explain")
+        wanted_across = replace(
+            as_kind(database.FindAcross, asked), model=models[0], panel=other.panel
+        )
+        print_answer(common, wanted_across, terminal.show_across, read_only=None)
+        return
+    if other.panel is not None:
+        raise click.UsageError("--panel is of models of other bases: add --across")
     wanted = replace(asked, model=models[0] if is_one else models)
     table = print_answer(
         common, wanted, _show_neighbours if is_one else _show_several, engine=candidates.engine

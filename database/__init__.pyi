@@ -1,3 +1,5 @@
+from .across import FindAcross as FindAcross
+from .across import OverPanel as OverPanel
 from .data import FindData as FindData
 from .data import FindTrainedOn as FindTrainedOn
 from .data import FindTrainedOnEach as FindTrainedOnEach

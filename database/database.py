@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
+from . import across, exchange, members, origins, panels, questions
 from . import data as data_sets
-from . import exchange, members, origins, panels, questions
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
 
@@ -197,6 +197,7 @@ class Database(Opened):
     sql = question(members.Select)
 
     find_similar = question(questions.FindSimilar)
+    find_across = question(across.FindAcross)
     explain = question(questions.Explain)
     evaluate = question_of_several(questions.Evaluate)
     cluster = question(questions.Cluster)

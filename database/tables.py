@@ -98,6 +98,22 @@ class PanelSetTable(Table):
     _key = "data"
 
 
+class AcrossTable(Table):
+    """Models of other bases, those likeliest trained on the query's data first.
+
+    A row has `rank`, `model`, `base`, `verdict`, `probability` (that it was trained on the same
+    data; None where nothing is known to calibrate on), `z` (deviations of the cosine among the
+    models of its base), `fdr`, `cosine` (of canonical coordinates), `data` (the data set of the
+    panel that both were likeliest trained on; `data_probability`: that both were) and labels.
+    """
+
+    columns = (
+        *("rank", "model", "base", "verdict", "probability", "z", "fdr", "cosine", "data"),
+        *("dataset", "author"),
+    )
+    _key = "neighbours"
+
+
 class DataScoresTable(Table):
     """Several data sets, a row each, with the nearest model.
 

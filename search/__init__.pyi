@@ -1,3 +1,4 @@
+from .across import find_across as find_across
 from .clusters import cluster_family as cluster_family
 from .evaluation import check_ways as check_ways
 from .evaluation import evaluate as evaluate

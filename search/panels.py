@@ -1,7 +1,7 @@
-"""Models of several bases beside the data sets of one panel: z of each data set with each model.
+"""Models of several bases beside the data sets of one panel.
 
 A panel is a list of data sets whose gradients were computed on every base. Fingerprints of two
-bases cannot be compared; columns of z over the same data sets can.
+bases cannot be compared; a model's column, its scores with the data sets of one panel, can.
 """
 
 from __future__ import annotations
@@ -11,38 +11,112 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import Float64, Int64
+from ..arrays import Bool, Float64, Int64
 from ..records import DataSet
-from ..store import Catalog, FamilyView
-from .trained_on import compare_kept, kept_data_sets
+from ..store import Catalog, FamilyView, SketchMatrix
+from .family_scores import FamilyScores, Scored
+from .trained_on import BLOCK, DataCalibration, DataScores, kept_data_sets
+
+COMPARED = ("output", "input")
+"""Blocks whose cosines are coordinates: what changes is on the output side of gradients of tokens,
+on the input side of those of classes; the update's own block is the noisiest across bases."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PanelScores:
-    """z of a panel's data sets, by name, with every model of a family, by row of the view."""
+class Columns:
+    """Some models of one base, a column each: their z and cosines with the data sets of a panel."""
 
-    view: FamilyView
-    sets: tuple[DataSet, ...]
-    z: Float64[np.ndarray, "data models"] = field(repr=False)
+    z: Float64[np.ndarray, "data models"]
+    cosines: Float64[np.ndarray, "blocks data models"]
+
+    def take(self, models: Sequence[int] | Int64[np.ndarray, " models"]) -> Columns:
+        return Columns(self.z[:, models], self.cosines[:, :, models])
+
+
+class PanelScores:
+    """The data sets of a panel, by name, and the columns of all models of a family, by row of the
+    view."""
+
+    def __init__(self, view: FamilyView, sets: Sequence[DataSet], family: FamilyScores) -> None:
+        self.view, self.sets = view, tuple(sets)
+        self._gradients, self._family = [], family
+        for data in self.sets:
+            scores = DataScores.of(view, data, self.sets)
+            own = SketchMatrix.of_rows([data.whole], view.recipe)
+            self._gradients.append((scores, scores.prepare(own)))
+        self._features = SketchMatrix.of_rows([data.whole for data in self.sets], view.recipe)
+        blocks = [
+            self._columns(family.stored(view, np.arange(start, min(start + BLOCK, len(view)))))
+            for start in range(0, len(view), BLOCK)
+        ]
+        self.columns = Columns(
+            np.concatenate([block.z for block in blocks], axis=1),
+            np.concatenate([block.cosines for block in blocks], axis=2),
+        )
 
     @property
     def base(self) -> str:
         return self.view.base
 
     @property
+    def z(self) -> Float64[np.ndarray, "data models"]:
+        """Of every data set with every model, as `find-trained-on` gives it."""
+        return self.columns.z
+
+    @property
     def names(self) -> list[str]:
         """Of the data sets, without the panel's."""
         return [data.name.rpartition("/")[2] for data in self.sets]
+
+    @property
+    def kernel(self) -> Float64[np.ndarray, "data data"]:
+        """Mean cosines of the gradients with one another, over the compared blocks."""
+        return np.asarray(self._features.cosines(self._features)[self._compared].mean(axis=0))
+
+    def of_model(self, sketches: SketchMatrix, kind: str) -> Columns:
+        """The column of a model that is not stored."""
+        return self._columns(self._family.prepare(sketches, [kind], [-1]))
+
+    def probabilities(self, columns: Columns) -> Float64[np.ndarray, "data models"]:
+        """That each model was trained on each data set, without a look at labels; 0 in families too
+        small to say."""
+        known = np.zeros(columns.z.shape)
+        for place, data in enumerate(self.sets):
+            calibration = DataCalibration.of(len(self.view), data.loss)
+            if calibration.source != "the null alone":
+                known[place] = calibration.of_scores(columns.z[place])
+        return known
+
+    @property
+    def _compared(self) -> Bool[np.ndarray, " blocks"]:
+        return np.array([block in COMPARED for block in self._features.dims])
+
+    def _columns(self, models: Scored) -> Columns:
+        plain = self._family.unwhitened(models)
+        z = [scores.compare(own, plain).z[0] for scores, own in self._gradients]
+        return Columns(np.array(z), self._features.cosines(models.features)[self._compared])
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Scores of a family's panels, by the data sets that they are of."""
+
+    scores: dict[tuple[tuple[str, str, float], ...], PanelScores] = field(default_factory=dict)
 
 
 def panel_scores(catalog: Catalog, view: FamilyView, panel: str = "") -> PanelScores | None:
     """Of the data sets that were kept by themselves, where no panel is named; None where the
     family has none of it, or no sketches. Held with the view: a catalog that grew costs the
     cosines again, and no gradient."""
-    sets = tuple(kept_data_sets(catalog, view, panel))
-    rows: Int64[np.ndarray, " models"] = np.arange(len(view))
-    compared = compare_kept(view, sets, rows)
-    return None if compared is None else PanelScores(view, sets, compared.z)
+    sets = kept_data_sets(catalog, view, panel)
+    family = FamilyScores.of(view)
+    if not sets or family is None:
+        return None
+    held = view.derived(_Held, lambda _: _Held()).scores
+    key = tuple((data.name, data.sha256, data.fingerprint.norm) for data in sets)
+    if key not in held:
+        held[key] = PanelScores(view, sets, family)
+    return held[key]
 
 
 def shared_sets(scores: Sequence[PanelScores]) -> list[list[int]]:

@@ -304,9 +304,13 @@ class DataCalibration(Calibration):
         self, z: Numbers, labels: Sequence[str | None], is_copy: Bool[np.ndarray, " models"]
     ) -> Numbers:
         """Of the rows of a ranking by falling z, with the labels of its rows; 0…1."""
+        return with_labels(self.of_scores(z), labels)
+
+    def of_scores(self, z: Numbers) -> Numbers:
+        """Without a look at labels; 0…1."""
         constant, of_z, of_size = COEFFICIENTS[self.kind]
         log_z, log_size = self.features(z)
-        return with_labels(sigmoid(constant + of_z * log_z + of_size * log_size), labels)
+        return sigmoid(constant + of_z * log_z + of_size * log_size)
 
     def features(self, z: Numbers) -> tuple[Numbers, float]:
         """Log z, and the log of the family's size."""

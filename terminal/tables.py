@@ -492,6 +492,30 @@ def show_trained_models(document: Document) -> None:
     _say(f"It says at most: {document['meaning']}", "dim")
 
 
+def show_across(document: Document) -> None:
+    """Models of other bases, and by which data sets they were compared."""
+    query, panel, models = document["query"], document["panel"], document["neighbours"]
+    others = ", ".join(
+        f"{_text(row['base'])} ({count(row['models'], 'model')}, {count(row['sets'], 'data set')})"
+        for row in document["families"]
+    )
+    _say(
+        f"models of other bases like [bold]{_text(query['model'])}[/] of {_text(query['base'])}, "
+        f"by the panel {_text(panel['name'])}: {others}"
+    )
+    near = ", ".join(f"{_text(row['data'])} (z {row['z']:.1f})" for row in query["data"])
+    _say(f"the model's nearest data sets of the panel: {near}", "dim")
+    if not models:
+        _say("no model passes the filters")
+    else:
+        _say(f"[bold]{document['verdict']}[/]")
+        heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "data", "dataset")
+        _say_evidence(heads, models)
+    for row in document["left_out"]:
+        _say(f"not compared: [bold]{_text(row['base'])}[/] {_text(row['reason'])}")
+    _say(f"It says at most: {document['meaning']}", "dim")
+
+
 def _known_of_data(calibration: Document) -> str:
     return FROM_DATA if calibration["source"] == "families like it" else _calibrated(calibration)
 

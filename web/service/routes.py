@@ -36,6 +36,7 @@ from ...database import (
     Evaluate,
     Explain,
     Failures,
+    FindAcross,
     FindData,
     FindSimilar,
     Lineage,
@@ -201,6 +202,25 @@ async def nearest_data(
     def answer(catalog: Database) -> dict[str, Any]:
         query = serving.exact_query(catalog, model, find_base(catalog, question.base))
         exact = replace(question, model=query.model, base=query.base)
+        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
+
+    return reply(await service.ask(answer))
+
+
+@_similar.get("/across", responses=gives(schemas.AcrossAnswer, 404))
+@asks(FindAcross)
+async def across(
+    service: ServiceIn, model: IdInQuery, asked: Callable[..., FindAcross]
+) -> Response:
+    """The models of other bases likeliest of the same data; as `find-similar --across --json`.
+
+    Only panels that the catalog has are asked.
+    """
+    question = asked(model)
+
+    def answer(catalog: Database) -> dict[str, Any]:
+        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+        exact = replace(question, model=query, base=None, only_built=True)
         return names_of(catalog).with_bases(exact.answer(catalog).to_json())
 
     return reply(await service.ask(answer))

@@ -192,6 +192,40 @@ class SimilarAnswer(Answer):
     neighbours: list[NeighbourAnswer]
 
 
+class NeighbourAcrossAnswer(Answer):
+    """`cosine` is of canonical coordinates; `data` is the panel's data set that both were
+    likeliest trained on."""
+
+    rank: int
+    model: str
+    base: str
+    probability: float | None
+    verdict: Verdict
+    z: float
+    fdr: float | None
+    cosine: float
+    score: float
+    data: str | None
+    data_probability: float
+    dataset: str | None
+    author: str | None
+    run: str | None
+
+
+class AcrossAnswer(Answer):
+    """`left_out` has the families that could not be compared, with the reason."""
+
+    query: dict[str, Any]
+    panel: dict[str, Any]
+    recipe: str
+    verdict: Verdict
+    verdict_from: float
+    neighbours: list[NeighbourAcrossAnswer]
+    families: list[dict[str, Any]]
+    left_out: list[dict[str, Any]]
+    meaning: str
+
+
 class NearDataAnswer(Evidence):
     """A kept data set near a model."""
 

@@ -1,0 +1,129 @@
+"""Models of different bases, compared through the data sets of a panel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import KW_ONLY
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import RequestError, offered
+from ..options import Place, Question, argument, option, record
+from ..records import KEPT
+from ..store import Filters
+from .opened import Family, require_labels
+from .panels import BUILTIN, BuildPanel
+from .questions import Query, Searches
+from .tables import AcrossTable
+
+if TYPE_CHECKING:
+    from ..store import Catalog
+    from .opened import Opened
+
+MEANING = (
+    "trained on the same data, or on data like it, as far as the data sets of the panel tell. "
+    "Without a verdict the order is a hint: the panel may hold nothing like what the model saw."
+)
+"""What an answer says at most; printed with every one of them."""
+
+
+@record
+class OverPanel(Question):
+    """A question over a panel."""
+
+    _: KW_ONLY
+    panel: Place | None = option(
+        default=None,
+        metavar="NAME_OR_FOLDER",
+        shown_default="the one that most families share",
+        help="A panel by its name, `kept` for the kept data sets, or a folder of data sets, which "
+        "is computed first.",
+    )
+
+
+@record
+class FindAcross(Filters, Family, OverPanel):
+    """The `k` models of *other* bases that were likeliest trained on a model's data.
+
+    Models of different bases are compared by how they lie among the data sets of a panel, whose
+    gradients were computed on each base. Where the catalog has no panel, the one that comes with
+    deltadex is computed first.
+
+    Returns:
+        A row for each model, likeliest first: `rank`, `model`, `base`, `verdict`, `probability`,
+        `z`, `fdr`, `cosine`, `data` (the data set of the panel that both were likeliest trained
+        on) and labels. The document has `query`, `panel`, `families`, `left_out` (families that
+        could not be compared, with the reason) and `meaning`.
+
+    Raises:
+        RequestError: there is no other family, or none has the panel.
+    """
+
+    model: Query = argument(help="A model as `find_similar` takes it, but not a list or a vector.")
+    k: int = option("-k", default=10, least=1, help="Number of models, at most.")
+    _: KW_ONLY
+    only_built: bool = option(
+        default=False, doors="python", help="Whether no panel is computed for the answer."
+    )
+
+    def answer(self, db: Opened) -> AcrossTable:
+        from ..search import find_across
+
+        catalog = db._catalog
+        if len(catalog.bases()) < 2:
+            catalog.find_recipe(None)  # says what fills a catalog
+            raise RequestError(
+                f"{db.path.name} has one family, of {catalog.bases()[0]}: models are compared "
+                "across bases where `deltadex index` has added another"
+            )
+        require_labels(catalog, self)
+        start = Searches(catalog, catalog.find_base(self.base), self.recipe).from_any(self.model)
+        panel = self._panel(db)
+        found = find_across(
+            catalog,
+            start,
+            "" if panel == KEPT else panel,
+            k=self.k,
+            filters=self,
+            recipe=self.recipe,
+        )
+        return AcrossTable({**found, "meaning": MEANING})
+
+    def _panel(self, db: Opened) -> str:
+        """The name of the panel to ask, computed where that was not done."""
+        counts = _coverage(db._catalog)
+        wanted = None if self.panel is None else str(self.panel)
+        if wanted is None:
+            shared = {name: _shared(own) for name, own in counts.items()}
+            best = max(shared, key=lambda name: (shared[name], name), default=BUILTIN)
+            if shared.get(best, (0, 0)) > (0, 0):
+                return best
+            wanted = BUILTIN
+        elif wanted in counts:
+            return wanted
+        folder = Path(wanted).expanduser()
+        known = sorted({*counts, BUILTIN})
+        if self.only_built or not (wanted == BUILTIN or folder.is_dir()):
+            raise RequestError(f"no panel {wanted!r}{offered(wanted, known, 'panels')}")
+        report = BuildPanel((folder,) if wanted != BUILTIN else (), recipe=self.recipe).answer(db)
+        if not report.is_any_there:
+            reasons = [f"{row['base'] or row['data']}: {row['reason']}" for row in report.failed]
+            raise RequestError(f"the panel could not be computed; {'; '.join(reasons)}")
+        return str(report.to_json()["panel"])
+
+
+def _coverage(catalog: Catalog) -> dict[str, Counter[str]]:
+    """How many data sets each base has of each panel."""
+    counts: dict[str, Counter[str]] = {}
+    for row in catalog.data_sets.listed(panel=None):
+        name = row["name"].rpartition("/")[0] or KEPT
+        counts.setdefault(name, Counter())[row["base"]] += 1
+    return counts
+
+
+def _shared(counts: Counter[str]) -> tuple[int, int]:
+    """How many bases share a panel, and how many data sets they have at least."""
+    from ..search.across import FEWEST_RANKED
+
+    covered = [n for n in counts.values() if n >= FEWEST_RANKED]
+    return (len(covered), min(covered)) if len(covered) > 1 else (0, 0)
