@@ -7,11 +7,12 @@ Szedmak, Shawe-Taylor 2004, Neural Computation 16) of the two kernels of gradien
 give each base directions that carry the same thing, and how well. Two models are compared by the
 cosine of their canonical coordinates, weighted by these correlations.
 
-That alone finds data sets that the panel has not, and proves little. What proves is a data set of
-the panel that both models were likely trained on: the largest product of the two probabilities of
-`trained_on`. A logistic regression takes both to the probability that two models were trained on
-the same data; its coefficients are of other families (`python -m benchmarks.families across`).
-No label is asked.
+That alone orders models of data that the panel has not, and proves little. What proves is a data
+set of the panel that both models were likely trained on: the shared evidence is the largest product
+of the two probabilities of `trained_on`. The score is the cosine + `EVIDENCE_WEIGHT` log(1 +
+evidence / `EVIDENCE_SCALE`); a logistic regression takes it to the probability that two models were
+trained on the same data. Its coefficients are of other families (`python -m benchmarks.families
+across DB... --fit`). No label is asked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
 from ..store import Catalog, Filters
-from .evidence import FEWEST_MODELS, LARGEST_LOGIT, Numbers, Verdict, verdict
+from .evidence import FEWEST_MODELS, PERHAPS, Numbers, Verdict, sigmoid, verdict
 from .family_scores import TIE_DECIMALS, bounded, lower_spread
 from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
 from .panels import Columns, PanelScores, panel_scores, shared_sets
@@ -35,17 +36,19 @@ FEWEST_SETS = 12
 FEWEST_RANKED = 4
 """Shared data sets from which models can be ordered at all."""
 
-KERNEL_RIDGE, CANONICAL_RIDGE = 0.3, 0.3
+KERNEL_RIDGE, CANONICAL_RIDGE = 0.3, 0.1
 """Added to the eigenvalues of a kernel and of the coordinates' covariance, in their means."""
 
-EVIDENCE_FLOOR = 1e-3
-"""Added to the product of probabilities before its logarithm."""
+EVIDENCE_WEIGHT, EVIDENCE_SCALE = 0.4, 0.3
+"""Of shared evidence in a score. More weight finds more where the panel has the query's set, and
+loses more where it has only sets like it."""
 
-COEFFICIENTS = (-4.0, 4.0, 0.5)
-"""Of 1, the cosine and the logarithm of the shared evidence."""
+COEFFICIENTS = (-3.79, 3.57)
+"""Of 1 and the score."""
 
-LONE_BOUND = 0.6
-"""Probability that about 5 % of models reach whose data no other base has."""
+LONE_BOUND = 0.47
+"""Probability that about 5 % of models reach whose data no other base has; a verdict needs
+`PERHAPS` too."""
 
 Coordinates = Float64[np.ndarray, "canonical models"]
 
@@ -141,7 +144,7 @@ def _coordinates(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAcross:
     """A model of another base near the query. cosine: of canonical coordinates, −1…1. z: of the
-    cosine, in deviations among the models of its base. data: the panel's data set that both were
+    score, in deviations among the models of its base. data: the panel's data set that both were
     likeliest trained on, and `data_probability` the product of the two probabilities."""
 
     rank: int
@@ -214,7 +217,7 @@ def find_across(
             "panel": {"name": panel, "sets": len(mine.sets)},
             "recipe": view.recipe.name,
             "verdict": ranked[0].verdict if ranked else "no model stands out",
-            "verdict_from": LONE_BOUND,
+            "verdict_from": max(PERHAPS, LONE_BOUND),
             "neighbours": [asdict(model) for model in ranked],
             "families": families,
             "left_out": left_out,
@@ -250,12 +253,16 @@ def _likeliest(scores: PanelScores, column: Columns, n: int = 3) -> list[dict[st
     ]
 
 
-def probabilities(cosines: Numbers, evidence: Numbers) -> Numbers:
-    """That models of two bases were trained on the same data, 0…1, of their cosines and shared
-    evidence; it orders them."""
-    constant, of_cosine, of_evidence = COEFFICIENTS
-    logits = constant + of_cosine * cosines + of_evidence * np.log(evidence + EVIDENCE_FLOOR)
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT))))
+def scores_of(cosines: Numbers, evidence: Numbers) -> Numbers:
+    """What models of one base are ranked by, of their cosines with the query and the evidence that
+    they share with it."""
+    return np.asarray(cosines + EVIDENCE_WEIGHT * np.log1p(evidence / EVIDENCE_SCALE))
+
+
+def probabilities(scores: Numbers) -> Numbers:
+    """That models of two bases were trained on the same data, 0…1."""
+    constant, of_score = COEFFICIENTS
+    return sigmoid(constant + of_score * scores)
 
 
 def _of_family(
@@ -268,12 +275,12 @@ def _of_family(
     n_sets, n_models = len(pairs.sets[0]), len(view)
     (cosines,) = pairs.cosines(column, theirs.columns)
     (evidence,), (which,) = pairs.shared_evidence(column, theirs.columns)
-    centre, spread = lower_spread(cosines)
-    z = (cosines - centre) / spread
-    likely = probabilities(cosines, evidence)
+    scores = scores_of(cosines, evidence)
+    centre, spread = lower_spread(scores)
+    z, likely = (scores - centre) / spread, probabilities(scores)
     is_known = n_sets >= FEWEST_SETS and min(n_models, len(mine.view)) >= FEWEST_MODELS
     rows = view.rows_where(filters) if filters else np.arange(n_models)
-    rows = rows[rank_rows(view.ids, rows, likely[rows])][:k]
+    rows = rows[rank_rows(view.ids, rows, scores[rows])][:k]
     labels = view.labels_at(rows.tolist())
     models = []
     for row in rows.tolist():

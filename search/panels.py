@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class PanelScores:
         """Of the data sets, without the panel's."""
         return [data.name.rpartition("/")[2] for data in self.sets]
 
-    @property
+    @cached_property
     def kernel(self) -> Float64[np.ndarray, "data data"]:
         """Mean cosines of the gradients with one another, over the compared blocks."""
         return np.asarray(self._features.cosines(self._features)[self._compared].mean(axis=0))

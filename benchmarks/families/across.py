@@ -18,7 +18,8 @@ import numpy as np
 
 import deltadex as dx
 from deltadex.arrays import Bool, Float64
-from deltadex.search.across import EVIDENCE_FLOOR, LONE_BOUND, Correspondence, probabilities
+from deltadex.search.across import LONE_BOUND, Correspondence, probabilities, scores_of
+from deltadex.search.evidence import verdict
 from deltadex.search.family_scores import FamilyScores
 from deltadex.search.panels import PanelScores
 from deltadex.store import Catalog
@@ -29,6 +30,7 @@ SIZES = (6, 12, 24, 48)
 DRAWS = 3
 PANELS = ("cuts", "builtin")
 EXAMPLES = 128
+SILENT = "no model stands out"
 RANKED = 5
 """Rows of a ranking that are fitted; the further ones are far below."""
 
@@ -50,16 +52,16 @@ class Case:
     size: int
     has_set: bool
     wanted: str
-    cosines: Float64[np.ndarray, " models"]
-    evidence: Float64[np.ndarray, " models"]
+    scores: Float64[np.ndarray, " models"]
     is_right: Bool[np.ndarray, " models"]
 
-    def rows(
+    def ranking(
         self, *, lone: bool
-    ) -> tuple[Float64[np.ndarray, "rows 2"], Bool[np.ndarray, " rows"]]:
-        """Cosine and evidence of the models that may be ranked, and whether each is right."""
+    ) -> tuple[Float64[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
+        """Scores of the models that may be found, falling, and whether each is right."""
         kept = ~self.is_right if lone else np.ones(len(self.is_right), np.bool_)
-        return np.column_stack([self.cosines, self.evidence])[kept], self.is_right[kept]
+        order = np.argsort(-self.scores[kept], kind="stable")
+        return self.scores[kept][order], self.is_right[kept][order]
 
 
 def build_panels(db: Path, texts: Path) -> None:
@@ -120,8 +122,7 @@ def cases_of(left: Family, right: Family, sizes: Sequence[int] = SIZES) -> Itera
                             size=size,
                             has_set=has_set,
                             wanted=wanted,
-                            cosines=row,
-                            evidence=shared,
+                            scores=scores_of(row, shared),
                             is_right=right_sets == wanted,
                         )
 
@@ -165,55 +166,38 @@ def _table(cases: Sequence[Case]) -> str:
 
 def _asked(case: Case, *, lone: bool) -> tuple[bool, float, bool, bool]:
     """Whether the first is right, purity, whether there is a verdict, and whether it is wrong."""
-    features, right = case.rows(lone=lone)
-    known = probabilities(features[:, 0], features[:, 1])
-    order = np.argsort(-known, kind="stable")
-    n = max(1, int(right.sum()))
-    answered = bool(known[order[0]] >= LONE_BOUND)
-    first = bool(right[order[0]])
-    return first, float(right[order[:n]].mean()), answered, answered and not first
+    scores, right = case.ranking(lone=lone)
+    answered = verdict(False, float(probabilities(scores[:1])[0]), LONE_BOUND) != SILENT
+    first, n = bool(right[0]), max(1, int(right.sum()))
+    return first, float(right[:n].mean()), answered, answered and not first
 
 
 def _fitted(cases: Sequence[Case]) -> str:
     """Coefficients of a logistic regression on the first rows of each ranking, asked with the
-    models of the set and again without; and the bound of lone queries, pairs held out."""
+    models of the set and again without; and the bound of lone queries, pairs of bases held out."""
     from sklearn.linear_model import LogisticRegression
 
-    rows, truth, pair, best, lone = [], [], [], [], []
+    rows = []
     for case in cases:
-        for is_lone in (False, True):
-            features, right = case.rows(lone=is_lone)
-            order = np.argsort(-probabilities(features[:, 0], features[:, 1]), kind="stable")[
-                :RANKED
-            ]
-            rows.append(features[order])
-            truth.append(right[order])
-            pair += [case.pair] * len(order)
-            best += [place == 0 for place in range(len(order))]
-            lone += [is_lone] * len(order)
-    columns, y = np.concatenate(rows), np.concatenate(truth)
-    columns[:, 1] = np.log(columns[:, 1] + EVIDENCE_FLOOR)
-    pairs, first, without = np.array(pair), np.array(best), np.array(lone)
-    held_out = np.zeros(len(y))
-    for name in dict.fromkeys(pair):
-        # neither family of the pair that is asked
-        used = np.array([not set(name.split(" → ")) & set(one.split(" → ")) for one in pair])
-        if not used.any():
-            used = pairs != name
-        fitted = LogisticRegression(C=100.0).fit(columns[used], y[used])
-        held_out[pairs == name] = fitted.predict_proba(columns[pairs == name])[:, 1]
-    whole = LogisticRegression(C=100.0).fit(columns, y)
-    coefficients = (*whole.intercept_, *whole.coef_[0])
-    bound = np.quantile(held_out[first & without], 0.95)
-    error = np.mean(
-        [
-            abs(held_out[first & (bins == place)].mean() - y[first & (bins == place)].mean())
-            for bins in [np.digitize(held_out, np.linspace(0.1, 0.9, 9))]
-            for place in range(10)
-            if (first & (bins == place)).any()
-        ]
-    )
+        pair = " ".join(sorted(case.pair.split(" → ")))
+        for lone in (False, True):
+            found = zip(*case.ranking(lone=lone), range(RANKED), strict=False)
+            rows += [(pair, lone, *row) for row in found]
+    pairs, without, scores, truth, places = map(np.array, zip(*rows, strict=True))
+    first = places == 0
+    columns, held_out = scores[:, None], np.zeros(len(rows))
+    for pair in np.unique(pairs):
+        own = pairs == pair
+        fitted = LogisticRegression(C=100.0).fit(columns[~own], truth[~own])
+        held_out[own] = fitted.predict_proba(columns[own])[:, 1]
+    whole = LogisticRegression(C=100.0).fit(columns, truth)
+    bins = np.digitize(held_out, np.linspace(0.1, 0.9, 9))
+    error = 0.0
+    for place in np.unique(bins[first]):
+        inside = first & (bins == place)
+        error += inside.sum() / first.sum() * abs(held_out[inside].mean() - truth[inside].mean())
+    coefficients = whole.intercept_[0], whole.coef_[0, 0]
     return (
         f"COEFFICIENTS = {tuple(round(float(x), 2) for x in coefficients)}\n"
-        f"LONE_BOUND = {bound:.2f}, mean calibration error of bins {error:.3f}"
+        f"LONE_BOUND = {np.quantile(held_out[first & without], 0.95):.2f}; ECE {error:.3f}"
     )

@@ -12,6 +12,7 @@ from deltadex.search.across import (
     ModelAcross,
     _ranked,
     probabilities,
+    scores_of,
 )
 from deltadex.search.panels import Columns, PanelScores, shared_sets
 
@@ -100,7 +101,7 @@ def test_probability_rises_with_cosine_and_evidence():
     cosines = np.array([0.1, 0.5, 0.5, 0.9])
     evidence = np.array([0.0, 0.0, 0.5, 0.5])
 
-    known = probabilities(cosines, evidence)
+    known = probabilities(scores_of(cosines, evidence))
 
     assert (np.diff(known) > 0).all()
     assert ((known > 0) & (known < 1)).all()
