@@ -277,8 +277,7 @@ class _Building:
 
 
 def _stale(row: Mapping[str, Any], version: str | None, recipe: str | None) -> str | None:
-    """Why a stored data set no longer is what it would be now; None where it is, or where it cannot
-    be told."""
+    """Why a row is not what it would be now; None where it is, or where it cannot be told."""
     if recipe not in (None, row["recipe"]):
         return "under another recipe"
     stored = row["settings"].get("base_version")
