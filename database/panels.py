@@ -94,7 +94,8 @@ class BuildPanel(DataReading):
         if catalog.read_only and not self.dry_run:
             raise RequestError(f"{db.path} is opened to read only: no panel can be kept in it")
         wanted = [self.bases] if isinstance(self.bases, str) else self.bases
-        bases = [find_family(catalog, base) for base in wanted] or catalog.bases()
+        named = dict.fromkeys(find_family(catalog, base) for base in wanted)
+        bases = [*named] or catalog.bases()
         if not bases:
             catalog.find_recipe(None)  # says what fills a catalog
         panel, places = self._places()
@@ -277,8 +278,7 @@ class _Building:
 
 
 def _stale(row: Mapping[str, Any], version: str | None, recipe: str | None) -> str | None:
-    """Why a stored data set no longer is what it would be now; None where it is, or where it cannot
-    be told."""
+    """Why a row is not what it would be now; None where it is, or where it cannot be told."""
     if recipe not in (None, row["recipe"]):
         return "under another recipe"
     stored = row["settings"].get("base_version")
