@@ -119,7 +119,7 @@ def _evidence(head: str, row: Document) -> str:
         case "±":
             return "" if row["z_error"] is None else f"{row['z_error']:.1f}"
         case "fdr":
-            return _rate(row["fdr"])
+            return "" if row["fdr"] is None else _rate(row["fdr"])
         case "probability":
             return "" if row["probability"] is None else f"{row['probability']:.2f}"
         case "cosine":
@@ -492,15 +492,20 @@ def show_trained_models(document: Document) -> None:
     _say(f"It says at most: {document['meaning']}", "dim")
 
 
+def _base(name: str) -> str:
+    """A base's name; of a folder the last two parts."""
+    return _text("/".join(name.split("/")[-2:]))
+
+
 def show_across(document: Document) -> None:
     """Models of other bases, and by which data sets they were compared."""
     query, panel, models = document["query"], document["panel"], document["neighbours"]
     others = ", ".join(
-        f"{_text(row['base'])} ({count(row['models'], 'model')}, {count(row['sets'], 'data set')})"
+        f"{_base(row['base'])} ({count(row['models'], 'model')}, {count(row['sets'], 'data set')})"
         for row in document["families"]
     )
     _say(
-        f"models of other bases like [bold]{_text(query['model'])}[/] of {_text(query['base'])}, "
+        f"models of other bases like [bold]{_text(query['model'])}[/] of {_base(query['base'])}, "
         f"by the panel {_text(panel['name'])}: {others}"
     )
     near = ", ".join(f"{_text(row['data'])} (z {row['z']:.1f})" for row in query["data"])
@@ -510,9 +515,9 @@ def show_across(document: Document) -> None:
     else:
         _say(f"[bold]{document['verdict']}[/]")
         heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "data", "dataset")
-        _say_evidence(heads, models)
+        _say_evidence(heads, [row | {"base": _base(row["base"])} for row in models])
     for row in document["left_out"]:
-        _say(f"not compared: [bold]{_text(row['base'])}[/] {_text(row['reason'])}")
+        _say(f"not compared: [bold]{_base(row['base'])}[/] {_text(row['reason'])}")
     _say(f"It says at most: {document['meaning']}", "dim")
 
 

@@ -1,7 +1,7 @@
 """The rival of `across`: shifts of activations on the panel's texts, for which both models run.
 
-A model's shift on a text is its mean last hidden state less the base's (as in Delta Activations: Xu
-et al. 2025, arXiv 2509.04442, which compares models of one base). Across bases the shifts have other
+A model's shift on a text is its mean last hidden state less the base's (Delta Activations,
+arXiv 2509.04442, compares models of one base by them). Across bases the shifts have other
 axes, so that models are compared by which texts they shift alike: the cosine of the centred Gram
 matrices of their shifts, texts by texts (linear CKA: Kornblith et al. 2019, arXiv 1905.00414).
 """

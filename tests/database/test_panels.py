@@ -9,10 +9,10 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-import torch
 import transformers
 from click.testing import CliRunner
-from factories import finetune, make_family, save_tokenizer, write_reviews
+from factories import finetune, write_reviews
+from panel_families import BERT, GPT2, make_families
 from torch.nn.modules.module import register_module_forward_hook
 
 import deltadex as dx
@@ -22,7 +22,6 @@ from deltadex.records import WHOLE
 from deltadex.store import Catalog
 from deltadex.store.tables.outcomes import DataSets
 
-BERT, GPT2 = "bert", "gpt2"
 SETS = ("alpha", "beta", "gamma")
 BATCHES = 2
 """Of the 24 examples of a set."""
@@ -31,25 +30,10 @@ BATCHES = 2
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Two families, `sets` of three files, and a catalog of both without a panel."""
-    folder = tmp_path_factory.mktemp("panels")
-    make_family(folder / BERT)
-    sizes = dict(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=16)
-    torch.manual_seed(0)
-    base = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(**sizes, bos_token_id=2, eos_token_id=3)
-    )
-    base.save_pretrained(folder / GPT2 / "base")
-    before = base.state_dict()
-    for seed in range(4):
-        base.load_state_dict(finetune(before, seed=seed))
-        base.save_pretrained(folder / GPT2 / "models" / f"g-{seed}")
+    folder = make_families(tmp_path_factory.mktemp("panels"))
     (folder / "sets").mkdir()
     for number, name in enumerate(SETS):
         write_reviews(folder / "sets" / f"{name}.csv", n=24 + 2 * number)
-    with dx.open(folder / "c.duckdb") as db:
-        for kind in (BERT, GPT2):
-            save_tokenizer(folder / kind / "base")
-            db.index(folder / kind / "base", folder / kind / "models")
     return folder
 
 
