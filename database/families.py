@@ -76,7 +76,7 @@ class AskedFamilies:
         able = [base for base in self.bases if base not in self._errors]
         tracks = self._shared_tracks(able, runs) if self.are_several else iter([self._track])
         answers: list[tuple[Thing, float]] = []
-        for base, track in zip(able, tracks, strict=False):
+        for track, base in zip(tracks, able, strict=False):
             answers += self._attempt(base, _timed, answer, track)
             if self.are_several:
                 gc.collect()  # modules of transformers refer to one another
@@ -146,6 +146,8 @@ class AskedFamilies:
             yield track
             done = start + part
             reach(done)
+        for _ in steps:
+            pass
 
 
 def _timed(base: str, answer: Callable[[str, Track], Thing], track: Track) -> tuple[Thing, float]:
@@ -242,12 +244,13 @@ def joint_scores(
         for table, (_, seconds) in zip(tables, asked, strict=True)
         for row in _joint(table.sets[:1], table.answers[:1], k)[0]
     ]
-    failed = [
-        {"data": name, "base": answer.scores.base, "reason": answer.failed[name]}
-        for name in names
-        for answer, _ in asked
-        if name in answer.failed
-    ]
+    failed = []
+    for name in names:
+        reasons: dict[str | None, str]
+        reasons = {row.scores.base: row.failed[name] for row, _ in asked if name in row.failed}
+        if len(reasons) == len(asked) and len(set(reasons.values())) == 1:
+            reasons = {None: reasons.popitem()[1]}
+        failed += [{"data": name, "base": base, "reason": why} for base, why in reasons.items()]
     return {
         **_shared(families, "base", "recipe", "recipe_id"),
         "compared": sum(row["compared"] for row in families),

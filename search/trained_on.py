@@ -39,6 +39,7 @@ from ..records import GROUP, LABELLED_LOSSES, PERMUTED, TOKEN_LOSSES, WHOLE, Dat
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
 from .evidence import (
     FEWEST_MODELS,
+    LONE_SHARE,
     Calibration,
     Judgement,
     Numbers,
@@ -95,7 +96,10 @@ largest of as many strangers would gain."""
 LossKind = Literal["tokens", "classes", "contrastive"]
 
 LONE_BOUND = 0.85
-"""Probability that about 5 % of data sets that no model saw reach, on files held out."""
+"""Probability that at most 5 % of data sets that no model saw reach, on files held out."""
+
+LONE_ODDS = 0.16
+"""Of such data sets, about the share `LONE_ODDS` × (1 − p) / p reach a probability p."""
 
 LEAST_Z = 0.1
 BLOCK = 1_000
@@ -301,9 +305,10 @@ class DataCalibration(Calibration):
         )
 
     def among(self, n_families: int) -> DataCalibration:
-        """For one of several families that are asked together: a data set that no model saw has
-        a verdict in any of them as seldom as in one (Bonferroni), as 1 − probability says."""
-        return replace(self, bound=1.0 - (1.0 - LONE_BOUND) / max(1, n_families))
+        """For one of several families that are asked together: a data set that no model saw has a
+        verdict in any of them in `LONE_SHARE` of cases (Bonferroni)."""
+        joint = n_families / (n_families + LONE_SHARE / LONE_ODDS)
+        return replace(self, bound=max(LONE_BOUND, joint))
 
     def probabilities(
         self, z: Numbers, labels: Sequence[str | None], is_copy: Bool[np.ndarray, " models"]

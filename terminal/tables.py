@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import REASONS
-from ..results import Section
+from ..results import Section, names_of_bases
 from .text import cell_text, count, duration, plain, share, size
 
 Document = Mapping[str, Any]
@@ -463,7 +463,7 @@ def show_audit(document: Document) -> None:
 def show_trained_models(document: Document) -> None:
     """The models nearest to a data set, the control, and what it means at most."""
     query, models, families = (document[key] for key in ("query", "neighbours", "families"))
-    names = _names_of_bases(document)
+    names = _names_of_several(document)
     if names:
         _say(f"models of {len(names)} bases nearest to [bold]{_text(query['texts'])}[/]")
         heads = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
@@ -493,14 +493,10 @@ def show_trained_models(document: Document) -> None:
         _say(f"It says at most: {document['meaning']}", "dim")
 
 
-def _names_of_bases(document: Document) -> dict[str, str]:
-    """Of several families that were asked: their bases' last parts, where these tell them apart."""
-    bases = [row["base"] for row in document["families"]]
-    if len(bases) < 2:
-        return {}
-    last = Counter(base.rstrip("/").rpartition("/")[2] for base in bases)
-    parts = {base: base.rstrip("/").rpartition("/")[2] for base in bases}
-    return {base: part if last[part] == 1 else base for base, part in parts.items()}
+def _names_of_several(document: Document) -> dict[str, str]:
+    """Of the bases of a document, where several were asked."""
+    names = names_of_bases([row["base"] for row in document["families"]])
+    return names if len(names) > 1 else {}
 
 
 def _named(rows: Iterable[Document], names: Mapping[str, str]) -> list[Document]:
@@ -532,12 +528,13 @@ def _known_of_data(family: Document) -> str:
 def _show_comparison(document: Document, names: Mapping[str, str]) -> None:
     """The data against the control, model by model."""
     comparison = document["comparison"]
-    _say(
-        f"[bold]{_text(document['query']['texts'])}[/] against the control "
-        f"[bold]{_text(comparison['control'])}[/]: "
-    )
+    files = f"{document['query']['texts']} against the control {comparison['control']}"
     tested = [(row["base"], _tested(row["comparison"])) for row in document["families"]]
-    _say_of_bases(names, tested)
+    if names:
+        _say(_text(files), "bold")
+        _say_of_bases(names, tested)
+    else:
+        _say(_text(f"{files}: {tested[0][1]}"))
     for sentence in comparison["left_out"]:
         _say(_text(sentence), "dim")
     heads = _with_base(("model", "verdict", "effect", "95 %", "p"), names)
@@ -565,7 +562,7 @@ def _with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:
 
 def show_data_scores(document: Document) -> None:
     """Several data sets, a line for each of the models nearest to it, and those not read."""
-    names = _names_of_bases(document)
+    names = _names_of_several(document)
     _say(
         f"{count(len(document['data']), 'data set')} beside "
         f"{count(document['compared'], 'model')} of "
@@ -573,7 +570,7 @@ def show_data_scores(document: Document) -> None:
     )
     families = document["families"]
     _say_of_bases(names, [(row["base"], _known_of_data(row)) for row in families])
-    once = ("data", "examples", "loss", "control")
+    once = ("data", "examples", *(() if names else ("loss", "control")))
     rows = [
         {**near, "nearest": near["model"]} | {head: "" if place else entry[head] for head in once}
         for entry in document["data"]
@@ -584,7 +581,7 @@ def show_data_scores(document: Document) -> None:
     if names:
         _show_families_of_each(document, names)
     for failure in document["failed"]:
-        of_base = f" ({_text(names[failure['base']])})" if names else ""
+        of_base = f" ({_text(names[failure['base']])})" if names and failure["base"] else ""
         _say(f"not read: [bold]{_text(failure['data'])}[/]{of_base}  {_text(failure['reason'])}")
     _show_left_out(document)
     _say(f"It says at most: {document['meaning']}", "dim")
