@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Thing = TypeVar("Thing")
 
-REFUSALS = (DataError, ModelError, RequestError, StudyError)
+REFUSALS = (DataError, ModelError, RequestError, StudyError, MemoryError)
 """What one family may raise, and another answer."""
-
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
-"""Words of torch in a `RuntimeError`."""
 
 STEPS = 100
 """Of the progress over several families."""
@@ -88,9 +85,8 @@ class AskedFamilies:
         """What is answered, in a list; nothing where one of several families refuses."""
         try:
             return [work(base, *rest)]
-        except (*REFUSALS, MemoryError, RuntimeError) as err:
-            is_refusal = not isinstance(err, RuntimeError) or _is_of_memory(err)
-            if not self.are_several or not is_refusal:
+        except REFUSALS as err:
+            if not self.are_several:
                 raise
             # what its frames hold is a loaded base
             err.__cause__ = err.__context__ = None
@@ -155,15 +151,9 @@ def _timed(base: str, answer: Callable[[str, Track], Thing], track: Track) -> tu
     return answer(base, track), time.monotonic() - start
 
 
-def _is_of_memory(err: RuntimeError) -> bool:
-    return any(words in str(err) for words in OUT_OF_MEMORY)
-
-
 def _line(err: Exception) -> str:
     """The first line of an error."""
-    if isinstance(err, MemoryError | RuntimeError):
-        return "not enough memory for its gradient"
-    return str(err).splitlines()[0]
+    return str(err).splitlines()[0] if str(err) else "not enough memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +272,9 @@ def _scores_of(name: str, tables: Sequence[TrainedModelsOfEach], k: int) -> Row:
     families, models = _joint(sets, found, k)
     return {
         "data": name,
-        **_shared(families, "loss", "examples", "sha256"),
+        "loss": _shared(families, "loss")["loss"],
+        "examples": max(row["examples"] for row in families),
+        **_shared(families, "sha256"),
         "verdict": _verdict(models),
         **_shared(families, "references", "control"),
         "nearest": models,
