@@ -44,7 +44,7 @@ class TrainedModelTable(Table):
     says at most.
     """
 
-    columns = (
+    columns: tuple[str, ...] = (
         *("rank", "model", "verdict", "probability", "z", "z_error", "fdr", "dataset", "author"),
     )
     _key = "neighbours"

@@ -148,7 +148,7 @@ class TrainedModels:
         """Of the nearest model."""
         return self.models[0].verdict if self.models else "no model stands out"
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "recipe": self.recipe,
             "recipe_id": self.recipe_id,
@@ -739,7 +739,7 @@ class ControlComparison:
     others: int
     models: tuple[ControlEffect, ...]
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "models": [asdict(model) for model in self.models]}
 
 

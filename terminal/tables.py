@@ -466,8 +466,8 @@ def show_trained_models(document: Document) -> None:
     names = _names_of_several(document)
     if names:
         _say(f"models of {len(names)} bases nearest to [bold]{_text(query['texts'])}[/]")
-        heads = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
-        _say_evidence(heads, _named(families, names))
+        of_base = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
+        _say_evidence(of_base, _named(families, names))
     else:
         _say(
             f"models of {_text(query['base'])} nearest to [bold]{_text(query['texts'])}[/]: "
@@ -477,6 +477,11 @@ def show_trained_models(document: Document) -> None:
     if models:
         _say(f"[bold]{_headline(models, document['compared'])}[/]")
         _say_of_bases(names, [(row["base"], _known_of_data(row)) for row in families])
+        if names:
+            least = max(row["calibration"]["verdict_from"] for row in families)
+            _say(
+                f"asked of {len(names)} bases, a verdict needs a probability of {least:.2f}", "dim"
+            )
         if query["control"]:
             _say(
                 f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a "
