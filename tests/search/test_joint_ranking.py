@@ -92,14 +92,14 @@ def test_the_order_in_which_families_are_asked_changes_nothing(families, k):
 
 
 def test_a_verdict_needs_more_where_more_families_are_asked():
-    strong, weak = answer_of("a", [12.5]), answer_of("b", [0.5])
+    strong, *weak = (answer_of(base, [z]) for base, z in (("a", 12.5), ("b", 0.5), ("c", 0.7)))
     assert LONE_BOUND < strong.models[0].probability < 0.95
 
     alone, *_ = judge_jointly([strong])
-    among_two, *_ = judge_jointly([strong, weak])
-    beside_small, *_ = judge_jointly([strong, answer_of("c", [9.0], SMALL)])
+    among_three, *_ = judge_jointly([strong, *weak])
+    beside_small, *_ = judge_jointly([strong, answer_of("d", [9.0], SMALL)])
 
     assert alone.models[0].verdict == beside_small.models[0].verdict == "perhaps"
-    assert among_two.models[0].verdict == "no model stands out"
-    assert among_two.models[0].probability == strong.models[0].probability
-    assert among_two.calibration.to_json()["verdict_from"] > LONE_BOUND
+    assert among_three.models[0].verdict == "no model stands out"
+    assert among_three.models[0].probability == strong.models[0].probability
+    assert among_three.calibration.to_json()["verdict_from"] > LONE_BOUND
