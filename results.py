@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -201,6 +202,13 @@ def spread(n_layers: int, most: int = 12) -> list[int]:
     if n_layers <= most:
         return list(range(n_layers))
     return sorted({round(i * (n_layers - 1) / (most - 1)) for i in range(most)})
+
+
+def names_of_bases(bases: Sequence[str]) -> dict[str, str]:
+    """The last parts of the names of several bases, where these tell them apart."""
+    last = {base: base.rstrip("/").rpartition("/")[2] for base in bases}
+    several = Counter(last.values())
+    return {base: part if several[part] == 1 else base for base, part in last.items()}
 
 
 def share(value: float | None) -> str:

@@ -48,6 +48,10 @@ def find_trained_on(common: Common, asked: database.FindTrainedOn, several: Seve
     saw one certain example. --control takes texts of the same kind that no model can have seen,
     such as ones written later, and tells a model of this data from a model of data like it.
 
+    Of a catalog of several families every base is asked, one after the other, where --base names
+    none. Their models make one list, by probability; a family that cannot be asked is named with
+    the reason.
+
     \b
     Example:
       deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +14,15 @@ from ..errors import DataError, ModelError, RequestError
 from ..options import Place, Question, argument, as_kind, option, record
 from ..records import LABELLED_LOSSES, LossName
 from ..store import Filters
-from .opened import ONLY_FAMILY, Family, Track, find_family, require_labels
+from .families import (
+    AskedFamilies,
+    FamilyAnswer,
+    ScoresAnswer,
+    described,
+    joint_answer,
+    joint_scores,
+)
+from .opened import ONLY_FAMILY, Family, Track, require_labels, untracked
 from .tables import DataScoresTable, DataTable, NearestDataTable, Table, TrainedModelTable
 
 if TYPE_CHECKING:
@@ -229,8 +237,6 @@ class FindTrainedOn(Filters, DataReading):
     )
 
     def answer(self, db: Opened) -> TrainedModelTable:
-        from ..search import check_searchable, find_trained_on
-
         catalog = db._catalog
         if self.keep is not None:
             if not NAME.fullmatch(self.keep):
@@ -241,27 +247,21 @@ class FindTrainedOn(Filters, DataReading):
             if catalog.read_only:
                 raise RequestError(f"{db.path} is opened to read only: nothing can be kept in it")
         require_labels(catalog, self)
-        family = find_family(catalog, self.base)
-        check_searchable(catalog, family, recipe=self.recipe, filters=self)
-        data, control, description, left_out = self._read(
-            DataMaking(catalog, family, self, db._track)
-        )
+        families = AskedFamilies(db, base=self.base, recipe=self.recipe, filters=self)
+        runs = 1 if self.control is None else 2
+        asked = families.ask(partial(self._answer, catalog), runs=runs)
+        document = joint_answer(asked, families.left_out, self.k)
+        return TrainedModelTable({**document, "meaning": MEANING})
+
+    def _answer(self, catalog: Catalog, base: str, track: Track) -> FamilyAnswer:
+        """What one family answers; its data set is kept."""
+        from ..search import find_trained_on
+
+        data, control, reading, lost = self._read(DataMaking(catalog, base, self, track))
         if self.keep is not None:
             catalog.data_sets.save(data)
-        answer = find_trained_on(catalog, data, k=self.k, filters=self, control=control)
-        told = _described(data)
-        query = {
-            "texts": told["data"],
-            "n_texts": told["examples"],
-            **{key: told[key] for key in ("base", "loss", "sha256")},
-            "control": answer.control_json(),
-            **{key: told[key] for key in ("counts", "settings")},
-            "reading": description,
-        }
-        document = {"query": query, **answer.to_json(), "meaning": MEANING}
-        if answer.comparison is not None:
-            document["comparison"] = answer.comparison.to_json() | {"left_out": [*left_out]}
-        return TrainedModelTable(document)
+        found = find_trained_on(catalog, data, k=self.k, filters=self, control=control)
+        return FamilyAnswer(data, found, reading, lost)
 
     def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
         """The data set and its control, each kept or made of a file's examples; what was said of
@@ -335,32 +335,45 @@ class FindTrainedOnEach(Filters, DataReading):
     k: int = option("-k", default=10, least=1, help="Number of nearest models that are listed.")
 
     def answer(self, db: Opened) -> DataScoresTable:
-        from ..search import find_trained_on_each
         from ..training_data import data_set_names, data_sets_in
 
-        catalog, data, track = db._catalog, self.data, db._track
+        catalog, data = db._catalog, self.data
         if isinstance(data, str | Path):
             where, paths = f"{data}: ", data_sets_in(Path(data).expanduser())
         else:
             where, paths = "", tuple(Path(one).expanduser() for one in data)
         if not paths:
             raise RequestError("name a folder of data sets, or several files")
-        family = find_family(catalog, self.base)
         require_labels(catalog, self)
-        catalog.find_recipe(self.recipe, family)
-        making = DataMaking(catalog, family, self, track)
-        sets: list[DataSet] = []
-        failed: list[dict[str, str]] = []
-        names = data_set_names(paths)
-        for path, name in zip(track(paths, "data sets", total=len(paths)), names, strict=True):
+        families = AskedFamilies(db, base=self.base, recipe=self.recipe, filters=self)
+        places = dict(zip(data_set_names(paths), paths, strict=True))
+        making = untracked if families.are_several else db._track
+        asked = families.ask(partial(self._answer, catalog, places, where, making))
+        document = joint_scores(asked, families.left_out, list(places), self.k)
+        return DataScoresTable({**document, "meaning": MEANING})
+
+    def _answer(
+        self,
+        catalog: Catalog,
+        places: Mapping[str, Path],
+        where: str,
+        making: Track,
+        base: str,
+        track: Track,
+    ) -> ScoresAnswer:
+        """One family beside the data sets at some places, by name."""
+        from ..search import find_trained_on_each
+
+        maker = DataMaking(catalog, base, self, making)
+        sets, failed = [], {}
+        for name, path in track(places.items(), "data sets", total=len(places)):
             try:
-                sets.append(making.make(making.read(path), name))
+                sets.append(maker.make(maker.read(path), name))
             except (DataError, RequestError, ModelError) as err:
-                failed.append({"data": name, "reason": str(err)})
+                failed[name] = str(err)
         if not sets:
-            raise DataError(f"{where}no data set could be read; {failed[0]['reason']}")
-        scores = find_trained_on_each(catalog, sets, k=self.k, filters=self)
-        return DataScoresTable({**scores, "failed": failed, "meaning": MEANING})
+            raise DataError(f"{where}no data set could be read; {next(iter(failed.values()))}")
+        return ScoresAnswer(find_trained_on_each(catalog, sets, k=self.k, filters=self), failed)
 
 
 @record
@@ -424,7 +437,7 @@ class ShowData(OneDataSet):
     def answer(self, db: Opened) -> Table:
         data = db._catalog.data_sets.load(self.name, db._catalog.find_base(self.base))
         parts = {part: len(slots) for part, slots in data.sketches.items()}
-        return Table({**_described(data), "norm": data.fingerprint.norm, "sketches": parts})
+        return Table({**described(data), "norm": data.fingerprint.norm, "sketches": parts})
 
 
 @record
@@ -455,17 +468,3 @@ def _kept(making: DataMaking, data: Place) -> DataSet | None:
             f"compared under {wanted.id}: name its file, and keep it again"
         )
     return found
-
-
-def _described(data: DataSet) -> dict[str, Any]:
-    """What is kept of a data set, but its numbers."""
-    settings = {key: value for key, value in data.settings.items() if value not in (None, "", {})}
-    return {
-        "data": data.name,
-        "base": data.base,
-        "loss": data.loss,
-        "examples": data.examples,
-        "sha256": data.sha256,
-        "counts": dict(data.counts),
-        "settings": settings,
-    }

@@ -15,6 +15,7 @@ from ..results import Document as Document
 from ..results import Row as Row
 from ..results import Table as Table
 from ..results import html_table as html_table
+from ..results import names_of_bases
 from ..store import write_user_file
 
 if TYPE_CHECKING:
@@ -37,14 +38,21 @@ class TrainedModelTable(Table):
     to say), `z` (deviations above this data set's scores with the family's strangers), `z_error`
     (over groups of the examples), `fdr` (0…1), `cosine` (−1…1), `score`. A document also has
     `query` (with its `control`), `references`, `compared`, `calibration`, `comparison` (where a
-    control was given: `effect`, `low`, `high`, `p` and `verdict` of each model), and `meaning`:
-    what an answer says at most.
+    control was given: `effect`, `low`, `high`, `p` and `verdict` of each model), `families` (a row
+    for each that was asked; what they say differently is None in the rest of the document),
+    `left_out` (`base` and `reason` of those that could not be asked), and `meaning`: what an answer
+    says at most.
     """
 
-    columns = (
+    columns: tuple[str, ...] = (
         *("rank", "model", "verdict", "probability", "z", "z_error", "fdr", "dataset", "author"),
     )
     _key = "neighbours"
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(document)
+        if len(document["families"]) > 1:
+            self.columns = ("rank", "base", *self.columns[1:])
 
 
 class NearestDataTable(Table):
@@ -117,8 +125,9 @@ class AcrossTable(Table):
 class DataScoresTable(Table):
     """Several data sets, a row each, with the nearest model.
 
-    A document also has `models` (the columns of every row's `z`), `compared`, `calibration`,
-    `failed` (data sets that could not be read, with the reason) and `meaning`.
+    A document also has `models` and `bases` (the columns of every row's `z`), `compared`,
+    `calibration`, `failed` (data sets that a family could not read, with the reason), `families`,
+    `left_out` and `meaning`.
     """
 
     columns = ("data", "examples", "loss", "verdict", "nearest", "z", "fdr", "control")
@@ -136,8 +145,17 @@ class DataScoresTable(Table):
 
     @property
     def failed(self) -> list[Row]:
-        """`data` and `reason` of each data set that could not be read."""
+        """`data`, `base` and `reason` of each data set that could not be read."""
         return list(self._document["failed"])
+
+    def _names(self) -> dict[tuple[str, str], str]:
+        """By base and id the names of the columns of z: ids, with bases where these are several."""
+        models, bases = self._document["models"], self._document["bases"]
+        short = names_of_bases(list(dict.fromkeys(bases)))
+        return {
+            (base, model): f"{model} · {short[base]}" if len(short) > 1 else model
+            for base, model in zip(bases, models, strict=True)
+        }
 
     def save(self, path: str | Path, *, width: Width = "full") -> Path:
         """Write every z as CSV, or the highest of them as a picture; the ending decides.
@@ -149,7 +167,8 @@ class DataScoresTable(Table):
         """
         target, document = Path(path), self._document
         check_scores_ending(target)
-        models, rows = document["models"], document["data"]
+        named, rows = self._names(), document["data"]
+        columns, models = list(named), list(named.values())
         if target.suffix.lower() == ".csv":
             lines = [[entry["data"], *entry["z"]] for entry in rows]
             write_user_file(target, _csv(["data", *models], lines).encode())
@@ -164,9 +183,9 @@ class DataScoresTable(Table):
         for place, entry in enumerate(rows):
             for near in entry["nearest"]:
                 stands_out = near["verdict"] != "no model stands out"
-                standing[place, models.index(near["model"])] = stands_out
+                standing[place, columns.index((near["base"], near["model"]))] = stands_out
         scores = DataScores(
-            base=document["base"],
+            base=document["base"] or f"{len(document['families'])} bases",
             data=tuple(entry["data"] for entry in rows),
             models=tuple(models),
             z=np.array([entry["z"] for entry in rows], dtype=np.float64),

@@ -33,7 +33,8 @@ CAPTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataScores:
-    """What is drawn; `standing` are the cells whose model stands out for the data set."""
+    """What is drawn; `standing` are the cells whose model stands out for the data set. z is NaN
+    where a model's family has no gradient of one."""
 
     base: str
     data: tuple[str, ...]
@@ -53,7 +54,7 @@ def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
     caption = CAPTION.format(marks=marks, shown=shown)
     picture = new_picture(width, HEAD_MM + ROW_MM * len(rows), caption=caption)
     axes = picture.figure.subplots()
-    top = max(1.0, float(z.max()))
+    top = max(1.0, float(np.nanmax(z)))
     image = axes.imshow(z, cmap="viridis", vmin=0.0, vmax=top, aspect="auto")
     axes.spines[:].set_visible(False)
     axes.set_xticks(range(len(scores.data)), [_cut(name) for name in scores.data], rotation=90)
@@ -61,6 +62,8 @@ def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(length=0)
     for (row, column), value in np.ndenumerate(z):
+        if np.isnan(value):
+            continue
         if len(scores.data) <= MOST_NUMBERED[width]:
             ink = "black" if value > LIGHT_CELL * top else "white"
             number = f"{value:.1f}".replace("-0.0", "0.0")
@@ -78,7 +81,7 @@ def _shown_models(z: Float64[np.ndarray, "data models"]) -> Int64[np.ndarray, " 
     """The models nearest to the data sets, in turn; by their nearest set, then by falling z."""
     order = np.argsort(-z, axis=1, kind="stable")
     chosen = np.array(list(dict.fromkeys(order.T.ravel().tolist()))[:MOST_MODELS], dtype=np.int64)
-    own = z.argmax(axis=0)[chosen]
+    own = np.where(np.isnan(z), -np.inf, z).argmax(axis=0)[chosen]
     by_data: Int64[np.ndarray, " shown"] = chosen[np.lexsort((-z[own, chosen], own))]
     return by_data
 

@@ -3,6 +3,8 @@ from .clusters import cluster_family as cluster_family
 from .evaluation import check_ways as check_ways
 from .evaluation import evaluate as evaluate
 from .evaluation import rankings as rankings
+from .joint_ranking import judge_jointly as judge_jointly
+from .joint_ranking import rank_jointly as rank_jointly
 from .labelled import LabelledModels as LabelledModels
 from .labelled import family_views as family_views
 from .labelled import labelled_models as labelled_models
@@ -19,6 +21,8 @@ from .neighbours import pair_cosine as pair_cosine
 from .neighbours import prepare_search as prepare_search
 from .trained_on import KeptData as KeptData
 from .trained_on import TrainedModel as TrainedModel
+from .trained_on import TrainedModels as TrainedModels
+from .trained_on import TrainedModelsOfEach as TrainedModelsOfEach
 from .trained_on import check_searchable as check_searchable
 from .trained_on import compare_kept as compare_kept
 from .trained_on import find_data as find_data

@@ -39,6 +39,7 @@ from ..records import GROUP, LABELLED_LOSSES, PERMUTED, TOKEN_LOSSES, WHOLE, Dat
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
 from .evidence import (
     FEWEST_MODELS,
+    LONE_SHARE,
     Calibration,
     Judgement,
     Numbers,
@@ -95,7 +96,10 @@ largest of as many strangers would gain."""
 LossKind = Literal["tokens", "classes", "contrastive"]
 
 LONE_BOUND = 0.85
-"""Probability that about 5 % of data sets that no model saw reach, on files held out."""
+"""Probability that at most 5 % of data sets that no model saw reach, on files held out."""
+
+LONE_ODDS = 0.16
+"""Of such data sets, about the share `LONE_ODDS` × (1 − p) / p reach a probability p."""
 
 LEAST_Z = 0.1
 BLOCK = 1_000
@@ -136,7 +140,7 @@ class TrainedModels:
     compared: int
     references: int
     control: float | None
-    calibration: Calibration
+    calibration: DataCalibration
     comparison: ControlComparison | None = None
 
     @property
@@ -144,7 +148,7 @@ class TrainedModels:
         """Of the nearest model."""
         return self.models[0].verdict if self.models else "no model stands out"
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "recipe": self.recipe,
             "recipe_id": self.recipe_id,
@@ -300,6 +304,12 @@ class DataCalibration(Calibration):
             bound=LONE_BOUND,
         )
 
+    def among(self, n_families: int) -> DataCalibration:
+        """For one of several families that are asked together: a data set that no model saw has a
+        verdict in any of them in `LONE_SHARE` of cases (Bonferroni)."""
+        joint = n_families / (n_families + LONE_SHARE / LONE_ODDS)
+        return replace(self, bound=max(LONE_BOUND, joint))
+
     def probabilities(
         self, z: Numbers, labels: Sequence[str | None], is_copy: Bool[np.ndarray, " models"]
     ) -> Numbers:
@@ -451,10 +461,11 @@ def find_trained_on(
     return catalog.look(answer)
 
 
-def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, filters: Filters) -> None:
-    """Raise what `find_trained_on` would raise, before a gradient is computed for it."""
+def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, filters: Filters) -> int:
+    """The number of models that pass the filters, before a gradient is computed for them; raises
+    what `find_trained_on` would raise."""
 
-    def check() -> None:
+    def check() -> int:
         view = catalog.family(base, catalog.find_recipe(recipe, base))
         if not block_dims(view.recipe):
             raise _no_sketches(view)
@@ -464,10 +475,9 @@ def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, filters
                 "of each matrix, and a data set needs whole ones; run `deltadex index` without "
                 "--budget, or name another recipe with --recipe"
             )
-        if filters:
-            view.rows_where(filters)
+        return len(view.rows_where(filters)) if filters else len(view)
 
-    catalog.look(check)
+    return catalog.look(check)
 
 
 def _nearest_models(
@@ -489,12 +499,27 @@ def _nearest_models(
     return replace(ranked, models=nearest, comparison=comparison)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModelsOfEach:
+    """Data sets beside one family: the answer to each, and its z with every model that passes the
+    filters, by id."""
+
+    base: str
+    sets: tuple[DataSet, ...]
+    answers: tuple[TrainedModels, ...]
+    models: tuple[str, ...]
+    z: Float64[np.ndarray, "data models"] = field(compare=False)
+
+    @property
+    def names(self) -> list[str]:
+        return [data.name for data in self.sets]
+
+
 def find_trained_on_each(
     catalog: Catalog, sets: Sequence[DataSet], *, k: int, filters: Filters = EVERY_MODEL
-) -> dict[str, Any]:
-    """The document of data sets of one family, each with the `k` models nearest to it as
-    `find-trained-on` answers, and its z with every model that passes the filters, by id; normalised
-    by the others and by those that are kept.
+) -> TrainedModelsOfEach:
+    """Data sets of one family, each with the `k` models nearest to it as `find_trained_on` answers;
+    normalised by the others and by those that are kept.
 
     Raises RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
     """
@@ -502,7 +527,7 @@ def find_trained_on_each(
         raise RequestError(f"k must be at least 1, got {k}" if sets else "name a data set")
     base, recipe = sets[0].base, sets[0].fingerprint.recipe
 
-    def answer() -> dict[str, Any]:
+    def answer() -> TrainedModelsOfEach:
         view = catalog.family(base, recipe)
         pool = [*sets, *catalog.data_sets.all(base, view.recipe.id)]
         answers = [_nearest_models(view, data, pool, k=k, filters=filters) for data in sets]
@@ -511,28 +536,13 @@ def find_trained_on_each(
         compared = compare_kept(view, sets, np.array(order, dtype=np.int64), others=pool)
         if compared is None:
             raise _no_sketches(view)
-        return {
-            "base": base,
-            "recipe": view.recipe.name,
-            "recipe_id": view.recipe.id,
-            "compared": answers[0].compared,
-            "calibration": answers[0].calibration.to_json(),
-            "models": [view.ids[row] for row in order],
-            "data": [
-                {
-                    "data": data.name,
-                    "loss": data.loss,
-                    "examples": data.examples,
-                    "sha256": data.sha256,
-                    "verdict": found.verdict,
-                    "references": found.references,
-                    "control": found.control_json(),
-                    "nearest": [asdict(model) for model in found.models],
-                    "z": row,
-                }
-                for data, found, row in zip(sets, answers, compared.z.tolist(), strict=True)
-            ],
-        }
+        return TrainedModelsOfEach(
+            base=base,
+            sets=tuple(sets),
+            answers=tuple(answers),
+            models=tuple(view.ids[row] for row in order),
+            z=compared.z,
+        )
 
     return catalog.look(answer)
 
@@ -733,7 +743,7 @@ class ControlComparison:
     others: int
     models: tuple[ControlEffect, ...]
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "models": [asdict(model) for model in self.models]}
 
 

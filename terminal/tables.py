@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import REASONS
-from ..results import Section
+from ..results import Section, names_of_bases
 from .text import cell_text, count, duration, plain, share, size
 
 Document = Mapping[str, Any]
@@ -464,108 +464,184 @@ def show_audit(document: Document) -> None:
 
 def show_trained_models(document: Document) -> None:
     """The models nearest to a data set, the control, and what it means at most."""
-    query, models = document["query"], document["neighbours"]
-    _say(
-        f"models of {_text(query['base'])} nearest to [bold]{_text(query['texts'])}[/]: gradient "
-        f"of {count(query['n_texts'], 'example')}, loss: {query['loss']}"
-    )
-    _say(_text(query["reading"]), "dim")
-    if not models:
-        _say("no model passes the filters")
-        return
-    _say(f"[bold]{_headline(models, document['compared'])}[/]")
-    n_others = document["references"]
-    known = _known_of_data(document["calibration"])
-    _say(
-        known + (f"; models normalised by {n_others} gradients of other data" if n_others else ""),
-        "dim",
-    )
-    if query["control"]:
+    query, models, families = (document[key] for key in ("query", "neighbours", "families"))
+    names = _names_of_several(document)
+    if names:
+        _say(f"models of {len(names)} bases nearest to [bold]{_text(query['texts'])}[/]")
+        of_base = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
+        _say_evidence(of_base, _named(families, names))
+    else:
         _say(
-            f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a model "
-            "that is no higher, the texts may be alike and not what the labels teach"
+            f"models of {_text(query['base'])} nearest to [bold]{_text(query['texts'])}[/]: "
+            f"gradient of {count(query['n_texts'], 'example')}, loss: {query['loss']}"
         )
-    heads = ("rank", "model", *EVIDENCE_OF_DATA, "dataset", "author")
-    _say_evidence(heads, models)
-    if document["comparison"]:
-        _show_comparison(document["comparison"], query["texts"])
-    _say(f"It says at most: {document['meaning']}", "dim")
-
-
-def _base(name: str) -> str:
-    """A base's name; of a folder the last two parts."""
-    return _text("/".join(name.split("/")[-2:]))
+    _say_of_bases(names, [(row["base"], row["reading"]) for row in families])
+    if models:
+        _say(f"[bold]{_headline(models, document['compared'])}[/]")
+        _say_of_bases(names, [(row["base"], _known_of_data(row)) for row in families])
+        if names:
+            least = max(row["calibration"]["verdict_from"] for row in families)
+            _say(
+                f"asked of {len(names)} bases, a verdict needs a probability of {least:.2f}", "dim"
+            )
+        if query["control"]:
+            _say(
+                f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a "
+                "model that is no higher, the texts may be alike and not what the labels teach"
+            )
+        heads = ("rank", "model", *EVIDENCE_OF_DATA, "dataset", "author")
+        _say_evidence(_with_base(heads, names), _named(models, names))
+        if document["comparison"]:
+            _show_comparison(document, names)
+    else:
+        _say("no model passes the filters")
+    _show_left_out(document)
+    if models:
+        _say(f"It says at most: {document['meaning']}", "dim")
 
 
 def show_across(document: Document) -> None:
     """Models of other bases, and by which data sets they were compared."""
     query, panel, models = document["query"], document["panel"], document["neighbours"]
+    left_out = document["left_out"]
+    names = names_of_bases(
+        [query["base"], *(row["base"] for row in (*document["families"], *left_out))]
+    )
     others = ", ".join(
-        f"{_base(row['base'])} ({count(row['models'], 'model')}, {count(row['sets'], 'data set')})"
+        f"{names[row['base']]} ({count(row['models'], 'model')}, {count(row['sets'], 'data set')})"
         for row in document["families"]
     )
     _say(
-        f"models of other bases like [bold]{_text(query['model'])}[/] of {_base(query['base'])}, "
-        f"by the panel {_text(panel['name'])}: {others}"
+        f"models of other bases like [bold]{_text(query['model'])}[/] of "
+        f"{_text(names[query['base']])}, by the panel {_text(panel['name'])}: {_text(others)}"
     )
-    near = ", ".join(f"{_text(row['data'])} (z {row['z']:.1f})" for row in query["data"])
-    _say(f"the model's nearest data sets of the panel: {near}", "dim")
-    if not models:
-        _say("no model passes the filters")
-    else:
+    near = ", ".join(f"{row['data']} (z {row['z']:.1f})" for row in query["data"])
+    _say(f"the model's nearest data sets of the panel: {_text(near)}", "dim")
+    if models:
         _say(f"[bold]{document['verdict']}[/]")
         heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "data", "dataset")
-        _say_evidence(heads, [row | {"base": _base(row["base"])} for row in models])
-    for row in document["left_out"]:
-        _say(f"not compared: [bold]{_base(row['base'])}[/] {_text(row['reason'])}")
+        _say_evidence(heads, _named(models, names))
+    else:
+        _say("no model passes the filters")
+    _show_left_out(document)
     _say(f"It says at most: {document['meaning']}", "dim")
 
 
-def _known_of_data(calibration: Document) -> str:
-    return FROM_DATA if calibration["source"] == "families like it" else _calibrated(calibration)
+def _names_of_several(document: Document) -> dict[str, str]:
+    """Of the bases of a document, where several were asked."""
+    names = names_of_bases([row["base"] for row in document["families"]])
+    return names if len(names) > 1 else {}
 
 
-def _show_comparison(comparison: Document, data: str) -> None:
+def _named(rows: Iterable[Document], names: Mapping[str, str]) -> list[Document]:
+    return [{**row, "base": names[row["base"]]} if names else row for row in rows]
+
+
+def _say_of_bases(names: Mapping[str, str], sentences: Sequence[tuple[str, str]]) -> None:
+    """A sentence once, with the bases that it is of where others have another."""
+    bases: dict[str, list[str]] = {}
+    for base, sentence in sentences:
+        bases.setdefault(sentence, []).append(names.get(base, base))
+    for sentence, those in bases.items():
+        _say(_text(sentence if len(bases) == 1 else f"{', '.join(those)}: {sentence}"), "dim")
+
+
+def _show_left_out(document: Document) -> None:
+    for row in document["left_out"]:
+        _say(f"not asked: [bold]{_text(row['base'])}[/]  {_text(row['reason'])}")
+
+
+def _known_of_data(family: Document) -> str:
+    """What the probabilities of a family are known from, and by what else it is normalised."""
+    calibration, n_others = family["calibration"], family.get("references")
+    is_known = calibration["source"] == "families like it"
+    known = FROM_DATA if is_known else _calibrated(calibration)
+    return known + f"; models normalised by {n_others} gradients of other data" * bool(n_others)
+
+
+def _show_comparison(document: Document, names: Mapping[str, str]) -> None:
     """The data against the control, model by model."""
+    comparison = document["comparison"]
+    files = f"{document['query']['texts']} against the control {comparison['control']}"
+    tested = [(row["base"], _tested(row["comparison"])) for row in document["families"]]
+    if names:
+        _say(_text(files), "bold")
+        _say_of_bases(names, tested)
+    else:
+        _say(_text(f"{files}: {tested[0][1]}"))
+    for sentence in comparison["left_out"]:
+        _say(_text(sentence), "dim")
+    heads = _with_base(("model", "verdict", "effect", "95 %", "p"), names)
+    _say_evidence(heads, _named(comparison["models"], names))
+
+
+def _tested(comparison: Document) -> str:
     others = comparison["others"]
     null = (
         f"and {others} other models"
         if others
         else "alone: too few other models to see whether the two files differ for every model"
     )
-    _say(
-        f"[bold]{_text(data)}[/] against the control [bold]{_text(comparison['control'])}[/]: "
+    return (
         f"{count(comparison['examples'], 'example')} of each; tested by {comparison['groups']} "
         f"groups of each {null}"
     )
-    for sentence in comparison["left_out"]:
-        _say(_text(sentence), "dim")
-    _say_evidence(("model", "verdict", "effect", "95 %", "p"), comparison["models"])
+
+
+def _with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """The columns of a table of models, with their bases where these are several."""
+    place = 1 + max(heads.index(head) for head in ("model", "nearest") if head in heads)
+    return [*heads[:place], *(["base"] if names else []), *heads[place:]]
 
 
 def show_data_scores(document: Document) -> None:
     """Several data sets, a line for each of the models nearest to it, and those not read."""
+    names = _names_of_several(document)
     _say(
         f"{count(len(document['data']), 'data set')} beside "
-        f"{count(document['compared'], 'model')} of {_text(document['base'])}"
+        f"{count(document['compared'], 'model')} of "
+        + (f"{len(names)} bases" if names else _text(document["base"]))
     )
-    _say(_known_of_data(document["calibration"]), "dim")
-    once = ("data", "examples", "loss", "control")
+    families = document["families"]
+    _say_of_bases(names, [(row["base"], _known_of_data(row)) for row in families])
+    once = ("data", "examples", *(() if names else ("loss", "control")))
     rows = [
         {**near, "nearest": near["model"]} | {head: "" if place else entry[head] for head in once}
         for entry in document["data"]
-        for place, near in enumerate(entry["nearest"][:NEAREST_OF_EACH])
+        for place, near in enumerate(_named(entry["nearest"][:NEAREST_OF_EACH], names))
     ]
-    _say_evidence((*once, "nearest", "verdict", "probability", "z", "±", "fdr", "dataset"), rows)
+    heads = (*once, "nearest", "verdict", "probability", "z", "±", "fdr", "dataset")
+    _say_evidence(_with_base(heads, names), rows)
+    if names:
+        _show_families_of_each(document, names)
     for failure in document["failed"]:
-        _say(f"not read: [bold]{_text(failure['data'])}[/]  {_text(failure['reason'])}")
+        of_base = f" ({_text(names[failure['base']])})" if names and failure["base"] else ""
+        _say(f"not read: [bold]{_text(failure['data'])}[/]{of_base}  {_text(failure['reason'])}")
+    _show_left_out(document)
     _say(f"It says at most: {document['meaning']}", "dim")
+
+
+def _show_families_of_each(document: Document, names: Mapping[str, str]) -> None:
+    """The highest z of every data set in every family, with the probability where it is known."""
+    table = Table("data", *map(_text, names.values()), box=None, header_style="dim")
+    for entry in document["data"]:
+        of_base = {row["base"]: row for row in entry["families"]}
+        table.add_row(_text(entry["data"]), *(_nearest_cell(of_base.get(base)) for base in names))
+    _console().print(table)
+
+
+def _nearest_cell(family: Document | None) -> str:
+    if family is None or family["nearest"] is None:
+        return "–"
+    p = family["probability"]
+    cell = f"z {family['z']:.1f}" + ("" if p is None else f" ({p:.2f})")
+    return f"[bold]{cell}[/]" if _stands_out(family) else cell
 
 
 def show_nearest_data(document: Document) -> None:
     """The kept data sets nearest to a model."""
     _say(f"kept data nearest to [bold]{_text(document['query']['model'])}[/]")
-    _say(_known_of_data(document["calibration"]), "dim")
+    _say(_known_of_data(document), "dim")
     heads = ("rank", "data", *EVIDENCE_OF_DATA, "loss", "examples")
     _say_evidence(heads, document["data"])
     _say(f"It says at most: {document['meaning']}", "dim")

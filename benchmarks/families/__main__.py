@@ -96,7 +96,7 @@ def evidence_command(dbs: tuple[Path, ...], fit: bool) -> None:
 )
 @BASE
 @click.option("--db", type=click.Path(dir_okay=False, path_type=Path), required=True)
-@click.option("--plan", type=click.Choice(["twelve", "causal"]), default="twelve")
+@click.option("--plan", type=click.Choice(["twelve", "causal", "llama"]), default="twelve")
 @click.option("--examples", "sizes", multiple=True, type=int, default=(64, 128, 512, 2048))
 def score_data_command(
     out: Path, texts: Path, base: Path | None, db: Path, plan: str, sizes: tuple[int, ...]
@@ -110,11 +110,10 @@ def score_data_command(
     print(score_data(out, texts, base, db, PLANS[plan], sizes))
 
 
-@main.command("data-evidence")
-@click.option(
+TEXTS = click.option(
     "--texts", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True
 )
-@click.option(
+FAMILIES = click.option(
     "--family",
     "families",
     type=(click.Path(exists=True, dir_okay=False, path_type=Path), click.Choice(sorted(PLANS))),
@@ -122,11 +121,26 @@ def score_data_command(
     required=True,
     help="A database of `score-data`, and its plan.",
 )
+
+
+@main.command("data-evidence")
+@TEXTS
+@FAMILIES
 def data_evidence_command(texts: Path, families: tuple[tuple[Path, str], ...]) -> None:
     """Fit what takes z of a data set to a probability, and ask it of files held out."""
     from .data_queries import fit_evidence
 
     print(fit_evidence(texts, [(db, PLANS[plan]) for db, plan in families]))
+
+
+@main.command("score-jointly")
+@TEXTS
+@FAMILIES
+def score_jointly_command(texts: Path, families: tuple[tuple[Path, str], ...]) -> None:
+    """Ask the first of the families, the first two, and so on, and print the table."""
+    from .joint_queries import score_jointly
+
+    print(score_jointly(texts, [(db, PLANS[plan]) for db, plan in families]))
 
 
 @main.command("score-control")

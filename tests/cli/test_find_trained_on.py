@@ -58,7 +58,7 @@ def test_the_document_has_the_keys_of_the_reference(folder):
 
     assert list(answer) == [
         "query", "recipe", "recipe_id", "verdict", "compared", "references", "calibration",
-        "comparison", "neighbours", "meaning",
+        "comparison", "neighbours", "families", "left_out", "meaning",
     ]  # fmt: skip
     assert list(answer["query"]) == [
         "texts", "n_texts", "base", "loss", "sha256", "control", "counts", "settings", "reading",
@@ -243,11 +243,3 @@ def test_a_base_without_tokenizer_or_of_another_kind_is_said(folder, monkeypatch
     )
     (folder / "base" / "adapter_config.json").write_text("{}")
     refused(run(*ask, db="d.duckdb"), 3, "is an adapter")
-
-
-def test_two_families_need_a_base(made, folder):
-    make_family(folder, pairs=("a",))
-    index(folder, "c.duckdb")
-
-    refused(run("find-trained-on", "reviews.csv"), 2, "which family? Add --base, one of:")
-    assert document("find-trained-on", "reviews.csv", "--base", made / "base")["compared"] == 4

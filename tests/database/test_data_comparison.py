@@ -109,11 +109,12 @@ def test_the_command_writes_the_file_and_ends_with_done_in_part(folder, tmp_path
     document = json.loads(result.stdout)
     assert result.exit_code == 1
     assert set(document) == {
-        "base", "recipe", "recipe_id", "compared", "calibration", "models", "data", "failed",
-        "meaning",
+        "base", "recipe", "recipe_id", "compared", "calibration", "models", "bases", "data",
+        "failed", "families", "left_out", "meaning",
     }  # fmt: skip
     assert set(document["data"][0]) == {
         "data", "loss", "examples", "sha256", "verdict", "references", "control", "nearest", "z",
+        "families",
     }  # fmt: skip
     assert (tmp_path / "t.csv").read_text().startswith("data,a-0,")
 

@@ -1,0 +1,250 @@
+"""A data set asked of every family: an encoder's, a decoder's, and one whose base is away."""
+
+import csv
+import gc
+import json
+import shutil
+import weakref
+
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from factories import make_family, save_tokenizer, write_reviews
+
+import deltadex as dx
+from deltadex.cli import main
+from deltadex.errors import DataError, RequestError
+from deltadex.study import network
+
+PAIRS = ("a", "b", "c", "d", "e", "f")
+
+
+def make_gpt2_family(folder, *, models=4):
+    """`folder/base` and `folder/models/M`: a tiny decoder, and random updates of it."""
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=64,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=16,
+        bos_token_id=2,
+        eos_token_id=3,
+    )
+    base = transformers.GPT2LMHeadModel(config)
+    base.save_pretrained(folder / "base")
+    save_tokenizer(folder / "base")
+    for number in range(models):
+        tuned = transformers.GPT2LMHeadModel.from_pretrained(folder / "base")
+        for name, weight in tuned.named_parameters():
+            if ".h." in name and weight.dim() == 2:
+                weight.data += 0.02 * torch.randn_like(weight)
+        tuned.save_pretrained(folder / "models" / f"g-{number}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """`c.duckdb` over twelve encoders, four decoders, and two whose base is away; `reviews.csv`."""
+    folder = tmp_path_factory.mktemp("families")
+    make_family(folder / "bert", pairs=PAIRS)
+    save_tokenizer(folder / "bert" / "base")
+    make_gpt2_family(folder / "gpt2")
+    make_family(folder / "lost", pairs=("a",), runs=1)
+    write_reviews(folder / "reviews.csv")
+    with dx.open(folder / "c.duckdb") as db:
+        for name in ("bert", "gpt2", "lost"):
+            db.index(folder / name / "base", folder / name / "models")
+    shutil.rmtree(folder / "lost" / "base")
+    return folder
+
+
+@pytest.fixture
+def db(folder, tmp_path):
+    shutil.copy(folder / "c.duckdb", tmp_path)
+    with dx.open(tmp_path / "c.duckdb") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def joint(folder):
+    with dx.open(folder / "c.duckdb", read_only=True) as opened:
+        return opened.find_trained_on(folder / "reviews.csv", 20).to_json()
+
+
+def names(rows):
+    """Of families, without the folder that they are in."""
+    return [row["base"].split("/")[-2] for row in rows]
+
+
+def test_every_family_that_can_be_asked_answers_as_it_does_alone(folder, joint, db):
+    assert names(joint["families"]) == ["bert", "gpt2"]
+    assert [row["loss"] for row in joint["families"]] == ["classification", "causal"]
+    assert (joint["query"]["loss"], joint["query"]["n_texts"], joint["compared"]) == (None, 24, 16)
+    (left_out,) = joint["left_out"]
+    assert names([left_out]) == ["lost"]
+    assert "no such folder" in left_out["reason"]
+    for family in joint["families"]:
+        alone = db.find_trained_on(folder / "reviews.csv", 20, base=family["base"]).to_json()
+        own = [row for row in joint["neighbours"] if row["base"] == family["base"]]
+        for key in ("model", "z", "probability", "dataset"):
+            assert [row[key] for row in own] == [row[key] for row in alone["neighbours"]]
+        assert [alone["query"][key] for key in ("reading", "control")] == [
+            family[key] for key in ("reading", "control")
+        ]
+        assert (alone["left_out"], alone["families"][0]["seconds"] > 0) == ([], True)
+
+
+def test_models_without_a_probability_come_last(joint):
+    has_one = [row["probability"] is not None for row in joint["neighbours"]]
+
+    assert has_one == [True] * 12 + [False] * 4
+    assert [row["rank"] for row in joint["neighbours"]] == list(range(1, 17))
+
+
+def test_a_base_is_freed_before_the_next_is_loaded(folder, db, monkeypatch):
+    loaded, alive, load = [], [], network.load_task_model
+
+    def watched(*arguments, **options):
+        alive.append(sum(model() is not None for model in loaded))
+        made = load(*arguments, **options)
+        loaded.append(weakref.ref(made.whole))
+        return made
+
+    monkeypatch.setattr(network, "load_task_model", watched)
+    monkeypatch.setattr(db, "_track", track := Tracked())
+    gc.disable()  # only what is collected on purpose counts
+    try:
+        db.find_trained_on(folder / "reviews.csv")
+    finally:
+        gc.enable()
+
+    assert alive == [0, 0]
+    assert track.seen == [("percent of 3 families", 100, 100)]
+
+
+class Tracked:
+    """What was tracked: of what, the total, and how much was done."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, things, what, *, total=None):
+        for done, thing in enumerate(things):
+            self.seen = [(what, total, done)]
+            yield thing
+        self.seen = [(what, total, done + 1)]
+
+
+@pytest.mark.slow
+def test_a_name_keeps_the_data_set_of_every_family_and_each_answers_to_it(folder, db):
+    from_file = db.find_trained_on(folder / "reviews.csv", 20, keep="acme")
+    from_name = db.find_trained_on("acme", 20)
+    db.data.remove("acme", base=str(folder / "gpt2" / "base"))
+    of_one = db.find_trained_on("acme").to_json()
+
+    assert list(from_name) == list(from_file)
+    assert names(of_one["families"]) == ["bert"]
+    assert names(of_one["left_out"]) == ["gpt2", "lost"]
+    assert "no data set of that name is kept" in of_one["left_out"][0]["reason"]
+
+
+@pytest.mark.slow
+def test_every_family_has_its_own_control(folder, db, tmp_path):
+    write_reviews(tmp_path / "seen.csv", n=96)
+    lines = (tmp_path / "seen.csv").read_text().splitlines()
+    (tmp_path / "seen.csv").write_text("\n".join(lines[:49]))
+    (tmp_path / "later.csv").write_text("\n".join([lines[0], *lines[49:]]))
+
+    answer = db.find_trained_on(tmp_path / "seen.csv", 14, control=tmp_path / "later.csv").to_json()
+
+    comparison = answer["comparison"]
+    assert [(row["base"], row["model"]) for row in comparison["models"]] == [
+        (row["base"], row["model"]) for row in answer["neighbours"]
+    ]
+    assert (comparison["control"], comparison["others"]) == ("later.csv", None)
+    assert [row["comparison"]["others"] for row in answer["families"]] == [11, 0]
+
+
+def test_what_no_model_of_a_family_passes_is_a_reason(folder, db):
+    answer = db.find_trained_on(folder / "reviews.csv", where="id LIKE 'g-%'").to_json()
+
+    assert names(answer["families"]) == ["gpt2"]
+    assert answer["query"]["loss"] == "causal"
+    assert [row["reason"] for row in answer["left_out"]] == [
+        "no model of it passes the filters"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"data": "nosuch.csv"}, RequestError, r"^nosuch.csv: no such file"),
+        ({"where": "frog = 1"}, RequestError, r"is not a column"),
+        ({"loss": "seq2seq"}, DataError, r"^none of 3 families can be asked: .*bert.*gpt2.*lost"),
+    ],
+)
+def test_where_no_family_can_be_asked_the_reasons_are_one_error(
+    folder, db, options, error, message
+):
+    with pytest.raises(error, match=message):
+        db.find_trained_on(**{"data": folder / "reviews.csv"} | options)
+
+
+def run(folder, *arguments):
+    command = ["find-trained-on", *map(str, arguments), "--db", str(folder / "c.duckdb")]
+    return CliRunner().invoke(main, command)
+
+
+def test_the_command_names_families_that_could_not_be_asked(folder):
+    as_json = run(folder, folder / "reviews.csv", "--json")
+    screen = run(folder, folder / "reviews.csv", "--label", "label")
+
+    assert as_json.exit_code == 0, as_json.output
+    assert names(json.loads(as_json.stdout)["left_out"]) == ["lost"]
+    assert "lost/base is not asked" in as_json.stderr
+    lines = screen.stdout.splitlines()
+    assert len([line for line in lines if "lost/base" in line and "no such folder" in line]) == 1
+    assert len([line for line in lines if "labels in column" in line]) == 1
+    assert "models of 2 bases nearest to reviews.csv" in screen.stdout
+
+
+@pytest.mark.slow
+def test_each_data_set_has_a_column_for_every_model_of_every_family(folder, db, tmp_path):
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    shutil.copy(folder / "reviews.csv", sets)
+    write_reviews(sets / "one.csv")  # an encoder has no loss for one class
+    text = (sets / "one.csv").read_text()
+    (sets / "one.csv").write_text(text.replace(",bad", ",good"))
+    (sets / "few.csv").write_text("text\nthe film\n")
+
+    table = db.find_trained_on_each(sets, k=3)
+    document = table.to_json()
+    z = {row["data"]: row["z"] for row in document["data"]}
+    head, *rows = csv.reader(table.save(tmp_path / "t.csv").read_text().splitlines())
+
+    assert [(row["data"], row["base"] and names([row])) for row in table.failed] == [
+        ("few", None),
+        ("one", ["bert"]),
+    ]
+    assert [len(values) for values in z.values()] == [16, 16]
+    assert z["one"][:12] == [None] * 12
+    assert None not in z["one"][12:]
+    alone = db.find_trained_on(folder / "reviews.csv", 20)
+    expected = {(row["base"], row["model"]): row["z"] for row in alone}
+    columns = list(zip(document["bases"], document["models"], strict=True))
+    assert dict(zip(columns, z["reviews"], strict=True)) == pytest.approx(expected, abs=1e-3)
+    assert (head[1].endswith("bert/base"), rows[1][0], rows[0][1]) == (True, "reviews", "")
+    assert table.save(tmp_path / "t.png").stat().st_size > 5_000
+    assert [len(row["nearest"]) for row in document["data"]] == [3, 3]
+
+
+def test_the_screen_of_several_data_sets_has_a_table_of_families(folder, tmp_path):
+    shutil.copy(folder / "reviews.csv", tmp_path)
+
+    result = run(folder, tmp_path, "--each", "-k", "2")
+
+    assert result.exit_code == 0, result.output
+    assert "1 data set beside 16 models of 2 bases" in result.stdout
+    assert "bert/base" in result.stdout
