@@ -324,6 +324,10 @@ WHOLE, GROUP, PERMUTED = "whole", "group", "shuffled"
 """Names of the parts of a data set's sketches; of several of a kind each has its number behind."""
 
 
+KEPT = "kept"
+"""What the data sets that were kept by themselves are called beside panels."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DataSet:
     """A data set as a query: fingerprints of a base's gradient over its examples, no text.

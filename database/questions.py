@@ -418,6 +418,8 @@ PLACED_BY = 15
 FALLBACK = 5
 """Models that place it where none stands out."""
 
+NOTHING = "no model stands out"
+
 NEAREST_LISTED = 5
 
 LEAST_WEIGHT = 0.1
@@ -543,16 +545,8 @@ class Cluster(Family):
 
 
 @record
-class Map(Family):
-    """Draw a family into a file: a page (.html) or a picture (.png, .svg).
-
-    Raises:
-        RequestError: another ending, several families without `base`, or the file cannot
-            be written.
-
-    >>> db.map("family.html")[0]["models"]
-    4
-    """
+class Drawing(Question):
+    """A map in a file."""
 
     path: Place = option(
         "-o",
@@ -571,6 +565,21 @@ class Map(Family):
     seed: int = option(
         default=0, doors="local", least=0, most=2**32 - 1, help="Random seed of the layout."
     )
+
+
+@record
+class Map(Family, Drawing):
+    """Draw a family into a file: a page (.html) or a picture (.png, .svg).
+
+    Raises:
+        RequestError: another ending, several families without `base`, or the file cannot
+            be written.
+
+    >>> db.map("family.html")[0]["models"]
+    4
+    """
+
+    _: KW_ONLY
     colour: Colour | None = option(
         default=None,
         doors="local",
@@ -682,9 +691,10 @@ def _place(
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
     kept = tuple(kept_data_sets(catalog, view))
-    if kept:
-        places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
-        document["data"] = data_places(view, kept, places)
+    places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
+    stars = [*data_places(view, kept, places), *_panel_places(catalog, view, places)]
+    if stars:
+        document["data"] = stars
     neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
     return document, placement.landmarks, neighbours
 
@@ -754,6 +764,22 @@ def _nearest(
     )
 
 
+def _panel_places(
+    catalog: Catalog, view: FamilyView, places: Mapping[str, tuple[float, float]]
+) -> list[dict[str, Any]]:
+    """As `data_places`, of the panels' data sets that some model stands out for."""
+    from ..search import kept_data_sets
+
+    names = [row["name"] for row in catalog.data_sets.listed(view.base, None)]
+    panels = sorted({name.rpartition("/")[0] for name in names} - {""})
+    return [
+        row
+        for panel in panels
+        for row in data_places(view, kept_data_sets(catalog, view, panel), places)
+        if row["verdict"] != NOTHING
+    ]
+
+
 def data_places(
     view: FamilyView, kept: Sequence[DataSet], places: Mapping[str, tuple[float, float]]
 ) -> list[dict[str, Any]]:
@@ -797,8 +823,7 @@ def data_place(
     """
     import numpy as np
 
-    nothing = "no model stands out"
-    standing = [model for model in nearest if model.verdict != nothing] or nearest[:FALLBACK]
+    standing = [model for model in nearest if model.verdict != NOTHING] or nearest[:FALLBACK]
     points: Float64[np.ndarray, "models 2"] = np.array([places[m.model] for m in standing])
     x, y = np.average(points, axis=0, weights=[max(m.z, LEAST_WEIGHT) for m in standing]).tolist()
     return x, y

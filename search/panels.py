@@ -16,6 +16,9 @@ from ..records import DataSet
 from ..store import Catalog, FamilyView
 from .trained_on import compare_kept, kept_data_sets
 
+LEAST_SPREAD = 1e-9
+"""Of z: below it differences are rounding."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PanelScores:
@@ -50,3 +53,21 @@ def shared_sets(scores: Sequence[PanelScores]) -> list[list[int]]:
     places = [{data.sha256: place for place, data in enumerate(some.sets)} for some in scores]
     common = [data.sha256 for data in scores[0].sets if all(data.sha256 in own for own in places)]
     return [[own[sha256] for sha256 in common] for own in places]
+
+
+def standardised(z: Float64[np.ndarray, "data models"]) -> Float64[np.ndarray, "data models"]:
+    """Each row in its own standard deviations above its mean over the family; 0 in a row without
+    any spread."""
+    spread = z.std(axis=1, keepdims=True)
+    wide = spread > LEAST_SPREAD
+    return np.asarray(
+        np.where(wide, z - z.mean(axis=1, keepdims=True), 0.0) / np.where(wide, spread, 1.0)
+    )
+
+
+def unit_columns(z: Float64[np.ndarray, "data models"]) -> Float64[np.ndarray, "models data"]:
+    """Models as centred columns of length 1, of which inner products are correlations; 0 for a
+    model that all data sets are equally far from."""
+    columns = (z - z.mean(axis=0)).T
+    lengths = np.linalg.norm(columns, axis=1, keepdims=True)
+    return np.asarray(columns / np.maximum(lengths, LEAST_SPREAD))

@@ -471,10 +471,10 @@ class DataSets:
         rows = select_data_sets(self.session, condition, base, recipe, panel)
         return [data_set_of(self.session, row) for row in rows]
 
-    def listed(self, base: str | None = None, panel: str = "") -> list[dict[str, Any]]:
+    def listed(self, base: str | None = None, panel: str | None = "") -> list[dict[str, Any]]:
         """Data sets of a panel, or those that were kept by themselves, without their numbers, by
-        base and name."""
-        condition = f"($1 IS NULL OR base = $1) AND {_OF_PANEL} = $2"
+        base and name; None for all of them."""
+        condition = f"($1 IS NULL OR base = $1) AND ($2 IS NULL OR {_OF_PANEL} = $2)"
         return [
             _without_numbers(row) for row in select_data_sets(self.session, condition, base, panel)
         ]
