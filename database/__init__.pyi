@@ -43,7 +43,7 @@ from .origins import check_lineage_ending as check_lineage_ending
 from .panel_table import MapAcross as MapAcross
 from .panel_table import OfPanel as OfPanel
 from .panel_table import PanelScoresTable as PanelScoresTable
-from .panel_table import panel_table as panel_table
+from .panel_table import panel_scores_table as panel_scores_table
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff
 from .questions import Evaluate as Evaluate

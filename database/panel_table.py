@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arrays import Float64
 from ..errors import RequestError
 from ..options import Question, option, record
 from ..records import KEPT
+from ..results import count
 from ..store import write_user_file
-from .questions import Drawing
+from .questions import LEAST_WEIGHT, Drawing
 from .tables import Row, Table, check_scores_ending
 
 if TYPE_CHECKING:
     from ..store import Catalog
     from .opened import Opened
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import numpy as np  # for annotations alone
 
 BUILTIN = "builtin"
 
@@ -39,16 +45,12 @@ class PanelScoresTable(Table):
     columns = ("base", "model", "dataset", "nearest", "z")
 
     def _rows(self) -> Sequence[Row]:
-        rows = []
-        for family in self._document["families"]:
-            for place, (model, dataset) in enumerate(
-                zip(family["models"], family["datasets"], strict=True)
-            ):
-                column = [row[place] for row in family["z"]]
-                nearest = self._document["sets"][column.index(max(column))]
-                own = {"base": family["base"], "model": model, "dataset": dataset}
-                rows.append(own | {"nearest": nearest, "z": max(column)})
-        return rows
+        sets = self._document["sets"]
+        return [
+            {"base": base, "model": model, "dataset": dataset}
+            | {"nearest": sets[column.index(max(column))], "z": max(column)}
+            for base, model, dataset, column in _models(self._document)
+        ]
 
     def save(self, path: str | Path) -> Path:
         """Write every z as CSV, or draw a heat map of them; the ending decides.
@@ -72,19 +74,24 @@ class PanelScoresTable(Table):
         return save_picture(draw, target, title=f"Panel {self._document['panel']}")
 
 
+def _models(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None, list[float]]]:
+    """Of every model its base, id and dataset, and z of each data set."""
+    for family in document["families"]:
+        columns = map(list, zip(*family["z"], strict=True))
+        bases = [family["base"]] * len(family["models"])
+        yield from zip(bases, family["models"], family["datasets"], columns, strict=True)
+
+
 def _csv(document: Mapping[str, Any]) -> str:
     """A line for each model of every base: z of every data set."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["base", "model", "dataset", *document["sets"]])
-    for family in document["families"]:
-        about = zip(family["models"], family["datasets"], strict=True)
-        for place, (model, dataset) in enumerate(about):
-            writer.writerow([family["base"], model, dataset, *(row[place] for row in family["z"])])
+    writer.writerows([*about, *column] for *about, column in _models(document))
     return text.getvalue()
 
 
-def panel_table(catalog: Catalog, panel: str, recipe: str | None = None) -> PanelScoresTable:
+def panel_scores_table(catalog: Catalog, panel: str, recipe: str | None = None) -> PanelScoresTable:
     """Every family that has data sets of a panel, with those that all of them have.
 
     Raises RequestError where no family has any, or they have none in common.
@@ -157,6 +164,10 @@ class MapAcross(Drawing, OfPanel):
     Raises:
         RequestError: another ending, fewer than two families have the panel, they share fewer
             than three data sets, or the file cannot be written.
+
+    >>> db.map_across("bases.html")
+    Traceback (most recent call last):
+    deltadex.errors.RequestError: no family has a data set of panel 'kept'
     """
 
     def answer(self, db: Opened) -> Table:
@@ -181,67 +192,62 @@ def map_document(catalog: Catalog, asked: MapAcross) -> dict[str, Any]:
     from ..search import place_models
     from ..search.panels import standardised, unit_columns
 
-    panel = asked.panel or _usual_panel(catalog)
-    table = panel_table(catalog, panel).to_json()
+    built = {row["base"] for row in catalog.data_sets.listed(None, BUILTIN)}
+    panel = asked.panel or (BUILTIN if len(built) > 1 else KEPT)
+    table = panel_scores_table(catalog, panel).to_json()
     families, sets = table["families"], table["sets"]
-    if len(families) < 2:
+    if len(families) < 2 or len(sets) < FEWEST_SETS:
         raise RequestError(
-            f"only {families[0]['base']} has panel {panel!r}; a map across bases needs two"
+            f"panel {panel!r} covers {count(len(families), 'base')} with "
+            f"{count(len(sets), 'data set')}; a map across bases needs 2 and {FEWEST_SETS}"
         )
-    if len(sets) < FEWEST_SETS:
-        raise RequestError(
-            f"panel {panel!r}: the families share {len(sets)} data sets; {FEWEST_SETS} are needed"
-        )
-    rows = [(place, i) for place, some in enumerate(families) for i in range(len(some["models"]))]
-    columns = np.concatenate([unit_columns(standardised(np.array(some["z"]))) for some in families])
-    names = [f"{families[place]['base']}\0{families[place]['models'][i]}" for place, i in rows]
-    placed = place_models(names, columns, asked.layout, seed=asked.seed)
-    labels = [families[place]["datasets"][i] for place, i in rows]
+    z = [standardised(np.array(some["z"])) for some in families]
+    of, models, labels, _ = zip(*_models(table), strict=True)
+    placed = place_models(
+        [f"{base}\0{model}" for base, model in zip(of, models, strict=True)],
+        np.concatenate(list(map(unit_columns, z))),
+        asked.layout,
+        seed=asked.seed,
+    )
+    bases = [some["base"] for some in families]
+    places = placed.coordinates.round(6)
     dataset, datasets = encode_names(labels)
     return {
         "panel": panel,
         "sets": sets,
-        "bases": [some["base"] for some in families],
+        "bases": bases,
         "left_out": table["left_out"],
         "layout": placed.method,
         "explained": placed.explained and list(placed.explained),
         "seed": asked.seed,
-        "models": [families[place]["models"][i] for place, i in rows],
-        "base": [place for place, _ in rows],
+        "models": list(models),
+        "base": list(map(bases.index, of)),
         "dataset": dataset,
         "datasets": datasets,
-        "x": placed.coordinates[:, 0].round(6).tolist(),
-        "y": placed.coordinates[:, 1].round(6).tolist(),
-        "data": _stars(sets, families, placed.coordinates.round(6).tolist()),
+        "x": places[:, 0].tolist(),
+        "y": places[:, 1].tolist(),
+        "data": _stars(sets, families, places),
     }
 
 
-def _usual_panel(catalog: Catalog) -> str:
-    """The built-in panel where two families have it, else the kept data sets."""
-    return (
-        BUILTIN
-        if len({row["base"] for row in catalog.data_sets.listed(None, BUILTIN)}) > 1
-        else KEPT
-    )
-
-
 def _stars(
-    sets: Sequence[str], families: Sequence[Mapping[str, Any]], places: Sequence[Sequence[float]]
+    sets: Sequence[str],
+    families: Sequence[Mapping[str, Any]],
+    places: Float64[np.ndarray, "models 2"],
 ) -> list[dict[str, Any]]:
-    """A data set that models stand out for, at their mean place, weighted by z."""
+    """The data sets that models stand out for, each at the mean place of these, weighted by z."""
     import numpy as np
 
     standing: dict[int, list[tuple[int, float]]] = {}
     first = 0
     for family in families:
         for place, model in family["standing"]:
-            weight = max(family["z"][place][model], 0.0) + 1.0
+            weight = max(family["z"][place][model], LEAST_WEIGHT)
             standing.setdefault(place, []).append((first + model, weight))
         first += len(family["models"])
     stars = []
-    for place, models in sorted(standing.items()):
-        weights = [weight for _, weight in models]
-        x, y = np.average([places[row] for row, _ in models], axis=0, weights=weights).round(6)
-        about = {"name": sets[place], "x": float(x), "y": float(y), "models": len(models)}
-        stars.append(about)
+    for place, found in sorted(standing.items()):
+        rows, weights = zip(*found, strict=True)
+        x, y = np.average(places[list(rows)], axis=0, weights=weights).round(6).tolist()
+        stars.append({"name": sets[place], "x": x, "y": y, "models": len(rows)})
     return stars

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from ..arrays import Float64, Int64
 from .data_scores import middle_cut, shown_models
-from .figures import WIDTHS_MM, Picture, add_legend, new_picture, plain, short
+from .figures import WIDTHS_MM, Picture, add_legend, new_picture, plain
 from .map_picture import (
     BESIDE_STARS,
     DARK,
@@ -45,7 +45,7 @@ HEAT_CAPTION = (
     "{marks}{shown}It says at most: trained on this data, or on data like it."
 )
 
-MAP_MM, LISTED, LABELLED_UP_TO = 135.0, 16, 5_000
+MAP_MM, LISTED, LABELLED_UP_TO = 135.0, 15, 5_000
 MAP_CAPTION = (
     "{n:,} models of {bases} bases by {sets} data sets of panel {panel}: two models are near "
     "where z of these rises and falls alike (correlation), whatever their base. {reading}"
@@ -57,19 +57,20 @@ def draw_panel(document: Mapping[str, Any], z: Sequence[Float64[np.ndarray, "dat
     by their nearest data set.
 
     Args:
-        document: Of a `PanelTable`.
+        document: Of a `PanelScoresTable`.
         z: Of each of its families, standardised.
     """
-    rows = alike_order(np.hstack(z))
-    n_models = sum(some.shape[1] for some in z)
-    families = document["families"]
-    shares = _shares([some.shape[1] for some in z], MOST_MODELS)
+    rows = alike_order(np.hstack(z)).tolist()
+    sizes = [some.shape[1] for some in z]
+    shares = _shares(sizes, MOST_MODELS)
     shown = [shown_models(some[rows], n) for some, n in zip(z, shares, strict=True)]
-    n_shown = sum(map(len, shown))
-    few = f"{n_shown} of {n_models:,} models, the nearest to each data set. " * (n_shown < n_models)
-    some_stand_out = any(family["standing"] for family in families)
-    marks = "Dot: the model stands out. " if some_stand_out else "No model stands out. "
-    caption = HEAT_CAPTION.format(marks=marks, shown=few)
+    families, n_shown = document["families"], sum(map(len, shown))
+    few = f"{n_shown} of {sum(sizes):,} models, the nearest to each data set. "
+    standing = any(family["standing"] for family in families)
+    caption = HEAT_CAPTION.format(
+        marks="Dot: the model stands out. " if standing else "No model stands out. ",
+        shown=few * (n_shown < sum(sizes)),
+    )
     across = max(WIDTHS_MM["full"], BESIDE_MM + COLUMN_MM * n_shown)
     picture = new_picture(across, ABOVE_MM + ROW_MM * len(rows), caption=caption)
     axes = picture.figure.subplots()
@@ -77,36 +78,27 @@ def draw_panel(document: Mapping[str, Any], z: Sequence[Float64[np.ndarray, "dat
     end = float(np.clip(np.quantile(np.abs(cells), QUANTILE_SHOWN), LEAST_SCALE, MOST_SCALE))
     image = axes.imshow(cells, cmap="RdBu_r", vmin=-end, vmax=end, aspect="auto")
     axes.spines[:].set_visible(False)
-    names = [plain(middle_cut(document["sets"][row], SET_NAME)) for row in rows.tolist()]
-    axes.set_yticks(range(len(rows)), names, fontsize=6.5)
-    axes.tick_params(length=0)
-    place_of = {row: place for place, row in enumerate(rows.tolist())}
-    models, first = list[str](), 0
+    names = [document["sets"][row] for row in rows]
+    axes.set_yticks(range(len(rows)), [middle_cut(n, SET_NAME) for n in names], fontsize=6.5)
+    labels, marked, first = list[str](), list[tuple[int, int]](), 0
     bases = base_names([family["base"] for family in families])
     for base, family, own in zip(bases, families, shown, strict=True):
-        columns = {model: first + place for place, model in enumerate(own.tolist())}
-        dots = [(columns[m], place_of[s]) for s, m in family["standing"] if m in columns]
-        inks = ["white" if abs(cells[y, x]) > DARK_CELL * end else "black" for x, y in dots]
-        if dots:
-            axes.scatter(*zip(*dots, strict=True), s=2.0, c=inks, linewidths=0)
-        room = max(
-            2,
-            int(len(own) * COLUMN_MM * (across - BESIDE_MM) / (COLUMN_MM * n_shown) / CHARACTER_MM),
-        )
-        _name_base(axes, base, first, len(own), room)
-        models += [family["models"][model] for model in own.tolist()]
-        for place, model in enumerate(own.tolist()):
-            label = f"{family['models'][model]}\n{family['base']}"
-            known = family["datasets"][model]
-            label += f"\nlabelled {known}" if known else ""
-            texts = [
-                f"{label}\n{document['sets'][row]}: z {family['z'][row][model]:.1f}"
-                for row in rows.tolist()
-            ]
-            picture.hover(axes, [first + place] * len(rows), range(len(rows)), texts)
+        room = int((across - BESIDE_MM) * len(own) / n_shown / CHARACTER_MM)
+        _name_base(axes, base, first, len(own), max(2, room))
+        dots = set(map(tuple, family["standing"]))
+        for x, model in enumerate(own.tolist(), start=first):
+            labels.append(middle_cut(family["models"][model], MODEL_NAME))
+            about = _about(family["models"][model], family["base"], family["datasets"][model])
+            numbers = [f"{about}\n{name}: z {family['z'][row][model]:.1f}"
+                       for row, name in zip(rows, names, strict=True)]  # fmt: skip
+            picture.hover(axes, [x] * len(rows), range(len(rows)), numbers)
+            marked += [(x, y) for y, row in enumerate(rows) if (row, model) in dots]
         first += len(own)
-    labels = [plain(middle_cut(model, MODEL_NAME)) for model in models]
-    axes.set_xticks(range(len(models)), labels, rotation=90, fontsize=5.0)
+    if marked:
+        inks = ["white" if abs(cells[y, x]) > DARK_CELL * end else "black" for x, y in marked]
+        axes.scatter(*zip(*marked, strict=True), s=2.0, c=inks, linewidths=0)
+    axes.set_xticks(range(n_shown), labels, rotation=90, fontsize=5.0)
+    axes.tick_params(length=0)
     picture.figure.colorbar(
         image, ax=axes, label="standard deviations", shrink=min(1.0, 14 / len(rows) + 0.2),
         aspect=15, extend="both", pad=0.01,
@@ -114,6 +106,11 @@ def draw_panel(document: Mapping[str, Any], z: Sequence[Float64[np.ndarray, "dat
     title = f"Panel {document['panel']}: {len(rows)} data sets, bases: {len(families)}"
     picture.figure.suptitle(plain(title))
     return picture
+
+
+def _about(model: str, base: str, dataset: str | None) -> str:
+    """What the mouse shows of a model."""
+    return f"{model}\n{base}" + (f"\nlabelled {dataset}" if dataset else "")
 
 
 def _shares(sizes: Sequence[int], most: int) -> list[int]:
@@ -146,16 +143,9 @@ def _name_base(axes: Axes, base: str, first: int, n: int, room: int) -> None:
     ink = mpl.rcParams["text.color"]
     line = [first - 0.35, first + n - 0.65]
     axes.plot(line, [1.012, 1.012], transform=across, color=ink, linewidth=1.0, clip_on=False)
-    name = middle_cut(base, room) if room > 6 else base[:room]
-    axes.text(
-        first + n / 2 - 0.5,
-        1.02,
-        plain(name),
-        transform=across,
-        ha="center",
-        va="bottom",
-        fontsize=7,
-    )
+    name = middle_cut(base, room) if room > 6 else plain(base[:room])
+    style = {"ha": "center", "va": "bottom", "fontsize": 7}
+    axes.text(first + n / 2 - 0.5, 1.02, name, transform=across, **style)
     if first:
         axes.axvline(first - 0.5, color=mpl.rcParams["axes.facecolor"], linewidth=2.5)
 
@@ -200,9 +190,11 @@ def draw_panel_map(document: Mapping[str, Any]) -> Picture:
     axes.margins(0.06)
     axes.spines[:].set(visible=True, color=theme.line)
     if len(x) <= LABELLED_UP_TO:
-        picture.hover(axes, x, y, _labels(document))
+        names = [None if i is None else document["datasets"][i] for i in document["dataset"]]
+        of = [document["bases"][place] for place in document["base"]]
+        picture.hover(axes, x, y, map(_about, document["models"], of, names))
     picture.figure.suptitle(f"Models of {n_bases} bases by what they learned")
-    add_legend(picture.figure, _entries(document, group, theme, diameter))
+    add_legend(picture.figure, _entries(document, group, theme))
     picture.sheet.draw_without_rendering()
     taken: list[tuple[float, float, float, float]] = []
     for star in sorted(stars, key=lambda star: -star["models"]):
@@ -212,19 +204,10 @@ def draw_panel_map(document: Mapping[str, Any]) -> Picture:
     return picture
 
 
-def _labels(document: Mapping[str, Any]) -> list[str]:
-    """What a model's point says: its id, base and data set."""
-    names = [None if i is None else document["datasets"][i] for i in document["dataset"]]
-    return [
-        f"{model}\n{document['bases'][base]}" + (f"\nlabelled {name}" if name else "")
-        for model, base, name in zip(document["models"], document["base"], names, strict=True)
-    ]
-
-
 def base_names(bases: Sequence[str]) -> list[str]:
     """Bases as they are shown: by the last part of a path where that tells them apart."""
-    names = list(map(short, bases))
-    return names if len(set(names)) == len(names) else [plain(base) for base in bases]
+    names = [base.rstrip("/").rsplit("/", 1)[-1] if base[0] in "/." else base for base in bases]
+    return names if len(set(names)) == len(names) else list(bases)
 
 
 def _marker(base: int) -> str:
@@ -240,7 +223,7 @@ def _colour(group: int, theme: Theme) -> str:
 
 
 def _entries(
-    document: Mapping[str, Any], group: Int64[np.ndarray, " models"], theme: Theme, size: float
+    document: Mapping[str, Any], group: Int64[np.ndarray, " models"], theme: Theme
 ) -> dict[str, Line2D]:
     """The legend: bases by shape, data sets by colour with how many models, and the star."""
 
@@ -251,14 +234,13 @@ def _entries(
         )  # fmt: skip
 
     entries = {
-        base: mark(_marker(place), theme.quiet)
+        plain(base): mark(_marker(place), theme.quiet)
         for place, base in enumerate(base_names(document["bases"]))
     }
     counts = np.bincount(group[group >= 0], minlength=len(document["datasets"])).tolist()
     for place, name in enumerate(document["datasets"][:LISTED]):
-        entries[f"{plain(middle_cut(name, 22))}  {counts[place]:,}"] = mark(
-            "o", _colour(place, theme)
-        )
+        shown = f"{middle_cut(name, 22)}  {counts[place]:,}"
+        entries[shown] = mark("o", _colour(place, theme))
     others = int((group < 0).sum()) + sum(counts[LISTED:])
     if others:
         entries[f"other or none  {others:,}"] = mark("o", theme.none)

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from scipy.stats import zscore
 
 from deltadex.cli import main
-from deltadex.database.panel_table import MapAcross, map_document, panel_table
+from deltadex.database.panel_table import MapAcross, map_document, panel_scores_table
 from deltadex.errors import RequestError
 from deltadex.pictures import draw_panel, draw_panel_map
 from deltadex.pictures.figures import LIGHT, _style
 from deltadex.search.panels import panel_scores, standardised
 
 SETS = ("jokes", "laws", "news", "songs", "tweets", "verse")
-RUNS = 6
+RUNS = 4
 
 
 def directions(base):
@@ -32,7 +32,7 @@ def outcomes(base):
         for run in range(RUNS):
             vector = directions(base)[place] + 0.06 * rng.normal(size=DIM)
             yield make_indexed(f"{name}-{run}", vector, base=base, kind="full", dataset=name)
-    for n in range(14):
+    for n in range(12):
         yield make_indexed(f"stranger-{n}", rng.normal(size=DIM), base=base, kind="full")
 
 
@@ -45,7 +45,7 @@ def save(catalog, base, name, vector):
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory):
     path = tmp_path_factory.mktemp("panel") / "c.duckdb"
-    made = make_catalog(path, *(o for base in ("one", "other", "third") for o in outcomes(base)))
+    made = make_catalog(path, *outcomes("one"), *outcomes("other"), *[*outcomes("third")][:2])
     for base in ("one", "other"):
         for place, name in enumerate(SETS):
             save(made, base, f"texts/{name}", directions(base)[place])
@@ -58,7 +58,7 @@ def catalog(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def table(catalog):
-    return panel_table(catalog, "texts")
+    return panel_scores_table(catalog, "texts")
 
 
 def test_families_have_rows_for_the_data_sets_that_they_share(catalog, table):
@@ -166,7 +166,7 @@ def test_alike_data_sets_are_neighbours_and_a_base_of_few_models_is_whole(monkey
     written = [text.get_text() for figure in picture.sheet.subfigs for text in figure.texts]
     assert abs(apart) == 1
     assert bases.count(document["families"][1]["base"]) == 6 * 4
-    assert "12 of 34 models" in " ".join(written)
+    assert "12 of 34 models" in " ".join(" ".join(written).split())
 
 
 def test_models_of_two_bases_lie_by_what_they_learned(catalog):
@@ -212,7 +212,11 @@ def test_a_star_has_its_name_within_the_frame(catalog):
 
 @pytest.mark.parametrize(
     ("panel", "reason"),
-    [("nothing", "no family has"), ("kept", "share 1 data sets"), ("texts/one", "no family has")],
+    [
+        ("nothing", "no family has"),
+        ("kept", "2 bases with 1 data set;"),
+        ("texts/one", "no family has"),
+    ],
 )
 def test_a_panel_that_cannot_place_models_is_refused(catalog, panel, reason):
     with pytest.raises(RequestError, match=reason):
