@@ -15,7 +15,7 @@ from typing import Any, cast
 import click
 
 from .. import database, terminal
-from ..options import as_kind, option, record
+from ..options import record
 from ..terminal.text import plain
 from .command_line import (
     EXIT_NOTHING_DONE,
@@ -163,18 +163,8 @@ def cluster(common: Common, asked: database.Cluster) -> None:
     print_answer(common, asked, lambda document: terminal.show_clusters(document))
 
 
-@record
-class Across(database.OfPanel):
-    """Several bases in one map."""
-
-    _: KW_ONLY
-    across: bool = option(
-        default=False, help="Draw models of all bases that have a panel, by its data sets."
-    )
-
-
-@command(database.Map, Across)
-def map(common: Common, asked: database.Map, across: Across) -> None:
+@command(database.Map)
+def map(common: Common, asked: database.Map) -> None:
     """Draw a family as one HTML file or a picture: similar models lie near each other.
 
     \b
@@ -183,15 +173,7 @@ def map(common: Common, asked: database.Map, across: Across) -> None:
       deltadex map -o figure.svg --layout umap --colour author
       deltadex map --across -o bases.html
     """
-    if not across.across:
-        if across.panel is not None:
-            raise click.UsageError("--panel is for a map of several bases: add --across")
-        print_answer(common, asked, _show_map)
-        return
-    if asked.base or asked.recipe or asked.colour or asked.dark:
-        raise click.UsageError("--across takes no --base, --recipe, --colour or --dark")
-    asked_across = replace(as_kind(database.MapAcross, asked), panel=across.panel)
-    print_answer(common, asked_across, _show_map)
+    print_answer(common, asked, _show_map)
 
 
 def _show_map(document: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
 from . import data as data_sets
-from . import exchange, members, origins, panel_table, questions
+from . import exchange, members, origins, questions
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
 
@@ -186,7 +186,6 @@ class Database(Opened):
     evaluate = question_of_several(questions.Evaluate)
     cluster = question(questions.Cluster)
     map = question(questions.Map)
-    map_across = question(panel_table.MapAcross)
     diff = question(questions.Diff)
 
     trace = question(origins.Trace)

@@ -6,28 +6,23 @@ import csv
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arrays import Float64
 from ..errors import RequestError
-from ..options import Question, option, record
 from ..records import KEPT
 from ..results import count
 from ..store import write_user_file
-from .questions import LEAST_WEIGHT, Drawing
+from .questions import BUILTIN, LEAST_WEIGHT, Map
 from .tables import Row, Table, check_scores_ending
 
 if TYPE_CHECKING:
     from ..store import Catalog
-    from .opened import Opened
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import numpy as np  # for annotations alone
-
-BUILTIN = "builtin"
 
 FEWEST_SETS = 3
 """Data sets below which every two columns correlate by ±1."""
@@ -142,48 +137,23 @@ def _panel_document(catalog: Catalog, panel: str, recipe: str | None) -> dict[st
     return {"panel": panel, "sets": names, "families": families, "left_out": left_out}
 
 
-@record
-class OfPanel(Question):
-    """What models of several bases are compared by."""
+def map_across(catalog: Catalog, asked: Map) -> Table:
+    """Draw the models of every base that has a panel into one file, by what they learned."""
+    from ..pictures import check_ending, draw_panel_map, save_picture
 
-    _: KW_ONLY
-    panel: str | None = option(
-        default=None,
-        shown_default=f"{BUILTIN}, or else {KEPT}",
-        help=f"Panel of data sets; {KEPT} are those that were kept by themselves.",
-    )
-
-
-@record
-class MapAcross(Drawing, OfPanel):
-    """Draw the models of every base that has a panel into one file, by what they learned.
-
-    Models are near each other where z of the panel's data sets rise and fall alike. Stars are data
-    sets that some model stands out for.
-
-    Raises:
-        RequestError: another ending, fewer than two families have the panel, they share fewer
-            than three data sets, or the file cannot be written.
-
-    >>> db.map_across("bases.html")
-    Traceback (most recent call last):
-    deltadex.errors.RequestError: no family has a data set of panel 'kept'
-    """
-
-    def answer(self, db: Opened) -> Table:
-        from ..pictures import check_ending, draw_panel_map, save_picture
-
-        path = Path(self.path)
-        check_ending(path)
-        document = map_document(db._catalog, self)
-        draw = partial(draw_panel_map, document)
-        save_picture(draw, path, title=f"Models of {len(document['bases'])} bases")
-        shown = ("panel", "sets", "bases", "layout", "explained", "seed", "left_out")
-        counted = {"written": str(path), "models": len(document["models"])}
-        return Table(counted | {key: document[key] for key in shown})
+    if asked.base or asked.recipe or asked.colour or asked.dark:
+        raise RequestError("--across takes no --base, --recipe, --colour or --dark")
+    path = Path(asked.path)
+    check_ending(path)
+    document = map_document(catalog, asked)
+    draw = partial(draw_panel_map, document)
+    save_picture(draw, path, title=f"Models of {len(document['bases'])} bases")
+    shown = ("panel", "sets", "bases", "layout", "explained", "seed", "left_out")
+    counted = {"written": str(path), "models": len(document["models"])}
+    return Table(counted | {key: document[key] for key in shown})
 
 
-def map_document(catalog: Catalog, asked: MapAcross) -> dict[str, Any]:
+def map_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
     """Places of the models of all bases, as columns: `base` and `dataset` are places in `bases`
     and `datasets`; `data` has the stars."""
     import numpy as np

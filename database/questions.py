@@ -33,7 +33,7 @@ from ..errors import (
     offered,
 )
 from ..options import Place, Question, argument, option, record
-from ..records import Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
+from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
 from .opened import ONLY_FAMILY, Family, find_family, require_labels
 from .tables import (
@@ -420,6 +420,9 @@ FALLBACK = 5
 
 NOTHING = "no model stands out"
 
+BUILTIN = "builtin"
+"""The panel that comes with deltadex."""
+
 NEAREST_LISTED = 5
 
 LEAST_WEIGHT = 0.1
@@ -545,8 +548,19 @@ class Cluster(Family):
 
 
 @record
-class Drawing(Question):
-    """A map in a file."""
+class Map(Family):
+    """Draw a family into a file: a page (.html) or a picture (.png, .svg).
+
+    Across bases, models of several families are near each other where z of a panel's data sets
+    rise and fall alike.
+
+    Raises:
+        RequestError: another ending, several families without `base`, across bases fewer than two
+            with the panel or than three data sets in common, or the file cannot be written.
+
+    >>> db.map("family.html")[0]["models"]
+    4
+    """
 
     path: Place = option(
         "-o",
@@ -565,21 +579,6 @@ class Drawing(Question):
     seed: int = option(
         default=0, doors="local", least=0, most=2**32 - 1, help="Random seed of the layout."
     )
-
-
-@record
-class Map(Family, Drawing):
-    """Draw a family into a file: a page (.html) or a picture (.png, .svg).
-
-    Raises:
-        RequestError: another ending, several families without `base`, or the file cannot
-            be written.
-
-    >>> db.map("family.html")[0]["models"]
-    4
-    """
-
-    _: KW_ONLY
     colour: Colour | None = option(
         default=None,
         doors="local",
@@ -591,8 +590,25 @@ class Map(Family, Drawing):
         doors="local",
         help="Draw a picture light on dark; a page follows its reader's setting.",
     )
+    across: bool = option(
+        default=False,
+        doors="local",
+        help="Draw the models of all bases that have a panel, by its data sets.",
+    )
+    panel: str | None = option(
+        default=None,
+        doors="local",
+        shown_default=f"{BUILTIN}, or else {KEPT}",
+        help=f"With --across: panel of data sets; {KEPT} are those that were kept by themselves.",
+    )
 
     def answer(self, db: Opened) -> Table:
+        if self.across:
+            from .panel_table import map_across
+
+            return map_across(db._catalog, self)
+        if self.panel is not None:
+            raise RequestError("--panel is for a map of several bases: add --across")
         if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
             raise RequestError("--colour and --dark are for a .png or .svg picture")
         return Table(map_family(db._catalog, self))

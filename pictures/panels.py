@@ -96,7 +96,8 @@ def draw_panel(document: Mapping[str, Any], z: Sequence[Float64[np.ndarray, "dat
         first += len(own)
     if marked:
         inks = ["white" if abs(cells[y, x]) > DARK_CELL * end else "black" for x, y in marked]
-        axes.scatter(*zip(*marked, strict=True), s=2.0, c=inks, linewidths=0)
+        xs, ys = np.transpose(marked)
+        axes.scatter(xs, ys, s=2.0, c=inks, linewidths=0)
     axes.set_xticks(range(n_shown), labels, rotation=90, fontsize=5.0)
     axes.tick_params(length=0)
     picture.figure.colorbar(
@@ -144,7 +145,7 @@ def _name_base(axes: Axes, base: str, first: int, n: int, room: int) -> None:
     line = [first - 0.35, first + n - 0.65]
     axes.plot(line, [1.012, 1.012], transform=across, color=ink, linewidth=1.0, clip_on=False)
     name = middle_cut(base, room) if room > 6 else plain(base[:room])
-    style = {"ha": "center", "va": "bottom", "fontsize": 7}
+    style: Any = {"ha": "center", "va": "bottom", "fontsize": 7}
     axes.text(first + n / 2 - 0.5, 1.02, name, transform=across, **style)
     if first:
         axes.axvline(first - 0.5, color=mpl.rcParams["axes.facecolor"], linewidth=2.5)

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from scipy.stats import zscore
 
 from deltadex.cli import main
-from deltadex.database.panel_table import MapAcross, map_document, panel_scores_table
+from deltadex.database.panel_table import map_document, panel_scores_table
+from deltadex.database.questions import Map
 from deltadex.errors import RequestError
 from deltadex.pictures import draw_panel, draw_panel_map
 from deltadex.pictures.figures import LIGHT, _style
@@ -170,7 +171,7 @@ def test_alike_data_sets_are_neighbours_and_a_base_of_few_models_is_whole(monkey
 
 
 def test_models_of_two_bases_lie_by_what_they_learned(catalog):
-    document = map_document(catalog, MapAcross(panel="texts"))
+    document = map_document(catalog, Map(across=True, panel="texts"))
 
     labels = np.array([-1 if i is None else i for i in document["dataset"]])
     places = np.array([document["x"], document["y"]]).T
@@ -195,7 +196,7 @@ def test_the_command_draws_every_base(catalog, tmp_path):
 
 
 def test_a_star_has_its_name_within_the_frame(catalog):
-    document = map_document(catalog, MapAcross(panel="texts", layout="pca"))
+    document = map_document(catalog, Map(across=True, panel="texts", layout="pca"))
     with _style(LIGHT):
         picture = draw_panel_map(document)
     axes = picture.figure.axes[0]
@@ -220,4 +221,4 @@ def test_a_star_has_its_name_within_the_frame(catalog):
 )
 def test_a_panel_that_cannot_place_models_is_refused(catalog, panel, reason):
     with pytest.raises(RequestError, match=reason):
-        map_document(catalog, MapAcross(panel=panel))
+        map_document(catalog, Map(across=True, panel=panel))
