@@ -199,6 +199,7 @@ def map(common: Common, asked: database.Map) -> None:
     Example:
       deltadex map -o family.html
       deltadex map -o figure.svg --layout umap --colour author
+      deltadex map --across -o bases.html
     """
     print_answer(common, asked, _show_map)
 

@@ -33,7 +33,7 @@ from ..errors import (
     offered,
 )
 from ..options import Place, Question, argument, option, record
-from ..records import Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
+from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
 from .opened import ONLY_FAMILY, Family, find_family, require_labels
 from .tables import (
@@ -418,6 +418,11 @@ PLACED_BY = 15
 FALLBACK = 5
 """Models that place it where none stands out."""
 
+NOTHING = "no model stands out"
+
+BUILTIN = "builtin"
+"""The panel that comes with deltadex."""
+
 NEAREST_LISTED = 5
 
 LEAST_WEIGHT = 0.1
@@ -546,9 +551,12 @@ class Cluster(Family):
 class Map(Family):
     """Draw a family into a file: a page (.html) or a picture (.png, .svg).
 
+    Across bases, models of several families are near each other where z of a panel's data sets
+    rise and fall alike.
+
     Raises:
-        RequestError: another ending, several families without `base`, or the file cannot
-            be written.
+        RequestError: another ending, several families without `base`, across bases fewer than two
+            with the panel or than three data sets in common, or the file cannot be written.
 
     >>> db.map("family.html")[0]["models"]
     4
@@ -582,8 +590,25 @@ class Map(Family):
         doors="local",
         help="Draw a picture light on dark; a page follows its reader's setting.",
     )
+    across: bool = option(
+        default=False,
+        doors="local",
+        help="Draw the models of all bases that have a panel, by its data sets.",
+    )
+    panel: str | None = option(
+        default=None,
+        doors="local",
+        shown_default=f"{BUILTIN}, or else {KEPT}",
+        help=f"With --across: panel of data sets; {KEPT} are those that were kept by themselves.",
+    )
 
     def answer(self, db: Opened) -> Table:
+        if self.across:
+            from .panel_table import map_across
+
+            return map_across(db._catalog, self)
+        if self.panel is not None:
+            raise RequestError("--panel is for a map of several bases: add --across")
         if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
             raise RequestError("--colour and --dark are for a .png or .svg picture")
         return Table(map_family(db._catalog, self))
@@ -682,9 +707,10 @@ def _place(
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
     kept = tuple(kept_data_sets(catalog, view))
-    if kept:
-        places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
-        document["data"] = data_places(view, kept, places)
+    places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
+    stars = [*data_places(view, kept, places), *_panel_places(catalog, view, places)]
+    if stars:
+        document["data"] = stars
     neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
     return document, placement.landmarks, neighbours
 
@@ -754,6 +780,22 @@ def _nearest(
     )
 
 
+def _panel_places(
+    catalog: Catalog, view: FamilyView, places: Mapping[str, tuple[float, float]]
+) -> list[dict[str, Any]]:
+    """As `data_places`, of the panels' data sets that some model stands out for."""
+    from ..search import kept_data_sets
+
+    names = [row["name"] for row in catalog.data_sets.listed(view.base, None)]
+    panels = sorted({name.rpartition("/")[0] for name in names} - {""})
+    return [
+        row
+        for panel in panels
+        for row in data_places(view, kept_data_sets(catalog, view, panel), places)
+        if row["verdict"] != NOTHING
+    ]
+
+
 def data_places(
     view: FamilyView, kept: Sequence[DataSet], places: Mapping[str, tuple[float, float]]
 ) -> list[dict[str, Any]]:
@@ -797,8 +839,7 @@ def data_place(
     """
     import numpy as np
 
-    nothing = "no model stands out"
-    standing = [model for model in nearest if model.verdict != nothing] or nearest[:FALLBACK]
+    standing = [model for model in nearest if model.verdict != NOTHING] or nearest[:FALLBACK]
     points: Float64[np.ndarray, "models 2"] = np.array([places[m.model] for m in standing])
     x, y = np.average(points, axis=0, weights=[max(m.z, LEAST_WEIGHT) for m in standing]).tolist()
     return x, y

@@ -45,7 +45,7 @@ class DataScores:
 
 def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
     """Models in rows, by the data set that they are nearest to; data sets in columns."""
-    rows = _shown_models(scores.z)
+    rows = shown_models(scores.z, MOST_MODELS)
     z, standing = scores.z[:, rows].T, scores.standing[:, rows].T
     shown = (
         f"{len(rows)} of {len(scores.models)} models. " if len(rows) < len(scores.models) else ""
@@ -58,7 +58,7 @@ def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
     image = axes.imshow(z, cmap="viridis", vmin=0.0, vmax=top, aspect="auto")
     axes.spines[:].set_visible(False)
     axes.set_xticks(range(len(scores.data)), [_cut(name) for name in scores.data], rotation=90)
-    names = [_middle_cut(scores.models[row], NAME[width]) for row in rows.tolist()]
+    names = [middle_cut(scores.models[row], NAME[width]) for row in rows.tolist()]
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(length=0)
     for (row, column), value in np.ndenumerate(z):
@@ -77,10 +77,10 @@ def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
     return picture
 
 
-def _shown_models(z: Float64[np.ndarray, "data models"]) -> Int64[np.ndarray, " shown"]:
+def shown_models(z: Float64[np.ndarray, "data models"], most: int) -> Int64[np.ndarray, " shown"]:
     """The models nearest to the data sets, in turn; by their nearest set, then by falling z."""
     order = np.argsort(-z, axis=1, kind="stable")
-    chosen = np.array(list(dict.fromkeys(order.T.ravel().tolist()))[:MOST_MODELS], dtype=np.int64)
+    chosen = np.array(list(dict.fromkeys(order.T.ravel().tolist()))[:most], dtype=np.int64)
     own = np.where(np.isnan(z), -np.inf, z).argmax(axis=0)[chosen]
     by_data: Int64[np.ndarray, " shown"] = chosen[np.lexsort((-z[own, chosen], own))]
     return by_data
@@ -91,7 +91,7 @@ def _frame(row: int, column: int) -> tuple[list[float], list[float]]:
     return [left, right, right, left, left], [low, low, high, high, low]
 
 
-def _middle_cut(name: str, length: int) -> str:
+def middle_cut(name: str, length: int) -> str:
     """Both ends of a name, which tell models apart."""
     if len(name) <= length:
         return short(name)

@@ -117,9 +117,10 @@ class Picture:
                 yield across, height - up, label
 
 
-def new_picture(width: Width, height_mm: float, *, caption: str = "") -> Picture:
-    """An empty picture; its caption is wrapped below, and makes it higher than `height_mm`."""
-    across = WIDTHS_MM[width]
+def new_picture(width: Width | float, height_mm: float, *, caption: str = "") -> Picture:
+    """An empty picture, of a page's width or of so many mm; its caption is wrapped below, and makes
+    it higher than `height_mm`."""
+    across = width if isinstance(width, float) else WIDTHS_MM[width]
     lines = textwrap.wrap(caption, int(across * CAPTION_CHARACTERS_PER_MM))
     below = CAPTION_LINE_MM * (len(lines) + 0.8) if lines else 0.0
     size = (across / MM_PER_INCH, (height_mm + below) / MM_PER_INCH)

@@ -113,7 +113,7 @@ class Marks:
         if group < 0:
             return theme.none
         colour = theme.palette[group % len(theme.palette)]
-        return colour if group < LISTED else _mixed(colour, theme.sheet)
+        return colour if group < LISTED else mixed(colour, theme.sheet)
 
     def marker(self, group: int, theme: Theme) -> str:
         if len(self.names) <= len(theme.palette) or group < 0:
@@ -227,10 +227,12 @@ def _draw_stars(axes: Axes, document: Mapping[str, Any], theme: Theme) -> None:
     axes.autoscale_view()
     taken: list[Box] = []
     for star in stars[:STARS_NAMED]:
-        _name_star(axes, star, theme, taken)
+        name_star(axes, star, theme, taken)
 
 
-def _name_star(axes: Axes, star: Mapping[str, Any], theme: Theme, taken: list[Box]) -> None:
+def name_star(
+    axes: Axes, star: Mapping[str, Any], theme: Theme, taken: list[Box], size: float = 8.5
+) -> None:
     """Write a star's name at the first place where no other is; left out where there is none."""
     frame = axes.get_window_extent()
     for offset, across, up in NAME_PLACES:
@@ -243,7 +245,7 @@ def _name_star(axes: Axes, star: Mapping[str, Any], theme: Theme, taken: list[Bo
             va=up,
             color=theme.text,
             weight="bold",
-            fontsize=8.5,
+            fontsize=size,
             zorder=5,
             bbox={"facecolor": theme.sheet, "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
         )
@@ -305,7 +307,7 @@ def _names(marks: Marks, colour: str, theme: Theme) -> Iterator[tuple[str, int, 
         yield name, counts[group], marks.colour(group, theme), marks.marker(group, theme)
     if len(marks.names) > LISTED:
         more = f"and {len(marks.names) - LISTED} more, pale"
-        yield more, sum(counts[LISTED:]), _mixed(theme.palette[0], theme.sheet), MARKERS[0]
+        yield more, sum(counts[LISTED:]), mixed(theme.palette[0], theme.sheet), MARKERS[0]
     n_without = int((marks.group < 0).sum())
     if n_without:
         without = "unlabelled" if colour == "dataset" else "unknown"
@@ -346,7 +348,7 @@ def _fit(text: Text, name: str, room: float, count: str = "") -> None:
             break
 
 
-def _mixed(colour: str, sheet: str) -> str:
+def mixed(colour: str, sheet: str) -> str:
     """A colour made pale by what it stands on."""
     shares = (1 - PALE) * np.array(to_rgb(colour)) + PALE * np.array(to_rgb(sheet))
     return to_hex(shares.tolist())

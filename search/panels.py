@@ -22,6 +22,9 @@ COMPARED = ("output", "input")
 """Blocks whose cosines are coordinates: what changes is on the output side of gradients of tokens,
 on the input side of those of classes; the update's own block is the noisiest across bases."""
 
+LEAST_SPREAD = 1e-9
+"""Of z: below it differences are rounding."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
@@ -125,3 +128,21 @@ def shared_sets(scores: Sequence[PanelScores]) -> list[list[int]]:
     places = [{data.sha256: place for place, data in enumerate(some.sets)} for some in scores]
     common = [data.sha256 for data in scores[0].sets if all(data.sha256 in own for own in places)]
     return [[own[sha256] for sha256 in common] for own in places]
+
+
+def standardised(z: Float64[np.ndarray, "data models"]) -> Float64[np.ndarray, "data models"]:
+    """Each row in its own standard deviations above its mean over the family; 0 in a row without
+    any spread."""
+    spread = z.std(axis=1, keepdims=True)
+    wide = spread > LEAST_SPREAD
+    return np.asarray(
+        np.where(wide, z - z.mean(axis=1, keepdims=True), 0.0) / np.where(wide, spread, 1.0)
+    )
+
+
+def unit_columns(z: Float64[np.ndarray, "data models"]) -> Float64[np.ndarray, "models data"]:
+    """Models as centred columns of length 1, of which inner products are correlations; 0 for a
+    model that all data sets are equally far from."""
+    columns = (z - z.mean(axis=0)).T
+    lengths = np.linalg.norm(columns, axis=1, keepdims=True)
+    return np.asarray(columns / np.maximum(lengths, LEAST_SPREAD))

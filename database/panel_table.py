@@ -1,0 +1,223 @@
+"""Models of several bases by one panel: z of its data sets as a table, a heat map and a map."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..arrays import Float64
+from ..errors import RequestError
+from ..records import KEPT
+from ..results import count
+from ..store import write_user_file
+from .questions import BUILTIN, LEAST_WEIGHT, Map
+from .tables import Row, Table, check_scores_ending
+
+if TYPE_CHECKING:
+    from ..store import Catalog
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import numpy as np  # for annotations alone
+
+FEWEST_SETS = 3
+"""Data sets below which every two columns correlate by ±1."""
+
+
+class PanelScoresTable(Table):
+    """The models of every family that has a panel: a row each, with the data set of its highest z.
+
+    A row has `base`, `model`, `dataset`, `nearest` and `z`. A document also has `panel`, `sets`
+    (the data sets that all these families have), `families` (each with its `models`, their
+    `datasets`, z of every data set with every model, and `standing`: places of the data set and the
+    model wherever the model stands out) and `left_out`: families without the panel.
+    """
+
+    columns = ("base", "model", "dataset", "nearest", "z")
+
+    def _rows(self) -> Sequence[Row]:
+        sets = self._document["sets"]
+        return [
+            {"base": base, "model": model, "dataset": dataset}
+            | {"nearest": sets[column.index(max(column))], "z": max(column)}
+            for base, model, dataset, column in _models(self._document)
+        ]
+
+    def save(self, path: str | Path) -> Path:
+        """Write every z as CSV, or draw a heat map of them; the ending decides.
+
+        Raises:
+            RequestError: another ending, or there is no such folder.
+            StoreFull: the file cannot be written.
+        """
+        target = Path(path)
+        check_scores_ending(target)
+        if target.suffix.lower() == ".csv":
+            write_user_file(target, _csv(self._document).encode("utf-8", "replace"))
+            return target
+        import numpy as np
+
+        from ..pictures import draw_panel, save_picture
+        from ..search.panels import standardised
+
+        z = [standardised(np.array(some["z"])) for some in self._document["families"]]
+        draw = partial(draw_panel, self._document, z)
+        return save_picture(draw, target, title=f"Panel {self._document['panel']}")
+
+
+def _models(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None, list[float]]]:
+    """Of every model its base, id and dataset, and z of each data set."""
+    for family in document["families"]:
+        columns = map(list, zip(*family["z"], strict=True))
+        bases = [family["base"]] * len(family["models"])
+        yield from zip(bases, family["models"], family["datasets"], columns, strict=True)
+
+
+def _csv(document: Mapping[str, Any]) -> str:
+    """A line for each model of every base: z of every data set."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["base", "model", "dataset", *document["sets"]])
+    writer.writerows([*about, *column] for *about, column in _models(document))
+    return text.getvalue()
+
+
+def panel_scores_table(catalog: Catalog, panel: str, recipe: str | None = None) -> PanelScoresTable:
+    """Every family that has data sets of a panel, with those that all of them have.
+
+    Raises RequestError where no family has any, or they have none in common.
+    """
+    return PanelScoresTable(catalog.look(lambda: _panel_document(catalog, panel, recipe)))
+
+
+def _panel_document(catalog: Catalog, panel: str, recipe: str | None) -> dict[str, Any]:
+    import numpy as np
+
+    from ..search import compare_kept, family_views, kept_data_sets
+    from ..search.evidence import PERHAPS
+    from ..search.panels import PanelScores, shared_sets
+    from ..search.trained_on import LONE_BOUND
+
+    found, left_out = [], []
+    for view in family_views(catalog, recipe, None):
+        kept = kept_data_sets(catalog, view, "" if panel == KEPT else panel)
+        compared = compare_kept(view, kept, np.arange(len(view)))
+        if compared is None:
+            left_out.append({"base": view.base, "reason": f"has no data set of panel {panel!r}"})
+        else:
+            found.append((PanelScores(view, tuple(kept), compared.z), compared.probabilities))
+    if not found:
+        raise RequestError(
+            f"no family has a data set of panel {panel!r}; `deltadex panel build` computes one"
+        )
+    shared = shared_sets([scores for scores, _ in found])
+    if not shared[0]:
+        bases = ", ".join(scores.base for scores, _ in found)
+        raise RequestError(f"panel {panel!r}: these families share no data set: {bases}")
+    families = []
+    for (scores, probabilities), sets in zip(found, shared, strict=True):
+        view, labels = scores.view, scores.view.labels
+        order = sorted(range(len(view)), key=view.ids.__getitem__)
+        z, chances = scores.z[np.ix_(sets, order)], probabilities[np.ix_(sets, order)]
+        families.append(
+            {
+                "base": scores.base,
+                "recipe": view.recipe.id,
+                "models": [view.ids[row] for row in order],
+                "datasets": [labels.datasets[row] for row in order],
+                "z": z.round(4).tolist(),
+                "standing": np.argwhere(chances >= max(PERHAPS, LONE_BOUND)).tolist(),
+            }
+        )
+    names = [found[0][0].names[place] for place in shared[0]]
+    return {"panel": panel, "sets": names, "families": families, "left_out": left_out}
+
+
+def map_across(catalog: Catalog, asked: Map) -> Table:
+    """Draw the models of every base that has a panel into one file, by what they learned."""
+    from ..pictures import check_ending, draw_panel_map, save_picture
+
+    if asked.base or asked.recipe or asked.colour or asked.dark:
+        raise RequestError("--across takes no --base, --recipe, --colour or --dark")
+    path = Path(asked.path)
+    check_ending(path)
+    document = map_document(catalog, asked)
+    draw = partial(draw_panel_map, document)
+    save_picture(draw, path, title=f"Models of {len(document['bases'])} bases")
+    shown = ("panel", "sets", "bases", "layout", "explained", "seed", "left_out")
+    counted = {"written": str(path), "models": len(document["models"])}
+    return Table(counted | {key: document[key] for key in shown})
+
+
+def map_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
+    """Places of the models of all bases, as columns: `base` and `dataset` are places in `bases`
+    and `datasets`; `data` has the stars."""
+    import numpy as np
+
+    from ..pictures.maps import encode_names
+    from ..search import place_models
+    from ..search.panels import standardised, unit_columns
+
+    built = {row["base"] for row in catalog.data_sets.listed(None, BUILTIN)}
+    panel = asked.panel or (BUILTIN if len(built) > 1 else KEPT)
+    table = panel_scores_table(catalog, panel).to_json()
+    families, sets = table["families"], table["sets"]
+    if len(families) < 2 or len(sets) < FEWEST_SETS:
+        raise RequestError(
+            f"panel {panel!r} covers {count(len(families), 'base')} with "
+            f"{count(len(sets), 'data set')}; a map across bases needs 2 and {FEWEST_SETS}"
+        )
+    z = [standardised(np.array(some["z"])) for some in families]
+    of, models, labels, _ = zip(*_models(table), strict=True)
+    placed = place_models(
+        [f"{base}\0{model}" for base, model in zip(of, models, strict=True)],
+        np.concatenate(list(map(unit_columns, z))),
+        asked.layout,
+        seed=asked.seed,
+    )
+    bases = [some["base"] for some in families]
+    places = placed.coordinates.round(6)
+    dataset, datasets = encode_names(labels)
+    return {
+        "panel": panel,
+        "sets": sets,
+        "bases": bases,
+        "left_out": table["left_out"],
+        "layout": placed.method,
+        "explained": placed.explained and list(placed.explained),
+        "seed": asked.seed,
+        "models": list(models),
+        "base": list(map(bases.index, of)),
+        "dataset": dataset,
+        "datasets": datasets,
+        "x": places[:, 0].tolist(),
+        "y": places[:, 1].tolist(),
+        "data": _stars(sets, families, places),
+    }
+
+
+def _stars(
+    sets: Sequence[str],
+    families: Sequence[Mapping[str, Any]],
+    places: Float64[np.ndarray, "models 2"],
+) -> list[dict[str, Any]]:
+    """The data sets that models stand out for, each at the mean place of these, weighted by z."""
+    import numpy as np
+
+    standing: dict[int, list[tuple[int, float]]] = {}
+    first = 0
+    for family in families:
+        for place, model in family["standing"]:
+            weight = max(family["z"][place][model], LEAST_WEIGHT)
+            standing.setdefault(place, []).append((first + model, weight))
+        first += len(family["models"])
+    stars = []
+    for place, found in sorted(standing.items()):
+        rows, weights = zip(*found, strict=True)
+        x, y = np.average(places[list(rows)], axis=0, weights=weights).round(6).tolist()
+        stars.append({"name": sets[place], "x": x, "y": y, "models": len(rows)})
+    return stars
