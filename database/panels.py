@@ -157,7 +157,7 @@ class _Building:
     asked: BuildPanel
     panel: str
     sets: dict[str, tuple[Path, str]] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     missing: dict[str, dict[str, float]] = field(default_factory=dict)
     failed: list[Row] = field(default_factory=list)
 
@@ -177,10 +177,10 @@ class _Building:
 
     def plan(self, base: str) -> None:
         """What is missing on a base, and what it will cost; the weights are not loaded."""
-        counts = {"computed": 0, "kept": 0, "why": {}, "losses": {}, "seconds": 0.0}
-        row = {"base": base, "version": None, "to_compute": 0, "estimated_seconds": 0.0, **counts}
-        self.rows.append(row | {"reason": None})
-        row = self.rows[-1]
+        row: dict[str, Any] = {"base": base, "version": None, "to_compute": 0, "why": {}}
+        row |= {"computed": 0, "kept": 0, "losses": {}, "estimated_seconds": 0.0, "seconds": 0.0}
+        row["reason"] = None
+        self.rows.append(row)
         try:
             missing = self._costs(row)
         except DeltadexError as err:
@@ -203,7 +203,7 @@ class _Building:
                     steps += 1
                     yield
 
-    def _compute_on(self, row: Row) -> Iterator[float]:
+    def _compute_on(self, row: dict[str, Any]) -> Iterator[float]:
         base, start = row["base"], time.perf_counter()
         making = DataMaking(self.catalog, base, self.asked, untracked)
         own = {"base_version": row["version"], "reading": self.asked.reading()}
@@ -223,7 +223,7 @@ class _Building:
             row["seconds"] = time.perf_counter() - start
             yield seconds
 
-    def _costs(self, row: Row) -> dict[str, float]:
+    def _costs(self, row: dict[str, Any]) -> dict[str, float]:
         """The seconds that each data set will take that the base lacks and that can be read."""
         from ..search import check_searchable
         from ..study.network import load_tokenizer
@@ -249,7 +249,7 @@ class _Building:
             costs[name] = cost.seconds(tokens, labelled=examples.kind in ("classes", "numbers"))
         return costs
 
-    def _missing(self, row: Row) -> list[str]:
+    def _missing(self, row: dict[str, Any]) -> list[str]:
         """The data sets that a base has not, or not as they would be computed now."""
         from ..indexer import base_version
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
 from ..records import (
-    KEPT,
     Fingerprint,
     Indexed,
     LinearSketch,
@@ -448,14 +447,7 @@ class Catalog:
 
     def stats(self) -> dict[str, Any]:
         """Counts by base, recipe and status, and the file's size in bytes."""
-        from .tables.outcomes import count_panels
-
-        counts, panels = self.look(
-            lambda: (count_everything(self._session), count_panels(self._session))
-        )
-        for row in counts["bases"]:
-            sets = panels.get(row["base"], {})
-            row["panels"] = {panel or KEPT: n for panel, n in sets.items()}
+        counts = self.look(lambda: count_everything(self._session))
         return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from ...records import (
 from ..model_rows import wrong_vector
 from ..session import NOW, Session, not_finite
 from .models import insert_models, insert_rows, keep_labels, new_keys, require_model
-from .recipes import select_recipes, tables
+from .recipes import OF_PANEL, select_recipes, tables
 
 CLOSE = 1e-5
 """Inner products of vectors whose order single precision may change."""
@@ -429,7 +429,6 @@ def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
 _ABOUT = ("base", "name", "loss", "sha256", "examples", "settings", "counts")
 _NUMBERS = ("vector", "norm")
 _JSON = ("settings", "counts")
-_OF_PANEL = "CASE WHEN contains(name, '/') THEN regexp_replace(name, '/[^/]*$', '') ELSE '' END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,14 +466,14 @@ class DataSets:
     def all(self, base: str, recipe: str, panel: str = "") -> list[DataSet]:
         """The data sets of a family with sketches under a recipe, by name: those of a panel, or
         those that were kept by themselves."""
-        condition = f"base = $1 AND recipe = $2 AND {_OF_PANEL} = $3"
+        condition = f"base = $1 AND recipe = $2 AND {OF_PANEL} = $3"
         rows = select_data_sets(self.session, condition, base, recipe, panel)
         return [data_set_of(self.session, row) for row in rows]
 
     def listed(self, base: str | None = None, panel: str | None = "") -> list[dict[str, Any]]:
         """Data sets of a panel, or those that were kept by themselves, without their numbers, by
         base and name; None for all of them."""
-        condition = f"($1 IS NULL OR base = $1) AND ($2 IS NULL OR {_OF_PANEL} = $2)"
+        condition = f"($1 IS NULL OR base = $1) AND ($2 IS NULL OR {OF_PANEL} = $2)"
         return [
             _without_numbers(row) for row in select_data_sets(self.session, condition, base, panel)
         ]
@@ -489,17 +488,6 @@ class DataSets:
 
         self.session.write(remove)
         return rows
-
-
-def count_panels(session: Session) -> dict[str, dict[str, int]]:
-    """Of each base how many data sets of each panel it has; of those that were kept by themselves
-    under the panel ""."""
-    counts: dict[str, dict[str, int]] = {}
-    for base, panel, n in session.execute(
-        f"SELECT base, {_OF_PANEL} AS panel, count(*) FROM data_sets GROUP BY ALL ORDER BY ALL"
-    ):
-        counts.setdefault(base, {})[panel] = n
-    return counts
 
 
 def select_data_sets(
