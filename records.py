@@ -324,6 +324,9 @@ WHOLE, GROUP, PERMUTED = "whole", "group", "shuffled"
 """Names of the parts of a data set's sketches; of several of a kind each has its number behind."""
 
 
+BUILTIN = "builtin"
+"""The panel that comes with deltadex."""
+
 KEPT = "kept"
 """What the data sets that were kept by themselves are called beside panels."""
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import KW_ONLY
+from pathlib import Path
 
 import click
 
 from .. import database, terminal
+from ..options import as_kind, record
 from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
     Common,
     command,
     open_database,
+    output_file,
     print_answer,
     print_document,
     show_pairs,
@@ -61,15 +65,33 @@ def ls(common: Common, asked: database.Panels) -> None:
     print_answer(common, asked, lambda document: terminal.show_panels(document))
 
 
-@command(database.ShowPanel, group=panel)
-def show(common: Common, asked: database.ShowPanel) -> None:
+@record
+class PanelFile:
+    """The file of a panel."""
+
+    _: KW_ONLY
+    output: Path | None = output_file(
+        "Write z of every data set with the models of all bases: .csv, or drawn as .png, .svg, "
+        ".html."
+    )
+
+
+@command(database.ShowPanel, PanelFile, group=panel)
+def show(common: Common, asked: database.ShowPanel, file: PanelFile) -> None:
     """Show the data sets of the panel NAME, and the bases that have each.
 
     \b
     Example:
       deltadex panel show our-data
+      deltadex panel show our-data -o heat-map.png
     """
-    print_answer(common, asked, lambda document: terminal.show_panel(document))
+    if file.output is not None:
+        database.check_scores_ending(file.output)
+    with open_database(common) as db:
+        table = asked.answer(db)
+        if file.output is not None:
+            as_kind(database.ScorePanel, asked).answer(db).save(file.output)
+    print_document(table.to_json(), terminal.show_panel, common)
 
 
 @command(database.DropPanel, group=panel)

@@ -42,11 +42,10 @@ from .origins import KnownBases as KnownBases
 from .origins import Lineage as Lineage
 from .origins import Trace as Trace
 from .origins import check_lineage_ending as check_lineage_ending
-from .panel_table import PanelScoresTable as PanelScoresTable
-from .panel_table import panel_scores_table as panel_scores_table
 from .panels import BuildPanel as BuildPanel
 from .panels import DropPanel as DropPanel
 from .panels import Panels as Panels
+from .panels import ScorePanel as ScorePanel
 from .panels import ShowPanel as ShowPanel
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff

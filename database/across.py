@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError, offered
 from ..options import Place, Question, argument, option, record
-from ..records import KEPT
+from ..records import BUILTIN, KEPT
 from ..store import Filters
-from .opened import Family, require_labels
-from .panels import BUILTIN, BuildPanel
+from .opened import SHARED_PANEL, Family, require_labels
+from .panels import BuildPanel, coverage, shared_panel
 from .questions import Query, Searches
 from .tables import AcrossTable
 
 if TYPE_CHECKING:
-    from ..store import Catalog
     from .opened import Opened
 
 MEANING = (
@@ -35,7 +33,7 @@ class OverPanel(Question):
     panel: Place | None = option(
         default=None,
         metavar="NAME_OR_FOLDER",
-        shown_default="the one that most families share",
+        shown_default=SHARED_PANEL,
         help="A panel by its name, `kept` for the kept data sets, or a folder of data sets, which "
         "is computed first.",
     )
@@ -91,18 +89,13 @@ class FindAcross(Filters, Family, OverPanel):
 
     def _panel(self, db: Opened) -> str:
         """The name of the panel to ask, computed where that was not done."""
-        counts = _coverage(db._catalog)
-        wanted = None if self.panel is None else str(self.panel)
-        if wanted is None:
-            shared = {name: _shared(own) for name, own in counts.items()}
-            best = max(shared, key=lambda name: (shared[name], name), default=BUILTIN)
-            if shared.get(best, (0, 0)) > (0, 0):
-                return best
-            wanted = BUILTIN
-        elif wanted in counts:
+        counts = coverage(db._catalog)
+        if self.panel is None and (shared := shared_panel(db._catalog)):
+            return shared
+        wanted = BUILTIN if self.panel is None else str(self.panel)
+        if self.panel is not None and wanted in counts:
             return wanted
-        folder = Path(wanted).expanduser()
-        known = sorted({*counts, BUILTIN})
+        folder, known = Path(wanted).expanduser(), sorted({*counts, BUILTIN})
         if self.only_built or not (wanted == BUILTIN or folder.is_dir()):
             raise RequestError(f"no panel {wanted!r}{offered(wanted, known, 'panels')}")
         report = BuildPanel((folder,) if wanted != BUILTIN else (), recipe=self.recipe).answer(db)
@@ -110,20 +103,3 @@ class FindAcross(Filters, Family, OverPanel):
             reasons = [f"{row['base'] or row['data']}: {row['reason']}" for row in report.failed]
             raise RequestError(f"the panel could not be computed; {'; '.join(reasons)}")
         return str(report.to_json()["panel"])
-
-
-def _coverage(catalog: Catalog) -> dict[str, Counter[str]]:
-    """How many data sets each base has of each panel."""
-    counts: dict[str, Counter[str]] = {}
-    for row in catalog.data_sets.listed(panel=None):
-        name = row["name"].rpartition("/")[0] or KEPT
-        counts.setdefault(name, Counter())[row["base"]] += 1
-    return counts
-
-
-def _shared(counts: Counter[str]) -> tuple[int, int]:
-    """How many bases share a panel, and how many data sets they have at least."""
-    from ..search.across import FEWEST_RANKED
-
-    covered = [n for n in counts.values() if n >= FEWEST_RANKED]
-    return (len(covered), min(covered)) if len(covered) > 1 else (0, 0)

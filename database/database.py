@@ -145,6 +145,7 @@ class DataPanels:
 
     build = question_of_several(panels.BuildPanel)
     show = question(panels.ShowPanel)
+    scores = question(panels.ScorePanel)
     drop = question(panels.DropPanel)
     __call__ = question(panels.Panels)
 

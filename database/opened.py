@@ -24,6 +24,8 @@ Create = bool | Literal["late"]
 ONLY_FAMILY = "Only this family, where the catalog has several."
 """What `base` says to a question."""
 
+SHARED_PANEL = "the one that most families share"
+
 Thing = TypeVar("Thing")
 Face = TypeVar("Face", bound="Opened")
 

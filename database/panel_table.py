@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..arrays import Float64
 from ..errors import RequestError
-from ..records import KEPT
+from ..records import BUILTIN, KEPT
 from ..results import count
 from ..store import write_user_file
-from .questions import BUILTIN, LEAST_WEIGHT, Map
+from .panels import shared_panel
+from .questions import LEAST_WEIGHT, Map
 from .tables import Row, Table, check_scores_ending
 
 if TYPE_CHECKING:
@@ -97,32 +98,32 @@ def panel_scores_table(catalog: Catalog, panel: str, recipe: str | None = None) 
 def _panel_document(catalog: Catalog, panel: str, recipe: str | None) -> dict[str, Any]:
     import numpy as np
 
-    from ..search import compare_kept, family_views, kept_data_sets
+    from ..search import family_views
     from ..search.evidence import PERHAPS
-    from ..search.panels import PanelScores, shared_sets
+    from ..search.panels import panel_scores, shared_sets
     from ..search.trained_on import LONE_BOUND
 
     found, left_out = [], []
     for view in family_views(catalog, recipe, None):
-        kept = kept_data_sets(catalog, view, "" if panel == KEPT else panel)
-        compared = compare_kept(view, kept, np.arange(len(view)))
-        if compared is None:
+        scores = panel_scores(catalog, view, "" if panel == KEPT else panel)
+        if scores is None:
             left_out.append({"base": view.base, "reason": f"has no data set of panel {panel!r}"})
         else:
-            found.append((PanelScores(view, tuple(kept), compared.z), compared.probabilities))
+            found.append(scores)
     if not found:
         raise RequestError(
             f"no family has a data set of panel {panel!r}; `deltadex panel build` computes one"
         )
-    shared = shared_sets([scores for scores, _ in found])
+    shared = shared_sets(found)
     if not shared[0]:
-        bases = ", ".join(scores.base for scores, _ in found)
+        bases = ", ".join(scores.base for scores in found)
         raise RequestError(f"panel {panel!r}: these families share no data set: {bases}")
     families = []
-    for (scores, probabilities), sets in zip(found, shared, strict=True):
+    for scores, sets in zip(found, shared, strict=True):
         view, labels = scores.view, scores.view.labels
         order = sorted(range(len(view)), key=view.ids.__getitem__)
-        z, chances = scores.z[np.ix_(sets, order)], probabilities[np.ix_(sets, order)]
+        chances = scores.probabilities(scores.columns)
+        z, chances = scores.z[np.ix_(sets, order)], chances[np.ix_(sets, order)]
         families.append(
             {
                 "base": scores.base,
@@ -133,7 +134,7 @@ def _panel_document(catalog: Catalog, panel: str, recipe: str | None) -> dict[st
                 "standing": np.argwhere(chances >= max(PERHAPS, LONE_BOUND)).tolist(),
             }
         )
-    names = [found[0][0].names[place] for place in shared[0]]
+    names = [found[0].names[place] for place in shared[0]]
     return {"panel": panel, "sets": names, "families": families, "left_out": left_out}
 
 
@@ -162,8 +163,7 @@ def map_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
     from ..search import place_models
     from ..search.panels import standardised, unit_columns
 
-    built = {row["base"] for row in catalog.data_sets.listed(None, BUILTIN)}
-    panel = asked.panel or (BUILTIN if len(built) > 1 else KEPT)
+    panel = asked.panel or shared_panel(catalog) or BUILTIN
     table = panel_scores_table(catalog, panel).to_json()
     families, sets = table["families"], table["sets"]
     if len(families) < 2 or len(sets) < FEWEST_SETS:

@@ -21,7 +21,7 @@ from ..errors import (
     offered,
 )
 from ..options import Place, Question, argument, option, record
-from ..records import KEPT
+from ..records import BUILTIN, KEPT
 from ..store import Filters
 from .data import NAME, DataMaking, DataReading
 from .opened import ONLY_FAMILY, find_family, untracked
@@ -30,10 +30,10 @@ from .tables import PanelReport, PanelSetTable, PanelTable, Row, Table
 if TYPE_CHECKING:
     from ..store import Catalog
     from .opened import Opened
+    from .panel_table import PanelScoresTable
 
 log = logging.getLogger(__name__)
 
-BUILTIN = "builtin"
 FEWEST_SETS = 2
 
 STEPS = 100
@@ -289,6 +289,27 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
+def coverage(catalog: Catalog) -> dict[str, Counter[str]]:
+    """How many data sets each base has of each panel."""
+    counts: dict[str, Counter[str]] = {}
+    for row in catalog.data_sets.listed(panel=None):
+        counts.setdefault(row["name"].rpartition("/")[0] or KEPT, Counter())[row["base"]] += 1
+    return counts
+
+
+def shared_panel(catalog: Catalog) -> str | None:
+    """The panel that most bases have, of these the one with most data sets on each; None where no
+    panel has what a comparison of two bases needs."""
+    from ..search.across import FEWEST_RANKED
+
+    best: tuple[int, int, str] | None = None
+    for name, counts in coverage(catalog).items():
+        covered = [n for n in counts.values() if n >= FEWEST_RANKED]
+        if len(covered) > 1:
+            best = max(best or (0, 0, ""), (len(covered), min(covered), name))
+    return best and best[2]
+
+
 @record
 class Panels(Question):
     """The panels, and the data sets that were kept by themselves as the panel `kept`.
@@ -361,6 +382,29 @@ class ShowPanel(OnePanel):
             for sha256, same in by_bytes.items()
         ]
         return PanelSetTable({**_panel(self.name, rows), "data": sets})
+
+
+@record
+class ScorePanel(OnePanel):
+    """z of a panel's data sets with the models of every base that has it.
+
+    Returns:
+        A row for each model: `base`, `model`, `dataset`, `nearest` (the data set of its highest z)
+        and `z`. `save` writes every z as CSV, or draws a heat map.
+
+    Raises:
+        RequestError: there is no such panel, or its families share no data set.
+
+    >>> _ = db.panels.build("reviews.csv", "questions.csv", name="mine", max_examples=16)
+    >>> {row["nearest"] for row in db.panels.scores("mine")} <= {"questions", "reviews"}
+    True
+    """
+
+    def answer(self, db: Opened) -> PanelScoresTable:
+        from .panel_table import panel_scores_table
+
+        self.rows(db)
+        return panel_scores_table(db._catalog, self.name)
 
 
 @record

@@ -35,7 +35,7 @@ from ..errors import (
 from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
-from .opened import ONLY_FAMILY, Family, find_family, require_labels
+from .opened import ONLY_FAMILY, SHARED_PANEL, Family, find_family, require_labels
 from .tables import (
     ClusterTable,
     DifferenceTable,
@@ -420,9 +420,6 @@ FALLBACK = 5
 
 NOTHING = "no model stands out"
 
-BUILTIN = "builtin"
-"""The panel that comes with deltadex."""
-
 NEAREST_LISTED = 5
 
 LEAST_WEIGHT = 0.1
@@ -598,7 +595,7 @@ class Map(Family):
     panel: str | None = option(
         default=None,
         doors="local",
-        shown_default=f"{BUILTIN}, or else {KEPT}",
+        shown_default=SHARED_PANEL,
         help=f"With --across: panel of data sets; {KEPT} are those that were kept by themselves.",
     )
 
