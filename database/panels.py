@@ -272,7 +272,8 @@ class _Building:
         return [*missing]
 
     def _fail(self, base: str | None, data: str | None, err: DeltadexError) -> str:
-        reason = err.reason if isinstance(err, ModelError) else str(err)
+        said = err.reason if isinstance(err, ModelError) else str(err)
+        reason = said.removeprefix(f"{base}: ")
         self.failed.append({"base": base, "data": data, "reason": reason})
         return reason
 
