@@ -17,7 +17,14 @@ SCORES = DataScoresTable(
     {
         "base": "b",
         "models": ["m", "n"],
-        "data": [{"data": "d", "z": [1.0, 2.0], "nearest": [{"model": "n", "verdict": "copy"}]}],
+        "bases": ["b", "b"],
+        "data": [
+            {
+                "data": "d",
+                "z": [1.0, 2.0],
+                "nearest": [{"model": "n", "base": "b", "verdict": "copy"}],
+            }
+        ],
     }
 )
 

@@ -1,5 +1,3 @@
-from dataclasses import asdict
-
 import numpy as np
 import pytest
 from catalogs import AXES, fill, make_data
@@ -62,13 +60,13 @@ def test_each_of_several_data_sets_is_answered_as_alone(catalog):
 
     table = find_trained_on_each(catalog, sets, k=4)
 
-    assert table["models"] == sorted(table["models"])
-    assert [len(answer["z"]) for answer in table["data"]] == [40, 40]
-    for data, answer in zip(sets, table["data"], strict=True):
+    assert list(table.models) == sorted(table.models)
+    assert (table.names, table.z.shape) == ([data.name for data in sets], (2, 40))
+    for data, answer, z in zip(sets, table.answers, table.z, strict=True):
         expected = find_trained_on(catalog, data, k=4).models
-        assert answer["nearest"] == [asdict(near) for near in expected]
+        assert answer.models == expected
         for near in expected:
-            assert answer["z"][table["models"].index(near.model)] == pytest.approx(near.z)
+            assert z[table.models.index(near.model)] == pytest.approx(near.z)
 
 
 def test_filters_choose_the_models_of_a_table(catalog):
@@ -78,8 +76,8 @@ def test_filters_choose_the_models_of_a_table(catalog):
 
     table = find_trained_on_each(catalog, sets, k=4, filters=Filters(where="id LIKE 'near%'"))
 
-    assert set(table["models"]) == {f"near-{n}" for n in range(6)}
-    assert table["compared"] == 6
+    assert set(table.models) == {f"near-{n}" for n in range(6)}
+    assert table.answers[0].compared == 6
 
 
 def test_a_family_without_kept_data_compares_none(tmp_path):
