@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..arrays import Float64
 from ..errors import RequestError
-from ..records import BUILTIN, KEPT
+from ..records import BUILTIN, KEPT, Layout
 from ..results import count
 from ..store import write_user_file
 from .panels import shared_panel
-from .questions import LEAST_WEIGHT, Map
 from .tables import Row, Table, check_scores_ending
 
 if TYPE_CHECKING:
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import numpy as np  # for annotations alone
+
+LEAST_WEIGHT = 0.1
+"""Least weight of a model that places a data set, in z."""
 
 FEWEST_SETS = 3
 """Data sets below which every two columns correlate by ±1."""
@@ -138,15 +140,12 @@ def _panel_document(catalog: Catalog, panel: str, recipe: str | None) -> dict[st
     return {"panel": panel, "sets": names, "families": families, "left_out": left_out}
 
 
-def map_across(catalog: Catalog, asked: Map) -> Table:
+def map_across(catalog: Catalog, path: Path, panel: str | None, layout: Layout, seed: int) -> Table:
     """Draw the models of every base that has a panel into one file, by what they learned."""
     from ..pictures import check_ending, draw_panel_map, save_picture
 
-    if asked.base or asked.recipe or asked.colour or asked.dark:
-        raise RequestError("--across takes no --base, --recipe, --colour or --dark")
-    path = Path(asked.path)
     check_ending(path)
-    document = map_document(catalog, asked)
+    document = map_document(catalog, panel, layout, seed)
     draw = partial(draw_panel_map, document)
     save_picture(draw, path, title=f"Models of {len(document['bases'])} bases")
     shown = ("panel", "sets", "bases", "layout", "explained", "seed", "left_out")
@@ -154,7 +153,9 @@ def map_across(catalog: Catalog, asked: Map) -> Table:
     return Table(counted | {key: document[key] for key in shown})
 
 
-def map_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
+def map_document(
+    catalog: Catalog, panel: str | None = None, layout: Layout = "auto", seed: int = 0
+) -> dict[str, Any]:
     """Places of the models of all bases, as columns: `base` and `dataset` are places in `bases`
     and `datasets`; `data` has the stars."""
     import numpy as np
@@ -163,7 +164,7 @@ def map_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
     from ..search import place_models
     from ..search.panels import standardised, unit_columns
 
-    panel = asked.panel or shared_panel(catalog) or BUILTIN
+    panel = panel or shared_panel(catalog) or BUILTIN
     table = panel_scores_table(catalog, panel).to_json()
     families, sets = table["families"], table["sets"]
     if len(families) < 2 or len(sets) < FEWEST_SETS:
@@ -176,8 +177,8 @@ def map_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
     placed = place_models(
         [f"{base}\0{model}" for base, model in zip(of, models, strict=True)],
         np.concatenate(list(map(unit_columns, z))),
-        asked.layout,
-        seed=asked.seed,
+        layout,
+        seed=seed,
     )
     bases = [some["base"] for some in families]
     places = placed.coordinates.round(6)
@@ -189,7 +190,7 @@ def map_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
         "left_out": table["left_out"],
         "layout": placed.method,
         "explained": placed.explained and list(placed.explained),
-        "seed": asked.seed,
+        "seed": seed,
         "models": list(models),
         "base": list(map(bases.index, of)),
         "dataset": dataset,

@@ -36,6 +36,7 @@ from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
 from .opened import ONLY_FAMILY, SHARED_PANEL, Family, find_family, require_labels
+from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
     ClusterTable,
     DifferenceTable,
@@ -422,9 +423,6 @@ NOTHING = "no model stands out"
 
 NEAREST_LISTED = 5
 
-LEAST_WEIGHT = 0.1
-"""Least weight of a model that places a data set, in z."""
-
 
 @record
 class Retrieval(Question):
@@ -601,9 +599,10 @@ class Map(Family):
 
     def answer(self, db: Opened) -> Table:
         if self.across:
-            from .panel_table import map_across
-
-            return map_across(db._catalog, self)
+            if self.base or self.recipe or self.colour or self.dark:
+                raise RequestError("--across takes no --base, --recipe, --colour or --dark")
+            path = Path(self.path)
+            return map_across(db._catalog, path, self.panel, self.layout, self.seed)
         if self.panel is not None:
             raise RequestError("--panel is for a map of several bases: add --across")
         if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):

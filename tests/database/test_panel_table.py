@@ -12,7 +12,6 @@ from scipy.stats import zscore
 
 from deltadex.cli import main
 from deltadex.database.panel_table import map_document, panel_scores_table
-from deltadex.database.questions import Map
 from deltadex.errors import RequestError
 from deltadex.pictures import draw_panel, draw_panel_map
 from deltadex.pictures.figures import LIGHT, _style
@@ -171,7 +170,7 @@ def test_alike_data_sets_are_neighbours_and_a_base_of_few_models_is_whole(monkey
 
 
 def test_models_of_two_bases_lie_by_what_they_learned(catalog):
-    document = map_document(catalog, Map(across=True, panel="texts"))
+    document = map_document(catalog, "texts")
 
     labels = np.array([-1 if i is None else i for i in document["dataset"]])
     places = np.array([document["x"], document["y"]]).T
@@ -193,10 +192,14 @@ def test_the_command_draws_every_base(catalog, tmp_path):
     assert done.exit_code == 0, done.output
     page = path.read_text("utf-8")
     assert page.count("<title>jokes-0\nother\nlabelled jokes</title>") == 2
+    for wrong in (["--panel", "texts", "--base", "one"], ["--across", "--base", "one"]):
+        refused = CliRunner().invoke(main, ["map", *wrong, "--db", str(catalog.path)])
+        assert "--across" in refused.output
+        assert refused.exit_code != 0
 
 
 def test_a_star_has_its_name_within_the_frame(catalog):
-    document = map_document(catalog, Map(across=True, panel="texts", layout="pca"))
+    document = map_document(catalog, "texts", "pca")
     with _style(LIGHT):
         picture = draw_panel_map(document)
     axes = picture.figure.axes[0]
@@ -221,4 +224,4 @@ def test_a_star_has_its_name_within_the_frame(catalog):
 )
 def test_a_panel_that_cannot_place_models_is_refused(catalog, panel, reason):
     with pytest.raises(RequestError, match=reason):
-        map_document(catalog, Map(across=True, panel=panel))
+        map_document(catalog, panel)
