@@ -11,7 +11,8 @@ from ..options import Place, Question, argument, option, record
 from ..records import BUILTIN, KEPT
 from ..store import Filters
 from .opened import SHARED_PANEL, Family, require_labels
-from .panels import BuildPanel, coverage, shared_panel
+from .panel_table import coverage, shared_panel
+from .panels import BuildPanel
 from .questions import Query, Searches
 from .tables import AcrossTable
 
@@ -55,6 +56,13 @@ class FindAcross(Filters, Family, OverPanel):
 
     Raises:
         RequestError: there is no other family, or none has the panel.
+
+    >>> from deltadex.errors import RequestError
+    >>> try:
+    ...     db.panels.find_similar("imdb-0")
+    ... except RequestError as err:
+    ...     print("has one family" in str(err))
+    True
     """
 
     model: Query = argument(help="A model as `find_similar` takes it, but not a list or a vector.")

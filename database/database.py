@@ -147,6 +147,7 @@ class DataPanels:
     show = question(panels.ShowPanel)
     scores = question(panels.ScorePanel)
     drop = question(panels.DropPanel)
+    find_similar = question(across.FindAcross)
     __call__ = question(panels.Panels)
 
 
@@ -198,7 +199,6 @@ class Database(Opened):
     sql = question(members.Select)
 
     find_similar = question(questions.FindSimilar)
-    find_across = question(across.FindAcross)
     explain = question(questions.Explain)
     evaluate = question_of_several(questions.Evaluate)
     cluster = question(questions.Cluster)

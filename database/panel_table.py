@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,6 @@ from ..errors import RequestError
 from ..records import BUILTIN, KEPT, Layout
 from ..results import count
 from ..store import write_user_file
-from .panels import shared_panel
 from .tables import Row, Table, check_scores_ending
 
 if TYPE_CHECKING:
@@ -87,6 +87,27 @@ def _csv(document: Mapping[str, Any]) -> str:
     writer.writerow(["base", "model", "dataset", *document["sets"]])
     writer.writerows([*about, *column] for *about, column in _models(document))
     return text.getvalue()
+
+
+def coverage(catalog: Catalog) -> dict[str, Counter[str]]:
+    """How many data sets each base has of each panel."""
+    counts: dict[str, Counter[str]] = {}
+    for row in catalog.data_sets.listed(panel=None):
+        counts.setdefault(row["name"].rpartition("/")[0] or KEPT, Counter())[row["base"]] += 1
+    return counts
+
+
+def shared_panel(catalog: Catalog) -> str | None:
+    """The panel that most bases have, of these the one with most data sets on each; None where no
+    panel has what a comparison of two bases needs."""
+    from ..search.across import FEWEST_RANKED
+
+    best: tuple[int, int, str] | None = None
+    for name, counts in coverage(catalog).items():
+        covered = [n for n in counts.values() if n >= FEWEST_RANKED]
+        if len(covered) > 1:
+            best = max(best or (0, 0, ""), (len(covered), min(covered), name))
+    return best and best[2]
 
 
 def panel_scores_table(catalog: Catalog, panel: str, recipe: str | None = None) -> PanelScoresTable:

@@ -290,27 +290,6 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def coverage(catalog: Catalog) -> dict[str, Counter[str]]:
-    """How many data sets each base has of each panel."""
-    counts: dict[str, Counter[str]] = {}
-    for row in catalog.data_sets.listed(panel=None):
-        counts.setdefault(row["name"].rpartition("/")[0] or KEPT, Counter())[row["base"]] += 1
-    return counts
-
-
-def shared_panel(catalog: Catalog) -> str | None:
-    """The panel that most bases have, of these the one with most data sets on each; None where no
-    panel has what a comparison of two bases needs."""
-    from ..search.across import FEWEST_RANKED
-
-    best: tuple[int, int, str] | None = None
-    for name, counts in coverage(catalog).items():
-        covered = [n for n in counts.values() if n >= FEWEST_RANKED]
-        if len(covered) > 1:
-            best = max(best or (0, 0, ""), (len(covered), min(covered), name))
-    return best and best[2]
-
-
 @record
 class Panels(Question):
     """The panels, and the data sets that were kept by themselves as the panel `kept`.

@@ -26,7 +26,7 @@ from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
 from ..store import Catalog, Filters
 from .evidence import FEWEST_MODELS, PERHAPS, Numbers, Verdict, sigmoid, verdict
-from .family_scores import TIE_DECIMALS, bounded, lower_spread
+from .family_scores import TIE_DECIMALS, Rows, bounded, lower_spread
 from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
 from .panels import Columns, PanelScores, panel_scores, shared_sets
 
@@ -279,7 +279,7 @@ def _of_family(
     centre, spread = lower_spread(scores)
     z, likely = (scores - centre) / spread, probabilities(scores)
     is_known = n_sets >= FEWEST_SETS and min(n_models, len(mine.view)) >= FEWEST_MODELS
-    rows = view.rows_where(filters) if filters else np.arange(n_models)
+    rows: Rows = view.rows_where(filters) if filters else np.arange(n_models)
     rows = rows[rank_rows(view.ids, rows, scores[rows])][:k]
     labels = view.labels_at(rows.tolist())
     models = []

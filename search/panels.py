@@ -16,7 +16,7 @@ from ..arrays import Bool, Float64, Int64
 from ..records import DataSet
 from ..store import Catalog, FamilyView, SketchMatrix
 from .family_scores import FamilyScores, Scored
-from .trained_on import BLOCK, DataCalibration, DataScores, kept_data_sets
+from .trained_on import BLOCK, DataCalibration, SetScores, kept_data_sets
 
 COMPARED = ("output", "input")
 """Blocks whose cosines are coordinates: what changes is on the output side of gradients of tokens,
@@ -43,12 +43,7 @@ class PanelScores:
 
     def __init__(self, view: FamilyView, sets: Sequence[DataSet], family: FamilyScores) -> None:
         self.view, self.sets = view, tuple(sets)
-        self._gradients, self._family = [], family
-        for data in self.sets:
-            scores = DataScores.of(view, data, self.sets)
-            own = SketchMatrix.of_rows([data.whole], view.recipe)
-            self._gradients.append((scores, scores.prepare(own)))
-        self._features = SketchMatrix.of_rows([data.whole for data in self.sets], view.recipe)
+        self._scores, self._family = SetScores(view, family, self.sets, self.sets), family
         blocks = [
             self._columns(family.stored(view, np.arange(start, min(start + BLOCK, len(view)))))
             for start in range(0, len(view), BLOCK)
@@ -75,7 +70,8 @@ class PanelScores:
     @cached_property
     def kernel(self) -> Float64[np.ndarray, "data data"]:
         """Mean cosines of the gradients with one another, over the compared blocks."""
-        return np.asarray(self._features.cosines(self._features)[self._compared].mean(axis=0))
+        gradients = self._scores.gradients
+        return np.asarray(gradients.cosines(gradients)[self._compared].mean(axis=0))
 
     def of_model(self, sketches: SketchMatrix, kind: str) -> Columns:
         """The column of a model that is not stored."""
@@ -93,12 +89,11 @@ class PanelScores:
 
     @property
     def _compared(self) -> Bool[np.ndarray, " blocks"]:
-        return np.array([block in COMPARED for block in self._features.dims])
+        return np.array([block in COMPARED for block in self._scores.gradients.dims])
 
     def _columns(self, models: Scored) -> Columns:
-        plain = self._family.unwhitened(models)
-        z = [scores.compare(own, plain).z[0] for scores, own in self._gradients]
-        return Columns(np.array(z), self._features.cosines(models.features)[self._compared])
+        z, _, blocks = self._scores.compare(self._family.unwhitened(models))
+        return Columns(z, blocks[self._compared])
 
 
 @dataclass(frozen=True, slots=True)

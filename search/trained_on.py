@@ -95,6 +95,10 @@ largest of as many strangers would gain."""
 
 LossKind = Literal["tokens", "classes", "contrastive"]
 
+Among = tuple[Float64[np.ndarray, "_ _ _"], Traits | None]
+"""Cosines of gradients with some models, (blocks, gradients, models), and these as other data sees
+them."""
+
 LONE_BOUND = 0.85
 """Probability that at most 5 % of data sets that no model saw reach, on files held out."""
 
@@ -240,46 +244,109 @@ class DataScores:
     def compare(self, gradients: Scored, models: Scored) -> PairScores:
         """Cosines of every gradient with every model, and z in deviations of the same gradient's
         scores with the cohort, above their median; both sides unwhitened."""
+        cohort, references = self.family.unwhitened_strangers, self._references
+        among = [
+            (gradients.features.cosines(some.features), self.seen(some, references))
+            for some in (models, cohort)
+        ]
+        return self.scored(gradients.traits, models.traits, *among)
+
+    def seen(self, models: Scored, references: SketchMatrix | None) -> Traits | None:
+        """The models' traits by their cosines with other data; None with too few of these."""
+        if references is None:
+            return None
+        return self.seen_from(references.cosines(models.features), models.traits)
+
+    def scored(self, gradients: Traits, models: Traits, here: Among, cohort: Among) -> PairScores:
+        """As `compare`, of cosines with the models and with the cohort, each with the traits of
+        those as other data sees them."""
         # whitened cosines find full fine-tunes a little better by gradients, and LoRA much worse
-        cohort = self.family.unwhitened_strangers
-        mine, theirs = gradients.traits, models.traits
-        cosines = gradients.features.cosines(models.features)
-        among_cohort = gradients.features.cosines(cohort.features)
-        sides = (mine.kinds, mine.blocks), (theirs.kinds, theirs.blocks)
-        whole = plain(cosines, *sides, self._weights)
+        sides = (gradients.kinds, gradients.blocks), (models.kinds, models.blocks)
+        whole = plain(here[0], *sides, self._weights)
 
         def on_scale(traits: Traits, of_cohort: Traits) -> Float64[np.ndarray, "gradients models"]:
             """Normalised cosines, in deviations of those with the cohort."""
-            raw = normalised(cosines, mine, traits, self._weights)
-            among_strangers = normalised(among_cohort, mine, of_cohort, self._weights)
+            raw = normalised(here[0], gradients, traits, self._weights)
+            among_strangers = normalised(cohort[0], gradients, of_cohort, self._weights)
             z = np.empty_like(raw)
             for row, values in enumerate(among_strangers):
                 centre, spread = lower_spread(values)
                 z[row] = (raw[row] - centre) / spread
             return z
 
-        z = on_scale(theirs, cohort.traits)
-        if self._references is not None:
-            seen, cohort_seen = (
-                self._seen_from_data(some, self._references) for some in (models, cohort)
-            )
-            z = np.minimum(z, on_scale(seen, cohort_seen))
+        z = on_scale(models, self.family.unwhitened_strangers.traits)
+        if here[1] is not None and cohort[1] is not None:
+            z = np.minimum(z, on_scale(here[1], cohort[1]))
         return PairScores(cosines=true_cosines(whole), z=z)
 
-    def _seen_from_data(self, models: Scored, references: SketchMatrix) -> Traits:
-        """The models' traits, with centres and spreads of their cosines with other data."""
-        cosines = references.cosines(models.features)
+    def seen_from(
+        self, cosines: Float64[np.ndarray, "blocks references models"], traits: Traits
+    ) -> Traits | None:
+        """Traits with centres and spreads of cosines with other data; None with too few of it."""
         n = cosines.shape[1]
+        if n < FEWEST_REFERENCES:
+            return None
         centre, variance = np.median(cosines, axis=1), cosines.var(axis=1)
         typical = np.median(variance, axis=1, keepdims=True)
         spread = np.sqrt((n * variance + PRIOR_REFERENCES * typical) / (n + PRIOR_REFERENCES))
-        kinds, traits = self.family.kinds, models.traits
+        kinds = self.family.kinds
         # a gradient meets a model's traits for its kind, else those for the first
         kind = kinds.index(KIND) if KIND in kinds else 0
         seen = Traits(traits.numbers.copy(), traits.n_blocks, traits.n_cohort)
         centres, spreads = seen.scales
         centres[:, :, kind], spreads[:, :, kind] = centre, np.maximum(spread, LEAST_SPREAD)
         return seen
+
+
+class SetScores:
+    """Several data sets of a family, each normalised by the others of `pool`, which has them
+    all; the sketches of each are read once."""
+
+    def __init__(
+        self,
+        view: FamilyView,
+        family: FamilyScores,
+        sets: Sequence[DataSet],
+        pool: Sequence[DataSet],
+    ) -> None:
+        strangers = family.unwhitened_strangers
+        self.gradients = SketchMatrix.of_rows([data.whole for data in sets], view.recipe)
+        self._pool = SketchMatrix.of_rows([data.whole for data in pool], view.recipe)
+        of_loss = {data.loss: DataScores(family, data.loss) for data in sets}
+        traits = next(iter(of_loss.values())).prepare(self.gradients).traits
+        among_cohort = self.gradients.cosines(strangers.features)
+        pool_cohort = self._pool.cosines(strangers.features)
+        self._each = []
+        for place, data in enumerate(sets):
+            scores, rows = of_loss[data.loss], np.array([place])
+            others = [at for at, other in enumerate(pool) if _is_other(other, data)]
+            seen = scores.seen_from(pool_cohort[:, others], strangers.traits)
+            cohort = among_cohort[:, rows], seen
+            self._each.append((scores, traits.take(rows), rows, others, cohort))
+
+    def compare(
+        self, models: Scored
+    ) -> tuple[
+        Float64[np.ndarray, "data models"],
+        Float64[np.ndarray, "data models"],
+        Float64[np.ndarray, "blocks data models"],
+    ]:
+        """z, cosines and their blocks of every data set with some models, which are unwhitened."""
+        blocks, pool = (side.cosines(models.features) for side in (self.gradients, self._pool))
+        pairs = [
+            scores.scored(
+                own,
+                models.traits,
+                (blocks[:, rows], scores.seen_from(pool[:, others], models.traits)),
+                cohort,
+            )
+            for scores, own, rows, others, cohort in self._each
+        ]
+        return (
+            np.concatenate([one.z for one in pairs]),
+            np.concatenate([one.cosines for one in pairs]),
+            blocks,
+        )
 
 
 def _kind_of(loss: str) -> LossKind:
@@ -433,7 +500,11 @@ def _no_sketches(view: FamilyView) -> RequestError:
 
 def _other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
     """The kept data sets but this one: by name, or by the bytes of its files."""
-    return [other for other in kept if data.name != other.name and data.sha256 != other.sha256]
+    return [other for other in kept if _is_other(other, data)]
+
+
+def _is_other(other: DataSet, data: DataSet) -> bool:
+    return data.name != other.name and data.sha256 != other.sha256
 
 
 def find_trained_on(
@@ -627,18 +698,12 @@ def compare_kept(
     family = FamilyScores.of(view)
     if not kept or family is None:
         return None
-    prepared = []
-    for data in kept:
-        scores = DataScores.of(view, data, others or kept)
-        sketches = SketchMatrix.of_rows([data.whole], view.recipe)
-        prepared.append((scores, scores.prepare(sketches)))
+    scores = SetScores(view, family, kept, others or kept)
     z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)
         models = family.unwhitened(family.stored(view, rows[block]))
-        for place, (scores, gradient) in enumerate(prepared):
-            pairs = scores.compare(gradient, models)
-            z[place, block], cosines[place, block] = pairs.z[0], pairs.cosines[0]
+        z[:, block], cosines[:, block], _ = scores.compare(models)
     labels = view.labels_at(rows.tolist())
     datasets = [labels[row].dataset if row in labels else None for row in rows.tolist()]
     probabilities, rates = np.full(z.shape, np.nan), np.empty(z.shape)

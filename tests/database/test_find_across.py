@@ -32,7 +32,7 @@ def db(folder):
 
 @pytest.fixture(scope="module")
 def found(db, folder):
-    return db.find_across("g-0", panel=folder / "sets", k=3)
+    return db.panels.find_similar("g-0", panel=folder / "sets", k=3)
 
 
 def test_models_of_the_other_base_are_found_by_a_panel_that_is_computed_first(db, found, folder):
@@ -54,13 +54,14 @@ def test_models_of_the_other_base_are_found_by_a_panel_that_is_computed_first(db
 def test_the_panel_that_is_there_is_asked_and_nothing_is_computed(db, found, monkeypatch):
     monkeypatch.setattr("deltadex.database.panels.BuildPanel.answer", None)
 
-    again = db.find_across("g-0", k=3)
+    again = db.panels.find_similar("g-0", k=3)
 
     assert again.to_json() == found.to_json()
 
 
 def test_a_model_that_is_not_stored_is_placed_as_the_stored_one(db, found, folder):
-    fresh = db.find_across(folder / GPT2 / "models" / "g-0", base=str(folder / GPT2 / "base"), k=3)
+    gpt2 = folder / GPT2
+    fresh = db.panels.find_similar(gpt2 / "models" / "g-0", base=str(gpt2 / "base"), k=3)
 
     assert [row["model"] for row in fresh] == [row["model"] for row in found]
     assert [row["cosine"] for row in fresh] == pytest.approx(
@@ -78,7 +79,7 @@ def test_a_model_that_is_not_stored_is_placed_as_the_stored_one(db, found, folde
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(db, found, options, reason):
     with pytest.raises(RequestError, match=reason) as refused:
-        db.find_across("g-0", **options)
+        db.panels.find_similar("g-0", **options)
 
     assert "\n" not in str(refused.value)
 
@@ -87,7 +88,7 @@ def test_one_family_has_nothing_to_be_compared_with(folder, tmp_path):
     with dx.open(tmp_path / "one.duckdb") as one:
         one.index(folder / GPT2 / "base", folder / GPT2 / "models")
         with pytest.raises(RequestError, match="has one family"):
-            one.find_across("g-0")
+            one.panels.find_similar("g-0")
 
 
 def test_a_family_without_the_panel_is_left_out_with_the_reason(db, found, folder):
@@ -95,7 +96,7 @@ def test_a_family_without_the_panel_is_left_out_with_the_reason(db, found, folde
     db.panels.build(folder / "sets", name="half", bases=[str(folder / GPT2 / "base")])
 
     with pytest.raises(RequestError, match="has no data set of panel half") as refused:
-        db.find_across("g-0", panel="half")
+        db.panels.find_similar("g-0", panel="half")
 
     assert bert in str(refused.value)
     db.panels.drop("half")
