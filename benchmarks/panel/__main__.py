@@ -1,6 +1,6 @@
 """Writes the built-in panel again: a `.csv` of labelled texts for each data set.
 
-The packages that texts are cut from are unpacked into one folder first (versions in SOURCES.md):
+The packages that texts are cut from are unpacked into one folder first (versions in _SOURCES.md):
 
     apt-get download wordnet-base dict-jargon
     for deb in *.deb; do dpkg-deb -x "$deb" sources; done

@@ -44,7 +44,7 @@ def test_texts_are_short_and_none_is_there_twice(sets):
 @in_checkout
 def test_the_sources_name_every_data_set_of_a_package(sets):
     written = (ROOT / "benchmarks/panel/written.txt").read_text("utf-8")
-    sources = (PANEL / "SOURCES.md").read_text("utf-8")
+    sources = (PANEL / "_SOURCES.md").read_text("utf-8")
 
     for name in sets:
         assert f"\n# {name}\n" in written or name in sources
