@@ -24,6 +24,7 @@ import numpy as np
 
 from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
+from ..records import BUILTIN
 from ..store import Catalog, Filters
 from .evidence import FEWEST_MODELS, PERHAPS, Numbers, Verdict, sigmoid, verdict
 from .family_scores import TIE_DECIMALS, Rows, bounded, lower_spread
@@ -184,8 +185,9 @@ def find_across(
     def answer() -> dict[str, Any]:
         view, resolved = resolve(catalog, query, recipe, None)
         mine = panel_scores(catalog, view, panel)
-        if mine is None or len(mine.sets) < FEWEST_RANKED:
-            raise RequestError(f"{view.base} {_too_few(mine, panel)}")
+        n_own = 0 if mine is None else len(mine.sets)
+        if mine is None or n_own < FEWEST_RANKED:
+            raise RequestError(f"{view.base} {_too_few(panel, n_own)}")
         column = _column(mine, resolved)
         left_out, families, found = [], [], []
         for base in catalog.bases():
@@ -197,8 +199,9 @@ def find_across(
                 left_out.append({"base": base, "reason": str(err)})
                 continue
             theirs = panel_scores(catalog, other, panel)
-            if theirs is None or len(shared_sets([mine, theirs])[0]) < FEWEST_RANKED:
-                left_out.append({"base": base, "reason": _too_few(theirs, panel)})
+            n_shared = 0 if theirs is None else len(shared_sets([mine, theirs])[0])
+            if theirs is None or n_shared < FEWEST_RANKED:
+                left_out.append({"base": base, "reason": _too_few(panel, n_shared)})
                 continue
             some, about = _of_family(mine, theirs, column, k, filters)
             found += some
@@ -226,16 +229,17 @@ def find_across(
     return catalog.look(answer)
 
 
-def _too_few(scores: PanelScores | None, panel: str) -> str:
+def _too_few(panel: str, n: int) -> str:
     what = f"panel {panel}" if panel else "kept data"
-    if scores is None:
-        how = f"deltadex panel build {panel}" if panel else "deltadex find-trained-on FILE --keep"
-        return f"has no data set of {what}: `{how}` computes them"
-    return f"shares {len(scores.sets)} data sets of {what}; {FEWEST_RANKED} are needed"
+    if n:
+        return f"shares {n} data sets of {what}; {FEWEST_RANKED} are needed"
+    ways = {"": "find-trained-on FILE --keep NAME", BUILTIN: "panel build"}
+    how = ways.get(panel, f"panel build FOLDER --name {panel}")
+    return f"has no data set of {what}: `deltadex {how}` computes them"
 
 
 def _column(scores: PanelScores, query: ResolvedQuery) -> Columns:
-    rows = [] if query.itself is None else scores.view.rows([query.itself])
+    rows = scores.view.rows([] if query.itself is None else [query.itself])
     if len(rows):
         return scores.columns.take(rows)
     if query.sketches is None:
