@@ -71,8 +71,10 @@ def find_similar(
     models = _named(typed)
     is_one = typed == models and len(models) == 1
     if other.across:
-        if len(models) > 1 or asked.explain:
-            raise click.UsageError("--across takes one MODEL, and no --explain")
+        if len(models) > 1:
+            raise click.UsageError(f"--across takes one MODEL, and {len(models)} are named")
+        if asked.explain or candidates.engine != Engine.engine:
+            raise click.UsageError("--across takes no --explain and no --engine")
         wanted_across = replace(
             as_kind(database.FindAcross, asked), model=models[0], panel=other.panel
         )

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import RequestError, offered
+from ..errors import DataError, RequestError, offered
 from ..options import Place, Question, argument, option, record
 from ..records import BUILTIN, KEPT
 from ..store import Filters
 from .opened import SHARED_PANEL, Family, require_labels
 from .panel_table import coverage, shared_panel
-from .panels import BuildPanel
+from .panels import BuildPanel, notes_on
 from .questions import Query, Searches
 from .tables import AcrossTable
 
 if TYPE_CHECKING:
     from .opened import Opened
+
+log = logging.getLogger(__name__)
 
 MEANING = (
     "trained on the same data, or on data like it, as far as the data sets of the panel tell. "
@@ -85,6 +88,9 @@ class FindAcross(Filters, Family, OverPanel):
         require_labels(catalog, self)
         start = Searches(catalog, catalog.find_base(self.base), self.recipe).from_any(self.model)
         panel = self._panel(db)
+        notes = notes_on(catalog, panel)
+        for note in notes:
+            log.warning(note)
         found = find_across(
             catalog,
             start,
@@ -93,21 +99,37 @@ class FindAcross(Filters, Family, OverPanel):
             filters=self,
             recipe=self.recipe,
         )
-        return AcrossTable({**found, "meaning": MEANING})
+        others = sorted(set(coverage(catalog)) - {panel})
+        about = {**found["panel"], "name": panel, "others": others, "notes": notes}
+        return AcrossTable({**found, "panel": about, "meaning": MEANING})
 
     def _panel(self, db: Opened) -> str:
-        """The name of the panel to ask, computed where that was not done."""
-        counts = coverage(db._catalog)
-        if self.panel is None and (shared := shared_panel(db._catalog)):
-            return shared
-        wanted = BUILTIN if self.panel is None else str(self.panel)
-        if self.panel is not None and wanted in counts:
-            return wanted
-        folder, known = Path(wanted).expanduser(), sorted({*counts, BUILTIN})
-        if self.only_built or not (wanted == BUILTIN or folder.is_dir()):
-            raise RequestError(f"no panel {wanted!r}{offered(wanted, known, 'panels')}")
-        report = BuildPanel((folder,) if wanted != BUILTIN else (), recipe=self.recipe).answer(db)
+        """The name of the panel to ask, computed where that was not done, or was interrupted."""
+        from ..training_data import BUILTIN_PANEL, data_sets_in
+
+        catalog = db._catalog
+        counts, shared = coverage(catalog), shared_panel(catalog)
+        wanted = str(self.panel) if self.panel is not None else shared or BUILTIN
+        is_there = wanted in counts if self.panel is not None else shared is not None
+        if self.only_built or wanted != BUILTIN:
+            if is_there:
+                return wanted
+            folder = Path(wanted).expanduser()
+            if self.only_built or not wanted or not folder.is_dir():
+                known = sorted({*counts, *([] if self.only_built else [BUILTIN])})
+                raise RequestError(f"no panel {wanted!r}{offered(wanted, known, 'panels')}")
+            # a panel that is there keeps its options
+            own = catalog.data_sets.listed(panel=folder.resolve().name)
+            reading = own[0]["settings"].get("reading", {}) if own else {}
+            building = BuildPanel((folder,), recipe=self.recipe, **reading)
+        else:
+            whole = len(data_sets_in(BUILTIN_PANEL))
+            begun = [base for base, n in counts.get(BUILTIN, {}).items() if n < whole]
+            if is_there and (not begun or catalog.read_only):
+                return wanted
+            building = BuildPanel(recipe=self.recipe, bases=begun if is_there else ())
+        report = building.answer(db)
         if not report.is_any_there:
             reasons = [f"{row['base'] or row['data']}: {row['reason']}" for row in report.failed]
-            raise RequestError(f"the panel could not be computed; {'; '.join(reasons)}")
+            raise DataError(f"the panel could not be computed; {'; '.join(reasons)}")
         return str(report.to_json()["panel"])

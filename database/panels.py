@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from ..errors import (
 )
 from ..options import Place, Question, argument, option, record
 from ..records import BUILTIN, KEPT
+from ..results import count
 from ..store import Filters
 from .data import NAME, DataMaking, DataReading
 from .opened import ONLY_FAMILY, find_family, untracked
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FEWEST_SETS = 2
+ONE_SET = "a panel of one data set compares nothing: name a folder of several"
 
 STEPS = 100
 """In which progress is shown."""
@@ -101,6 +104,9 @@ class BuildPanel(DataReading):
         panel, places = self._places()
         building = _Building(catalog, self, panel)
         building.open(places)
+        if len(building.sets) < FEWEST_SETS:
+            reasons = "; ".join(str(row["reason"]) for row in building.failed)
+            raise DataError(f"panel {panel}: {ONE_SET}; {reasons}")
         for base in bases:
             building.plan(base)
         estimated = sum((row["estimated_seconds"] for row in building.rows), 0.0)
@@ -129,18 +135,21 @@ class BuildPanel(DataReading):
         from ..training_data import BUILTIN_PANEL, data_set_names, data_sets_in
 
         places = [Path(place).expanduser() for place in self.sources] or [BUILTIN_PANEL]
-        name = self.name or (places[0].resolve().name if self.sources else BUILTIN)
+        name = self.name
+        if name is None:
+            name = places[0].resolve().name if self.sources else BUILTIN
         if len(places) == 1 and not places[0].is_file():
             places = [*data_sets_in(places[0])]
-        elif self.name is None:
+        elif len(places) > 1 and self.name is None:
             raise RequestError("several files are no folder that names their panel: add --name")
-        if name == KEPT or not NAME.fullmatch(name):
+        if len(places) < FEWEST_SETS:
+            raise RequestError(ONE_SET)
+        taken = (KEPT, BUILTIN) if self.sources else (KEPT,)
+        if name in taken or not NAME.fullmatch(name):
             raise RequestError(
                 f"{name!r}: a panel's name has letters, digits, spaces and . + @ - _, at most 100, "
-                f"and is not {KEPT!r}: choose one with --name"
+                f"and is not {' or '.join(map(repr, taken))}: choose one with --name"
             )
-        if len(places) < FEWEST_SETS:
-            raise RequestError("a panel of one data set compares nothing: name a folder of several")
         return name, dict(zip(data_set_names(places), places, strict=True))
 
     def reading(self) -> dict[str, object]:
@@ -422,6 +431,20 @@ def _listed(catalog: Catalog, base: str | None, panel: str | None) -> list[Row]:
         own, _, row["set"] = row["name"].rpartition("/")
         row["panel"], row["stale"] = own or KEPT, _stale(row, *now[row["base"]])
     return sorted(rows, key=lambda row: (row["panel"], row["base"], row["set"]))
+
+
+def notes_on(catalog: Catalog, panel: str) -> list[str]:
+    """What makes a panel's data sets differ from what they would be now, or between bases."""
+    rows = _listed(catalog, None, panel)
+    stale = Counter((row["base"], row["stale"]) for row in rows if row["stale"])
+    notes = [
+        f"panel {panel}: {count(n, 'data set')} of {base} computed {why}: build it again"
+        for (base, why), n in sorted(stale.items())
+    ]
+    readings = {json.dumps(row["settings"].get("reading") or {}, sort_keys=True) for row in rows}
+    if len(readings) > 1 and panel != KEPT:
+        notes.append(f"panel {panel}: its data sets were read with other options on some bases")
+    return notes
 
 
 def _recipe_now(catalog: Catalog, base: str) -> str | None:

@@ -232,7 +232,7 @@ def find_across(
 def _too_few(panel: str, n: int) -> str:
     what = f"panel {panel}" if panel else "kept data"
     if n:
-        return f"shares {n} data sets of {what}; {FEWEST_RANKED} are needed"
+        return f"has {n} of the data sets of {what} to compare; {FEWEST_RANKED} are needed"
     ways = {"": "find-trained-on FILE --keep NAME", BUILTIN: "panel build"}
     how = ways.get(panel, f"panel build FOLDER --name {panel}")
     return f"has no data set of {what}: `deltadex {how}` computes them"

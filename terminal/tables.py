@@ -517,8 +517,13 @@ def show_across(document: Document) -> None:
     )
     near = ", ".join(f"{row['data']} (z {row['z']:.1f})" for row in query["data"])
     _say(f"the model's nearest data sets of the panel: {_text(near)}", "dim")
+    if panel["others"]:
+        _say(f"other panels: {_text(', '.join(panel['others']))} (--panel NAME)", "dim")
     if models:
         _say(f"[bold]{document['verdict']}[/]")
+        few = [names[row["base"]] for row in document["families"] if not row["is_calibrated"]]
+        if few:
+            _say(f"too few data sets or models for a probability: {_text(', '.join(few))}", "dim")
         heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "data", "dataset")
         _say_evidence(heads, _named(models, names))
     else:
@@ -548,7 +553,8 @@ def _say_of_bases(names: Mapping[str, str], sentences: Sequence[tuple[str, str]]
 
 def _show_left_out(document: Document) -> None:
     for row in document["left_out"]:
-        _say(f"not asked: [bold]{_text(row['base'])}[/]  {_text(row['reason'])}")
+        reason = row["reason"].removeprefix(f"{row['base']}: ")
+        _say(f"not asked: [bold]{_text(row['base'])}[/]  {_text(reason)}")
 
 
 def _known_of_data(family: Document) -> str:

@@ -42,7 +42,7 @@ def test_models_of_the_other_base_are_found_by_a_panel_that_is_computed_first(db
     assert {row["base"] for row in found} == {str(folder / "bert" / "base")}
     assert [row["rank"] for row in found] == [1, 2, 3]
     assert document["query"]["base"] == str(folder / GPT2 / "base")
-    assert document["panel"] == {"name": "sets", "sets": N_SETS}
+    assert document["panel"] == {"name": "sets", "sets": N_SETS, "others": [], "notes": []}
     assert [row["panel"] for row in db.panels()] == ["sets"]
     # four models and five data sets tell no probability
     assert {row["probability"] for row in found} == {None}
@@ -100,6 +100,25 @@ def test_a_family_without_the_panel_is_left_out_with_the_reason(db, found, folde
 
     assert bert in str(refused.value)
     db.panels.drop("half")
+
+
+def test_what_was_read_otherwise_on_another_base_is_said(db, found, folder, caplog):
+    bert, gpt2 = (str(folder / kind / "base") for kind in ("bert", GPT2))
+    db.panels.build(folder / "sets", name="odd", bases=[bert], max_examples=16)
+    db.panels.build(folder / "sets", name="odd", bases=[gpt2], max_examples=8)
+
+    document = db.panels.find_similar("g-0", panel="odd").to_json()
+
+    (note,) = document["panel"]["notes"]
+    assert "other options" in note
+    assert note in caplog.text
+    assert document["panel"]["others"] == ["sets"]
+    db.panels.drop("odd")
+
+
+def test_a_panel_of_its_own_cannot_take_the_name_of_the_one_that_comes_along(db, folder):
+    with pytest.raises(RequestError, match="not 'kept' or 'builtin'"):
+        db.panels.build(folder / "sets", name="builtin")
 
 
 def test_the_command_prints_a_table_and_the_document(db, found, folder):
