@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing, suppress
 from pathlib import Path
 
+from ..errors import ModelError
+from .checkpoint.files import LocalFile, ModelFolder
 from .hub import cached_commit, run_session
 
 WHOLE_BYTES = 1 << 20
@@ -21,23 +24,25 @@ def base_version(base: str) -> str | None:
     Reads at most 2 MiB of a file: a fine-tune of the weights changes it, a change of a few numbers
     may not.
     """
-    folder = Path(base)
-    if not folder.is_absolute():
+    path = Path(base)
+    if not path.is_absolute():
         return cached_commit(run_session().cache_dir, base, "main")
-    if not folder.is_dir():
+    if not path.is_dir():
         return None
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in ENDINGS and path.is_file():
-            digest.update(f"{path.name}\0{path.stat().st_size}\0".encode("utf-8", "replace"))
-            _take(path, digest)
+    folder, digest = ModelFolder.at(path), hashlib.sha256()
+    for name in sorted(folder.names()):
+        # a file that cannot be opened is said when the base is loaded
+        with suppress(ModelError, OSError):
+            if name.endswith(ENDINGS):
+                _take(folder.source(name), digest)
     return digest.hexdigest()
 
 
-def _take(path: Path, digest: hashlib._Hash) -> None:
-    with path.open("rb") as file:
-        digest.update(file.read(WHOLE_BYTES))
-        size = path.stat().st_size
+def _take(file: LocalFile, digest: hashlib._Hash) -> None:
+    with closing(file):
+        size = file.size
+        digest.update(f"{file.name}\0{size}\0".encode("utf-8", "replace"))
+        digest.update(file.read(0, min(size, WHOLE_BYTES)))
         for block in range(BLOCKS) if size > WHOLE_BYTES else ():
-            file.seek(WHOLE_BYTES + (size - WHOLE_BYTES) * block // BLOCKS)
-            digest.update(file.read(BLOCK_BYTES))
+            start = WHOLE_BYTES + (size - WHOLE_BYTES) * block // BLOCKS
+            digest.update(file.read(start, min(size, start + BLOCK_BYTES)))
