@@ -42,7 +42,7 @@ def test_a_card_traces_its_model_when_it_is_asked(visit, traced, width):
     page.locator("#origin summary").click()
     layers = page.locator("#origin details p").inner_text()
     page.locator("#origin tbody button").click()
-    page.wait_for_function("document.getElementById('card-title').innerText === 'lab3/m000003'")
+    page.locator("#card-title", has_text="lab3/m000003").wait_for()
 
     assert asked_unasked == 0
     for text in ("a merge of models of b", "layer 1 dropped", "0.60", "merged by linear", "99.8 %"):
