@@ -31,11 +31,12 @@ class FrameSet:
         given = set()
         for attempt in range(TRIES):
             for frame in self.frames[label]:
-                values = {
-                    slot: self.slots[slot][rank(name, frame, slot, attempt) % len(self.slots[slot])]
-                    for slot in SLOT.findall(frame)
-                }
-                text = SLOT.sub(lambda found, values=values: values[found[1]], frame)
+                text = frame
+                while slots := SLOT.findall(text):  # a value may have slots of its own
+                    for slot in slots:
+                        values = self.slots[slot]
+                        value = values[rank(name, frame, slot, attempt) % len(values)]
+                        text = text.replace(f"{{{slot}}}", value)
                 text = text[0].upper() + text[1:] if frame[0] == "{" else text
                 if text not in given:
                     given.add(text)

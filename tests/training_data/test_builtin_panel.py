@@ -1,5 +1,6 @@
 """The data sets that come with deltadex: read as a user's would be, and made again."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ ROOT = Path(deltadex.__file__).parent
 PANEL = ROOT / "training_data/builtin_panel"
 PATHS = data_sets_in(PANEL)
 N_ROWS = 128
+SLOT = re.compile(r"\{[a-z]+\}")
 in_checkout = pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="not from a checkout")
 
 
@@ -38,6 +40,7 @@ def test_texts_are_short_and_none_is_there_twice(sets):
 
     assert len({text.casefold() for text in texts}) == len(texts) == 48 * N_ROWS
     assert max(len(text.split()) for text in texts) <= 40
+    assert not [text for text in texts if SLOT.search(text)]
     assert sum(path.stat().st_size for path in PATHS) <= 500_000
 
 
