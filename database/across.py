@@ -18,6 +18,9 @@ from .questions import Query, Searches
 from .tables import AcrossTable
 
 if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Mapping
+
     from .opened import Opened
 
 log = logging.getLogger(__name__)
@@ -87,7 +90,8 @@ class FindAcross(Filters, Family, OverPanel):
             )
         require_labels(catalog, self)
         start = Searches(catalog, catalog.find_base(self.base), self.recipe).from_any(self.model)
-        panel = self._panel(db)
+        counts = coverage(catalog)
+        panel = self._panel(db, counts)
         notes = notes_on(catalog, panel)
         for note in notes:
             log.warning(note)
@@ -99,16 +103,15 @@ class FindAcross(Filters, Family, OverPanel):
             filters=self,
             recipe=self.recipe,
         )
-        others = sorted(set(coverage(catalog)) - {panel})
+        others = sorted(set(counts) - {panel})
         about = {**found["panel"], "name": panel, "others": others, "notes": notes}
         return AcrossTable({**found, "panel": about, "meaning": MEANING})
 
-    def _panel(self, db: Opened) -> str:
+    def _panel(self, db: Opened, counts: Mapping[str, Counter[str]]) -> str:
         """The name of the panel to ask, computed where that was not done, or was interrupted."""
         from ..training_data import BUILTIN_PANEL, data_sets_in
 
-        catalog = db._catalog
-        counts, shared = coverage(catalog), shared_panel(catalog)
+        catalog, shared = db._catalog, shared_panel(counts)
         wanted = str(self.panel) if self.panel is not None else shared or BUILTIN
         is_there = wanted in counts if self.panel is not None else shared is not None
         if self.only_built or wanted != BUILTIN:

@@ -27,7 +27,7 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
 LEAST_WEIGHT = 0.1
 """Least weight of a model that places a data set, in z."""
 
-FEWEST_SETS = 3
+FEWEST_MAPPED = 3
 """Data sets below which every two columns correlate by ±1."""
 
 
@@ -97,14 +97,14 @@ def coverage(catalog: Catalog) -> dict[str, Counter[str]]:
     return counts
 
 
-def shared_panel(catalog: Catalog) -> str | None:
-    """The panel that most bases have, of these the one with most data sets on each; None where no
-    panel has what a comparison of two bases needs."""
+def shared_panel(counts: Mapping[str, Counter[str]]) -> str | None:
+    """The panel that most bases have, of these the one with most data sets on each, by what
+    `coverage` counts; None where no panel has what a comparison of two bases needs."""
     from ..search.across import FEWEST_RANKED
 
     best: tuple[int, int, str] | None = None
-    for name, counts in coverage(catalog).items():
-        covered = [n for n in counts.values() if n >= FEWEST_RANKED]
+    for name, of_bases in counts.items():
+        covered = [n for n in of_bases.values() if n >= FEWEST_RANKED]
         if len(covered) > 1:
             best = max(best or (0, 0, ""), (len(covered), min(covered), name))
     return best and best[2]
@@ -185,13 +185,13 @@ def map_document(
     from ..search import place_models
     from ..search.panels import standardised, unit_columns
 
-    panel = panel or shared_panel(catalog) or BUILTIN
+    panel = panel or shared_panel(coverage(catalog)) or BUILTIN
     table = panel_scores_table(catalog, panel).to_json()
     families, sets = table["families"], table["sets"]
-    if len(families) < 2 or len(sets) < FEWEST_SETS:
+    if len(families) < 2 or len(sets) < FEWEST_MAPPED:
         raise RequestError(
             f"panel {panel!r} covers {count(len(families), 'base')} with "
-            f"{count(len(sets), 'data set')}; a map across bases needs 2 and {FEWEST_SETS}"
+            f"{count(len(sets), 'data set')}; a map across bases needs 2 and {FEWEST_MAPPED}"
         )
     z = [standardised(np.array(some["z"])) for some in families]
     of, models, labels, _ = zip(*_models(table), strict=True)

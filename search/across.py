@@ -29,7 +29,7 @@ from ..store import Catalog, Filters
 from .evidence import FEWEST_MODELS, PERHAPS, Numbers, Verdict, sigmoid, verdict
 from .family_scores import TIE_DECIMALS, Rows, bounded, lower_spread
 from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
-from .panels import Columns, PanelScores, panel_scores, shared_sets
+from .panels import Columns, PanelScores, panel_scores, shared_sets, standardised
 
 FEWEST_SETS = 12
 """Data sets that two families share from which a probability is known."""
@@ -135,9 +135,8 @@ def _coordinates(
     map: Float64[np.ndarray, "canonical data"],
 ) -> Coordinates:
     """Canonical coordinates of unit length; columns are standardised as their family's are."""
-    family = scores.columns.cosines[:, places]
-    spread = np.maximum(family.std(axis=2, keepdims=True), np.finfo(float).eps)
-    own = ((columns.cosines[:, places] - family.mean(axis=2, keepdims=True)) / spread).sum(axis=0)
+    own, family = (side.cosines[:, places] for side in (columns, scores.columns))
+    own = standardised(own, family).sum(axis=0)
     found = map @ (own - own.mean(axis=0))
     return np.asarray(found / np.maximum(np.linalg.norm(found, axis=0), np.finfo(float).tiny))
 

@@ -125,14 +125,17 @@ def shared_sets(scores: Sequence[PanelScores]) -> list[list[int]]:
     return [[own[sha256] for sha256 in common] for own in places]
 
 
-def standardised(z: Float64[np.ndarray, "data models"]) -> Float64[np.ndarray, "data models"]:
-    """Each row in its own standard deviations above its mean over the family; 0 in a row without
-    any spread."""
-    spread = z.std(axis=1, keepdims=True)
+def standardised(
+    values: Float64[np.ndarray, "*data models"],
+    family: Float64[np.ndarray, "*data all"] | None = None,
+) -> Float64[np.ndarray, "*data models"]:
+    """Each row in standard deviations above its mean over all models of the family, which are
+    these models themselves if none are given; 0 in a row without any spread."""
+    family = values if family is None else family
+    spread = family.std(axis=-1, keepdims=True)
     wide = spread > LEAST_SPREAD
-    return np.asarray(
-        np.where(wide, z - z.mean(axis=1, keepdims=True), 0.0) / np.where(wide, spread, 1.0)
-    )
+    above = values - family.mean(axis=-1, keepdims=True)
+    return np.asarray(np.where(wide, above, 0.0) / np.where(wide, spread, 1.0))
 
 
 def unit_columns(z: Float64[np.ndarray, "data models"]) -> Float64[np.ndarray, "models data"]:

@@ -474,9 +474,7 @@ class DataSets:
         """Data sets of a panel, or those that were kept by themselves, without their numbers, by
         base and name; None for all of them."""
         condition = f"($1 IS NULL OR base = $1) AND ($2 IS NULL OR {OF_PANEL} = $2)"
-        return [
-            _without_numbers(row) for row in select_data_sets(self.session, condition, base, panel)
-        ]
+        return select_data_sets(self.session, condition, base, panel, left_out=_NUMBERS)
 
     def remove_panel(self, panel: str, base: str | None = None) -> list[dict[str, Any]]:
         """Remove all data sets of a panel, at once; returns their rows, without their numbers."""
@@ -491,11 +489,13 @@ class DataSets:
 
 
 def select_data_sets(
-    session: Session, condition: str = "true", *values: object
+    session: Session, condition: str = "true", *values: object, left_out: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Rows of `data_sets` that meet a condition, by base and name; JSON columns as objects."""
+    """Rows of `data_sets` that meet a condition, by base and name, but some columns; JSON columns
+    as objects."""
+    columns = f"* EXCLUDE ({', '.join(left_out)})" if left_out else "*"
     rows = session.arrow(
-        "SELECT * REPLACE (made_at::VARCHAR AS made_at) FROM data_sets "
+        f"SELECT {columns} REPLACE (made_at::VARCHAR AS made_at) FROM data_sets "
         f"WHERE {condition} ORDER BY base, name",
         list(values),
     ).to_pylist()

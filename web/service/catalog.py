@@ -87,7 +87,7 @@ class Names:
             return shown if isinstance(value, list) else shown[0]
         if key == "card" and isinstance(value, str) and _is_path(value):
             return self.shown(value)
-        if key in ("detail", "note") and isinstance(value, str):
+        if key in ("detail", "note", "reason") and isinstance(value, str):
             return self.redact(value)
         if key == "by_base" and isinstance(value, Mapping):
             return {self.shown(base): group for base, group in value.items()}
