@@ -18,7 +18,7 @@ from .files import derived_path
 from .session import Session
 from .tables.filters import Condition, Filters
 from .tables.models import GUESSED, Label, Labels, Stored, select_keys, select_labels
-from .tables.outcomes import count_vectors, fetch_keys, fetch_vectors_of
+from .tables.outcomes import Keyed, count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
     from .derived.index import SearchIndex
@@ -63,23 +63,24 @@ class Members:
         if last is not None and len(last.keys):
             newest = int(last.keys[-1])
             here = fetch_keys(session, base, recipe, newest - 1)
-            known, new = here[:1], here[1:]
+            n_new = len(here.ids) - 1
             n_models = count_vectors(session, base, recipe)
-            if known and known[0][0] == newest and len(last.keys) + len(new) == n_models:
-                return last._with(new) if new else last
+            if n_new >= 0 and here.keys[0] == newest and len(last.keys) + n_new == n_models:
+                return last._with(here, 1) if n_new else last
         none = cls(keys=np.zeros(0, dtype=np.int64), ids=[], kinds=[], row_of={})
-        return none._with(fetch_keys(session, base, recipe, -1), last)
+        return none._with(fetch_keys(session, base, recipe, -1), 0, last)
 
-    def _with(self, new: Sequence[tuple[int, str, str]], last: Members | None = None) -> Members:
-        """These and later members. The search index of `last`, or of these, is caught up."""
+    def _with(self, new: Keyed, start: int, last: Members | None = None) -> Members:
+        """These and later members, from a row on. The search index of `last`, or of these, is
+        caught up."""
         from .derived.index import SearchIndex
 
         last = last or self
-        ids = [*self.ids, *(id for _, id, _ in new)]
+        ids = [*self.ids, *new.ids[start:]]
         return Members(
-            keys=np.concatenate([self.keys, np.array([k for k, _, _ in new], dtype=np.int64)]),
+            keys=np.concatenate([self.keys, new.keys[start:]]),
             ids=ids,
-            kinds=[*self.kinds, *(kind for _, _, kind in new)],
+            kinds=[*self.kinds, *new.kinds[start:]],
             row_of={id: row for row, id in enumerate(ids)},
             before=last.derived.get(SearchIndex, last.before),
         )

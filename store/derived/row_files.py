@@ -34,7 +34,7 @@ import pyarrow as pa
 import xxhash
 from filelock import FileLock, Timeout
 
-from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
+from ...arrays import Bool, Float32, Float64, Int8, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
 from ..files import file_size, open_at, refused_as, write_atomically
@@ -92,6 +92,9 @@ CLAIMED_WITHIN_S = 0.01
 
 MOST_TRAIT_BYTES = 4 << 30
 """Of the rows of traits; later ones are not kept."""
+
+SINGLE_UP_TO = 1_000_000
+"""Models whose vectors are kept in single precision, 8 KB each; of more, a byte a number."""
 
 _NAME = struct.Struct("<qqQ")
 
@@ -480,12 +483,13 @@ def stored_matrix(
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What a row of sketches is: numbers of a vector, and of each block of a slot's sketch; the
-    slots of every row, in order."""
+    """What a row of sketches is: numbers of a vector, whether a byte each, and of each block of a
+    slot's sketch; the slots of every row, in order."""
 
     dim: int
     blocks: Mapping[str, int]
     slots: tuple[Slot, ...]
+    in_bytes: bool = False
 
     @property
     def columns(self) -> Columns:
@@ -494,12 +498,14 @@ class Shapes:
         return {
             ".sketches": (np.dtype(np.uint8), (n_slots, code_bytes(self.blocks))),
             ".weights": (np.dtype("<f4"), (n_slots, len(self.blocks))),
-            ".vectors": (np.dtype("<f4"), (self.dim,)),
+            ".vectors": (np.dtype("i1" if self.in_bytes else "<f4"), (self.dim,)),
         }
 
     def to_json(self) -> bytes:
         slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
         document = {"format": FORMAT, "dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
+        if self.in_bytes:
+            document["in_bytes"] = True
         checksum = xxhash.xxh3_64_hexdigest(json.dumps(document).encode())
         return json.dumps({**document, "checksum": checksum}).encode()
 
@@ -518,7 +524,8 @@ def read_shapes(path: Path) -> Shapes:
     with path.open("rb") as file:
         note = json.loads(file.readline())
     blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
-    shapes = Shapes(int(note["dim"]), blocks, tuple(Slot(*slot) for slot in note["slots"]))
+    slots = tuple(Slot(*slot) for slot in note["slots"])
+    shapes = Shapes(int(note["dim"]), blocks, slots, bool(note.get("in_bytes")))
     if note != json.loads(shapes.to_json()):
         raise ValueError("damaged, or of another format")
     return shapes
@@ -569,10 +576,20 @@ class SketchFile:
         return SketchMatrix(shapes.blocks, shapes.slots, weights, codes)
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
-        """The vectors of the models with these keys; None unless all are here."""
-        _, rows = self._content
+        """The vectors of the models with these keys; None unless all are here. Those that are kept
+        in bytes are of unit length again, and each cosine is off by about 2e-4."""
+        shapes, rows = self._content
         places = rows.places(keys)
-        return None if (places < 0).any() else rows.take(places, ".vectors")[0]
+        if (places < 0).any():
+            return None
+        (vectors,) = rows.take(places, ".vectors")
+        return _of_bytes(vectors) if shapes.in_bytes else vectors
+
+    def as_kept(
+        self, vectors: Float32[np.ndarray, "models dim"]
+    ) -> Float32[np.ndarray, "models dim"]:
+        """Vectors as the file gives them back."""
+        return _of_bytes(_to_bytes(vectors)) if self._content[0].in_bytes else vectors
 
     def check(self, keys: Int64[np.ndarray, " keys"]) -> None:
         """Compare the rows of some models, all of them here, with their checksums; raises
@@ -589,20 +606,21 @@ class SketchFile:
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
         new_slots = select_sketched_slots(session, base, recipe.id, rows.last_key)
         slots = tuple(sorted({*before.slots, *new_slots}))
-        shapes = Shapes(recipe.dim, block_dims(recipe), slots)
+        in_bytes = n_models > SINGLE_UP_TO
+        shapes = Shapes(recipe.dim, block_dims(recipe), slots, in_bytes)
         n_bytes = sum(row_bytes(shapes.columns).values())
         with refused_as(StoreFull, self._path.with_suffix(".sketches")):
             if len(rows.keys) > 2 * n_models + AT_ONCE or shapes != before:
                 rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
                 self._content = shapes, rows
-            keys = [key for key, _, _ in fetch_keys(session, base, recipe, rows.last_key)]
+            keys = fetch_keys(session, base, recipe, rows.last_key).keys
             self._check_space(len(keys) * n_bytes)
             at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, n_bytes))
             for start in range(0, len(keys), at_once):
                 if not goes_on():
                     return
-                some = np.array(keys[start : start + at_once], dtype=np.int64)
-                rows = rows.append(*_fetch(session, recipe, some, slots))
+                some = keys[start : start + at_once]
+                rows = rows.append(*_fetch(session, recipe, some, shapes))
                 self._content = shapes, rows
 
     def bring_into_memory(self) -> None:
@@ -620,7 +638,7 @@ class SketchFile:
         try:
             with lock.acquire(timeout=0):
                 shapes, rows = self._content
-                present, values = _fetch(session, recipe, np.sort(keys), shapes.slots)
+                present, values = _fetch(session, recipe, np.sort(keys), shapes)
                 places = rows.places(present)
                 if (places >= 0).all():
                     rows.write(places, present, values)
@@ -637,16 +655,32 @@ class SketchFile:
 
 
 def _fetch(
-    session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"], slots: Sequence[Slot]
+    session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"], shapes: Shapes
 ) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
     """Keys, of those that have a vector, and their rows by column."""
     present, vectors = fetch_vectors_of(session, recipe, keys)
+    rows = _to_bytes(vectors) if shapes.in_bytes else vectors
     condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
     if len(keys) > FEW_KEYS:
         condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
     table = select_sketch_rows(session, condition, recipe.id, values)
-    matrix = stored_matrix(session, table, present.tolist(), recipe, slots)
-    return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": vectors}
+    matrix = stored_matrix(session, table, present.tolist(), recipe, shapes.slots)
+    return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": rows}
+
+
+def _to_bytes(vectors: Float32[np.ndarray, "models dim"]) -> Int8[np.ndarray, "models dim"]:
+    """Vectors as whole numbers up to 127; their length is lost."""
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    scaled = vectors * np.float32(127) / np.where(largest > 0, largest, 1)
+    return np.rint(scaled).astype(np.int8)
+
+
+def _of_bytes(rows: Int8[np.ndarray, "models dim"]) -> Float32[np.ndarray, "models dim"]:
+    """The unit vectors of `_to_bytes`."""
+    vectors = rows.astype(np.float32)
+    lengths = np.sqrt(np.vecdot(vectors, vectors))[:, None]
+    vectors /= np.where(lengths > 0, lengths, 1)
+    return vectors
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -99,18 +100,27 @@ def fetch_vectors(
     return table.column(0).to_pylist(), matrix
 
 
-def fetch_keys(
-    session: Session, base: str, recipe: Recipe, after: int
-) -> list[tuple[int, str, str]]:
-    """(key, id, kind) of a family's models above a key that have a vector, by key."""
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Keys, ids and kinds of some models, row by row; a kind is one object for all of them."""
+
+    keys: Int64[np.ndarray, " models"]
+    ids: list[str]
+    kinds: list[str]
+
+
+def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed:
+    """A family's models above a key that have a vector, by key."""
     table = _table(session, recipe)
     if table is None:
-        return []
-    return session.execute(
+        return Keyed(np.zeros(0, np.int64), [], [])
+    rows = session.arrow(
         f"SELECT m.key, m.id, m.kind FROM {table} v JOIN models m ON m.key = v.model "
         "WHERE m.base = ? AND v.model > ? ORDER BY m.key",
         [base, after],
     )
+    kinds = list(map(sys.intern, rows.column("kind").to_pylist()))
+    return Keyed(rows.column("key").to_numpy(), rows.column("id").to_pylist(), kinds)
 
 
 def count_vectors(session: Session, base: str, recipe: Recipe) -> int:

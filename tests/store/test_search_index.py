@@ -106,17 +106,21 @@ def test_a_small_family_has_no_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "harm", ["a key less", "keys exchanged", "dimension", "checksum", "family"]
+    "harm", ["a key less", "keys exchanged", "too many", "dimension", "checksum", "family"]
 )
 def test_a_file_that_is_not_what_its_note_says_is_not_used(tmp_path, harm):
     path = tmp_path / "a"
-    _Family(300).index(path)
+    family = _Family(300)
+    del family.vectors[int(family.keys[150])]
+    family.index(path)
     note = json.loads(path.with_suffix(".json").read_text("utf-8"))
     assert load_index(path, DIM)[0] is not None
     if harm == "a key less":
-        note["keys"].pop()
+        note["runs"][-1][1] -= 1
     elif harm == "keys exchanged":
-        note["keys"][0], note["keys"][1] = note["keys"][1], note["keys"][0]
+        note["runs"].reverse()
+    elif harm == "too many":
+        note["runs"][-1][1] = 2**62
     elif harm == "dimension":
         note["dim"] += 1
     elif harm == "family":
