@@ -204,9 +204,10 @@ def main() -> None:
 def make(path: Path, recipe: Recipe, unstored: Unstored | None) -> None:
     """Write the index and the mapped file of vectors, and print what they take."""
     with Catalog.open(path) as catalog:
+        view = catalog.family(BASE, recipe)
         for what, act in (
-            ("the mapped file of vectors", catalog.family(BASE, recipe).write_sketch_file),
-            ("the index", lambda: prepare_search(catalog, BASE, recipe)),
+            ("the mapped file of vectors", view.write_sketch_file),
+            ("the index", lambda: view.index),
         ):
             start, processor = time.perf_counter(), time.process_time()
             made_before = unstored.seconds if unstored else 0.0
