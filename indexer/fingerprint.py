@@ -369,16 +369,14 @@ def _sketch_dense(
     shifted = memory[: BLOCK * length].view(BLOCK, length)
     longest = DIM + BLOCK * step + first_column + length
     sums = torch.zeros(math.ceil(longest / DIM) * DIM, dtype=torch.float64, device=device)
-    first, inside = divmod(first_row, BLOCK)
-    heights = [min(BLOCK - inside, n_rows)]
-    heights += [BLOCK] * ((n_rows - heights[0]) // BLOCK)
-    heights += [n_rows - sum(heights)] * (sum(heights) < n_rows)
-    blocks = zip(matrix.split(heights), row_signs.split(heights), strict=True)
-    for block, (rows, signs) in enumerate(blocks, start=first):
-        torch.mul(rows, column_signs, out=signed[: len(rows)])
+    row = 0
+    while row < n_rows:
+        block, inside = divmod(first_row + row, BLOCK)
+        height = min(BLOCK - inside, n_rows - row)
+        torch.mul(matrix[row : row + height], column_signs, out=signed[:height])
         start = hashes.shifts[block] + inside * step + first_column
-        sums[start : start + length] += signs @ shifted[: len(rows)]
-        inside = 0
+        sums[start : start + length] += row_signs[row : row + height] @ shifted[:height]
+        row += height
     return sums.view(-1, DIM).sum(0).cpu()
 
 

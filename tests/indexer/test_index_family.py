@@ -90,6 +90,39 @@ def test_an_interrupted_run_continues_to_the_same_end(family, tmp_path):
             assert np.array_equal(_vector(whole, id), _vector(cut, id))
 
 
+def test_models_that_end_together_share_a_transaction_and_are_reported_after_it(
+    family, catalog, monkeypatch
+):
+    groups, reported = [], []
+    record_all = Catalog.record_all
+
+    def counted(self, outcomes, at=None):
+        record_all(self, outcomes, at)
+        groups.append(len(outcomes))
+
+    class Watching:
+        def begin(self, models, bytes_total):
+            pass
+
+        def outcome(self, outcome):
+            reported.append(outcome.model.id)
+            assert outcome.model.id in {row.id for row in catalog.models()}
+
+    monkeypatch.setattr(Catalog, "record_all", counted)
+    monkeypatch.setattr(run, "GROUP_S", 60.0)
+
+    index_family(catalog, _options(family), Watching())
+
+    assert groups == [4]
+    assert sorted(reported) == ["a-0", "a-1", "b-0", "b-1"]
+
+    groups.clear()
+    monkeypatch.setattr(run, "GROUP_S", 0.001)
+    index_family(catalog, _options(family, recipes=("mean-factors",)))
+    assert sum(groups) == 4
+    assert len(groups) > 1
+
+
 def test_shards_and_forms_do_not_change_the_fingerprint(tmp_path, catalog):
     base = make_bert(tmp_path / "base", seed=0)
     tuned, config = finetune(base, seed=1, rank=3), _config(tmp_path)
