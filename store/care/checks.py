@@ -3,6 +3,7 @@ the DuckDB file: blocks, tables, indexes, views, keys, recipes, vectors, referen
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,6 +116,7 @@ def quoted(name: str) -> str:
 
 SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingface_hub")
 THREADED = ("numpy", "faiss", "torch")
+RUNTIMES = ("libgomp", "libiomp", "libomp")
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "KMP_DUPLICATE_LIB_OK", "MKL_NUM_THREADS")
 LEAST_FREE = 256 << 20
 """Bytes below which an indexing run may end at any model."""
@@ -164,7 +167,7 @@ def threads() -> Finding:
     from threadpoolctl import threadpool_info
 
     for name in THREADED:
-        if name in sys.modules or _version(name):
+        if name not in sys.modules and _version(name) and not _has_runtime(name):
             import_module(name)
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "openmp"]
     names = sorted({str(pool["prefix"]) for pool in pools})
@@ -182,6 +185,19 @@ def threads() -> Finding:
         advice = f"set OMP_NUM_THREADS={cores}"
         return Finding("threads", "note", f"{shown} on {counted(cores, 'core')}: slow", advice)
     return Finding("threads", "ok", shown)
+
+
+def _has_runtime(name: str) -> bool:
+    """Load the OpenMP runtime that a library has in its folder, or else its own shared object: to
+    import torch would take most of a doctor's time. False where there is none."""
+    spec = find_spec(name)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for prefix in (*RUNTIMES, f"lib{name}_cpu"):
+            for path in Path(folder, "lib").glob(f"{prefix}*"):
+                with suppress(OSError):
+                    ctypes.CDLL(str(path))
+                    return True
+    return False
 
 
 def space(path: Path) -> Finding:
