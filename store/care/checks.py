@@ -40,7 +40,7 @@ from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
 from ..tables.signatures import run_bytes
 from .backup import manifest_path, read_backup_manifest
-from .raw_file import read_in_child
+from .raw_file import Track, read_in_child
 
 State = Literal["ok", "note", "repaired", "problem"]
 
@@ -53,9 +53,6 @@ RUN_REPAIR = "`deltadex doctor` without --check repairs it"
 
 RowRange = tuple[str, int, int]
 """A table, and the first and the last number of some of its rows."""
-
-Track = Callable[[Sequence[RowRange], str], Iterator[RowRange]]
-"""Gives the same parts, and shows the progress of the named work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +246,7 @@ def _holder_file(path: Path) -> bytes | None:
 ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
 
 
-def check_manifest(path: Path) -> Callable[[CheckContext | None], Finding] | None:
+def check_manifest(path: Path, track: Track) -> Callable[[CheckContext | None], Finding] | None:
     """Compare a file with its manifest before it is opened; gives the finding once the catalog was
     opened (None: it could not be). None without a manifest."""
     is_same = False
@@ -257,7 +254,7 @@ def check_manifest(path: Path) -> Callable[[CheckContext | None], Finding] | Non
         manifest = read_backup_manifest(path)
         if manifest is None:
             return None
-        is_same = read_in_child("sha256", path) == manifest.sha256
+        is_same = read_in_child("sha256", path, track) == manifest.sha256
     except (ValueError, OSError):
         manifest = None
 
@@ -697,7 +694,7 @@ def check_blocks(context: CheckContext) -> Iterator[Finding]:
     path = context.catalog.path
     for n_left in reversed(range(BLOCKS_READ)):
         try:
-            blocks = read_in_child("blocks", path)
+            blocks = read_in_child("blocks", path, context.track)
         except OSError as err:
             yield Finding("blocks", "problem", f"{path} cannot be read: {err}", REPLACE_FILE)
             return
