@@ -52,9 +52,9 @@ from .checks import (
     RUN_REPAIR,
     CheckContext,
     Finding,
-    Track,
     counted,
 )
+from .raw_file import Track
 
 INDEX_ENDINGS = (".json", ".faiss")
 SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches", *FORMER_ENDINGS)
