@@ -109,8 +109,6 @@ class FindAcross(Filters, Family, OverPanel):
 
     def _panel(self, db: Opened, counts: Mapping[str, Counter[str]]) -> str:
         """The name of the panel to ask, computed where that was not done, or was interrupted."""
-        from ..training_data import BUILTIN_PANEL, data_sets_in
-
         catalog, shared = db._catalog, shared_panel(counts)
         wanted = str(self.panel) if self.panel is not None else shared or BUILTIN
         is_there = wanted in counts if self.panel is not None else shared is not None
@@ -126,6 +124,8 @@ class FindAcross(Filters, Family, OverPanel):
             reading = own[0]["settings"].get("reading", {}) if own else {}
             building = BuildPanel((folder,), recipe=self.recipe, **reading)
         else:
+            from ..training_data import BUILTIN_PANEL, data_sets_in
+
             whole = len(data_sets_in(BUILTIN_PANEL))
             begun = [base for base, n in counts.get(BUILTIN, {}).items() if n < whole]
             if is_there and (not begun or catalog.read_only):

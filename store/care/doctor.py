@@ -52,9 +52,9 @@ from .checks import (
     RUN_REPAIR,
     CheckContext,
     Finding,
-    Track,
     counted,
 )
+from .raw_file import Track
 
 INDEX_ENDINGS = (".json", ".faiss")
 SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches", *FORMER_ENDINGS)
@@ -414,7 +414,7 @@ def examine(
         track: Shows the progress of the long checks.
     """
     yield from (checks.versions(), checks.threads(), checks.space(path))
-    holder, manifest = checks.check_holder(path), checks.check_manifest(path)
+    holder, manifest = checks.check_holder(path), checks.check_manifest(path, track)
     catalog, opened, repairs = _opened(path, repairs)
     yield holder()
     yield opened
