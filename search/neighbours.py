@@ -7,11 +7,12 @@ the catalog, standard deviations above the family's strangers (docs/publishing.m
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import fsum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
 from ..records import ROLES, STACKS, Fingerprint, Recipe, Slot, SlotStats
 from ..store import (
-    AttachedIndex,
     Catalog,
     FamilyView,
     Filters,
@@ -42,6 +42,9 @@ from .family_scores import (
     weights_by_kinds,
 )
 from .labelled import PooledMeans, VectorScores
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    from ..store import AttachedIndex  # for annotations alone
 
 log = logging.getLogger(__name__)
 
@@ -429,6 +432,10 @@ def _scored(
     kinds = [view.kinds[row] for row in rows.tolist()]
     family = FamilyScores.of(of) if query.sketches is not None else None
     if family is not None and query.sketches is not None:
+        both = family.of_cohort(np.append(itself, rows)) if strangers is None else None
+        if both is not None:
+            asked, others = both.take(np.arange(1)), both.take(np.arange(1, len(rows) + 1))
+            return family.compare(asked, others), family.evidence.calibration(of)
         asked = family.prepare(query.sketches, [query.kind], [-1 if strangers else itself])
         if strangers is None:
             others = family.stored(view, rows)

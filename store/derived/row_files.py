@@ -22,17 +22,16 @@ import math
 import os
 import shutil
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import xxhash
-from filelock import FileLock, Timeout
 
 from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
@@ -57,6 +56,9 @@ from ..tables.outcomes import (
     select_sketch_rows,
     select_sketched_slots,
 )
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    from filelock import FileLock  # for annotations alone
 
 log = logging.getLogger(__name__)
 
@@ -323,8 +325,8 @@ class SketchMatrix:
         matrix = cls.empty(block_dims(recipe), slots, len(rows))
         column = {slot: i for i, slot in enumerate(slots)}
         for place, row in enumerate(rows):
-            for slot, sketch in row.items():
-                matrix._put(place, column[slot], sketch)
+            columns = np.array([column[slot] for slot in row], np.int64)
+            matrix.put(np.full(len(row), place), columns, list(row.values()))
         return matrix
 
     @classmethod
@@ -334,17 +336,28 @@ class SketchMatrix:
         codes = np.zeros((n_models, len(slots), code_bytes(dims)), dtype=np.uint8)
         return cls(dims, slots, weights, codes)
 
-    def _put(self, row: int, column: int, sketch: bytes) -> None:
-        if len(sketch) == 2 * sum(self.dims.values()):
-            if not np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
-                self.weights[row, column] = np.nan
-                return
-            sketch = coded(sketch, self.dims)
-        if len(sketch) != sketch_bytes(self.dims):
-            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+    def put(
+        self,
+        rows: Int64[np.ndarray, " sketches"],
+        columns: Int64[np.ndarray, " sketches"],
+        sketches: Sequence[bytes],
+    ) -> None:
+        """Write sketches, of recipe version 2 too, to their models and slots; ValueError where one
+        is of another size."""
+        size = sketch_bytes(self.dims)
+        same = [s if len(s) == size else self._coded(s) for s in sketches]
+        data = np.frombuffer(b"".join(same), np.uint8).reshape(-1, size)
         at = len(self.dims) * WEIGHT.itemsize
-        self.weights[row, column] = np.frombuffer(sketch[:at], dtype=WEIGHT)
-        self.codes[row, column] = np.frombuffer(sketch[at:], dtype=np.uint8)
+        self.weights[rows, columns] = np.ascontiguousarray(data[:, :at]).view(WEIGHT)
+        self.codes[rows, columns] = data[:, at:]
+
+    def _coded(self, sketch: bytes) -> bytes:
+        if len(sketch) != 2 * sum(self.dims.values()):
+            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+        if np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
+            return coded(sketch, self.dims)
+        not_finite = np.full(len(self.dims), np.nan, WEIGHT)
+        return not_finite.tobytes() + bytes(code_bytes(self.dims))
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -396,7 +409,8 @@ class SketchMatrix:
         for column, slot in enumerate(self.slots):
             if slot not in columns:
                 continue
-            left, right = self.codes[:, column], other.codes[:, columns[slot]]
+            left = self.codes[:, column]
+            right = left if other is self else other.codes[:, columns[slot]]
             start = 0
             for block, dim in enumerate(self.dims.values()):
                 scales = np.multiply.outer(own[:, column, block], others[:, columns[slot], block])
@@ -435,7 +449,8 @@ def _products(
     numbers = decode(right, start, dim).T
     for row in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(row, row + ROWS_AT_ONCE)
-        products[rows] = decode(left[rows], start, dim) @ numbers
+        own = numbers.T[rows] if left is right else decode(left[rows], start, dim)
+        products[rows] = own @ numbers
     return products
 
 
@@ -450,7 +465,7 @@ def fetch_matrix(
 
 def stored_matrix(
     session: Session,
-    rows: pa.Table,
+    rows: Sequence[tuple[Any, ...]],
     keys: Sequence[int],
     recipe: Recipe,
     slots: Sequence[Slot] | None = None,
@@ -461,14 +476,16 @@ def stored_matrix(
     Raises:
         StoreDamaged: a weight is not finite, or a sketch is of another size.
     """
-    sketches: dict[int, dict[Slot, bytes]] = {key: {} for key in keys}
-    names = ("model", "stack", "layer", "role", "sketch")
-    columns = (rows.column(name).to_pylist() for name in names)
+    place = {key: row for row, key in enumerate(keys)}
+    if len(place) < len(rows):
+        rows = [row for row in rows if row[0] in place]
+    if slots is None:
+        slots = sorted(Slot(*slot) for slot in {row[1:4] for row in rows})
+    column = {(slot.stack, slot.layer, slot.role): i for i, slot in enumerate(slots)}
+    matrix = SketchMatrix.empty(block_dims(recipe), slots, len(keys))
+    places = np.array([(place[row[0]], column[row[1:4]]) for row in rows], np.int64).reshape(-1, 2)
     try:
-        for key, stack, layer, role, sketch in zip(*columns, strict=True):
-            if key in sketches:
-                sketches[key][Slot(stack, layer, role)] = sketch
-        matrix = SketchMatrix.of_rows(list(sketches.values()), recipe, slots)
+        matrix.put(places[:, 0], places[:, 1], [row[4] for row in rows])
     except ValueError as err:
         raise StoreDamaged(f"{session.path}: damaged: {err}; index its family again") from err
     is_finite = np.isfinite(matrix.weights).all(axis=(1, 2))
@@ -538,12 +555,14 @@ class SketchFile:
     @classmethod
     def open(cls, path: Path) -> SketchFile | None:
         """The file; None where another process writes it, or the folder refuses it."""
+        from filelock import FileLock
+
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(path.with_suffix(".lock"))
             lock.acquire(timeout=0)
             return cls(path, lock)
-        except (OSError, Timeout) as err:
+        except OSError as err:  # also of a lock that another has
             log.info("the sketches are read from the catalog: %s", err)
             return None
 
@@ -616,6 +635,8 @@ class SketchFile:
     def repair(self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " damaged"]) -> None:
         """Write rows again from the catalog, unless another process writes the file or the system
         refuses."""
+        from filelock import FileLock
+
         lock = self._lock or FileLock(self._path.with_suffix(".lock"))
         try:
             with lock.acquire(timeout=0):
@@ -624,7 +645,7 @@ class SketchFile:
                 places = rows.places(present)
                 if (places >= 0).all():
                     rows.write(places, present, values)
-        except (OSError, Timeout) as err:
+        except OSError as err:
             log.info("%s: damaged rows stay: %s", self._path, err)
 
     def _check_space(self, needed: int) -> None:
@@ -644,8 +665,8 @@ def _fetch(
     condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
     if len(keys) > FEW_KEYS:
         condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
-    table = select_sketch_rows(session, condition, recipe.id, values)
-    matrix = stored_matrix(session, table, present.tolist(), recipe, slots)
+    sketches = select_sketch_rows(session, condition, recipe.id, values)
+    matrix = stored_matrix(session, sketches, present.tolist(), recipe, slots)
     return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": vectors}
 
 
@@ -703,6 +724,8 @@ class TraitFile:
     def __init__(self, path: Path, depends_on: bytes, n_numbers: int) -> None:
         """Open the files, if there are any; `depends_on` is a digest of everything that decides the
         rows but the models themselves."""
+        from filelock import FileLock
+
         header = {"format": FORMAT, "cohort": hashlib.sha256(depends_on).hexdigest()}
         self._header = json.dumps({**header, "numbers": n_numbers}).encode()
         self._path, self._lock = path.with_suffix(".traitkeys"), threading.RLock()
@@ -738,7 +761,7 @@ class TraitFile:
                 if before.arrays[".traits"].nbytes + rows.nbytes <= MOST_TRAIT_BYTES:
                     places = len(before.keys) + np.arange(len(keys))
                     before.write(places, keys, {".traits": rows}, checksums)
-        except (OSError, Timeout, StoreFull) as err:
+        except (OSError, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)
 
     def _refreshed(self) -> Rows:
