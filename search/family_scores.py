@@ -73,6 +73,9 @@ HELD_TRAITS = 4_000
 TRAIT_FILE_MIN_MODELS = 1_000
 """Models of a family whose traits are in a file for other processes."""
 
+TRAITS_AT_ONCE = 256
+"""Models that are compared with the cohort at a time, where all are."""
+
 TRAITS_VERSION = "3"
 """Raised whenever the traits of the same sketches would change."""
 
@@ -528,11 +531,20 @@ class FamilyScores:
             numbers = self._fresh(view, rows[new], sketches.take(new))
             # a new dictionary: other threads read the one there is
             held = {**held, **dict(zip(rows[new].tolist(), numbers, strict=True))}
-            self._held = dict(list(held.items())[-HELD_TRAITS:])
+            is_full = len(held) > HELD_TRAITS
+            self._held = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
         numbers = np.stack([held[row] for row in listed])
         n_traits = self._traits.numbers.shape[1]
         traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, self._traits.n_cohort)
         return Scored(sketches, traits, Seen(numbers[:, n_traits:], self._traits.n_cohort))
+
+    def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
+        """Bring the family's file of traits up to date, so that no search computes them."""
+        for start in range(0, len(view) if self._file is not None else 0, TRAITS_AT_ONCE):
+            if not goes_on():
+                return
+            rows = np.arange(start, min(start + TRAITS_AT_ONCE, len(view)))
+            self._fresh(view, rows, view.sketches(view.keys[rows]))
 
     def _fresh(
         self, view: FamilyView, rows: Rows, sketches: SketchMatrix
@@ -685,14 +697,16 @@ class KnownCosines(SketchMatrix):
 
 def _checksums(sketches: SketchMatrix) -> Codes:
     """Of each model's sketches: of the slots that it has, whatever others the matrix has."""
-    sums = []
-    for codes, weights in zip(sketches.codes, sketches.weights, strict=True):
-        has = weights.any(axis=1)
-        slots = "".join(
-            str(slot) for slot, is_there in zip(sketches.slots, has, strict=True) if is_there
-        )
-        value = zlib.crc32(weights[has].tobytes(), zlib.crc32(slots.encode()))
-        sums.append(zlib.crc32(codes[has].tobytes(), value))
+    sums, names = [], [str(slot) for slot in sketches.slots]
+    there = sketches.weights.any(axis=2)
+    whole = zlib.crc32("".join(names).encode())
+    for codes, weights, has in zip(sketches.codes, sketches.weights, there, strict=True):
+        value = whole
+        if not has.all():
+            codes, weights = codes[has], weights[has]
+            slots = "".join(name for name, is_there in zip(names, has, strict=True) if is_there)
+            value = zlib.crc32(slots.encode())
+        sums.append(zlib.crc32(codes.data, zlib.crc32(weights.data, value)))
     return np.array(sums, dtype=np.int64)
 
 

@@ -271,6 +271,15 @@ class FamilyView:
             raise ValueError("a query holds NaN or infinity, or is all zero")
         return self._nearest(query, n, groups or (None,))
 
+    def candidates_each(
+        self, queries: Float32[np.ndarray, "queries dim"], n: int
+    ) -> list[Int64[np.ndarray, " candidates"]]:
+        """The same of every query, each finite and not zero, among all models; quicker."""
+        index = self.index
+        if (own := self._members.index) is None:
+            return [np.searchsorted(self.keys, index.nearest(query, n)) for query in queries]
+        return [np.searchsorted(self.keys, keys) for keys in own.nearest_each(queries, n)]
+
     def _nearest(
         self,
         query: Float32[np.ndarray, " dim"],

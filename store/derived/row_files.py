@@ -392,9 +392,25 @@ class SketchMatrix:
         Peak: the cosines, and one block of `ROWS_AT_ONCE` models as numbers.
         """
         cosines = np.zeros((len(self.dims), len(self), len(other)))
-        for _, block, shares in self.shares(other):
-            cosines[block] += shares
+        if self.dims == other.dims and len(other) <= FEW_COMPARED:
+            for row in range(len(other)):
+                cosines[:, :, row] = self._cosines_with(other, row)
+        elif self.dims == other.dims and len(self) <= FEW_COMPARED:
+            for row in range(len(self)):
+                cosines[:, row] = other._cosines_with(self, row)
+        else:
+            for _, block, shares in self.shares(other):
+                cosines[block] += shares
         return cosines
+
+    def _cosines_with(self, other: SketchMatrix, row: int) -> Float64[np.ndarray, "blocks models"]:
+        """The same with one model of others whose blocks are as long, bit by bit."""
+        place = {slot: column for column, slot in enumerate(other.slots)}
+        mine = [column for column, slot in enumerate(self.slots) if slot in place]
+        theirs = [place[self.slots[column]] for column in mine]
+        codes = self.codes if len(mine) == len(self.slots) else self.codes[:, mine]
+        products = bit_products(codes, other.codes[row, theirs], self.dims) * self._scales[:, mine]
+        return np.asarray(np.einsum("msb,sb->bm", products, other._scales[row, theirs]))
 
     def shares(
         self, other: SketchMatrix
@@ -422,14 +438,8 @@ class SketchMatrix:
         """What a slot's codes are multiplied by, so that inner products add up to cosines."""
         weights = self.weights.astype(np.float64)
         lengths = np.sqrt(np.square(weights).sum(axis=1, keepdims=True))
-        scales = weights / np.where(lengths > 0, lengths, 1.0)
-        start = 0
-        for block, dim in enumerate(self.dims.values()):
-            for column in range(len(self.slots)):
-                squares = squared_lengths(self.codes[:, column], start, dim)
-                scales[:, column, block] /= np.sqrt(squares)
-            start += dim // 4
-        return scales
+        squares = squared_lengths(self.codes, self.dims)
+        return np.asarray(weights / np.where(lengths > 0, lengths, 1.0) / np.sqrt(squares))
 
 
 def _products(
@@ -440,12 +450,6 @@ def _products(
 ) -> Float64[np.ndarray, "models others"]:
     """Inner products of one block's numbers: integers."""
     products = np.empty((len(left), len(right)))
-    if len(right) <= FEW_COMPARED:
-        for column in range(len(right)):
-            products[:, column] = bit_products(left, right[column], start, dim)
-        return products
-    if len(left) <= FEW_COMPARED:
-        return np.ascontiguousarray(_products(right, left, start, dim).T)
     numbers = decode(right, start, dim).T
     for row in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(row, row + ROWS_AT_ONCE)
