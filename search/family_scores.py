@@ -540,10 +540,11 @@ class FamilyScores:
 
     def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
         """Bring the family's file of traits up to date, so that no search computes them."""
-        for start in range(0, len(view) if self._file is not None else 0, TRAITS_AT_ONCE):
+        lacking = self._file.lacking(view.keys) if self._file is not None else self.cohort[:0]
+        for start in range(0, len(lacking), TRAITS_AT_ONCE):
             if not goes_on():
                 return
-            rows = np.arange(start, min(start + TRAITS_AT_ONCE, len(view)))
+            rows = lacking[start : start + TRAITS_AT_ONCE]
             self._fresh(view, rows, view.sketches(view.keys[rows]))
 
     def _fresh(

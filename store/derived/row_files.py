@@ -750,6 +750,14 @@ class TraitFile:
         found[found] = is_right
         return found, numbers[is_right]
 
+    def lacking(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " lacking"]:
+        """The places of those of some models that have no row, right or wrong; none where the file
+        has no room for them."""
+        rows = self._refreshed()
+        n_bytes = rows.arrays[".traits"].itemsize * rows.arrays[".traits"].shape[1]
+        has_room = len(keys) * n_bytes <= MOST_TRAIT_BYTES
+        return np.flatnonzero(rows.places(keys) < 0) if has_room else np.zeros(0, np.int64)
+
     def append(
         self,
         keys: Int64[np.ndarray, " keys"],
