@@ -85,8 +85,8 @@ def similar_each(
             places.append(place)
         except RequestError as err:
             yield place, err
-    options = {"k": asked.k, "filters": asked, "recipe": asked.recipe}
-    for number, found in find_similar_each(db._catalog, queries, **options):
+    each = find_similar_each(db._catalog, queries, k=asked.k, filters=asked, recipe=asked.recipe)
+    for number, found in each:
         if isinstance(found, RequestError):
             yield places[number], found
         elif found.neighbours:

@@ -699,7 +699,7 @@ class KnownCosines(SketchMatrix):
 def _checksums(sketches: SketchMatrix) -> Codes:
     """Of each model's sketches: of the slots that it has, whatever others the matrix has."""
     sums, names = [], [str(slot) for slot in sketches.slots]
-    there = sketches.weights.any(axis=2)
+    there = np.asarray(sketches.weights.any(axis=2))
     whole = zlib.crc32("".join(names).encode())
     for codes, weights, has in zip(sketches.codes, sketches.weights, there, strict=True):
         value = whole

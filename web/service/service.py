@@ -71,8 +71,10 @@ class Service:
         with self.readers.catalog() as catalog:
             names, base = names_of(catalog), find_base(catalog, asked.base)
             for place, answer in similar_each(catalog, replace(asked, base=base), models):
-                is_refused = isinstance(answer, DeltadexError)
-                yield place, answer if is_refused else names.with_bases(answer.to_json())
+                if isinstance(answer, DeltadexError):
+                    yield place, answer
+                else:
+                    yield place, names.with_bases(answer.to_json())
 
     def names(self) -> Names:
         """The families as they are shown now."""
