@@ -13,7 +13,6 @@ from ..records import BUILTIN, KEPT
 from ..store import Filters
 from .opened import SHARED_PANEL, Family, require_labels
 from .panel_table import coverage, shared_panel
-from .panels import BuildPanel, notes_on
 from .questions import Query, Searches
 from .tables import AcrossTable
 
@@ -80,6 +79,7 @@ class FindAcross(Filters, Family, OverPanel):
 
     def answer(self, db: Opened) -> AcrossTable:
         from ..search import find_across
+        from .panels import notes_on
 
         catalog = db._catalog
         if len(catalog.bases()) < 2:
@@ -109,6 +109,8 @@ class FindAcross(Filters, Family, OverPanel):
 
     def _panel(self, db: Opened, counts: Mapping[str, Counter[str]]) -> str:
         """The name of the panel to ask, computed where that was not done, or was interrupted."""
+        from .panels import BuildPanel
+
         catalog, shared = db._catalog, shared_panel(counts)
         wanted = str(self.panel) if self.panel is not None else shared or BUILTIN
         is_there = wanted in counts if self.panel is not None else shared is not None

@@ -22,17 +22,16 @@ import math
 import os
 import shutil
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import xxhash
-from filelock import FileLock, Timeout
 
 from ...arrays import Bool, Float32, Float64, Int8, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
@@ -57,6 +56,9 @@ from ..tables.outcomes import (
     select_sketch_rows,
     select_sketched_slots,
 )
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    from filelock import FileLock  # for annotations alone
 
 log = logging.getLogger(__name__)
 
@@ -326,8 +328,8 @@ class SketchMatrix:
         matrix = cls.empty(block_dims(recipe), slots, len(rows))
         column = {slot: i for i, slot in enumerate(slots)}
         for place, row in enumerate(rows):
-            for slot, sketch in row.items():
-                matrix._put(place, column[slot], sketch)
+            columns = np.array([column[slot] for slot in row], np.int64)
+            matrix.put(np.full(len(row), place), columns, list(row.values()))
         return matrix
 
     @classmethod
@@ -337,17 +339,28 @@ class SketchMatrix:
         codes = np.zeros((n_models, len(slots), code_bytes(dims)), dtype=np.uint8)
         return cls(dims, slots, weights, codes)
 
-    def _put(self, row: int, column: int, sketch: bytes) -> None:
-        if len(sketch) == 2 * sum(self.dims.values()):
-            if not np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
-                self.weights[row, column] = np.nan
-                return
-            sketch = coded(sketch, self.dims)
-        if len(sketch) != sketch_bytes(self.dims):
-            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+    def put(
+        self,
+        rows: Int64[np.ndarray, " sketches"],
+        columns: Int64[np.ndarray, " sketches"],
+        sketches: Sequence[bytes],
+    ) -> None:
+        """Write sketches, of recipe version 2 too, to their models and slots; ValueError where one
+        is of another size."""
+        size = sketch_bytes(self.dims)
+        same = [s if len(s) == size else self._coded(s) for s in sketches]
+        data = np.frombuffer(b"".join(same), np.uint8).reshape(-1, size)
         at = len(self.dims) * WEIGHT.itemsize
-        self.weights[row, column] = np.frombuffer(sketch[:at], dtype=WEIGHT)
-        self.codes[row, column] = np.frombuffer(sketch[at:], dtype=np.uint8)
+        self.weights[rows, columns] = np.ascontiguousarray(data[:, :at]).view(WEIGHT)
+        self.codes[rows, columns] = data[:, at:]
+
+    def _coded(self, sketch: bytes) -> bytes:
+        if len(sketch) != 2 * sum(self.dims.values()):
+            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+        if np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
+            return coded(sketch, self.dims)
+        not_finite = np.full(len(self.dims), np.nan, WEIGHT)
+        return not_finite.tobytes() + bytes(code_bytes(self.dims))
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -382,9 +395,25 @@ class SketchMatrix:
         Peak: the cosines, and one block of `ROWS_AT_ONCE` models as numbers.
         """
         cosines = np.zeros((len(self.dims), len(self), len(other)))
-        for _, block, shares in self.shares(other):
-            cosines[block] += shares
+        if self.dims == other.dims and len(other) <= FEW_COMPARED:
+            for row in range(len(other)):
+                cosines[:, :, row] = self._cosines_with(other, row)
+        elif self.dims == other.dims and len(self) <= FEW_COMPARED:
+            for row in range(len(self)):
+                cosines[:, row] = other._cosines_with(self, row)
+        else:
+            for _, block, shares in self.shares(other):
+                cosines[block] += shares
         return cosines
+
+    def _cosines_with(self, other: SketchMatrix, row: int) -> Float64[np.ndarray, "blocks models"]:
+        """The same with one model of others whose blocks are as long, bit by bit."""
+        place = {slot: column for column, slot in enumerate(other.slots)}
+        mine = [column for column, slot in enumerate(self.slots) if slot in place]
+        theirs = [place[self.slots[column]] for column in mine]
+        codes = self.codes if len(mine) == len(self.slots) else self.codes[:, mine]
+        products = bit_products(codes, other.codes[row, theirs], self.dims) * self._scales[:, mine]
+        return np.asarray(np.einsum("msb,sb->bm", products, other._scales[row, theirs]))
 
     def shares(
         self, other: SketchMatrix
@@ -399,7 +428,8 @@ class SketchMatrix:
         for column, slot in enumerate(self.slots):
             if slot not in columns:
                 continue
-            left, right = self.codes[:, column], other.codes[:, columns[slot]]
+            left = self.codes[:, column]
+            right = left if other is self else other.codes[:, columns[slot]]
             start = 0
             for block, dim in enumerate(self.dims.values()):
                 scales = np.multiply.outer(own[:, column, block], others[:, columns[slot], block])
@@ -411,14 +441,8 @@ class SketchMatrix:
         """What a slot's codes are multiplied by, so that inner products add up to cosines."""
         weights = self.weights.astype(np.float64)
         lengths = np.sqrt(np.square(weights).sum(axis=1, keepdims=True))
-        scales = weights / np.where(lengths > 0, lengths, 1.0)
-        start = 0
-        for block, dim in enumerate(self.dims.values()):
-            for column in range(len(self.slots)):
-                squares = squared_lengths(self.codes[:, column], start, dim)
-                scales[:, column, block] /= np.sqrt(squares)
-            start += dim // 4
-        return scales
+        squares = squared_lengths(self.codes, self.dims)
+        return np.asarray(weights / np.where(lengths > 0, lengths, 1.0) / np.sqrt(squares))
 
 
 def _products(
@@ -429,16 +453,11 @@ def _products(
 ) -> Float64[np.ndarray, "models others"]:
     """Inner products of one block's numbers: integers."""
     products = np.empty((len(left), len(right)))
-    if len(right) <= FEW_COMPARED:
-        for column in range(len(right)):
-            products[:, column] = bit_products(left, right[column], start, dim)
-        return products
-    if len(left) <= FEW_COMPARED:
-        return np.ascontiguousarray(_products(right, left, start, dim).T)
     numbers = decode(right, start, dim).T
     for row in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(row, row + ROWS_AT_ONCE)
-        products[rows] = decode(left[rows], start, dim) @ numbers
+        own = numbers.T[rows] if left is right else decode(left[rows], start, dim)
+        products[rows] = own @ numbers
     return products
 
 
@@ -453,7 +472,7 @@ def fetch_matrix(
 
 def stored_matrix(
     session: Session,
-    rows: pa.Table,
+    rows: Sequence[tuple[Any, ...]],
     keys: Sequence[int],
     recipe: Recipe,
     slots: Sequence[Slot] | None = None,
@@ -464,14 +483,16 @@ def stored_matrix(
     Raises:
         StoreDamaged: a weight is not finite, or a sketch is of another size.
     """
-    sketches: dict[int, dict[Slot, bytes]] = {key: {} for key in keys}
-    names = ("model", "stack", "layer", "role", "sketch")
-    columns = (rows.column(name).to_pylist() for name in names)
+    place = {key: row for row, key in enumerate(keys)}
+    if len(place) < len(rows):
+        rows = [row for row in rows if row[0] in place]
+    if slots is None:
+        slots = sorted(Slot(*slot) for slot in {row[1:4] for row in rows})
+    column = {(slot.stack, slot.layer, slot.role): i for i, slot in enumerate(slots)}
+    matrix = SketchMatrix.empty(block_dims(recipe), slots, len(keys))
+    places = np.array([(place[row[0]], column[row[1:4]]) for row in rows], np.int64).reshape(-1, 2)
     try:
-        for key, stack, layer, role, sketch in zip(*columns, strict=True):
-            if key in sketches:
-                sketches[key][Slot(stack, layer, role)] = sketch
-        matrix = SketchMatrix.of_rows(list(sketches.values()), recipe, slots)
+        matrix.put(places[:, 0], places[:, 1], [row[4] for row in rows])
     except ValueError as err:
         raise StoreDamaged(f"{session.path}: damaged: {err}; index its family again") from err
     is_finite = np.isfinite(matrix.weights).all(axis=(1, 2))
@@ -545,12 +566,14 @@ class SketchFile:
     @classmethod
     def open(cls, path: Path) -> SketchFile | None:
         """The file; None where another process writes it, or the folder refuses it."""
+        from filelock import FileLock
+
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(path.with_suffix(".lock"))
             lock.acquire(timeout=0)
             return cls(path, lock)
-        except (OSError, Timeout) as err:
+        except OSError as err:  # also of a lock that another has
             log.info("the sketches are read from the catalog: %s", err)
             return None
 
@@ -634,6 +657,8 @@ class SketchFile:
     def repair(self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " damaged"]) -> None:
         """Write rows again from the catalog, unless another process writes the file or the system
         refuses."""
+        from filelock import FileLock
+
         lock = self._lock or FileLock(self._path.with_suffix(".lock"))
         try:
             with lock.acquire(timeout=0):
@@ -642,7 +667,7 @@ class SketchFile:
                 places = rows.places(present)
                 if (places >= 0).all():
                     rows.write(places, present, values)
-        except (OSError, Timeout) as err:
+        except OSError as err:
             log.info("%s: damaged rows stay: %s", self._path, err)
 
     def _check_space(self, needed: int) -> None:
@@ -663,8 +688,8 @@ def _fetch(
     condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
     if len(keys) > FEW_KEYS:
         condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
-    table = select_sketch_rows(session, condition, recipe.id, values)
-    matrix = stored_matrix(session, table, present.tolist(), recipe, shapes.slots)
+    sketches = select_sketch_rows(session, condition, recipe.id, values)
+    matrix = stored_matrix(session, sketches, present.tolist(), recipe, shapes.slots)
     return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": rows}
 
 
@@ -737,6 +762,8 @@ class TraitFile:
     def __init__(self, path: Path, depends_on: bytes, n_numbers: int) -> None:
         """Open the files, if there are any; `depends_on` is a digest of everything that decides the
         rows but the models themselves."""
+        from filelock import FileLock
+
         header = {"format": FORMAT, "cohort": hashlib.sha256(depends_on).hexdigest()}
         self._header = json.dumps({**header, "numbers": n_numbers}).encode()
         self._path, self._lock = path.with_suffix(".traitkeys"), threading.RLock()
@@ -757,6 +784,14 @@ class TraitFile:
         found[found] = is_right
         return found, numbers[is_right]
 
+    def lacking(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " lacking"]:
+        """The places of those of some models that have no row, right or wrong; none where the file
+        has no room for them."""
+        rows = self._refreshed()
+        n_bytes = rows.arrays[".traits"].itemsize * rows.arrays[".traits"].shape[1]
+        has_room = len(keys) * n_bytes <= MOST_TRAIT_BYTES
+        return np.flatnonzero(rows.places(keys) < 0) if has_room else np.zeros(0, np.int64)
+
     def append(
         self,
         keys: Int64[np.ndarray, " keys"],
@@ -772,7 +807,7 @@ class TraitFile:
                 if before.arrays[".traits"].nbytes + rows.nbytes <= MOST_TRAIT_BYTES:
                     places = len(before.keys) + np.arange(len(keys))
                     before.write(places, keys, {".traits": rows}, checksums)
-        except (OSError, Timeout, StoreFull) as err:
+        except (OSError, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)
 
     def _refreshed(self) -> Rows:

@@ -133,3 +133,16 @@ def test_a_file_that_is_not_what_its_note_says_is_not_used(tmp_path, harm):
 
     assert index is None
     assert len(keys) == 0
+
+
+def test_several_queries_at_once_have_what_each_has_alone(tmp_path):
+    family = _Family(300)
+    index = family.index(tmp_path / "i")
+    queries = np.random.default_rng(1).normal(size=(5, DIM)).astype(np.float32)
+    queries[3] = [1, 0, 0, 0]  # a third of the family is equally near: more than are fetched
+
+    found = index.nearest_each(queries, 10)
+
+    assert [keys.tolist() for keys in map(np.sort, found)] == [
+        np.sort(index.nearest(query, 10)).tolist() for query in queries
+    ]

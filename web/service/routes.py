@@ -186,9 +186,7 @@ Asked = Callable[..., FindSimilar]
 @asks(FindSimilar)
 async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
-    return reply(
-        await service.ask(lambda catalog: _near_model(catalog, names_of(catalog), model, asked))
-    )
+    return reply(await service.searches.ask(asked("", attached=False), model))
 
 
 @_similar.get("/nearest-data", responses=gives(schemas.NearestDataAnswer, 404))

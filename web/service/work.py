@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from starlette.datastructures import UploadFile
 
-from ...database import Tabled, open
+from ...database import FindSimilar, Tabled, open
 from ...database.serving import AdapterReading, load_adapter_reader, read_adapter
 from ...errors import DeltadexError
 from ...records import Indexed
@@ -91,13 +91,16 @@ class Work(Shared[Any]):
 
     _who, _again_s = "requests", 1
 
-    def __init__(self, *, at_once: int, waiting: int, seconds: float) -> None:
-        super().__init__("deltadex-answer", at_once + waiting, at_once)
+    def __init__(self, *, at_once: int, waiting: int | None, seconds: float) -> None:
+        most = None if waiting is None else at_once + waiting
+        super().__init__("deltadex-answer", most, at_once)
         self._seconds = seconds
 
     async def run(self, function: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer:
         """What the function returns or raises; a `Problem` where it took too long."""
-        future: Future[Answer] = self.submit(partial(function, *args, **kwargs))
+        return await self._in_time(self.submit(partial(function, *args, **kwargs)))
+
+    async def _in_time(self, future: Future[Answer]) -> Answer:
         waited = asyncio.wrap_future(future)
         # what nobody waits for any more may fail
         waited.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -106,6 +109,73 @@ class Work(Shared[Any]):
             future.cancel()
             raise busy(f"not answered within {self._seconds:g} s: ask for less, or later")
         return waited.result()
+
+
+MOST_TOGETHER = 16
+"""Questions that are answered together: the first is answered before the last is scored."""
+
+
+class Together(Work):
+    """Questions about one model each, answered together with those that wait and differ in the
+    model alone.
+
+    Args:
+        answers: Gives the answers to a question about several models, each with its place.
+        waiting: Questions that wait for a thread; one more is sent away.
+    """
+
+    def __init__(
+        self,
+        answers: Callable[[FindSimilar, list[str]], Iterator[tuple[int, Any]]],
+        *,
+        at_once: int,
+        waiting: int,
+        seconds: float,
+    ) -> None:
+        super().__init__(at_once=at_once, waiting=None, seconds=seconds)
+        self._answers, self._room = answers, waiting
+        self._waiting: OrderedDict[str, list[tuple[FindSimilar, str, Future[Any]]]] = OrderedDict()
+
+    @property
+    def pending(self) -> int:
+        return super().pending + sum(map(len, self._waiting.values()))
+
+    async def ask(self, asked: FindSimilar, model: str) -> Any:
+        """The answer about a model; raises as `run`."""
+        future: Future[Any] = Future()
+        with self._lock:
+            n = sum(map(len, self._waiting.values()))
+            if n >= self._room:
+                raise busy(f"{n} {self._who} are waiting", self._again_s)
+            alike = self._waiting.setdefault(repr(asked), [])
+            alike.append((asked, model, future))
+        if len(alike) == 1:
+            # the others are answered by what was submitted for the first
+            self.submit(self._answer_some)
+        return await self._in_time(future)
+
+    def _answer_some(self) -> None:
+        """Answer questions that wait, the oldest first."""
+        with self._lock:
+            key, waiting = self._waiting.popitem(last=False)
+            if later := waiting[MOST_TOGETHER:]:
+                self._waiting[key] = later
+        if later:
+            self.submit(self._answer_some)
+        some = [w for w in waiting[:MOST_TOGETHER] if w[2].set_running_or_notify_cancel()]
+        if not some:
+            return
+        try:
+            for place, answer in self._answers(some[0][0], [model for _, model, _ in some]):
+                future = some[place][2]
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        except Exception as err:
+            for _, _, future in some:
+                if not future.done():
+                    future.set_exception(err)
 
 
 async def is_done(
@@ -173,7 +243,7 @@ class Jobs:
 
     def __init__(self, readers: Readers, *, seconds: float, quick_seconds: float) -> None:
         self._readers, self._seconds, self._quick_seconds = readers, seconds, quick_seconds
-        self._worker = Worker("deltadex-background")
+        self._worker = Worker("deltadex-background", yields=True)
         self._thread: Shared[None] = Shared("deltadex-background")
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
