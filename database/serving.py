@@ -72,7 +72,7 @@ def similar_each(
     """The answers to a question of several models, by exact id, or why there is none: each with its
     place as soon as it is known, their candidates found together.
 
-    >>> asked = FindSimilar("", k=1)
+    >>> asked = serving.FindSimilar("", k=1)
     >>> {place: table[0]["model"] for place, table in serving.similar_each(db, asked, ["sst2-0"])}
     {0: 'sst2-1'}
     """

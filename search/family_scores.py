@@ -395,7 +395,10 @@ def measure_scale(
 def deviation(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
     if len(values) < 2:
         return 0.0, 1.0
-    return float(np.quantile(values, 0.5)), float(values.std()) or 1.0
+    # not np.median, which imports numpy.ma
+    places = [(len(values) - 1) // 2, len(values) // 2]
+    middle = np.partition(values, places)[places].mean()
+    return float(middle), float(values.std()) or 1.0
 
 
 def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:

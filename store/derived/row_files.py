@@ -412,8 +412,10 @@ class SketchMatrix:
         mine = [column for column, slot in enumerate(self.slots) if slot in place]
         theirs = [place[self.slots[column]] for column in mine]
         codes = self.codes if len(mine) == len(self.slots) else self.codes[:, mine]
-        products = bit_products(codes, other.codes[row, theirs], self.dims) * self._scales[:, mine]
-        return np.asarray(np.einsum("msb,sb->bm", products, other._scales[row, theirs]))
+        scales = self._scales[:, mine] * other._scales[row, theirs]
+        # the slots in turn, as `shares` adds them
+        products = scales * bit_products(codes, other.codes[row, theirs], self.dims)
+        return np.asarray(products.sum(axis=1).T)
 
     def shares(
         self, other: SketchMatrix
