@@ -35,7 +35,15 @@ from ..errors import (
 from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
-from .opened import ONLY_FAMILY, SHARED_PANEL, Family, find_family, require_labels
+from .opened import (
+    ONLY_FAMILY,
+    SHARED_PANEL,
+    Family,
+    Track,
+    find_family,
+    require_labels,
+    untracked,
+)
 from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
     ClusterTable,
@@ -49,8 +57,10 @@ from .tables import (
 
 if TYPE_CHECKING:
     from ..pictures.maps import MapNeighbour, Neighbourhoods
+    from ..records import ModelRecord
     from ..search import FreshQuery, LabelledModels, StoredQuery, TrainedModel
     from ..search.evidence import Calibration
+    from ..search.layout import Placement
     from ..store import AttachedIndex, Catalog, FamilyView
     from .opened import Opened
 
@@ -423,6 +433,8 @@ NOTHING = "no model stands out"
 
 NEAREST_LISTED = 5
 
+ONE_FAMILY = "one map shows one family"
+
 
 @record
 class Retrieval(Question):
@@ -607,7 +619,7 @@ class Map(Family):
             raise RequestError("--panel is for a map of several bases: add --across")
         if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
             raise RequestError("--colour and --dark are for a .png or .svg picture")
-        return Table(map_family(db._catalog, self))
+        return Table(map_family(db._catalog, self, db._track))
 
 
 @record
@@ -638,14 +650,14 @@ class Diff(Question):
         return DifferenceTable(difference.to_json())
 
 
-def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
+def map_family(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[str, Any]:
     """Draw a family's fingerprints into a file; returns what was drawn, ready for JSON."""
     from ..pictures.maps import check_map_ending, write_map
 
     path = Path(asked.path)
     check_map_ending(path)
     is_page = path.suffix.lower() == ".html"
-    document, landmarks, neighbours = _place(catalog, asked, with_neighbours=is_page)
+    document, landmarks, neighbours = _place(catalog, asked, track, with_neighbours=is_page)
     write_map(
         document,
         path,
@@ -664,28 +676,68 @@ def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
     }
 
 
-def layout_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
+def layout_document(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[str, Any]:
     """A family's map as columns, placed anew; names are numbers of places in a list.
 
     `data` has the places of kept data sets; a family that keeps none has no such key.
     """
-    return _place(catalog, asked)[0]
+    return _place(catalog, asked, track)[0]
+
+
+def axes_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
+    """The same on the main axes of the pooled vectors, for the first look: no pair is compared,
+    and no data set has a place."""
+    from ..search import read_family
+    from ..search.layout import place_axes
+
+    view, models, records = read_family(
+        catalog, asked.recipe, asked.base, several=ONE_FAMILY, pairs_up_to=0
+    )
+    assert models.axes is not None
+    return _columns(asked, view, models, records, place_axes(models.axes))
 
 
 def _place(
-    catalog: Catalog, asked: Map, *, with_neighbours: bool = False
+    catalog: Catalog, asked: Map, track: Track, *, with_neighbours: bool = False
 ) -> tuple[dict[str, Any], int | None, Neighbourhoods | None]:
     """The map as columns, the number of landmarks, and the nearest of every model."""
-    from ..pictures.maps import encode_names
     from ..search import kept_data_sets, place_models, read_family
+    from ..search.layout import EVERY_PAIR
 
     view, models, records = read_family(
-        catalog, asked.recipe, asked.base, several="one map shows one family"
+        catalog, asked.recipe, asked.base, several=ONE_FAMILY, pairs_up_to=EVERY_PAIR
     )
     placement = place_models(
-        models.ids, models.vectors, asked.layout, scores=models.scores, seed=asked.seed
+        models.ids,
+        models.vectors,
+        asked.layout,
+        scores=models.scores,
+        axes=models.axes,
+        seed=asked.seed,
+        track=lambda steps: track(steps, "steps of the layout"),
     )
+    document = _columns(asked, view, models, records, placement)
+    kept = tuple(kept_data_sets(catalog, view))
+    points = zip(document["x"], document["y"], strict=True)
+    places = dict(zip(models.ids, points, strict=True))
+    stars = [*data_places(view, kept, places), *_panel_places(catalog, view, places)]
+    if stars:
+        document["data"] = stars
+    neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
+    return document, placement.landmarks, neighbours
+
+
+def _columns(
+    asked: Map,
+    view: FamilyView,
+    models: LabelledModels,
+    records: Mapping[str, ModelRecord],
+    placement: Placement,
+) -> dict[str, Any]:
+    from ..pictures.maps import encode_names
+
     x, y = placement.coordinates.round(6).T.tolist()
+    rows = [records[model] for model in models.ids]
     document: dict[str, Any] = {
         "base": models.base,
         "recipe": view.recipe.name,
@@ -696,19 +748,12 @@ def _place(
         "x": x,
         "y": y,
     }
-    rows = [records[model] for model in models.ids]
     kinds = [row.kind for row in rows]
     columns = {"dataset": models.labels, "author": models.authors, "kind": kinds}
     for name, column in columns.items():
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
-    kept = tuple(kept_data_sets(catalog, view))
-    places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
-    stars = [*data_places(view, kept, places), *_panel_places(catalog, view, places)]
-    if stars:
-        document["data"] = stars
-    neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
-    return document, placement.landmarks, neighbours
+    return document
 
 
 def _neighbourhoods(

@@ -25,8 +25,9 @@ from ..errors import RequestError
 from ..records import ModelRecord
 from ..store import Catalog
 from .evaluation import mean_silhouette
-from .family_scores import Codes, Rows, id_digest
+from .family_scores import Codes, Rows
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
+from .layout import COMPONENTS, sample_places, sampled_axes
 from .suggestions import UNKNOWN_SHARE, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
 
@@ -205,9 +206,6 @@ def _select(clusters: Sequence[_Cluster]) -> list[int]:
     return labels
 
 
-AXES = 50
-"""Principal axes that stand for the vectors of a family above `WHOLE_FAMILY` models."""
-
 SAMPLE = 20_000
 """Models that HDBSCAN sees of a larger family: its time grows with their square."""
 
@@ -226,7 +224,7 @@ def default_min_size(n_models: int) -> int:
 def find_clusters(family: LabelledModels, min_size: int) -> Codes:
     """A cluster's number for every model, or `NOISE`: the largest is 0, then by first id.
 
-    Above `WHOLE_FAMILY` models distances are those of `AXES` principal axes; above `SAMPLE`, that
+    Above `WHOLE_FAMILY` models distances are those of the family's main axes; above `SAMPLE`, that
     many picked by their ids are clustered, and another one joins its nearest one's cluster where it
     is as near as the cluster's members are to each other.
     """
@@ -248,20 +246,10 @@ def find_clusters(family: LabelledModels, min_size: int) -> Codes:
 
 def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> Codes:
     """Clusters of models in `order`, in few dimensions and from a sample of them."""
-    from sklearn.decomposition import PCA
-
-    places = np.arange(len(order))
-    if len(order) > SAMPLE:
-        hashes = [id_digest(family.ids[row]) for row in order.tolist()]
-        places = np.array(sorted(sorted(places.tolist(), key=hashes.__getitem__)[:SAMPLE]))
-    sample = family.vectors[order[places]].astype(np.float32)
-    pca = PCA(n_components=AXES, svd_solver="randomized", random_state=0).fit(sample)
-    points = np.concatenate(
-        [
-            pca.transform(family.vectors[order[start : start + BLOCK]].astype(np.float32))
-            for start in range(0, len(order), BLOCK)
-        ]
-    ).astype(np.float64)
+    ids = [family.ids[row] for row in order.tolist()]
+    axes = family.axes.points[order] if family.axes is not None else None
+    points = sampled_axes(family.vectors[order], ids, SAMPLE).points if axes is None else axes
+    points, places = points.astype(np.float64), sample_places(ids, SAMPLE)
     # strangers have little of any axis: left short, they would lie close together
     points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     smallest = max(2, round(min_size * len(places) / len(order)))
@@ -525,7 +513,7 @@ def _notes(n_models: int, min_size: int) -> list[str]:
             f"{n_models} models are too few for clusters of {min_size}: all count as noise"
         )
     if n_models > WHOLE_FAMILY:
-        notes.append(f"clustered in {AXES} principal axes of the pooled vectors")
+        notes.append(f"clustered in {COMPONENTS} principal axes of the pooled vectors")
     if n_models > SAMPLE:
         notes.append(f"{SAMPLE} models were clustered; the others joined their nearest's cluster")
     return notes

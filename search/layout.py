@@ -1,15 +1,17 @@
 """Two coordinates for each model of a family: by its main axes (PCA), by t-SNE or by UMAP.
 
 t-SNE and UMAP start from the main axes: an informative start keeps the large arrangement for
-either (Kobak, Linderman 2021). A family that is too large for t-SNE gets landmarks: t-SNE places
+either (Kobak, Linderman 2021). A family whose pairs are too many is laid out by its nearest
+neighbours on its main axes (`tsne`). One that is too large for that gets landmarks: t-SNE places
 some models, and all others are placed among them.
 """
 
 from __future__ import annotations
 
+import heapq
 import importlib.util
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -20,6 +22,7 @@ from ..errors import RequestError
 from ..records import Layout
 from .evidence import Square
 from .family_scores import Codes, Vectors, id_digest
+from .tsne import Tracked, nearest_others, tsne
 
 Points = Float[np.ndarray, "models axes"]
 Places = Float64[np.ndarray, "models 2"]
@@ -30,6 +33,13 @@ COMPONENTS = 50
 
 SAMPLE = 10_000
 AT_ONCE = 4_096
+OVERSAMPLED, POWERS = 10, 6
+"""Beyond the axes that are wanted, and products with the covariance: the first two axes are then
+exact to 1e-5 of the largest."""
+
+POINT_DECIMALS = 6
+"""Of points on the axes, of unit vectors: sums in another order differ by 1e-16."""
+
 DENSE = 500
 """Models up to which all eigenvectors are computed: faster than to iterate for two."""
 
@@ -88,24 +98,49 @@ def _largest_two(
     return values[::-1], vectors[:, ::-1]
 
 
-def sampled_axes(vectors: Vectors, order: Codes, hashed: Codes, seed: int) -> Axes:
-    """Up to `COMPONENTS`, in `order`, fitted to the first `SAMPLE` of `hashed`, which counts in it
-    (Halko et al. 2011)."""
-    from sklearn.decomposition import PCA
+def sampled_axes(vectors: Vectors, ids: Sequence[str], size: int = SAMPLE) -> Axes:
+    """Up to `COMPONENTS` of models in order of id, fitted to so many of them picked by
+    their ids."""
+    sample = vectors[sample_places(ids, size)]
+    starts = range(0, len(vectors), AT_ONCE)
+    parts = (np.arange(start, min(start + AT_ONCE, len(vectors))) for start in starts)
+    return axes_of(sample, ((part, vectors[part]) for part in parts), len(vectors))
 
-    sample = vectors[order[np.sort(hashed[:SAMPLE])]].astype(np.float32)
-    points = np.zeros((len(order), COMPONENTS), np.float32)
-    if np.ptp(sample, axis=0).max() == 0:
+
+def sample_places(ids: Sequence[str], size: int) -> Codes:
+    """Places, rising, of at most so many models: any first of their digests are a fair sample."""
+    digests = [id_digest(id) for id in ids]
+    return np.array(sorted(heapq.nsmallest(size, range(len(ids)), key=digests.__getitem__)), int)
+
+
+def axes_of(sample: Vectors, blocks: Iterable[tuple[Codes, Vectors]], n_models: int) -> Axes:
+    """The main axes of a sample, and on them all models, which come in blocks, with their places.
+
+    By subspace iteration (Halko et al. 2011, algorithm 4.4). Points are rounded: a product's last
+    bits depend on who else is in a block.
+    """
+    centred = sample.astype(np.float32)
+    middle = centred.mean(axis=0, dtype=np.float64)
+    points = np.zeros((n_models, COMPONENTS), np.float32)
+    if len(sample) == 0 or np.ptp(centred, axis=0).max() == 0:
         return Axes(points=points, explained=(0.0, 0.0))
-    n_axes = min(COMPONENTS, len(sample) - 1, sample.shape[1])
-    pca = PCA(n_axes, svd_solver="randomized", random_state=seed).fit(sample)
-    axes = (pca.components_.T * _signs(pca.components_.T)).astype(np.float32)
-    middle = pca.mean_.astype(np.float32) @ axes
-    for begin in range(0, len(order), AT_ONCE):
-        rows = order[begin : begin + AT_ONCE]
-        points[begin : begin + AT_ONCE, :n_axes] = vectors[rows].astype(np.float32) @ axes - middle
+    centred -= middle.astype(np.float32)
+    width = min(COMPONENTS + OVERSAMPLED, *centred.shape)
+    n_axes = min(COMPONENTS, len(sample) - 1, width)
+    start = np.random.default_rng(0).standard_normal((centred.shape[1], width), np.float32)
+    basis = np.linalg.qr(start)[0]
+    for _ in range(POWERS):
+        basis = np.linalg.qr(centred.T @ (centred @ basis))[0]
+    small = (centred @ basis).astype(np.float64)
+    variances, turn = np.linalg.eigh(small.T @ small)
+    axes = basis.astype(np.float64) @ turn[:, ::-1][:, :n_axes]
+    axes *= _signs(axes)
+    for places, vectors in blocks:
+        shown = vectors.astype(np.float64) @ axes - middle @ axes
+        points[places, :n_axes] = np.round(shown, POINT_DECIMALS)
     explained = np.zeros(2)
-    explained[: min(2, n_axes)] = pca.explained_variance_ratio_[:2]
+    total = float(np.square(centred, dtype=np.float64).sum())
+    explained[: min(2, n_axes)] = variances[::-1][: min(2, n_axes)] / total
     return Axes(points=points, explained=(float(explained[0]), float(explained[1])))
 
 
@@ -125,8 +160,11 @@ FEWEST_NEIGHBOURS = 5
 EVERY_PAIR = 4_000
 """Models up to which every pair's similarity is held (128 MB) and `auto` places them all alike."""
 
-LARGEST_TSNE = 20_000
-"""Models that `tsne` places all alike, in minutes; beyond, it too goes by landmarks."""
+LARGEST_TSNE = 30_000
+"""Models that are placed all alike, in less than a minute of a core."""
+
+LANDMARKS = 20_000
+"""Models of a larger family that t-SNE places."""
 
 PERPLEXITY = 30.0
 NEIGHBOURS = 15
@@ -165,18 +203,21 @@ def place_models(
     method: Layout = "auto",
     *,
     scores: Square | None = None,
+    axes: Axes | None = None,
     seed: int = 0,
+    track: Tracked = iter,
 ) -> Placement:
     """Two coordinates per model, equal for equal models, seed and method; identical models get the
     same, or nearly: there is no jitter.
 
     Neither the order of models nor the number of threads matters: rows are taken in order of id,
     and sums in one thread. `auto` is t-SNE. Scores are every pair's cosine, where there is a better
-    estimate than the vectors'; read for families of up to `EVERY_PAIR` models. RequestError for
-    `umap` without umap-learn.
+    estimate than the vectors'; read for families of up to `EVERY_PAIR` models. Larger ones may have
+    their main `axes` already, in order of `ids`, and vectors are not read; `track` sees t-SNE's
+    iterations pass there. RequestError for `umap` without umap-learn.
 
     Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond, `SAMPLE`
-    models in float32 and 50 numbers a model.
+    models in float32, 50 numbers a model, and a kilobyte a model for t-SNE.
     """
     from threadpoolctl import threadpool_limits
 
@@ -190,7 +231,12 @@ def place_models(
             pairs = None if scores is None else scores[np.ix_(order, order)]
             placed = _place_all(vectors[order], method, pairs, seed)
         else:
-            placed = _place_many([ids[row] for row in order], vectors, order, method, seed)
+            in_order = [ids[row] for row in order]
+            if axes is None:
+                axes = sampled_axes(vectors[order], in_order)
+            elif (np.diff(order) != 1).any():
+                axes = replace(axes, points=axes.points[order])
+            placed = _place_many(in_order, axes, method, seed, track)
     coordinates = np.empty_like(placed.coordinates)
     coordinates[order] = placed.coordinates
     return replace(placed, coordinates=coordinates)
@@ -202,31 +248,33 @@ def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: in
     gram = vectors @ vectors.T if scores is None else scores
     axes = gram_axes(gram, vectors)
     if method == "pca" or len(vectors) < FEWEST_NEIGHBOURS or axes.are_equal:
-        return _pca(axes)
+        return place_axes(axes)
     return _placed(method, axes.points, _distances(gram), seed)
 
 
 def _place_many(
-    ids: Sequence[str], vectors: Vectors, order: Codes, method: Layout, seed: int
+    ids: Sequence[str], axes: Axes, method: Layout, seed: int, track: Tracked
 ) -> Placement:
     """From the main axes of the family, where pairs are too many."""
-    # any first so many are a fair sample
-    digests = [id_digest(id) for id in ids]
-    hashed = np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)
-    axes = sampled_axes(vectors, order, hashed, seed)
     if method == "pca" or axes.are_equal:
-        return _pca(axes)
-    if method == "umap" or (method == "tsne" and len(ids) <= LARGEST_TSNE):
+        return place_axes(axes)
+    if method == "umap":
         return _placed(method, axes.points, None, seed)
-    chosen = choose_landmarks(axes.points, hashed, EVERY_PAIR)
-    places = _coordinates("tsne", axes.points[chosen], None, seed)
+    if len(ids) <= LARGEST_TSNE:
+        nearest = nearest_others(axes.points, NEIGHBOURS)
+        return Placement(method="tsne", coordinates=tsne(nearest, axes.points[:, :2], track))
+    hashed = np.array(sorted(range(len(ids)), key=[id_digest(id) for id in ids].__getitem__), int)
+    chosen = choose_landmarks(axes.points, hashed, LANDMARKS)
+    landmarks = axes.points[chosen]
+    places = tsne(nearest_others(landmarks, NEIGHBOURS), landmarks[:, :2], track)
     coordinates = place_among(axes.points, chosen, places)
     return Placement(
         method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)
     )
 
 
-def _pca(axes: Axes) -> Placement:
+def place_axes(axes: Axes) -> Placement:
+    """The map on the first two axes."""
     points = axes.points[:, :2].astype(np.float64)
     return Placement(method="pca", coordinates=points, explained=axes.explained)
 

@@ -338,9 +338,17 @@ class DataPlaceAnswer(Answer):
     nearest: list[dict[str, Any]]
 
 
+class LayoutAhead(Answer):
+    """A layout that is being computed, how much of it is done, and when it will be ready."""
+
+    layout: str
+    percent: int
+    ready_in_s: int | None
+
+
 class MapAnswer(Answer):
     """Columns, a model in each row; names by their place in the lists beside. `data` is there only
-    if the family keeps data sets."""
+    if the family keeps data sets; `computing` with the main axes, while the layout is not ready."""
 
     base: str
     recipe: str
@@ -358,6 +366,7 @@ class MapAnswer(Answer):
     kinds: list[str]
     downloads: list[int | None]
     data: list[DataPlaceAnswer] | None = None
+    computing: LayoutAhead | None = None
 
 
 class ClustersAnswer(Answer):

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +25,12 @@ from ...errors import DeltadexError
 from ...records import Indexed
 from .answers import Packed, Problem, busy, encode
 from .catalog import Readers, names_of
-from .worker import Worker, WorkerCrashed, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
+from .worker import Progress, Worker, WorkerCrashed, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
+Thing = TypeVar("Thing")
 
 MAX_RESULTS = 512
 """Kept for clients that ask for them later."""
@@ -178,6 +179,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
         self._failed: dict[str, _Failed] = {}
+        self._shares: dict[str, tuple[float, float]] = {}
         self.counts = {"computed": 0, "failed": 0}
 
     @property
@@ -195,6 +197,12 @@ class Jobs:
             return document
         await is_done(future, self._quick_seconds)
         return self._look_up(key)
+
+    def progress(self, asked: Tabled) -> tuple[int, float | None]:
+        """Percent of a document that is done, and seconds until it is, where that can be told."""
+        begun, share = self._shares.get(repr(asked), (0.0, 0.0))
+        left = (time.monotonic() - begun) * (1 / share - 1) if share else None
+        return int(100 * share), left
 
     def close(self) -> None:
         self._thread.close()
@@ -217,7 +225,7 @@ class Jobs:
     def _make(self, key: str, asked: Tabled) -> None:
         state = self._readers.state()
         try:
-            packed = Packed.of(encode(self._compute(asked)))
+            packed = Packed.of(encode(self._compute(key, asked)))
         except Exception as err:
             error = err if isinstance(err, DeltadexError) else WorkerFailed(traceback.format_exc())
             with self._lock:
@@ -232,15 +240,35 @@ class Jobs:
             while len(self._made) > MAX_DOCUMENTS:
                 self._made.popitem(last=False)
 
-    def _compute(self, asked: Tabled) -> dict[str, Any]:
-        document = self._worker.run(_answer_in, self._readers.path, asked, seconds=self._seconds)
+    def _compute(self, key: str, asked: Tabled) -> dict[str, Any]:
+        begun = time.monotonic()
+
+        def progress(share: float) -> None:
+            self._shares[key] = begun, share
+
+        try:
+            document = self._worker.run(
+                _answer_in, self._readers.path, asked, seconds=self._seconds, progress=progress
+            )
+        finally:
+            self._shares.pop(key, None)
         with self._readers.catalog() as catalog:
             return names_of(catalog).with_bases(document)
 
 
-def _answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
+def _answer_in(path: Path, asked: Tabled, report: Progress) -> dict[str, Any]:
     """What a question's answer is, from the catalog file at `path`; in the process beside."""
-    with open(path, read_only=True) as catalog:
+
+    def track(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
+        steps = len(things) if total is None and isinstance(things, Sized) else total
+        last = 0
+        for number, thing in enumerate(things):
+            if steps and 100 * number // steps > last:
+                last = 100 * number // steps
+                report(last / 100)
+            yield thing
+
+    with open(path, read_only=True, track=track) as catalog:
         return asked.answer(catalog).to_json()
 
 

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,6 +54,8 @@ def _end_with(end: Connection) -> None:
 
 
 Result = TypeVar("Result")
+Progress = Callable[[float], None]
+"""Hears which share of its work a function has done, 0…1."""
 
 START_SECONDS = 300.0
 """How long a process may take until it can begin: a busy machine loads modules for a minute."""
@@ -99,8 +102,17 @@ class Worker:
         self._running: _Running | None = None
         self._closed = False
 
-    def run(self, function: Callable[..., Result], *args: Any, seconds: float) -> Result:
+    def run(
+        self,
+        function: Callable[..., Result],
+        *args: Any,
+        seconds: float,
+        progress: Progress | None = None,
+    ) -> Result:
         """What a module's function returns for these arguments; raises what it raises.
+
+        Args:
+            progress: Called with what the function reports; it takes a reporter as last argument.
 
         Raises:
             WorkerTooSlow: not within `seconds` of the moment at which the process began.
@@ -109,10 +121,10 @@ class Worker:
             WorkerOutOfMemory, WorkerFailed: the function raised no error of ours.
         """
         try:
-            return self._run(function, *args, seconds=seconds)
+            return self._run(function, args, seconds, progress)
         except WorkerCrashed:
             # the system may have ended it for the memory that others took
-            return self._run(function, *args, seconds=seconds)
+            return self._run(function, args, seconds, progress)
 
     def warm(self) -> None:
         """Start the process now, if there is none; what it loads is not waited for."""
@@ -123,13 +135,23 @@ class Worker:
             self._closed = True
             self._stop()
 
-    def _run(self, function: Callable[..., Result], *args: Any, seconds: float) -> Result:
+    def _run(
+        self,
+        function: Callable[..., Result],
+        args: tuple[Any, ...],
+        seconds: float,
+        progress: Progress | None,
+    ) -> Result:
         with self._turn:
             running, has_begun = self._started(), False
             try:
-                running.pipe.send((function, args))
+                running.pipe.send((function, args, progress is not None))
                 has_begun = _received(running.pipe, START_SECONDS)
+                until = time.monotonic() + seconds
                 done, value = _received(running.pipe, seconds)
+                while progress is not None and done is None:
+                    progress(value)
+                    done, value = _received(running.pipe, max(0.0, until - time.monotonic()))
             except (EOFError, OSError) as err:
                 self._replace()
                 if not has_begun:
@@ -198,8 +220,8 @@ def _received(pipe: Connection, seconds: float) -> Any:
 def _serve(
     lifeline: Connection, pipe: Connection, memory: int | None, load: Callable[[], None] | None
 ) -> None:
-    """Answer (function, arguments) with True when it begins, then (True, result) or (False, error);
-    until a pipe ends."""
+    """Answer (function, arguments, whether it reports) with True when it begins, (None, report) as
+    often as it does, then (True, result) or (False, error); until a pipe ends."""
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -212,10 +234,11 @@ def _serve(
         load()
     with suppress(EOFError, BrokenPipeError):
         while True:
-            function, args = pipe.recv()
+            function, args, reports = pipe.recv()
             pipe.send(True)
             try:
-                answer = (True, function(*args))
+                reporter = [lambda share: pipe.send((None, share))] if reports else []
+                answer = (True, function(*args, *reporter))
             except DeltadexError as err:
                 answer = (False, err)
             except MemoryError:
