@@ -47,7 +47,9 @@ SAME_DISTANCE = 1e-9
 """Distances closer than this share of themselves are equal."""
 
 BLOCK = 500
-Distances = Callable[[Rows], ToAll]
+Distances = Callable[[Rows], Callable[[Rows], ToAll]]
+"""Given some points, gives what computes the distances of others to them, by rows."""
+
 Edge = tuple[float, int, int]
 
 
@@ -93,27 +95,39 @@ def hdbscan(distances: Distances, n_points: int, min_size: int) -> Labels:
 def _core_distances(
     distances: Distances, n_points: int, n_neighbours: int
 ) -> Float64[np.ndarray, " points"]:
-    core = np.empty(n_points)
+    core, to_all = np.empty(n_points), distances(np.arange(n_points))
     for start in range(0, n_points, BLOCK):
         rows = np.arange(start, min(start + BLOCK, n_points))
-        nearest = np.partition(distances(rows), n_neighbours - 1, axis=1)
+        nearest = np.partition(to_all(rows), n_neighbours - 1, axis=1)
         core[rows] = nearest[:, n_neighbours - 1]
     return core
 
 
 def _spanning_tree(distances: Distances, core: Float64[np.ndarray, " points"]) -> Iterator[Edge]:
-    """The edges of a minimum spanning tree of mutual reachability (Prim 1957)."""
+    """The edges of a minimum spanning tree of mutual reachability (Prim 1957).
+
+    Of the points that were outside when they were last counted, those that have come in since have
+    an infinite core: nothing is near them. They are counted again once they are an eighth.
+    """
+    point, outside = 0, np.arange(len(core))
     nearest = np.full(len(core), np.inf)
     towards = np.zeros(len(core), dtype=np.int64)
-    outside = np.ones(len(core), dtype=np.bool_)
-    point = 0
-    for _ in range(len(core) - 1):
-        outside[point] = False
-        reach = np.maximum(distances(np.array([point]))[0], np.maximum(core, core[point]))
-        nearer = reach < nearest
+    place, n_counted = 0, 0
+    reached, to_outside = core.copy(), distances(outside)
+    for n_inside in range(1, len(core)):
+        nearest[place] = reached[place] = np.inf
+        if 8 * (n_inside - n_counted) > len(outside):
+            stays = np.isfinite(reached)
+            outside, nearest, towards = outside[stays], nearest[stays], towards[stays]
+            reached, to_outside, n_counted = reached[stays], distances(outside), n_inside
+        reach = to_outside(np.array([point]))[0]
+        np.maximum(reach, reached, out=reach)
+        np.maximum(reach, core[point], out=reach)
+        nearer = np.flatnonzero(reach < nearest)
         nearest[nearer], towards[nearer] = reach[nearer], point
-        point = int(np.where(outside, nearest, np.inf).argmin())
-        yield max(float(nearest[point]), FINEST), int(towards[point]), point
+        place = int(nearest.argmin())
+        point, before = int(outside[place]), int(towards[place])
+        yield max(float(nearest[place]), FINEST), before, point
 
 
 def _condense(tree: Sequence[Edge], n_points: int, min_size: int) -> tuple[list[_Cluster], Labels]:
@@ -236,7 +250,9 @@ def find_clusters(family: LabelledModels, min_size: int) -> Codes:
         # exactly symmetric, and 0 on the diagonal
         chords = np.sqrt(np.maximum(2.0 - (scores + scores.T), 0.0))
         np.fill_diagonal(chords, 0.0)
-        numbers = hdbscan(lambda rows: chords[rows], len(order), min_size)
+        numbers = hdbscan(
+            lambda some: lambda rows: chords[np.ix_(rows, some)], len(order), min_size
+        )
     else:
         numbers = _in_principal_axes(family, order, min_size)
     codes = np.empty_like(numbers)
@@ -263,14 +279,19 @@ def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> C
 
 
 def _chords_among(points: Points) -> Distances:
-    def chords(rows: Rows) -> ToAll:
-        squares = points[rows] @ points.T
-        np.subtract(2.0, np.multiply(squares, 2.0, out=squares), out=squares)
-        np.maximum(squares, 0.0, out=squares)
-        squares[np.arange(len(rows)), rows] = 0.0
-        return np.asarray(np.sqrt(squares, out=squares))
+    def chords_to(some: Rows) -> Callable[[Rows], ToAll]:
+        others = np.ascontiguousarray(points[some].T)
 
-    return chords
+        def chords(rows: Rows) -> ToAll:
+            squares = points[rows] @ others
+            np.subtract(2.0, np.multiply(squares, 2.0, out=squares), out=squares)
+            np.maximum(squares, 0.0, out=squares)
+            squares[rows[:, None] == some] = 0.0
+            return np.asarray(np.sqrt(squares, out=squares))
+
+        return chords
+
+    return chords_to
 
 
 def _join(

@@ -338,15 +338,18 @@ async def map(
     document = await service.jobs.get(exact)
     if document is not None:
         return _packed(request, document)
-    if wanted.layout == "pca" or not wanted.axes:
-        return computing(service.settings.quick_seconds)
-    first = await service.ask(lambda db: names_of(db).with_bases(exact.first_look(db).to_json()))
     percent, left = service.jobs.progress(exact)
+    if wanted.layout == "pca" or not wanted.axes:
+        return computing(service.settings.quick_seconds, percent=percent)
+    try:
+        look = await service.ask(lambda db: names_of(db).with_bases(exact.first_look(db).to_json()))
+    except Problem as err:
+        if err.status != 503:
+            raise
+        return computing(service.settings.quick_seconds, percent=percent)
     ready_in_s = None if left is None else max(1, round(left))
-    return reply(
-        first
-        | {"computing": {"layout": wanted.layout, "percent": percent, "ready_in_s": ready_in_s}}
-    )
+    ahead = {"layout": wanted.layout, "percent": percent, "ready_in_s": ready_in_s}
+    return reply(look | {"computing": ahead})
 
 
 @_families.get("/clusters", responses=gives(schemas.ClustersAnswer, 404) | COMPUTING)

@@ -44,6 +44,7 @@ class ComputingAnswer(Answer):
     status: Literal["computing"]
     retry_after_s: int = Field(ge=1)
     job: str | None = None
+    percent: int | None = None
 
 
 class RecipeCount(Answer):

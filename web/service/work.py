@@ -225,7 +225,7 @@ class Jobs:
     def _make(self, key: str, asked: Tabled) -> None:
         state = self._readers.state()
         try:
-            packed = Packed.of(encode(self._compute(key, asked)))
+            packed = Packed.of(encode(self._compute(asked)))
         except Exception as err:
             error = err if isinstance(err, DeltadexError) else WorkerFailed(traceback.format_exc())
             with self._lock:
@@ -240,8 +240,8 @@ class Jobs:
             while len(self._made) > MAX_DOCUMENTS:
                 self._made.popitem(last=False)
 
-    def _compute(self, key: str, asked: Tabled) -> dict[str, Any]:
-        begun = time.monotonic()
+    def _compute(self, asked: Tabled) -> dict[str, Any]:
+        key, begun = repr(asked), time.monotonic()
 
         def progress(share: float) -> None:
             self._shares[key] = begun, share
