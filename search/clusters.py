@@ -24,7 +24,7 @@ from ..arrays import Float64, Int64
 from ..errors import RequestError
 from ..records import ModelRecord
 from ..store import Catalog
-from .evaluation import mean_silhouette
+from .evaluation import mean_silhouettes
 from .family_scores import Codes, Rows
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
 from .layout import COMPONENTS, sample_places, sampled_axes
@@ -559,8 +559,6 @@ def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]
         ari = float(adjusted_rand_score(labels, groups))
         nmi = float(normalized_mutual_info_score(labels, groups))
     in_clusters = [None if code == NOISE else str(code) for code in codes.tolist()]
-    silhouette = {
-        "labels": mean_silhouette(family),
-        "clusters": mean_silhouette(family, in_clusters),
-    }
+    of_labels, of_clusters = mean_silhouettes(family, family.labels, in_clusters)
+    silhouette = {"labels": of_labels, "clusters": of_clusters}
     return {"ari": ari, "nmi": nmi, "silhouette": silhouette}

@@ -588,22 +588,31 @@ def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> dict[
     return {"datasets": list(datasets), "counts": rows}
 
 
-def mean_silhouette(
-    family: LabelledModels, groups: Sequence[str | None] | None = None
-) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) of grouped models, by default of labelled ones, by cosine
-    distance 1 − score, at most `MOST_MODELS` picked by their ids; 0 of one that is alone. None
-    without two groups or a pair of siblings."""
-    marks = family.labels if groups is None else groups
-    rows = sorted(
-        (row for row, mark in enumerate(marks) if mark is not None),
-        key=lambda row: id_digest(family.ids[row]),
-    )[:MOST_MODELS]
-    chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
-    names = [str(marks[row]) for row in chosen.tolist()]
-    if not 2 <= len(set(names)) < len(names):
-        return None
-    return float(np.mean(silhouettes(family.scores_between(chosen, chosen), names)))
+def mean_silhouette(family: LabelledModels) -> float | None:
+    """Of the labelled models, as `mean_silhouettes`."""
+    return mean_silhouettes(family, family.labels)[0]
+
+
+def mean_silhouettes(
+    family: LabelledModels, *groupings: Sequence[str | None]
+) -> list[float | None]:
+    """Mean silhouettes (Rousseeuw 1987) of grouped models by cosine distance 1 − score, at most
+    `MOST_MODELS` picked by their ids; 0 of one that is alone. None without two groups or a pair of
+    siblings. Groupings of the same models share their scores, which cost most."""
+    means: list[float | None] = []
+    known: tuple[Rows, Square] | None = None
+    for marks in groupings:
+        grouped = [row for row, mark in enumerate(marks) if mark is not None]
+        rows = sorted(grouped, key=lambda row: id_digest(family.ids[row]))[:MOST_MODELS]
+        chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
+        names = [str(marks[row]) for row in chosen.tolist()]
+        if not 2 <= len(set(names)) < len(names):
+            means.append(None)
+            continue
+        if known is None or not np.array_equal(known[0], chosen):
+            known = chosen, family.scores_between(chosen, chosen)
+        means.append(float(np.mean(silhouettes(known[1], names))))
+    return means
 
 
 def silhouettes(scores: Square, groups: Sequence[str]) -> Numbers:

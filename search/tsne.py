@@ -72,7 +72,7 @@ def tsne(
         np.clip(velocity, -LONGEST_STEP, LONGEST_STEP, out=velocity)
         places += velocity
         places -= places.mean(axis=0)
-    return places.astype(np.float64)
+    return np.asarray(places, dtype=np.float64)
 
 
 def nearest_others(points: Float32[np.ndarray, "points axes"], k: int) -> Nearest:

@@ -7,7 +7,7 @@ from sklearn.manifold import trustworthiness
 from threadpoolctl import threadpool_limits
 
 from deltadex.errors import RequestError
-from deltadex.search import layout
+from deltadex.search import layout, tsne
 from deltadex.search.layout import (
     LANDMARK_PERPLEXITY,
     METHODS,
@@ -36,9 +36,12 @@ def placed(vectors, method="auto", **options):
 
 @pytest.fixture
 def few_pairs(monkeypatch):
-    """Families of more than 60 models are large, and have 60 landmarks."""
+    """Families of more than 60 models are large, of more than 100 have 60 landmarks."""
     monkeypatch.setattr(layout, "EVERY_PAIR", 60)
     monkeypatch.setattr(layout, "LARGEST_TSNE", 100)
+    monkeypatch.setattr(layout, "LANDMARKS", 60)
+    monkeypatch.setattr(tsne, "EARLY", 50)
+    monkeypatch.setattr(tsne, "ITERATIONS", 150)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +214,46 @@ def test_landmarks_keep_neighbourhoods():
 
     assert by_landmarks > by_axes
     assert by_landmarks > 0.85
+
+
+@pytest.mark.parametrize(("spread", "error"), [(1e-4, 1e-4), (1.0, 1e-3), (10.0, 0.05)])
+def test_repulsion_is_that_of_every_pair(spread, error):
+    places = (np.random.default_rng(0).normal(size=(2_000, 2)) * spread).astype(np.float32)
+    apart = places[:, None].astype(float) - places[None]
+    near = 1 / (1 + np.square(apart).sum(axis=2))
+    expected = (apart * np.square(near)[:, :, None]).sum(axis=1) / (near.sum() - len(places))
+
+    found = tsne.Grid().repulsion(places)
+
+    assert np.linalg.norm(found - expected) < error * np.linalg.norm(expected)
+
+
+def test_attraction_is_along_the_edges():
+    places = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    graph = tsne.affinities(tsne.nearest_others(places, 4))
+    apart = places[:, None] - places[None]
+    weights = graph.toarray() / (1 + np.square(apart).sum(axis=2))
+
+    assert graph.sum() == pytest.approx(1)
+    found = tsne.attraction(graph, places)
+    assert found == pytest.approx((weights[:, :, None] * apart).sum(axis=1), abs=1e-6)
+
+
+def test_nearest_others_are_those_of_every_distance():
+    points = np.random.default_rng(0).integers(0, 3, size=(400, 4)).astype(np.float32)
+    squares = np.square(points[:, None] - points[None]).sum(axis=2)
+    np.fill_diagonal(squares, np.inf)
+
+    expected = squares.argsort(axis=1, kind="stable")[:, :7]
+    assert np.array_equal(tsne.nearest_others(points, 7), expected)
+
+
+def test_progress_sees_every_step(few_pairs):
+    seen = []
+
+    placed(make_clusters(size=30), track=lambda steps: (seen.append(s) or s for s in steps))
+
+    assert seen == list(range(150))
 
 
 def test_without_umap_learn_the_extra_is_named(monkeypatch):
