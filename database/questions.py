@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -707,6 +708,12 @@ def _place(
     view, models, records = read_family(
         catalog, asked.recipe, asked.base, several=ONE_FAMILY, pairs_up_to=EVERY_PAIR
     )
+    steps, done = iter(track(range(100), "percent of the layout", total=100)), 0
+
+    def reach(percent: int) -> None:
+        nonlocal done
+        done += sum(1 for _ in islice(steps, percent - done))
+
     placement = place_models(
         models.ids,
         models.vectors,
@@ -714,8 +721,9 @@ def _place(
         scores=models.scores,
         axes=models.axes,
         seed=asked.seed,
-        track=lambda steps: track(steps, "steps of the layout"),
+        report=reach,
     )
+    deque(steps, maxlen=0)
     document = _columns(asked, view, models, records, placement)
     kept = tuple(kept_data_sets(catalog, view))
     points = zip(document["x"], document["y"], strict=True)

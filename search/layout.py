@@ -1,8 +1,7 @@
 """Two coordinates for each model of a family: by its main axes (PCA), by t-SNE or by UMAP.
 
 t-SNE and UMAP start from the main axes: an informative start keeps the large arrangement for
-either (Kobak, Linderman 2021). A family whose pairs are too many is laid out by its nearest
-neighbours on its main axes (`tsne`). One that is too large for that gets landmarks: t-SNE places
+either (Kobak, Linderman 2021). A family that is too large for t-SNE gets landmarks: t-SNE places
 some models, and all others are placed among them.
 """
 
@@ -11,7 +10,7 @@ from __future__ import annotations
 import heapq
 import importlib.util
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -22,7 +21,6 @@ from ..errors import RequestError
 from ..records import Layout
 from .evidence import Square
 from .family_scores import Codes, Vectors, id_digest
-from .tsne import Tracked, nearest_others, tsne
 
 Points = Float[np.ndarray, "models axes"]
 Places = Float64[np.ndarray, "models 2"]
@@ -160,11 +158,8 @@ FEWEST_NEIGHBOURS = 5
 EVERY_PAIR = 4_000
 """Models up to which every pair's similarity is held (128 MB) and `auto` places them all alike."""
 
-LARGEST_TSNE = 30_000
-"""Models that are placed all alike, in less than a minute of a core."""
-
-LANDMARKS = 20_000
-"""Models of a larger family that t-SNE places."""
+LARGEST_TSNE = 20_000
+"""Models that `tsne` places all alike, in minutes; beyond, it too goes by landmarks."""
 
 PERPLEXITY = 30.0
 NEIGHBOURS = 15
@@ -177,6 +172,12 @@ LANDMARK_PERPLEXITY = 5.0
 
 HALVINGS = 50
 BLOCK = 4_096
+
+AXES_DONE, LANDMARKS_DONE, TSNE_DONE = 25, 30, 90
+"""Percent of a large family's layout that is done after each stage; placing is the rest."""
+
+Report = Callable[[int], object]
+"""Hears which percentage of a layout is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +206,7 @@ def place_models(
     scores: Square | None = None,
     axes: Axes | None = None,
     seed: int = 0,
-    track: Tracked = iter,
+    report: Report = bool,
 ) -> Placement:
     """Two coordinates per model, equal for equal models, seed and method; identical models get the
     same, or nearly: there is no jitter.
@@ -213,11 +214,11 @@ def place_models(
     Neither the order of models nor the number of threads matters: rows are taken in order of id,
     and sums in one thread. `auto` is t-SNE. Scores are every pair's cosine, where there is a better
     estimate than the vectors'; read for families of up to `EVERY_PAIR` models. Larger ones may have
-    their main `axes` already, in order of `ids`, and vectors are not read; `track` sees t-SNE's
-    iterations pass there. RequestError for `umap` without umap-learn.
+    their main `axes` already, in order of `ids`, and vectors are not read; of these, `report` hears
+    of each stage. RequestError for `umap` without umap-learn.
 
     Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond, `SAMPLE`
-    models in float32, 50 numbers a model, and a kilobyte a model for t-SNE.
+    models in float32, and 50 numbers a model.
     """
     from threadpoolctl import threadpool_limits
 
@@ -236,7 +237,7 @@ def place_models(
                 axes = sampled_axes(vectors[order], in_order)
             elif (np.diff(order) != 1).any():
                 axes = replace(axes, points=axes.points[order])
-            placed = _place_many(in_order, axes, method, seed, track)
+            placed = _place_many(in_order, axes, method, seed, report)
     coordinates = np.empty_like(placed.coordinates)
     coordinates[order] = placed.coordinates
     return replace(placed, coordinates=coordinates)
@@ -253,20 +254,21 @@ def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: in
 
 
 def _place_many(
-    ids: Sequence[str], axes: Axes, method: Layout, seed: int, track: Tracked
+    ids: Sequence[str], axes: Axes, method: Layout, seed: int, report: Report
 ) -> Placement:
     """From the main axes of the family, where pairs are too many."""
     if method == "pca" or axes.are_equal:
         return place_axes(axes)
-    if method == "umap":
+    if method == "umap" or (method == "tsne" and len(ids) <= LARGEST_TSNE):
         return _placed(method, axes.points, None, seed)
-    if len(ids) <= LARGEST_TSNE:
-        nearest = nearest_others(axes.points, NEIGHBOURS)
-        return Placement(method="tsne", coordinates=tsne(nearest, axes.points[:, :2], track))
-    hashed = np.array(sorted(range(len(ids)), key=[id_digest(id) for id in ids].__getitem__), int)
-    chosen = choose_landmarks(axes.points, hashed, LANDMARKS)
-    landmarks = axes.points[chosen]
-    places = tsne(nearest_others(landmarks, NEIGHBOURS), landmarks[:, :2], track)
+    report(AXES_DONE)
+    # any first so many are a fair sample
+    digests = [id_digest(id) for id in ids]
+    hashed = np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)
+    chosen = choose_landmarks(axes.points, hashed, EVERY_PAIR)
+    report(LANDMARKS_DONE)
+    places = _coordinates("tsne", axes.points[chosen], None, seed)
+    report(TSNE_DONE)
     coordinates = place_among(axes.points, chosen, places)
     return Placement(
         method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)

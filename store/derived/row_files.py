@@ -38,7 +38,6 @@ from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
 from ..files import file_size, open_at, refused_as, write_atomically
-from ..integer_products import many_products
 from ..model_rows import block_dims
 from ..session import Session, not_finite
 from ..sketch_codes import (
@@ -433,8 +432,6 @@ def _products(
         return products
     if len(left) <= FEW_COMPARED:
         return np.ascontiguousarray(_products(right, left, start, dim).T)
-    if (in_integers := many_products(left, right, start, dim)) is not None:
-        return in_integers
     numbers = decode(right, start, dim).T
     for row in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(row, row + ROWS_AT_ONCE)

@@ -7,7 +7,7 @@ from sklearn.manifold import trustworthiness
 from threadpoolctl import threadpool_limits
 
 from deltadex.errors import RequestError
-from deltadex.search import layout, tsne
+from deltadex.search import layout
 from deltadex.search.layout import (
     LANDMARK_PERPLEXITY,
     METHODS,
@@ -36,12 +36,9 @@ def placed(vectors, method="auto", **options):
 
 @pytest.fixture
 def few_pairs(monkeypatch):
-    """Families of more than 60 models are large, of more than 100 have 60 landmarks."""
+    """Families of more than 60 models are large, and have 60 landmarks."""
     monkeypatch.setattr(layout, "EVERY_PAIR", 60)
     monkeypatch.setattr(layout, "LARGEST_TSNE", 100)
-    monkeypatch.setattr(layout, "LANDMARKS", 60)
-    monkeypatch.setattr(tsne, "EARLY", 50)
-    monkeypatch.setattr(tsne, "ITERATIONS", 150)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +141,6 @@ def test_another_seed_is_another_map_only_where_chance_is_used(method):
     assert np.array_equal(same, other) == (method == "tsne"), "t-SNE starts from PCA"
 
 
-# dense, by iteration, and from single precision of a family that has landmarks
 # dense, by iteration, and of a family whose pairs are too many
 @pytest.mark.parametrize(
     ("size", "every_pair", "dtype", "error"),
@@ -216,44 +212,13 @@ def test_landmarks_keep_neighbourhoods():
     assert by_landmarks > 0.85
 
 
-@pytest.mark.parametrize(("spread", "error"), [(1e-4, 1e-4), (1.0, 1e-3), (10.0, 0.05)])
-def test_repulsion_is_that_of_every_pair(spread, error):
-    places = (np.random.default_rng(0).normal(size=(2_000, 2)) * spread).astype(np.float32)
-    apart = places[:, None].astype(float) - places[None]
-    near = 1 / (1 + np.square(apart).sum(axis=2))
-    expected = (apart * np.square(near)[:, :, None]).sum(axis=1) / (near.sum() - len(places))
+@pytest.mark.usefixtures("few_pairs")
+def test_stages_of_a_large_family_are_reported():
+    heard = []
 
-    found = tsne.Grid().repulsion(places)
+    placed(make_clusters(size=50), report=heard.append)
 
-    assert np.linalg.norm(found - expected) < error * np.linalg.norm(expected)
-
-
-def test_attraction_is_along_the_edges():
-    places = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
-    graph = tsne.affinities(tsne.nearest_others(places, 4))
-    apart = places[:, None] - places[None]
-    weights = graph.toarray() / (1 + np.square(apart).sum(axis=2))
-
-    assert graph.sum() == pytest.approx(1)
-    found = tsne.attraction(graph, places)
-    assert found == pytest.approx((weights[:, :, None] * apart).sum(axis=1), abs=1e-6)
-
-
-def test_nearest_others_are_those_of_every_distance():
-    points = np.random.default_rng(0).integers(0, 3, size=(400, 4)).astype(np.float32)
-    squares = np.square(points[:, None] - points[None]).sum(axis=2)
-    np.fill_diagonal(squares, np.inf)
-
-    expected = squares.argsort(axis=1, kind="stable")[:, :7]
-    assert np.array_equal(tsne.nearest_others(points, 7), expected)
-
-
-def test_progress_sees_every_step(few_pairs):
-    seen = []
-
-    placed(make_clusters(size=30), track=lambda steps: (seen.append(s) or s for s in steps))
-
-    assert seen == list(range(150))
+    assert heard == [layout.AXES_DONE, layout.LANDMARKS_DONE, layout.TSNE_DONE]
 
 
 def test_without_umap_learn_the_extra_is_named(monkeypatch):

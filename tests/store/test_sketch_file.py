@@ -14,11 +14,10 @@ from processes import process, said
 from deltadex.errors import StoreFull
 from deltadex.records import Slot
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog, SketchMatrix, integer_products
+from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import row_files
 from deltadex.store.derived.row_files import Rows, Shapes, SketchFile, SketchFiles, checksums
 from deltadex.store.files import derived_path, index_folder
-from deltadex.store.sketch_codes import decode
 
 
 @pytest.fixture(scope="module")
@@ -407,14 +406,3 @@ def test_files_of_another_catalog_recipe_or_slots_are_not_read(kept):
             slots.write_bytes(slots.read_bytes().replace(b'"q"', b'"k"'))
         with Catalog.open(path, read_only=True) as catalog:
             assert _everything(catalog) == before
-
-
-def test_products_in_integers_are_those_of_numbers(monkeypatch):
-    monkeypatch.setattr(integer_products, "MANY", 1)
-    codes = np.random.default_rng(0).integers(0, 256, size=(700, 48), dtype=np.uint8)
-    numbers = decode(codes, 8, 96)
-
-    found = integer_products.many_products(codes, codes[:30], 8, 96)
-
-    assert (found is None) == (not integer_products.has_fast_integers())
-    assert found is None or np.array_equal(found, numbers @ numbers[:30].T)
