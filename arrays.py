@@ -13,6 +13,7 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from jaxtyping import Float16 as Float16
     from jaxtyping import Float32 as Float32
     from jaxtyping import Float64 as Float64
+    from jaxtyping import Int8 as Int8
     from jaxtyping import Int64 as Int64
     from jaxtyping import Shaped as Shaped
     from jaxtyping import UInt8 as UInt8
@@ -20,4 +21,4 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
 else:
     from typing import Annotated
 
-    Bool = Float = Float16 = Float32 = Float64 = Int64 = Shaped = UInt8 = UInt64 = Annotated
+    Bool = Float = Float16 = Float32 = Float64 = Int8 = Int64 = Shaped = UInt8 = UInt64 = Annotated

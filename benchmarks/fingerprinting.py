@@ -3,6 +3,7 @@ against other SVDs of the same matrices, in one run.
 
     python benchmarks/fingerprinting.py [--shapes bert-base llama-1b] [--types float32 bfloat16]
         [--rivals deltadex torch.linalg.svd] [--threads 1]
+    python benchmarks/fingerprinting.py --index BASE MODELS
 
 Checkpoints are made on the fly (a random base, an update of decaying spectrum and relative
 size 0.01). Every figure is taken in a process of its own; exact SVDs and the rivals'
@@ -10,6 +11,9 @@ randomised ones run on one layer and are scaled to all layers, as the table says
 of whole models is measured in turns, with files in the page cache and with cold ones, which are
 dropped from it before every run (Linux). The shape `tiny` says nothing about speed: it shows that
 this program works.
+
+`--index`: `deltadex index` of a folder of full fine-tunes, the command from start to end, in turns
+with a script that reads and subtracts the same matrices; medians of `--rounds`.
 """
 
 from __future__ import annotations
@@ -23,9 +27,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 
 import torch
 from safetensors import safe_open
@@ -160,6 +165,39 @@ def sklearn_svd(matrix: torch.Tensor) -> object:
     return randomized_svd(matrix.numpy(), RANK, random_state=0)
 
 
+def read_family(base: Path, models: Path) -> None:
+    """Read and subtract the layer matrices of every model, matched by the ends of their names."""
+    for folder in sorted(path.parent for path in models.glob("*/model.safetensors")):
+        files = [path / "model.safetensors" for path in (base, folder)]
+        with safe_open(files[0], "pt") as old, safe_open(files[1], "pt") as new:
+            prefix = min(n.partition("encoder.")[0] for n in new.keys() if "encoder." in n)  # noqa: SIM118
+            for name in old.keys():  # noqa: SIM118 (not a dict)
+                if "encoder.layer" in name and len(old.get_slice(name).get_shape()) == 2:
+                    end = name[name.index("encoder.") :]
+                    float((new.get_tensor(prefix + end) - old.get_tensor(name)).norm())
+
+
+def measure_index(base: Path, models: Path, rounds: int) -> None:
+    """Print the median wall-clock and processor seconds, and MiB, of both commands."""
+    with tempfile.TemporaryDirectory() as folder:
+        reading = [sys.executable, __file__, "--read", str(base), str(models)]
+        taken: dict[str, list[Figures]] = {READING: [], "deltadex index": []}
+        for number in range(rounds):
+            indexing = [sys.executable, "-m", "deltadex", "index", str(base), str(models)]
+            indexing += ["--db", f"{folder}/{number}.duckdb", "--quiet"]
+            for figures, command in zip(taken.values(), (reading, indexing), strict=True):
+                start = time.perf_counter()
+                process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+                _, status, usage = os.wait4(process.pid, 0)
+                seconds, processor = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+                assert status == 0, command
+                figures.append(Figures(seconds, processor, usage.ru_maxrss / 1024))
+    print("| what | seconds | processor seconds | peak MiB |\n| --- | ---: | ---: | ---: |")
+    for what, figures in taken.items():
+        medians = (median(column) for column in zip(*map(astuple, figures), strict=True))
+        print("| {} | {:.2f} | {:.2f} | {:.0f} |".format(what, *medians))
+
+
 READING = "read and subtract"
 RIVALS: dict[str, Callable[[Path], float]] = {
     READING: read_and_subtract,
@@ -266,8 +304,16 @@ def main() -> None:
     parser.add_argument("--one", choices=list(RIVALS), help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="Where the checkpoints are made.")
+    parser.add_argument("--index", nargs=2, type=Path, metavar=("BASE", "MODELS"))
+    parser.add_argument("--read", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.read:
+        read_family(*options.read)
+        return
+    if options.index:
+        measure_index(*options.index, options.rounds)
+        return
     if options.one:
         run_one(options.folder, options.one, options.runs, cold=options.cold)
         return

@@ -1,11 +1,14 @@
 """`deltadex serve` under load: latency, errors and memory over minutes, answers checked.
 
     python benchmarks/load.py --models 100000 --rate 50 --minutes 5 [--keep CATALOG]
+    python benchmarks/load.py --models 24000 --clients 50 --job --minutes 1 [--python OLD/python]
 
 The catalog is a real one, filled by SQL: synthetic fingerprints with sketches of a 6-layer
 encoder (36 slots, 147 KB a model), 200 models a dataset. The service is the command line's, in a
 process of its own. Requests leave at fixed times whether or not earlier ones are answered, so a
-stall shows in every request that it delays.
+stall shows in every request that it delays. With --clients each of them asks again as soon as it is
+answered; first one of them asks alone. --job has a map computed meanwhile. --python serves another
+version.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -169,9 +173,9 @@ def _insert(
 
 
 @contextmanager
-def served(path: Path) -> Iterator[tuple[str, int]]:
+def served(path: Path, python: str) -> Iterator[tuple[str, int]]:
     """The service's address and process, from when it is ready until the block ends."""
-    command = [*DELTADEX, "serve", "--db", str(path), "--port", "0", "--json"]
+    command = [python, "-m", "deltadex", "serve", "--db", str(path), "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             address = announced(process)
@@ -276,6 +280,40 @@ async def load(address: str, names: list[str], rate: float, seconds: float, pid:
     )
 
 
+async def clients(
+    address: str, names: list[str], n: int, seconds: float, pid: int, job: bool
+) -> None:
+    """Have `n` clients ask one after the other, beside polls of a map if a `job` is wanted; print
+    how long they waited."""
+    client, start = Client(address), time.perf_counter()
+    waits: list[float] = []
+    statuses: Counter[tuple[str, int]] = Counter()
+    left = iter(names * 100)
+
+    async def ask() -> None:
+        while time.perf_counter() - start < seconds:
+            sent = time.perf_counter()
+            status = await client.status(f"/api/v1/similar?model={quote(next(left))}&k=10")
+            waits.append(time.perf_counter() - sent)
+            statuses["similar", status] += 1
+
+    async def poll() -> None:
+        while job and time.perf_counter() - start < seconds:
+            statuses["map", await client.status("/api/v1/map?layout=tsne")] += 1
+            await asyncio.sleep(1.0)
+
+    before = processor_seconds(pid)
+    await asyncio.gather(poll(), *(ask() for _ in range(n)))
+    client.close()
+    used = 1e3 * (processor_seconds(pid) - before) / len(waits)
+    shown = ", ".join(f"p{q} {1e3 * np.percentile(waits, q):.0f}" for q in (50, 90, 95, 99))
+    beside = " beside a map" if job else ""
+    print(
+        f"{n} clients{beside}: {len(waits) / seconds:.0f} answers/s, {shown} ms; processor time a "
+        f"request {used:.1f} ms; {resident(pid):.0f} MiB of its own; {dict(statuses)}"
+    )
+
+
 def processor_seconds(pid: int) -> float:
     """What a process has used so far."""
     used = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -309,6 +347,9 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=100_000)
     parser.add_argument("--rate", type=float, default=50)
     parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--clients", type=int, help="Clients that ask one after the other.")
+    parser.add_argument("--job", action="store_true", help="Have a map computed meanwhile.")
+    parser.add_argument("--python", default=sys.executable, help="Interpreter of the service.")
     parser.add_argument(
         "--check",
         nargs="?",
@@ -330,10 +371,18 @@ def main() -> None:
         with Catalog.open(path, read_only=True) as catalog:
             names = [row.id for row in catalog.models(base=BASE)]
         names = [str(name) for name in np.random.default_rng(3).permutation(names)]
-        with served(path) as (address, pid):
+        with served(path, options.python) as (address, pid):
             bring_into_memory(path)
             if options.check:
                 check(address, path, names[: options.check])
+            if options.clients:
+                for n, job in (
+                    (1, False),
+                    (options.clients, False),
+                    (options.clients, options.job),
+                ):
+                    asyncio.run(clients(address, names, n, options.minutes * 60, pid, job))
+                return
             asyncio.run(load(address, names, options.rate, options.minutes * 60, pid))
 
 

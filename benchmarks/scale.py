@@ -1,11 +1,14 @@
 """`find-similar` over many synthetic fingerprints: build, size, recall, latency, catching up.
 
     python benchmarks/scale.py --models 1000000 [--folder DIR] [--queries 200]
+    python benchmarks/scale.py --models 10000000 --without-table
 
 Fingerprints of the default recipe's length: a mean that all share, a direction for each of
 models/200 datasets, noise. Neighbours of one dataset differ by the noise alone, which is the
 hardest case: the first and the tenth are 0.01 apart. The catalog is a real one, filled by SQL
-through the store's own session.
+through the store's own session. `--without-table` leaves the table of vectors out of it, 8 KB a
+model: the files beside it are written from vectors that are made again, whose seconds are told
+apart, and everything else is as with the table.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import argparse
 import resource
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +31,13 @@ from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import StoredQuery, find_similar, prepare_search
 from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import VECTOR_CANDIDATES
-from deltadex.store import Catalog, FamilyView
+from deltadex.store import Catalog, FamilyView, family
+from deltadex.store.derived import row_files
 from deltadex.store.files import index_folder
 from deltadex.store.session import Session
 from deltadex.store.tables.outcomes import ensure_table
 
-BATCH = 10_000
+BATCH = 8_192
 FIRST_KEY = 10
 BASE = "synthetic/base"
 
@@ -76,6 +82,59 @@ def fill(path: Path, made: Synthetic) -> None:
         with closing(Session(catalog.access)) as session:
             for first_key, vectors in made.batches():
                 insert(session, recipe, first_key, vectors)
+
+
+class Unstored:
+    """Stands for the table of vectors: gives them as `fetch_vectors_of` does, and counts the
+    seconds that making them takes."""
+
+    def __init__(self, made: Synthetic) -> None:
+        self._made, self.seconds = made, 0.0
+
+    def __call__(
+        self, session: Session, recipe: Recipe, keys: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        start = time.perf_counter()
+        vectors = np.empty((len(keys), recipe.dim), np.float32)
+        rows = np.asarray(keys) - FIRST_KEY
+        for number in np.unique(rows // BATCH).tolist():
+            is_here = rows // BATCH == number
+            n = min(BATCH, self._made.n_models - number * BATCH)
+            vectors[is_here] = self._made.batch(number, n)[rows[is_here] - number * BATCH]
+        self.seconds += time.perf_counter() - start
+        return np.asarray(keys), vectors
+
+
+@contextmanager
+def without_table(made: Synthetic) -> Iterator[Unstored]:
+    unstored = Unstored(made)
+    with (
+        patch.object(row_files, "fetch_vectors_of", unstored),
+        patch.object(family, "fetch_vectors_of", unstored),
+    ):
+        yield unstored
+
+
+def fill_without_table(path: Path, made: Synthetic) -> None:
+    """A catalog of the family's models, whose table of vectors is a view without vectors."""
+    recipe = make_recipe("sketch", None, ())
+    with Catalog.open(path) as catalog, closing(Session(catalog.access)) as session:
+
+        def write(session: Session) -> None:
+            table = ensure_table(session, recipe)
+            session.execute("DROP VIEW fingerprints")
+            session.execute(f"DROP TABLE {table}")
+            session.execute(
+                "INSERT INTO models (key, base, id, status, kind, indexed_at) "
+                "SELECT range, ?, 'm' || range, 'indexed', 'full', now() FROM range(?, ?)",
+                [BASE, FIRST_KEY, FIRST_KEY + made.n_models],
+            )
+            session.execute(
+                f"CREATE VIEW {table} AS SELECT key AS model, NULL::FLOAT[{recipe.dim}] AS vector, "
+                "1.0::DOUBLE AS norm FROM models"
+            )
+
+        session.write(write)
 
 
 def insert(session: Session, recipe: Recipe, first_key: int, vectors: np.ndarray) -> None:
@@ -124,6 +183,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--keep", type=Path, help="A catalog to make, or to use again.")
     parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--without-table", action="store_true")
     options = parser.parse_args()
     recipe = make_recipe("sketch", None, ())
     made = Synthetic(options.models, recipe.dim)
@@ -131,35 +191,70 @@ def main() -> None:
         path = options.keep or Path(temporary) / "c.duckdb"
         start = time.perf_counter()
         if not path.exists():
-            fill(path, made)
+            (fill_without_table if options.without_table else fill)(path, made)
         _say("fill the catalog", start)
-        with Catalog.open(path) as catalog:
-            start = time.perf_counter()
-            prepare_search(catalog, BASE, recipe)
-            view = catalog.family(BASE, recipe)
-            _say(f"make the index of {len(view.index.keys)}, and the mapped file of vectors", start)
-            means = PooledMeans.of(view)
-            _queries(catalog, view, means, made, options.queries)
-        size = sum(file.stat().st_size for file in index_folder(path).glob("*.faiss"))
-        print(f"index file {size / 2**30:.2f} GiB, catalog {path.stat().st_size / 2**30:.1f} GiB")
-        with Catalog.open(path) as catalog:
-            start = time.perf_counter()
-            _ = catalog.family(BASE, recipe).index
-            _say("open the index again, from its file", start)
-        _catch_up(path, made, recipe)
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
+        with without_table(made) if options.without_table else nullcontext() as unstored:
+            if not any(index_folder(path).glob("*.faiss")):
+                make(path, recipe, unstored)
+            ask(path, recipe, made, options.queries)
+        if not options.without_table:
+            _catch_up(path, made, recipe)
 
 
-def _queries(
-    catalog: Catalog, view: FamilyView, means: PooledMeans, made: Synthetic, n_queries: int
-) -> None:
+def make(path: Path, recipe: Recipe, unstored: Unstored | None) -> None:
+    """Write the index and the mapped file of vectors, and print what they take."""
+    with Catalog.open(path) as catalog:
+        view = catalog.family(BASE, recipe)
+        for what, act in (
+            ("the mapped file of vectors", view.write_sketch_file),
+            ("the index", lambda: view.index),
+        ):
+            start, processor = time.perf_counter(), time.process_time()
+            made_before = unstored.seconds if unstored else 0.0
+            act()
+            _say(f"write {what}, {time.process_time() - processor:.0f} s of a processor", start)
+            if unstored is not None:
+                print(f"of these to make vectors {unstored.seconds - made_before:.0f} s")
+    sizes: dict[str, int] = defaultdict(int)
+    for file in index_folder(path).iterdir():
+        sizes[file.suffix] += file.stat().st_size
+    for ending, size in sizes.items():
+        print(f"{ending}: {size / 2**30:.2f} GiB")
+    _say_memory("making")
+
+
+def ask(path: Path, recipe: Recipe, made: Synthetic, n_queries: int) -> None:
+    """Open what is there, and print recall and times."""
+    with Catalog.open(path) as catalog:
+        start = time.perf_counter()
+        view = catalog.family(BASE, recipe)
+        _say(f"read {len(view)} models", start)
+        start = time.perf_counter()
+        _ = view.index
+        _say("open the index, from its file", start)
+        _say_memory("open")
+        start = time.perf_counter()
+        prepare_search(catalog, BASE, recipe)
+        _say("prepare the first search", start)
+        _queries(catalog, catalog.family(BASE, recipe), made, n_queries)
+        _say_memory("asking")
+
+
+def _say_memory(what: str) -> None:
+    """Print what the process holds beside mapped files, and its peak."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    own = int(status["RssAnon"].split()[0]) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{what}: {own:.2f} GiB beside mapped files, peak with them {peak:.1f} GiB", flush=True)
+
+
+def _queries(catalog: Catalog, view: FamilyView, made: Synthetic, n_queries: int) -> None:
     """Print recall and times of queries from models of the family."""
-    rng = np.random.default_rng(7)
+    rng, means = np.random.default_rng(7), PooledMeans.of(view)
     names = [f"m{FIRST_KEY + row}" for row in rng.integers(0, made.n_models, n_queries)]
     centred = np.concatenate(
         [means.centred(["full"], view.vectors(view.keys[view.rows([name])])) for name in names]
     ).astype(np.float32)
-    truth = exact(made, means, centred, 11)
     first, found = _asked(catalog, names)
     warm, _ = _asked(catalog, names)
     bare = []
@@ -167,6 +262,7 @@ def _queries(
         start = time.perf_counter()
         view.index.nearest(query, VECTOR_CANDIDATES)
         bare.append(time.perf_counter() - start)
+    truth = exact(made, means, centred, 11)
     recall = np.mean(
         [
             len(got & set([k for k in keys.tolist() if f"m{k}" != name][:10])) / 10

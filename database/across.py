@@ -13,7 +13,6 @@ from ..records import BUILTIN, KEPT
 from ..store import Filters
 from .opened import SHARED_PANEL, Family, require_labels
 from .panel_table import coverage, shared_panel
-from .panels import BuildPanel, notes_on
 from .questions import Query, Searches
 from .tables import AcrossTable
 
@@ -80,6 +79,7 @@ class FindAcross(Filters, Family, OverPanel):
 
     def answer(self, db: Opened) -> AcrossTable:
         from ..search import find_across
+        from .panels import notes_on
 
         catalog = db._catalog
         if len(catalog.bases()) < 2:
@@ -109,7 +109,7 @@ class FindAcross(Filters, Family, OverPanel):
 
     def _panel(self, db: Opened, counts: Mapping[str, Counter[str]]) -> str:
         """The name of the panel to ask, computed where that was not done, or was interrupted."""
-        from ..training_data import BUILTIN_PANEL, data_sets_in
+        from .panels import BuildPanel
 
         catalog, shared = db._catalog, shared_panel(counts)
         wanted = str(self.panel) if self.panel is not None else shared or BUILTIN
@@ -126,6 +126,8 @@ class FindAcross(Filters, Family, OverPanel):
             reading = own[0]["settings"].get("reading", {}) if own else {}
             building = BuildPanel((folder,), recipe=self.recipe, **reading)
         else:
+            from ..training_data import BUILTIN_PANEL, data_sets_in
+
             whole = len(data_sets_in(BUILTIN_PANEL))
             begun = [base for base, n in counts.get(BUILTIN, {}).items() if n < whole]
             if is_there and (not begun or catalog.read_only):

@@ -206,6 +206,8 @@ def _is_several(model: object) -> TypeGuard[Sequence[Place]]:
 
 def open_attached(catalog: Catalog) -> list[AttachedIndex]:
     """The attached indexes of a catalog, by name; `BadIndex` where one is missing or damaged."""
+    if not catalog.attachments.all():
+        return []
     from ..store import AttachedIndexes
 
     return catalog.access.derived(AttachedIndexes).of(catalog.path, catalog.attachments)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import RequestError, StoreFull, UnknownModel, offered
+from ..errors import DeltadexError, RequestError, StoreFull, UnknownModel, offered
 from ..options import Question, as_kind, option, record
 from ..records import Indexed, Recipe
 from ..store import Filters
 from .members import ModelStatus
 from .opened import ONLY_FAMILY
-from .questions import Kind, Map
-from .tables import ModelTable, Row, Table
+from .questions import FindSimilar, Kind, Map
+from .tables import ModelTable, NeighbourTable, Row, Table
 
 if TYPE_CHECKING:
     from ..search import StoredQuery
@@ -66,11 +66,46 @@ def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuer
     """
     from ..search import StoredQuery
 
+    bases = [base] if base else db._catalog.bases()
+    if len(bases) == 1 and db._catalog.recipes_of(bases[0]):
+        view = db._catalog.family(bases[0], db._catalog.find_recipe(None, bases[0]))
+        if view.stored(model) is not None:
+            return StoredQuery(model, bases[0])
     stored = db._catalog.stored_models(model, base)
     if len(stored) == 1:
         return StoredQuery(stored[0].id, stored[0].base)
     row = exact_model(db, model, base)
     return StoredQuery(row["model"], row["base"])
+
+
+def similar_each(
+    db: Database, asked: FindSimilar, models: Sequence[str]
+) -> Iterator[tuple[int, NeighbourTable | DeltadexError]]:
+    """The answers to a question of several models, by exact id, or why there is none: each with its
+    place as soon as it is known, their candidates found together.
+
+    >>> asked = FindSimilar("", k=1)
+    >>> {place: table[0]["model"] for place, table in serving.similar_each(db, asked, ["sst2-0"])}
+    {0: 'sst2-1'}
+    """
+    from ..search import find_similar_each
+
+    places, queries = [], []
+    for place, model in enumerate(models):
+        try:
+            queries.append(exact_query(db, model, asked.base))
+            places.append(place)
+        except RequestError as err:
+            yield place, err
+    each = find_similar_each(db._catalog, queries, k=asked.k, filters=asked, recipe=asked.recipe)
+    for number, found in each:
+        if isinstance(found, RequestError):
+            yield places[number], found
+        elif found.neighbours:
+            yield places[number], NeighbourTable(found.to_json())
+        else:
+            one = replace(asked, model=queries[number], base=None, attached=False)
+            yield places[number], one.answer(db)
 
 
 def exact_model(db: Database, model: str, base: str | None = None) -> Row:
@@ -257,11 +292,16 @@ def prepare_searches(db: Database, goes_on: Callable[[], bool] = lambda: True) -
     return refusals
 
 
-def bring_into_memory(db: Database) -> None:
-    """Have the system read ahead what searches will read.
+def bring_into_memory(db: Database, goes_on: Callable[[], bool] = lambda: True) -> None:
+    """Have the system read ahead what searches will read, and compute what they would of each
+    model; `goes_on` as for `prepare_searches`.
 
     >>> serving.bring_into_memory(db)
     """
+    from ..search import prepare_traits
     from ..store import SketchFiles
 
     db._catalog.access.derived(SketchFiles).bring_into_memory()
+    known = db._catalog.recipes()
+    for group in db._catalog.stats()["recipes"]:
+        prepare_traits(db._catalog, group["base"], known[group["id"]], goes_on=goes_on)

@@ -302,7 +302,7 @@ class Base:
             files = ModelFolder.at(self.folder)
             config = files.json("config.json") if files.has("config.json") else None
             license = stated_license(files)
-            checkpoint = open_local(self.folder, whole=self.plan.whole)
+            checkpoint = open_local(self.folder, whole=self.plan.whole, often=True)
         else:
             model = describe(self.name, session=self.session)
             revision, license = model.sha, model.license

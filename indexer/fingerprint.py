@@ -58,11 +58,12 @@ from .delta import (
 )
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
-"""Lengths of the circular sketches that are added up, as spectra."""
+"""Numbers of buckets that are drawn; a circular sketch folded to a length has them modulo it."""
 
 SLOT_DIMS = {"update": 512, "output": 1024, "input": 512}
 VECTOR_DIMS = {2: BLOCK_DIMS, 3: SLOT_DIMS}
-"""Lengths of the blocks of the vector, by the recipe's version."""
+"""Lengths of the blocks of the vector, by the recipe's version: those of the circular sketches that
+are added up, as spectra."""
 
 VERSION = max(VECTOR_DIMS)
 POWERS = {"update": 1.0, "output": 0.5, "input": 2.0}
@@ -91,13 +92,13 @@ def sketch_recipe(rank: int, share: float = 1.0, version: int = VERSION) -> Reci
     )
 
 
-def _empty_spectra() -> dict[str, torch.Tensor]:
-    return {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()}
+def _empty_spectra(dims: Mapping[str, int]) -> dict[str, torch.Tensor]:
+    return {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in dims.items()}
 
 
 @dataclass(slots=True)
 class _SlotSpectra:
-    spectra: dict[str, torch.Tensor] = field(default_factory=_empty_spectra)
+    spectra: dict[str, torch.Tensor] = field(default_factory=dict)
     squares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POWERS, 0.0))
     factored: float = 0.0
     total: float = 0.0
@@ -123,26 +124,29 @@ class SketchPool:
     powers: Mapping[str, float] = field(default_factory=lambda: POWERS)
     _slots: dict[Slot, _SlotSpectra] = field(default_factory=dict)
 
+    @property
+    def _dims(self) -> Mapping[str, int]:
+        return VECTOR_DIMS[self.recipe.version]
+
     def features(self, update: MatrixUpdate, factors: Factors) -> Features:
-        """One matrix's spectrum a block; may run in any thread."""
+        """One matrix's spectrum a block; may run in any thread: Fourier transforms of the
+        TensorSketches of Σ σᵢᵖ aᵢ bᵢᵀ, (dim // 2 + 1,)."""
         if len(factors.sigma) == 0:
             return {}
-        sides = {
-            "update": (factors.u, factors.v),
-            "output": (factors.u, factors.u),
-            "input": (factors.v, factors.v),
-        }
-        key = f"{update.slot}/{update.part}"
-        return {
-            block: self._spectrum(
-                f"{key}/{block}", block, *pair, factors.sigma ** self.powers[block]
-            )
-            for block, pair in sides.items()
-        }
+        key, dims = f"{update.slot}/{update.part}", self._dims
+        sketches = sketch_sides(factors.u, factors.v, self.recipe.seed, key, tuple(dims.values()))
+        features, start = {}, 0
+        for block, dim in dims.items():
+            sides = sketches[start : start + 2 * dim].view(2, dim, -1)
+            left, right = torch.fft.rfft(sides, dim=1)
+            weights = (factors.sigma ** self.powers[block]).to(torch.complex64)
+            features[block] = (left * right) @ weights
+            start += 2 * dim
+        return features
 
     def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
         sums = self._slots.setdefault(update.slot, _SlotSpectra())
-        sigma = factors.sigma.double()
+        sigma = factors.sigma.numpy().astype(np.float64)
         for block, power in self.powers.items():
             sums.squares[block] += float((sigma ** (2 * power)).sum())
         sums.factored += float((sigma**2).sum())
@@ -150,24 +154,17 @@ class SketchPool:
         sums.noise += update.noise_norm**2
         sums.cut_axis = update.cut_axis
         for block, spectrum in features.items():
-            sums.spectra[block] += spectrum
-
-    def _spectrum(
-        self, key: str, block: str, left: torch.Tensor, right: torch.Tensor, weight: torch.Tensor
-    ) -> torch.Tensor:
-        """Fourier transform of the TensorSketch of Σ weightᵢ leftᵢ rightᵢᵀ: (dim // 2 + 1,)."""
-        sketches = sketch_pair(left, right, self.recipe.seed, key, BLOCK_DIMS[block])
-        left_spectra, right_spectra = torch.fft.rfft(sketches, dim=1)
-        spectrum: torch.Tensor = (left_spectra * right_spectra) @ weight.to(torch.complex64)
-        return spectrum
+            before = sums.spectra.get(block)
+            sums.spectra[block] = spectrum if before is None else before + spectrum
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""
-        blocks = _empty_spectra()
+        blocks = _empty_spectra(self._dims)
         for sums in self._slots.values():
-            for block, scale in _block_scales(sums).items():
-                blocks[block] += sums.spectra[block] * scale
-        return _unit(torch.cat(list(_folded(blocks, VECTOR_DIMS[self.recipe.version]).values())))
+            scales = _block_scales(sums)
+            for block, spectrum in sums.spectra.items():
+                blocks[block] += spectrum * scales[block]
+        return _unit(torch.cat(list(_folded(blocks, self._dims).values())))
 
     def slot_sketch(self, slot: Slot) -> bytes:
         """One slot's three blocks of `SLOT_DIMS`, or nothing where all of it was rounding.
@@ -178,7 +175,7 @@ class SketchPool:
         sums = self._slots.get(slot)
         if sums is None:
             return b""
-        folded = _folded(sums.spectra, SLOT_DIMS)
+        folded = _folded(sums.spectra or _empty_spectra(self._dims), SLOT_DIMS)
         if self.recipe.version == 2:
             scales = _block_scales(sums)
             blocks = [numbers * scales[block] for block, numbers in folded.items()]
@@ -201,7 +198,7 @@ def _folded(
     """Sketches of these lengths: a circular sketch of length D folded to D/k is every k-th value
     of its spectrum."""
     return {
-        block: torch.fft.irfft(spectra[block][:: BLOCK_DIMS[block] // dim], n=dim)
+        block: torch.fft.irfft(spectra[block][:: 2 * (len(spectra[block]) - 1) // dim], n=dim)
         for block, dim in dims.items()
     }
 
@@ -243,37 +240,45 @@ def _generator(key: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
 
 
-def sketch_pair(
-    left: torch.Tensor, right: torch.Tensor, seed: int, key: str, dim: int
-) -> torch.Tensor:
-    """Count sketches of the columns of two matrices, (n, rank) each: (2, dim, rank), float32.
+SIDES = {"update": "uv", "output": "uu", "input": "vv"}
+"""The factors whose products a block's sketch adds up."""
 
-    Charikar, Chen, Farach-Colton 2002: inner products are preserved in expectation. Both sides in
-    one pass, under hashes of their own.
+
+def sketch_sides(
+    u: torch.Tensor, v: torch.Tensor, seed: int, key: str, dims: tuple[int, ...]
+) -> torch.Tensor:
+    """Count sketches of the columns of u and v, (n, rank), as each block of `BLOCK_DIMS` has them,
+    folded to `dims`: (Σ 2 dim, rank), a block's left side before its right one; float32.
+
+    Charikar, Chen, Farach-Colton 2002: inner products are preserved in expectation. All in one
+    pass, each side under a hash of its own.
     """
-    rows, starts, signs = _pair_hash(seed, key, len(left), len(right), dim)
-    sketch = torch.nn.functional.embedding_bag(
-        rows, torch.cat([left, right]), starts, mode="sum", per_sample_weights=signs
-    )
-    return sketch.view(2, dim, -1)
+    rows, starts, signs = _sides_hash(seed, key, len(u), len(v), dims)
+    # not torch.nn.functional's, whose checks take as long
+    sketches, *_ = torch.embedding_bag(torch.cat([u, v]), rows, starts, False, 0, False, signs)
+    return sketches
 
 
 @lru_cache(maxsize=4096)
-def _pair_hash(
-    seed: int, key: str, n_left: int, n_right: int, dim: int
+def _sides_hash(
+    seed: int, key: str, n_out: int, n_in: int, dims: tuple[int, ...]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The rows of every bucket in turn, the right side's after the left's; where each bucket's
-    begin, (2 · dim,); the rows' signs.
+    """The rows of every bucket in turn, those of v after those of u; where each bucket's begin,
+    (Σ 2 dim,); the rows' signs.
 
     A bucket's rows are gathered and added, several times as fast as adding every row to its bucket.
     """
-    left_buckets, left_signs = hash_rows(seed, key + "/a", n_left, dim)
-    right_buckets, right_signs = hash_rows(seed, key + "/b", n_right, dim)
-    buckets = torch.cat([left_buckets, right_buckets + dim])
-    rows = torch.argsort(buckets, stable=True)
-    sizes = torch.bincount(buckets, minlength=2 * dim)
-    signs = torch.cat([left_signs, right_signs])[rows]
-    return rows.int(), (sizes.cumsum(0) - sizes).int(), signs
+    rows, sizes, signs = [], [], []
+    for (block, n_buckets), dim in zip(BLOCK_DIMS.items(), dims, strict=True):
+        for name, side in zip("ab", SIDES[block], strict=True):
+            n_rows = n_out if side == "u" else n_in
+            buckets, own = hash_rows(seed, f"{key}/{block}/{name}", n_rows, n_buckets)
+            in_turn = torch.argsort(buckets % dim, stable=True)
+            rows.append(in_turn + (0 if side == "u" else n_out))
+            signs.append(own[in_turn])
+            sizes.append(torch.bincount(buckets % dim, minlength=dim))
+    all_sizes = torch.cat(sizes)
+    return torch.cat(rows).int(), (all_sizes.cumsum(0) - all_sizes).int(), torch.cat(signs)
 
 
 BLOCK = 128

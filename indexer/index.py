@@ -124,6 +124,9 @@ def recipe_bytes(recipe: Recipe, slots: int, layers: int) -> int:
 MODELS_THAT_TELL = 3
 """Models of a family from which on their shapes tell whether another one belongs to it."""
 
+SMALL_BYTES = 1 << 30
+"""Of a full checkpoint that one thread reads, so that a kill loses little work."""
+
 SAMPLED_ADAPTERS = 32
 """Adapters whose headers are read before a run, where nothing else tells what a family has."""
 
@@ -252,11 +255,12 @@ def index_family(
         log.info("%s", upgrade)
     members = place_unnamed(members, base, catalog)
     members = share_of(members, options.share)
-    # a full checkpoint uses all processors by itself; others wait for a network, or are small
+    # a large checkpoint uses all processors by itself; others wait for a network, or are small: the
+    # next is read while one is finished
     is_remote = any(m.hub is not None for m in members)
     workers = max(4, cpu_count()) if is_remote else 1
-    if not is_remote and all(m.is_adapter for m in members):
-        workers = cpu_count()
+    if not is_remote and all(m.is_adapter or m.stated_bytes <= SMALL_BYTES for m in members):
+        workers = min(cpu_count(), max(1, len(members)))
     workers = options.workers or workers
     job = Job(
         base=base,

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
-from scipy.stats import rankdata
 
 from ..arrays import Float64
 from .weight_samples import MatrixSample, natural_key, row_pieces
@@ -156,7 +154,7 @@ def _named_map(
         columns = sorted({m.layer for g in in_stack for m in theirs[g]})
         base_layers[stack] = tuple(columns)
         z = _pooled(in_stack, ours, theirs, rows, columns, compared) / scale
-        log_p = np.minimum(0.0, log_ndtr(-z) + math.log(len(columns)))
+        log_p = _log_p(z, len(columns))
         log_ps += log_p.min(axis=1).tolist()
         path = _best_path(z)
         for row, place in enumerate(path):
@@ -220,7 +218,7 @@ def _renamed(
         theirs = [m for m in base if m.shape == shape]
         scale = _null_scale([(ours, theirs)], compared)
         z = compared.z(ours, theirs) / scale
-        log_p = np.minimum(0.0, log_ndtr(-z) + math.log(len(theirs)))
+        log_p = _log_p(z, len(theirs))
         log_ps += log_p.min(axis=1).tolist()
         for row, matrix in enumerate(ours):
             place = int(np.argmax(z[row]))
@@ -281,11 +279,23 @@ class _Comparison:
         return clipped
 
 
+def _log_p(z: Float64[np.ndarray, "rows columns"], n: int) -> Float64[np.ndarray, "rows columns"]:
+    """The logarithm of the p-value of z, the largest of `n`; at most 0 (Bonferroni)."""
+    # here and below: SciPy takes as long to import as ten small models to index
+    from scipy.special import log_ndtr
+
+    log_p: Float64[np.ndarray, "rows columns"] = np.minimum(0.0, log_ndtr(-z) + math.log(n))
+    return log_p
+
+
 def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entries"]:
     """The ranks of a run's entries less their row's median, as normal scores of unit length; equal
     entries share theirs, and a constant run, or one with NaN, is zero."""
     if not np.isfinite(sample.values[:n]).all():
         return np.zeros(n)
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
     values = np.concatenate([piece - np.median(piece) for piece in row_pieces(sample, n)])
     scores: Float64[np.ndarray, " entries"] = ndtri((rankdata(values) - 0.5) / n)
     norm = float(np.linalg.norm(scores))

@@ -20,9 +20,9 @@ import time
 import traceback
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import closing, contextmanager, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -350,9 +350,11 @@ def read_members(
     workers: int,
     by_hash: dict[str, str],
     copy: Callable[[ModelRecord], Indexed],
-) -> Iterator[Outcome]:
-    """Each member's outcome as soon as it is there, at most `workers` at work. `by_hash`: indexed
-    models by the hash of their weights; `copy`: the outcome of a copy of one, which is not read."""
+    wait_s: float | None = None,
+) -> Iterator[Outcome | None]:
+    """Each member's outcome as soon as it is there, at most `workers` at work; None where for
+    `wait_s` seconds there was none. `by_hash`: indexed models by the hash of their weights; `copy`:
+    the outcome of a copy of one, which is not read."""
 
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):
@@ -371,7 +373,9 @@ def read_members(
                     running.add(pool.submit(_work, member, job, by_hash))
                 if not running:
                     return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
+                done, running = wait(running, wait_s, return_when=FIRST_COMPLETED)
+                if not done:
+                    yield None
                 for future in done:
                     yield finish(future.result())
         except BaseException:
@@ -474,7 +478,8 @@ def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
         return replace(original, model=model.as_copy_of(original.model), bytes_read=0, seconds=0.0)
 
     for outcome in read_members(lease.members, job, workers, {}, copy):
-        outcomes[outcome.model.id] = outcome
+        if outcome is not None:
+            outcomes[outcome.model.id] = outcome
     return part_of(lease, job, outcomes.values(), job.base.bytes_fetched - fetched)
 
 
@@ -701,6 +706,9 @@ TRIES, TRIES_ALONE = 3, 8
 refused: a model whose reading ends the process shall not end it for ever."""
 
 
+GROUP_S = 0.5
+"""How long a model's outcome waits for others, to be recorded with them, before it is reported."""
+
 SHED_EVERY = 128
 """Outcomes after which the catalog frees the memory of what was written."""
 
@@ -713,9 +721,9 @@ def index_members(
     workers: int,
     progress: Progress | None = None,
 ) -> Report:
-    """Fingerprint what is new among `members`, and record each outcome as it comes; only the
-    calling thread writes the catalog. Up to `workers` models are at work at once; on
-    KeyboardInterrupt those are dropped, those recorded stay.
+    """Fingerprint what is new among `members`, and record the outcomes as they come, each before it
+    is reported; only the calling thread writes the catalog. Up to `workers` models are at work at
+    once; on KeyboardInterrupt those are dropped, those that ended stay.
 
     With `options.parts` alone, what is neither known nor in a part is written as parts, lease by
     lease, and a kill loses the current lease. With `options.ray` a cluster's workers write parts,
@@ -751,10 +759,11 @@ def index_members(
     else:
         parts = (read_lease(lease, job, workers) for lease in leases(fresh, job.recipes))
         outcomes = _kept(parts, folder.write, report)
-    for n_done, outcome in enumerate(outcomes, start=1):
-        report.add(outcome, progress)
-        if fills_catalog and n_done % SHED_EVERY == 0:
-            catalog.shed_memory()
+    with closing(outcomes):
+        for n_done, outcome in enumerate(outcomes, start=1):
+            report.add(outcome, progress)
+            if fills_catalog and n_done % SHED_EVERY == 0:
+                catalog.shed_memory()
     if fills_catalog and base in catalog.bases():
         catalog.settle_copies(base)
     if folder is not None and options.parts is None:
@@ -764,7 +773,7 @@ def index_members(
 
 def _kept(
     parts: Iterable[Part], keep: Callable[[Part], object], report: Report
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     for part in parts:
         keep(part)
         report.base_bytes_read += part.base_bytes
@@ -777,20 +786,42 @@ def _recorded(
     catalog: Catalog,
     known: Mapping[str, Known],
     workers: int,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
+    """Outcomes once they are recorded: those that end within `GROUP_S` in one transaction. What has
+    ended when the run is interrupted, or fails, is recorded too."""
     base, ids = job.base.name, [recipe.id for recipe in job.recipes]
+    waiting: list[Outcome] = []
+    recorded: list[Outcome] = []
+
+    def record() -> None:
+        chosen = [o for o in waiting if may_record(o, known.get(o.model.id))]
+        if chosen:
+            catalog.record_all(chosen)
+        recorded.extend(waiting)
+        waiting.clear()
+
     by_hash = catalog.contents(base, ids) if members else {}
     if job.verify:
         by_hash = {k: id for k, id in by_hash.items() if known[id].verified != "unverified"}
 
     def copy(model: ModelRecord) -> Indexed:
         assert model.duplicate_of is not None
+        record()
         return catalog.outcome_of_copy(base, model.duplicate_of, model, ids)
 
-    for outcome in read_members(members, job, workers, by_hash, copy):
-        if may_record(outcome, known.get(outcome.model.id)):
-            catalog.record(outcome)
-        yield outcome
+    since = 0.0
+    try:
+        for outcome in read_members(members, job, workers, by_hash, copy, GROUP_S):
+            if outcome is not None:
+                since = since if waiting else time.monotonic()
+                waiting.append(outcome)
+            if outcome is None or time.monotonic() >= since + GROUP_S:
+                record()
+            while recorded:
+                yield recorded.pop(0)
+    finally:
+        record()
+    yield from recorded
 
 
 def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[str, Known]) -> None:

@@ -17,8 +17,10 @@ from .neighbours import Query as Query
 from .neighbours import StoredQuery as StoredQuery
 from .neighbours import explain_pair as explain_pair
 from .neighbours import find_similar as find_similar
+from .neighbours import find_similar_each as find_similar_each
 from .neighbours import pair_cosine as pair_cosine
 from .neighbours import prepare_search as prepare_search
+from .neighbours import prepare_traits as prepare_traits
 from .trained_on import KeptData as KeptData
 from .trained_on import TrainedModel as TrainedModel
 from .trained_on import TrainedModels as TrainedModels

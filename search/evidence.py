@@ -346,7 +346,8 @@ def find_cases(
     among = may_answer & is_known[None, :]
     lone_z = z.copy()
     if rescore is not None:
-        for fold in np.unique(codes[is_known] % FOLDS).tolist():
+        # not np.unique, which imports numpy.ma
+        for fold in sorted(set((codes[is_known] % FOLDS).tolist())):
             left_out = np.flatnonzero(is_known & (codes % FOLDS == fold))
             if len(left_out) < len(codes):
                 lone_z[left_out] = rescore(left_out)
@@ -423,7 +424,7 @@ def calibrate(
     asking = np.flatnonzero(may_answer.any(axis=1))
     if n_family < FEWEST_MODELS or not len(asking):
         return Calibration(models=n_family)
-    nearest = float(np.median(np.where(may_answer, z, -np.inf)[asking].max(axis=1)))
+    nearest = float(np.quantile(np.where(may_answer, z, -np.inf)[asking].max(axis=1), 0.5))
     cases = find_cases(z, codes, may_answer, rescore)
     a, of_nearest, b = LABELLED
     prior = a + of_nearest * nearest, b
@@ -431,7 +432,7 @@ def calibrate(
         models=n_family,
         source="families like it",
         bound=LONE_BOUND,
-        datasets=len(np.unique(cases.datasets[~cases.lone])),
+        datasets=len(set(cases.datasets[~cases.lone].tolist())),
         queries=int(cases.lone.sum()),
         nearest=nearest,
     )

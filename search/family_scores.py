@@ -15,7 +15,7 @@ import heapq
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -72,6 +72,9 @@ HELD_TRAITS = 4_000
 
 TRAIT_FILE_MIN_MODELS = 1_000
 """Models of a family whose traits are in a file for other processes."""
+
+TRAITS_AT_ONCE = 256
+"""Models that are compared with the cohort at a time, where all are."""
 
 TRAITS_VERSION = "3"
 """Raised whenever the traits of the same sketches would change."""
@@ -259,26 +262,38 @@ def _centre_and_spread(values: WithCohort, weights: WithCohort) -> tuple[Numbers
     safe = np.where(total > 0, total, 1.0)
     # the middle of the steps of the weighted distribution, so that two values have their mean
     middles = sorted_weights.cumsum(axis=1) - sorted_weights / 2
-    medians = np.array(
-        [
-            np.interp(half, row[held > 0], sorted_row[held > 0]) if (held > 0).any() else 0.0
-            for half, row, held, sorted_row in zip(
-                total / 2, middles, sorted_weights, sorted_values, strict=True
-            )
-        ]
-    )
     means = (values * weights).sum(axis=1) / safe
     squares = (weights * np.square(values - means[:, None])).sum(axis=1) / safe
-    return medians, np.sqrt(squares)
+    return _medians(sorted_values, middles, sorted_weights > 0, total / 2), np.sqrt(squares)
+
+
+def _medians(
+    values: WithCohort, middles: WithCohort, is_held: CohortCounts, half: Numbers
+) -> Numbers:
+    """Where rising `middles` reach `half`, by linear interpolation between values that are held: of
+    each row as np.interp; 0 of a row that holds none."""
+    n = values.shape[1]
+    if not n:
+        return np.zeros(len(values))
+    is_below = middles <= half[:, None]
+    below = np.where(is_held & is_below, np.arange(n), -1).max(axis=1)
+    above = np.where(is_held & ~is_below, np.arange(n), n).min(axis=1)
+    rows, start = np.arange(len(values)), np.where(below < 0, above, below) % n
+    stop = np.where(above == n, start, above)
+    steps = np.where(stop > start, middles[rows, stop] - middles[rows, start], 1.0)
+    slopes = (values[rows, stop] - values[rows, start]) / steps
+    medians = slopes * (half - middles[rows, start]) + values[rows, start]
+    return np.where(is_held.any(axis=1), medians, 0.0)
 
 
 def _pairs_of_kinds(
     left: Codes, right: Int64[np.ndarray, " others"]
 ) -> Iterator[tuple[int, int, Rows, Int64[np.ndarray, " columns"]]]:
     """Each two kinds, with the rows of the one and the columns of the other."""
-    for one in np.unique(left).tolist():
+    # not np.unique, which imports numpy.ma
+    for one in sorted(set(left.tolist())):
         rows = np.flatnonzero(left == one)
-        for other in np.unique(right).tolist():
+        for other in sorted(set(right.tolist())):
             yield one, other, rows, np.flatnonzero(right == other)
 
 
@@ -380,7 +395,7 @@ def measure_scale(
 def deviation(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
     if len(values) < 2:
         return 0.0, 1.0
-    return float(np.median(values)), float(values.std()) or 1.0
+    return float(np.quantile(values, 0.5)), float(values.std()) or 1.0
 
 
 def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
@@ -495,6 +510,13 @@ class FamilyScores:
         first = normalised(whitened, traits, self._traits, self._weights)
         return Scored(features, traits.with_profile(first), seen)
 
+    def of_cohort(self, rows: Rows) -> Scored | None:
+        """Some models that are all of the cohort, whose cosines with one another are known."""
+        places = self._places(rows.tolist())
+        if (places < 0).any():
+            return None
+        return replace(self.strangers.take(places), features=self._known.take(places))
+
     def stored(self, view: FamilyView, rows: Rows) -> Scored:
         """Some stored models; what is known of the latest of them is held."""
         sketches, listed = view.sketches(view.keys[rows]), rows.tolist()
@@ -509,11 +531,21 @@ class FamilyScores:
             numbers = self._fresh(view, rows[new], sketches.take(new))
             # a new dictionary: other threads read the one there is
             held = {**held, **dict(zip(rows[new].tolist(), numbers, strict=True))}
-            self._held = dict(list(held.items())[-HELD_TRAITS:])
+            is_full = len(held) > HELD_TRAITS
+            self._held = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
         numbers = np.stack([held[row] for row in listed])
         n_traits = self._traits.numbers.shape[1]
         traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, self._traits.n_cohort)
         return Scored(sketches, traits, Seen(numbers[:, n_traits:], self._traits.n_cohort))
+
+    def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
+        """Bring the family's file of traits up to date, so that no search computes them."""
+        lacking = self._file.lacking(view.keys) if self._file is not None else self.cohort[:0]
+        for start in range(0, len(lacking), TRAITS_AT_ONCE):
+            if not goes_on():
+                return
+            rows = lacking[start : start + TRAITS_AT_ONCE]
+            self._fresh(view, rows, view.sketches(view.keys[rows]))
 
     def _fresh(
         self, view: FamilyView, rows: Rows, sketches: SketchMatrix
@@ -564,6 +596,7 @@ class FamilyScores:
         """Traits of the cohort, and the scales of all that a score is a sum of."""
         kinds, n = self._cohort_kinds, len(self.cohort)
         own = kinds, self._cohort_blocks
+        self._known = KnownCosines(self._features, cosines, np.arange(n))
         self._whitened = Whitening(cosines)
         counts, weights, self._seen = self._seen_by_cohort(cosines, own, np.arange(n))
         whitened = self._whitened(cosines, self._seen, self._seen)
@@ -578,16 +611,14 @@ class FamilyScores:
         total = self._sum(parts, kinds, kinds)
         self._null = measure_scale(total, counts, kinds, lower_spread)
         z = self._null.of(total, kinds, kinds)
-        self.evidence = LabelledCohort(self.cohort, z, counts, partial(self._rescore, cosines))
+        self.evidence = LabelledCohort(self.cohort, z, counts, self._rescore)
 
     def _rescore(
-        self,
-        cosines: Float64[np.ndarray, "blocks cohort cohort"],
-        left_out: Int64[np.ndarray, " left_out"],
+        self, left_out: Int64[np.ndarray, " left_out"]
     ) -> Float64[np.ndarray, "left_out cohort"]:
         """z of some of the cohort, as new models of a family without them; NaN among them."""
-        places = np.arange(len(self.cohort))
-        known, kept = KnownCosines(self._features, cosines, places), np.setdiff1d(places, left_out)
+        places, known = np.arange(len(self.cohort)), self._known
+        kept = np.delete(places, left_out)
         kinds = [self.kinds[code] for code in self._cohort_kinds.tolist()]
         # places order models as their ids do
         cohort = Cohort.sample([f"{place:06}" for place in kept], [kinds[place] for place in kept])
@@ -667,14 +698,16 @@ class KnownCosines(SketchMatrix):
 
 def _checksums(sketches: SketchMatrix) -> Codes:
     """Of each model's sketches: of the slots that it has, whatever others the matrix has."""
-    sums = []
-    for codes, weights in zip(sketches.codes, sketches.weights, strict=True):
-        has = weights.any(axis=1)
-        slots = "".join(
-            str(slot) for slot, is_there in zip(sketches.slots, has, strict=True) if is_there
-        )
-        value = zlib.crc32(weights[has].tobytes(), zlib.crc32(slots.encode()))
-        sums.append(zlib.crc32(codes[has].tobytes(), value))
+    sums, names = [], [str(slot) for slot in sketches.slots]
+    there = np.asarray(sketches.weights.any(axis=2))
+    whole = zlib.crc32("".join(names).encode())
+    for codes, weights, has in zip(sketches.codes, sketches.weights, there, strict=True):
+        value = whole
+        if not has.all():
+            codes, weights = codes[has], weights[has]
+            slots = "".join(name for name, is_there in zip(names, has, strict=True) if is_there)
+            value = zlib.crc32(slots.encode())
+        sums.append(zlib.crc32(codes.data, zlib.crc32(weights.data, value)))
     return np.array(sums, dtype=np.int64)
 
 

@@ -7,11 +7,13 @@ the catalog, standard deviations above the family's strangers (docs/publishing.m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import fsum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +21,6 @@ from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
 from ..records import ROLES, STACKS, Fingerprint, Recipe, Slot, SlotStats
 from ..store import (
-    AttachedIndex,
     Catalog,
     FamilyView,
     Filters,
@@ -42,6 +43,9 @@ from .family_scores import (
     weights_by_kinds,
 )
 from .labelled import PooledMeans, VectorScores
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    from ..store import AttachedIndex  # for annotations alone
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +176,8 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedQuery:
-    """A query with everything that a search needs of it; `itself` is left out of its own answer."""
+    """A query with everything that a search needs of it; `itself` is left out of its own answer,
+    and `near` are the rows to score, where they are known."""
 
     model: str
     dataset: str | None
@@ -180,6 +185,7 @@ class ResolvedQuery:
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
     sketches: SketchMatrix | None
+    near: Rows | None = None
 
 
 def find_similar(
@@ -209,6 +215,52 @@ def find_similar(
         return nearest(view, resolved, k=k, filters=filters, attached=attached)
 
     return catalog.look(answer)
+
+
+def find_similar_each(
+    catalog: Catalog,
+    queries: Sequence[StoredQuery],
+    *,
+    k: int,
+    filters: Filters = EVERY_MODEL,
+    recipe: str | None = None,
+) -> Iterator[tuple[int, Neighbours | RequestError]]:
+    """The answers of `find_similar` to several queries, or why there is none, each with its place
+    as soon as it is known. Their candidates are found together."""
+
+    def prepare() -> list[tuple[FamilyView, ResolvedQuery] | RequestError]:
+        ready: list[tuple[FamilyView, ResolvedQuery] | RequestError] = []
+        groups: dict[tuple[str, str, int], list[int]] = {}
+        for place, query in enumerate(queries):
+            try:
+                view, resolved = resolve(catalog, query, recipe, None)
+            except RequestError as err:
+                ready.append(err)
+                continue
+            ready.append((view, resolved))
+            family = view.base, view.recipe.id, _n_candidates(resolved, k)
+            if (
+                not filters
+                and len(view) > max(COMPARED_WHOLE, k)
+                and _by_kind(view, None) == [None]
+            ):
+                groups.setdefault(family, []).append(place)
+        for (*_, n), places in groups.items():
+            alike = [one for place in places if isinstance(one := ready[place], tuple)]
+            view = alike[0][0]
+            near = view.candidates_each(_centred(view, [resolved for _, resolved in alike]), n)
+            for place, (_, resolved), rows in zip(places, alike, near, strict=True):
+                ready[place] = view, replace(resolved, near=np.unique(rows))
+        return ready
+
+    for place, one in enumerate(catalog.look(prepare)):
+        if isinstance(one, RequestError):
+            yield place, one
+            continue
+        try:
+            yield place, catalog.look(partial(nearest, *one, k=k, filters=filters))
+        except RequestError as err:
+            yield place, err
 
 
 def resolve(
@@ -282,7 +334,7 @@ def pair_cosine(catalog: Catalog, first: str, second: str, base: str) -> float |
     (itself,), rows = view.rows([first]), view.rows([second])
     if not len(rows):
         return None
-    scores, _ = _scored(view, query, int(itself), rows)
+    scores, _ = _scored(view, query, int(itself), rows, is_here=True)
     return float(np.clip(scores.cosines[0, 0], -1.0, 1.0))
 
 
@@ -377,7 +429,8 @@ def _rank(
     name = query.itself if source is None else query.model
     itself = int(next(iter(view.rows([name] if name else [])), -1))
     rows = _present(view, candidates_of(view, query, k, allowed), itself)
-    scores, calibration = _scored(view, query, itself, rows, strangers)
+    is_here = itself >= 0 and source is None and strangers is None
+    scores, calibration = _scored(view, query, itself, rows, strangers, is_here=is_here)
     _check_finite(view, rows, scores.z[0])
     compared = len(view) if allowed is None else len(allowed)
     compared -= itself >= 0 and (allowed is None or itself in allowed)
@@ -422,14 +475,24 @@ def _scored(
     itself: int,
     rows: Rows,
     strangers: FamilyView | None = None,
+    *,
+    is_here: bool,
 ) -> tuple[PairScores, Calibration]:
-    """The query with some models: by sketches, or by vectors where there are none; normalised by
-    the `strangers` of another family, if one is given."""
+    """The query, of which the view knows what is stored where it `is_here`, with some models: by
+    sketches, or by vectors where there are none; normalised by the `strangers` of another family,
+    if one is given."""
     of = strangers or view
     kinds = [view.kinds[row] for row in rows.tolist()]
     family = FamilyScores.of(of) if query.sketches is not None else None
     if family is not None and query.sketches is not None:
-        asked = family.prepare(query.sketches, [query.kind], [-1 if strangers else itself])
+        both = family.of_cohort(np.append(itself, rows)) if is_here else None
+        if both is not None:
+            asked, others = both.take(np.arange(1)), both.take(np.arange(1, len(rows) + 1))
+            return family.compare(asked, others), family.evidence.calibration(of)
+        if is_here:
+            asked = family.stored(view, np.array([itself]))
+        else:
+            asked = family.prepare(query.sketches, [query.kind], [-1 if strangers else itself])
         if strangers is None:
             others = family.stored(view, rows)
         else:
@@ -460,6 +523,16 @@ def prepare_search(
     catalog.family(base, recipe, prepare=prepare)
 
 
+def prepare_traits(
+    catalog: Catalog, base: str, recipe: Recipe, *, goes_on: Callable[[], bool] = lambda: True
+) -> None:
+    """Compare all models of a large family with its strangers, unless a file has it already: what
+    searches would do of the candidates that no earlier one had; `goes_on` stops it if False."""
+    view = catalog.family(base, recipe)
+    if (family := FamilyScores.of(view)) is not None:
+        family.write_traits(view, goes_on)
+
+
 def candidates_of(
     view: FamilyView, query: ResolvedQuery, k: int, allowed: Int64[np.ndarray, " allowed"] | None
 ) -> Int64[np.ndarray, " candidates"]:
@@ -467,10 +540,22 @@ def candidates_of(
     pooled vectors."""
     if (len(view) if allowed is None else len(allowed)) <= max(COMPARED_WHOLE, k):
         return np.arange(len(view)) if allowed is None else allowed
-    centred = PooledMeans.of(view).centred([query.kind], query.vector[None, :])[0]
-    n = max(2 * k, CANDIDATES if query.sketches is not None else VECTOR_CANDIDATES)
-    single = centred.astype(np.float32)
+    if query.near is not None and allowed is None:
+        return query.near
+    single, n = _centred(view, [query])[0], _n_candidates(query, k)
     return np.unique(view.candidates(single, n, *_by_kind(view, allowed)))
+
+
+def _centred(
+    view: FamilyView, queries: Sequence[ResolvedQuery]
+) -> Float32[np.ndarray, "queries dim"]:
+    vectors = np.stack([query.vector for query in queries])
+    centred = PooledMeans.of(view).centred([query.kind for query in queries], vectors)
+    return np.asarray(centred.astype(np.float32))
+
+
+def _n_candidates(query: ResolvedQuery, k: int) -> int:
+    return max(2 * k, CANDIDATES if query.sketches is not None else VECTOR_CANDIDATES)
 
 
 def _by_kind(view: FamilyView, allowed: Int64[np.ndarray, " allowed"] | None) -> list[Rows | None]:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +18,7 @@ from .files import derived_path
 from .session import Session
 from .tables.filters import Condition, Filters
 from .tables.models import GUESSED, Label, Labels, Stored, select_keys, select_labels
-from .tables.outcomes import count_vectors, fetch_keys, fetch_vectors_of
+from .tables.outcomes import Keyed, count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
     from .derived.index import SearchIndex
@@ -42,7 +42,8 @@ class Members:
     """The models of a family that have a vector under a recipe; in order of key.
 
     Results that are computed from them are stored with them (`derived`, by class), for as long as
-    they do not change. `before` is the search index of the earlier members, until it is caught up.
+    they do not change; so is their search `index`. `before` is that of the earlier members, until
+    it is caught up.
     """
 
     keys: Int64[np.ndarray, " models"]
@@ -50,6 +51,7 @@ class Members:
     kinds: Sequence[str]
     row_of: Mapping[str, int]
     before: SearchIndex | None = None
+    index: SearchIndex | None = None
     derived: dict[type, Any] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -63,25 +65,24 @@ class Members:
         if last is not None and len(last.keys):
             newest = int(last.keys[-1])
             here = fetch_keys(session, base, recipe, newest - 1)
-            known, new = here[:1], here[1:]
+            n_new = len(here.ids) - 1
             n_models = count_vectors(session, base, recipe)
-            if known and known[0][0] == newest and len(last.keys) + len(new) == n_models:
-                return last._with(new) if new else last
+            if n_new >= 0 and here.keys[0] == newest and len(last.keys) + n_new == n_models:
+                return last._with(here, 1) if n_new else last
         none = cls(keys=np.zeros(0, dtype=np.int64), ids=[], kinds=[], row_of={})
-        return none._with(fetch_keys(session, base, recipe, -1), last)
+        return none._with(fetch_keys(session, base, recipe, -1), 0, last)
 
-    def _with(self, new: Sequence[tuple[int, str, str]], last: Members | None = None) -> Members:
-        """These and later members. The search index of `last`, or of these, is caught up."""
-        from .derived.index import SearchIndex
-
+    def _with(self, new: Keyed, start: int, last: Members | None = None) -> Members:
+        """These and later members, from a row on. The search index of `last`, or of these, is
+        caught up."""
         last = last or self
-        ids = [*self.ids, *(id for _, id, _ in new)]
+        ids = [*self.ids, *new.ids[start:]]
         return Members(
-            keys=np.concatenate([self.keys, np.array([k for k, _, _ in new], dtype=np.int64)]),
+            keys=np.concatenate([self.keys, new.keys[start:]]),
             ids=ids,
-            kinds=[*self.kinds, *(kind for _, _, kind in new)],
+            kinds=[*self.kinds, *new.kinds[start:]],
             row_of={id: row for row, id in enumerate(ids)},
-            before=last.derived.get(SearchIndex, last.before),
+            before=last.index or last.before,
         )
 
 
@@ -168,10 +169,8 @@ class FamilyView:
     ) -> Float32[np.ndarray, "models dim"]:
         """The vectors of the models with these keys, or of all; of unit length. `KeyError`: one has
         none, or was removed since."""
-        from .derived.index import SearchIndex
-
         keys = self.keys if keys is None else keys
-        index: SearchIndex | None = self._members.derived.get(SearchIndex)
+        index = self._members.index
         if index is not None and (vectors := index.vectors(keys)) is not None:
             return vectors
         if len(keys) and (own := self._from_file(lambda file: file.vectors(keys))) is not None:
@@ -234,9 +233,10 @@ class FamilyView:
 
         def make(_: FamilyView) -> SearchIndex:
             before, self._members.before = self._members.before, None
-            return SearchIndex.of(
+            self._members.index = SearchIndex.of(
                 self.keys, recipe.dim, self._present_vectors, self._file(), before
             )
+            return self._members.index
 
         if points is None:
             return self.derived(SearchIndex, make)
@@ -271,6 +271,15 @@ class FamilyView:
         if not np.isfinite(query).all() or not query.any():
             raise ValueError("a query holds NaN or infinity, or is all zero")
         return self._nearest(query, n, groups or (None,))
+
+    def candidates_each(
+        self, queries: Float32[np.ndarray, "queries dim"], n: int
+    ) -> list[Int64[np.ndarray, " candidates"]]:
+        """The same of every query, each finite and not zero, among all models; quicker."""
+        index = self.index
+        if (own := self._members.index) is None:
+            return [np.searchsorted(self.keys, index.nearest(query, n)) for query in queries]
+        return [np.searchsorted(self.keys, keys) for keys in own.nearest_each(queries, n)]
 
     def _nearest(
         self,
@@ -388,6 +397,10 @@ class Moments:
 
 def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]) -> Labels:
     """What is known of the training of a family's models; nothing of those that are not there."""
+    if len(keys) <= HELD_WHOLE:  # without Arrow, whose import takes longer
+        by_key, nothing = select_labels(session, keys.tolist()), Label(None, None, None)
+        listed = [astuple(by_key.get(key, nothing)) for key in keys.tolist()]
+        return Labels(*zip(*listed, strict=True)) if listed else Labels((), (), (), ())
     table = session.arrow(
         f"SELECT key, dataset, author, run, {GUESSED} FROM models "
         "WHERE base = ? AND status = 'indexed' ORDER BY key",

@@ -69,9 +69,9 @@ def walks(folder):
     save_tokenizer(folder / "base")
     write_reviews(folder / "reviews.csv")
     with dx.open(path) as db:
-        with Walk(fingerprint_member, Catalog.record) as files:
+        with Walk(fingerprint_member, Catalog.record_all) as files:
             db.index(folder / "base", models, workers=1)
-        yield "a tensor, from `fingerprint_member` to the end of `Catalog.record`", files
+        yield "a tensor, from `fingerprint_member` to the end of `Catalog.record_all`", files
         for name, ask in {
             "find-similar": lambda: db.find_similar("a-0"),
             "find-trained-on": lambda: db.find_trained_on(folder / "reviews.csv"),

@@ -1,6 +1,6 @@
 """The gradients of a model's layer matrices, from hooks to sketches.
 
-No parameter requires a gradient: what enters the first layer does, so that a backward pass hands
+No parameter requires a gradient: what the first matrices give does, so that a backward pass hands
 each matrix its δ and stores nothing else. Of a large matrix two products with random matrices are
 kept, the range sketch Y = G Ω and the co-range sketch Z = Ψ G (Tropp, Yurtsever, Udell, Cevher
 2017, Alg. 4): both are linear in G, and cost less than G itself.
@@ -56,7 +56,7 @@ from ..records import (
 )
 from ..study.network import TaskModel
 from .examples import Example, ExampleSet, places_of_every_class
-from .losses import EncodedExample, Loss, choose_loss
+from .losses import EncodedExample, Loss, States, choose_loss
 
 WEIGHT = ".weight"
 SUM_BYTES = 400 << 20
@@ -226,9 +226,6 @@ class GradientSums:
     def collecting(self, model: nn.Module) -> Iterator[None]:
         """Add the gradients of every loss that is run backward in the block."""
         with ExitStack() as attached:
-            for module in model.modules():
-                if isinstance(module, nn.Embedding):
-                    attached.enter_context(module.register_forward_hook(_require_gradient))
             for (module, placements), sums in zip(
                 self.matrices.modules.values(), self._sums, strict=True
             ):
@@ -301,28 +298,27 @@ def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | N
     return max(FEWEST_COLUMNS, min(MOST_COLUMNS, SUM_BYTES // column_bytes))
 
 
-def _require_gradient(_: nn.Module, __: object, output: torch.Tensor) -> None:
-    if output.is_floating_point() and not output.requires_grad:
-        output.requires_grad_(True)
-
-
 def _collector(
     placements: Sequence[Placement], sums: Sequence[MatrixSum]
-) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
+) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]:
     """A forward hook; each call of the module waits for its own δ, as layers may share it."""
 
-    def leave(_: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        if not output.requires_grad:
-            return
+    def leave(_: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
         inputs = args[0].detach()
 
         def arrive(gradient: torch.Tensor) -> None:
-            rows = inputs.reshape(-1, inputs.shape[-1]).float()
-            deltas = gradient.detach().reshape(-1, gradient.shape[-1]).float()
+            rows = inputs.reshape(-1, inputs.shape[-1])
+            deltas = gradient.detach().reshape(-1, gradient.shape[-1])
+            counts = deltas.abs().amax(dim=1) != 0
+            if 2 * int(counts.sum()) < len(counts):  # in a last layer whose first token is read
+                rows, deltas = rows[counts], deltas[counts]
             for placement, total in zip(placements, sums, strict=True):
-                total.add(placement.cut_rows(deltas.T).T, rows)
+                total.add(placement.cut_rows(deltas.float().T).T, rows.float())
 
-        output.register_hook(arrive)  # type: ignore[no-untyped-call]
+        # of a first matrix, of which no input requires a gradient; a leaf allows no change in place
+        given = output if output.requires_grad else output.requires_grad_().clone()
+        given.register_hook(arrive)  # type: ignore[no-untyped-call]
+        return given
 
     return leave
 
@@ -370,10 +366,12 @@ def fingerprint_data(
     options: DataQueryOptions = DEFAULT,
     progress: Progress | None = None,
     beside: Sequence[Example] = (),
+    known: States | None = None,
 ) -> DataFingerprint:
     """The fingerprint of −∇ of the mean loss over examples, as if it were a full fine-tune's ΔW,
-    whatever their order; a head is fitted on the classes of examples `beside` them too. Peak: the
-    model, the activations of one batch, and up to 500 MiB.
+    whatever their order; a head is fitted on the classes of examples `beside` them too, by states
+    that are `known` already or will be. Peak: the model, the activations of one batch, and up to
+    500 MiB.
 
     Raises RequestError where the base or the examples lack what a loss needs, or too few are left;
     ModelError where the base's layer matrices are not known, or its gradient is not finite.
@@ -392,7 +390,8 @@ def fingerprint_data(
         raise RequestError(
             f"{len(encoded)} examples have something to predict; at least {FEWEST} are needed"
         )
-    loss.prepare(loss.encode(sorted(fitted_on, key=_sort_key)), options.batch_size)
+    head_of = loss.encode(sorted(fitted_on, key=_sort_key)) if beside else encoded
+    loss.prepare(head_of, options.batch_size, {} if known is None else known)
     powers = SPECTRUM_POWERS[loss.name]
     matrices = layer_matrices(model.whole, model.config.to_dict())
     columns = columns_of(matrices, options.streamed)
@@ -439,11 +438,9 @@ class _Run:
     predicted: int = 0
 
     def backward(self, group: Sequence[EncodedExample]) -> int:
-        """Run a group forward and backward, in batches of like length; how many are predicted."""
-        in_order = sorted(group, key=lambda example: len(example.ids))
+        """Run a group forward and backward; how many are predicted."""
         predicted = 0
-        for first in range(0, len(in_order), self.options.batch_size):
-            batch = in_order[first : first + self.options.batch_size]
+        for batch in self.loss.batches(group, self.options.batch_size):
             loss, n_predicted = self.loss.total(batch)
             value = float(loss.detach())
             if not np.isfinite(value):
@@ -514,15 +511,16 @@ def make_data_set(
     name of a class. A head of classes or numbers is fitted also on the data set `beside` that it
     will be compared with, so that it favours neither. Raises as `fingerprint_data`."""
     others = () if beside is None else beside.examples
+    states: States = {}
     made = fingerprint_data(
-        model, examples.examples, recipe, layout, options, progress, beside=others
+        model, examples.examples, recipe, layout, options, progress, others, states
     )
     sketches = {WHOLE: made.sketches}
     sketches |= {f"{GROUP} {number}": part for number, part in enumerate(made.parts)}
     control = _with_permuted_labels(examples.examples, options.seed) if options.parts else []
     if made.loss in LABELLED_LOSSES and len({example.label for example in control}) > 1:
-        alone = replace(options, parts=1, loss=made.loss)
-        permuted = fingerprint_data(model, control, recipe, layout, alone)
+        alone = replace(options, parts=0, loss=made.loss)
+        permuted = fingerprint_data(model, control, recipe, layout, alone, known=states)
         sketches[f"{PERMUTED} 0"] = permuted.sketches
     head = {}
     if beside is not None and made.loss in LABELLED_LOSSES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,12 @@ PENALTY = 0.01
 
 ROUNDS = 200
 
+PER_BATCH = 32
+"""What a batch costs on a processor beyond its tokens, in tokens of MiniLM; 16 to 64 are alike."""
+
+States = dict[tuple[int, ...], torch.Tensor]
+"""What a head reads of texts, by their tokens: (dim,) float32."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedExample:
@@ -42,6 +48,11 @@ class EncodedExample:
     types: Sequence[int] = ()
     targets: Sequence[int] = ()
     value: float = 0.0
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """All that the model reads, so that equal ones give equal states."""
+        return *self.ids, -1, *self.types
 
 
 @dataclass(slots=True)
@@ -61,9 +72,35 @@ class Loss(ABC):
     def _encode(self, example: Example) -> EncodedExample | None:
         """One of them; None where it has nothing to predict."""
 
-    def prepare(self, encoded: Sequence[EncodedExample], batch_size: int) -> None:
-        """Fit what the loss needs and the checkpoint lacks, on the frozen base."""
+    def prepare(self, encoded: Sequence[EncodedExample], batch_size: int, known: States) -> None:
+        """Fit what the loss needs and the checkpoint lacks, on the frozen base; states that are not
+        `known` are added to these."""
         return
+
+    def batches(
+        self, encoded: Sequence[EncodedExample], most: int
+    ) -> Iterator[Sequence[EncodedExample]]:
+        """The examples by length, in batches of at most so many: on a processor those of the fewest
+        tokens with padding, each batch counting as `PER_BATCH` more."""
+        ordered = sorted(encoded, key=lambda example: len(example.ids))
+        if self.model.device.type != "cpu" or self.needs_dropout:
+            yield from (ordered[first : first + most] for first in range(0, len(ordered), most))
+            return
+        # the least cost of the first examples, and where the last of their batches begins
+        best = [(0, 0)]
+        for end, example in enumerate(ordered, start=1):
+            width = len(example.ids)
+            best.append(
+                min(
+                    (best[first][0] + PER_BATCH + (end - first) * width, first)
+                    for first in range(max(0, end - most), end)
+                )
+            )
+        end = len(ordered)
+        while end:
+            first = best[end][1]
+            yield ordered[first:end]
+            end = first
 
     @abstractmethod
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
@@ -258,18 +295,16 @@ class FittedHeadLoss(Loss):
         value = float(self.classes.index(str(label)) if self.classes else label)
         return EncodedExample(ids=ids, types=types, value=value)
 
-    def prepare(self, encoded: Sequence[EncodedExample], batch_size: int) -> None:
+    def prepare(self, encoded: Sequence[EncodedExample], batch_size: int, known: States) -> None:
         """Fit the head on all examples, states as the frozen base has them."""
-        order = sorted(range(len(encoded)), key=lambda row: len(encoded[row].ids))
-        states: list[torch.Tensor] = [torch.zeros(0)] * len(encoded)
-        with torch.no_grad():
-            for first in range(0, len(order), batch_size):
-                rows = order[first : first + batch_size]
-                pooled = self._pooled_states([encoded[row] for row in rows])
-                for row, state in zip(rows, pooled.float().cpu(), strict=True):
-                    states[row] = state
+        new = [example for example in encoded if example.read not in known]
+        with torch.inference_mode():
+            for batch in self.batches(new, batch_size):
+                pooled = self._pooled_states(batch).float().cpu()
+                known |= zip((example.read for example in batch), pooled, strict=True)
+        states = torch.stack([known[example.read] for example in encoded])
         values = torch.tensor([example.value for example in encoded])
-        weights, bias = fit_head(torch.stack(states), values, len(self.classes))
+        weights, bias = fit_head(states, values, len(self.classes))
         self._weights, self._bias = weights.to(self.model.device), bias.to(self.model.device)
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:

@@ -33,7 +33,8 @@ PREPARE = "@prepare"
 OPEN = "@open"
 """Another: the catalog is opened for writing, and closed."""
 
-LOWERED: Mapping[tuple[str, str], int] = {
+LOWERED: Mapping[tuple[str, str], float] = {
+    ("indexer.run", "GROUP_S"): 0.01,
     ("store.derived.index", "PERSIST_FROM"): 4,
     ("store.derived.row_files", "AT_ONCE"): 2,
     ("store.derived.row_files", "SPARE_BYTES"): 0,
@@ -52,7 +53,7 @@ PHASES: Sequence[tuple[str, str, str]] = (
     ("store.opening", "_make", "making"),
     ("store.opening", "migrate", "migrating"),
     ("store.sharing", "LocalSession.commit", "committing"),
-    ("store.catalog", "Catalog.record", "recording"),
+    ("store.catalog", "Catalog.record_all", "recording"),
     ("store.catalog", "Catalog.remove", "removing"),
     ("store.catalog", "Catalog.close", "closing"),
     ("indexer.run", "fingerprint_member", "reading"),
@@ -101,8 +102,10 @@ class Trace:
         return told
 
     def _acknowledge(self, phase: str, args: tuple[Any, ...], answer: Any) -> None:
-        if phase == "recording" and isinstance(args[1], Indexed):
-            self.say(f"there {args[1].model.id}")
+        if phase == "recording":
+            for outcome in args[1]:
+                if isinstance(outcome, Indexed):
+                    self.say(f"there {outcome.model.id}")
         elif phase == "removing":
             self.say(f"gone {answer.id}")
 

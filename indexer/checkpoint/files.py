@@ -73,6 +73,10 @@ MAX_READ_BYTES = 1 << 30
 
 HASHED_AT_ONCE = 4 << 20
 
+KEPT_BYTES = 256 << 20
+"""Of a file whose pages stay mapped while it is open: to map a page again costs as much as to
+subtract what is in it."""
+
 
 READ_AGAIN = frozenset(
     {
@@ -158,14 +162,21 @@ class ByteSource(Protocol):
 class LocalFile:
     """A file on disk. Reading survives a file that is cut short meanwhile; a view does not, as in
     every program that maps files, but costs a third. Views are forgotten when their block ends, so
-    that mapped pages do not add up. Both refuse a file that changed since it was opened."""
+    that mapped pages do not add up; `often`: those of a file of at most `KEPT_BYTES` are not. Both
+    refuse a file that changed since it was opened."""
 
     bytes_fetched = None
 
     def __init__(
-        self, descriptor: int, name: str, *, whole: bool = False, listed: str | None = None
+        self,
+        descriptor: int,
+        name: str,
+        *,
+        whole: bool = False,
+        often: bool = False,
+        listed: str | None = None,
     ) -> None:
-        self.name, self._listed = name, listed
+        self.name, self._listed, self._often = name, listed, often
         self.plan = replace(LOCAL_PLAN, whole=whole)
         self._lock = threading.Lock()
         self._mapped: mmap.mmap | None = None
@@ -201,7 +212,8 @@ class LocalFile:
         try:
             yield memoryview(mapped)[start:stop]
         finally:
-            if hasattr(mapped, "madvise") and stop > start:
+            is_kept = self._often and self.size <= KEPT_BYTES
+            if hasattr(mapped, "madvise") and stop > start and not is_kept:
                 first = start - start % mmap.PAGESIZE
                 mapped.madvise(mmap.MADV_DONTNEED, first, stop - first)
         self._require_unchanged()
@@ -250,16 +262,19 @@ not waited for."""
 class ModelFolder:
     """The files of a model on disk by name. A link is followed to a file inside `given`; in a
     snapshot of the Hub client's cache also to a blob of the same repository. `whole`: weight files
-    are read whole, so that what is listed of them can be compared."""
+    are read whole, so that what is listed of them can be compared; `often`: and by many models."""
 
     path: Path
     given: Path
     whole: bool = False
+    often: bool = False
 
     @classmethod
-    def at(cls, path: Path, given: Path | None = None, *, whole: bool = False) -> ModelFolder:
+    def at(
+        cls, path: Path, given: Path | None = None, *, whole: bool = False, often: bool = False
+    ) -> ModelFolder:
         real = Path(os.path.realpath(path))
-        return cls(real, real if given is None else Path(os.path.realpath(given)), whole)
+        return cls(real, real if given is None else Path(os.path.realpath(given)), whole, often)
 
     def names(self) -> set[str]:
         with reading(self.path):
@@ -288,7 +303,11 @@ class ModelFolder:
 
     def source(self, file: str) -> LocalFile:
         return LocalFile(
-            self._open(file), _printable(file), whole=self.whole, listed=self.listed_sha256(file)
+            self._open(file),
+            _printable(file),
+            whole=self.whole,
+            often=self.often,
+            listed=self.listed_sha256(file),
         )
 
     def listed_sha256(self, file: str) -> str | None:

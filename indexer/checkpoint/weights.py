@@ -173,10 +173,13 @@ def shard_files(index: bytes, name: str) -> list[str]:
     return sorted(set(_weight_map(index, name).values()))
 
 
-def open_local(folder: Path, *, given: Path | None = None, whole: bool = False) -> Checkpoint:
+def open_local(
+    folder: Path, *, given: Path | None = None, whole: bool = False, often: bool = False
+) -> Checkpoint:
     """The full checkpoint in a transformers folder, out of which no link leads, or out of `given`;
-    `whole`: all bytes are to be read, so that what is listed of them can be compared."""
-    files = ModelFolder.at(folder, given, whole=whole)
+    `whole`: all bytes are to be read, so that what is listed of them can be compared; `often`: its
+    tensors are, by many models."""
+    files = ModelFolder.at(folder, given, whole=whole, often=often)
     names = files.names()
     name = choose_weights(names, adapter=False)
     if name is None:

@@ -3,6 +3,7 @@ the DuckDB file: blocks, tables, indexes, views, keys, recipes, vectors, referen
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +40,7 @@ from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
 from ..tables.signatures import run_bytes
 from .backup import manifest_path, read_backup_manifest
-from .raw_file import read_in_child
+from .raw_file import Track, read_in_child
 
 State = Literal["ok", "note", "repaired", "problem"]
 
@@ -51,9 +53,6 @@ RUN_REPAIR = "`deltadex doctor` without --check repairs it"
 
 RowRange = tuple[str, int, int]
 """A table, and the first and the last number of some of its rows."""
-
-Track = Callable[[Sequence[RowRange], str], Iterator[RowRange]]
-"""Gives the same parts, and shows the progress of the named work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +113,7 @@ def quoted(name: str) -> str:
 
 SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingface_hub")
 THREADED = ("numpy", "faiss", "torch")
+RUNTIMES = ("libgomp", "libiomp", "libomp")
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "KMP_DUPLICATE_LIB_OK", "MKL_NUM_THREADS")
 LEAST_FREE = 256 << 20
 """Bytes below which an indexing run may end at any model."""
@@ -164,7 +164,7 @@ def threads() -> Finding:
     from threadpoolctl import threadpool_info
 
     for name in THREADED:
-        if name in sys.modules or _version(name):
+        if name not in sys.modules and _version(name) and not _has_runtime(name):
             import_module(name)
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "openmp"]
     names = sorted({str(pool["prefix"]) for pool in pools})
@@ -182,6 +182,19 @@ def threads() -> Finding:
         advice = f"set OMP_NUM_THREADS={cores}"
         return Finding("threads", "note", f"{shown} on {counted(cores, 'core')}: slow", advice)
     return Finding("threads", "ok", shown)
+
+
+def _has_runtime(name: str) -> bool:
+    """Load the OpenMP runtime that a library has in its folder, or else its own shared object: to
+    import torch would take most of a doctor's time. False where there is none."""
+    spec = find_spec(name)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for prefix in (*RUNTIMES, f"lib{name}_cpu"):
+            for path in Path(folder, "lib").glob(f"{prefix}*"):
+                with suppress(OSError):
+                    ctypes.CDLL(str(path))
+                    return True
+    return False
 
 
 def space(path: Path) -> Finding:
@@ -233,7 +246,7 @@ def _holder_file(path: Path) -> bytes | None:
 ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
 
 
-def check_manifest(path: Path) -> Callable[[CheckContext | None], Finding] | None:
+def check_manifest(path: Path, track: Track) -> Callable[[CheckContext | None], Finding] | None:
     """Compare a file with its manifest before it is opened; gives the finding once the catalog was
     opened (None: it could not be). None without a manifest."""
     is_same = False
@@ -241,7 +254,7 @@ def check_manifest(path: Path) -> Callable[[CheckContext | None], Finding] | Non
         manifest = read_backup_manifest(path)
         if manifest is None:
             return None
-        is_same = read_in_child("sha256", path) == manifest.sha256
+        is_same = read_in_child("sha256", path, track) == manifest.sha256
     except (ValueError, OSError):
         manifest = None
 
@@ -681,7 +694,7 @@ def check_blocks(context: CheckContext) -> Iterator[Finding]:
     path = context.catalog.path
     for n_left in reversed(range(BLOCKS_READ)):
         try:
-            blocks = read_in_child("blocks", path)
+            blocks = read_in_child("blocks", path, context.track)
         except OSError as err:
             yield Finding("blocks", "problem", f"{path} cannot be read: {err}", REPLACE_FILE)
             return

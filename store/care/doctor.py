@@ -52,9 +52,9 @@ from .checks import (
     RUN_REPAIR,
     CheckContext,
     Finding,
-    Track,
     counted,
 )
+from .raw_file import Track
 
 INDEX_ENDINGS = (".json", ".faiss")
 SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches", *FORMER_ENDINGS)
@@ -121,7 +121,7 @@ def check_indexes(context: CheckContext) -> Iterator[Finding]:
 
 def _index_fault(context: CheckContext, path: Path, base: str, recipe: Recipe) -> tuple[str, int]:
     """The fault of a file, if any; and how many changes of the catalog it lacks."""
-    keys = np.array([key for key, *_ in fetch_keys(context.session, base, recipe, -1)], np.int64)
+    keys = fetch_keys(context.session, base, recipe, -1).keys
     index, held = load_index(path, recipe.dim)
     if index is None:
         # another process may be writing it
@@ -244,7 +244,7 @@ def _content_fault(
         return f"{counted(len(err.keys), 'row')} at least differ from their checksums"
     if held is None:
         return "it cannot be read"
-    if own is None or not np.array_equal(own, vectors):
+    if own is None or not np.array_equal(own, file.as_kept(vectors)):
         return "its vectors are not the catalog's"
     if not _is_same(held, fetch_matrix(context.session, sample.tolist(), recipe)):
         return "its sketches are not the catalog's"
@@ -414,7 +414,7 @@ def examine(
         track: Shows the progress of the long checks.
     """
     yield from (checks.versions(), checks.threads(), checks.space(path))
-    holder, manifest = checks.check_holder(path), checks.check_manifest(path)
+    holder, manifest = checks.check_holder(path), checks.check_manifest(path, track)
     catalog, opened, repairs = _opened(path, repairs)
     yield holder()
     yield opened

@@ -12,11 +12,13 @@ it names the list of the blocks that are free.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import struct
-import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any, NamedTuple
 
 MAGIC = b"DUCK"
@@ -28,7 +30,14 @@ META_BLOCKS = 64
 NONE = 2**64 - 1
 """No further part."""
 
+TOLD_BYTES = 64 << 20
+"""Read between two lines of progress."""
+
 FACTOR, START = 0xBF58476D1CE4E5B9, 5381
+
+
+Track = Callable[[Sequence[tuple[str, int, int]], str], Iterator[tuple[str, int, int]]]
+"""Gives the same parts, and shows the progress of the named work."""
 
 
 class Header(NamedTuple):
@@ -43,7 +52,7 @@ class Header(NamedTuple):
 def damaged_blocks(path: Path) -> dict[str, Any] | None:
     """How many blocks the file has, and the numbers of those in use that differ from their
     checksums; None where its format is not the one that is known here."""
-    with path.open("rb") as file:
+    with _opened(path) as file:
         header = _header(file.read(HEADERS_BYTES))
         if header is None:
             return None
@@ -60,20 +69,43 @@ def damaged_blocks(path: Path) -> dict[str, Any] | None:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    with _opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 READERS = {"blocks": damaged_blocks, "sha256": sha256}
 
 
-def read_in_child(what: str, path: Path) -> Any:
+class _Told(io.FileIO):
+    """A file of which every `TOLD_BYTES` that were read are an empty line on stdout, for the
+    process that waits."""
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        before = self.tell()
+        n_bytes = super().readinto(buffer)
+        if __name__ == "__main__" and self.tell() // TOLD_BYTES > before // TOLD_BYTES:
+            print(flush=True)  # noqa: T201
+        return n_bytes
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    return io.BufferedReader(_Told(path))
+
+
+def read_in_child(what: str, path: Path, track: Track = lambda parts, _: iter(parts)) -> Any:
     """What one of `READERS` returns of a file; `OSError` where it cannot be read."""
+    parts = [("", start, 0) for start in range(0, path.stat().st_size, TOLD_BYTES)]
     command = [sys.executable, __file__, what, str(path.absolute())]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise OSError(run.stderr.strip().splitlines()[-1] if run.stderr.strip() else "not read")
-    return json.loads(run.stdout)
+    answer, tracked = "", track(parts, f"reading {path.name}")
+    with Popen(command, stdout=PIPE, stderr=PIPE, text=True) as child:
+        for line in child.stdout or ():
+            answer = line
+            next(tracked, None)
+        error = child.stderr.read().strip() if child.stderr else ""
+    list(tracked)  # ends the bar
+    if child.returncode:
+        raise OSError(error.splitlines()[-1] if error else "not read")
+    return json.loads(answer)
 
 
 def _header(data: bytes) -> Header | None:

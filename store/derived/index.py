@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +24,13 @@ from ...arrays import Float32, Int64
 from ...errors import StoreFull
 from ..files import atomic_file, write_atomically
 from ..tables.outcomes import CLOSE, Fetch
+
+log = logging.getLogger(__name__)
+
+VectorsOf = Callable[[Int64[np.ndarray, " some"]], Float32[np.ndarray, "some dim"]]
+
+BATCH = 16_384
+"""Vectors that are fetched at a time."""
 
 FLAT_UP_TO = 50_000
 """Vectors that are scanned exactly."""
@@ -36,24 +43,18 @@ QUERY_BITS = 8
 """Of a query that is compared with codes; 0, FAISS's default, is a hundred times slower."""
 
 PROBED_LISTS = 64
-TRAINING_POINTS = 40
-"""For each inverted list."""
-
-FOLDED = 256
-"""Numbers of the vectors by which many vectors find their lists: an eighth of the work. Lists that
-are trained with so few are worse: recall 0.945 instead of 0.987 among a million."""
-
-CLEAR_LEAD = 0.2
-"""Lead of the nearest list over the next, in lengths of the vector, from which folded vectors
-decide: their inner products err by 0.06 (s.d.), and differences of two by 0.09."""
-
-FOLDED_FROM = 1_000
-"""Vectors that are added at a time; fewer find their lists by all numbers."""
+TRAINING_ROUNDS = 8
+TRAINING_POINTS = 64
+"""For each inverted list and round. Every round draws other ones: of a family whose datasets are
+smaller than its lists, whole datasets come to lie in one list (recall .99 instead of .92)."""
 
 RETRAIN_AT = 4
 """Growth since training at which the index is rebuilt."""
 
 OWN_INVERTED_LISTS = True
+
+faiss.cvar.distance_compute_blas_threshold = 2
+# several queries at once read the vectors once; FAISS's wheel reads them for each of up to 128,000
 
 SMALL_SEARCH = 1 << 26
 """Products of two numbers up to which OpenMP's threads spin for longer than they work."""
@@ -85,42 +86,70 @@ def fits(index: faiss.Index, n_vectors: int) -> bool:
     return bool(n_lists(n_vectors) <= RETRAIN_AT**0.5 * faiss.extract_index_ivf(index).nlist)
 
 
-def make_index(dim: int, n_vectors: int, sample: Float32[np.ndarray, "sample dim"]) -> faiss.Index:
-    """An empty index for so many vectors; `sample` trains it, where it is to be trained."""
-    if n_vectors <= FLAT_UP_TO:
+def make_index(dim: int, keys: Int64[np.ndarray, " models"], fetch: Fetch) -> faiss.Index:
+    """An empty index for the models with these keys, trained by some of them if it is coarse."""
+    if len(keys) <= FLAT_UP_TO:
         return faiss.IndexFlatIP(dim)
-    lists = n_lists(n_vectors)
+    lists = n_lists(len(keys))
     coarse = faiss.IndexFlatIP(dim)
     codes = faiss.IndexIVFRaBitQ(
         coarse, dim, lists, faiss.METRIC_INNER_PRODUCT, OWN_INVERTED_LISTS, CODE_BITS
     )
     codes.own_fields = True
-    codes.cp.spherical = True
-    codes.cp.niter = 8
-    codes.cp.max_points_per_centroid = TRAINING_POINTS
     centring = faiss.CenteringTransform(dim)
     index = faiss.IndexPreTransform(centring, codes)
     index.own_fields = True
     for owned in (coarse, codes, centring):
         owned.this.disown()  # type: ignore[union-attr]
-    index.train(sample)
+    rng = np.random.default_rng(0)
+    centring.train(next(_drawn(keys, BATCH, rng, lambda keys: fetch(keys)[1])))
+    coarse.add(_centres(keys, lists, rng, lambda keys: centring.apply(fetch(keys)[1])))
+    # the centres are there: this marks index and codes as trained
+    index.train(coarse.reconstruct_n(0, 1))
     return index
 
 
-def _folded(vectors: Float32[np.ndarray, "models dim"]) -> Float32[np.ndarray, "models folded"]:
-    """Vectors of `FOLDED` numbers whose inner products are about the same: sums of numbers with
-    random signs (Charikar et al. 2002)."""
-    dim = vectors.shape[1]
-    if dim <= FOLDED or dim % FOLDED:
-        return np.ascontiguousarray(vectors)
-    signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), size=dim)
-    parts = vectors.reshape(len(vectors), -1, FOLDED)
-    return np.asarray(np.einsum("mpf,pf->mf", parts, signs.reshape(-1, FOLDED)))
+def _drawn(
+    keys: Int64[np.ndarray, " models"],
+    n: int,
+    rng: np.random.Generator,
+    fetch: VectorsOf,
+) -> Iterator[Float32[np.ndarray, "some dim"]]:
+    """Vectors of random models, some at a time."""
+    drawn = np.sort(rng.choice(keys, min(n, len(keys)), replace=False))
+    for start in range(0, len(drawn), BATCH):
+        yield fetch(drawn[start : start + BATCH])
+
+
+def _centres(
+    keys: Int64[np.ndarray, " models"],
+    n_lists: int,
+    rng: np.random.Generator,
+    fetch: VectorsOf,
+) -> Float32[np.ndarray, "lists dim"]:
+    """Unit centres of lists: spherical k-means over mini-batches (Dhillon, Modha 2001; Sculley
+    2010), each of them as large as one of all points would be. A list without points begins again
+    at one of the last."""
+    centres = np.concatenate(list(_drawn(keys, n_lists, rng, fetch)))
+    for _ in range(TRAINING_ROUNDS):
+        nearest = faiss.IndexFlatIP(centres.shape[1])
+        nearest.add(centres)
+        sums, last = np.zeros_like(centres), centres
+        for last in _drawn(keys, TRAINING_POINTS * n_lists, rng, fetch):
+            of_list = nearest.search(last, 1)[1][:, 0]
+            order = np.argsort(of_list, kind="stable")
+            lists, starts = np.unique(of_list[order], return_index=True)
+            sums[lists] += np.add.reduceat(last[order], starts, axis=0)
+        is_empty = ~sums.any(axis=1)
+        sums[is_empty] = last[rng.integers(0, len(last), is_empty.sum())]
+        lengths = np.sqrt(np.vecdot(sums, sums))[:, None]
+        centres = sums / np.where(lengths > 0, lengths, 1)
+    return centres
 
 
 def n_lists(n_vectors: int) -> int:
-    """2√n inverted lists: with √n, one list holds several datasets, and a query's is scattered."""
-    return max(1, math.isqrt(4 * n_vectors))
+    """√(2n) inverted lists: a search reads 64 of them, a hundredth of ten million."""
+    return max(1, math.isqrt(2 * n_vectors))
 
 
 def add(
@@ -130,33 +159,8 @@ def add(
     vectors = np.ascontiguousarray(vectors)
     if is_exact(index):
         index.add(vectors)
-    elif len(keys) < FOLDED_FROM:
-        index.add_with_ids(vectors, keys)
     else:
-        lists = faiss.extract_index_ivf(index)
-        whole = faiss.downcast_index(index)
-        assert isinstance(whole, faiss.IndexPreTransform)
-        centring = faiss.downcast_VectorTransform(whole.chain.at(0))  # type: ignore[attr-defined]
-        centred = centring.apply(vectors)
-        arrays = centred, keys.astype(np.int64), _nearest_lists(lists, centred)
-        lists.add_core(len(keys), *(faiss.swig_ptr(array) for array in arrays))
-        whole.ntotal = lists.ntotal
-
-
-def _nearest_lists(
-    lists: faiss.IndexIVF, centred: Float32[np.ndarray, "added dim"]
-) -> Int64[np.ndarray, " added"]:
-    """The list of each vector: by folded vectors, or by whole ones where these leave it open."""
-    folded = _folded(centred)
-    directions = faiss.IndexFlatIP(folded.shape[1])
-    directions.add(_folded(lists.quantizer.reconstruct_n(0, lists.nlist)))
-    scores, chosen = directions.search(folded, 2)
-    nearest = chosen[:, 0].copy()
-    lead = scores[:, 0] - scores[:, 1]
-    is_open = lead < CLEAR_LEAD * np.sqrt(np.vecdot(centred, centred))
-    if is_open.any():
-        nearest[is_open] = lists.quantizer.search(centred[is_open], 1)[1][:, 0]
-    return nearest
+        index.add_with_ids(vectors, keys)
 
 
 def remove(
@@ -195,11 +199,6 @@ def coarse_search(
     _, labels = ivf.search(query[None, :], n_candidates, params=parameters)
     return np.asarray(labels[0][labels[0] >= 0])
 
-
-log = logging.getLogger(__name__)
-
-BATCH = 8_192
-"""Vectors that are fetched at a time."""
 
 CHECKED_AT_ONCE = 1 << 24
 """Bytes of an index file."""
@@ -247,15 +246,16 @@ class SearchIndex:
         # than this, which was put back
         is_ours = not len(kept) or len(kept) == np.searchsorted(keys, kept[-1], side="right")
         if index is None or not is_ours:
-            index, held = make_index(dim, len(keys), _sample(fetch, keys)), keys[:0]
+            index, held = make_index(dim, keys, fetch), keys[:0]
         elif len(removed):
             remove(index, held, removed)
             held = kept
-        new = keys[len(held) :]
+        new, added = keys[len(held) :], [held]
         for start in range(0, len(new), BATCH):
             present, vectors = fetch(new[start : start + BATCH])
             add(index, present, vectors)
-            held = np.concatenate([held, present])
+            added.append(present)
+        held = np.concatenate(added)
         unsaved = len(removed) + abs(len(held) - saved)
         if len(held) >= PERSIST_FROM and unsaved > saved * UNSAVED_SHARE:
             _save(path, index, held)
@@ -305,13 +305,20 @@ class SearchIndex:
                 return np.asarray(self.keys[positions[0][as_good]])
             fetched = min(2 * fetched, n_allowed)
 
-
-def _sample(fetch: Fetch, keys: Int64[np.ndarray, " models"]) -> Float32[np.ndarray, "sample dim"]:
-    """Vectors that train a coarse index, spread over the family; none for an exact one."""
-    needed = 0 if len(keys) <= FLAT_UP_TO else TRAINING_POINTS * n_lists(len(keys))
-    size = min(len(keys), needed)
-    places = np.linspace(0, len(keys) - 1, size).astype(np.int64)
-    return fetch(keys[np.unique(places)])[1]
+    def nearest_each(
+        self, queries: Float32[np.ndarray, "queries dim"], n: int
+    ) -> list[Int64[np.ndarray, " candidates"]]:
+        """The same for several queries, among all: an exact index reads its vectors once."""
+        fetched = min(2 * n, len(self.keys))
+        if not self.is_exact or len(queries) == 1 or fetched <= n:
+            return [self.nearest(query, n) for query in queries]
+        with threads_for(self._index.ntotal * self._index.d):
+            scores, positions = self._index.search(queries, fetched)
+        as_good = scores >= scores[:, n - 1 : n] - CLOSE
+        return [
+            self.nearest(query, n) if is_good[-1] else np.asarray(self.keys[places[is_good]])
+            for query, places, is_good in zip(queries, positions, as_good, strict=True)
+        ]
 
 
 def load_index(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, " models"]]:
@@ -319,8 +326,8 @@ def load_index(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarr
     nothing = np.zeros(0, dtype=np.int64)
     try:
         note = json.loads(path.with_suffix(".json").read_text("utf-8"))
-        keys = np.array(note["keys"], dtype=np.int64)
         file = path.with_suffix(".faiss")
+        keys = _of_runs(note["runs"], file.stat().st_size)
         if _crc32(file, dim, keys) != note["crc32"] or note["dim"] != dim:
             raise ValueError("checksum or dimension")
         index = faiss.read_index(str(file))
@@ -342,10 +349,26 @@ def _save(path: Path, index: faiss.Index, keys: Int64[np.ndarray, " models"]) ->
         with atomic_file(file) as temporary:
             faiss.write_index(index, str(temporary))
             crc32 = _crc32(temporary, index.d, keys, file.name)
-            note = {"crc32": crc32, "dim": index.d, "keys": keys.tolist()}
+            note = {"crc32": crc32, "dim": index.d, "runs": _runs(keys)}
         write_atomically(path.with_suffix(".json"), json.dumps(note).encode())
     except (OSError, StoreFull, RuntimeError):
         log.info("cannot write the index beside the catalog; using memory")
+
+
+def _runs(keys: Int64[np.ndarray, " models"]) -> list[list[int]]:
+    """Rising keys as (first, number) of those that follow one another: a catalog has few gaps."""
+    starts = np.flatnonzero(np.diff(keys, prepend=-2) != 1)
+    lengths = np.diff(starts, append=len(keys))
+    return np.stack([keys[starts], lengths], axis=1).tolist()
+
+
+def _of_runs(runs: list[list[int]], most: int) -> Int64[np.ndarray, " models"]:
+    """The keys of `_runs`; `ValueError` if they are more than an index of that size can hold."""
+    firsts, lengths = np.array(runs, dtype=np.int64).reshape(-1, 2).T
+    ends = np.cumsum(lengths)
+    if (lengths < 1).any() or (len(ends) and ends[-1] > most):
+        raise ValueError("runs")
+    return np.repeat(firsts - (ends - lengths), lengths) + np.arange(lengths.sum())
 
 
 def _crc32(path: Path, dim: int, keys: Int64[np.ndarray, " models"], name: str = "") -> int:

@@ -22,19 +22,18 @@ import math
 import os
 import shutil
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import xxhash
-from filelock import FileLock, Timeout
 
-from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
+from ...arrays import Bool, Float32, Float64, Int8, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
 from ..files import file_size, open_at, refused_as, write_atomically
@@ -57,6 +56,9 @@ from ..tables.outcomes import (
     select_sketch_rows,
     select_sketched_slots,
 )
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    from filelock import FileLock  # for annotations alone
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +94,9 @@ CLAIMED_WITHIN_S = 0.01
 
 MOST_TRAIT_BYTES = 4 << 30
 """Of the rows of traits; later ones are not kept."""
+
+SINGLE_UP_TO = 1_000_000
+"""Models whose vectors are kept in single precision, 8 KB each; of more, a byte a number."""
 
 _NAME = struct.Struct("<qqQ")
 
@@ -323,8 +328,8 @@ class SketchMatrix:
         matrix = cls.empty(block_dims(recipe), slots, len(rows))
         column = {slot: i for i, slot in enumerate(slots)}
         for place, row in enumerate(rows):
-            for slot, sketch in row.items():
-                matrix._put(place, column[slot], sketch)
+            columns = np.array([column[slot] for slot in row], np.int64)
+            matrix.put(np.full(len(row), place), columns, list(row.values()))
         return matrix
 
     @classmethod
@@ -334,17 +339,28 @@ class SketchMatrix:
         codes = np.zeros((n_models, len(slots), code_bytes(dims)), dtype=np.uint8)
         return cls(dims, slots, weights, codes)
 
-    def _put(self, row: int, column: int, sketch: bytes) -> None:
-        if len(sketch) == 2 * sum(self.dims.values()):
-            if not np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
-                self.weights[row, column] = np.nan
-                return
-            sketch = coded(sketch, self.dims)
-        if len(sketch) != sketch_bytes(self.dims):
-            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+    def put(
+        self,
+        rows: Int64[np.ndarray, " sketches"],
+        columns: Int64[np.ndarray, " sketches"],
+        sketches: Sequence[bytes],
+    ) -> None:
+        """Write sketches, of recipe version 2 too, to their models and slots; ValueError where one
+        is of another size."""
+        size = sketch_bytes(self.dims)
+        same = [s if len(s) == size else self._coded(s) for s in sketches]
+        data = np.frombuffer(b"".join(same), np.uint8).reshape(-1, size)
         at = len(self.dims) * WEIGHT.itemsize
-        self.weights[row, column] = np.frombuffer(sketch[:at], dtype=WEIGHT)
-        self.codes[row, column] = np.frombuffer(sketch[at:], dtype=np.uint8)
+        self.weights[rows, columns] = np.ascontiguousarray(data[:, :at]).view(WEIGHT)
+        self.codes[rows, columns] = data[:, at:]
+
+    def _coded(self, sketch: bytes) -> bytes:
+        if len(sketch) != 2 * sum(self.dims.values()):
+            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+        if np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
+            return coded(sketch, self.dims)
+        not_finite = np.full(len(self.dims), np.nan, WEIGHT)
+        return not_finite.tobytes() + bytes(code_bytes(self.dims))
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -379,9 +395,25 @@ class SketchMatrix:
         Peak: the cosines, and one block of `ROWS_AT_ONCE` models as numbers.
         """
         cosines = np.zeros((len(self.dims), len(self), len(other)))
-        for _, block, shares in self.shares(other):
-            cosines[block] += shares
+        if self.dims == other.dims and len(other) <= FEW_COMPARED:
+            for row in range(len(other)):
+                cosines[:, :, row] = self._cosines_with(other, row)
+        elif self.dims == other.dims and len(self) <= FEW_COMPARED:
+            for row in range(len(self)):
+                cosines[:, row] = other._cosines_with(self, row)
+        else:
+            for _, block, shares in self.shares(other):
+                cosines[block] += shares
         return cosines
+
+    def _cosines_with(self, other: SketchMatrix, row: int) -> Float64[np.ndarray, "blocks models"]:
+        """The same with one model of others whose blocks are as long, bit by bit."""
+        place = {slot: column for column, slot in enumerate(other.slots)}
+        mine = [column for column, slot in enumerate(self.slots) if slot in place]
+        theirs = [place[self.slots[column]] for column in mine]
+        codes = self.codes if len(mine) == len(self.slots) else self.codes[:, mine]
+        products = bit_products(codes, other.codes[row, theirs], self.dims) * self._scales[:, mine]
+        return np.asarray(np.einsum("msb,sb->bm", products, other._scales[row, theirs]))
 
     def shares(
         self, other: SketchMatrix
@@ -396,7 +428,8 @@ class SketchMatrix:
         for column, slot in enumerate(self.slots):
             if slot not in columns:
                 continue
-            left, right = self.codes[:, column], other.codes[:, columns[slot]]
+            left = self.codes[:, column]
+            right = left if other is self else other.codes[:, columns[slot]]
             start = 0
             for block, dim in enumerate(self.dims.values()):
                 scales = np.multiply.outer(own[:, column, block], others[:, columns[slot], block])
@@ -408,14 +441,8 @@ class SketchMatrix:
         """What a slot's codes are multiplied by, so that inner products add up to cosines."""
         weights = self.weights.astype(np.float64)
         lengths = np.sqrt(np.square(weights).sum(axis=1, keepdims=True))
-        scales = weights / np.where(lengths > 0, lengths, 1.0)
-        start = 0
-        for block, dim in enumerate(self.dims.values()):
-            for column in range(len(self.slots)):
-                squares = squared_lengths(self.codes[:, column], start, dim)
-                scales[:, column, block] /= np.sqrt(squares)
-            start += dim // 4
-        return scales
+        squares = squared_lengths(self.codes, self.dims)
+        return np.asarray(weights / np.where(lengths > 0, lengths, 1.0) / np.sqrt(squares))
 
 
 def _products(
@@ -426,16 +453,11 @@ def _products(
 ) -> Float64[np.ndarray, "models others"]:
     """Inner products of one block's numbers: integers."""
     products = np.empty((len(left), len(right)))
-    if len(right) <= FEW_COMPARED:
-        for column in range(len(right)):
-            products[:, column] = bit_products(left, right[column], start, dim)
-        return products
-    if len(left) <= FEW_COMPARED:
-        return np.ascontiguousarray(_products(right, left, start, dim).T)
     numbers = decode(right, start, dim).T
     for row in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(row, row + ROWS_AT_ONCE)
-        products[rows] = decode(left[rows], start, dim) @ numbers
+        own = numbers.T[rows] if left is right else decode(left[rows], start, dim)
+        products[rows] = own @ numbers
     return products
 
 
@@ -450,7 +472,7 @@ def fetch_matrix(
 
 def stored_matrix(
     session: Session,
-    rows: pa.Table,
+    rows: Sequence[tuple[Any, ...]],
     keys: Sequence[int],
     recipe: Recipe,
     slots: Sequence[Slot] | None = None,
@@ -461,14 +483,16 @@ def stored_matrix(
     Raises:
         StoreDamaged: a weight is not finite, or a sketch is of another size.
     """
-    sketches: dict[int, dict[Slot, bytes]] = {key: {} for key in keys}
-    names = ("model", "stack", "layer", "role", "sketch")
-    columns = (rows.column(name).to_pylist() for name in names)
+    place = {key: row for row, key in enumerate(keys)}
+    if len(place) < len(rows):
+        rows = [row for row in rows if row[0] in place]
+    if slots is None:
+        slots = sorted(Slot(*slot) for slot in {row[1:4] for row in rows})
+    column = {(slot.stack, slot.layer, slot.role): i for i, slot in enumerate(slots)}
+    matrix = SketchMatrix.empty(block_dims(recipe), slots, len(keys))
+    places = np.array([(place[row[0]], column[row[1:4]]) for row in rows], np.int64).reshape(-1, 2)
     try:
-        for key, stack, layer, role, sketch in zip(*columns, strict=True):
-            if key in sketches:
-                sketches[key][Slot(stack, layer, role)] = sketch
-        matrix = SketchMatrix.of_rows(list(sketches.values()), recipe, slots)
+        matrix.put(places[:, 0], places[:, 1], [row[4] for row in rows])
     except ValueError as err:
         raise StoreDamaged(f"{session.path}: damaged: {err}; index its family again") from err
     is_finite = np.isfinite(matrix.weights).all(axis=(1, 2))
@@ -480,12 +504,13 @@ def stored_matrix(
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What a row of sketches is: numbers of a vector, and of each block of a slot's sketch; the
-    slots of every row, in order."""
+    """What a row of sketches is: numbers of a vector, whether a byte each, and of each block of a
+    slot's sketch; the slots of every row, in order."""
 
     dim: int
     blocks: Mapping[str, int]
     slots: tuple[Slot, ...]
+    in_bytes: bool = False
 
     @property
     def columns(self) -> Columns:
@@ -494,12 +519,14 @@ class Shapes:
         return {
             ".sketches": (np.dtype(np.uint8), (n_slots, code_bytes(self.blocks))),
             ".weights": (np.dtype("<f4"), (n_slots, len(self.blocks))),
-            ".vectors": (np.dtype("<f4"), (self.dim,)),
+            ".vectors": (np.dtype("i1" if self.in_bytes else "<f4"), (self.dim,)),
         }
 
     def to_json(self) -> bytes:
         slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
         document = {"format": FORMAT, "dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
+        if self.in_bytes:
+            document["in_bytes"] = True
         checksum = xxhash.xxh3_64_hexdigest(json.dumps(document).encode())
         return json.dumps({**document, "checksum": checksum}).encode()
 
@@ -518,7 +545,8 @@ def read_shapes(path: Path) -> Shapes:
     with path.open("rb") as file:
         note = json.loads(file.readline())
     blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
-    shapes = Shapes(int(note["dim"]), blocks, tuple(Slot(*slot) for slot in note["slots"]))
+    slots = tuple(Slot(*slot) for slot in note["slots"])
+    shapes = Shapes(int(note["dim"]), blocks, slots, bool(note.get("in_bytes")))
     if note != json.loads(shapes.to_json()):
         raise ValueError("damaged, or of another format")
     return shapes
@@ -538,12 +566,14 @@ class SketchFile:
     @classmethod
     def open(cls, path: Path) -> SketchFile | None:
         """The file; None where another process writes it, or the folder refuses it."""
+        from filelock import FileLock
+
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(path.with_suffix(".lock"))
             lock.acquire(timeout=0)
             return cls(path, lock)
-        except (OSError, Timeout) as err:
+        except OSError as err:  # also of a lock that another has
             log.info("the sketches are read from the catalog: %s", err)
             return None
 
@@ -569,10 +599,20 @@ class SketchFile:
         return SketchMatrix(shapes.blocks, shapes.slots, weights, codes)
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
-        """The vectors of the models with these keys; None unless all are here."""
-        _, rows = self._content
+        """The vectors of the models with these keys; None unless all are here. Those that are kept
+        in bytes are of unit length again, and each cosine is off by about 2e-4."""
+        shapes, rows = self._content
         places = rows.places(keys)
-        return None if (places < 0).any() else rows.take(places, ".vectors")[0]
+        if (places < 0).any():
+            return None
+        (vectors,) = rows.take(places, ".vectors")
+        return _of_bytes(vectors) if shapes.in_bytes else vectors
+
+    def as_kept(
+        self, vectors: Float32[np.ndarray, "models dim"]
+    ) -> Float32[np.ndarray, "models dim"]:
+        """Vectors as the file gives them back."""
+        return _of_bytes(_to_bytes(vectors)) if self._content[0].in_bytes else vectors
 
     def check(self, keys: Int64[np.ndarray, " keys"]) -> None:
         """Compare the rows of some models, all of them here, with their checksums; raises
@@ -589,20 +629,21 @@ class SketchFile:
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
         new_slots = select_sketched_slots(session, base, recipe.id, rows.last_key)
         slots = tuple(sorted({*before.slots, *new_slots}))
-        shapes = Shapes(recipe.dim, block_dims(recipe), slots)
+        in_bytes = n_models > SINGLE_UP_TO
+        shapes = Shapes(recipe.dim, block_dims(recipe), slots, in_bytes)
         n_bytes = sum(row_bytes(shapes.columns).values())
         with refused_as(StoreFull, self._path.with_suffix(".sketches")):
             if len(rows.keys) > 2 * n_models + AT_ONCE or shapes != before:
                 rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
                 self._content = shapes, rows
-            keys = [key for key, _, _ in fetch_keys(session, base, recipe, rows.last_key)]
+            keys = fetch_keys(session, base, recipe, rows.last_key).keys
             self._check_space(len(keys) * n_bytes)
             at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, n_bytes))
             for start in range(0, len(keys), at_once):
                 if not goes_on():
                     return
-                some = np.array(keys[start : start + at_once], dtype=np.int64)
-                rows = rows.append(*_fetch(session, recipe, some, slots))
+                some = keys[start : start + at_once]
+                rows = rows.append(*_fetch(session, recipe, some, shapes))
                 self._content = shapes, rows
 
     def bring_into_memory(self) -> None:
@@ -616,15 +657,17 @@ class SketchFile:
     def repair(self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " damaged"]) -> None:
         """Write rows again from the catalog, unless another process writes the file or the system
         refuses."""
+        from filelock import FileLock
+
         lock = self._lock or FileLock(self._path.with_suffix(".lock"))
         try:
             with lock.acquire(timeout=0):
                 shapes, rows = self._content
-                present, values = _fetch(session, recipe, np.sort(keys), shapes.slots)
+                present, values = _fetch(session, recipe, np.sort(keys), shapes)
                 places = rows.places(present)
                 if (places >= 0).all():
                     rows.write(places, present, values)
-        except (OSError, Timeout) as err:
+        except OSError as err:
             log.info("%s: damaged rows stay: %s", self._path, err)
 
     def _check_space(self, needed: int) -> None:
@@ -637,16 +680,32 @@ class SketchFile:
 
 
 def _fetch(
-    session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"], slots: Sequence[Slot]
+    session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"], shapes: Shapes
 ) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
     """Keys, of those that have a vector, and their rows by column."""
     present, vectors = fetch_vectors_of(session, recipe, keys)
+    rows = _to_bytes(vectors) if shapes.in_bytes else vectors
     condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
     if len(keys) > FEW_KEYS:
         condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
-    table = select_sketch_rows(session, condition, recipe.id, values)
-    matrix = stored_matrix(session, table, present.tolist(), recipe, slots)
-    return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": vectors}
+    sketches = select_sketch_rows(session, condition, recipe.id, values)
+    matrix = stored_matrix(session, sketches, present.tolist(), recipe, shapes.slots)
+    return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": rows}
+
+
+def _to_bytes(vectors: Float32[np.ndarray, "models dim"]) -> Int8[np.ndarray, "models dim"]:
+    """Vectors as whole numbers up to 127; their length is lost."""
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    scaled = vectors * np.float32(127) / np.where(largest > 0, largest, 1)
+    return np.rint(scaled).astype(np.int8)
+
+
+def _of_bytes(rows: Int8[np.ndarray, "models dim"]) -> Float32[np.ndarray, "models dim"]:
+    """The unit vectors of `_to_bytes`."""
+    vectors = rows.astype(np.float32)
+    lengths = np.sqrt(np.vecdot(vectors, vectors))[:, None]
+    vectors /= np.where(lengths > 0, lengths, 1)
+    return vectors
 
 
 @dataclass(slots=True)
@@ -703,6 +762,8 @@ class TraitFile:
     def __init__(self, path: Path, depends_on: bytes, n_numbers: int) -> None:
         """Open the files, if there are any; `depends_on` is a digest of everything that decides the
         rows but the models themselves."""
+        from filelock import FileLock
+
         header = {"format": FORMAT, "cohort": hashlib.sha256(depends_on).hexdigest()}
         self._header = json.dumps({**header, "numbers": n_numbers}).encode()
         self._path, self._lock = path.with_suffix(".traitkeys"), threading.RLock()
@@ -723,6 +784,14 @@ class TraitFile:
         found[found] = is_right
         return found, numbers[is_right]
 
+    def lacking(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " lacking"]:
+        """The places of those of some models that have no row, right or wrong; none where the file
+        has no room for them."""
+        rows = self._refreshed()
+        n_bytes = rows.arrays[".traits"].itemsize * rows.arrays[".traits"].shape[1]
+        has_room = len(keys) * n_bytes <= MOST_TRAIT_BYTES
+        return np.flatnonzero(rows.places(keys) < 0) if has_room else np.zeros(0, np.int64)
+
     def append(
         self,
         keys: Int64[np.ndarray, " keys"],
@@ -738,7 +807,7 @@ class TraitFile:
                 if before.arrays[".traits"].nbytes + rows.nbytes <= MOST_TRAIT_BYTES:
                     places = len(before.keys) + np.arange(len(keys))
                     before.write(places, keys, {".traits": rows}, checksums)
-        except (OSError, Timeout, StoreFull) as err:
+        except (OSError, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)
 
     def _refreshed(self) -> Rows:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from ...arrays import Float32, Int64
 from ...errors import RecipeMismatch, RequestError, StoreDamaged, offered
@@ -29,6 +29,12 @@ from ..model_rows import wrong_vector
 from ..session import NOW, Session, not_finite
 from .models import insert_models, insert_rows, keep_labels, new_keys, require_model
 from .recipes import OF_PANEL, select_recipes, tables
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import pyarrow as pa  # for annotations alone
+
+FEW_VECTORS = 100
+"""Vectors that take less time to read as Python's numbers than Arrow takes to import."""
 
 CLOSE = 1e-5
 """Inner products of vectors whose order single precision may change."""
@@ -80,37 +86,50 @@ def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerpri
 
 
 def fetch_vectors(
-    session: Session, sql: str, values: list[object], dim: int
+    session: Session, sql: str, values: list[object], dim: int, *, few: bool = False
 ) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
     """The rows of a query for (name, vector): names, and vectors as one matrix; raises
-    `StoreDamaged` if a number is not finite."""
-    table = session.arrow(sql, values)
-    if table.num_rows == 0:
-        return [], np.zeros((0, dim), dtype=np.float32)
-    # not flatten(), which imports pyarrow.compute
-    matrix, row = np.empty((table.num_rows, dim), dtype=np.float32), 0
-    for chunk in table.column(1).chunks:
-        matrix[row : row + len(chunk)] = np.asarray(chunk.values, np.float32).reshape(-1, dim)
-        row += len(chunk)
+    `StoreDamaged` if a number is not finite. `few`: are read without importing Arrow, which
+    takes longer."""
+    if few:
+        rows = session.execute(sql, values)
+        names: list[object] = [name for name, _ in rows]
+        matrix = np.array([vector for _, vector in rows], np.float32).reshape(-1, dim)
+    else:
+        table, row = session.arrow(sql, values), 0
+        names, matrix = table.column(0).to_pylist(), np.empty((table.num_rows, dim), np.float32)
+        # not flatten(), which imports pyarrow.compute
+        for chunk in table.column(1).chunks:
+            matrix[row : row + len(chunk)] = np.asarray(chunk.values, np.float32).reshape(-1, dim)
+            row += len(chunk)
     # of numbers below 1 a sum is finite if all are
     is_finite = np.isfinite(matrix.sum(axis=1))
     if not is_finite.all():
         raise StoreDamaged(not_finite(session.path, f"{int((~is_finite).sum())} vectors"))
-    return table.column(0).to_pylist(), matrix
+    return names, matrix
 
 
-def fetch_keys(
-    session: Session, base: str, recipe: Recipe, after: int
-) -> list[tuple[int, str, str]]:
-    """(key, id, kind) of a family's models above a key that have a vector, by key."""
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Keys, ids and kinds of some models, row by row; a kind is one object for all of them."""
+
+    keys: Int64[np.ndarray, " models"]
+    ids: list[str]
+    kinds: list[str]
+
+
+def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed:
+    """A family's models above a key that have a vector, by key."""
     table = _table(session, recipe)
     if table is None:
-        return []
-    return session.execute(
+        return Keyed(np.zeros(0, np.int64), [], [])
+    rows = session.execute(
         f"SELECT m.key, m.id, m.kind FROM {table} v JOIN models m ON m.key = v.model "
         "WHERE m.base = ? AND v.model > ? ORDER BY m.key",
         [base, after],
     )
+    keys = np.fromiter((key for key, _, _ in rows), np.int64, len(rows))
+    return Keyed(keys, [id for _, id, _ in rows], [sys.intern(kind) for *_, kind in rows])
 
 
 def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
@@ -134,7 +153,7 @@ def fetch_vectors_of(
     values: list[object] = [first, last] if is_dense else [keys.tolist()]
     condition = "BETWEEN ? AND ?" if is_dense else "IN (SELECT unnest(?::BIGINT[]))"
     sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
-    names, matrix = fetch_vectors(session, sql, values, recipe.dim)
+    names, matrix = fetch_vectors(session, sql, values, recipe.dim, few=len(keys) <= FEW_VECTORS)
     return np.array(names, dtype=np.int64), matrix
 
 
@@ -229,10 +248,10 @@ def insert_slots(session: Session, outcomes: Sequence[tuple[int, Indexed]]) -> N
 
 def select_sketch_rows(
     session: Session, condition: str, recipe: str, values: list[object]
-) -> pa.Table:
+) -> list[tuple[Any, ...]]:
     """`model`, `stack`, `layer`, `role` and `sketch` of the models that meet a condition, in no
     order."""
-    return session.arrow(
+    return session.execute(
         "SELECT model, stack, layer, role, sketch FROM slots "
         f"WHERE recipe = ? AND sketch IS NOT NULL AND {condition}",
         [recipe, *values],
@@ -419,6 +438,8 @@ def move_models(session: Session, keys: Mapping[int, int]) -> None:
 
 def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
     """Keys and what they stand for, as a table of two columns of these names."""
+    import pyarrow as pa
+
     return pa.table(
         {first: pa.array(list(keys), pa.int64()), second: pa.array(list(keys.values()), pa.int64())}
     )

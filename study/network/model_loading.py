@@ -16,13 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from safetensors import SafetensorError, safe_open
 from torch import nn
-from transformers.utils import hub
 
 from ...errors import StudyError
 from .anatomy import Stack, find_stacks, require_supported
+
+try:
+    import transformers
+except ModuleNotFoundError as err:
+    raise StudyError(
+        f"what runs a model needs {err.name}: pip install 'deltadex[studies]'"
+    ) from err
 
 MODEL_CLASSES = {
     "CAUSAL_LM": "AutoModelForCausalLM",
@@ -271,7 +276,9 @@ def file_of(source: str, name: str) -> Path | None:
     if Path(source).is_dir():
         path = Path(source) / name
         return path if path.exists() else None
-    cached = hub.cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    cached = transformers.utils.hub.cached_file(
+        source, name, _raise_exceptions_for_missing_entries=False
+    )
     return None if cached is None else Path(str(cached))
 
 

@@ -59,15 +59,18 @@ def test_embeddings_are_not_read(tmp_path, catalog):
 
 
 def test_an_interrupted_run_continues_to_the_same_end(family, tmp_path):
+    """What was reported is there, and all else that had ended."""
+
     class Impatient:
-        seen = 0
+        def __init__(self):
+            self.seen = []
 
         def begin(self, models, bytes_total):
-            self.seen = 0
+            pass
 
         def outcome(self, outcome):
-            self.seen += 1
-            if self.seen == 2:
+            self.seen.append(outcome.model.id)
+            if len(self.seen) == 2:
                 raise KeyboardInterrupt
 
     with (
@@ -75,14 +78,49 @@ def test_an_interrupted_run_continues_to_the_same_end(family, tmp_path):
         Catalog.open(tmp_path / "two.duckdb") as cut,
     ):
         index_family(whole, _options(family))
+        impatient = Impatient()
         with pytest.raises(KeyboardInterrupt):
-            index_family(cut, _options(family), Impatient())
-        assert len(cut.models()) == 2
+            index_family(cut, _options(family), impatient)
+        before = [row.id for row in cut.models()]
+        assert set(impatient.seen) <= set(before)
         rest = index_family(cut, _options(family, workers=3))
 
-        assert (rest.indexed, rest.unchanged) == (2, 2)
+        assert (rest.indexed, rest.unchanged) == (4 - len(before), len(before))
         for id in ("a-0", "a-1", "b-0", "b-1"):
             assert np.array_equal(_vector(whole, id), _vector(cut, id))
+
+
+def test_models_that_end_together_share_a_transaction_and_are_reported_after_it(
+    family, catalog, monkeypatch
+):
+    groups, reported = [], []
+    record_all = Catalog.record_all
+
+    def counted(self, outcomes, at=None):
+        record_all(self, outcomes, at)
+        groups.append(len(outcomes))
+
+    class Watching:
+        def begin(self, models, bytes_total):
+            pass
+
+        def outcome(self, outcome):
+            reported.append(outcome.model.id)
+            assert outcome.model.id in {row.id for row in catalog.models()}
+
+    monkeypatch.setattr(Catalog, "record_all", counted)
+    monkeypatch.setattr(run, "GROUP_S", 60.0)
+
+    index_family(catalog, _options(family), Watching())
+
+    assert groups == [4]
+    assert sorted(reported) == ["a-0", "a-1", "b-0", "b-1"]
+
+    groups.clear()
+    monkeypatch.setattr(run, "GROUP_S", 0.001)
+    index_family(catalog, _options(family, recipes=("mean-factors",)))
+    assert sum(groups) == 4
+    assert len(groups) > 1
 
 
 def test_shards_and_forms_do_not_change_the_fingerprint(tmp_path, catalog):

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from catalogs import PLAIN, make_catalog, make_indexed, unit
 
-from deltadex.search import StoredQuery, find_similar, neighbours, prepare_search
+from deltadex.errors import UnknownModel
+from deltadex.search import (
+    StoredQuery,
+    find_similar,
+    find_similar_each,
+    neighbours,
+    prepare_search,
+)
 from deltadex.search.family_scores import Cohort
 from deltadex.search.labelled import PooledMeans, VectorScores
 from deltadex.store.session import Session
@@ -144,3 +151,18 @@ def test_equal_scores_come_in_order_of_id(scores):
 
     expected = sorted(range(len(scores)), key=lambda i: (-values[i], ids[rows[i]]))
     assert order.tolist() == expected
+
+
+def test_several_searches_at_once_find_what_each_finds_alone(catalog, monkeypatch):
+    monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 8)
+    monkeypatch.setattr(neighbours, "VECTOR_CANDIDATES", 12)
+    monkeypatch.setattr(neighbours, "_by_kind", lambda view, allowed: [allowed])
+    names = ["m03", "nobody", "m08", "m21"]
+    queries = [StoredQuery(name, "base") for name in names]
+
+    found = dict(find_similar_each(catalog, queries, k=5, recipe="mean-factors"))
+
+    assert isinstance(found.pop(1), UnknownModel)
+    for place, together in found.items():
+        alone = find_similar(catalog, queries[place], k=5, recipe="mean-factors")
+        assert together == alone

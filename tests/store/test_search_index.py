@@ -106,17 +106,21 @@ def test_a_small_family_has_no_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "harm", ["a key less", "keys exchanged", "dimension", "checksum", "family"]
+    "harm", ["a key less", "keys exchanged", "too many", "dimension", "checksum", "family"]
 )
 def test_a_file_that_is_not_what_its_note_says_is_not_used(tmp_path, harm):
     path = tmp_path / "a"
-    _Family(300).index(path)
+    family = _Family(300)
+    del family.vectors[int(family.keys[150])]
+    family.index(path)
     note = json.loads(path.with_suffix(".json").read_text("utf-8"))
     assert load_index(path, DIM)[0] is not None
     if harm == "a key less":
-        note["keys"].pop()
+        note["runs"][-1][1] -= 1
     elif harm == "keys exchanged":
-        note["keys"][0], note["keys"][1] = note["keys"][1], note["keys"][0]
+        note["runs"].reverse()
+    elif harm == "too many":
+        note["runs"][-1][1] = 2**62
     elif harm == "dimension":
         note["dim"] += 1
     elif harm == "family":
@@ -129,3 +133,16 @@ def test_a_file_that_is_not_what_its_note_says_is_not_used(tmp_path, harm):
 
     assert index is None
     assert len(keys) == 0
+
+
+def test_several_queries_at_once_have_what_each_has_alone(tmp_path):
+    family = _Family(300)
+    index = family.index(tmp_path / "i")
+    queries = np.random.default_rng(1).normal(size=(5, DIM)).astype(np.float32)
+    queries[3] = [1, 0, 0, 0]  # a third of the family is equally near: more than are fetched
+
+    found = index.nearest_each(queries, 10)
+
+    assert [keys.tolist() for keys in map(np.sort, found)] == [
+        np.sort(index.nearest(query, 10)).tolist() for query in queries
+    ]

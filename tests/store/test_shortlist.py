@@ -121,12 +121,21 @@ def _never(*_):
     raise AssertionError("made anew")
 
 
+def _made(vectors):
+    """The empty index of a family of 60,000 of which each has one of these vectors."""
+
+    def fetch(keys):
+        return keys, vectors[keys % len(vectors)]
+
+    return index.make_index(vectors.shape[1], np.arange(60_000), fetch)
+
+
 def test_what_all_vectors_share_does_not_gather_them_in_one_list():
     rng = np.random.default_rng(3)
     centres = rng.normal(size=(400, 64)) / 8
     vectors = 3.0 + centres[np.arange(8000) % 400] + rng.normal(size=(8000, 64)) / 30
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    made = index.make_index(64, 60_000, vectors)
+    made = _made(vectors)
 
     index.add(made, np.arange(8000), vectors)
 
@@ -140,7 +149,7 @@ def test_vectors_that_are_added_together_are_in_their_nearest_list():
     centres = rng.normal(size=(300, 512))
     vectors = centres[np.arange(3000) % 300] + rng.normal(size=(3000, 512))
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    made = index.make_index(512, 60_000, vectors)
+    made = _made(vectors)
 
     index.add(made, np.arange(3000), vectors)
 
@@ -154,14 +163,3 @@ def test_vectors_that_are_added_together_are_in_their_nearest_list():
             held[faiss.rev_swig_ptr(ivf.invlists.get_ids(number), size)] = number
     assert made.ntotal == ivf.ntotal == 3000
     assert (held == nearest[:, 0]).mean() > 0.99
-
-
-def test_folded_vectors_keep_inner_products():
-    rng = np.random.default_rng(6)
-    left, right = rng.normal(size=(2, 400, 2048)).astype(np.float32) / 2048**0.5
-
-    errors = (index._folded(left) * index._folded(right)).sum(1) - (left * right).sum(1)
-
-    assert index._folded(left).shape == (400, 256)
-    assert abs(float(errors.std()) - 1 / 16) < 0.015
-    assert abs(float(errors.mean())) < 0.02

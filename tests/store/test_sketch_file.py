@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from outcomes import RECIPE, indexed
+from patients import look, troubles
 from processes import process, said
 
 from deltadex.errors import StoreFull
@@ -104,6 +105,29 @@ def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
         assert np.array_equal(_file(catalog).vectors(np.array([key])), vectors)
         assert np.array_equal(_view(catalog).vectors(np.array([key])), vectors)
     assert _file(catalog).vectors(np.array([10_000])) is None
+
+
+def test_of_many_models_a_byte_a_number_is_kept_and_doctor_finds_them_well(catalog, monkeypatch):
+    keys = np.array(_keys(catalog))
+    exact = _view(catalog).vectors(keys)
+    _view(catalog).write_sketch_file()
+    monkeypatch.setattr(row_files, "SINGLE_UP_TO", len(keys) - 1)
+
+    _view(catalog).write_sketch_file()
+
+    path, file = derived_path(catalog.path, "base", RECIPE.id, ".vectors"), _file(catalog)
+    assert path.stat().st_size == len(keys) * RECIPE.dim
+    vectors = file.vectors(keys)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    # half a step of a number at most; the largest number of a vector is 127 steps
+    steps = np.abs(exact).max(axis=1, keepdims=True) / 127
+    assert (np.abs(vectors - exact) <= 0.6 * steps).all()
+    assert np.array_equal(vectors, file.as_kept(exact))
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    assert np.array_equal(_view(catalog).vectors(keys), exact)  # of the catalog
+    assert np.array_equal(_view(catalog).vectors(keys), vectors)  # made again
+    catalog.close()
+    assert not troubles(look(catalog.path))
 
 
 def test_files_of_version_0_1_are_written_again(catalog):

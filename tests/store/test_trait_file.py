@@ -41,6 +41,14 @@ def test_another_opening_reads_what_one_wrote_of_these_sketches_and_no_more(tmp_
     np.testing.assert_array_equal(rows, ROWS[[2, 0]])
 
 
+def test_models_without_a_row_are_lacking(tmp_path):
+    file = _file(tmp_path)
+    assert file.lacking(KEYS).tolist() == [0, 1, 2]
+    file.append(KEYS[1:], SUMS[1:], ROWS[1:])
+
+    assert file.lacking(KEYS).tolist() == [0]
+
+
 @pytest.mark.parametrize("other", [{"depends_on": b"others"}, {"n_numbers": 4}])
 def test_files_of_another_cohort_are_made_anew(tmp_path, other):
     _file(tmp_path).append(KEYS, SUMS, ROWS)

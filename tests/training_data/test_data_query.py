@@ -13,7 +13,7 @@ from deltadex.store import SketchMatrix
 from deltadex.study.network import load_task_model
 from deltadex.training_data.examples import Example
 from deltadex.training_data.gradients import DataQueryOptions, fingerprint_data, layer_matrices
-from deltadex.training_data.losses import choose_loss
+from deltadex.training_data.losses import PER_BATCH, EncodedExample, choose_loss
 
 RECIPE = make_recipe("sketch", None, ())
 FEW_PARTS = DataQueryOptions(parts=2)
@@ -130,6 +130,42 @@ def test_long_prompts_leave_room_for_the_completion(causal):
     assert len(encoded.ids) == 16
     assert n_counted >= len(causal.tokenizer("cab ed", add_special_tokens=False)["input_ids"])
     assert list(encoded.targets[-n_counted:]) == list(encoded.ids[-n_counted:])
+
+
+@pytest.mark.parametrize("most", [1, 4, 16])
+def test_batches_hold_every_example_once_at_the_least_cost(causal, most):
+    loss = choose_loss(causal, make_examples(8), max_tokens=64)
+    lengths = np.random.default_rng(most).integers(1, 60, size=9).tolist()
+    examples = [EncodedExample(ids=[0] * n, value=float(row)) for row, n in enumerate(lengths)]
+
+    batches = list(loss.batches(examples, most))
+
+    assert sorted(e.value for batch in batches for e in batch) == list(range(9))
+    assert max(map(len, batches)) <= most
+    cost = sum(PER_BATCH + len(b) * max(len(e.ids) for e in b) for b in batches)
+    assert cost == cheapest(sorted(lengths), most)
+
+
+def cheapest(lengths, most):
+    """By trying every first batch."""
+    if not lengths:
+        return 0
+    sizes = range(1, min(most, len(lengths)) + 1)
+    return min(PER_BATCH + n * lengths[n - 1] + cheapest(lengths[n:], most) for n in sizes)
+
+
+def test_a_head_is_the_same_by_states_that_are_known():
+    model, examples = tiny_task_model("bert", None), make_examples(20, label=2)
+    encoded = choose_loss(model, examples, max_tokens=64).encode(examples)
+    one, other = (choose_loss(model, examples, max_tokens=64) for _ in range(2))
+    states = {}
+    one.prepare(encoded, 4, states)
+    known = dict(states)
+
+    other.prepare(encoded, 4, states)
+
+    assert all(states[text] is known[text] for text in states)
+    assert torch.equal(one._weights, other._weights)
 
 
 def test_masks_depend_on_the_text_alone():

@@ -37,7 +37,7 @@ KINDS = {
 def _loss(model, examples):
     loss = choose_loss(model, examples, max_tokens=32)
     encoded = loss.encode(examples)
-    loss.prepare(encoded, 4)
+    loss.prepare(encoded, 4, {})
     return loss, encoded
 
 

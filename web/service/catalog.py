@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -178,9 +178,10 @@ class Readers:
         with self._catalog.reader() as reader:
             _prepare(reader, goes_on)
 
-    def bring_into_memory(self) -> None:
+    def bring_into_memory(self, goes_on: Callable[[], bool]) -> None:
         """Have the system read ahead what searches will read."""
-        serving.bring_into_memory(self._catalog)
+        with self._catalog.reader() as reader:
+            serving.bring_into_memory(reader, goes_on)
 
     def state(self) -> str:
         """A token that changes with every commit."""
@@ -245,6 +246,9 @@ class Freshness:
         # of `_run`, so that the process ends in order
         gc.unfreeze()
 
+    def _goes_on(self) -> bool:
+        return not self._ending.is_set()
+
     def _run(self) -> None:
         seen, rest = "", 0.0
         while not self._ending.wait(rest):
@@ -252,7 +256,7 @@ class Freshness:
             try:
                 state = self._readers.state()
                 if state != seen:
-                    self._readers.prepare(lambda: not self._ending.is_set())
+                    self._readers.prepare(self._goes_on)
                     # garbage collection leaves out what is there now, as the names of all models
                     gc.collect()
                     gc.freeze()
@@ -264,6 +268,7 @@ class Freshness:
             else:
                 self.ready.set()
                 if state != seen:
-                    self._readers.bring_into_memory()
+                    with suppress(DeltadexError):  # the next search says it
+                        self._readers.bring_into_memory(self._goes_on)
                 seen = state
             rest = max(SOONEST_S, REST * (time.monotonic() - started))

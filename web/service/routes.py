@@ -188,9 +188,7 @@ Asked = Callable[..., FindSimilar]
 @asks(FindSimilar)
 async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
-    return reply(
-        await service.ask(lambda catalog: _near_model(catalog, names_of(catalog), model, asked))
-    )
+    return reply(await service.searches.ask(asked("", attached=False), model))
 
 
 @_similar.get("/nearest-data", responses=gives(schemas.NearestDataAnswer, 404))
@@ -338,7 +336,7 @@ async def map(
     document = await service.jobs.get(exact)
     if document is not None:
         return _packed(request, document)
-    percent, left = service.jobs.progress(exact)
+    percent, ready_in_s = service.jobs.progress(exact)
     if wanted.layout == "pca" or not wanted.axes:
         return computing(service.settings.quick_seconds, percent=percent)
     try:
@@ -347,7 +345,6 @@ async def map(
         if err.status != 503:
             raise
         return computing(service.settings.quick_seconds, percent=percent)
-    ready_in_s = None if left is None else max(1, round(left))
     ahead = {"layout": wanted.layout, "percent": percent, "ready_in_s": ready_in_s}
     return reply(look | {"computing": ahead})
 

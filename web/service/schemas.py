@@ -535,7 +535,7 @@ def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[End
     return decorate
 
 
-def the_service(request: Request) -> Service:
+async def the_service(request: Request) -> Service:
     """The service that the app was made for."""
     service: Service = request.app.state.service
     return service

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from ...database import Database
+from ...database import Database, FindSimilar
+from ...database.serving import similar_each
+from ...errors import DeltadexError
 from .answers import PageFiles
-from .catalog import Freshness, Names, Readers, names_of
+from .catalog import Freshness, Names, Readers, find_base, names_of
 from .middleware import Metrics
 from .settings import MAX_WRITES, ServiceSettings
-from .work import Jobs, Results, Shared, Uploads, Work
+from .work import Jobs, Results, Shared, Together, Uploads, Work
 
 Result = TypeVar("Result")
 
@@ -28,10 +31,15 @@ class Service:
         self.readers = readers = Readers(
             settings.db, writable=settings.writable, engine=settings.engine
         )
-        self.work, self.batches, self.polls = (
-            Work(at_once=at_once, waiting=settings.max_waiting, seconds=settings.max_seconds)
-            for at_once in (settings.max_at_work, settings.max_batches_at_work, 1)
-        )
+        limits: dict[str, Any] = {
+            "waiting": settings.max_waiting,
+            "seconds": settings.max_seconds,
+        }
+        self.work = Work(at_once=settings.max_at_work, **limits)
+        self.searches = Together(self._similar_each, at_once=settings.max_at_work, **limits)
+        self.batches = Work(at_once=settings.max_batches_at_work, **limits)
+        # they wait for nothing, and whoever asks again for a job is never sent away
+        self.polls = Work(at_once=1, waiting=None, seconds=settings.max_seconds)
         self.jobs = Jobs(
             readers, seconds=settings.job_seconds, quick_seconds=settings.quick_seconds
         )
@@ -43,7 +51,7 @@ class Service:
         )
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
         self.results = Results()
-        lines = (self.work, self.batches, self.polls, self.uploads.line, self.writes)
+        lines = (self.work, self.searches, self.batches, self.polls, self.uploads.line, self.writes)
         self.metrics = Metrics(readers, lines, self.jobs)
         self.page = PageFiles()
         self.freshness = Freshness(readers)
@@ -57,13 +65,32 @@ class Service:
 
         return await (work or self.work).run(run)
 
+    def _similar_each(
+        self, asked: FindSimilar, models: list[str]
+    ) -> Iterator[tuple[int, dict[str, Any] | DeltadexError]]:
+        with self.readers.catalog() as catalog:
+            names, base = names_of(catalog), find_base(catalog, asked.base)
+            for place, answer in similar_each(catalog, replace(asked, base=base), models):
+                if isinstance(answer, DeltadexError):
+                    yield place, answer
+                else:
+                    yield place, names.with_bases(answer.to_json())
+
     def names(self) -> Names:
         """The families as they are shown now."""
         with self.readers.catalog() as catalog:
             return names_of(catalog)
 
     def close(self) -> None:
-        computing = (self.work, self.batches, self.polls, self.writes, self.jobs, self.uploads)
+        computing = (
+            self.work,
+            self.searches,
+            self.batches,
+            self.polls,
+            self.writes,
+            self.jobs,
+            self.uploads,
+        )
         for part in (*computing, self.freshness, self.readers):
             part.close()
 

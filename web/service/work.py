@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import shutil
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from starlette.datastructures import UploadFile
 
-from ...database import Tabled, open
+from ...database import FindSimilar, Tabled, open
 from ...database.serving import AdapterReading, load_adapter_reader, read_adapter
 from ...errors import DeltadexError
 from ...records import Indexed
@@ -92,13 +93,16 @@ class Work(Shared[Any]):
 
     _who, _again_s = "requests", 1
 
-    def __init__(self, *, at_once: int, waiting: int, seconds: float) -> None:
-        super().__init__("deltadex-answer", at_once + waiting, at_once)
+    def __init__(self, *, at_once: int, waiting: int | None, seconds: float) -> None:
+        most = None if waiting is None else at_once + waiting
+        super().__init__("deltadex-answer", most, at_once)
         self._seconds = seconds
 
     async def run(self, function: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer:
         """What the function returns or raises; a `Problem` where it took too long."""
-        future: Future[Answer] = self.submit(partial(function, *args, **kwargs))
+        return await self._in_time(self.submit(partial(function, *args, **kwargs)))
+
+    async def _in_time(self, future: Future[Answer]) -> Answer:
         waited = asyncio.wrap_future(future)
         # what nobody waits for any more may fail
         waited.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -107,6 +111,73 @@ class Work(Shared[Any]):
             future.cancel()
             raise busy(f"not answered within {self._seconds:g} s: ask for less, or later")
         return waited.result()
+
+
+MOST_TOGETHER = 16
+"""Questions that are answered together: the first is answered before the last is scored."""
+
+
+class Together(Work):
+    """Questions about one model each, answered together with those that wait and differ in the
+    model alone.
+
+    Args:
+        answers: Gives the answers to a question about several models, each with its place.
+        waiting: Questions that wait for a thread; one more is sent away.
+    """
+
+    def __init__(
+        self,
+        answers: Callable[[FindSimilar, list[str]], Iterator[tuple[int, Any]]],
+        *,
+        at_once: int,
+        waiting: int,
+        seconds: float,
+    ) -> None:
+        super().__init__(at_once=at_once, waiting=None, seconds=seconds)
+        self._answers, self._room = answers, waiting
+        self._waiting: OrderedDict[str, list[tuple[FindSimilar, str, Future[Any]]]] = OrderedDict()
+
+    @property
+    def pending(self) -> int:
+        return super().pending + sum(map(len, self._waiting.values()))
+
+    async def ask(self, asked: FindSimilar, model: str) -> Any:
+        """The answer about a model; raises as `run`."""
+        future: Future[Any] = Future()
+        with self._lock:
+            n = sum(map(len, self._waiting.values()))
+            if n >= self._room:
+                raise busy(f"{n} {self._who} are waiting", self._again_s)
+            alike = self._waiting.setdefault(repr(asked), [])
+            alike.append((asked, model, future))
+        if len(alike) == 1:
+            # the others are answered by what was submitted for the first
+            self.submit(self._answer_some)
+        return await self._in_time(future)
+
+    def _answer_some(self) -> None:
+        """Answer questions that wait, the oldest first."""
+        with self._lock:
+            key, waiting = self._waiting.popitem(last=False)
+            if later := waiting[MOST_TOGETHER:]:
+                self._waiting[key] = later
+        if later:
+            self.submit(self._answer_some)
+        some = [w for w in waiting[:MOST_TOGETHER] if w[2].set_running_or_notify_cancel()]
+        if not some:
+            return
+        try:
+            for place, answer in self._answers(some[0][0], [model for _, model, _ in some]):
+                future = some[place][2]
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        except Exception as err:
+            for _, _, future in some:
+                if not future.done():
+                    future.set_exception(err)
 
 
 async def is_done(
@@ -174,12 +245,12 @@ class Jobs:
 
     def __init__(self, readers: Readers, *, seconds: float, quick_seconds: float) -> None:
         self._readers, self._seconds, self._quick_seconds = readers, seconds, quick_seconds
-        self._worker = Worker("deltadex-background")
+        self._worker = Worker("deltadex-background", yields=True)
         self._thread: Shared[None] = Shared("deltadex-background")
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
         self._failed: dict[str, _Failed] = {}
-        self._shares: dict[str, tuple[float, float]] = {}
+        self._reached: dict[str, tuple[float, float]] = {}
         self.counts = {"computed": 0, "failed": 0}
 
     @property
@@ -198,11 +269,10 @@ class Jobs:
         await is_done(future, self._quick_seconds)
         return self._look_up(key)
 
-    def progress(self, asked: Tabled) -> tuple[int, float | None]:
+    def progress(self, asked: Tabled) -> tuple[int, int | None]:
         """Percent of a document that is done, and seconds until it is, where that can be told."""
-        begun, share = self._shares.get(repr(asked), (0.0, 0.0))
-        left = (time.monotonic() - begun) * (1 / share - 1) if share else None
-        return int(100 * share), left
+        share, end = self._reached.get(repr(asked), (0.0, math.nan))
+        return int(100 * share), max(1, round(end - time.monotonic())) if share else None
 
     def close(self) -> None:
         self._thread.close()
@@ -244,14 +314,14 @@ class Jobs:
         key, begun = repr(asked), time.monotonic()
 
         def progress(share: float) -> None:
-            self._shares[key] = begun, share
+            self._reached[key] = share, begun + (time.monotonic() - begun) / share
 
         try:
             document = self._worker.run(
                 _answer_in, self._readers.path, asked, seconds=self._seconds, progress=progress
             )
         finally:
-            self._shares.pop(key, None)
+            self._reached.pop(key, None)
         with self._readers.catalog() as catalog:
             return names_of(catalog).with_bases(document)
 

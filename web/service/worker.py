@@ -61,6 +61,12 @@ START_SECONDS = 300.0
 """How long a process may take until it can begin: a busy machine loads modules for a minute."""
 
 
+NICENESS = 15
+"""Of a process that yields, added to the service's: a thirtieth of its share of a processor."""
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
 class WorkerDied(DeltadexError):
     """The process ended before it answered."""
 
@@ -90,14 +96,20 @@ class Worker:
 
     Args:
         memory: Bytes of data that it may hold; None = no limit.
+        yields: It has a low priority, and half of the processors' threads.
         load: What the process calls before its first function; with it, it is started again as
             soon as it died, so that it has loaded its modules before it is needed.
     """
 
     def __init__(
-        self, name: str, memory: int | None = None, load: Callable[[], None] | None = None
+        self,
+        name: str,
+        memory: int | None = None,
+        load: Callable[[], None] | None = None,
+        *,
+        yields: bool = False,
     ) -> None:
-        self._name, self._memory, self._load = name, memory, load
+        self._name, self._memory, self._load, self._yields = name, memory, load, yields
         self._turn, self._lock = threading.Lock(), threading.Lock()
         self._running: _Running | None = None
         self._closed = False
@@ -187,7 +199,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         lifeline = Lifeline(context)
         ours, theirs = context.Pipe()
-        args = (lifeline.end, theirs, self._memory, self._load)
+        args = (lifeline.end, theirs, self._memory, self._load, self._yields)
         process = context.Process(target=_serve, args=args, name=self._name, daemon=True)
         process.start()
         assert process.pid is not None
@@ -218,13 +230,23 @@ def _received(pipe: Connection, seconds: float) -> Any:
 
 
 def _serve(
-    lifeline: Connection, pipe: Connection, memory: int | None, load: Callable[[], None] | None
+    lifeline: Connection,
+    pipe: Connection,
+    memory: int | None,
+    load: Callable[[], None] | None,
+    yields: bool,
 ) -> None:
     """Answer (function, arguments, whether it reports) with True when it begins, (None, report) as
     often as it does, then (True, result) or (False, error); until a pipe ends."""
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if yields:
+        with suppress(AttributeError, OSError):
+            os.nice(NICENESS)
+        n_threads = max(1, (os.cpu_count() or 1) // 2)
+        # NumPy, FAISS and torch are loaded later, and read these then
+        os.environ |= dict.fromkeys(THREADS, str(n_threads))
     with suppress(ModuleNotFoundError):  # Windows has no such limits
         import resource
 

@@ -18,11 +18,11 @@ from sketched import (
     sketch_matrix,
 )
 
-from deltadex.search import labelled
+from deltadex.search import family_scores, labelled
 from deltadex.search.evidence import COPY_COSINE, verdict
 from deltadex.search.family_scores import COHORT, bounded, unbounded
 from deltadex.search.labelled import PairSource
-from deltadex.store import true_cosines
+from deltadex.store import sketch_codes, true_cosines
 
 seeds = st.integers(0, 10_000)
 KINDS = ["full", "adapter", "full"] * 4
@@ -295,3 +295,52 @@ def test_many_models_are_compared_in_parts(monkeypatch):
     assert source.scores(rows, np.arange(12)) == pytest.approx(
         np.where(rows[:, None] == np.arange(12), 1.0, bounded(whole.z[rows]))
     )
+
+
+@given(seed=st.integers(0, 1000), n_rows=st.integers(1, 4), n=st.integers(0, 9))
+def test_medians_of_rows_are_those_of_one_row_at_a_time(seed, n_rows, n):
+    rng = np.random.default_rng(seed)
+    values, weights = rng.normal(size=(n_rows, n)), rng.choice([0.0, 0.3, 1.0], size=(n_rows, n))
+
+    medians, _ = family_scores._centre_and_spread(values, weights)
+
+    for row, held, median in zip(values, weights, medians, strict=True):
+        order = np.argsort(row)
+        row, held = row[order], held[order]
+        middles, half = held.cumsum() - held / 2, held.sum() / 2
+        expected = np.interp(half, middles[held > 0], row[held > 0]) if held.any() else 0.0
+        assert median == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("dims", [{"update": 64, "output": 128}, {"update": 24, "output": 8}])
+def test_products_of_bits_are_those_of_their_numbers(dims):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, size=(70, 3, sum(dims.values()) // 4), dtype=np.uint8)
+
+    products = sketch_codes.bit_products(codes, codes[1], dims)
+    lengths = sketch_codes.squared_lengths(codes, dims)
+
+    start = 0
+    for block, dim in enumerate(dims.values()):
+        numbers = np.stack(
+            [sketch_codes.decode(codes[:, slot], start, dim) for slot in range(3)], 1
+        )
+        assert np.array_equal(products[:, :, block], (numbers * numbers[1]).sum(axis=2))
+        assert np.array_equal(lengths[:, :, block], np.square(numbers).sum(axis=2))
+        start += dim // 4
+
+
+def test_what_is_known_of_the_cohort_is_what_is_computed_anew():
+    matrix = sketch_matrix(make_numbers(0, 12))
+    family = make_scores(names(12), KINDS, SKETCHES, matrix.take)
+    rows = np.array([7, 0, 11, 3])
+
+    known = family.of_cohort(rows)
+    anew = family.prepare(matrix.take(rows), [KINDS[row] for row in rows], rows.tolist())
+
+    one, others = np.arange(1), np.arange(1, 4)
+    found = family.compare(known.take(one), known.take(others))
+    expected = family.compare(anew.take(one), anew.take(others))
+    assert found.z == pytest.approx(expected.z, abs=1e-9)
+    assert found.cosines == pytest.approx(expected.cosines, abs=1e-12)
+    assert family.of_cohort(np.array([3, -1])) is None

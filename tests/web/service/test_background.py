@@ -194,7 +194,7 @@ def test_a_map_is_on_its_main_axes_until_its_layout_is_there(db, monkeypatch):
 
         monkeypatch.setattr(jobs._worker, "run", reported)
         first = client.get(f"{API}/map")
-        while not jobs._shares:
+        while not jobs._reached:
             time.sleep(0.01)
         second, waiting = client.get(f"{API}/map"), client.get(f"{API}/map?axes=false")
         release.set()

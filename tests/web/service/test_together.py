@@ -1,0 +1,111 @@
+"""Searches that wait are answered together, and background work yields to them."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+from services import API, finished, served
+
+from deltadex.database import FindSimilar
+from deltadex.errors import UnknownModel
+from deltadex.web.service.answers import Problem
+from deltadex.web.service.work import MOST_TOGETHER, Together
+from deltadex.web.service.worker import NICENESS, Worker
+
+LIMITS = {"at_once": 1, "waiting": 40, "seconds": 60.0}
+FIRST, OTHER = FindSimilar("", k=3), FindSimilar("", k=4)
+
+
+def test_what_waits_is_answered_together_and_what_is_refused_stops_no_other():
+    may_go_on, batches = threading.Event(), []
+
+    def answers(asked, models):
+        batches.append((asked.k, len(models)))
+        may_go_on.wait(30)
+        for place, model in enumerate(models):
+            yield place, UnknownModel(model) if model == "7" else f"{asked.k}:{model}"
+
+    async def ask():
+        together = Together(answers, **LIMITS)
+        first = asyncio.create_task(together.ask(FIRST, "first"))
+        while not batches:
+            await asyncio.sleep(0.001)
+        asked = [(FIRST, str(n)) for n in range(20)] + [(OTHER, "x")]
+        rest = [asyncio.create_task(together.ask(*each)) for each in asked]
+        await asyncio.sleep(0)
+        may_go_on.set()
+        found = await asyncio.gather(first, *rest, return_exceptions=True)
+        together.close()
+        return found
+
+    first, *rest = finished(ask)
+
+    assert (first, rest[-1]) == ("3:first", "4:x")
+    assert isinstance(rest.pop(7), UnknownModel)
+    assert rest[:-1] == [f"3:{n}" for n in range(20) if n != 7]
+    assert sorted(batches) == [(3, 1), (3, 20 - MOST_TOGETHER), (3, MOST_TOGETHER), (4, 1)]
+
+
+def test_no_more_wait_than_there_is_room_for_and_none_is_forgotten():
+    """Answers come back in rounds, more of them than may wait at once."""
+
+    def answers(asked, models):
+        yield from enumerate(models)
+
+    async def ask():
+        together = Together(answers, **LIMITS)
+        for number in range(10):
+            names = [f"{number}-{n}" for n in range(LIMITS["waiting"])]
+            assert await asyncio.gather(*(together.ask(FIRST, name) for name in names)) == names
+        assert together.pending <= 1
+        closing = threading.Event()
+        together.submit(lambda: closing.wait(30))
+        waiting = [asyncio.create_task(together.ask(FIRST, "a")) for _ in range(LIMITS["waiting"])]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match="are waiting"):
+            await together.ask(FIRST, "a")
+        closing.set()
+        await asyncio.gather(*waiting)
+        together.close()
+
+    finished(ask)
+
+
+def test_a_defect_is_the_answer_to_all_that_it_stopped():
+    def answers(asked, models):
+        yield 0, "fine"
+        raise KeyError("defect")
+
+    async def ask():
+        together = Together(answers, **LIMITS)
+        asked = [together.ask(FIRST, model) for model in ("a", "b", "c")]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        together.close()
+        return found
+
+    assert {type(one) for one in finished(ask)} <= {str, KeyError}
+
+
+def test_requests_at_once_have_the_answers_of_requests_alone(shared_db):
+    with served(shared_db) as client:
+        models = [row["model"] for row in client.get(f"{API}/models").json()["models"]]
+        models = [*(name for name in models if name != "broken"), "nobody"]
+        alone = [client.get(f"{API}/similar", params={"model": name}) for name in models]
+        found = dict(client.service._similar_each(FindSimilar("", attached=False), models))
+
+    assert [one.status_code for one in alone] == [200] * (len(models) - 1) + [404]
+    assert [found[place] for place in range(len(models) - 1)] == [a.json() for a in alone[:-1]]
+    assert isinstance(found[len(models) - 1], UnknownModel)
+
+
+def test_a_process_that_yields_has_a_low_priority_and_few_threads():
+    worker, plain = Worker("test", yields=True), Worker("test")
+    try:
+        own = plain.run(os.nice, 0, seconds=60.0)
+        assert worker.run(os.nice, 0, seconds=60.0) == min(19, own + NICENESS)
+        n_threads = worker.run(os.getenv, "OMP_NUM_THREADS", seconds=60.0)
+        assert int(n_threads) == max(1, (os.cpu_count() or 1) // 2)
+    finally:
+        worker.close()
+        plain.close()
