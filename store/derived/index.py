@@ -359,7 +359,8 @@ def _runs(keys: Int64[np.ndarray, " models"]) -> list[list[int]]:
     """Rising keys as (first, number) of those that follow one another: a catalog has few gaps."""
     starts = np.flatnonzero(np.diff(keys, prepend=-2) != 1)
     lengths = np.diff(starts, append=len(keys))
-    return np.stack([keys[starts], lengths], axis=1).tolist()
+    runs: list[list[int]] = np.stack([keys[starts], lengths], axis=1).tolist()
+    return runs
 
 
 def _of_runs(runs: list[list[int]], most: int) -> Int64[np.ndarray, " models"]:
