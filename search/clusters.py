@@ -24,11 +24,11 @@ from ..arrays import Float64, Int64
 from ..errors import RequestError
 from ..records import ModelRecord
 from ..store import Catalog
-from .evaluation import mean_silhouettes
-from .family_scores import Codes, Rows
+from .evaluation import family_silhouette, mean_silhouette
+from .family_scores import TIE_DECIMALS, Codes, Rows, bounded
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
 from .layout import COMPONENTS, sample_places, sampled_axes
-from .suggestions import UNKNOWN_SHARE, suggest_datasets
+from .suggestions import UNKNOWN_SHARE, Sample, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
 
 Points = Float64[np.ndarray, "points axes"]
@@ -486,6 +486,7 @@ def cluster_family(
     n_models = len(family.ids)
     smallest = min_size or default_min_size(n_models)
     codes = find_clusters(family, smallest)
+    sample = Sample.of(family) if suggest or family.scores is None else None
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
     namings = name_clusters(members, {id: records[id] for id in family.ids})
     document: dict[str, Any] = {
@@ -506,13 +507,13 @@ def cluster_family(
             for number, (naming, models) in enumerate(zip(namings, members, strict=True))
         ],
         "noise": _members(family, codes, NOISE),
-        **measure_agreement(family, codes),
+        **measure_agreement(family, codes, sample),
         "notes": _notes(n_models, smallest),
     }
     if suggest:
         unlabelled = view.rows([family.ids[row] for row in family.unlabelled_rows.tolist()])
         beside = compare_kept(view, kept, unlabelled)
-        listed, calibration = suggest_datasets(family, unknown_share, beside)
+        listed, calibration = suggest_datasets(family, unknown_share, beside, sample)
         suggestions = [asdict(one) for one in listed if not one.hint]
         document |= {
             "suggestions": suggestions,
@@ -540,13 +541,16 @@ def _notes(n_models: int, min_size: int) -> list[str]:
     return notes
 
 
-def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]:
+def measure_agreement(
+    family: LabelledModels, codes: Codes, sample: Sample | None = None
+) -> dict[str, object]:
     """The document of clusters' agreement with datasets, over the labelled models; None where it is
     not defined. A model of no cluster counts as a cluster of its own.
 
     ari: adjusted Rand index (Hubert, Arabie 1985). nmi: mutual information over the mean of the two
     entropies, 0…1, not corrected for chance. silhouette: means by 1 − score, −1…1, of the datasets
-    and, over the models that are in one, of the clusters.
+    and, over the models that are in one, of the clusters; of a family without every pair's score,
+    over a sample.
     """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -559,6 +563,11 @@ def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]
         ari = float(adjusted_rand_score(labels, groups))
         nmi = float(normalized_mutual_info_score(labels, groups))
     in_clusters = [None if code == NOISE else str(code) for code in codes.tolist()]
-    of_labels, of_clusters = mean_silhouettes(family, family.labels, in_clusters)
-    silhouette = {"labels": of_labels, "clusters": of_clusters}
+    silhouette = {}
+    for name, marks in (("labels", family.labels), ("clusters", in_clusters)):
+        if sample is None or family.scores is not None:
+            silhouette[name] = family_silhouette(family, marks)
+        else:
+            of_sample = np.round(bounded(sample.pairs.z), TIE_DECIMALS)
+            silhouette[name] = mean_silhouette(of_sample, [marks[row] for row in sample.rows])
     return {"ari": ari, "nmi": nmi, "silhouette": silhouette}

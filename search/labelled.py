@@ -47,6 +47,9 @@ SHRINKAGE = 2.0
 ROWS_AT_ONCE = 32
 """Models that a query is compared with at a time: 512 KB in double precision."""
 
+PROJECTED_AT_ONCE = 256
+"""Models in double precision, for the processor's cache."""
+
 DECIMALS = 12
 """Of cosines: what is beyond depends on the order of additions."""
 
@@ -89,6 +92,24 @@ class PooledMeans:
         lengths = np.sqrt(np.vecdot(centred, centred))[:, None]
         centred /= np.where(lengths > 0, lengths, 1.0)
         return centred
+
+    def project(
+        self, kinds: Sequence[str], vectors: Vectors, axes: Float64[np.ndarray, "dim axes"]
+    ) -> Float64[np.ndarray, "models axes"]:
+        """`centred(kinds, vectors) @ axes` but for the last bits, without the centred vectors,
+        which take four times as long to make."""
+        projected, of_kinds = np.empty((len(vectors), axes.shape[1])), np.array(kinds)
+        for kind in sorted(set(kinds)):
+            mean = self.by_kind.get(kind, np.zeros(len(axes)))
+            with_mean, of_kind = np.column_stack([axes, mean]), np.flatnonzero(of_kinds == kind)
+            for start in range(0, len(of_kind), PROJECTED_AT_ONCE):
+                rows = of_kind[start : start + PROJECTED_AT_ONCE]
+                numbers = vectors[rows].astype(np.float64)
+                products = numbers @ with_mean
+                squares = np.vecdot(numbers, numbers) - 2 * products[:, -1] + mean @ mean
+                lengths = np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
+                projected[rows] = (products[:, :-1] - mean @ axes) / lengths
+        return projected
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -464,16 +485,21 @@ def family_axes(view: FamilyView) -> Axes:
         place = np.empty(len(rows), dtype=np.int64)
         place[rows] = np.arange(len(rows))
 
-        def read(some: Rows) -> Vectors:
-            kinds = [view.kinds[row] for row in some.tolist()]
-            return means.centred(kinds, view.vectors(view.keys[some])).astype(np.float32)
-
-        sample = read(rows[sample_places([view.ids[row] for row in rows], SAMPLE)])
+        kinds = [view.kinds[row] for row in range(len(rows))]
         parts = np.split(np.arange(len(rows)), range(AT_ONCE, len(rows), AT_ONCE))
+
+        def of(some: Rows) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
+            return [kinds[row] for row in some.tolist()], view.vectors(view.keys[some])
+
+        sample = means.centred(*of(rows[sample_places([view.ids[row] for row in rows], SAMPLE)]))
         from threadpoolctl import threadpool_limits
 
         # in order of key, as they are stored
         with threadpool_limits(limits=1):
-            return axes_of(sample, ((place[part], read(part)) for part in parts), len(rows))
+            return axes_of(
+                sample.astype(np.float32),
+                len(rows),
+                lambda axes: ((place[part], means.project(*of(part), axes)) for part in parts),
+            )
 
     return view.derived(Axes, make)

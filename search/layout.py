@@ -102,7 +102,9 @@ def sampled_axes(vectors: Vectors, ids: Sequence[str], size: int = SAMPLE) -> Ax
     sample = vectors[sample_places(ids, size)]
     starts = range(0, len(vectors), AT_ONCE)
     parts = (np.arange(start, min(start + AT_ONCE, len(vectors))) for start in starts)
-    return axes_of(sample, ((part, vectors[part]) for part in parts), len(vectors))
+    return axes_of(
+        sample, len(vectors), lambda axes: ((part, vectors[part] @ axes) for part in parts)
+    )
 
 
 def sample_places(ids: Sequence[str], size: int) -> Codes:
@@ -111,8 +113,13 @@ def sample_places(ids: Sequence[str], size: int) -> Codes:
     return np.array(sorted(heapq.nsmallest(size, range(len(ids)), key=digests.__getitem__)), int)
 
 
-def axes_of(sample: Vectors, blocks: Iterable[tuple[Codes, Vectors]], n_models: int) -> Axes:
-    """The main axes of a sample, and on them all models, which come in blocks, with their places.
+def axes_of(
+    sample: Vectors,
+    n_models: int,
+    project: Callable[[Float64[np.ndarray, "dim axes"]], Iterable[tuple[Codes, Points]]],
+) -> Axes:
+    """The main axes of a sample, and on them all models: `project` gives the products of their
+    vectors with the axes in double precision, in blocks, with their places.
 
     By subspace iteration (Halko et al. 2011, algorithm 4.4). Points are rounded: a product's last
     bits depend on who else is in a block.
@@ -133,9 +140,8 @@ def axes_of(sample: Vectors, blocks: Iterable[tuple[Codes, Vectors]], n_models: 
     variances, turn = np.linalg.eigh(small.T @ small)
     axes = basis.astype(np.float64) @ turn[:, ::-1][:, :n_axes]
     axes *= _signs(axes)
-    for places, vectors in blocks:
-        shown = vectors.astype(np.float64) @ axes - middle @ axes
-        points[places, :n_axes] = np.round(shown, POINT_DECIMALS)
+    for places, products in project(axes):
+        points[places, :n_axes] = np.round(products - middle @ axes, POINT_DECIMALS)
     explained = np.zeros(2)
     total = float(np.square(centred, dtype=np.float64).sum())
     explained[: min(2, n_axes)] = variances[::-1][: min(2, n_axes)] / total
