@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -36,15 +35,7 @@ from ..errors import (
 from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
-from .opened import (
-    ONLY_FAMILY,
-    SHARED_PANEL,
-    Family,
-    Track,
-    find_family,
-    require_labels,
-    untracked,
-)
+from .opened import ONLY_FAMILY, SHARED_PANEL, Family, Track, find_family, require_labels
 from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
     ClusterTable,
@@ -58,10 +49,8 @@ from .tables import (
 
 if TYPE_CHECKING:
     from ..pictures.maps import MapNeighbour, Neighbourhoods
-    from ..records import ModelRecord
     from ..search import FreshQuery, LabelledModels, StoredQuery, TrainedModel
     from ..search.evidence import Calibration
-    from ..search.layout import Placement
     from ..store import AttachedIndex, Catalog, FamilyView
     from .opened import Opened
 
@@ -436,8 +425,6 @@ NOTHING = "no model stands out"
 
 NEAREST_LISTED = 5
 
-ONE_FAMILY = "one map shows one family"
-
 
 @record
 class Retrieval(Question):
@@ -653,7 +640,7 @@ class Diff(Question):
         return DifferenceTable(difference.to_json())
 
 
-def map_family(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[str, Any]:
+def map_family(catalog: Catalog, asked: Map, track: Track) -> dict[str, Any]:
     """Draw a family's fingerprints into a file; returns what was drawn, ready for JSON."""
     from ..pictures.maps import check_map_ending, write_map
 
@@ -679,36 +666,36 @@ def map_family(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[s
     }
 
 
-def layout_document(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[str, Any]:
+def layout_document(
+    catalog: Catalog, asked: Map, track: Track, *, axes_alone: bool = False
+) -> dict[str, Any]:
     """A family's map as columns, placed anew; names are numbers of places in a list.
 
-    `data` has the places of kept data sets; a family that keeps none has no such key.
+    `data` has the places of kept data sets; a family that keeps none has no such key, nor has a
+    first look on the main `axes_alone`, for which no pair is compared.
     """
-    return _place(catalog, asked, track)[0]
-
-
-def axes_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
-    """The same on the main axes of the pooled vectors, for the first look: no pair is compared,
-    and no data set has a place."""
-    from ..search import read_family
-    from ..search.layout import place_axes
-
-    view, models, records = read_family(
-        catalog, asked.recipe, asked.base, several=ONE_FAMILY, pairs_up_to=0
-    )
-    assert models.axes is not None
-    return _columns(asked, view, models, records, place_axes(models.axes))
+    return _place(catalog, asked, track, axes_alone=axes_alone)[0]
 
 
 def _place(
-    catalog: Catalog, asked: Map, track: Track, *, with_neighbours: bool = False
+    catalog: Catalog,
+    asked: Map,
+    track: Track,
+    *,
+    with_neighbours: bool = False,
+    axes_alone: bool = False,
 ) -> tuple[dict[str, Any], int | None, Neighbourhoods | None]:
     """The map as columns, the number of landmarks, and the nearest of every model."""
+    from ..pictures.maps import encode_names
     from ..search import kept_data_sets, place_models, read_family
-    from ..search.layout import EVERY_PAIR
+    from ..search.layout import EVERY_PAIR, place_axes
 
     view, models, records = read_family(
-        catalog, asked.recipe, asked.base, several=ONE_FAMILY, pairs_up_to=EVERY_PAIR
+        catalog,
+        asked.recipe,
+        asked.base,
+        several="one map shows one family",
+        pairs_up_to=0 if axes_alone else EVERY_PAIR,
     )
     steps, done = iter(track(range(100), "percent of the layout", total=100)), 0
 
@@ -716,38 +703,20 @@ def _place(
         nonlocal done
         done += sum(1 for _ in islice(steps, percent - done))
 
-    placement = place_models(
-        models.ids,
-        models.vectors,
-        asked.layout,
-        scores=models.scores,
-        axes=models.axes,
-        seed=asked.seed,
-        report=reach,
-    )
-    deque(steps, maxlen=0)
-    document = _columns(asked, view, models, records, placement)
-    kept = tuple(kept_data_sets(catalog, view))
-    points = zip(document["x"], document["y"], strict=True)
-    places = dict(zip(models.ids, points, strict=True))
-    stars = [*data_places(view, kept, places), *_panel_places(catalog, view, places)]
-    if stars:
-        document["data"] = stars
-    neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
-    return document, placement.landmarks, neighbours
-
-
-def _columns(
-    asked: Map,
-    view: FamilyView,
-    models: LabelledModels,
-    records: Mapping[str, ModelRecord],
-    placement: Placement,
-) -> dict[str, Any]:
-    from ..pictures.maps import encode_names
-
+    if axes_alone and models.axes is not None:
+        placement = place_axes(models.axes)
+    else:
+        placement = place_models(
+            models.ids,
+            models.vectors,
+            asked.layout,
+            scores=models.scores,
+            axes=models.axes,
+            seed=asked.seed,
+            report=reach,
+        )
+    reach(100)
     x, y = placement.coordinates.round(6).T.tolist()
-    rows = [records[model] for model in models.ids]
     document: dict[str, Any] = {
         "base": models.base,
         "recipe": view.recipe.name,
@@ -758,12 +727,21 @@ def _columns(
         "x": x,
         "y": y,
     }
+    rows = [records[model] for model in models.ids]
     kinds = [row.kind for row in rows]
     columns = {"dataset": models.labels, "author": models.authors, "kind": kinds}
     for name, column in columns.items():
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
-    return document
+    if axes_alone:
+        return document, None, None
+    kept = tuple(kept_data_sets(catalog, view))
+    places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
+    stars = [*data_places(view, kept, places), *_panel_places(catalog, view, places)]
+    if stars:
+        document["data"] = stars
+    neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
+    return document, placement.landmarks, neighbours
 
 
 def _neighbourhoods(

@@ -53,9 +53,9 @@ class MapColumns(Map):
 
     def first_look(self, db: Opened) -> Table:
         """The main axes alone, within seconds."""
-        from .questions import axes_document
+        from .questions import layout_document
 
-        return Table(axes_document(db._catalog, self))
+        return Table(layout_document(db._catalog, self, db._track, axes_alone=True))
 
 
 def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuery:

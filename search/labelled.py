@@ -47,9 +47,6 @@ SHRINKAGE = 2.0
 ROWS_AT_ONCE = 32
 """Models that a query is compared with at a time: 512 KB in double precision."""
 
-PROJECTED_AT_ONCE = 256
-"""Models in double precision, for the processor's cache."""
-
 DECIMALS = 12
 """Of cosines: what is beyond depends on the order of additions."""
 
@@ -102,13 +99,11 @@ class PooledMeans:
         for kind in sorted(set(kinds)):
             mean = self.by_kind.get(kind, np.zeros(len(axes)))
             with_mean, of_kind = np.column_stack([axes, mean]), np.flatnonzero(of_kinds == kind)
-            for start in range(0, len(of_kind), PROJECTED_AT_ONCE):
-                rows = of_kind[start : start + PROJECTED_AT_ONCE]
-                numbers = vectors[rows].astype(np.float64)
-                products = numbers @ with_mean
-                squares = np.vecdot(numbers, numbers) - 2 * products[:, -1] + mean @ mean
-                lengths = np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
-                projected[rows] = (products[:, :-1] - mean @ axes) / lengths
+            numbers = vectors[of_kind].astype(np.float64)
+            products = numbers @ with_mean
+            squares = np.vecdot(numbers, numbers) - 2 * products[:, -1] + mean @ mean
+            lengths = np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
+            projected[of_kind] = (products[:, :-1] - mean @ axes) / lengths
         return projected
 
 
@@ -484,7 +479,6 @@ def family_axes(view: FamilyView) -> Axes:
         rows, means = view.rows(sorted(view.ids)), PooledMeans.of(view)
         place = np.empty(len(rows), dtype=np.int64)
         place[rows] = np.arange(len(rows))
-
         kinds = [view.kinds[row] for row in range(len(rows))]
         parts = np.split(np.arange(len(rows)), range(AT_ONCE, len(rows), AT_ONCE))
 
@@ -497,7 +491,7 @@ def family_axes(view: FamilyView) -> Axes:
         # in order of key, as they are stored
         with threadpool_limits(limits=1):
             return axes_of(
-                sample.astype(np.float32),
+                sample,
                 len(rows),
                 lambda axes: ((place[part], means.project(*of(part), axes)) for part in parts),
             )

@@ -31,10 +31,6 @@ COMPONENTS = 50
 
 SAMPLE = 10_000
 AT_ONCE = 4_096
-OVERSAMPLED, POWERS = 10, 6
-"""Beyond the axes that are wanted, and products with the covariance: the first two axes are then
-exact to 1e-5 of the largest."""
-
 POINT_DECIMALS = 6
 """Of points on the axes, of unit vectors: sums in another order differ by 1e-16."""
 
@@ -121,30 +117,21 @@ def axes_of(
     """The main axes of a sample, and on them all models: `project` gives the products of their
     vectors with the axes in double precision, in blocks, with their places.
 
-    By subspace iteration (Halko et al. 2011, algorithm 4.4). Points are rounded: a product's last
-    bits depend on who else is in a block.
+    Points are rounded: a product's last bits depend on who else is in a block.
     """
-    centred = sample.astype(np.float32)
-    middle = centred.mean(axis=0, dtype=np.float64)
+    from sklearn.decomposition import PCA
+
     points = np.zeros((n_models, COMPONENTS), np.float32)
-    if len(sample) == 0 or np.ptp(centred, axis=0).max() == 0:
+    if len(sample) == 0 or np.ptp(sample, axis=0).max() == 0:
         return Axes(points=points, explained=(0.0, 0.0))
-    centred -= middle.astype(np.float32)
-    width = min(COMPONENTS + OVERSAMPLED, *centred.shape)
-    n_axes = min(COMPONENTS, len(sample) - 1, width)
-    start = np.random.default_rng(0).standard_normal((centred.shape[1], width), np.float32)
-    basis = np.linalg.qr(start)[0]
-    for _ in range(POWERS):
-        basis = np.linalg.qr(centred.T @ (centred @ basis))[0]
-    small = (centred @ basis).astype(np.float64)
-    variances, turn = np.linalg.eigh(small.T @ small)
-    axes = basis.astype(np.float64) @ turn[:, ::-1][:, :n_axes]
-    axes *= _signs(axes)
+    n_axes = min(COMPONENTS, len(sample) - 1, sample.shape[1])
+    pca = PCA(n_axes, svd_solver="randomized", random_state=0).fit(sample.astype(np.float32))
+    axes = (pca.components_.T * _signs(pca.components_.T)).astype(np.float64)
+    middle = pca.mean_.astype(np.float64) @ axes
     for places, products in project(axes):
-        points[places, :n_axes] = np.round(products - middle @ axes, POINT_DECIMALS)
+        points[places, :n_axes] = np.round(products - middle, POINT_DECIMALS)
     explained = np.zeros(2)
-    total = float(np.square(centred, dtype=np.float64).sum())
-    explained[: min(2, n_axes)] = variances[::-1][: min(2, n_axes)] / total
+    explained[: min(2, n_axes)] = pca.explained_variance_ratio_[:2]
     return Axes(points=points, explained=(float(explained[0]), float(explained[1])))
 
 

@@ -118,41 +118,15 @@ class Whitening:
             return cosines
         if cosines.shape[1] > cosines.shape[2]:
             return self(cosines.transpose(0, 2, 1), right, left).transpose(0, 2, 1)
-        whitened, n_others = np.empty(cosines.shape), cosines.shape[2]
-        copies = np.flatnonzero(right.share)
-        few_copies, copies_seen = 2 * len(copies) < n_others, right.take(copies)
-        step = max(1, PAIRS_AT_ONCE // max(1, n_others))
+        whitened = np.empty(cosines.shape)
+        step = max(1, PAIRS_AT_ONCE // max(1, cosines.shape[2]))
         for start in range(0, cosines.shape[1], step):
             rows = slice(start, start + step)
             some = left.take(np.arange(cosines.shape[1])[rows])
-            own_copies = np.flatnonzero(some.share)
             for block, inverse in enumerate(self._inverses):
-                one, others, known = some.block(block), right.block(block), cosines[block, rows]
-                if not few_copies or 2 * len(own_copies) >= len(known):
-                    whitened[block, rows] = _correlations(known, one, others, inverse)
-                    continue
-                found = whitened[block, rows]
-                found[:] = _strangers_correlations(known, one, others, inverse)
-                if len(own_copies):
-                    own = some.take(own_copies).block(block)
-                    found[own_copies] = _correlations(known[own_copies], own, others, inverse)
-                if len(copies):
-                    theirs = copies_seen.block(block)
-                    found[:, copies] = _correlations(known[:, copies], one, theirs, inverse)
+                sides = some.block(block), right.block(block)
+                whitened[block, rows] = _correlations(cosines[block, rows], *sides, inverse)
         return whitened
-
-
-def _strangers_correlations(
-    cosines: Float64[np.ndarray, "models others"],
-    left: OfBlock,
-    right: OfBlock,
-    inverse: Float64[np.ndarray, "cohort cohort"],
-) -> Float64[np.ndarray, "models others"]:
-    """`_correlations` of models that are no copies of the cohort: no place is left out."""
-    covariances = cosines - (left.known @ inverse) @ right.known.T
-    one, other = (np.maximum(side.variance, LEAST_VARIANCE) for side in (left, right))
-    covariances /= np.sqrt(np.multiply.outer(one, other))
-    return np.asarray(np.clip(covariances, -1.0, 1.0, out=covariances))
 
 
 def _correlations(

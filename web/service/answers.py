@@ -63,8 +63,9 @@ def computing(
     """A 202 that says when to ask again."""
     after = max(1, min(5, round(waited_s)))
     document: dict[str, Any] = {"status": "computing", "retry_after_s": after}
-    document |= {"job": job} if job else {}
-    document |= {} if percent is None else {"percent": percent}
+    document |= {
+        key: value for key, value in (("job", job), ("percent", percent)) if value is not None
+    }
     return reply(document, 202, {"Retry-After": str(after), **(headers or {})})
 
 

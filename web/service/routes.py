@@ -336,7 +336,7 @@ async def map(
     document = await service.jobs.get(exact)
     if document is not None:
         return _packed(request, document)
-    percent, ready_in_s = service.jobs.progress(exact)
+    percent = service.jobs.percent(exact)
     if wanted.layout == "pca" or not wanted.axes:
         return computing(service.settings.quick_seconds, percent=percent)
     try:
@@ -345,8 +345,7 @@ async def map(
         if err.status != 503:
             raise
         return computing(service.settings.quick_seconds, percent=percent)
-    ahead = {"layout": wanted.layout, "percent": percent, "ready_in_s": ready_in_s}
-    return reply(look | {"computing": ahead})
+    return reply(look | {"computing": {"layout": wanted.layout, "percent": percent}})
 
 
 @_families.get("/clusters", responses=gives(schemas.ClustersAnswer, 404) | COMPUTING)

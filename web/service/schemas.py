@@ -340,11 +340,10 @@ class DataPlaceAnswer(Answer):
 
 
 class LayoutAhead(Answer):
-    """A layout that is being computed, how much of it is done, and when it will be ready."""
+    """A layout that is being computed, and how much of it is done."""
 
     layout: str
     percent: int
-    ready_in_s: int | None
 
 
 class MapAnswer(Answer):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
 import shutil
 import tempfile
@@ -11,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from ...errors import DeltadexError
 from ...records import Indexed
 from .answers import Packed, Problem, busy, encode
 from .catalog import Readers, names_of
-from .worker import Progress, Worker, WorkerCrashed, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
+from .worker import Worker, WorkerCrashed, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow, report
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -250,7 +249,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
         self._failed: dict[str, _Failed] = {}
-        self._reached: dict[str, tuple[float, float]] = {}
+        self._reached: dict[str, float] = {}
         self.counts = {"computed": 0, "failed": 0}
 
     @property
@@ -269,10 +268,9 @@ class Jobs:
         await is_done(future, self._quick_seconds)
         return self._look_up(key)
 
-    def progress(self, asked: Tabled) -> tuple[int, int | None]:
-        """Percent of a document that is done, and seconds until it is, where that can be told."""
-        share, end = self._reached.get(repr(asked), (0.0, math.nan))
-        return int(100 * share), max(1, round(end - time.monotonic())) if share else None
+    def percent(self, asked: Tabled) -> int:
+        """How much of a document is done."""
+        return int(100 * self._reached.get(repr(asked), 0.0))
 
     def close(self) -> None:
         self._thread.close()
@@ -311,14 +309,14 @@ class Jobs:
                 self._made.popitem(last=False)
 
     def _compute(self, asked: Tabled) -> dict[str, Any]:
-        key, begun = repr(asked), time.monotonic()
-
-        def progress(share: float) -> None:
-            self._reached[key] = share, begun + (time.monotonic() - begun) / share
-
+        key = repr(asked)
         try:
             document = self._worker.run(
-                _answer_in, self._readers.path, asked, seconds=self._seconds, progress=progress
+                _answer_in,
+                self._readers.path,
+                asked,
+                seconds=self._seconds,
+                progress=partial(self._reached.__setitem__, key),
             )
         finally:
             self._reached.pop(key, None)
@@ -326,16 +324,13 @@ class Jobs:
             return names_of(catalog).with_bases(document)
 
 
-def _answer_in(path: Path, asked: Tabled, report: Progress) -> dict[str, Any]:
+def _answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
     """What a question's answer is, from the catalog file at `path`; in the process beside."""
 
     def track(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
-        steps = len(things) if total is None and isinstance(things, Sized) else total
-        last = 0
         for number, thing in enumerate(things):
-            if steps and 100 * number // steps > last:
-                last = 100 * number // steps
-                report(last / 100)
+            if total:
+                report(number / total)
             yield thing
 
     with open(path, read_only=True, track=track) as catalog:

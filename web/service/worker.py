@@ -57,6 +57,15 @@ Result = TypeVar("Result")
 Progress = Callable[[float], None]
 """Hears which share of its work a function has done, 0…1."""
 
+_reports: Connection | None = None
+
+
+def report(share: float) -> None:
+    """Tell who runs this process's function which share of its work is done."""
+    if _reports is not None:
+        _reports.send((None, share))
+
+
 START_SECONDS = 300.0
 """How long a process may take until it can begin: a busy machine loads modules for a minute."""
 
@@ -119,12 +128,12 @@ class Worker:
         function: Callable[..., Result],
         *args: Any,
         seconds: float,
-        progress: Progress | None = None,
+        progress: Progress = lambda share: None,
     ) -> Result:
         """What a module's function returns for these arguments; raises what it raises.
 
         Args:
-            progress: Called with what the function reports; it takes a reporter as last argument.
+            progress: Called with what the function tells `report`.
 
         Raises:
             WorkerTooSlow: not within `seconds` of the moment at which the process began.
@@ -133,10 +142,10 @@ class Worker:
             WorkerOutOfMemory, WorkerFailed: the function raised no error of ours.
         """
         try:
-            return self._run(function, args, seconds, progress)
+            return self._run((function, args), seconds, progress)
         except WorkerCrashed:
             # the system may have ended it for the memory that others took
-            return self._run(function, args, seconds, progress)
+            return self._run((function, args), seconds, progress)
 
     def warm(self) -> None:
         """Start the process now, if there is none; what it loads is not waited for."""
@@ -147,21 +156,15 @@ class Worker:
             self._closed = True
             self._stop()
 
-    def _run(
-        self,
-        function: Callable[..., Result],
-        args: tuple[Any, ...],
-        seconds: float,
-        progress: Progress | None,
-    ) -> Result:
+    def _run(self, task: tuple[Any, Any], seconds: float, progress: Progress) -> Any:
         with self._turn:
             running, has_begun = self._started(), False
             try:
-                running.pipe.send((function, args, progress is not None))
+                running.pipe.send(task)
                 has_begun = _received(running.pipe, START_SECONDS)
                 until = time.monotonic() + seconds
                 done, value = _received(running.pipe, seconds)
-                while progress is not None and done is None:
+                while done is None:
                     progress(value)
                     done, value = _received(running.pipe, max(0.0, until - time.monotonic()))
             except (EOFError, OSError) as err:
@@ -173,8 +176,7 @@ class Worker:
                 raise WorkerCrashed(f"{self._name}: its process ended, perhaps for memory") from err
         if not done:
             raise value
-        result: Result = value
-        return result
+        return value
 
     def _replace(self) -> None:
         with self._lock:
@@ -236,8 +238,10 @@ def _serve(
     load: Callable[[], None] | None,
     yields: bool,
 ) -> None:
-    """Answer (function, arguments, whether it reports) with True when it begins, (None, report) as
-    often as it does, then (True, result) or (False, error); until a pipe ends."""
+    """Answer (function, arguments) with True when it begins, (None, share) whenever it reports one,
+    then (True, result) or (False, error); until a pipe ends."""
+    global _reports
+    _reports = pipe
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -256,11 +260,10 @@ def _serve(
         load()
     with suppress(EOFError, BrokenPipeError):
         while True:
-            function, args, reports = pipe.recv()
+            function, args = pipe.recv()
             pipe.send(True)
             try:
-                reporter = [lambda share: pipe.send((None, share))] if reports else []
-                answer = (True, function(*args, *reporter))
+                answer = (True, function(*args))
             except DeltadexError as err:
                 answer = (False, err)
             except MemoryError:

@@ -203,7 +203,6 @@ def test_a_map_is_on_its_main_axes_until_its_layout_is_there(db, monkeypatch):
 
     assert (first.status_code, first.json()["layout"]) == (200, "pca")
     assert second.json()["computing"]["percent"] == 25
-    assert second.json()["computing"]["ready_in_s"] is not None
     assert (waiting.status_code, waiting.json()["percent"]) == (202, 25)
     assert "computing" not in last.json()
     assert last.json()["layout"] == "tsne"
