@@ -35,7 +35,7 @@ from ..errors import (
 from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
-from .opened import ONLY_FAMILY, SHARED_PANEL, Family, Track, find_family, require_labels
+from .opened import ONLY_FAMILY, SHARED_PANEL, Family, Track, find_family, require_labels, untracked
 from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
     ClusterTable,
@@ -640,7 +640,7 @@ class Diff(Question):
         return DifferenceTable(difference.to_json())
 
 
-def map_family(catalog: Catalog, asked: Map, track: Track) -> dict[str, Any]:
+def map_family(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[str, Any]:
     """Draw a family's fingerprints into a file; returns what was drawn, ready for JSON."""
     from ..pictures.maps import check_map_ending, write_map
 
@@ -667,7 +667,7 @@ def map_family(catalog: Catalog, asked: Map, track: Track) -> dict[str, Any]:
 
 
 def layout_document(
-    catalog: Catalog, asked: Map, track: Track, *, axes_alone: bool = False
+    catalog: Catalog, asked: Map, track: Track = untracked, *, axes_alone: bool = False
 ) -> dict[str, Any]:
     """A family's map as columns, placed anew; names are numbers of places in a list.
 
