@@ -220,7 +220,7 @@ def _select(clusters: Sequence[_Cluster]) -> list[int]:
     return labels
 
 
-SAMPLE = 10_000
+SAMPLE = 20_000
 """Models that HDBSCAN sees of a larger family: its time grows with their square."""
 
 STRAYS = 0.05
