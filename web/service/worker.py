@@ -142,10 +142,10 @@ class Worker:
             WorkerOutOfMemory, WorkerFailed: the function raised no error of ours.
         """
         try:
-            return self._run((function, args), seconds, progress)
+            return self._run(function, args, seconds, progress)
         except WorkerCrashed:
             # the system may have ended it for the memory that others took
-            return self._run((function, args), seconds, progress)
+            return self._run(function, args, seconds, progress)
 
     def warm(self) -> None:
         """Start the process now, if there is none; what it loads is not waited for."""
@@ -156,11 +156,13 @@ class Worker:
             self._closed = True
             self._stop()
 
-    def _run(self, task: tuple[Any, Any], seconds: float, progress: Progress) -> Any:
+    def _run(
+        self, function: Callable[..., Result], args: Any, seconds: float, progress: Progress
+    ) -> Result:
         with self._turn:
             running, has_begun = self._started(), False
             try:
-                running.pipe.send(task)
+                running.pipe.send((function, args))
                 has_begun = _received(running.pipe, START_SECONDS)
                 until = time.monotonic() + seconds
                 done, value = _received(running.pipe, seconds)
@@ -176,7 +178,8 @@ class Worker:
                 raise WorkerCrashed(f"{self._name}: its process ended, perhaps for memory") from err
         if not done:
             raise value
-        return value
+        result: Result = value
+        return result
 
     def _replace(self) -> None:
         with self._lock:
