@@ -600,7 +600,7 @@ class SketchFile:
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
         """The vectors of the models with these keys; None unless all are here. Those that are kept
-        in bytes are of unit length again, and each cosine is off by about 2e-4."""
+        in bytes are of unit length again, and a cosine of two is off by about 3e-4."""
         shapes, rows = self._content
         places = rows.places(keys)
         if (places < 0).any():
