@@ -10,7 +10,6 @@ Viswanath 2018.) Normalising every model's scores amplifies the noise of pooled 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -415,7 +414,7 @@ def read_family(
     base: str | None,
     *,
     several: str,
-    pairs_up_to: float = math.inf,
+    pairs_up_to: int | None = None,
 ) -> tuple[FamilyView, LabelledModels, dict[str, ModelRecord]]:
     """The catalog's family, or that of `base`, at one moment: its view, its models, and what the
     catalog knows of them, by id. They have their main axes above `WHOLE_FAMILY` models, and above
@@ -431,7 +430,8 @@ def read_family(
             names = ", ".join(family.base for family in (view, *others))
             raise RequestError(f"{several}; add --base, one of: {names}")
         rows = catalog.models(base=view.base, status="indexed")
-        models = labelled_models(view, with_axes=True, with_pairs=len(view) <= pairs_up_to)
+        with_pairs = pairs_up_to is None or len(view) <= pairs_up_to
+        models = labelled_models(view, with_axes=True, with_pairs=with_pairs)
         return view, models, {row.id: row.record for row in rows}
 
     return catalog.look(read)
