@@ -299,7 +299,7 @@ async def clients(
 
     async def poll() -> None:
         while job and time.perf_counter() - start < seconds:
-            statuses["map", await client.status("/api/v1/map?layout=tsne")] += 1
+            statuses["map", await client.status("/api/v1/map?layout=tsne&axes=false")] += 1
             await asyncio.sleep(1.0)
 
     before = processor_seconds(pid)

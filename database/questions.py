@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -35,7 +35,7 @@ from ..errors import (
 from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
-from .opened import ONLY_FAMILY, SHARED_PANEL, Family, find_family, require_labels
+from .opened import ONLY_FAMILY, SHARED_PANEL, Family, Track, find_family, require_labels, untracked
 from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
     ClusterTable,
@@ -609,7 +609,7 @@ class Map(Family):
             raise RequestError("--panel is for a map of several bases: add --across")
         if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
             raise RequestError("--colour and --dark are for a .png or .svg picture")
-        return Table(map_family(db._catalog, self))
+        return Table(map_family(db._catalog, self, db._track))
 
 
 @record
@@ -640,14 +640,14 @@ class Diff(Question):
         return DifferenceTable(difference.to_json())
 
 
-def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
+def map_family(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[str, Any]:
     """Draw a family's fingerprints into a file; returns what was drawn, ready for JSON."""
     from ..pictures.maps import check_map_ending, write_map
 
     path = Path(asked.path)
     check_map_ending(path)
     is_page = path.suffix.lower() == ".html"
-    document, landmarks, neighbours = _place(catalog, asked, with_neighbours=is_page)
+    document, landmarks, neighbours = _place(catalog, asked, track, with_neighbours=is_page)
     write_map(
         document,
         path,
@@ -666,27 +666,56 @@ def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
     }
 
 
-def layout_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
+def layout_document(
+    catalog: Catalog, asked: Map, track: Track = untracked, *, axes_alone: bool = False
+) -> dict[str, Any]:
     """A family's map as columns, placed anew; names are numbers of places in a list.
 
-    `data` has the places of kept data sets; a family that keeps none has no such key.
+    `data` has the places of kept data sets; a family that keeps none has no such key, nor has a
+    first look on the main `axes_alone`, for which no pair is compared.
     """
-    return _place(catalog, asked)[0]
+    return _place(catalog, asked, track, axes_alone=axes_alone)[0]
 
 
 def _place(
-    catalog: Catalog, asked: Map, *, with_neighbours: bool = False
+    catalog: Catalog,
+    asked: Map,
+    track: Track,
+    *,
+    with_neighbours: bool = False,
+    axes_alone: bool = False,
 ) -> tuple[dict[str, Any], int | None, Neighbourhoods | None]:
     """The map as columns, the number of landmarks, and the nearest of every model."""
     from ..pictures.maps import encode_names
     from ..search import kept_data_sets, place_models, read_family
+    from ..search.layout import EVERY_PAIR, place_axes
 
     view, models, records = read_family(
-        catalog, asked.recipe, asked.base, several="one map shows one family"
+        catalog,
+        asked.recipe,
+        asked.base,
+        several="one map shows one family",
+        pairs_up_to=0 if axes_alone else EVERY_PAIR,
     )
-    placement = place_models(
-        models.ids, models.vectors, asked.layout, scores=models.scores, seed=asked.seed
-    )
+    steps, done = iter(track(range(100), "percent of the layout", total=100)), 0
+
+    def reach(percent: int) -> None:
+        nonlocal done
+        done += sum(1 for _ in islice(steps, percent - done))
+
+    if axes_alone and models.axes is not None:
+        placement = place_axes(models.axes)
+    else:
+        placement = place_models(
+            models.ids,
+            models.vectors,
+            asked.layout,
+            scores=models.scores,
+            axes=models.axes,
+            seed=asked.seed,
+            report=reach,
+        )
+    reach(100)
     x, y = placement.coordinates.round(6).T.tolist()
     document: dict[str, Any] = {
         "base": models.base,
@@ -704,6 +733,8 @@ def _place(
     for name, column in columns.items():
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
+    if axes_alone:
+        return document, None, None
     kept = tuple(kept_data_sets(catalog, view))
     places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
     stars = [*data_places(view, kept, places), *_panel_places(catalog, view, places)]

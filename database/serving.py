@@ -40,10 +40,22 @@ class MapColumns(Map):
     ['imdb-0', 'imdb-1', 'sst2-0', 'sst2-1']
     """
 
+    _: KW_ONLY
+    axes: bool = option(
+        default=True,
+        help="Answer with the main axes while the layout is computed; otherwise with 202.",
+    )
+
     def answer(self, db: Opened) -> Table:
         from .questions import layout_document
 
-        return Table(layout_document(db._catalog, self))
+        return Table(layout_document(db._catalog, self, db._track))
+
+    def first_look(self, db: Opened) -> Table:
+        """The main axes alone, within seconds."""
+        from .questions import layout_document
+
+        return Table(layout_document(db._catalog, self, db._track, axes_alone=True))
 
 
 def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuery:

@@ -24,10 +24,11 @@ from ..arrays import Float64, Int64
 from ..errors import RequestError
 from ..records import ModelRecord
 from ..store import Catalog
-from .evaluation import mean_silhouette
-from .family_scores import Codes, Rows, id_digest
+from .evaluation import family_silhouette, mean_silhouette
+from .family_scores import TIE_DECIMALS, Codes, Rows, bounded
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
-from .suggestions import UNKNOWN_SHARE, suggest_datasets
+from .layout import COMPONENTS, sample_places, sampled_axes
+from .suggestions import UNKNOWN_SHARE, Sample, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
 
 Points = Float64[np.ndarray, "points axes"]
@@ -46,7 +47,9 @@ SAME_DISTANCE = 1e-9
 """Distances closer than this share of themselves are equal."""
 
 BLOCK = 500
-Distances = Callable[[Rows], ToAll]
+Distances = Callable[[Rows], Callable[[Rows], ToAll]]
+"""Given some points, gives what computes the distances of others to them, by rows."""
+
 Edge = tuple[float, int, int]
 
 
@@ -92,27 +95,39 @@ def hdbscan(distances: Distances, n_points: int, min_size: int) -> Labels:
 def _core_distances(
     distances: Distances, n_points: int, n_neighbours: int
 ) -> Float64[np.ndarray, " points"]:
-    core = np.empty(n_points)
+    core, to_all = np.empty(n_points), distances(np.arange(n_points))
     for start in range(0, n_points, BLOCK):
         rows = np.arange(start, min(start + BLOCK, n_points))
-        nearest = np.partition(distances(rows), n_neighbours - 1, axis=1)
+        nearest = np.partition(to_all(rows), n_neighbours - 1, axis=1)
         core[rows] = nearest[:, n_neighbours - 1]
     return core
 
 
 def _spanning_tree(distances: Distances, core: Float64[np.ndarray, " points"]) -> Iterator[Edge]:
-    """The edges of a minimum spanning tree of mutual reachability (Prim 1957)."""
+    """The edges of a minimum spanning tree of mutual reachability (Prim 1957).
+
+    Of the points that were outside when they were last counted, those that have come in since have
+    an infinite core: nothing is near them. They are counted again once they are an eighth.
+    """
+    point, outside = 0, np.arange(len(core))
     nearest = np.full(len(core), np.inf)
     towards = np.zeros(len(core), dtype=np.int64)
-    outside = np.ones(len(core), dtype=np.bool_)
-    point = 0
-    for _ in range(len(core) - 1):
-        outside[point] = False
-        reach = np.maximum(distances(np.array([point]))[0], np.maximum(core, core[point]))
-        nearer = reach < nearest
+    place, n_counted = 0, 0
+    reached, to_outside = core.copy(), distances(outside)
+    for n_inside in range(1, len(core)):
+        nearest[place] = reached[place] = np.inf
+        if 8 * (n_inside - n_counted) > len(outside):
+            stays = np.isfinite(reached)
+            outside, nearest, towards = outside[stays], nearest[stays], towards[stays]
+            reached, to_outside, n_counted = reached[stays], distances(outside), n_inside
+        reach = to_outside(np.array([point]))[0]
+        np.maximum(reach, reached, out=reach)
+        np.maximum(reach, core[point], out=reach)
+        nearer = np.flatnonzero(reach < nearest)
         nearest[nearer], towards[nearer] = reach[nearer], point
-        point = int(np.where(outside, nearest, np.inf).argmin())
-        yield max(float(nearest[point]), FINEST), int(towards[point]), point
+        place = int(nearest.argmin())
+        point, before = int(outside[place]), int(towards[place])
+        yield max(float(nearest[place]), FINEST), before, point
 
 
 def _condense(tree: Sequence[Edge], n_points: int, min_size: int) -> tuple[list[_Cluster], Labels]:
@@ -205,9 +220,6 @@ def _select(clusters: Sequence[_Cluster]) -> list[int]:
     return labels
 
 
-AXES = 50
-"""Principal axes that stand for the vectors of a family above `WHOLE_FAMILY` models."""
-
 SAMPLE = 20_000
 """Models that HDBSCAN sees of a larger family: its time grows with their square."""
 
@@ -226,7 +238,7 @@ def default_min_size(n_models: int) -> int:
 def find_clusters(family: LabelledModels, min_size: int) -> Codes:
     """A cluster's number for every model, or `NOISE`: the largest is 0, then by first id.
 
-    Above `WHOLE_FAMILY` models distances are those of `AXES` principal axes; above `SAMPLE`, that
+    Above `WHOLE_FAMILY` models distances are those of the family's main axes; above `SAMPLE`, that
     many picked by their ids are clustered, and another one joins its nearest one's cluster where it
     is as near as the cluster's members are to each other.
     """
@@ -238,7 +250,9 @@ def find_clusters(family: LabelledModels, min_size: int) -> Codes:
         # exactly symmetric, and 0 on the diagonal
         chords = np.sqrt(np.maximum(2.0 - (scores + scores.T), 0.0))
         np.fill_diagonal(chords, 0.0)
-        numbers = hdbscan(lambda rows: chords[rows], len(order), min_size)
+        numbers = hdbscan(
+            lambda some: lambda rows: chords[np.ix_(rows, some)], len(order), min_size
+        )
     else:
         numbers = _in_principal_axes(family, order, min_size)
     codes = np.empty_like(numbers)
@@ -248,20 +262,10 @@ def find_clusters(family: LabelledModels, min_size: int) -> Codes:
 
 def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> Codes:
     """Clusters of models in `order`, in few dimensions and from a sample of them."""
-    from sklearn.decomposition import PCA
-
-    places = np.arange(len(order))
-    if len(order) > SAMPLE:
-        hashes = [id_digest(family.ids[row]) for row in order.tolist()]
-        places = np.array(sorted(sorted(places.tolist(), key=hashes.__getitem__)[:SAMPLE]))
-    sample = family.vectors[order[places]].astype(np.float32)
-    pca = PCA(n_components=AXES, svd_solver="randomized", random_state=0).fit(sample)
-    points = np.concatenate(
-        [
-            pca.transform(family.vectors[order[start : start + BLOCK]].astype(np.float32))
-            for start in range(0, len(order), BLOCK)
-        ]
-    ).astype(np.float64)
+    ids = [family.ids[row] for row in order.tolist()]
+    axes = family.axes.points[order] if family.axes is not None else None
+    points = sampled_axes(family.vectors[order], ids, SAMPLE).points if axes is None else axes
+    points, places = points.astype(np.float64), sample_places(ids, SAMPLE)
     # strangers have little of any axis: left short, they would lie close together
     points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     smallest = max(2, round(min_size * len(places) / len(order)))
@@ -275,14 +279,19 @@ def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> C
 
 
 def _chords_among(points: Points) -> Distances:
-    def chords(rows: Rows) -> ToAll:
-        squares = points[rows] @ points.T
-        np.subtract(2.0, np.multiply(squares, 2.0, out=squares), out=squares)
-        np.maximum(squares, 0.0, out=squares)
-        squares[np.arange(len(rows)), rows] = 0.0
-        return np.asarray(np.sqrt(squares, out=squares))
+    def chords_to(some: Rows) -> Callable[[Rows], ToAll]:
+        others = np.ascontiguousarray(points[some].T)
 
-    return chords
+        def chords(rows: Rows) -> ToAll:
+            squares = points[rows] @ others
+            np.subtract(2.0, np.multiply(squares, 2.0, out=squares), out=squares)
+            np.maximum(squares, 0.0, out=squares)
+            squares[rows[:, None] == some] = 0.0
+            return np.asarray(np.sqrt(squares, out=squares))
+
+        return chords
+
+    return chords_to
 
 
 def _join(
@@ -477,6 +486,7 @@ def cluster_family(
     n_models = len(family.ids)
     smallest = min_size or default_min_size(n_models)
     codes = find_clusters(family, smallest)
+    sample = Sample.of(family) if suggest or family.scores is None else None
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
     namings = name_clusters(members, {id: records[id] for id in family.ids})
     document: dict[str, Any] = {
@@ -497,13 +507,13 @@ def cluster_family(
             for number, (naming, models) in enumerate(zip(namings, members, strict=True))
         ],
         "noise": _members(family, codes, NOISE),
-        **measure_agreement(family, codes),
+        **measure_agreement(family, codes, sample),
         "notes": _notes(n_models, smallest),
     }
     if suggest:
         unlabelled = view.rows([family.ids[row] for row in family.unlabelled_rows.tolist()])
         beside = compare_kept(view, kept, unlabelled)
-        listed, calibration = suggest_datasets(family, unknown_share, beside)
+        listed, calibration = suggest_datasets(family, unknown_share, beside, sample)
         suggestions = [asdict(one) for one in listed if not one.hint]
         document |= {
             "suggestions": suggestions,
@@ -525,19 +535,22 @@ def _notes(n_models: int, min_size: int) -> list[str]:
             f"{n_models} models are too few for clusters of {min_size}: all count as noise"
         )
     if n_models > WHOLE_FAMILY:
-        notes.append(f"clustered in {AXES} principal axes of the pooled vectors")
+        notes.append(f"clustered in {COMPONENTS} principal axes of the pooled vectors")
     if n_models > SAMPLE:
         notes.append(f"{SAMPLE} models were clustered; the others joined their nearest's cluster")
     return notes
 
 
-def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]:
+def measure_agreement(
+    family: LabelledModels, codes: Codes, sample: Sample | None = None
+) -> dict[str, object]:
     """The document of clusters' agreement with datasets, over the labelled models; None where it is
     not defined. A model of no cluster counts as a cluster of its own.
 
     ari: adjusted Rand index (Hubert, Arabie 1985). nmi: mutual information over the mean of the two
     entropies, 0…1, not corrected for chance. silhouette: means by 1 − score, −1…1, of the datasets
-    and, over the models that are in one, of the clusters.
+    and, over the models that are in one, of the clusters; of a family without every pair's score,
+    over a sample.
     """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -550,8 +563,11 @@ def measure_agreement(family: LabelledModels, codes: Codes) -> dict[str, object]
         ari = float(adjusted_rand_score(labels, groups))
         nmi = float(normalized_mutual_info_score(labels, groups))
     in_clusters = [None if code == NOISE else str(code) for code in codes.tolist()]
-    silhouette = {
-        "labels": mean_silhouette(family),
-        "clusters": mean_silhouette(family, in_clusters),
-    }
+    silhouette = {}
+    for name, marks in (("labels", family.labels), ("clusters", in_clusters)):
+        if sample is None or family.scores is not None:
+            silhouette[name] = family_silhouette(family, marks)
+        else:
+            of_sample = np.round(bounded(sample.pairs.z), TIE_DECIMALS)
+            silhouette[name] = mean_silhouette(of_sample, [marks[row] for row in sample.rows])
     return {"ari": ari, "nmi": nmi, "silhouette": silhouette}

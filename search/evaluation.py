@@ -524,6 +524,7 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
     chance = fmean(result.siblings / result.candidates for result in results)
     interval = bootstrap_interval(results, seed=seed)
     have = "1 dataset has" if len(by_dataset) == 1 else f"{len(by_dataset)} datasets have"
+    is_small = len(family.ids) <= MOST_MODELS
     too_few = f"too few to tell: {have} siblings, an interval takes {FEWEST}"
     return {
         "micro": micro,
@@ -537,7 +538,7 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
         "permutations": significance.permutations,
         "nn1": fmean(result.nn1 for result in results),
         "map": fmean(result.average_precision for result in results),
-        "silhouette": mean_silhouette(family) if len(family.ids) <= MOST_MODELS else None,
+        "silhouette": family_silhouette(family, family.labels) if is_small else None,
         "by_dataset": by_dataset,
         "taken_for": _count_retrieved(results),
         "confusion": _confusion(results, retrieval.names),
@@ -588,22 +589,20 @@ def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> dict[
     return {"datasets": list(datasets), "counts": rows}
 
 
-def mean_silhouette(
-    family: LabelledModels, groups: Sequence[str | None] | None = None
-) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) of grouped models, by default of labelled ones, by cosine
-    distance 1 − score, at most `MOST_MODELS` picked by their ids; 0 of one that is alone. None
-    without two groups or a pair of siblings."""
-    marks = family.labels if groups is None else groups
-    rows = sorted(
-        (row for row, mark in enumerate(marks) if mark is not None),
-        key=lambda row: id_digest(family.ids[row]),
-    )[:MOST_MODELS]
-    chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
-    names = [str(marks[row]) for row in chosen.tolist()]
+def mean_silhouette(scores: Square, marks: Sequence[str | None]) -> float | None:
+    """Mean silhouette (Rousseeuw 1987) of marked models by cosine distance 1 − score, from every
+    pair's scores; 0 of one that is alone. None without two marks or a pair of siblings."""
+    rows = [row for row, mark in enumerate(marks) if mark is not None]
+    names = [str(marks[row]) for row in rows]
     if not 2 <= len(set(names)) < len(names):
         return None
-    return float(np.mean(silhouettes(family.scores_between(chosen, chosen), names)))
+    return float(np.mean(silhouettes(scores[np.ix_(rows, rows)], names)))
+
+
+def family_silhouette(family: LabelledModels, marks: Sequence[str | None]) -> float | None:
+    """The same, of all marked models of a family. Peak: every pair's score, twice."""
+    every = np.arange(len(marks))
+    return mean_silhouette(family.scores_between(every, every), marks)
 
 
 def silhouettes(scores: Square, groups: Sequence[str]) -> Numbers:

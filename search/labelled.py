@@ -38,6 +38,7 @@ from .family_scores import (
     unbounded,
     weights_by_kinds,
 )
+from .layout import AT_ONCE, SAMPLE, Axes, axes_of, sample_places
 
 SHRINKAGE = 2.0
 """Weight of "nothing in common" in a mean, in models."""
@@ -87,6 +88,22 @@ class PooledMeans:
         lengths = np.sqrt(np.vecdot(centred, centred))[:, None]
         centred /= np.where(lengths > 0, lengths, 1.0)
         return centred
+
+    def project(
+        self, kinds: Sequence[str], vectors: Vectors, axes: Float64[np.ndarray, "dim axes"]
+    ) -> Float64[np.ndarray, "models axes"]:
+        """`centred(kinds, vectors) @ axes` but for the last bits, without the centred vectors,
+        which take four times as long to make."""
+        projected, of_kinds = np.empty((len(vectors), axes.shape[1])), np.array(kinds)
+        for kind in sorted(set(kinds)):
+            mean = self.by_kind.get(kind, np.zeros(len(axes)))
+            with_mean, of_kind = np.column_stack([axes, mean]), np.flatnonzero(of_kinds == kind)
+            numbers = vectors[of_kind].astype(np.float64)
+            products = numbers @ with_mean
+            squares = np.vecdot(numbers, numbers) - 2 * products[:, -1] + mean @ mean
+            lengths = np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
+            projected[of_kind] = (products[:, :-1] - mean @ axes) / lengths
+        return projected
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,7 +311,8 @@ class LabelledModels:
 
     Vectors are of unit length. An unknown label, author or run is None, and equals no other.
     `scores` are of every pair, −1…1, where there are better ones than the vectors' cosines;
-    `source` gives those of a family that is too large for all of them.
+    `source` gives those of a family that is too large for all of them. Models that have their main
+    `axes`, for a map or clusters, have vectors without numbers.
     """
 
     base: str
@@ -305,6 +323,7 @@ class LabelledModels:
     runs: tuple[str | None, ...]
     scores: Square | None = field(default=None, compare=False)
     source: PairSource | None = field(default=None, compare=False)
+    axes: Axes | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         columns = (self.vectors, self.labels, self.authors, self.runs)
@@ -390,10 +409,16 @@ def family_views(catalog: Catalog, recipe: str | None, base: str | None) -> list
 
 
 def read_family(
-    catalog: Catalog, recipe: str | None, base: str | None, *, several: str
+    catalog: Catalog,
+    recipe: str | None,
+    base: str | None,
+    *,
+    several: str,
+    pairs_up_to: int | None = None,
 ) -> tuple[FamilyView, LabelledModels, dict[str, ModelRecord]]:
     """The catalog's family, or that of `base`, at one moment: its view, its models, and what the
-    catalog knows of them, by id.
+    catalog knows of them, by id. They have their main axes above `WHOLE_FAMILY` models, and above
+    `pairs_up_to` these alone.
 
     Raises RequestError, which begins with `several`, for several families and no `base`; else as
     `family_views`.
@@ -405,20 +430,33 @@ def read_family(
             names = ", ".join(family.base for family in (view, *others))
             raise RequestError(f"{several}; add --base, one of: {names}")
         rows = catalog.models(base=view.base, status="indexed")
-        return view, labelled_models(view), {row.id: row.record for row in rows}
+        with_pairs = pairs_up_to is None or len(view) <= pairs_up_to
+        models = labelled_models(view, with_axes=True, with_pairs=with_pairs)
+        return view, models, {row.id: row.record for row in rows}
 
     return catalog.look(read)
 
 
-def labelled_models(view: FamilyView, way: str = "normalised") -> LabelledModels:
+def labelled_models(
+    view: FamilyView,
+    way: str = "normalised",
+    *,
+    with_axes: bool = False,
+    with_pairs: bool = True,
+) -> LabelledModels:
     """The models of a family by id, with their scores by one of `WAYS`: above `WHOLE_FAMILY` models
-    when they are asked for."""
-    rows = view.rows(sorted(view.ids))
-    labels, source = view.labels, PairSource.of(view, rows, way)
-    kinds = [view.kinds[row] for row in rows.tolist()]
-    vectors, places = view.vectors(view.keys[rows]), np.arange(len(rows))
-    if way == "normalised":
-        vectors = PooledMeans.of(view).centred(kinds, vectors)
+    when they are asked for. Main axes are those of families above it, or without pairs."""
+    rows, labels = view.rows(sorted(view.ids)), view.labels
+    is_large, places = len(rows) > WHOLE_FAMILY, np.arange(len(rows))
+    axes = family_axes(view) if with_axes and (is_large or not with_pairs) else None
+    source = PairSource.of(view, rows, way) if with_pairs else None
+    if axes is not None:
+        vectors: Vectors = np.zeros((len(rows), 0), dtype=np.float32)
+    else:
+        vectors = view.vectors(view.keys[rows])
+        if way == "normalised":
+            kinds = [view.kinds[row] for row in rows.tolist()]
+            vectors = PooledMeans.of(view).centred(kinds, vectors)
     return LabelledModels(
         base=view.base,
         ids=tuple(view.ids[row] for row in rows),
@@ -426,6 +464,36 @@ def labelled_models(view: FamilyView, way: str = "normalised") -> LabelledModels
         labels=tuple(labels.datasets[row] for row in rows),
         authors=tuple(labels.authors[row] for row in rows),
         runs=tuple(labels.runs[row] for row in rows),
-        scores=source.scores(places, places) if source and len(rows) <= WHOLE_FAMILY else None,
+        scores=source.scores(places, places) if source and not is_large else None,
         source=source,
+        axes=axes,
     )
+
+
+def family_axes(view: FamilyView) -> Axes:
+    """The main axes of a family's vectors without their kind's mean, in order of id; computed once
+    for as long as its models stay. Peak: a sample of vectors, and 200 bytes a model, which are
+    held."""
+
+    def make(view: FamilyView) -> Axes:
+        rows, means = view.rows(sorted(view.ids)), PooledMeans.of(view)
+        place = np.empty(len(rows), dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        kinds = [view.kinds[row] for row in range(len(rows))]
+        parts = np.split(np.arange(len(rows)), range(AT_ONCE, len(rows), AT_ONCE))
+
+        def of(some: Rows) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
+            return [kinds[row] for row in some.tolist()], view.vectors(view.keys[some])
+
+        sample = means.centred(*of(rows[sample_places([view.ids[row] for row in rows], SAMPLE)]))
+        from threadpoolctl import threadpool_limits
+
+        # in order of key, as they are stored
+        with threadpool_limits(limits=1):
+            return axes_of(
+                sample,
+                len(rows),
+                lambda axes: ((place[part], means.project(*of(part), axes)) for part in parts),
+            )
+
+    return view.derived(Axes, make)

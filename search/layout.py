@@ -7,9 +7,10 @@ some models, and all others are placed among them.
 
 from __future__ import annotations
 
+import heapq
 import importlib.util
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -30,6 +31,9 @@ COMPONENTS = 50
 
 SAMPLE = 10_000
 AT_ONCE = 4_096
+POINT_DECIMALS = 6
+"""Of points on the axes, of unit vectors: sums in another order differ by 1e-16."""
+
 DENSE = 500
 """Models up to which all eigenvectors are computed: faster than to iterate for two."""
 
@@ -88,22 +92,44 @@ def _largest_two(
     return values[::-1], vectors[:, ::-1]
 
 
-def sampled_axes(vectors: Vectors, order: Codes, hashed: Codes, seed: int) -> Axes:
-    """Up to `COMPONENTS`, in `order`, fitted to the first `SAMPLE` of `hashed`, which counts in it
-    (Halko et al. 2011)."""
+def sampled_axes(vectors: Vectors, ids: Sequence[str], size: int = SAMPLE) -> Axes:
+    """Up to `COMPONENTS` of models in order of id, fitted to so many of them picked by
+    their ids."""
+    sample = vectors[sample_places(ids, size)]
+    starts = range(0, len(vectors), AT_ONCE)
+    parts = (np.arange(start, min(start + AT_ONCE, len(vectors))) for start in starts)
+    return axes_of(
+        sample, len(vectors), lambda axes: ((part, vectors[part] @ axes) for part in parts)
+    )
+
+
+def sample_places(ids: Sequence[str], size: int) -> Codes:
+    """Places, rising, of at most so many models: any first of their digests are a fair sample."""
+    digests = [id_digest(id) for id in ids]
+    return np.array(sorted(heapq.nsmallest(size, range(len(ids)), key=digests.__getitem__)), int)
+
+
+def axes_of(
+    sample: Vectors,
+    n_models: int,
+    project: Callable[[Float64[np.ndarray, "dim axes"]], Iterable[tuple[Codes, Points]]],
+) -> Axes:
+    """The main axes of a sample, and on them all models: `project` gives the products of their
+    vectors with the axes in double precision, in blocks, with their places.
+
+    Points are rounded: a product's last bits depend on who else is in a block.
+    """
     from sklearn.decomposition import PCA
 
-    sample = vectors[order[np.sort(hashed[:SAMPLE])]].astype(np.float32)
-    points = np.zeros((len(order), COMPONENTS), np.float32)
-    if np.ptp(sample, axis=0).max() == 0:
+    points = np.zeros((n_models, COMPONENTS), np.float32)
+    if len(sample) == 0 or np.ptp(sample, axis=0).max() == 0:
         return Axes(points=points, explained=(0.0, 0.0))
     n_axes = min(COMPONENTS, len(sample) - 1, sample.shape[1])
-    pca = PCA(n_axes, svd_solver="randomized", random_state=seed).fit(sample)
-    axes = (pca.components_.T * _signs(pca.components_.T)).astype(np.float32)
-    middle = pca.mean_.astype(np.float32) @ axes
-    for begin in range(0, len(order), AT_ONCE):
-        rows = order[begin : begin + AT_ONCE]
-        points[begin : begin + AT_ONCE, :n_axes] = vectors[rows].astype(np.float32) @ axes - middle
+    pca = PCA(n_axes, svd_solver="randomized", random_state=0).fit(sample.astype(np.float32))
+    axes = (pca.components_.T * _signs(pca.components_.T)).astype(np.float64)
+    middle = pca.mean_.astype(np.float64) @ axes
+    for places, products in project(axes):
+        points[places, :n_axes] = np.round(products - middle, POINT_DECIMALS)
     explained = np.zeros(2)
     explained[: min(2, n_axes)] = pca.explained_variance_ratio_[:2]
     return Axes(points=points, explained=(float(explained[0]), float(explained[1])))
@@ -140,6 +166,12 @@ LANDMARK_PERPLEXITY = 5.0
 HALVINGS = 50
 BLOCK = 4_096
 
+AXES_DONE, LANDMARKS_DONE, TSNE_DONE = 25, 30, 90
+"""Percent of a large family's layout that is done after each stage; placing is the rest."""
+
+Report = Callable[[int], object]
+"""Hears which percentage of a layout is done."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
@@ -165,18 +197,21 @@ def place_models(
     method: Layout = "auto",
     *,
     scores: Square | None = None,
+    axes: Axes | None = None,
     seed: int = 0,
+    report: Report = bool,
 ) -> Placement:
     """Two coordinates per model, equal for equal models, seed and method; identical models get the
     same, or nearly: there is no jitter.
 
     Neither the order of models nor the number of threads matters: rows are taken in order of id,
     and sums in one thread. `auto` is t-SNE. Scores are every pair's cosine, where there is a better
-    estimate than the vectors'; read for families of up to `EVERY_PAIR` models. RequestError for
-    `umap` without umap-learn.
+    estimate than the vectors'; read for families of up to `EVERY_PAIR` models. Larger ones may have
+    their main `axes` already, in order of `ids`, and vectors are not read; of these, `report` hears
+    of each stage. RequestError for `umap` without umap-learn.
 
     Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond, `SAMPLE`
-    models in float32 and 50 numbers a model.
+    models in float32, and 50 numbers a model.
     """
     from threadpoolctl import threadpool_limits
 
@@ -190,7 +225,12 @@ def place_models(
             pairs = None if scores is None else scores[np.ix_(order, order)]
             placed = _place_all(vectors[order], method, pairs, seed)
         else:
-            placed = _place_many([ids[row] for row in order], vectors, order, method, seed)
+            in_order = [ids[row] for row in order]
+            if axes is None:
+                axes = sampled_axes(vectors[order], in_order)
+            elif (np.diff(order) != 1).any():
+                axes = replace(axes, points=axes.points[order])
+            placed = _place_many(in_order, axes, method, seed, report)
     coordinates = np.empty_like(placed.coordinates)
     coordinates[order] = placed.coordinates
     return replace(placed, coordinates=coordinates)
@@ -202,31 +242,34 @@ def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: in
     gram = vectors @ vectors.T if scores is None else scores
     axes = gram_axes(gram, vectors)
     if method == "pca" or len(vectors) < FEWEST_NEIGHBOURS or axes.are_equal:
-        return _pca(axes)
+        return place_axes(axes)
     return _placed(method, axes.points, _distances(gram), seed)
 
 
 def _place_many(
-    ids: Sequence[str], vectors: Vectors, order: Codes, method: Layout, seed: int
+    ids: Sequence[str], axes: Axes, method: Layout, seed: int, report: Report
 ) -> Placement:
     """From the main axes of the family, where pairs are too many."""
+    if method == "pca" or axes.are_equal:
+        return place_axes(axes)
+    if method == "umap" or (method == "tsne" and len(ids) <= LARGEST_TSNE):
+        return _placed(method, axes.points, None, seed)
+    report(AXES_DONE)
     # any first so many are a fair sample
     digests = [id_digest(id) for id in ids]
     hashed = np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)
-    axes = sampled_axes(vectors, order, hashed, seed)
-    if method == "pca" or axes.are_equal:
-        return _pca(axes)
-    if method == "umap" or (method == "tsne" and len(ids) <= LARGEST_TSNE):
-        return _placed(method, axes.points, None, seed)
     chosen = choose_landmarks(axes.points, hashed, EVERY_PAIR)
+    report(LANDMARKS_DONE)
     places = _coordinates("tsne", axes.points[chosen], None, seed)
+    report(TSNE_DONE)
     coordinates = place_among(axes.points, chosen, places)
     return Placement(
         method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)
     )
 
 
-def _pca(axes: Axes) -> Placement:
+def place_axes(axes: Axes) -> Placement:
+    """The map on the first two axes."""
     points = axes.points[:, :2].astype(np.float64)
     return Placement(method="pca", coordinates=points, explained=axes.explained)
 

@@ -30,7 +30,7 @@ from .evidence import (
     find_cases,
     verdict,
 )
-from .family_scores import id_digest
+from .family_scores import PairScores, id_digest
 from .labelled import LabelledModels
 from .neighbours import JUDGED
 from .trained_on import KeptData
@@ -99,8 +99,8 @@ SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99)
 COPY = 0.9
 """Plain cosine from which two models count as one: rounded, copied, or trained a few steps on."""
 
-MOST_REFERENCES = 4_000
-"""Labelled models that answer; their scores take 128 MB."""
+MOST_SAMPLED = 1_500
+"""Models of a family's sample, of which the labelled ones answer; their scores take 36 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,10 @@ class Suggestion:
 
 
 def suggest_datasets(
-    family: LabelledModels, unknown_share: float = UNKNOWN_SHARE, kept: KeptData | None = None
+    family: LabelledModels,
+    unknown_share: float = UNKNOWN_SHARE,
+    kept: KeptData | None = None,
+    sample: Sample | None = None,
 ) -> tuple[list[Suggestion], dict[str, Any]]:
     """Datasets for the unlabelled models with some evidence, by id, and the document of what they
     are known from; `unknown_share` of these models at most have a dataset of no labelled one, 0 to
@@ -167,7 +170,7 @@ def suggest_datasets(
     `curve`, by rising confidence; `models` are labelled ones with a sibling in another group, of
     `answers` a run's (or author's) models of one dataset are one.
     """
-    references = pick_references(family)
+    references = pick_references(family, sample)
     labels = [references.names[code] for code in references.codes.tolist()]
     known = calibrate(references.z, labels, references.apart, len(family.ids))
     odds = (1.0 - unknown_share + MOST_SURE) / (unknown_share + MOST_SURE)
@@ -309,24 +312,39 @@ class References:
         return np.asarray(self.groups[:, None] != self.groups[None, :])
 
 
-def pick_references(family: LabelledModels) -> References:
-    """All labelled models, or of each dataset in turn one after the other, by hash of their ids;
-    authors are held out where that leaves half of the models a sibling that have one in another
-    run."""
-    by_label: dict[str, list[int]] = {}
-    for row, label in enumerate(family.labels):
-        if label is not None:
-            by_label.setdefault(label, []).append(row)
-    turns = []
-    for label, members in by_label.items():
-        members.sort(key=lambda row: id_digest(family.ids[row]))
-        turns += [(turn, label, row) for turn, row in enumerate(members)]
-    picked = [row for _, _, row in sorted(turns)[:MOST_REFERENCES]]
-    rows = np.array(sorted(picked, key=family.ids.__getitem__), dtype=np.int64)
-    names = tuple(sorted({family.labels[row] or "" for row in picked}))
-    codes = label_codes([family.labels[row] for row in rows.tolist()], names)
-    pairs = family.pairs_between(rows, rows)
-    z, cosines = pairs.z, pairs.cosines
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Some models of a family, by id, and the scores of their pairs."""
+
+    rows: Queries = field(compare=False)
+    pairs: PairScores
+
+    @classmethod
+    def of(cls, family: LabelledModels) -> Sample:
+        """All labelled models, or of each dataset in turn one after the other, by hash of their
+        ids; where not every pair's score is held, then unlabelled ones, up to `MOST_SAMPLED`."""
+        turns, n_before = [], Counter[str]()
+        for row in sorted(range(len(family.ids)), key=lambda row: id_digest(family.ids[row])):
+            if (label := family.labels[row]) is not None:
+                turns.append((n_before[label], label, row))
+                n_before[label] += 1
+            elif family.scores is None:
+                turns.append((len(family.ids) + len(turns), "", row))
+        picked = [row for _, _, row in sorted(turns)[:MOST_SAMPLED]]
+        rows = np.array(sorted(picked, key=family.ids.__getitem__), dtype=np.int64)
+        return cls(rows=rows, pairs=family.pairs_between(rows, rows))
+
+
+def pick_references(family: LabelledModels, sample: Sample | None = None) -> References:
+    """The labelled models of a sample; authors are held out where that leaves half of the models a
+    sibling that have one in another run."""
+    sample = sample or Sample.of(family)
+    places = [i for i, row in enumerate(sample.rows) if family.labels[row] is not None]
+    rows, some = sample.rows[places], np.ix_(places, places)
+    labels = [family.labels[row] or "" for row in rows.tolist()]
+    names = tuple(sorted(set(labels)))
+    codes = label_codes(labels, names)
+    z, cosines = sample.pairs.z[some], sample.pairs.cosines[some]
     runs = [family.runs[row] for row in rows.tolist()]
     authors = [family.authors[row] for row in rows.tolist()]
     by_run = _bound_together(cosines, runs)

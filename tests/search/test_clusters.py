@@ -27,6 +27,7 @@ from deltadex.search.clusters import (
     terms_of,
 )
 from deltadex.search.family_scores import id_digest
+from deltadex.search.suggestions import Sample
 
 
 def test_the_clusters_are_those_of_hdbscan_on_the_points_themselves():
@@ -257,6 +258,27 @@ def test_agreement_is_that_of_scikit_learn_with_noise_alone():
     assert found["silhouette"]["clusters"] == pytest.approx(
         silhouette_score(family.vectors[inside], codes[inside], metric="cosine"), abs=1e-6
     )
+
+
+def test_silhouettes_of_a_large_family_are_those_of_its_sample(monkeypatch):
+    monkeypatch.setattr("deltadex.search.suggestions.MOST_SAMPLED", 50)
+    family, _ = make_labelled(90, strength=1.0, labelled=0.4)
+    codes = np.random.default_rng(1).integers(-1, 4, size=90)
+    sample = Sample.of(family)
+
+    found = measure_agreement(family, codes, sample)["silhouette"]
+
+    labels = np.array(family.labels, object)
+    is_labelled, rows = labels != None, sample.rows  # noqa: E711
+    assert len(rows) == 50 > is_labelled.sum()
+    assert np.isin(np.flatnonzero(is_labelled), rows).all()
+    for groups, counts, name in (
+        (labels, is_labelled, "labels"),
+        (codes, codes != NOISE, "clusters"),
+    ):
+        some = rows[counts[rows]]
+        expected = silhouette_score(family.vectors[some], groups[some].astype(str), metric="cosine")
+        assert found[name] == pytest.approx(expected, abs=1e-6)
 
 
 def test_agreement_is_undefined_without_labels_or_clusters():

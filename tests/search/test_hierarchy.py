@@ -17,7 +17,9 @@ def points_around(n, *, seed, groups=5, spread=0.5, dim=4):
 
 
 def clustered(distances, min_size):
-    return hdbscan(lambda rows: distances[rows], len(distances), min_size)
+    return hdbscan(
+        lambda some: lambda rows: distances[np.ix_(rows, some)], len(distances), min_size
+    )
 
 
 def same_clusters(one, other):

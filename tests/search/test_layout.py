@@ -141,7 +141,6 @@ def test_another_seed_is_another_map_only_where_chance_is_used(method):
     assert np.array_equal(same, other) == (method == "tsne"), "t-SNE starts from PCA"
 
 
-# dense, by iteration, and from single precision of a family that has landmarks
 # dense, by iteration, and of a family whose pairs are too many
 @pytest.mark.parametrize(
     ("size", "every_pair", "dtype", "error"),
@@ -211,6 +210,15 @@ def test_landmarks_keep_neighbourhoods():
 
     assert by_landmarks > by_axes
     assert by_landmarks > 0.85
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_stages_of_a_large_family_are_reported():
+    heard = []
+
+    placed(make_clusters(size=50), report=heard.append)
+
+    assert heard == [layout.AXES_DONE, layout.LANDMARKS_DONE, layout.TSNE_DONE]
 
 
 def test_without_umap_learn_the_extra_is_named(monkeypatch):

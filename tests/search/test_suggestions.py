@@ -254,7 +254,7 @@ def test_the_rate_of_a_list_is_the_mean_of_what_is_left_to_one():
 
 
 def test_every_dataset_has_a_voice_among_many_labelled_models(monkeypatch):
-    monkeypatch.setattr("deltadex.search.suggestions.MOST_REFERENCES", 20)
+    monkeypatch.setattr("deltadex.search.suggestions.MOST_SAMPLED", 20)
     family, _ = make_scored(200, datasets=8)
 
     references = pick_references(family)

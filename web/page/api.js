@@ -39,7 +39,7 @@
         if (!answer.ok) throw new Problem(answer.status, document);
         return document;
       }
-      waiting?.();
+      waiting?.(document.percent);
       await pause(Math.min(LONGEST_WAIT_S, Math.max(0.2, document.retry_after_s ?? 1)), signal);
     }
   }
@@ -50,7 +50,7 @@
     if (!kept.has(key)) {
       const asked = get(path, params, { waiting: how?.waiting });
       kept.set(key, asked);
-      asked.catch(() => kept.delete(key));
+      asked.then((document) => document.computing && kept.delete(key), () => kept.delete(key));
     }
     return kept.get(key);
   }

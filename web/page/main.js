@@ -109,6 +109,19 @@
       ? `Two axes with ${Math.round(100 * (share ?? 0))} % of the variance.`
       : "Near means alike; far apart means little.";
     byId("layout-note").textContent = deltadex.source.subtitle ?? words;
+    if (found.computing) ahead(words, found.computing.percent);
+  }
+
+  const ahead = (words, percent) => {
+    byId("layout-note").textContent = `${words} The layout is being computed: ${percent ?? 0} %.`;
+  };
+
+  // The axes are drawn already: the layout takes their place once it is there.
+  function moveOn(params) {
+    const axes = map.family, waiting = (percent) => { if (map.family === axes) ahead("Two axes.", percent); };
+    deltadex.source.map({ ...params, axes: "false" }, { waiting })
+      .then((placed) => { if (map.family === axes) arrive(placed); })
+      .catch((error) => { if (map.family === axes) byId("layout-note").textContent = error.message; });
   }
 
   function offer(asked) {
@@ -155,7 +168,8 @@
     seen(asked);
     byId("map-notice").hidden = false;
     const params = { base: asked.base, recipe: asked.recipe, layout: asked.layout };
-    return load(byId("map-notice"), (how) => deltadex.source.map(params, how), arrive, "Drawing the map…");
+    const show = (found) => { arrive(found); if (found.computing) moveOn(params); };
+    return load(byId("map-notice"), (how) => deltadex.source.map(params, how), show, "Drawing the map…");
   }
 
   function gotFamilies(found) {

@@ -54,11 +54,18 @@ def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def computing(
-    waited_s: float, *, job: str | None = None, headers: Mapping[str, str] | None = None
+    waited_s: float,
+    *,
+    job: str | None = None,
+    percent: int | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
     """A 202 that says when to ask again."""
     after = max(1, min(5, round(waited_s)))
-    document = {"status": "computing", "retry_after_s": after} | ({"job": job} if job else {})
+    document: dict[str, Any] = {"status": "computing", "retry_after_s": after}
+    document |= {
+        key: value for key, value in (("job", job), ("percent", percent)) if value is not None
+    }
     return reply(document, 202, {"Retry-After": str(after), **(headers or {})})
 
 

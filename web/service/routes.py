@@ -72,7 +72,7 @@ from .schemas import (
 )
 from .service import Service
 from .settings import MAX_NEW_ID, MAX_QUERIES, PREFIX, ServiceSettings
-from .work import is_done, refuse_long
+from .work import Document, is_done, refuse_long
 
 _models, _similar, _families, _jobs, _operations, _writing = VERSIONED = tuple(
     APIRouter(tags=[tag])
@@ -90,6 +90,8 @@ async def index(service: ServiceIn, request: Request) -> Response:
 async def static(service: ServiceIn, request: Request, name: str) -> Response:
     return service.page.answer(name, request)
 
+
+Family = Evaluate | serving.MapColumns | Cluster | Lineage
 
 _COUNTED = ("id", "rank", "dim", "models")
 
@@ -327,8 +329,23 @@ async def evaluation(
 async def map(
     service: ServiceIn, request: Request, asked: Callable[[], serving.MapColumns]
 ) -> Response:
-    """A family in the plane, as columns: near means alike."""
-    return await _computed(service, request, asked())
+    """A family in the plane, as columns: near means alike; on its main axes, while its layout is
+    computed."""
+    wanted = asked()
+    exact = await service.ask(partial(_exact, replace(wanted, axes=True), None), service.polls)
+    document = await service.jobs.get(exact)
+    if document is not None:
+        return _packed(request, document)
+    percent = service.jobs.percent(exact)
+    if wanted.layout == "pca" or not wanted.axes:
+        return computing(service.settings.quick_seconds, percent=percent)
+    try:
+        look = await service.ask(lambda db: names_of(db).with_bases(exact.first_look(db).to_json()))
+    except Problem as err:
+        if err.status != 503:
+            raise
+        return computing(service.settings.quick_seconds, percent=percent)
+    return reply(look | {"computing": {"layout": wanted.layout, "percent": percent}})
 
 
 @_families.get("/clusters", responses=gives(schemas.ClustersAnswer, 404) | COMPUTING)
@@ -376,21 +393,23 @@ async def _of_panels(service: Service, asked: Panels | ShowPanel) -> Response:
 async def _computed(
     service: Service,
     request: Request,
-    asked: Evaluate | serving.MapColumns | Cluster | Lineage,
+    asked: Family,
     recipe: str | None = None,
 ) -> Response:
     """An answer of the background: of now, of an earlier state, or that it is being computed."""
 
-    def exact(catalog: Database) -> Tabled:
-        base = find_family(catalog, asked.base)
-        if isinstance(asked, Lineage):
-            return replace(asked, base=base)
-        named = recipe if isinstance(asked, Evaluate) else asked.recipe
-        id = serving.catalog_of(catalog).find_recipe(named, base).id
-        chosen: Any = {"recipes": (id,)} if isinstance(asked, Evaluate) else {"recipe": id}
-        return replace(asked, base=base, **chosen)
+    return await _background(service, request, partial(_exact, asked, recipe))
 
-    return await _background(service, request, exact)
+
+def _exact(asked: Family, recipe: str | None, catalog: Database) -> Any:
+    """The question of a family by its name in the catalog, under a recipe by its id."""
+    base = find_family(catalog, asked.base)
+    if isinstance(asked, Lineage):
+        return replace(asked, base=base)
+    named = recipe if isinstance(asked, Evaluate) else asked.recipe
+    id = serving.catalog_of(catalog).find_recipe(named, base).id
+    chosen: Any = {"recipes": (id,)} if isinstance(asked, Evaluate) else {"recipe": id}
+    return replace(asked, base=base, **chosen)
 
 
 async def _background(
@@ -399,6 +418,10 @@ async def _background(
     document = await service.jobs.get(await service.ask(exact, service.polls))
     if document is None:
         return computing(service.settings.quick_seconds)
+    return _packed(request, document)
+
+
+def _packed(request: Request, document: Document) -> Response:
     headers = {"Deltadex-Stale": "true"} if document.stale else {}
     return document.packed.response(request, headers)
 

@@ -44,6 +44,7 @@ class ComputingAnswer(Answer):
     status: Literal["computing"]
     retry_after_s: int = Field(ge=1)
     job: str | None = None
+    percent: int | None = None
 
 
 class RecipeCount(Answer):
@@ -338,9 +339,16 @@ class DataPlaceAnswer(Answer):
     nearest: list[dict[str, Any]]
 
 
+class LayoutAhead(Answer):
+    """A layout that is being computed, and how much of it is done."""
+
+    layout: str
+    percent: int
+
+
 class MapAnswer(Answer):
     """Columns, a model in each row; names by their place in the lists beside. `data` is there only
-    if the family keeps data sets."""
+    if the family keeps data sets; `computing` with the main axes, while the layout is not ready."""
 
     base: str
     recipe: str
@@ -358,6 +366,7 @@ class MapAnswer(Answer):
     kinds: list[str]
     downloads: list[int | None]
     data: list[DataPlaceAnswer] | None = None
+    computing: LayoutAhead | None = None
 
 
 class ClustersAnswer(Answer):

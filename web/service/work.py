@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +25,12 @@ from ...errors import DeltadexError
 from ...records import Indexed
 from .answers import Packed, Problem, busy, encode
 from .catalog import Readers, names_of
-from .worker import Worker, WorkerCrashed, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
+from .worker import Worker, WorkerCrashed, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow, report
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
+Thing = TypeVar("Thing")
 
 MAX_RESULTS = 512
 """Kept for clients that ask for them later."""
@@ -248,6 +249,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
         self._failed: dict[str, _Failed] = {}
+        self._reached: dict[str, float] = {}
         self.counts = {"computed": 0, "failed": 0}
 
     @property
@@ -265,6 +267,10 @@ class Jobs:
             return document
         await is_done(future, self._quick_seconds)
         return self._look_up(key)
+
+    def percent(self, asked: Tabled) -> int:
+        """How much of a document is done."""
+        return int(100 * self._reached.get(repr(asked), 0.0))
 
     def close(self) -> None:
         self._thread.close()
@@ -303,14 +309,31 @@ class Jobs:
                 self._made.popitem(last=False)
 
     def _compute(self, asked: Tabled) -> dict[str, Any]:
-        document = self._worker.run(_answer_in, self._readers.path, asked, seconds=self._seconds)
+        key = repr(asked)
+        try:
+            document = self._worker.run(
+                _answer_in,
+                self._readers.path,
+                asked,
+                seconds=self._seconds,
+                progress=partial(self._reached.__setitem__, key),
+            )
+        finally:
+            self._reached.pop(key, None)
         with self._readers.catalog() as catalog:
             return names_of(catalog).with_bases(document)
 
 
 def _answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
     """What a question's answer is, from the catalog file at `path`; in the process beside."""
-    with open(path, read_only=True) as catalog:
+
+    def track(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
+        for number, thing in enumerate(things):
+            if total:
+                report(number / total)
+            yield thing
+
+    with open(path, read_only=True, track=track) as catalog:
         return asked.answer(catalog).to_json()
 
 

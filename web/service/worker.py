@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,6 +54,17 @@ def _end_with(end: Connection) -> None:
 
 
 Result = TypeVar("Result")
+Progress = Callable[[float], None]
+"""Hears which share of its work a function has done, 0…1."""
+
+_reports: Connection | None = None
+
+
+def report(share: float) -> None:
+    """Tell who runs this process's function which share of its work is done."""
+    if _reports is not None:
+        _reports.send((None, share))
+
 
 START_SECONDS = 300.0
 """How long a process may take until it can begin: a busy machine loads modules for a minute."""
@@ -111,8 +123,17 @@ class Worker:
         self._running: _Running | None = None
         self._closed = False
 
-    def run(self, function: Callable[..., Result], *args: Any, seconds: float) -> Result:
+    def run(
+        self,
+        function: Callable[..., Result],
+        *args: Any,
+        seconds: float,
+        progress: Progress = lambda share: None,
+    ) -> Result:
         """What a module's function returns for these arguments; raises what it raises.
+
+        Args:
+            progress: Called with what the function tells `report`.
 
         Raises:
             WorkerTooSlow: not within `seconds` of the moment at which the process began.
@@ -121,10 +142,10 @@ class Worker:
             WorkerOutOfMemory, WorkerFailed: the function raised no error of ours.
         """
         try:
-            return self._run(function, *args, seconds=seconds)
+            return self._run(function, args, seconds, progress)
         except WorkerCrashed:
             # the system may have ended it for the memory that others took
-            return self._run(function, *args, seconds=seconds)
+            return self._run(function, args, seconds, progress)
 
     def warm(self) -> None:
         """Start the process now, if there is none; what it loads is not waited for."""
@@ -135,13 +156,19 @@ class Worker:
             self._closed = True
             self._stop()
 
-    def _run(self, function: Callable[..., Result], *args: Any, seconds: float) -> Result:
+    def _run(
+        self, function: Callable[..., Result], args: Any, seconds: float, progress: Progress
+    ) -> Result:
         with self._turn:
             running, has_begun = self._started(), False
             try:
                 running.pipe.send((function, args))
                 has_begun = _received(running.pipe, START_SECONDS)
+                until = time.monotonic() + seconds
                 done, value = _received(running.pipe, seconds)
+                while done is None:
+                    progress(value)
+                    done, value = _received(running.pipe, max(0.0, until - time.monotonic()))
             except (EOFError, OSError) as err:
                 self._replace()
                 if not has_begun:
@@ -214,8 +241,10 @@ def _serve(
     load: Callable[[], None] | None,
     yields: bool,
 ) -> None:
-    """Answer (function, arguments) with True when it begins, then (True, result) or (False, error);
-    until a pipe ends."""
+    """Answer (function, arguments) with True when it begins, (None, share) whenever it reports one,
+    then (True, result) or (False, error); until a pipe ends."""
+    global _reports
+    _reports = pipe
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

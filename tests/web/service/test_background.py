@@ -181,6 +181,34 @@ def test_polls_do_not_wait_behind_other_requests(db, monkeypatch):
     assert [poll.status_code for poll in polls] == [202] * 50
 
 
+def test_a_map_is_on_its_main_axes_until_its_layout_is_there(db, monkeypatch):
+    release = threading.Event()
+    with served(db, quick_seconds=0.0) as client:
+        jobs = client.service.jobs
+        run = jobs._worker.run
+
+        def reported(function, path, asked, *, seconds, progress):
+            progress(0.25)
+            release.wait()
+            return run(function, path, asked, seconds=seconds, progress=progress)
+
+        monkeypatch.setattr(jobs._worker, "run", reported)
+        first = client.get(f"{API}/map")
+        while not jobs._reached:
+            time.sleep(0.01)
+        second, waiting = client.get(f"{API}/map"), client.get(f"{API}/map?axes=false")
+        release.set()
+        while (last := client.get(f"{API}/map?axes=false")).status_code == 202:
+            time.sleep(0.1)
+
+    assert (first.status_code, first.json()["layout"]) == (200, "pca")
+    assert second.json()["computing"]["percent"] == 25
+    assert (waiting.status_code, waiting.json()["percent"]) == (202, 25)
+    assert "computing" not in last.json()
+    assert last.json()["layout"] == "tsne"
+    assert last.json()["models"] == first.json()["models"]
+
+
 def test_the_same_document_is_computed_once_for_many(db, monkeypatch):
     with served(db, quick_seconds=60.0) as client:
         calls = []
