@@ -123,7 +123,7 @@ class Rows:
         entries: Of each row the key, `source` and `sums`, checksums of what it was made of and of
             the columns.
         arrays: The columns, mapped.
-        order: Rows by rising key, later ones of one key behind.
+        order: Rows by rising key, later ones of one key behind; `rising` are their keys.
         inode: Of the file of keys.
     """
 
@@ -133,6 +133,7 @@ class Rows:
     entries: np.ndarray
     arrays: Mapping[str, np.ndarray]
     order: Int64[np.ndarray, " models"]
+    rising: Int64[np.ndarray, " models"]
     inode: int
 
     @classmethod
@@ -164,7 +165,7 @@ class Rows:
             for ending, (dtype, shape) in columns.items()
         }
         order = np.argsort(entries["key"], kind="stable")
-        return cls(path, header, columns, entries, arrays, order, inode)
+        return cls(path, header, columns, entries, arrays, order, entries["key"][order], inode)
 
     @classmethod
     def empty(cls, path: Path, header: bytes, columns: Columns) -> Rows:
@@ -192,9 +193,11 @@ class Rows:
 
     def places(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"]:
         """The last row of each of some models; −1 where there is none."""
-        found = np.searchsorted(self.keys, keys, side="right", sorter=self.order)
-        places: Int64[np.ndarray, " keys"] = np.append(-1, self.order)[found]
-        places[np.append(self.keys, -1)[places] != keys] = -1
+        last = np.searchsorted(self.rising, keys, side="right") - 1
+        is_here = last >= 0
+        is_here[is_here] = self.rising[last[is_here]] == keys[is_here]
+        places: Int64[np.ndarray, " keys"] = np.where(is_here, 0, -1)
+        places[is_here] = self.order[last[is_here]]
         return places
 
     def take(self, places: Int64[np.ndarray, " places"], *endings: str) -> list[np.ndarray]:

@@ -224,7 +224,7 @@ def test_one_process_writes_the_file_and_the_others_read_it(catalog):
         view = catalog.family("base", RECIPE)
         view.write_sketch_file()
         files = catalog.access.derived(SketchFiles)
-        matrix = view.sketches([2, 1])
+        matrix = view.sketches(np.array([2, 1]))
         (read,) = files.read.values()
         print(len(files.files), read.matrix(np.array([2, 1])) is not None, flush=True)
         print(matrix.codes.tobytes().hex(), flush=True)
