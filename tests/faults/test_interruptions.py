@@ -213,8 +213,9 @@ def _vectors(catalog):
 
 @pytest.mark.parametrize("workers", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_network_lost_in_the_middle_keeps_what_is_there_and_the_rest_comes_later(
-    families, tmp_path, workers
+    families, tmp_path, workers, monkeypatch
 ):
+    monkeypatch.setattr("deltadex.indexer.run.GROUP_S", 0.0)  # told of each model as it ends
     options = IndexOptions(base=BASE, hub=True, workers=workers)
     families()
     with Catalog.open(tmp_path / "whole.duckdb") as catalog:

@@ -125,7 +125,7 @@ def test_head_is_the_head_of_get(client, path):
     ("path", "params", "detail"),
     [
         ("similar", {"model": "a-0", "datset": "a"}, "'datset' is unknown; near: dataset, base"),
-        ("map", {"K": 3, "layout": "pca"}, "'K' is unknown; there are: layout, recipe, base"),
+        ("map", {"K": 3, "layout": "pca"}, "'K' is unknown; there are: axes, layout, recipe, base"),
         ("health", {"x": 1}, "'x' is unknown; there are: none"),
         ("models", [("limit", 2), ("limit", 3)], "limit: given 2 times; give it once"),
     ],
