@@ -9,7 +9,7 @@ CONSTRAINED := -c constraints.txt
 ALONE := OMP_NUM_THREADS=1
 
 .PHONY: demo test test-all test-machines test-newest lock browser lint types audit format bench \
-  bench-start bench-scale bench-families bench-load bench-soak clean
+  bench-start bench-scale bench-families bench-load bench-soak dist clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
@@ -33,6 +33,15 @@ test-machines: $(VENV)/.installed-test browser
 test-newest:
 	rm -rf .venv-newest
 	$(MAKE) test VENV=.venv-newest CONSTRAINED=
+
+# What is published: sdist, wheel, and what a plain installation holds (CycloneDX).
+dist: $(VENV)/.installed-test
+	rm -rf dist .venv-plain
+	$(BIN)/python -m build -q --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(MAKE) .venv-plain/.installed-plain VENV=.venv-plain
+	$(BIN)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+	  -o dist/deltadex.cdx.json .venv-plain/bin/python
 
 # Resolves constraints.txt anew, for every platform and Python. What torch needs is said here, since
 # its builds differ in it, and those for a GPU are gigabytes.
@@ -101,7 +110,7 @@ bench-families: $(VENV)/.installed-families
 	  $(if $(ADAPTERS),--adapters $(ADAPTERS))
 
 clean:
-	rm -rf $(VENV) build dist .cache demo-output *.egg-info
+	rm -rf $(VENV) .venv-plain build dist .cache demo-output *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -109,7 +118,7 @@ $(VENV)/bin/python:
 # pip first, as older ones do not take hashes from constraints; then torch: what needs it finds it
 # there; deltadex last, without dependencies.
 $(VENV)/.installed-%: pyproject.toml constraints.txt constraints-torch.txt | $(VENV)/bin/python
-	$(BIN)/python .ci/dependencies.py $(EXTRAS_$*) > $(VENV)/wanted-$*.txt
+	$(BIN)/python .ci/dependencies.py '$(EXTRAS_$*)' > $(VENV)/wanted-$*.txt
 ifeq ($(UV),)
 	$(BIN)/python -m pip install -q --upgrade \
 	  $(if $(CONSTRAINED),"$$(grep -o '^pip==[^ ]*' constraints.txt)",pip)
@@ -127,4 +136,5 @@ endif
 EXTRAS_demo := demo
 EXTRAS_test := demo,serve,test,umap
 EXTRAS_families := families
+EXTRAS_plain :=
 EXTRAS_lint := demo,serve,test,umap,lint

@@ -17,7 +17,7 @@ def main() -> None:
     settings = tomllib.loads(text)
     extras = settings["project"]["optional-dependencies"]
     wanted = {*settings["project"]["dependencies"], *settings["build-system"]["requires"]}
-    for extra in sys.argv[1].split(","):
+    for extra in filter(None, sys.argv[1].split(",")):
         wanted.update(extras[extra])
     print("\n".join(sorted(wanted)))
 

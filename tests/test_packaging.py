@@ -7,6 +7,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -72,44 +73,76 @@ def test_the_wheel_holds_one_package_with_its_data(wheel):
     assert not [n for n in names if "/tests/" in n or "/benchmarks/" in n]
 
 
-def test_an_installed_wheel_indexes_and_answers(wheel, tmp_path):
+def test_an_index_of_packages_takes_both_files(wheel):
+    files = [str(wheel), *map(str, wheel.parent.glob("*.tar.gz"))]
+    command = [sys.executable, "-m", "twine", "check", "--strict", *files]
+
+    checked = subprocess.run(command, capture_output=True, text=True)
+
+    assert len(files) == 2
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_bill_of_materials_names_what_is_installed(tmp_path):
+    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
+    out = tmp_path / "sbom.json"
+
+    made = subprocess.run(
+        [*command, "--pyproject", str(ROOT / "pyproject.toml"), "-o", str(out), sys.executable],
+        capture_output=True,
+        text=True,
+    )
+    bill = json.loads(out.read_text())
+    listed = {component["name"]: component["version"] for component in bill["components"]}
+
+    assert made.returncode == 0, made.stderr
+    assert bill["metadata"]["component"]["name"] == "deltadex"
+    assert {name: listed[name] for name in ("duckdb", "faiss-cpu", "safetensors")} == {
+        name: version(name) for name in ("duckdb", "faiss-cpu", "safetensors")
+    }
+
+
+@pytest.fixture
+def installed(wheel, tmp_path):
+    """Runs Python where the wheel is installed, with the dependencies of this environment."""
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=False, symlinks=True)
-    python = environment / "bin" / "python"
     target = next((environment / "lib").glob("python*/site-packages"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(target)
-    models = make_family(tmp_path)
     borrowed = os.pathsep.join([str(target), *site.getsitepackages()])
 
     def run(*arguments):
         return subprocess.run(
-            [
-                str(python),
-                "-S",
-                "-m",
-                "deltadex",
-                *arguments,
-                "--db",
-                str(tmp_path / "c.duckdb"),
-                "--json",
-            ],
+            [str(environment / "bin" / "python"), "-S", *arguments],
             cwd=tmp_path,
             env={"PYTHONPATH": borrowed, "HOME": str(tmp_path), "PATH": os.environ["PATH"]},
             capture_output=True,
             text=True,
         )
 
-    where = subprocess.run(
-        [str(python), "-S", "-c", "import deltadex; print(deltadex.__file__)"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": borrowed},
-        capture_output=True,
-        text=True,
-    )
+    where = run("-c", "import deltadex; print(deltadex.__file__)").stdout
+    assert str(target) in where
+    return run
+
+
+def test_an_installed_wheel_indexes_and_answers(installed, tmp_path):
+    models = make_family(tmp_path)
+
+    def run(*arguments):
+        db = str(tmp_path / "c.duckdb")
+        return installed("-m", "deltadex", *arguments, "--db", db, "--json")
+
     indexed = run("index", str(tmp_path / "base"), str(models))
     found = run("find-similar", "a-0", "-k", "1")
 
-    assert str(target) in where.stdout
     assert json.loads(indexed.stdout)["indexed"] == 4, indexed.stderr
     assert json.loads(found.stdout)["neighbours"][0]["model"] == "a-1", found.stderr
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_runs_the_demo(installed, tmp_path):
+    told = installed("-m", "deltadex", "demo", "out", "--db", "d.duckdb")
+
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "out" / "map.html").stat().st_size > 10_000

@@ -49,8 +49,8 @@ TRAINING_POINTS = 8
 smaller than its lists, whole datasets come to lie in one list (recall .99 instead of .92)."""
 
 MEMORY = 0.96
-"""What a list's sum keeps of itself from one round to the next. With as many points in eight rounds,
-each from nothing, nine of ten members of a dataset lie in one list; so, 98 of a hundred."""
+"""What a list's sum keeps of itself from one round to the next. With as many points in eight
+rounds, each from nothing, nine of ten members of a dataset lie in one list; so, 98 of a hundred."""
 
 RETRAIN_AT = 4
 """Growth since training at which the index is rebuilt."""
