@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,9 +29,11 @@ class Table:
 
     Attributes:
         columns: Columns that are shown; those of the first row where it is empty.
+        saved_columns: Columns of a file; where it is empty those that are shown, and into .csv all.
     """
 
     columns: tuple[str, ...] = ()
+    saved_columns: tuple[str, ...] = ()
     _key: ClassVar[str] = ""
 
     def __init__(self, document: Document) -> None:
@@ -63,6 +65,14 @@ class Table:
                 name="pandas",
             )
         return self.to_arrow().to_pandas()
+
+    def sections(self, *, everything: bool = False) -> Iterable[Section]:
+        """The tables of a file: one of the columns that are shown, or of all that rows have."""
+        rows = self._rows()
+        names = list(self.saved_columns or self.columns or (rows[0] if rows else ()))
+        if everything and not self.saved_columns:
+            names = list(dict.fromkeys([*names, *(name for row in rows for name in row)]))
+        yield Section(columns=names, rows=[[row.get(name) for name in names] for row in rows])
 
     def _rows(self) -> Sequence[Row]:
         rows: Sequence[Row] = self._document[self._key] if self._key else [self._document]

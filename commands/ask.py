@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -25,9 +24,7 @@ from .command_line import (
     Engine,
     command,
     open_database,
-    output_file,
     print_answer,
-    print_document,
 )
 
 
@@ -148,16 +145,8 @@ def show(common: Common, asked: database.Show) -> None:
     print_answer(common, asked, lambda document: terminal.show_model(document))
 
 
-@record
-class PurityFile:
-    """The file of an evaluation."""
-
-    _: KW_ONLY
-    output: Path | None = output_file("Write a table by family and dataset: .csv, .tex or .md.")
-
-
-@command(database.Evaluate, PurityFile)
-def eval(common: Common, asked: database.Evaluate, file: PurityFile) -> None:
+@command(database.Evaluate)
+def eval(common: Common, asked: database.Evaluate) -> None:
     """Measure how often nearest neighbours share their dataset, against chance.
 
     \b
@@ -166,13 +155,7 @@ def eval(common: Common, asked: database.Evaluate, file: PurityFile) -> None:
       deltadex eval --recipe sketch --recipe activation-shift
       deltadex eval --compare raw,normalised -o purity.tex
     """
-    if file.output:
-        database.check_table_ending(file.output)
-    with open_database(common) as db:
-        table = asked.answer(db)
-    if file.output:
-        table.save(file.output)
-    print_document(table.to_json(), _show_evaluation, common)
+    print_answer(common, asked, _show_evaluation)
 
 
 def _show_evaluation(document: Mapping[str, Any]) -> None:

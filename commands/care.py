@@ -49,7 +49,7 @@ def doctor(common: Common, examination: Examination) -> None:
         track=tracker(quiet=common.quiet),
         report=None if common.as_json else _show_finding,
     )
-    print_document(table.to_json(), _show_counts, common)
+    print_document(table, _show_counts, common)
     if table.problems:
         sys.exit(EXIT_SOME_FAILED)
 
@@ -66,7 +66,7 @@ def _show_counts(document: Mapping[str, Any]) -> None:
     click.echo(f"{repaired} repaired, {rest}" if repaired else rest)
 
 
-@command(database.Backup)
+@command(database.Backup, prints_table=False)
 def backup(common: Common, asked: database.Backup) -> None:
     """Copy the catalog as it is now into the file TARGET.
 
@@ -95,7 +95,7 @@ class Shell:
     shell: Literal["bash", "zsh", "fish"] = argument()
 
 
-@command(Shell)
+@command(Shell, prints_table=False)
 def completion(common: Common, target: Shell) -> None:
     """Print the script that completes deltadex's commands and options in SHELL.
 
@@ -120,7 +120,7 @@ class DemoFolder:
     folder: Path = argument(default="demo-output", file="any")
 
 
-@command(DemoFolder)
+@command(DemoFolder, prints_table=False)
 def demo(common: Common, target: DemoFolder) -> None:
     """Train a small family, index it, score it, map it; no network.
 

@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, MISSING, Field, fields
+from dataclasses import KW_ONLY, MISSING, Field, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -24,25 +24,33 @@ Command = Callable[..., None]
 
 
 def command(
-    *records: type[Any], group: click.Group | None = None, **settings: Any
+    *records: type[Any],
+    group: click.Group | None = None,
+    prints_table: bool = True,
+    **settings: Any,
 ) -> Callable[[Command], click.Command]:
     """A command that is called with a `Common`, then with one object of each of these records.
 
-    Logging is set up before it runs.
+    Logging is set up before it runs. It has `-o FILE` for its table, unless a record has its own.
     """
+    flags = {flag for kind in records for _, own in options_of(kind).values() for flag in own.flags}
+    saves_table = prints_table and "-o" not in flags
 
     def decorate(function: Command) -> click.Command:
         @functools.wraps(function)
         def called(**values: Any) -> None:
-            common: Common = _asked(Common, values)
+            common: Common = _asked(Common, values if saves_table else {**values, "output": None})
             _set_up_logging(quiet=common.quiet)
+            if common.output is not None:
+                database.check_table_ending(common.output)  # before anything is computed
             function(common, *(_asked(record, values) for record in records))
 
         wrapped: Command = called
         for kind in (Common, *reversed(records)):
             hints = hints_of(kind)
             for name, (entry, declared) in reversed(options_of(kind).items()):
-                if declared.doors != "python":
+                is_left_out = kind is Common and name == "output" and not saves_table
+                if declared.doors != "python" and not is_left_out:
                     wrapped = _parameter(name, hints[name], entry, declared)(wrapped)
         made: click.Command = (group or click).command(**settings)(wrapped)
         return made
@@ -172,6 +180,11 @@ def _default_db() -> str:
     return str(Path(user_data_dir("deltadex", appauthor=False)) / "deltadex.duckdb")
 
 
+def output_file(help: str) -> Any:
+    """A field for a file that is written beside what is printed."""
+    return option("-o", "--output", default=None, file="file", metavar="FILE", help=help)
+
+
 @record
 class Common:
     """The options of every command."""
@@ -186,6 +199,7 @@ class Common:
     )
     as_json: bool = option("--json", default=False, help="Print one JSON document on stdout.")
     quiet: bool = option(default=False, help="Print no progress and notes on stderr.")
+    output: Path | None = output_file("Write the table, too: a .csv, .md or .tex file.")
 
 
 @record
@@ -241,14 +255,20 @@ def print_answer(
     """Ask the catalog, print the answer and return it; `opening` is passed to `open_database`."""
     with open_database(common, **opening) as db:
         table = asked.answer(db)
-    print_document(table.to_json(), show, common)
+    print_document(table, show, common)
     return table
 
 
 def print_document(
-    document: Mapping[str, Any], show: Callable[[Any], None], common: Common
+    answer: database.Table | Mapping[str, Any], show: Callable[[Any], None], common: Common
 ) -> None:
-    """Print a document: as JSON, or as `show` draws it."""
+    """Print an answer: as JSON, or as `show` draws its document; a table goes into a file, too."""
+    if isinstance(answer, database.Table):
+        if common.output is not None:
+            database.save_table(answer, common.output)
+        document: Mapping[str, Any] = answer.to_json()
+    else:
+        document = answer
     if common.as_json:
         click.echo(json_text(document))
     else:
@@ -279,8 +299,8 @@ class Display:
         if self.as_csv:
             rows = ([row[name] for name in names] for row in table)
             click.echo(csv_text(names, rows), nl=False)
-        else:
-            print_document(table.to_json(), show, common)
+            show, common = (lambda _: None), replace(common, as_json=False)
+        print_document(table, show, common)
 
 
 def show_pairs(document: Mapping[str, Any]) -> None:
@@ -290,18 +310,14 @@ def show_pairs(document: Mapping[str, Any]) -> None:
         click.echo(plain(f"{key}: {shown}"))
 
 
-def output_file(help: str, metavar: str | None = None) -> Any:
-    """A field for a file that is written beside what is printed."""
-    return option("-o", "--output", default=None, file="file", metavar=metavar, help=help)
-
-
 @record
 class Drawing:
     """The picture of a study, and what is printed beside it."""
 
     _: KW_ONLY
     output: Path | None = output_file(
-        "Draw it: a .png or .svg file, or a page (.html) with tables of the values."
+        "Draw it: a .png or .svg file, or a page (.html) with tables of the values; or write these "
+        "tables: .csv, .md, .tex."
     )
     width: Literal["column", "full"] = option(
         default="full", help="Width of the picture: 85 mm (a column of a page) or 180 mm."
@@ -332,9 +348,11 @@ def command_of(method: str) -> click.Command:
         with database.open(path, read_only=None if path else False, track=track) as db:
             table = db.studies.ask(asked)
             document = table.to_json()
-            if drawing.output is not None:
-                picture = table.save_picture(drawing.output, width=drawing.width)
-                document["picture"] = str(picture)
+            if (target := drawing.output or common.output) is not None:
+                if database.is_table_file(target):
+                    database.save_table(table, target)
+                else:
+                    document["picture"] = str(table.save_picture(target, width=drawing.width))
 
         def show(document: Any) -> None:
             terminal.show_study(table.sections(everything=drawing.everything), document)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
 
 import click
@@ -32,8 +32,8 @@ class Several:
         help="DATA is a folder; each file and folder in it is a data set of its own.",
     )
     output: Path | None = output_file(
-        "With --each: write z of every data set and model to .csv, or draw it: .png, .svg, .html.",
-        metavar="FILE",
+        "Write the table: .csv, .md, .tex; with --each z of every data set and model to .csv, or "
+        "draw it: .png, .svg, .html."
     )
 
 
@@ -62,13 +62,14 @@ def find_trained_on(common: Common, asked: database.FindTrainedOn, several: Seve
     _check(asked, several)
     read_only = None if asked.keep is None else False
     if not several.each:
-        print_answer(common, asked, terminal.show_trained_models, read_only=read_only)
+        one = replace(common, output=several.output)
+        print_answer(one, asked, terminal.show_trained_models, read_only=read_only)
         return
     with open_database(common, read_only=read_only) as db:
         scores = as_kind(database.FindTrainedOnEach, asked).answer(db)
     if several.output is not None:
         scores.save(several.output)
-    print_document(scores.to_json(), terminal.show_data_scores, common)
+    print_document(scores, terminal.show_data_scores, common)
     if scores.failed:
         sys.exit(EXIT_SOME_FAILED)
 
@@ -79,10 +80,9 @@ def _check(asked: database.FindTrainedOn, several: Several) -> None:
         raise click.UsageError("--keep names one data set; leave out --each, or --keep")
     if several.each and asked.control is not None:
         raise click.UsageError("--control is of one data set; leave out --each, or --control")
-    if several.output is not None and not several.each:
-        raise click.UsageError("-o writes the table of several data sets: add --each")
     if several.output is not None:
-        database.check_scores_ending(several.output)
+        check = database.check_scores_ending if several.each else database.check_table_ending
+        check(several.output)
 
 
 @command(database.FindData)
@@ -131,7 +131,7 @@ def show(common: Common, asked: database.ShowData) -> None:
     print_answer(common, asked, lambda document: terminal.show_data_set(document))
 
 
-@command(database.RemoveData, group=data)
+@command(database.RemoveData, group=data, prints_table=False)
 def rm(common: Common, asked: database.RemoveData) -> None:
     """Forget the data set NAME.
 

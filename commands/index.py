@@ -89,7 +89,7 @@ def add(common: Common, asked: Add, strictness: Strictness) -> None:
     _run(common, asked, strictness)
 
 
-@command(Label)
+@command(Label, prints_table=False)
 def label(common: Common, asked: Label) -> None:
     """Label the indexed MODEL: it was trained on DATASET.
 
@@ -104,7 +104,7 @@ def label(common: Common, asked: Label) -> None:
     print_answer(common, asked, _show_label, read_only=False)
 
 
-@command(Remove)
+@command(Remove, prints_table=False)
 def rm(common: Common, asked: Remove) -> None:
     """Forget MODEL. Its files are not touched.
 
@@ -118,7 +118,7 @@ def rm(common: Common, asked: Remove) -> None:
 def _print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> None:
     with _opened(common, writes_catalog=writes_catalog) as db:
         table = asked.answer(db)
-    print_document(table.to_json(), terminal.show_plan, common)
+    print_document(table, terminal.show_plan, common)
 
 
 def _opened(common: Common, *, writes_catalog: bool) -> Opened:
@@ -142,7 +142,7 @@ def _run(
         terminal.RunProgress(quiet=common.quiet) as progress,
     ):
         report = replace(asked, progress=progress).answer(db)
-    print_document(report.to_json(), terminal.show_report, common)
+    print_document(report, terminal.show_report, common)
     document = report.to_json()
     done = document["indexed"] + document["unchanged"]
     reasons = [REASONS[row["code"]] for row in report]

@@ -102,7 +102,7 @@ def extract_adapter(common: Common, asked: database.ExtractAdapter) -> None:
     path = common.db if common.db.exists() else None
     with database.open(path, read_only=path is not None, track=tracker(quiet=common.quiet)) as db:
         table = asked.answer(db)
-    print_document(table.to_json(), lambda document: terminal.show_extraction(document), common)
+    print_document(table, lambda document: terminal.show_extraction(document), common)
 
 
 @record
@@ -110,7 +110,10 @@ class LineageFile:
     """The picture of a lineage, and how much of it is printed."""
 
     _: KW_ONLY
-    output: Path | None = output_file("Draw the tree: .svg, .png, .html, or .dot for Graphviz.")
+    output: Path | None = output_file(
+        "Draw the tree: .svg, .png, .html, or .dot for Graphviz; or write its edges: .csv, .md, "
+        ".tex."
+    )
     everything: bool = option("--all", default=False, help="Print every model and every claim.")
 
 
@@ -141,16 +144,8 @@ def lineage(common: Common, asked: database.Lineage, file: LineageFile) -> None:
     print_document(document, show, common)
 
 
-@record
-class AuditFile:
-    """The file of an audit."""
-
-    _: KW_ONLY
-    output: Path | None = output_file("Write the findings: .csv, .tex or .md.")
-
-
-@command(database.Audit, AuditFile)
-def audit(common: Common, asked: database.Audit, file: AuditFile) -> None:
+@command(database.Audit)
+def audit(common: Common, asked: database.Audit) -> None:
     """List what stands out among the models of a family, or of one model.
 
     Copies, frozen parts, edits along one direction, updates below storage rounding, outliers,
@@ -162,10 +157,4 @@ def audit(common: Common, asked: database.Audit, file: AuditFile) -> None:
       deltadex audit bert-base-uncased --kind edit
       deltadex audit --where "downloads > 1000" -o findings.md
     """
-    if file.output:
-        database.check_table_ending(file.output)
-    with open_database(common) as db:
-        table = asked.answer(db)
-    if file.output:
-        table.save(file.output)
-    print_document(table.to_json(), lambda document: terminal.show_audit(document), common)
+    print_answer(common, asked, lambda document: terminal.show_audit(document))

@@ -49,7 +49,7 @@ def build(common: Common, asked: database.BuildPanel) -> None:
     """
     with open_database(common, read_only=asked.dry_run) as db:
         report = asked.answer(db)
-    print_document(report.to_json(), terminal.show_panel_report, common)
+    print_document(report, terminal.show_panel_report, common)
     if report.failed:
         sys.exit(EXIT_SOME_FAILED if report.is_any_there else EXIT_NOTHING_DONE)
 
@@ -72,7 +72,7 @@ class PanelFile:
     _: KW_ONLY
     output: Path | None = output_file(
         "Write z of every data set with the models of all bases: .csv, or drawn as .png, .svg, "
-        ".html."
+        ".html; or each model's highest z: .md, .tex."
     )
 
 
@@ -91,10 +91,10 @@ def show(common: Common, asked: database.ShowPanel, file: PanelFile) -> None:
         table = asked.answer(db)
         if file.output is not None:
             as_kind(database.ScorePanel, asked).answer(db).save(file.output)
-    print_document(table.to_json(), terminal.show_panel, common)
+    print_document(table, terminal.show_panel, common)
 
 
-@command(database.DropPanel, group=panel)
+@command(database.DropPanel, group=panel, prints_table=False)
 def drop(common: Common, asked: database.DropPanel) -> None:
     """Forget the panel NAME, of every base or of one.
 

@@ -58,7 +58,7 @@ class Serving(Engine):
     root_path: str = option(default="", help="The prefix under which a proxy shows the service.")
 
 
-@command(Serving)
+@command(Serving, prints_table=False)
 def serve(common: Common, serving: Serving) -> None:
     """Answer questions about the catalog over HTTP, for programs and with a page for people.
 
@@ -163,7 +163,7 @@ class AnyExport(database.Export, database.ExportScores):
             raise click.UsageError("--exclude, --with-unlabelled and --way belong to --scores")
 
 
-@command(AnyExport)
+@command(AnyExport, prints_table=False)
 def export(common: Common, asked: AnyExport) -> None:
     """Write the catalog to TARGET for other tools, or its vectors to Qdrant with --to.
 
@@ -192,7 +192,7 @@ def export(common: Common, asked: AnyExport) -> None:
     print_document({"written": [str(path) for path in written]}, show_pairs, common)
 
 
-@command(database.Publish)
+@command(database.Publish, prints_table=False)
 def publish(common: Common, asked: database.Publish) -> None:
     """Publish a family's fingerprints as an index into TARGET: a folder, or hf://datasets/OWNER/NAME.
 
@@ -318,7 +318,7 @@ def merge(common: Common, merging: Merging) -> None:
         )
     with open_database(common, target, read_only=False, create=is_new and "late") as db:
         table = database.Merge(sources).answer(db)
-    print_document(table.to_json(), _show_merge, common)
+    print_document(table, _show_merge, common)
     if (document := table.to_json())["damaged"]:
         is_any_taken = any(document[taken] for taken in TAKEN)
         sys.exit(EXIT_SOME_FAILED if is_any_taken else EXIT_NOTHING_DONE)

@@ -13,6 +13,7 @@ from . import across, exchange, members, origins, panels, questions
 from . import data as data_sets
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
+from .written import check_ending
 
 
 def open(
@@ -99,10 +100,10 @@ def doctor(
 
 
 def check_picture_ending(path: Place) -> None:
-    """Raises `RequestError` for a file name that no picture of a study can have."""
-    from ..pictures import check_ending
+    """Raises `RequestError` for a file name of no table, and no picture of a study."""
+    from .. import pictures
 
-    check_ending(Path(path))
+    check_ending(path, pictures.check_ending)
 
 
 _FORMER = {

@@ -14,6 +14,7 @@ from ..records import FindingKind
 from ..store import ModelFilter, write_user_file
 from .opened import find_family
 from .tables import AuditTable, KnownBaseTable, Table, TraceTable
+from .written import check_ending, is_table_file, save_table
 
 if TYPE_CHECKING:
     from ..pictures import Width
@@ -216,10 +217,10 @@ class Lineage(Question):
 
 
 def check_lineage_ending(path: Place) -> None:
-    """Raises `RequestError` for a file name that no picture of a lineage can have."""
+    """Raises `RequestError` for a file name of no table, and no picture of a lineage."""
     from ..pictures import check_lineage_ending
 
-    check_lineage_ending(Path(path))
+    check_ending(path, check_lineage_ending)
 
 
 class LineageTable(Table):
@@ -234,7 +235,8 @@ class LineageTable(Table):
     _key = "edges"
 
     def save(self, path: Place, *, width: Width = "full") -> Path:
-        """Draw the tree into a .svg, .png or .html file, or write it for Graphviz (.dot).
+        """Draw the tree into a .svg, .png or .html file, write it for Graphviz (.dot), or its edges
+        as a table (.csv, .md, .tex).
 
         Raises:
             RequestError: another ending, or there is no such folder.
@@ -243,6 +245,8 @@ class LineageTable(Table):
         from ..pictures import check_lineage_ending, draw_lineage, graphviz_lineage, save_picture
 
         target, document = Path(path), self.to_json()
+        if is_table_file(target):
+            return save_table(self, target)
         check_lineage_ending(target)
         if target.suffix.lower() == ".dot":
             write_user_file(target, graphviz_lineage(document).encode("utf-8", "replace"))

@@ -17,6 +17,7 @@ from ..records import BUILTIN, KEPT, Layout
 from ..results import count
 from ..store import write_user_file
 from .tables import Row, Table, check_scores_ending
+from .written import is_table_file, save_table
 
 if TYPE_CHECKING:
     from ..store import Catalog
@@ -51,7 +52,7 @@ class PanelScoresTable(Table):
         ]
 
     def save(self, path: str | Path) -> Path:
-        """Write every z as CSV, or draw a heat map of them; the ending decides.
+        """Write every z as CSV, the rows as .md or .tex, or draw a heat map.
 
         Raises:
             RequestError: another ending, or there is no such folder.
@@ -62,6 +63,8 @@ class PanelScoresTable(Table):
         if target.suffix.lower() == ".csv":
             write_user_file(target, _csv(self._document).encode("utf-8", "replace"))
             return target
+        if is_table_file(target):
+            return save_table(self, target)
         import numpy as np
 
         from ..pictures import draw_panel, save_picture

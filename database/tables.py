@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -13,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from ..errors import RequestError
 from ..results import Document as Document
 from ..results import Row as Row
+from ..results import Section, names_of_bases
 from ..results import Table as Table
 from ..results import html_table as html_table
-from ..results import names_of_bases
-from ..store import write_user_file
+from .written import is_table_file, save_sections, save_table
 
 if TYPE_CHECKING:
     from ..pictures import Width
@@ -158,7 +155,7 @@ class DataScoresTable(Table):
         }
 
     def save(self, path: str | Path, *, width: Width = "full") -> Path:
-        """Write every z as CSV, or the highest of them as a picture; the ending decides.
+        """Write every z as CSV, the rows as .md or .tex, or the highest z as a picture.
 
         Raises:
             RequestError: another ending, or there is no such folder; for a picture also that no
@@ -171,8 +168,10 @@ class DataScoresTable(Table):
         columns, models = list(named), list(named.values())
         if target.suffix.lower() == ".csv":
             lines = [[entry["data"], *entry["z"]] for entry in rows]
-            write_user_file(target, _csv(["data", *models], lines).encode())
-            return target
+            columns_of_z = Section(columns=["data", *models], rows=lines)
+            return save_sections([columns_of_z], target)
+        if is_table_file(target):
+            return save_table(self, target)
         import numpy as np
 
         from ..pictures import DataScores, draw_data_scores, save_picture
@@ -242,7 +241,7 @@ class ModelTable(Table):
 
     def __init__(self, document: Document, columns: Sequence[str] | None = None) -> None:
         super().__init__(document)
-        self.columns = tuple(columns or self.columns)
+        self.columns = self.saved_columns = tuple(columns or self.columns)
 
     @property
     def total(self) -> int:
@@ -286,7 +285,20 @@ class EvaluationTable(Table):
             RequestError: another ending.
             StoreFull: the file cannot be written.
         """
-        return write_purities(Path(path), self._rows())
+        return save_table(self, path)
+
+    def sections(self, *, everything: bool = False) -> Iterable[Section]:
+        """One table: columns for recipe and way where they differ."""
+        rows = self._rows()
+        varying = [key for key in ("recipe", "way") if len({row[key] for row in rows}) > 1]
+        yield Section(
+            columns=(*varying, *PURITY_COLUMNS),
+            rows=[
+                [*(row[key] for key in varying), row["base"], *line]
+                for row in rows
+                for line in _lines(row)
+            ],
+        )
 
     def _rows(self) -> Sequence[Row]:
         documents = self._document.get("ways") or self._document.get("recipes", (self._document,))
@@ -409,6 +421,7 @@ class AuditTable(Table):
     """
 
     columns = ("model", "kind", "detail", "z")
+    saved_columns = ("base", *columns)
     _key = "findings"
 
     def save(self, path: str | Path) -> Path:
@@ -418,14 +431,10 @@ class AuditTable(Table):
             RequestError: another ending.
             StoreFull: the file cannot be written.
         """
-        target, columns = Path(path), ("base", *self.columns)
-        check_table_ending(target)
-        text = _TEXT[target.suffix.lower()](columns, [[row[c] for c in columns] for row in self])
-        write_user_file(target, text.encode("utf-8", "replace"))
-        return target
+        return save_table(self, path)
 
 
-_SCORES_ENDINGS = (".csv", ".png", ".svg", ".html")
+_SCORES_ENDINGS = (".csv", ".md", ".tex", ".png", ".svg", ".html")
 
 PURITY_COLUMNS = ("family", "dataset", "n", "purity", "low", "high", "p", "chance")
 """Columns of an evaluation in a paper; `low` and `high`: the 95 % interval of the purity."""
@@ -439,92 +448,9 @@ def check_scores_ending(target: Path) -> None:
         raise RequestError(f"{target}: the name ends in one of {', '.join(_SCORES_ENDINGS)}")
 
 
-def check_table_ending(path: str | Path) -> None:
-    """Raises `RequestError` for a file name without the ending of a table."""
-    if Path(path).suffix.lower() not in _TEXT:
-        raise RequestError(f"{path}: a table's name ends in one of: {', '.join(_TEXT)}")
-
-
-def write_purities(path: Path, rows: Sequence[Row]) -> Path:
-    """Write the rows of an `EvaluationTable`; columns for recipe and way where they differ."""
-    check_table_ending(path)
-    varying = [key for key in ("recipe", "way") if len({row[key] for row in rows}) > 1]
-    lines = [
-        [*(row[key] for key in varying), row["base"], *line] for row in rows for line in _lines(row)
-    ]
-    text = _TEXT[path.suffix.lower()]((*varying, *PURITY_COLUMNS), lines)
-    write_user_file(path, text.encode("utf-8", "replace"))
-    return path
-
-
 def _lines(row: Row) -> Iterator[Line]:
     """A family's line, then one for each of its datasets, without the family's name."""
     whole = {**row, "n": row["queries"], "purity": row["micro"]}
     for name, group in [("all", whole), *(row["by_dataset"] or {}).items()]:
         low, high = group["ci95"] or (None, None)
         yield [name, group["n"], group["purity"], low, high, group["p_value"], group["chance"]]
-
-
-def _csv(columns: Sequence[str], lines: Sequence[Line]) -> str:
-    """Numbers in full, nothing for what is unknown."""
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([columns, *lines])
-    return text.getvalue()
-
-
-def _markdown(columns: Sequence[str], lines: Sequence[Line]) -> str:
-    """A table of GitHub's Markdown."""
-    rule = ["---:" if column in PURITY_COLUMNS[2:] else "---" for column in columns]
-    rows = [[_cell(value, _escape_markdown) for value in line] for line in lines]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (columns, rule, *rows))
-
-
-def _latex(columns: Sequence[str], lines: Sequence[Line]) -> str:
-    """A `tabular` that needs no package."""
-    kinds = "".join("r" if column in PURITY_COLUMNS[2:] else "l" for column in columns)
-    head, *rows = (
-        " & ".join(row) + r" \\"
-        for row in (columns, *([_cell(value, _escape_latex) for value in line] for line in lines))
-    )
-    body = "\n".join([rf"\begin{{tabular}}{{{kinds}}}", r"\hline", head, r"\hline", *rows])
-    return body + "\n\\hline\n\\end{tabular}\n"
-
-
-_TEXT: Mapping[str, Callable[[Sequence[str], Sequence[Line]], str]] = {
-    ".csv": _csv,
-    ".tex": _latex,
-    ".md": _markdown,
-}
-
-
-def _cell(value: object, escape: Callable[[str], str]) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return escape("".join(c if c.isprintable() else "?" for c in str(value)))
-
-
-def _escape_markdown(text: str) -> str:
-    """What Markdown may read as markup, with a backslash before it."""
-    return re.sub(r"([\\`*_{}\[\]<>&|~$#:@^])", r"\\\1", text)
-
-
-_LATEX = {
-    **{character: rf"\{character}" for character in "#$%&_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "`": r"\textasciigrave{}",
-    # after a line break they would be its option and its star
-    "[": "{[}",
-    "*": "{*}",
-}
-
-
-def _escape_latex(text: str) -> str:
-    escaped = "".join(_LATEX.get(character, character) for character in text)
-    return escaped.replace("--", "-{}-").replace("--", "-{}-")  # no dashes of hyphens

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from deltadex.database import check_table_ending
-from deltadex.database.tables import EvaluationTable, write_purities
+from deltadex.database.tables import EvaluationTable
 from deltadex.errors import RequestError
 
 COLUMNS = ["family", "dataset", "n", "purity", "low", "high", "p", "chance"]
@@ -147,4 +147,4 @@ def test_another_ending_is_refused_with_the_list(tmp_path, name):
     with pytest.raises(RequestError, match=r"one of: \.csv, \.tex, \.md"):
         check_table_ending(tmp_path / name)
     with pytest.raises(RequestError, match=r"one of: \.csv, \.tex, \.md"):
-        write_purities(tmp_path / name, [])
+        EvaluationTable({"ways": []}).save(tmp_path / name)

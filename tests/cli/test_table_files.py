@@ -1,0 +1,113 @@
+"""`-o FILE` of every command that prints a table."""
+
+import csv
+import json
+
+import click
+import pytest
+from running import run
+
+from deltadex.cli import main
+from deltadex.database.written import save_sections
+from deltadex.results import Section
+
+WITHOUT = {"map", "extract-adapter"}
+"""Their -o is what they make."""
+
+
+def _commands(group=main, path=()):
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_what_prints_a_table_writes_it_and_nothing_else_does():
+    without = {
+        " ".join(path)
+        for path, command in _commands()
+        if not any("-o" in parameter.opts for parameter in command.params)
+    }
+
+    assert without == {
+        *("label", "rm", "data rm", "panel drop"),
+        *("serve", "export", "publish", "backup", "completion", "demo"),
+    }
+
+
+TABLES = {
+    ("find-similar", "a-0"): ("model", {"a-1", "b-0", "b-1"}),
+    ("ls",): ("model", {"a-0", "a-1", "b-0", "b-1"}),
+    ("stats",): ("models", {"4"}),
+    ("cluster",): ("name", set()),
+    ("sql", "SELECT 7 AS seven"): ("seven", {"7"}),
+    ("doctor", "--check"): ("state", {"ok"}),
+    ("audit",): ("kind", set()),
+    ("spectrum", "a-0"): ("slot", None),
+}
+
+
+@pytest.mark.parametrize("words", TABLES, ids=" ".join)
+def test_a_csv_file_holds_the_rows(family, tmp_path, words):
+    column, expected = TABLES[words]
+
+    result = run(family, *words, "-o", tmp_path / "t.csv")
+
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    if expected:
+        assert {row[column] for row in rows} >= expected
+    assert result.stdout == run(family, *words).stdout or words[0] == "doctor"
+
+
+def test_numbers_of_a_csv_file_are_those_of_the_document(family, tmp_path):
+    told = run(family, "find-similar", "a-0", "--json", "-o", tmp_path / "t.csv").stdout
+
+    neighbours = json.loads(told)["neighbours"]
+    with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["z"]) for row in rows] == [n["z"] for n in neighbours]
+    assert [row["base"] for row in rows] == [n["base"] for n in neighbours]
+
+
+@pytest.mark.parametrize(
+    ("ending", "begins"), [("md", "| query | rank |"), ("tex", r"\begin{tabular}{lr")]
+)
+def test_papers_and_notes_take_what_is_shown(family, tmp_path, ending, begins):
+    run(family, "find-similar", "a-0", "-o", tmp_path / f"t.{ending}")
+
+    text = (tmp_path / f"t.{ending}").read_text()
+    assert text.startswith(begins)
+    assert "a-1" in text
+
+
+@pytest.mark.parametrize(("ending", "mark"), [("md", "###"), ("tex", "%"), ("csv", "#")])
+def test_tables_of_a_report_stand_below_their_titles(tmp_path, ending, mark):
+    sections = [Section(title=f"of {n}", columns=("layer", n), rows=[(0, n)]) for n in "ab"]
+
+    save_sections([*sections, Section(title="words", notes=["alone"])], tmp_path / f"t.{ending}")
+
+    lines = (tmp_path / f"t.{ending}").read_text().splitlines()
+    assert [line for line in lines if line.startswith(f"{mark} ")] == [
+        f"{mark} of a",
+        f"{mark} of b",
+    ]
+
+
+def test_another_ending_is_refused_before_anything_is_done(tmp_path):
+    result = run(tmp_path, "ls", "-o", tmp_path / "t.xls")
+
+    assert result.exit_code == 2
+    assert ".csv, .tex, .md" in result.stderr
+    assert not (tmp_path / "c.duckdb").exists()
+
+
+def test_a_study_takes_pictures_and_tables_and_says_so(family, tmp_path):
+    result = run(family, "spectrum", "a-0", "-o", tmp_path / "t.xls")
+
+    assert result.exit_code == 2
+    assert ".png" in result.stderr
+    assert ".csv" in result.stderr
