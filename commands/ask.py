@@ -9,12 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import click
 
 from .. import database, terminal
-from ..options import as_kind, option, record
+from ..options import argument, as_kind, option, record
 from ..terminal.text import plain
 from .command_line import (
     EXIT_NOTHING_DONE,
@@ -120,7 +121,8 @@ def _show_several(document: Mapping[str, Any]) -> None:
 def ls(common: Common, asked: database.Models, display: Display) -> None:
     """List the models of the catalog.
 
-    Columns are the keys that --json prints.
+    Columns are the keys that --json prints. Of models that are not indexed one line on the screen
+    has the reasons, unless --status, --where or --columns asks for them.
 
     \b
     Example:
@@ -130,7 +132,10 @@ def ls(common: Common, asked: database.Models, display: Display) -> None:
     display.check(common)
     with open_database(common) as db:
         table = asked.answer(db)
-    show = partial(terminal.show_models, columns=table.columns, wide=display.wide)
+    is_plain = all(choice is None for choice in (asked.status, asked.where, asked.columns))
+    show = partial(
+        terminal.show_models, columns=table.columns, wide=display.wide, counts_rest=is_plain
+    )
     display.print(table, table.columns, show, common)
 
 
@@ -205,6 +210,17 @@ def diff(common: Common, asked: database.Diff) -> None:
     print_answer(common, asked, lambda document: terminal.show_diff(document))
 
 
+@command(database.Explain)
+def explain(common: Common, asked: database.Explain) -> None:
+    """Show which roles, layers and matrices carry the cosine of MODEL and OTHER.
+
+    \b
+    Example:
+      deltadex explain someone/bert-imdb someone/bert-reviews
+    """
+    print_answer(common, asked, lambda document: terminal.show_explanation(document))
+
+
 @command(database.Stats)
 def stats(common: Common, asked: database.Stats) -> None:
     """Count the models, datasets and recipes of the catalog.
@@ -227,21 +243,41 @@ def failures(common: Common, asked: database.Failures) -> None:
     print_answer(common, asked, lambda document: terminal.show_failures(document))
 
 
-@command(database.Select, Display)
-def sql(common: Common, asked: database.Select, display: Display) -> None:
+@record
+class Statement:
+    """Where a statement comes from."""
+
+    query: str | None = argument(default=None, metavar="[QUERY]")
+    _: KW_ONLY
+    file: Path | None = option(
+        "-f", "--file", default=None, file="existing file", help="Read QUERY from a file."
+    )
+
+    def text(self) -> str:
+        """The statement; `click.UsageError` where there is none, or two."""
+        if (self.query is None) == (self.file is None):
+            raise click.UsageError("give QUERY, `-` for standard input, or --file FILE")
+        if self.file is not None:
+            return self.file.read_text("utf-8-sig", "replace")
+        return click.get_text_stream("stdin").read() if self.query == "-" else str(self.query)
+
+
+@command(Statement, Display)
+def sql(common: Common, statement: Statement, display: Display) -> None:
     """Print what a SELECT gives, from the tables of the catalog.
 
-    QUERY is DuckDB's SQL: one SELECT, which cannot write and reads no file. It is answered also
-    while a service or an indexing run holds the catalog. Tables and views: docs/catalog.md, or
-    "SHOW TABLES".
+    QUERY is DuckDB's SQL: one SELECT, which cannot write and reads no file; `-` reads it from
+    standard input. It is answered also while a service or an indexing run holds the catalog.
+    Tables and views: docs/catalog.md, or "SHOW TABLES".
 
     \b
     Example:
       deltadex sql "SELECT dataset, count(*) AS models FROM models GROUP BY ALL ORDER BY 2 DESC"
       deltadex sql "FROM coverage" --csv
+      deltadex sql -f families.sql -o families.md
     """
     display.check(common)
-    table = asked.of(common.db)
+    table = database.Select(statement.text()).of(common.db)
     rows = ([row[name] for name in table.names] for row in table)
     show = partial(terminal.show_rows, table.names, rows, wide=display.wide)
     display.print(table, table.names, lambda _: show(), common)

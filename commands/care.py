@@ -13,7 +13,7 @@ from click.shell_completion import get_completion_class
 
 from .. import database, terminal
 from ..options import argument, option, record
-from ..terminal.text import count, plain
+from ..terminal.text import count, plain, size
 from .command_line import EXIT_SOME_FAILED, Common, command, print_answer, print_document, tracker
 
 PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
@@ -26,6 +26,9 @@ class Examination:
     file: Path | None = argument(default=None, file="any")
     _: KW_ONLY
     check: bool = option(default=False, help="Repair nothing.")
+    quick: bool = option(
+        default=False, help="Leave out what reads the whole file; a line says what that is."
+    )
 
 
 @command(Examination)
@@ -46,6 +49,7 @@ def doctor(common: Common, examination: Examination) -> None:
     table = database.doctor(
         examination.file or common.db,
         check=examination.check,
+        quick=examination.quick,
         track=tracker(quiet=common.quiet),
         report=None if common.as_json else _show_finding,
     )
@@ -82,9 +86,9 @@ def backup(common: Common, asked: database.Backup) -> None:
 
 
 def _show_backup(document: Mapping[str, Any]) -> None:
-    size = document["bytes"] / 1e6
     click.echo(f"written: {document['written']}")
-    click.echo(f"{count(document['models'], 'model')}, {size:.1f} MB, {document['seconds']:.1f} s")
+    holds = f"{count(document['models'], 'model')}, {size(document['bytes'])}"
+    click.echo(f"{holds}, {document['seconds']:.1f} s")
     click.echo(f"SHA-256 {document['sha256']}")
 
 

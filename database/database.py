@@ -64,6 +64,7 @@ def doctor(
     path: Place,
     *,
     check: bool = False,
+    quick: bool = False,
     track: Track = untracked,
     report: Callable[[Row], None] | None = None,
 ) -> FindingTable:
@@ -71,6 +72,7 @@ def doctor(
 
     Args:
         check: Whether nothing is repaired.
+        quick: Whether what reads the whole file is left out; a row says so.
         track: Shows the progress of long checks.
         report: Is called with each row as soon as its check is done.
 
@@ -84,7 +86,7 @@ def doctor(
     from ..store import examine
 
     rows = []
-    for finding in examine(Path(path), repairs=not check, track=track):
+    for finding in examine(Path(path), repairs=not check, quick=quick, track=track):
         rows.append(finding.to_json())
         if report is not None:
             report(rows[-1])

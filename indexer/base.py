@@ -292,8 +292,8 @@ class Base:
 
     def say_what_was_kept(self) -> None:
         if self.kept.bytes_used:
-            n_mb = self.kept.bytes_used / 1e6
-            log.info("base %s: %.1f MB from %s", self.name, n_mb, self.kept.folder)
+            n_mib = self.kept.bytes_used / 2**20
+            log.info("base %s: %.1f MiB from %s", self.name, n_mib, self.kept.folder)
 
     def _open(self) -> BaseWeights:
         config: Config | None = None

@@ -46,7 +46,7 @@ def parse_budget(text: str, layer_bytes: int) -> float:
     share = number / 100 if unit == "%" else number * _SIZES[unit] / layer_bytes
     if share > MOST_SHARE:
         raise RequestError(
-            f"budget {text}: that is {share:.0%} of the layers' {layer_bytes / 1e6:.0f} MB; at "
+            f"budget {text}: that is {share:.0%} of the layers' {layer_bytes / 2**20:.0f} MiB; at "
             f"most {MOST_SHARE:.0%} is read by rows: leave --budget out to read all"
         )
     if share < LEAST_SHARE:

@@ -83,8 +83,8 @@ class Upgrade:
     def __str__(self) -> str:
         return (
             f"{self.earlier} → {self.recipe}: reads {self.models} models again, about "
-            f"{self.bytes_to_read / 1e6:,.1f} MB; the catalog grows by about "
-            f"{self.catalog_bytes / 1e6:,.1f} MB, and the earlier fingerprints stay in it"
+            f"{self.bytes_to_read / 2**20:,.1f} MiB; the catalog grows by about "
+            f"{self.catalog_bytes / 2**20:,.1f} MiB, and the earlier fingerprints stay in it"
         )
 
 

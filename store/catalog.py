@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
+from ..errors import LISTED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
 from ..records import (
     Fingerprint,
     Indexed,
@@ -32,6 +32,7 @@ from .tables.models import (
     describe_slots,
     group_failures,
     relabel_models,
+    select_abbreviated,
     select_alike,
     select_models,
     select_stored,
@@ -281,10 +282,11 @@ class Catalog:
         return Stored(row.key, row.id, row.base, row.record.kind, row.dataset)
 
     def model(self, id: str, base: str | None = None) -> ModelRow:
-        """The model of that id, or whose files are in that folder.
+        """The model of that id, or whose files are in that folder, or the only one whose id the
+        text begins or ends; a text with a slash is whole, since it may be a Hub id or a path.
 
         Raises:
-            UnknownModel: with the nearest ids.
+            UnknownModel: with the nearest ids, or those that the text begins or ends.
             RequestError: several families have one.
         """
         exact: list[ModelRow] = []
@@ -301,8 +303,18 @@ class Catalog:
         ids = self.alike("id", id, self.find_base(base))
         if not ids:
             raise self._empty()
+        is_short = id and "/" not in id and not Path(id).exists()
+        fitting = self._abbreviated(id, base) if is_short else []
+        if len(fitting) == 1:
+            return self.model(fitting[0], base)
+        if fitting:
+            some = ", ".join(fitting[:LISTED]) + (", …" if len(fitting) > LISTED else "")
+            raise UnknownModel(f"'{id}' begins or ends several ids of {self.path.name}: {some}")
         near = offered(id, ids, None) or "; `deltadex ls` lists them"
         raise UnknownModel(f"no model '{id}' in {self.path.name}{near}")
+
+    def _abbreviated(self, text: str, base: str | None) -> list[str]:
+        return select_abbreviated(self._session, text, self.find_base(base), LISTED + 1)
 
     def alike(self, column: str, text: str, base: str | None = None) -> list[str]:
         """Different ids or labels of the models, of many those that are most like a text."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,6 +22,17 @@ Document = Mapping[str, Any]
 MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
 
 NUMBERS = ("probability", "z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
+
+WHOLE = (*NUMBERS, "rank", "verdict", "slot", "kind", "code")
+
+NAMES = ("model", "base", "family", "dataset", "author", "run", "data", "child", "parent", "source")
+"""Columns that are shortened where the terminal is narrow."""
+
+LEAST_NAME = 12
+"""Characters that are left of a name."""
+
+GAP = 2
+"""Columns of the screen between those of a table."""
 
 NEIGHBOUR_COLUMNS = (
     "rank",
@@ -86,27 +98,45 @@ def _say(line: str | Text, style: str | None = None) -> None:
 
 def _say_rows(heads: Sequence[str], rows: Sequence[Sequence[object] | Document]) -> None:
     """A table of cells in the order of the heads, or of documents that have them as keys."""
-    table = Table(*heads, box=None, header_style="dim", pad_edge=False)
-    for row in rows:
-        cells = [row[head] for head in heads] if isinstance(row, Mapping) else row
-        table.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in cells))
-    _console().print(table)
+    cells = ([row[head] for head in heads] if isinstance(row, Mapping) else row for row in rows)
+    _print_table(heads, [["" if c is None else plain(str(c)) for c in line] for line in cells])
 
 
 def _say_evidence(heads: Sequence[str], rows: Iterable[Document]) -> None:
-    """A table of names, folded where the terminal is narrow, and of numbers, which are not."""
-    table = Table(box=None, header_style="dim")
-    for head in heads:
-        is_number = head in NUMBERS
+    """A table of names and numbers."""
+    _print_table(heads, [[_evidence(head, row) for head in heads] for row in rows])
+
+
+def _print_table(
+    heads: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    *,
+    wide: bool = False,
+    names: Collection[str] = NAMES,
+) -> None:
+    """A table as wide as the terminal: names are shortened in the middle, sentences folded, and
+    numbers whole."""
+    console, place = _console(wide=wide), range(len(heads))
+    widths = [max(cell_len(line[n]) for line in (heads, *lines)) for n in place]
+    short = [n for n in place if heads[n] in names]
+    room = console.width - GAP * len(heads)
+    while short and sum(widths) > room:
+        widest = max(short, key=lambda n: widths[n])
+        if widths[widest] <= LEAST_NAME:
+            break
+        widths[widest] -= 1
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for n, head in enumerate(heads):
         table.add_column(
-            head,
-            justify="right" if is_number else "left",
-            no_wrap=is_number or head in ("rank", "verdict"),
-            overflow="fold",
+            Text(plain(head)),
+            justify="right" if head in NUMBERS else "left",
+            no_wrap=head in WHOLE or n in short,
+            overflow="ellipsis" if n in short else "fold",
         )
-    for row in rows:
-        table.add_row(*(_evidence(head, row) for head in heads))
-    _console().print(table)
+    for line in lines:
+        cells = (_middle(cell, widths[n]) if n in short else cell for n, cell in enumerate(line))
+        table.add_row(*map(Text, cells))
+    console.print(table)
 
 
 def _evidence(head: str, row: Document) -> str:
@@ -132,7 +162,16 @@ def _evidence(head: str, row: Document) -> str:
             return f"{row['low']:+.2f} … {row['high']:+.2f}"
         case "p":
             return "< .001" if row["p"] < 0.001 else f"{row['p']:.3f}".lstrip("0")
-    return _text(row[head])
+    return "" if row[head] is None else plain(str(row[head]))
+
+
+def _middle(text: str, width: int) -> str:
+    """A text of at most `width` columns of a terminal: `someone/bert-…-imdb`."""
+    if cell_len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    tail = text[::-1]
+    return f"{set_cell_size(text, head)}…{set_cell_size(tail, width - 1 - head)[::-1]}"
 
 
 def _stands_out(neighbour: Document) -> bool:
@@ -249,26 +288,35 @@ def show_explanation(document: Document, *, rows: int = 8) -> None:
 
 
 def show_models(
-    document: Document, *, columns: Sequence[str] = MODEL_COLUMNS, wide: bool = False
+    document: Document,
+    *,
+    columns: Sequence[str] = MODEL_COLUMNS,
+    wide: bool = False,
+    counts_rest: bool = False,
 ) -> None:
-    """One line per model, as `show_rows`."""
-    models = document["models"]
-    show_rows(columns, [[model[column] for column in columns] for model in models], wide=wide)
+    """One line per model, as `show_rows`; with `counts_rest` one line for all that are not
+    indexed."""
+    shown = models = document["models"]
+    rest: list[Document] = []
+    if counts_rest and (indexed := [m for m in models if m["status"] == "indexed"]):
+        shown, rest = indexed, [model for model in models if model["status"] != "indexed"]
+        columns = [column for column in columns if column not in ("status", "code")]
+    show_rows(columns, [[model[column] for column in columns] for model in shown], wide=wide)
     total = document.get("total", len(models))
     if total > len(models):
         _say(f"{len(models)} of {count(total, 'model')}", "dim")
+    if rest:
+        codes = Counter(model["code"] for model in rest).most_common()
+        reasons = ", ".join(f"{n} {code}" for code, n in codes)
+        _say(f"not indexed: {reasons} (`deltadex failures`)", "dim")
 
 
 def show_rows(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: bool = False
 ) -> None:
     """One line per row, shortened to the width of the terminal unless `wide`."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in columns:
-        table.add_column(Text(plain(column)), no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*(Text(cell_text(value)) for value in row))
-    _console(wide=wide).print(table)
+    lines = [[cell_text(value) for value in row] for row in rows]
+    _print_table(columns, lines, wide=wide, names=columns)
 
 
 def show_model(document: Document) -> None:

@@ -399,6 +399,16 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
     return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
 
 
+def select_abbreviated(session: Session, text: str, base: str | None, most: int) -> list[str]:
+    """The ids that a text begins or ends, or whose name behind the owner it begins; not all."""
+    rows = session.execute(
+        "SELECT DISTINCT id FROM models WHERE ($2 IS NULL OR base = $2) AND (starts_with(id, $1) "
+        f"OR ends_with(id, $1) OR contains(id, '/' || $1)) ORDER BY id LIMIT {most}",
+        [text, base],
+    )
+    return [str(id) for (id,) in rows]
+
+
 def select_alike(session: Session, column: str, text: str, base: str | None = None) -> list[str]:
     """Different values of a column, those first that are most like a text, of a large catalog not
     all."""

@@ -99,3 +99,14 @@ def test_a_file_that_is_no_catalog_is_a_report_without_a_traceback(tmp_path, con
     assert "problem   catalog" in result.stdout
     assert "versions" in result.stdout
     assert isinstance(result.exception, SystemExit)
+
+
+def test_a_quick_examination_reads_no_rows_and_says_so(db):
+    checked = json.loads(run(db, "--check", "--json").stdout)["checks"]
+    quick = json.loads(run(db, "--quick", "--json").stdout)["checks"]
+
+    left_out = {row["check"] for row in checked} - {row["check"] for row in quick}
+    (rest,) = (row for row in quick if row["check"] == "rest")
+    assert {"tables", "blocks", "vectors"} <= left_out
+    assert left_out <= set(rest["detail"].removeprefix("not checked: ").split(", "))
+    assert rest["state"] == "note"
