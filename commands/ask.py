@@ -93,13 +93,17 @@ def _named(models: Sequence[str]) -> tuple[str, ...]:
     names: list[str] = []
     for model in models:
         if model == "-":
-            lines = sys.stdin.buffer.read().decode("utf-8-sig", "replace").splitlines()
+            lines = _from_stdin().splitlines()
             names += [name for line in lines if (name := line.strip())]
         else:
             names.append(model)
     if not names:
         raise click.UsageError("no model on stdin: one id or path per line")
     return tuple(dict.fromkeys(names))
+
+
+def _from_stdin() -> str:
+    return sys.stdin.buffer.read().decode("utf-8-sig", "replace")
 
 
 def _show_neighbours(document: Mapping[str, Any]) -> None:
@@ -259,7 +263,7 @@ class Statement:
             raise click.UsageError("give QUERY, `-` for standard input, or --file FILE")
         if self.file is not None:
             return self.file.read_text("utf-8-sig", "replace")
-        return click.get_text_stream("stdin").read() if self.query == "-" else str(self.query)
+        return _from_stdin() if self.query == "-" else str(self.query)
 
 
 @command(Statement, Display)

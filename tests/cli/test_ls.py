@@ -83,7 +83,7 @@ def test_a_limit_says_how_many_there_are(db):
 
 def test_what_is_not_indexed_is_one_line_unless_asked_for(family):
     with Catalog.open(family / "c.duckdb") as catalog:
-        for id, code in (("x", "truncated"), ("y", "truncated"), ("z", "zero-update")):
+        for id, code in (("x", "truncated"), ("y", "truncated"), ("z", "non-finite")):
             model = ModelRecord(id=id, base=catalog.bases()[0])
             catalog.record(Refused(model=model, code=code, reason="short"))
 
@@ -91,7 +91,7 @@ def test_what_is_not_indexed_is_one_line_unless_asked_for(family):
     asked = run(family / "c.duckdb", "--status", "failed").stdout.splitlines()
 
     assert [line.split()[0] for line in lines[:-1]] == ["model", "a-0", "a-1", "b-0", "b-1"]
-    assert lines[-1] == "not indexed: 2 truncated, 1 zero-update (`deltadex failures`)"
+    assert lines[-1] == "not indexed: 2 truncated, 1 non-finite (`deltadex failures`)"
     assert {line.split()[0] for line in asked} >= {"x", "y"}
 
 
