@@ -51,11 +51,13 @@ def index(common: Common, asked: Index, strictness: Strictness, rehearsal: Rehea
 
     BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER
     holds models at any depth, or is a file with one id or path per line. A second run reads
-    only what is new.
+    only what is new. FOLDER alone is indexed family by family, by the bases that its models
+    name.
 
     \b
     Example:
       deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
+      deltadex index ./all-my-fine-tunes
     """
     writes_catalog = asked.parts is None or asked.ray is not None
     if rehearsal.dry_run:

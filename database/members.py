@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import RequestError, offered
+from ..errors import BaseError, RequestError, SourceError, offered
 from ..indexer import FamilyOptions, Fingerprinting
 from ..options import Place, Question, argument, as_kind, option, record
 from ..store import Filters
@@ -59,6 +59,10 @@ class Index(FamilyOptions):
     progress: Progress | None = None
 
     def answer(self, db: Opened) -> IndexReport:
+        from ..indexer import is_several
+
+        if self.source is None and not self.hub and is_several(self.base):
+            return _index_all(self, db)
         return _index(self, db)
 
 
@@ -119,6 +123,35 @@ def _index(asked: Index | Add, db: Opened) -> IndexReport:
 
     report = index_family(db._catalog, as_kind(IndexOptions, asked), asked.progress)
     return IndexReport(report.to_json())
+
+
+def _index_all(asked: Index, db: Opened) -> IndexReport:
+    """Every family of a folder, one after the other; the sums of their reports."""
+    from ..indexer import families_below
+
+    folder = Path(asked.base)
+    found = families_below(db._catalog, folder)
+    reasons = found.left_out.items()
+    left_out = [{"model": id, "code": err.code, "reason": err.reason} for id, err in reasons]
+    reports = []
+    for base, ids in found.ids.items():
+        try:
+            report = _index(replace(asked, base=base, source=folder, only=ids), db)
+        except (BaseError, SourceError) as err:
+            reason = f"base {base}: {err}"
+            left_out += [
+                {"model": id, "code": "needs-base", "reason": reason} for id in sorted(ids)
+            ]
+        else:
+            reports.append(report.to_json())
+    if not reports and not left_out:
+        raise SourceError(f"{folder}: no model in this folder")
+    sums = ("indexed", "unchanged", "failed", "skipped_models", "bytes_read", "seconds")
+    total = {
+        key: sum((r[key] for r in reports), type(reports[0][key])()) for key in sums if reports
+    }
+    empty = {"indexed": 0, "unchanged": 0, "failed": [], "skipped_models": []}
+    return IndexReport({**empty, **total, "families": reports, "left_out": left_out})
 
 
 @record

@@ -119,7 +119,7 @@ class FolderWalk:
                 continue
             if target.is_relative_to(self.root):
                 yield from self._below(name, target)
-            elif _looks_like_model(target):
+            elif is_model_folder(target):
                 yield name, None
             else:
                 self._left_out["links that lead out of it"].append(name)
@@ -164,7 +164,7 @@ class FolderWalk:
                     if not is_found and entry.is_symlink() and not path.exists():
                         self._left_out["links to nothing"].append(below)
                 elif entry.name.startswith(".") or entry.name in _SKIPPED_FOLDERS:
-                    if not entry.is_symlink() and _looks_like_model(path):
+                    if not entry.is_symlink() and is_model_folder(path):
                         self._left_out[_NOT_PYTORCH].append(below)
                 elif entry.is_symlink():
                     self._links.append((below, Path(os.path.realpath(path))))
@@ -190,7 +190,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _looks_like_model(folder: Path) -> bool:
+def is_model_folder(folder: Path) -> bool:
     """The same of a folder that is not read; False where it cannot be listed."""
     try:
         return is_model(os.listdir(folder))
@@ -199,7 +199,7 @@ def _looks_like_model(folder: Path) -> bool:
 
 
 _TUNED_SUFFIX = re.compile(r"(it|instruct|chat)$")
-_HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
+HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 
 CLAIMS_SHOWN = 8
 
@@ -216,7 +216,7 @@ def same_base(claim: str, base: str) -> bool:
         return claimed == wanted != ""
     if _TUNED_SUFFIX.sub("", claimed) == wanted:
         return True
-    is_path = not _HUB_ID.match(claim) or claim.startswith((".", "/"))
+    is_path = not HUB_ID.match(claim) or claim.startswith((".", "/"))
     return is_path and claimed == _TUNED_SUFFIX.sub("", wanted)
 
 
@@ -346,6 +346,7 @@ class Selection:
     depth: int | None = None
     exclude: tuple[str, ...] = ()
     min_downloads: int | None = None
+    only: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.exclude if name not in EXCLUSIONS]
@@ -367,6 +368,8 @@ class Selection:
         return (member for member in members if self.keeps(member))
 
     def keeps(self, member: Member) -> bool:
+        if self.only is not None and member.record.id not in self.only:
+            return False
         downloads = member.record.downloads
         if downloads is not None and downloads < (self.min_downloads or 0):
             return False

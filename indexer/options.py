@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +64,10 @@ class Fingerprinting(Question):
 class FamilyOptions(Fingerprinting):
     """Which models of a family are fingerprinted."""
 
-    base: Place = argument(help="A Hub id or a folder; a mere name where all are adapters.")
+    base: Place = argument(
+        help="A Hub id or a folder; a mere name where all are adapters. Without `source`, a folder "
+        "of models of any bases."
+    )
     source: Place | None = argument(
         default=None,
         metavar="[FOLDER]",
@@ -101,6 +104,10 @@ class FamilyOptions(Fingerprinting):
         help="Index only share N of OF equal, disjoint shares of the models.",
     )
 
+    only: Collection[str] | None = option(
+        default=None, doors="python", help="Only the models of `source` with these ids."
+    )
+
     @property
     def folder(self) -> Path | None:
         """The folder of models, or the file that lists them."""
@@ -112,7 +119,10 @@ class FamilyOptions(Fingerprinting):
         from .family import Selection
 
         return Selection(
-            depth=self.depth, exclude=tuple(self.exclude), min_downloads=self.min_downloads
+            depth=self.depth,
+            exclude=tuple(self.exclude),
+            min_downloads=self.min_downloads,
+            only=None if self.only is None else frozenset(self.only),
         )
 
 

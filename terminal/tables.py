@@ -195,7 +195,14 @@ def _text(value: object) -> str:
 
 
 def show_report(document: Document) -> None:
-    """What an indexing run did, and every model it refused."""
+    """What an indexing run did, and every model it refused; of several families one by one."""
+    if "families" in document:
+        for family in document["families"]:
+            show_report(family)
+        reasons = Counter(row["reason"] for row in document["left_out"])
+        for reason, n in reasons.most_common():
+            _say(f"[yellow]{count(n, 'model')} left out[/]: {_text(reason)}")
+        return
     refused = len(document["failed"])
     parts = [f"[bold]{document['indexed']}[/] indexed", f"{document['unchanged']} unchanged"]
     if document["skipped_models"]:

@@ -1,0 +1,71 @@
+"""`index FOLDER` of models of several bases."""
+
+import json
+import shutil
+
+import pytest
+from factories import make_family
+
+import deltadex as dx
+from deltadex.errors import SourceError
+
+
+def name_base(model, base):
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "_name_or_path": str(base)}))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Models of two bases of the same shapes: `one/…` name theirs, `two/a-…` too, two/b-… none."""
+    for name in ("one", "two"):
+        models = make_family(tmp_path / name)
+        shutil.copytree(models, tmp_path / "all" / name)
+    for model in ("one/a-0", "one/a-1", "one/b-0", "one/b-1", "two/a-0", "two/a-1"):
+        name_base(tmp_path / "all" / model, tmp_path / model.split("/")[0] / "base")
+    return tmp_path / "all"
+
+
+def test_each_family_is_indexed_and_what_fits_no_base_is_named(folder, tmp_path):
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(folder)
+        models = {row["model"]: row["base"] for row in db.models()}
+        again = db.index(folder)
+
+    document = report.to_json()
+    assert models == {
+        **{f"one/{run}": str(tmp_path / "one" / "base") for run in ("a-0", "a-1", "b-0", "b-1")},
+        **{f"two/{run}": str(tmp_path / "two" / "base") for run in ("a-0", "a-1")},
+    }
+    assert (report.indexed, again.indexed, again.to_json()["unchanged"]) == (6, 0, 6)
+    assert {row["model"] for row in document["left_out"]} == {"two/b-0", "two/b-1"}
+    assert "names no base" in document["left_out"][0]["reason"]
+
+
+def test_a_full_model_belongs_to_the_only_base_of_its_shape(folder, tmp_path):
+    shutil.rmtree(folder / "two" / "a-0")
+    shutil.rmtree(folder / "two" / "a-1")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        document = db.index(folder).to_json()
+
+    assert [family["base"] for family in document["families"]] == [str(tmp_path / "one" / "base")]
+    assert (document["indexed"], document["left_out"]) == (6, [])
+
+
+def test_a_base_that_is_not_there_leaves_its_models_out_with_a_reason(folder, tmp_path):
+    shutil.rmtree(tmp_path / "two" / "base")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        document = db.index(folder).to_json()
+
+    left_out = {row["model"]: row["reason"] for row in document["left_out"]}
+    assert document["indexed"] + len(left_out) + len(document["failed"]) == 8
+    assert {"two/a-0", "two/a-1"} <= set(left_out) | {row["model"] for row in document["failed"]}
+
+
+def test_a_folder_without_models_is_an_error(tmp_path):
+    (tmp_path / "empty").mkdir()
+
+    with dx.open(tmp_path / "c.duckdb") as db, pytest.raises(SourceError, match="no model"):
+        db.index(tmp_path / "empty")
