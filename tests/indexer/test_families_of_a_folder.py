@@ -60,9 +60,9 @@ def test_a_base_that_is_not_there_leaves_its_models_out_with_a_reason(folder, tm
     with dx.open(tmp_path / "c.duckdb") as db:
         document = db.index(folder).to_json()
 
-    left_out = {row["model"]: row["reason"] for row in document["left_out"]}
-    assert (document["indexed"], set(left_out)) == (6, {"two/a-0", "two/a-1"})
-    assert all("moved-away" in reason for reason in left_out.values())
+    refused = {row["model"]: row for row in (*document["left_out"], *document["failed"])}
+    assert (document["indexed"], set(refused)) == (6, {"two/a-0", "two/a-1"})
+    assert {row["code"] for row in refused.values()} == {"needs-base"}
 
 
 def test_a_folder_without_models_is_an_error(tmp_path):
