@@ -473,6 +473,13 @@ class Evaluate(Retrieval):
         metavar="WAYS",
         help="Ways of scoring side by side, such as raw,normalised.",
     )
+    queries: int | None = option(
+        default=None,
+        doors="local",
+        least=1,
+        shown_default="1000, less above 40,000 models",
+        help="Sampled queries of a family of more than 4,000 models; all, if it has no more.",
+    )
 
     def answer(self, db: Opened) -> EvaluationTable:
         from ..search import check_ways, evaluate
@@ -487,6 +494,7 @@ class Evaluate(Retrieval):
                 exclude=self.exclude,
                 with_unlabelled=self.with_unlabelled,
                 way=way,
+                queries=self.queries,
             )
             for recipe in self.recipes or (None,)
             for way in self.compare or ("normalised",)

@@ -46,7 +46,9 @@ FINEST = math.sqrt(2 * SAME_SCORE)
 SAME_DISTANCE = 1e-9
 """Distances closer than this share of themselves are equal."""
 
-BLOCK = 500
+BLOCK = 64
+"""Rows of distances that are computed at a time: they stay in the processor's cache."""
+
 Distances = Callable[[Rows], Callable[[Rows], ToAll]]
 """Given some points, gives what computes the distances of others to them, by rows."""
 
@@ -98,7 +100,8 @@ def _core_distances(
     core, to_all = np.empty(n_points), distances(np.arange(n_points))
     for start in range(0, n_points, BLOCK):
         rows = np.arange(start, min(start + BLOCK, n_points))
-        nearest = np.partition(to_all(rows), n_neighbours - 1, axis=1)
+        nearest = to_all(rows)
+        nearest.partition(n_neighbours - 1, axis=1)
         core[rows] = nearest[:, n_neighbours - 1]
     return core
 

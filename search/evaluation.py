@@ -71,9 +71,10 @@ class Retrieval:
         exclude: Exclude | None = None,
         *,
         with_unlabelled: bool = False,
+        queries: int | None = None,
     ) -> Retrieval:
         """The retrieval that an evaluation measures; `exclude` removes the query's own author or
-        run from its candidates and siblings."""
+        run from its candidates and siblings. Of a large family `queries` are sampled."""
         family = family.sorted_by_id()
         names = sorted({label for label in family.labels if label is not None})
         codes, groups = label_codes(family.labels, names), exclusion_groups(family, exclude)
@@ -85,7 +86,9 @@ class Retrieval:
             groups=groups,
             is_candidate=(codes >= 0) | with_unlabelled,
             eligible=len(eligible),
-            queries=_sample(family.ids, eligible) if len(codes) > EVERY_QUERY else eligible,
+            queries=_sample(family.ids, eligible, queries)
+            if len(codes) > EVERY_QUERY
+            else eligible,
         )
 
     @property
@@ -120,11 +123,12 @@ class Retrieval:
 
 
 def _sample(
-    ids: Sequence[str], eligible: Int64[np.ndarray, " eligible"]
+    ids: Sequence[str], eligible: Int64[np.ndarray, " eligible"], size: int | None
 ) -> Int64[np.ndarray, " queries"]:
-    """`SAMPLE` rows, the same in every process and whatever else is in the family."""
+    """So many rows, else `SAMPLE`: the same in every process and whatever else is in the family; a
+    smaller sample is part of a larger one."""
     by_digest = sorted(eligible.tolist(), key=lambda row: id_digest(ids[row]))
-    size = min(SAMPLE, max(FEWEST_SAMPLED, MOST_PAIRS // max(1, len(ids))))
+    size = size or min(SAMPLE, max(FEWEST_SAMPLED, MOST_PAIRS // max(1, len(ids))))
     return np.array(sorted(by_digest[:size]), dtype=np.int64)
 
 
@@ -369,10 +373,11 @@ def evaluate(
     exclude: Exclude | None = None,
     with_unlabelled: bool = False,
     way: str = "normalised",
+    queries: int | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
     """The document of `eval --json`, as `evaluate_families` has it: of the catalog's families, or
-    one of them, under one recipe and one of `WAYS` of scoring.
+    one of them, under one recipe and one of `WAYS` of scoring; so many `queries` of a large one.
 
     Raises EmptyCatalog, UnknownRecipe, and RequestError for no such base or way, or no two labelled
     models to compare.
@@ -393,6 +398,7 @@ def evaluate(
         way=way,
         exclude=exclude,
         with_unlabelled=with_unlabelled,
+        queries=queries,
         seed=seed,
         cost=cost,
     )
@@ -413,6 +419,7 @@ def evaluate_families(
     way: str = "normalised",
     exclude: Exclude | None = None,
     with_unlabelled: bool = False,
+    queries: int | None = None,
     seed: int = 0,
     cost: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
@@ -421,6 +428,7 @@ def evaluate_families(
     A query meets the models of its own base only; no measure runs over several families.
 
     Args:
+        queries: Sampled of a family of more than `EVERY_QUERY` models; None for `SAMPLE` or less.
         cost: Of one model's fingerprint, where a catalog knows it: seconds and bytes.
 
     Returns:
@@ -439,7 +447,8 @@ def evaluate_families(
         RequestError: No labelled model has a sibling that may be retrieved.
     """
     retrievals = [
-        Retrieval.of(family, exclude, with_unlabelled=with_unlabelled) for family in families
+        Retrieval.of(family, exclude, with_unlabelled=with_unlabelled, queries=queries)
+        for family in families
     ]
     check_queries(retrievals, exclude)
     by_base = {

@@ -461,8 +461,11 @@ def _products(
     numbers = decode(right, start, dim).T
     for row in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(row, row + ROWS_AT_ONCE)
-        own = numbers.T[rows] if left is right else decode(left[rows], start, dim)
-        products[rows] = own @ numbers
+        if left is right:
+            products[rows, row:] = numbers.T[rows] @ numbers[:, row:]
+            products[row:, rows] = products[rows, row:].T
+        else:
+            products[rows] = decode(left[rows], start, dim) @ numbers
     return products
 
 

@@ -91,8 +91,15 @@ def test_a_sample_is_stated(several, monkeypatch):
     monkeypatch.setattr(evaluation, "SAMPLE", 6)
 
     shown = run(several, "eval", "--base", "bert").stdout
+    fewer, every = (
+        document(several, "eval", "--base", "bert", "--queries", n) for n in ("4", "15")
+    )
 
     assert "6 sampled of 15 queries among 15 models" in shown
+    assert (fewer["queries"], fewer["sampled_queries"]) == (4, 4)
+    monkeypatch.undo()
+    assert every == document(several, "eval", "--base", "bert")
+    assert (every["queries"], every["sampled_queries"]) == (15, None)
 
 
 def test_ways_are_compared_in_the_order_given(several):

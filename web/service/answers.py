@@ -56,17 +56,13 @@ def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = 
 def computing(
     waited_s: float,
     *,
-    job: str | None = None,
-    percent: int | None = None,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str],
+    **job: Any,
 ) -> Response:
-    """A 202 that says when to ask again."""
+    """A 202 that says when to ask again, and what is known of the `job`."""
     after = max(1, min(5, round(waited_s)))
-    document: dict[str, Any] = {"status": "computing", "retry_after_s": after}
-    document |= {
-        key: value for key, value in (("job", job), ("percent", percent)) if value is not None
-    }
-    return reply(document, 202, {"Retry-After": str(after), **(headers or {})})
+    document = {"status": "computing", "retry_after_s": after, **job}
+    return reply(document, 202, {"Retry-After": str(after), **headers})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 from collections.abc import Callable
@@ -72,7 +73,7 @@ from .schemas import (
 )
 from .service import Service
 from .settings import MAX_NEW_ID, MAX_QUERIES, PREFIX, ServiceSettings
-from .work import Document, is_done, refuse_long
+from .work import Document, Job, is_done, refuse_long
 
 _models, _similar, _families, _jobs, _operations, _writing = VERSIONED = tuple(
     APIRouter(tags=[tag])
@@ -277,7 +278,8 @@ async def similar_adapter(
     """The models nearest to an adapter that is sent along, and not stored."""
     refuse_long(config)
     found = await service.uploads.begin(config, weights, partial(_near_adapter, service, asked))
-    return await _answer_or_job(service, request, found, goes_on=False)
+    job = Job(found, service.uploads.line)
+    return await _answer_or_job(service, request, job, goes_on=False)
 
 
 def _near_adapter(service: Service, asked: Asked, folder: Path) -> dict[str, Any]:
@@ -333,19 +335,17 @@ async def map(
     computed."""
     wanted = asked()
     exact = await service.ask(partial(_exact, replace(wanted, axes=True), None), service.polls)
-    document = await service.jobs.get(exact)
-    if document is not None:
-        return _packed(request, document)
-    percent = service.jobs.percent(exact)
-    if wanted.layout == "pca" or not wanted.axes:
-        return computing(service.settings.quick_seconds, percent=percent)
+    found = await service.jobs.get(exact)
+    if isinstance(found, Document) or wanted.layout == "pca" or not wanted.axes:
+        return _packed_or_job(service, request, found)
     try:
         look = await service.ask(lambda db: names_of(db).with_bases(exact.first_look(db).to_json()))
     except Problem as err:
         if err.status != 503:
             raise
-        return computing(service.settings.quick_seconds, percent=percent)
-    return reply(look | {"computing": {"layout": wanted.layout, "percent": percent}})
+        return _packed_or_job(service, request, found)
+    ahead = {"layout": wanted.layout, "job": service.results.keep(found), "percent": 100}
+    return reply(look | {"computing": ahead | found.line.stands(found.future)})
 
 
 @_families.get("/clusters", responses=gives(schemas.ClustersAnswer, 404) | COMPUTING)
@@ -415,15 +415,15 @@ def _exact(asked: Family, recipe: str | None, catalog: Database) -> Any:
 async def _background(
     service: Service, request: Request, exact: Callable[[Database], Tabled]
 ) -> Response:
-    document = await service.jobs.get(await service.ask(exact, service.polls))
-    if document is None:
-        return computing(service.settings.quick_seconds)
-    return _packed(request, document)
+    found = await service.jobs.get(await service.ask(exact, service.polls))
+    return _packed_or_job(service, request, found)
 
 
-def _packed(request: Request, document: Document) -> Response:
-    headers = {"Deltadex-Stale": "true"} if document.stale else {}
-    return document.packed.response(request, headers)
+def _packed_or_job(service: Service, request: Request, found: Document | Job) -> Response:
+    if isinstance(found, Job):
+        return _underway(service, request, found, service.settings.quick_seconds)
+    headers = {"Deltadex-Stale": "true"} if found.stale else {}
+    return found.packed.response(request, headers)
 
 
 @_families.get("/families/{base:path}/audit", responses=gives(schemas.AuditAnswer, 404) | COMPUTING)
@@ -482,15 +482,28 @@ async def job(
     service: ServiceIn, request: Request, job: Annotated[str, InPath(max_length=100)]
 ) -> Response:
     """What the request that began this job would have been answered, once it is done."""
-    future = service.results.find(job)
-    await is_done(future, service.settings.quick_seconds)
-    return _result_or_job(service, request, future, service.settings.quick_seconds)
+    known = service.results.find(job)
+    await is_done(known.future, service.settings.quick_seconds)
+    if known.asked is None or not known.future.done():
+        return _result_or_job(service, request, known, service.settings.quick_seconds)
+    document = service.jobs.find(known.asked)
+    if document is None:
+        raise Problem(404, "unknown-job", "the service has forgotten what this job computed")
+    return _packed_or_job(service, request, document)
+
+
+@_jobs.delete("/jobs/{job}", responses=gives(schemas.CancelledAnswer, 404, 409))
+async def cancel(service: ServiceIn, job: Annotated[str, InPath(max_length=100)]) -> Response:
+    """Stop a job: a background document at any time, an upload or a change until it has begun."""
+    if not await asyncio.to_thread(service.results.cancel, job):
+        raise Problem(409, "too-late", "the job is done, or has begun and cannot be stopped")
+    return reply({"job": job, "cancelled": True})
 
 
 async def _answer_or_job(
     service: Service,
     request: Request,
-    future: Future[dict[str, Any]],
+    job: Job,
     *,
     status: int = 200,
     goes_on: bool = True,
@@ -506,27 +519,31 @@ async def _answer_or_job(
     elif _ASYNC.search(preferred):
         seconds = 0.0
     has_hung_up = None if goes_on else request.is_disconnected
-    await is_done(future, seconds, has_hung_up)
-    if has_hung_up is not None and await has_hung_up() and future.cancel():
+    await is_done(job.future, seconds, has_hung_up)
+    if has_hung_up is not None and await has_hung_up() and job.future.cancel():
         raise Problem(400, "hung-up", "the client did not wait for the answer")
-    return _result_or_job(service, request, future, seconds, status)
+    return _result_or_job(service, request, job, seconds, status)
 
 
 def _result_or_job(
     service: Service,
     request: Request,
-    future: Future[dict[str, Any]],
+    job: Job,
     waited_s: float,
     status: int = 200,
 ) -> Response:
-    if not future.done():
-        job = service.results.keep(future)
-        place = f"{request.scope.get('root_path', '')}{PREFIX}/jobs/{job}"
-        return computing(waited_s, job=job, headers={"Location": place})
+    if not job.future.done():
+        return _underway(service, request, job, waited_s)
     try:
-        return reply(future.result(), status)
+        return reply(job.future.result(), status)
     except CancelledError as err:
         raise stopping() from err
+
+
+def _underway(service: Service, request: Request, job: Job, waited_s: float) -> Response:
+    id = service.results.keep(job)
+    place = {"Location": f"{request.scope.get('root_path', '')}{PREFIX}/jobs/{id}"}
+    return computing(waited_s, headers=place, job=id, **job.line.stands(job.future))
 
 
 _READY = gives(schemas.ReadyAnswer)
@@ -642,7 +659,7 @@ async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None)
             added = await _begin_adapter(service, form)
     else:
         raise Problem(415, "media-type", "send multipart/form-data or application/json")
-    return await _answer_or_job(service, request, added, status=201)
+    return await _answer_or_job(service, request, Job(added, service.writes), status=201)
 
 
 async def _begin_adapter(service: Service, form: FormData) -> Future[dict[str, Any]]:
@@ -748,7 +765,9 @@ async def delete(
             document = catalog.remove(row["model"], row["base"]).to_json()
             return names_of(catalog).with_bases(document)
 
-    return await _answer_or_job(service, request, service.writes.submit(remove))
+    return await _answer_or_job(
+        service, request, Job(service.writes.submit(remove), service.writes)
+    )
 
 
 def _require_writer(request: Request, settings: ServiceSettings) -> None:

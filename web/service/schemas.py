@@ -43,8 +43,17 @@ class ComputingAnswer(Answer):
 
     status: Literal["computing"]
     retry_after_s: int = Field(ge=1)
-    job: str | None = None
-    percent: int | None = None
+    job: str
+    ahead: int = Field(default=0, ge=0, description="Jobs before it; 0 once it is at work.")
+    elapsed_s: float = Field(default=0.0, ge=0, description="Since it was asked for.")
+    percent: int | None = Field(
+        default=None, description="How much is done, of a background document."
+    )
+
+
+class CancelledAnswer(Answer):
+    job: str
+    cancelled: Literal[True]
 
 
 class RecipeCount(Answer):
@@ -340,10 +349,13 @@ class DataPlaceAnswer(Answer):
 
 
 class LayoutAhead(Answer):
-    """A layout that is being computed, and how much of it is done."""
+    """A layout that is being computed, and how much of it is done; as `ComputingAnswer`."""
 
     layout: str
+    job: str
     percent: int
+    ahead: int = 0
+    elapsed_s: float = 0.0
 
 
 class MapAnswer(Answer):
@@ -597,7 +609,7 @@ _PROBLEMS = {
     403: "Not open here.",
     404: "No such model, or an empty catalog.",
     408: "The body came too slowly.",
-    409: "There is one already.",
+    409: "There is one already, or it is too late.",
     415: "Another kind of body.",
     413: "The body is too long.",
     422: "A parameter out of its range, or a question that has no answer.",
@@ -629,9 +641,6 @@ JOB: Responses = {
     }
 }
 COMPUTING: Responses = {
-    202: {
-        "model": ComputingAnswer,
-        "description": "It takes longer; ask again after `Retry-After` seconds.",
-    },
+    **JOB,
     304: {"description": "The client has this document already."},
 }

@@ -19,13 +19,21 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from starlette.datastructures import UploadFile
 
-from ...database import FindSimilar, Tabled, open
+from ...database import Evaluate, FindSimilar, Tabled, open
 from ...database.serving import AdapterReading, load_adapter_reader, read_adapter
 from ...errors import DeltadexError
 from ...records import Indexed
 from .answers import Packed, Problem, busy, encode
 from .catalog import Readers, names_of
-from .worker import Worker, WorkerCrashed, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow, report
+from .worker import (
+    Worker,
+    WorkerCancelled,
+    WorkerCrashed,
+    WorkerFailed,
+    WorkerOutOfMemory,
+    WorkerTooSlow,
+    report,
+)
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -37,6 +45,14 @@ MAX_RESULTS = 512
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
 """Between two looks at whether something is done."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun(Generic[Result]):
+    """Something that is at work or waits, `since` a moment of the monotonic clock."""
+
+    future: Future[Result]
+    since: float
 
 
 class Shared(Generic[Result]):
@@ -51,7 +67,7 @@ class Shared(Generic[Result]):
     def __init__(self, name: str, most: int | None = None, at_once: int = 1) -> None:
         self._most = most
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=name)
-        self._at_work: dict[object, Future[Result]] = {}
+        self._at_work: dict[object, _Begun[Result]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -63,16 +79,32 @@ class Shared(Generic[Result]):
         """The function's result, or that of the same key which is not done yet."""
         place = key or object()
         with self._lock:
-            future = self._at_work.get(place)
-            if future is not None:
-                return future
+            begun = self._at_work.get(place)
+            if begun is not None:
+                return begun.future
             n = len(self._at_work)
             if self._most is not None and n >= self._most:
                 raise busy(f"{n} {self._who} are at work or waiting", self._again_s)
-            self._at_work[place] = future = self._pool.submit(function)
+            future = self._pool.submit(function)
+            self._at_work[place] = _Begun(future, time.monotonic())
         # outside the lock: where it is done already, this forgets it now
         future.add_done_callback(lambda _: self._forget(place))
         return future
+
+    def stands(self, future: Future[Result]) -> dict[str, Any]:
+        """How many are `ahead` of it, 0 if it is at work, and `elapsed_s` since it was asked for;
+        nothing once it is done."""
+        with self._lock:
+            begun = list(self._at_work.values())
+        for place, one in enumerate(begun):
+            if one.future is future:
+                elapsed = round(time.monotonic() - one.since, 1)
+                return {"ahead": 0 if future.running() else place, "elapsed_s": elapsed}
+        return {}
+
+    def cancel(self, future: Future[Result]) -> bool:
+        """Take it back, which has not begun yet; whether that was so."""
+        return future.cancel()
 
     def close(self) -> None:
         """Begin no more; what runs is not waited for."""
@@ -193,26 +225,44 @@ async def is_done(
     return future.done()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """Work that took longer than the request which asked for it; of a background document the
+    future has no result, and its question is `asked`."""
+
+    future: Future[Any]
+    line: Shared[Any]
+    asked: Tabled | None = None
+
+
 class Results:
-    """Work that took longer than the request which asked for it, by id."""
+    """Jobs by id."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Future[dict[str, Any]]] = OrderedDict()
+        self._kept: OrderedDict[str, Job] = OrderedDict()
 
-    def keep(self, future: Future[dict[str, Any]]) -> str:
-        """An id that nobody guesses; the oldest result that is there is forgotten for a new one."""
+    def keep(self, job: Job) -> str:
+        """An id that nobody guesses; the oldest job that is done is forgotten for a new one."""
         for id, kept in self._kept.items():
-            if kept is future:
+            if kept.future is job.future:
                 return id
         if len(self._kept) >= MAX_RESULTS:
-            done = (id for id, kept in self._kept.items() if kept.done())
+            done = (id for id, kept in self._kept.items() if kept.future.done())
             self._kept.pop(next(done, next(iter(self._kept))))
         id = secrets.token_urlsafe(16)
-        self._kept[id] = future
+        self._kept[id] = job
         return id
 
-    def find(self, id: str) -> Future[dict[str, Any]]:
-        """The work of that id; a `Problem` where it is not known, or was forgotten."""
+    def cancel(self, id: str) -> bool:
+        """Stop the job and forget it; False where it is done, or too late to stop."""
+        job = self.find(id)
+        is_cancelled = job.line.cancel(job.future)
+        if is_cancelled:
+            self._kept.pop(id, None)
+        return is_cancelled
+
+    def find(self, id: str) -> Job:
+        """The job of that id; a `Problem` where it is not known, or was forgotten."""
         if id not in self._kept:
             raise Problem(404, "unknown-job", "no such job; the service keeps the latest ones only")
         return self._kept[id]
@@ -239,42 +289,86 @@ class _Failed:
     until: float
 
 
+class Line(Shared[None]):
+    """Documents that are computed one after the other in a process beside the service."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.worker = Worker(name, yields=True)
+        self.reached: dict[str, float] = {}
+        """Of documents that are at work, which share is done."""
+
+    def stands(self, future: Future[None]) -> dict[str, Any]:
+        """The same, and how many `percent` are done."""
+        found = super().stands(future)
+        if found:
+            found["percent"] = int(100 * self.reached.get(str(self._key(future)), 0.0))
+        return found
+
+    def cancel(self, future: Future[None]) -> bool:
+        """The same; one that has begun is stopped."""
+        return super().cancel(future) or self.worker.cancel(self._key(future))
+
+    def compute(
+        self, key: str, function: Callable[..., Answer], *args: Any, seconds: float
+    ) -> Answer:
+        """What the process answers, whose progress is known meanwhile."""
+        progress = partial(self.reached.__setitem__, key)
+        try:
+            return self.worker.run(function, *args, seconds=seconds, progress=progress, name=key)
+        finally:
+            self.reached.pop(key, None)
+
+    def close(self) -> None:
+        super().close()
+        self.worker.close()
+
+    def _key(self, future: Future[None]) -> object:
+        with self._lock:
+            begun = self._at_work.items()
+            return next((key for key, one in begun if one.future is future), None)
+
+
 class Jobs:
-    """Background documents, one computed at a time in a process beside the service."""
+    """Background documents: evaluations, and beside them all others, one at a time of each."""
 
     def __init__(self, readers: Readers, *, seconds: float, quick_seconds: float) -> None:
         self._readers, self._seconds, self._quick_seconds = readers, seconds, quick_seconds
-        self._worker = Worker("deltadex-background", yields=True)
-        self._thread: Shared[None] = Shared("deltadex-background")
+        self._evaluations, self._others = Line("deltadex-evaluation"), Line("deltadex-background")
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
         self._failed: dict[str, _Failed] = {}
-        self._reached: dict[str, float] = {}
         self.counts = {"computed": 0, "failed": 0}
 
     @property
     def pending(self) -> int:
-        return self._thread.pending
+        return self._evaluations.pending + self._others.pending
 
-    async def get(self, asked: Tabled) -> Document | None:
-        """The answer of now; else an earlier one; else, after a short wait, none yet."""
+    def line(self, asked: Tabled) -> Line:
+        """Where a document is computed."""
+        return self._evaluations if isinstance(asked, Evaluate) else self._others
+
+    async def get(self, asked: Tabled) -> Document | Job:
+        """The answer of now; else an earlier one; else, after a short wait, the job that computes
+        it."""
         key = repr(asked)
-        document = self._look_up(key)
+        document = self.find(asked)
         if document is not None and not document.stale:
             return document
-        future = self._thread.submit(partial(self._make, key, asked), key=key)
+        line = self.line(asked)
+        future = line.submit(partial(self._make, key, asked), key=key)
         if document is not None:
             return document
         await is_done(future, self._quick_seconds)
-        return self._look_up(key)
+        return self.find(asked) or Job(future, line, asked)
 
-    def percent(self, asked: Tabled) -> int:
-        """How much of a document is done."""
-        return int(100 * self._reached.get(repr(asked), 0.0))
+    def find(self, asked: Tabled) -> Document | None:
+        """The latest answer that there is; raises why there is none of now."""
+        return self._look_up(repr(asked))
 
     def close(self) -> None:
-        self._thread.close()
-        self._worker.close()
+        self._evaluations.close()
+        self._others.close()
 
     def _look_up(self, key: str) -> Document | None:
         state = self._readers.state()
@@ -294,6 +388,8 @@ class Jobs:
         state = self._readers.state()
         try:
             packed = Packed.of(encode(self._compute(asked)))
+        except WorkerCancelled:
+            return
         except Exception as err:
             error = err if isinstance(err, DeltadexError) else WorkerFailed(traceback.format_exc())
             with self._lock:
@@ -309,17 +405,8 @@ class Jobs:
                 self._made.popitem(last=False)
 
     def _compute(self, asked: Tabled) -> dict[str, Any]:
-        key = repr(asked)
-        try:
-            document = self._worker.run(
-                _answer_in,
-                self._readers.path,
-                asked,
-                seconds=self._seconds,
-                progress=partial(self._reached.__setitem__, key),
-            )
-        finally:
-            self._reached.pop(key, None)
+        line, path = self.line(asked), self._readers.path
+        document = line.compute(repr(asked), _answer_in, path, asked, seconds=self._seconds)
         with self._readers.catalog() as catalog:
             return names_of(catalog).with_bases(document)
 

@@ -84,6 +84,10 @@ class WorkerCrashed(WorkerDied):
     """It had begun, and nobody had closed it."""
 
 
+class WorkerCancelled(DeltadexError):
+    """The process was killed because nobody wants its answer any more."""
+
+
 class WorkerOutOfMemory(DeltadexError):
     """The function needs more memory than the process may hold."""
 
@@ -121,6 +125,7 @@ class Worker:
         self._name, self._memory, self._load, self._yields = name, memory, load, yields
         self._turn, self._lock = threading.Lock(), threading.Lock()
         self._running: _Running | None = None
+        self._name_at_work: object = None
         self._closed = False
 
     def run(
@@ -129,23 +134,35 @@ class Worker:
         *args: Any,
         seconds: float,
         progress: Progress = lambda share: None,
+        name: object = None,
     ) -> Result:
         """What a module's function returns for these arguments; raises what it raises.
 
         Args:
             progress: Called with what the function tells `report`.
+            name: Of this run, for `cancel`.
 
         Raises:
             WorkerTooSlow: not within `seconds` of the moment at which the process began.
             WorkerCrashed: it ended, twice.
+            WorkerCancelled: as its name says.
             WorkerDied: it does not start, or the service is being closed.
             WorkerOutOfMemory, WorkerFailed: the function raised no error of ours.
         """
         try:
-            return self._run(function, args, seconds, progress)
+            return self._run(function, args, seconds, progress, name)
         except WorkerCrashed:
             # the system may have ended it for the memory that others took
-            return self._run(function, args, seconds, progress)
+            return self._run(function, args, seconds, progress, name)
+
+    def cancel(self, name: object) -> bool:
+        """Kill the process if it is at work for the run of this name; whether it was."""
+        with self._lock:
+            if name is None or self._name_at_work != name:
+                return False
+            self._name_at_work = None
+            self._stop()
+            return True
 
     def warm(self) -> None:
         """Start the process now, if there is none; what it loads is not waited for."""
@@ -157,10 +174,16 @@ class Worker:
             self._stop()
 
     def _run(
-        self, function: Callable[..., Result], args: Any, seconds: float, progress: Progress
+        self,
+        function: Callable[..., Result],
+        args: Any,
+        seconds: float,
+        progress: Progress,
+        name: object,
     ) -> Result:
         with self._turn:
             running, has_begun = self._started(), False
+            self._name_at_work = name
             try:
                 running.pipe.send((function, args))
                 has_begun = _received(running.pipe, START_SECONDS)
@@ -170,12 +193,17 @@ class Worker:
                     progress(value)
                     done, value = _received(running.pipe, max(0.0, until - time.monotonic()))
             except (EOFError, OSError) as err:
+                is_cancelled = self._name_at_work != name
+                self._name_at_work = None
                 self._replace()
+                if is_cancelled:
+                    raise WorkerCancelled(f"{self._name}: cancelled") from err
                 if not has_begun:
                     raise WorkerDied(f"{self._name}: its process did not start") from err
                 if isinstance(err, TimeoutError):
                     raise WorkerTooSlow(f"{self._name}: stopped after {seconds:g} s") from err
                 raise WorkerCrashed(f"{self._name}: its process ended, perhaps for memory") from err
+            self._name_at_work = None
         if not done:
             raise value
         result: Result = value

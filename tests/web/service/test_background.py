@@ -184,17 +184,17 @@ def test_polls_do_not_wait_behind_other_requests(db, monkeypatch):
 def test_a_map_is_on_its_main_axes_until_its_layout_is_there(db, monkeypatch):
     release = threading.Event()
     with served(db, quick_seconds=0.0) as client:
-        jobs = client.service.jobs
-        run = jobs._worker.run
+        line = client.service.jobs.line(MapColumns())
+        run = line.worker.run
 
-        def reported(function, path, asked, *, seconds, progress):
+        def reported(*args, progress, **settings):
             progress(0.25)
             release.wait()
-            return run(function, path, asked, seconds=seconds, progress=progress)
+            return run(*args, progress=progress, **settings)
 
-        monkeypatch.setattr(jobs._worker, "run", reported)
+        monkeypatch.setattr(line.worker, "run", reported)
         first = client.get(f"{API}/map")
-        while not jobs._reached:
+        while not line.reached:
             time.sleep(0.01)
         second, waiting = client.get(f"{API}/map"), client.get(f"{API}/map?axes=false")
         release.set()
@@ -227,3 +227,59 @@ def test_the_same_document_is_computed_once_for_many(db, monkeypatch):
 
     assert calls == [question]
     assert {document.packed.plain for document in documents} == {b'{"n":1}'}
+
+
+def _sleep(path, asked):
+    time.sleep(600)
+
+
+def _until(is_so):
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_job_tells_its_place_and_an_evaluation_waits_for_no_other_kind(db, monkeypatch):
+    release = threading.Event()
+    with served(db, quick_seconds=0.0) as client:
+        line = client.service.jobs.line(MapColumns())
+        monkeypatch.setattr(line.worker, "run", lambda *_, **__: release.wait() and {"n": 1})
+        client.get(f"{API}/clusters")
+        second = client.get(f"{API}/map?axes=false")
+        while (evaluation := client.get(f"{API}/evaluation")).status_code == 202:
+            time.sleep(0.1)
+        polled = client.get(second.headers["location"])
+        release.set()
+        while (done := client.get(second.headers["location"])).status_code == 202:
+            time.sleep(0.02)
+
+    assert evaluation.status_code == 200
+    assert (polled.json()["ahead"], polled.json()["percent"]) == (1, 0)
+    assert 0 < polled.json()["elapsed_s"] < 600
+    assert polled.json()["job"] == second.json()["job"]
+    assert (done.status_code, done.json()) == (200, {"n": 1})
+
+
+def test_a_job_can_be_stopped_at_work_and_in_the_queue(db, monkeypatch):
+    with served(db, quick_seconds=0.0) as client, monkeypatch.context() as patched:
+        patched.setattr(work, "_answer_in", _sleep)
+        line = client.service.jobs.line(MapColumns())
+        at_work, waiting = client.get(f"{API}/clusters"), client.get(f"{API}/map?axes=false")
+        _until(lambda: line.worker._name_at_work is not None)
+        stopped = [client.delete(one.headers["location"]) for one in (waiting, at_work)]
+        unknown = client.get(at_work.headers["location"])
+        _until(lambda: not line.pending)
+        patched.undo()
+        while (again := client.get(f"{API}/clusters")).status_code == 202:
+            time.sleep(0.1)
+        finished_job = client.service.results.keep(work.Job(line.submit(bool), line, MapColumns()))
+        _until(lambda: not line.pending)
+        late = client.delete(f"{API}/jobs/{finished_job}")
+
+    assert [one.json() for one in stopped] == [
+        {"job": one.json()["job"], "cancelled": True} for one in (waiting, at_work)
+    ]
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-job")
+    assert again.status_code == 200
+    assert (late.status_code, late.json()["code"]) == (409, "too-late")
