@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -215,10 +218,26 @@ def spread(n_layers: int, most: int = 12) -> list[int]:
 
 
 def names_of_bases(bases: Sequence[str]) -> dict[str, str]:
-    """The last parts of the names of several bases, where these tell them apart."""
-    last = {base: base.rstrip("/").rpartition("/")[2] for base in bases}
+    """Bases by their own names, where these tell them apart."""
+    last = {base: _own_name(base) for base in bases}
     several = Counter(last.values())
     return {base: part if several[part] == 1 else base for base, part in last.items()}
+
+
+_OF_NO_MODEL = re.compile(r"models?|base|checkpoint(-\d+)?|output|final|[0-9a-f]{40}")
+
+
+def _own_name(base: str) -> str:
+    """The last part of a name; of a folder that is called after no model, what its config says."""
+    last = re.split(r"[/\\]", base.rstrip("/\\"))[-1]
+    if not _OF_NO_MODEL.fullmatch(last) or not base.startswith("/"):
+        return last
+    try:
+        config = json.loads((Path(base) / "config.json").read_text("utf-8"))
+        said = re.split(r"[/\\]", config["_name_or_path"].rstrip("/\\"))[-1]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return last
+    return said if said and not _OF_NO_MODEL.fullmatch(said) else last
 
 
 def share(value: float | None) -> str:

@@ -11,6 +11,8 @@
     }
   }
 
+  const PATIENCE = 30; // asks of a service that is busy
+
   const pause = (seconds, signal) => new Promise((done, fail) => {
     const timer = setTimeout(done, seconds * 1000);
     signal?.addEventListener("abort", () => { clearTimeout(timer); fail(signal.reason); });
@@ -26,7 +28,7 @@
 
   // Asks again while the service computes; `waiting` hears of it.
   async function get(path, params = {}, { signal, waiting } = {}) {
-    for (;;) {
+    for (let busy = 0; ;) {
       let answer;
       try {
         answer = await fetch(address(path, params), { signal, headers: { Accept: "application/json" } });
@@ -35,11 +37,15 @@
         throw new Problem(0, { detail: "The service does not answer. Is it still running?" });
       }
       const document = await answer.json().catch(() => ({}));
+      if (answer.status === 503 && answer.headers.has("Retry-After") && busy++ < PATIENCE) {
+        await pause(Math.min(LONGEST_WAIT_S, Number(answer.headers.get("Retry-After")) || 1), signal);
+        continue;
+      }
       if (answer.status !== 202) {
         if (!answer.ok) throw new Problem(answer.status, document);
         return document;
       }
-      waiting?.(document.percent);
+      waiting?.(document);
       await pause(Math.min(LONGEST_WAIT_S, Math.max(0.2, document.retry_after_s ?? 1)), signal);
     }
   }
@@ -48,11 +54,19 @@
   function once(path, params, how) {
     const key = address(path, params);
     if (!kept.has(key)) {
-      const asked = get(path, params, { waiting: how?.waiting });
-      kept.set(key, asked);
-      asked.then((document) => document.computing && kept.delete(key), () => kept.delete(key));
+      const control = new AbortController(), one = { control, job: null };
+      const waiting = (document) => { one.job = document.job; how?.waiting?.(document); };
+      one.asked = get(path, params, { signal: control.signal, waiting });
+      kept.set(key, one);
+      one.asked.then((document) => document.computing && kept.delete(key), () => kept.delete(key));
     }
-    return kept.get(key);
+    return kept.get(key).asked;
+  }
+
+  // Nobody asks for it any more: asking would begin it again.
+  function cancel(job) {
+    for (const one of kept.values()) if (one.job === job) one.control.abort();
+    return fetch(address(`jobs/${encodeURIComponent(job)}`, {}), { method: "DELETE" });
   }
 
   // Every model that passes, page by page; `some` hears of each page.
@@ -66,6 +80,11 @@
 
   const modelPath = (id) => `models/${id.split("/").map(encodeURIComponent).join("/")}`;
 
+  // How far a job is: `12 %, 2 before it, 34 s`.
+  deltadex.progress = ({ percent, ahead, elapsed_s }) => [
+    ahead ? `${ahead} before it` : `${percent ?? 0}\u00a0%`, elapsed_s >= 1 ? `${Math.round(elapsed_s)}\u00a0s` : "",
+  ].filter(Boolean).join(", ");
+
   deltadex.Problem = Problem;
   deltadex.service = () => ({
     can: { search: true, explain: true, details: true, evaluate: true, cluster: true, list: true, lineage: true },
@@ -77,6 +96,7 @@
     failures: (params, how) => get("failures", params, how),
     models: (params, how) => get("models", params, how),
     model: (id, params, how) => get(modelPath(id), params, how),
+    cancel,
     similar: (params, how) => get("similar", params, how),
     nearestData: (params, how) => get("nearest-data", params, how),
     explain: (params, how) => get("explain", params, how),

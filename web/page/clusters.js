@@ -3,7 +3,7 @@
   const { byId, make, draw, button, state, format, load, legend, map, colours, empty } = deltadex;
   const SUGGESTED = 100;
 
-  const tile = (value, name, words) => make("div", { class: "tile" }, make("dt", {}, name),
+  const tile = (value, name, words) => make("div", { class: "tile" }, make("dt", {}, name, name in deltadex.terms ? deltadex.help(name) : ""),
     make("dd", {}, make("b", {}, value), make("span", { class: "soft" }, words)));
   const told = (value, digits = 2) => (value === null || value === undefined ? "–" : format.signed(value, digits));
 

@@ -5,7 +5,7 @@
 
   // The plane: −1 … 1 along the longer side of the family, centred.
   function plane(xs, ys) {
-    let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+    let [left, right, low, high] = xs.length ? [Infinity, -Infinity, Infinity, -Infinity] : [0, 0, 0, 0];
     for (let i = 0; i < xs.length; i++) {
       left = Math.min(left, xs[i]); right = Math.max(right, xs[i]);
       low = Math.min(low, ys[i]); high = Math.max(high, ys[i]);
@@ -41,6 +41,13 @@
     return order;
   }
 
+  // What every id begins with, up to a separator: said once, not in every row.
+  function sharedStart(ids) {
+    let start = ids[0] ?? "";
+    for (const id of ids) while (!id.startsWith(start)) start = start.slice(0, -1);
+    return ids.length > 1 ? start.slice(0, Math.max(...["/", "-", "_", "."].map((mark) => start.lastIndexOf(mark))) + 1) : "";
+  }
+
   // The models that have a place, as columns, with what the page asks of them.
   class Family {
     constructor(document) {
@@ -57,12 +64,18 @@
       const full = document.kinds.indexOf("full");
       this.hollow = Uint8Array.from(document.kind, (kind) => (kind === full ? 0 : 1));
       this.rank = this.ranks();
+      this.start = sharedStart(document.models).length;
       this.clusters = null;
       this.where = null; // a Uint8Array while a free condition is on
     }
 
     id(i) {
       return this.document.models[i];
+    }
+
+    short(id, most = 40) {
+      const own = this.place.has(id) ? id.slice(this.start) : id, half = (most - 1) / 2;
+      return own.length <= most ? own : `${own.slice(0, Math.ceil(half))}…${own.slice(-Math.floor(half))}`;
     }
 
     name(column, i) {
@@ -122,6 +135,10 @@
     }
   }
 
+  // A family whose map is still to come: every view but the map has all it needs.
+  Family.awaited = (base, recipe) => new Family({ base, recipe, layout: "", awaited: true, explained: null,
+    models: [], x: [], y: [], downloads: [], dataset: [], datasets: [], author: [], authors: [], kind: [], kinds: [] });
+
   const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
 
   // The filters as the service's parameters; what it has no parameter for becomes a condition.
@@ -138,6 +155,6 @@
 
   deltadex.Family = Family;
   deltadex.asParameters = asParameters;
-  deltadex.scope = () => ({ base: state.current.base });
+  deltadex.scope = () => ({ base: state.current.base || deltadex.map.family?.document.base });
   deltadex.withRecipe = () => ({ base: state.current.base, recipe: state.current.recipe });
 }

@@ -4,9 +4,9 @@
   const PATIENCE_MS = 150;
   const running = new WeakMap();
 
-  const waiting = (words) =>
+  const waiting = (words, ...more) =>
     make("div", { class: "notice", role: "status" },
-      make("span", { class: "spinner", "aria-hidden": "true" }), make("p", {}, words));
+      make("span", { class: "spinner", "aria-hidden": "true" }), make("p", {}, words), more);
 
   function failed(error, again) {
     return make("div", { class: "notice bad", role: "alert" },
@@ -24,12 +24,22 @@
     const control = new AbortController();
     running.set(box, control);
     box.setAttribute("aria-busy", "true");
-    const wait = (text) => { if (!control.signal.aborted) box.replaceChildren(waiting(text)); };
+    const wait = (...shown) => { if (!control.signal.aborted) box.replaceChildren(waiting(...shown)); };
     const late = setTimeout(() => wait(words), PATIENCE_MS);
+    const stop = async (job) => {
+      control.abort();
+      await deltadex.source.cancel(job);
+      box.replaceChildren(empty("Stopped", "It is not computed any more.",
+        button({ class: "quiet", onclick: () => load(box, ask, show, words) }, "Start again")));
+    };
     try {
       const found = await ask({
         signal: control.signal,
-        waiting: () => { clearTimeout(late); wait("Computing this for the first time. It will be here shortly."); },
+        waiting: (job) => {
+          clearTimeout(late);
+          wait(`Computing this for the first time: ${deltadex.progress(job)}.`,
+            job.job ? button({ class: "quiet", onclick: () => stop(job.job) }, "Stop") : []);
+        },
       });
       clearTimeout(late);
       if (!control.signal.aborted) show(found);

@@ -9,7 +9,7 @@
     clusters: ["base", "recipe", "colour"], evaluation: ["base", "recipe", "exclude"], failures: ["base"],
     lineage: ["base"],
   };
-  let families = [], clustersOf = null;
+  let families = [], clustersOf = null, settled = null;
 
   const themeOf = (asked) => asked.theme || theme.remembered() || "auto";
 
@@ -87,7 +87,8 @@
     map.restyle();
   }
 
-  function apply(asked, previous) {
+  // `again`: another map of the same family; what does not show it stays as it is.
+  function apply(asked, previous, again = false) {
     const differs = (...names) => !previous || state.differs(asked, previous, ...names);
     seen(asked);
     if (asked.colour === "cluster" || asked.cluster) wantClusters();
@@ -96,9 +97,10 @@
     else if (differs("off", "only")) legend.refresh(asked);
     if (differs("colour", "off", "only")) map.restyle();
     if (differs(...state.FILTERS)) filters.update(asked);
-    card.update(asked, previous);
-    if (differs("at")) map.look(asked.at);
-    enter(asked, previous);
+    if (again) card.replaced(asked);
+    else card.update(asked, previous);
+    if (differs("at") && !again) map.look(asked.at);
+    if (!again || ["models", "clusters"].includes(asked.view)) enter(asked, previous);
   }
 
   // Which family is seen
@@ -109,16 +111,16 @@
       ? `Two axes with ${Math.round(100 * (share ?? 0))} % of the variance.`
       : "Near means alike; far apart means little.";
     byId("layout-note").textContent = deltadex.source.subtitle ?? words;
-    if (found.computing) ahead(words, found.computing.percent);
+    if (found.computing) ahead(words, found.computing);
   }
 
-  const ahead = (words, percent) => {
-    byId("layout-note").textContent = `${words} The layout is being computed: ${percent ?? 0} %.`;
+  const ahead = (words, job) => {
+    byId("layout-note").textContent = `${words} The layout is being computed: ${deltadex.progress(job)}.`;
   };
 
   // The axes are drawn already: the layout takes their place once it is there.
   function moveOn(params) {
-    const axes = map.family, waiting = (percent) => { if (map.family === axes) ahead("Two axes.", percent); };
+    const axes = map.family, waiting = (job) => { if (map.family === axes) ahead("Two axes.", job); };
     deltadex.source.map({ ...params, axes: "false" }, { waiting })
       .then((placed) => { if (map.family === axes) arrive(placed); })
       .catch((error) => { if (map.family === axes) byId("layout-note").textContent = error.message; });
@@ -127,7 +129,8 @@
   function offer(asked) {
     const family = families.find((one) => one.base === (asked.base || map.family.document.base)) ?? families[0];
     const layouts = ["pca", "tsne", ...(deltadex.umap ? ["umap"] : [])];
-    deltadex.options(byId("layout"), [["auto", `Auto · ${LAYOUTS[map.family.document.layout] ?? map.family.document.layout}`],
+    const { layout } = map.family.document;
+    deltadex.options(byId("layout"), [["auto", layout ? `Auto · ${LAYOUTS[layout] ?? layout}` : "Auto"],
       ...layouts.map((name) => [name, LAYOUTS[name]])], asked.layout);
     byId("layout-row").hidden = !deltadex.source.can.details;
     const recipes = family?.recipes ?? [];
@@ -146,26 +149,56 @@
     byId("map-notice").replaceChildren();
     byId("map-notice").hidden = true;
     if (!found.models.length) { vacant(); return; }
-    const asked = state.current;
+    const asked = state.current, again = map.family?.document.base === found.base;
     map.setFamily(new deltadex.Family(found));
     map.shown = map.family.passing(asked);
-    byId("family").textContent = deltadex.source.title ?? found.base;
     byId("stage").setAttribute("aria-label",
       `Map of ${deltadex.format.count(found.models.length, "model")}. Arrow keys move between models, Enter opens one, plus and minus zoom.`);
     document.body.classList.add("ready");
     caption(found);
     offer(asked);
     filters.offer();
+    apply(asked, null, again);
+  }
+
+  // All views but the map are there before it.
+  function prepare(asked) {
+    const family = families.find((one) => one.base === asked.base) ?? families[0];
+    byId("family").textContent = deltadex.source.title ?? family.name ?? family.base;
+    map.setFamily(deltadex.Family.awaited(family.base, asked.recipe));
+    map.shown = map.family.passing(asked);
+    offer(asked);
+    filters.offer();
     apply(asked, null);
   }
 
+  const notices = () => [byId("map-notice"), ...VIEWS.slice(1).map((name) => byId(`${name}-body`))];
+
   function vacant() {
+    seen(state.current);
     byId("map-notice").hidden = false;
-    byId("map-notice").replaceChildren(empty("No model yet", "This catalog has no indexed model. Fill it with: deltadex index BASE FOLDER"));
+    for (const box of notices()) {
+      box.replaceChildren(empty("No model yet", "This catalog has no indexed model. Fill it with: deltadex index BASE FOLDER"));
+    }
+  }
+
+  // A family that the address names and the catalog does not have.
+  function missing(base) {
+    seen(state.current);
+    byId("family").textContent = "";
+    byId("map-notice").hidden = false;
+    for (const box of notices()) {
+      box.replaceChildren(empty("No such family", `The catalog has no models of ${base}. It has:`,
+        ...families.map((one) => make("a", { href: `?base=${encodeURIComponent(one.base)}` },
+          `${one.name ?? one.base}, ${deltadex.format.count(one.indexed, "model")}`))));
+    }
   }
 
   function settle(asked) {
-    seen(asked);
+    const { document: shown } = map.family ?? {};
+    if (shown && shown.base === asked.base && settled === asked.recipe) seen(asked);
+    else prepare(asked);
+    settled = asked.recipe;
     byId("map-notice").hidden = false;
     const params = { base: asked.base, recipe: asked.recipe, layout: asked.layout };
     const show = (found) => { arrive(found); if (found.computing) moveOn(params); };
@@ -179,8 +212,10 @@
     byId("families").hidden = !several;
     byId("family").classList.toggle("unseen", several);
     const base = families.some((one) => one.base === state.current.base) ? state.current.base : families[0]?.base ?? "";
-    deltadex.options(byId("base"), families.map((one) => [one.base, `${one.base} · ${one.indexed}`]), base);
+    deltadex.options(byId("base"), families.map((one) => [one.base, `${one.name ?? one.base} · ${one.indexed}`]), base);
     if (!families.length) { vacant(); return; }
+    const asked = state.current.base;
+    if (asked && !families.some((one) => asked === one.base || one.base.endsWith(`/${asked}`))) { missing(asked); return; }
     if (several && !state.current.base) state.change({ base }, "replace");
     else settle(state.current);
   }

@@ -15,7 +15,9 @@
     frames: { count: 0, script_ms: 0 }, pace: new deltadex.Pace(),
   };
   const { pace } = map;
-  let renderer, overlay, view, asked = 0, stale = false, filtered = false;
+  const GLIDE_MS = 900;
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  let renderer, overlay, view, asked = 0, stale = false, filtered = false, glide = null;
 
   function start() {
     try {
@@ -53,6 +55,7 @@
     asked = 0;
     const begun = performance.now();
     view.step(now);
+    slide(now);
     if (pace.tick(now) || stale) {
       stale = false;
       paint();
@@ -60,7 +63,38 @@
       map.frames.count++;
       map.frames.script_ms += performance.now() - begun;
     }
-    if (view.flight || pace.moving) watch();
+    if (view.flight || glide || pace.moving) watch();
+  }
+
+  // Where all models stand, a part of the way from where they stood before.
+  function slide(now) {
+    if (!glide) return;
+    const { family, from, to, start } = glide, t = Math.min(1, Math.max(0, (now - start) / GLIDE_MS));
+    const way = t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2;
+    for (const axis of ["x", "y"]) {
+      for (let i = 0; i < family.count; i++) family[axis][i] = from[axis][i] + (to[axis][i] - from[axis][i]) * way;
+    }
+    if (t === 1) glide = null;
+    locate(family);
+    stale = true;
+  }
+
+  function locate(family) {
+    const places = new Float32Array(3 * family.count);
+    for (let i = 0; i < family.count; i++) places.set([family.x[i], family.y[i], map.sizes[i]], 3 * family.rank[i]);
+    renderer.setPlaces(places);
+    if (map.modes) map.labels = labels(...map.named);
+  }
+
+  function begin(family, before) {
+    glide = null;
+    if (still.matches || document.hidden || !before?.count || before.count !== family.count) return;
+    if (!family.document.models.every((id, i) => id === before.document.models[i])) return;
+    const to = { x: family.x.slice(), y: family.y.slice() };
+    family.x.set(before.x);
+    family.y.set(before.y);
+    glide = { family, from: { x: before.x.slice(), y: before.y.slice() }, to, start: performance.now() };
+    watch();
   }
 
   const place = (i) => view.toScreen(map.family.x[i], map.family.y[i]);
@@ -165,14 +199,14 @@
   // What is shown
 
   function setFamily(family) {
-    Object.assign(map, { family, chosen: -1, hovered: -1, marked: -1, starred: -1, links: [] });
+    const before = map.family;
+    Object.assign(map, { family, modes: null, chosen: -1, hovered: -1, marked: -1, starred: -1, links: [] });
     const largest = family.document.downloads.reduce((most, n) => Math.max(most, n ?? 0), 0);
     const scale = Math.log1p(Math.max(1, largest));
     map.sizes = Float32Array.from(family.document.downloads,
       (n) => (largest ? 0.8 + (0.9 * Math.log1p(n ?? 0)) / scale : 1));
-    const places = new Float32Array(3 * family.count);
-    for (let i = 0; i < family.count; i++) places.set([family.x[i], family.y[i], map.sizes[i]], 3 * family.rank[i]);
-    renderer.setPlaces(places);
+    begin(family, before);
+    locate(family);
     view.span = family.span;
     view.furthest = Math.max(24, Math.sqrt(family.count) * 6);
     resize();
@@ -200,6 +234,7 @@
     map.modes = modes;
     map.seen = seen;
     filtered = seen < family.count;
+    map.named = [rgb, off];
     map.labels = labels(rgb, off);
     tell();
     dirty();
@@ -234,6 +269,7 @@
 
   function tell() {
     const { family, seen } = map;
+    if (family.document.awaited) { byId("counted").textContent = ""; byId("none").hidden = true; return; }
     const words = filtered ? `${format.whole(seen)} of ${format.count(family.count, "model")}`
       : format.count(family.count, "model");
     byId("counted").textContent = words;

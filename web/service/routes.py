@@ -49,6 +49,7 @@ from ...database import (
 )
 from ...database.serving import PageOfModels
 from ...errors import DeltadexError, RequestError
+from ...results import names_of_bases
 from . import schemas
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
 from .catalog import Names, check_where, find_base, find_family, names_of
@@ -112,9 +113,11 @@ async def families(service: ServiceIn) -> Response:
 def _counted(catalog: Database) -> list[dict[str, Any]]:
     names, stats = names_of(catalog), catalog.stats().to_json()
     recipes = serving.catalog_of(catalog).recipes()
+    own = names_of_bases([family["base"] for family in stats["bases"]])
     return [
         {
             **family,
+            "name": names.shown(own[family["base"]]),
             "base": names.shown(family["base"]),
             "recipes": [
                 {"name": recipes[count["id"]].name} | {key: count[key] for key in _COUNTED}

@@ -66,6 +66,7 @@ class RecipeCount(Answer):
 
 class FamilyAnswer(Answer):
     base: str
+    name: str
     models: int
     indexed: int
     labelled: int

@@ -36,6 +36,7 @@ class MadeUp:
     Attributes:
         broken: Endpoints that answer 500.
         slow: Endpoints that answer 202 the first time they are asked.
+        hold: Endpoints that answer 202 as long as they are in it.
     """
 
     models: int = 60
@@ -44,6 +45,8 @@ class MadeUp:
     names: tuple[str, ...] = ()
     broken: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=lambda: {"clusters"})
+
+    hold: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         random.seed(0)
@@ -77,6 +80,9 @@ class MadeUp:
             head = rest.rpartition("/")[2]
         if head in self.broken:
             return 500, {"type": "about:blank", "title": "Internal", "detail": "the index is torn"}
+        if head in self.hold:
+            job = {"job": "held", "percent": 40, "ahead": 0, "elapsed_s": 3.0}
+            return 202, {"status": "computing", "retry_after_s": 0.2, **job}
         if head in self.slow and self.requests[path] == 1:
             return 202, {"status": "computing", "retry_after_s": 0.2}
         if head == "models" and rest:
@@ -346,6 +352,10 @@ def served(family: MadeUp) -> Iterator[str]:
                 self.reply(404, "application/json", b"{}")
             else:
                 self.reply(200, TYPES[file.name.rsplit(".")[-1]], file.read_bytes())
+
+        def do_DELETE(self) -> None:
+            family.requests[f"DELETE {self.path.removeprefix('/api/v1/')}"] += 1
+            self.reply(200, "application/json", b'{"job": "held", "cancelled": true}')
 
         def reply(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)

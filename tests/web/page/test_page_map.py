@@ -142,21 +142,22 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     model = family.rows[1]
     card = page.locator("#card")
     assert page.locator("#card-title").inner_text() == model["model"]
+    page.click("#facts summary")
     for text in (model["dataset"], model["author"], "mit", "2024-05-06", "text-classification"):
         assert text in card.inner_text()
     link = page.locator("#card a.out")
     assert link.get_attribute("href") == f"https://huggingface.co/{model['model']}"
     assert link.get_attribute("rel") == "noopener noreferrer"
-    assert page.locator("#neighbours tbody tr").count() == 10
-    assert page.locator("#neighbours .headline").inner_text() == (
-        "Likely the same data: 2 models, perhaps: 3 models, of 59 compared"
-    )
-    assert "Probability from 54 labelled models, 5 datasets." in card.inner_text()
-    evidence = plain(page, "#neighbours .score >> nth=0")
-    assert re.fullmatch(
-        r"likely the same data\nprobability 0\.98 · z \d+\.\d · fdr 0\.2 %", evidence
-    )
+    assert page.locator("#neighbours .near tbody tr").count() == 10
+    said, wrong = plain(page, "#neighbours .headline").split(" (")
+    assert re.fullmatch(r"Likely the same data as lab4/m0000\d\d, labelled sst2", said)
+    assert wrong == "0.2 % of such answers are wrong)."
+    assert plain(page, "#neighbours .near tr:nth-child(1) .number") == "98 %"
     assert page.locator("#neighbours .verdict.none").count() == 5
+    page.click("#neighbours .evidence summary >> nth=0")
+    evidence = plain(page, "#neighbours .evidence")
+    assert "Likely the same data: 2 models, perhaps: 3 models, of 59 compared" in evidence
+    assert "Probability from 54 labelled models, 5 datasets." in evidence
     assert page.locator("#neighbours .bar .fill").count() == 10
     assert page.evaluate("deltadex.map.links.length") == 10
     assert page.evaluate("""() => { const { width, height } = document.getElementById("overlay");
@@ -203,7 +204,7 @@ def test_filters_apply_to_points_counts_neighbours_and_say_what_is_wrong(visit, 
     until(page, "document.getElementById('counted').innerText === '20 of 60 models'")
     until(
         page,
-        "[...document.querySelectorAll('#neighbours tbody tr')].length === 10"
+        "[...document.querySelectorAll('#neighbours .near tbody tr')].length === 10"
         " && deltadex.map.links.every((l) => deltadex.map.family.hollow[l.at])",
     )
     page.fill("#filter-downloads", "1000")

@@ -241,3 +241,49 @@ def test_axe_finds_nothing_in_any_view(page_of, address, scheme):
         result = axe.run(page)
 
         assert result.violations_count == 0, f"{view}: {result.generate_report()}"
+
+
+@pytest.mark.parametrize("view", ["models", "failures", "evaluation"])
+def test_no_view_waits_for_the_map(visit, view):
+    held = MadeUp(models=12, hold={"map"})
+    with served(held) as at:
+        page = visit(f"{at}?view={view}", ready=False)
+        page.wait_for_selector(f"#{view}-body table, #{view}-body .tiles, #{view}-body .failure")
+        page.keyboard.press("/")
+        page.keyboard.type("m000001")
+        page.wait_for_selector("#found [role=option] .name")
+
+        assert not page.query_selector("body.ready")
+        held.hold.clear()
+        page.wait_for_selector("body.ready")
+
+
+def test_a_job_tells_how_far_it_is_and_can_be_stopped(visit):
+    held = MadeUp(models=12, hold={"evaluation"})
+    with served(held) as at:
+        page = visit(f"{at}?view=evaluation")
+        page.wait_for_selector("#evaluation-body button")
+        words = page.inner_text("#evaluation-body")
+        page.click("#evaluation-body button")
+        page.wait_for_selector("text=It is not computed any more")
+
+        assert "40 %" in words.replace("\xa0", " ")
+        assert held.requests["DELETE jobs/held"] == 1
+        held.hold.clear()
+        page.click("text=Start again")
+        page.wait_for_selector("#evaluation-body .tiles")
+
+
+@pytest.mark.parametrize("view", ["map", "models", "failures"])
+def test_a_family_that_is_not_there_leads_to_those_that_are(visit, address, view):
+    page = visit(f"{address}?base=nope&view={view}", ready=False)
+
+    page.click("text=base-model, 60 models")
+
+    page.wait_for_selector("body.ready")
+
+
+def test_an_empty_catalog_says_so_in_every_view(visit):
+    with served(MadeUp(models=0)) as at:
+        page = visit(f"{at}?view=models", ready=False)
+        page.wait_for_selector("#models-body >> text=No model")
