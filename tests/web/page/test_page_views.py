@@ -278,7 +278,7 @@ def test_a_job_tells_how_far_it_is_and_can_be_stopped(visit):
 def test_a_family_that_is_not_there_leads_to_those_that_are(visit, address, view):
     page = visit(f"{address}?base=nope&view={view}", ready=False)
 
-    page.click("text=base-model, 60 models")
+    page.click("a:visible >> text=base-model, 60 models")
 
     page.wait_for_selector("body.ready")
 
