@@ -57,7 +57,7 @@
     legend.swatch(legend.datasetItem(found.dataset), hollow), make("span", { class: "name" }, map.family.short(found.model))),
     copies.length ? make("span", { class: "tag", title: copies.join("\n") }, `+ ${format.count(copies.length, "copy", "copies")}`) : null),
     make("td", { class: standsOut(found) ? "verdict" : "verdict none" }, told(found)),
-    make("td", { class: "number" }, found.probability === null ? "" : format.percent(found.probability)),
+    make("td", { class: "number", title: "Probability that both were trained on the same data" }, found.probability === null ? "" : format.percent(found.probability)),
     deltadex.source.can.explain ? make("td", {}, button({ class: "round", "aria-pressed": String(other),
       "aria-label": `Explain the likeness to ${found.model}`, title: "Explain",
       onclick: () => state.change({ other: other ? "" : found.model }) }, icon("explain"))) : null);
