@@ -277,5 +277,12 @@ def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
         document["lineage"] = lineage.to_json()
         screen.document("lineage", document["lineage"])
         document["tree"] = str(lineage.save(folder / "lineage.svg"))
-        screen.heading(f"A map of the family is in {target}, its tree in {document['tree']}")
+        screen.heading("What to look at")
+        for line in (
+            f"{target}: the map, a colour for each data set; what lies apart saw other data",
+            f"{document['tree']}: the tree; a merge, an edited copy and a chain have parents",
+            f"deltadex find-similar digits-wine-merge --db {db}: near both of its parents' data",
+            f"deltadex serve --db {db}: all of this as a page",
+        ):
+            screen.line(line)
     return document
