@@ -110,7 +110,7 @@ def _draw_scores(picture: Picture, axes: Axes, measures: Sequence[AblationReport
             axes.axhline(row + 0.5, color=ink, linewidth=0.4, alpha=0.4)
     axes.set_yticks(rows, labels)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.02)  # the whole scale of the score
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", alpha=0.25)

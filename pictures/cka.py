@@ -51,8 +51,10 @@ def _draw_line(picture: Picture, axes: Axes, report: CkaReport) -> None:
         axes.fill_between(layers, low, high, color=PALETTE[0], alpha=0.25, linewidth=0)
     ink: Style = {"color": rcParams["text.color"], "linestyle": "--", "linewidth": 0.9}
     axes.plot(layers, biased, marker="s", markersize=5, markerfacecolor="none", label="biased",
-              **ink)  # fmt: skip
-    axes.plot(layers, debiased, color=PALETTE[0], marker="o", markersize=2.5, label="debiased")
+              clip_on=False, **ink)  # fmt: skip
+    whole: Style = {"clip_on": False, "zorder": 3}  # also the markers at 1
+    axes.plot(layers, debiased, color=PALETTE[0], marker="o", markersize=2.5, label="debiased",
+              **whole)  # fmt: skip
     picture.hover(
         axes,
         layers,
@@ -66,12 +68,11 @@ def _draw_line(picture: Picture, axes: Axes, report: CkaReport) -> None:
     )
     axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
     axes.grid(alpha=0.25)
-    # labels of bounds have room for the markers at 1
     lowest = np.nanmin([0.9, *debiased, *biased, *(debiased - QUANTILE * np.nan_to_num(error))])
     axes.set(
         xlabel=f"layer of {short(report.model)}",
         ylabel="CKA",
-        ylim=(lowest - 0.02, 1.02),
+        ylim=(lowest - 0.02, 1.0),
         title="Layers of the same relative depth",
     )
     axes.legend(loc="best")

@@ -27,7 +27,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*", "<", ">")
 
 UNTRAINED = "untrained"
 
-BAND, UNTRAINED_BAND = 0.25, 0.08
+BAND = 0.25
 """Opacity of the intervals."""
 
 ABOVE = 1.03
@@ -185,10 +185,13 @@ def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Cur
             _mark(picture, axes, curve, values, of)
         if panel.bounds is not None:
             low, high = np.array([panel.bounds(layer) or (np.nan, np.nan) for layer in layers]).T
-            alpha = UNTRAINED_BAND if curve.untrained else BAND
-            axes.fill_between(range(len(low)), low, high, color=colour, alpha=alpha, linewidth=0)
-            if not curve.untrained:  # a layer between two without a number has no band
-                axes.vlines(range(len(low)), low, high, color=colour, linewidth=0.7)
+            if curve.untrained:  # many times as wide: a surface would lie over all else
+                for edge in (low, high):
+                    axes.plot(edge, color=colour, linestyle=":", linewidth=0.6, scaley=False)
+                continue
+            axes.fill_between(range(len(low)), low, high, color=colour, alpha=BAND, linewidth=0)
+            # a layer between two without a number has no band
+            axes.vlines(range(len(low)), low, high, color=colour, linewidth=0.7)
     if panel.floor is not None:
         for untrained in (False, True):
             _draw_floor(axes, [c for c in curves if c.untrained == untrained], panel.floor)

@@ -208,7 +208,8 @@ OWN, FITTED = PALETTE[0], PALETTE[1]
 
 CAPTION = (
     "Layer n: hidden state n (0: the embedding; n: behind n layers). "
-    "Accuracies: share of held-back rows whose layer is named, ± 1 standard error by text. "
+    "Accuracies: share of held-back rows whose layer is named, ± 1 standard error by text; marks "
+    "of one question stand one below the other, so that none hides another. "
     "PC: principal component of all layers' states. Contribution: share of |weight| that the k "
     "largest dimensions of a layer's weights hold; n50, n90: dimensions that hold half and nine "
     "tenths. Colour: layer, as in the bar."

@@ -66,11 +66,13 @@ def draw_ranks(
     columns = min(len(panels), COLUMNS[width])
     rows = ceil(len(panels) / columns)
     height = FRAME_MM + rows * (PANEL_MM + TITLE_LINE_MM * len(shown))
-    picture = new_picture(width, height, caption=_explanation(report, shown))
     scales = {
         stack: _Scale([c for p in panels for c in p if c.stack == stack])
         for stack in dict.fromkeys(panel[0].stack for panel in panels)
     }
+    is_logarithmic = any(scale.logarithmic for scale in scales.values())
+    caption = _explanation(report, shown, is_logarithmic=is_logarithmic)
+    picture = new_picture(width, height, caption=caption)
     several_stacks = len(scales) > 1
     legend: Style = {}
     for i, panel in enumerate(panels):
@@ -195,7 +197,7 @@ def _caption(curve: RankCurve, several: bool, width: Width) -> str:
     return f"{head}{formula},  $R^2$ {fit.best.r_squared:.2f}"
 
 
-def _explanation(report: RankReport, thetas: Sequence[float]) -> str:
+def _explanation(report: RankReport, thetas: Sequence[float], *, is_logarithmic: bool) -> str:
     matrix = "ΔW" if report.subject == "update" else "W"
     misses = ""
     if any(curve.fit.weighted for curve in report.curves if curve.theta in thetas):
@@ -203,11 +205,12 @@ def _explanation(report: RankReport, thetas: Sequence[float]) -> str:
             " A law that misses layers by more than two standard errors is listed with them in "
             "the table."
         )
+    bent = " On a logarithmic axis a linear law is bent." if is_logarithmic else ""
     return (
         f"r_θ: fewest singular directions of {matrix} that hold the share θ of |{matrix}|². "
         "l = 0…L − 1: the layer; x = l/(L − 1). A line is drawn, and its law and R² given, where a "
         "law of depth or a step holds or the ranks are constant; 'depends on depth, no law' and "
-        f"'no pattern': none of these does.{misses}"
+        f"'no pattern': none of these does.{bent}{misses}"
     )
 
 

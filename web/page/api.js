@@ -80,10 +80,10 @@
 
   const modelPath = (id) => `models/${id.split("/").map(encodeURIComponent).join("/")}`;
 
-  // How far a job is: `12 %, 2 before it, 34 s`.
+  // How far a job is: `12 %, 34 s`, or `2 before it`.
   deltadex.progress = ({ percent, ahead, elapsed_s }) => [
-    ahead ? `${ahead} before it` : `${percent ?? 0}\u00a0%`, elapsed_s >= 1 ? `${Math.round(elapsed_s)}\u00a0s` : "",
-  ].filter(Boolean).join(", ");
+    ahead ? `${ahead} before it` : percent ? `${percent}\u00a0%` : "", elapsed_s >= 1 ? `${Math.round(elapsed_s)}\u00a0s` : "",
+  ].filter(Boolean).join(", ") || "at work";
 
   deltadex.Problem = Problem;
   deltadex.service = () => ({
