@@ -51,14 +51,18 @@
       button({ class: "round", "aria-label": "Close the card", title: "Close (Esc)", onclick: close }, icon("close")));
   }
 
-  function show(found) {
-    details = found;
+  function top(found) {
     byId("card-top").replaceChildren(...[headline(found),
       found.reason ? make("p", { class: "reason" }, make("code", {}, found.code ?? ""), " ", found.reason) : null,
       make("dl", { class: "facts" }, facts(found).map(([name, value]) =>
         make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
       found.notes?.length ? make("ul", { class: "notes" }, found.notes.map((note) => make("li", {}, note))) : null,
       link(found)].filter(Boolean));
+  }
+
+  function show(found) {
+    details = found;
+    top(found);
     byId("changes").replaceChildren(...deltadex.heatmap.section(found.slots));
     deltadex.neighbours.update(state.current, found.dataset);
     deltadex.data.update(state.current);
@@ -93,11 +97,22 @@
     }
     card.scrollTop = 0;
     details = null;
-    for (const id of ["changes", "neighbours", "nearest-data"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
+    for (const id of ["card-top", "changes", "neighbours", "nearest-data"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
     map.links = [];
     deltadex.origin.update(asked);
     load(byId("card-top"), (how) => deltadex.source.model(asked.model, deltadex.scope(), how), show);
     map.reveal(map.chosen, false);
+  }
+
+  // The map came after the card, or the models moved on it.
+  function placed(asked) {
+    if (card.hidden) return;
+    map.chosen = map.family.place.get(asked.model) ?? -1;
+    if (details) top(details);
+    deltadex.neighbours.redraw();
+    deltadex.data.update(asked);
+    if (!asked.at) map.reveal(map.chosen, false);
+    map.dirty();
   }
 
   // The map's middle is the middle of what panels leave of it. Offsets, since the card slides in.
@@ -117,5 +132,5 @@
     addEventListener("resize", place);
   }
 
-  deltadex.card = { start, open, close, update, place };
+  deltadex.card = { start, open, close, update, placed, place };
 }

@@ -95,7 +95,7 @@
     load(box, (how) => deltadex.source.clusters(deltadex.withRecipe(), how), (found) => {
       if (!map.family.clusters) deltadex.gotClusters(found);
       show(box, found);
-    });
+    }, "Looking for clusters…");
   }
 
   deltadex.clusters = { update, tile };

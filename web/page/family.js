@@ -10,6 +10,7 @@
       left = Math.min(left, xs[i]); right = Math.max(right, xs[i]);
       low = Math.min(low, ys[i]); high = Math.max(high, ys[i]);
     }
+    if (!xs.length) [left, right, low, high] = [-1, 1, -1, 1];
     const half = Math.max(right - left, high - low) / 2 || 1;
     const across = (x) => (x - (left + right) / 2) / half, up = (y) => (y - (low + high) / 2) / half;
     return {
@@ -59,6 +60,17 @@
       this.rank = this.ranks();
       this.clusters = null;
       this.where = null; // a Uint8Array while a free condition is on
+    }
+
+    // What there is until the map comes.
+    static none() {
+      const columns = ["models", "x", "y", "downloads", "dataset", "datasets", "author", "authors", "kind", "kinds"];
+      return new Family({ base: "", ...Object.fromEntries(columns.map((name) => [name, []])) });
+    }
+
+    // Whether both have the same models, at other places perhaps.
+    isOf(other) {
+      return this.count > 0 && this.count === other.count && this.document.models.every((id, i) => id === other.id(i));
     }
 
     id(i) {
@@ -138,6 +150,7 @@
 
   deltadex.Family = Family;
   deltadex.asParameters = asParameters;
-  deltadex.scope = () => ({ base: state.current.base });
-  deltadex.withRecipe = () => ({ base: state.current.base, recipe: state.current.recipe });
+  deltadex.base = ""; // the family that is seen, also where the address names none
+  deltadex.scope = () => ({ base: deltadex.base });
+  deltadex.withRecipe = () => ({ base: deltadex.base, recipe: state.current.recipe });
 }

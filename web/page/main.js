@@ -1,6 +1,6 @@
 "use strict";
 {
-  const { byId, make, state, map, legend, filters, card, load, empty, say, theme } = deltadex;
+  const { byId, make, state, map, legend, filters, card, load, cancel, empty, say, theme } = deltadex;
   const VIEWS = ["map", "models", "clusters", "lineage", "evaluation", "failures"];
   const THEMES = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
   const LAYOUTS = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
@@ -28,7 +28,6 @@
   function redress(asked) {
     dress(asked);
     map.recolour();
-    if (!map.family) return;
     legend.refresh(asked);
     card.update(asked, null);
     enter(asked, null);
@@ -44,9 +43,8 @@
   // Which part is seen
 
   function title(asked) {
-    const family = map.family?.document.base ?? "";
     const first = asked.model || (asked.view === "map" ? "" : asked.view[0].toUpperCase() + asked.view.slice(1));
-    document.title = [first, deltadex.source.title ?? family, "deltadex"].filter(Boolean).join(" · ");
+    document.title = [first, deltadex.source.title ?? deltadex.base, "deltadex"].filter(Boolean).join(" · ");
   }
 
   function seen(asked) {
@@ -69,11 +67,12 @@
   // Clusters take the service a while: they are asked for when something shows them.
   function wantClusters() {
     const { family } = map;
-    if (!family || family.clusters || clustersOf === family || !deltadex.source.can.cluster) return;
+    if (!family.count || family.clusters || clustersOf === family || !deltadex.source.can.cluster) return;
     clustersOf = family;
     const note = byId("colour-note");
     note.textContent = "Clustering…";
-    deltadex.source.clusters(deltadex.withRecipe(), {})
+    const waiting = (found) => note.replaceChildren("Clustering… ", deltadex.stage(found), " ", deltadex.stopper(found) ?? "");
+    deltadex.source.clusters(deltadex.withRecipe(), { waiting })
       .then((found) => { if (map.family === family) gotClusters(found); note.textContent = ""; })
       .catch((error) => { clustersOf = null; note.textContent = error.message; });
   }
@@ -109,23 +108,22 @@
       ? `Two axes with ${Math.round(100 * (share ?? 0))} % of the variance.`
       : "Near means alike; far apart means little.";
     byId("layout-note").textContent = deltadex.source.subtitle ?? words;
-    if (found.computing) ahead(words, found.computing.percent);
+    if (found.computing) ahead(found.computing);
   }
 
-  const ahead = (words, percent) => {
-    byId("layout-note").textContent = `${words} The layout is being computed: ${percent ?? 0} %.`;
-  };
+  const ahead = (found) => byId("layout-note").replaceChildren(
+    `Two axes, until ${LAYOUTS[found.layout] ?? "the layout"} is there. `, deltadex.stage(found), " ", deltadex.stopper(found) ?? "");
 
-  // The axes are drawn already: the layout takes their place once it is there.
-  function moveOn(params) {
-    const axes = map.family, waiting = (percent) => { if (map.family === axes) ahead("Two axes.", percent); };
+  // The axes are drawn already: the models move to the layout's places once it is there.
+  function moveOn(params, { layout }) {
+    const axes = map.family, waiting = (found) => { if (map.family === axes) ahead({ ...found, layout }); };
     deltadex.source.map({ ...params, axes: "false" }, { waiting })
       .then((placed) => { if (map.family === axes) arrive(placed); })
-      .catch((error) => { if (map.family === axes) byId("layout-note").textContent = error.message; });
+      .catch((error) => { if (map.family === axes) byId("layout-note").textContent = `Two axes. ${error.message}`; });
   }
 
   function offer(asked) {
-    const family = families.find((one) => one.base === (asked.base || map.family.document.base)) ?? families[0];
+    const family = families.find((one) => one.base === deltadex.base) ?? families[0];
     const layouts = ["pca", "tsne", ...(deltadex.umap ? ["umap"] : [])];
     deltadex.options(byId("layout"), [["auto", `Auto · ${LAYOUTS[map.family.document.layout] ?? map.family.document.layout}`],
       ...layouts.map((name) => [name, LAYOUTS[name]])], asked.layout);
@@ -147,6 +145,7 @@
     byId("map-notice").hidden = true;
     if (!found.models.length) { vacant(); return; }
     const asked = state.current;
+    deltadex.base ||= found.base;
     map.setFamily(new deltadex.Family(found));
     map.shown = map.family.passing(asked);
     byId("family").textContent = deltadex.source.title ?? found.base;
@@ -156,7 +155,12 @@
     caption(found);
     offer(asked);
     filters.offer();
-    apply(asked, null);
+    legend.update(asked);
+    map.restyle();
+    if (asked.colour === "cluster" || asked.cluster) wantClusters();
+    filters.update(asked);
+    card.placed(asked);
+    enter(asked, null);
   }
 
   function vacant() {
@@ -164,11 +168,14 @@
     byId("map-notice").replaceChildren(empty("No model yet", "This catalog has no indexed model. Fill it with: deltadex index BASE FOLDER"));
   }
 
+  // Every view begins at once, with what it needs itself; places and colours come with the map.
   function settle(asked) {
-    seen(asked);
+    document.body.classList.remove("ready");
+    map.setFamily(deltadex.Family.none());
     byId("map-notice").hidden = false;
-    const params = { base: asked.base, recipe: asked.recipe, layout: asked.layout };
-    const show = (found) => { arrive(found); if (found.computing) moveOn(params); };
+    apply(asked, null);
+    const params = { ...deltadex.withRecipe(), layout: asked.layout };
+    const show = (found) => { arrive(found); if (found.computing) moveOn(params, found.computing); };
     return load(byId("map-notice"), (how) => deltadex.source.map(params, how), show, "Drawing the map…");
   }
 
@@ -178,22 +185,33 @@
     const several = families.length > 1;
     byId("families").hidden = !several;
     byId("family").classList.toggle("unseen", several);
-    const base = families.some((one) => one.base === state.current.base) ? state.current.base : families[0]?.base ?? "";
+    const first = families.find((one) => one.indexed) ?? families[0];
+    const base = families.some((one) => one.base === state.current.base) ? state.current.base : first?.base ?? "";
     deltadex.options(byId("base"), families.map((one) => [one.base, `${one.base} · ${one.indexed}`]), base);
-    if (!families.length) { vacant(); return; }
-    if (several && !state.current.base) state.change({ base }, "replace");
-    else settle(state.current);
+    byId("lost").hidden = families.length > 0 && (!state.current.base || state.current.base === base);
+    byId("map-notice").hidden = true;
+    if (!families.length) lost("No model yet", "This catalog has no family. Fill it with: deltadex index BASE FOLDER");
+    else if (!byId("lost").hidden) lost(`No family ${state.current.base}`, "This catalog has:", families.map(({ base: name, indexed }) =>
+      make("p", {}, make("a", { href: `?base=${encodeURIComponent(name)}` }, `${name} · ${deltadex.format.count(indexed, "model")}`))));
+    else if (several && !state.current.base) { deltadex.base = base; state.change({ base }, "replace"); }
+    else { deltadex.base = base; settle(state.current); }
+  }
+
+  function lost(title, words, links = []) {
+    cancel(byId("map-notice"));
+    byId("lost").replaceChildren(empty(title, words, ...links));
+    document.body.classList.add("at-loss");
   }
 
   function changed(asked, previous) {
     if (state.differs(asked, previous, "theme")) redress(asked);
     if (state.differs(asked, previous, "base", "recipe", "layout")) {
-      byId("base").value = asked.base;
+      deltadex.base = byId("base").value = asked.base || deltadex.base;
       if (asked.base !== previous.base && asked.model && asked.model === previous.model) {
         state.change({ ...state.cleared(), model: "", other: "", off: [], only: [], at: "", page: "1" }, "replace");
       }
       settle(state.current);
-    } else if (map.family) apply(asked, previous);
+    } else apply(asked, previous);
   }
 
   async function copyLink() {

@@ -5,17 +5,18 @@
   const FEW = 40;
   const REACH_PX = 14;
   const STAR_REACH_PX = 12;
+  const GLIDE_MS = 900;
   const THICKER = 0.15; // fewer points are drawn larger
   const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   const stage = byId("stage");
 
   const map = {
-    family: null, colours: null, categories: null, shown: new Uint8Array(0), hidden: new Set(),
+    family: deltadex.Family.none(), colours: null, categories: null, shown: new Uint8Array(0), hidden: new Set(),
     chosen: -1, hovered: -1, marked: -1, starred: -1, links: [], labels: [], ratio: 1,
     frames: { count: 0, script_ms: 0 }, pace: new deltadex.Pace(),
   };
   const { pace } = map;
-  let renderer, overlay, view, asked = 0, stale = false, filtered = false;
+  let renderer, overlay, view, glide = null, asked = 0, stale = false, filtered = false;
 
   function start() {
     try {
@@ -53,6 +54,7 @@
     asked = 0;
     const begun = performance.now();
     view.step(now);
+    if (glide) glideOn(now);
     if (pace.tick(now) || stale) {
       stale = false;
       paint();
@@ -60,13 +62,13 @@
       map.frames.count++;
       map.frames.script_ms += performance.now() - begun;
     }
-    if (view.flight || pace.moving) watch();
+    if (view.flight || glide || pace.moving) watch();
   }
 
   const place = (i) => view.toScreen(map.family.x[i], map.family.y[i]);
 
   function radius() {
-    const n = Math.max(1, map.family?.count ?? 1);
+    const n = Math.max(1, map.family.count);
     const far = Math.max(1.15, Math.min(7.5, 11 - 2 * Math.log10(n)));
     return Math.min(Math.max(far, 9), far * view.camera.zoom ** 0.45);
   }
@@ -86,7 +88,6 @@
   // What of the points is drawn, from the lowest to the topmost: first place and number.
   function parts(share) {
     const { family } = map;
-    if (!family) return [];
     if (share === 1) return [[0, family.count]];
     const { beneath, count, rank } = family;
     const kept = [...map.links.map((link) => link.at), map.chosen, map.hovered].filter((i) => i >= 0);
@@ -96,15 +97,15 @@
 
   function paint() {
     const { camera, unit, middle, size: area } = view;
-    const share = map.family && pace.now.points < map.family.count ? pace.share(map.family.count, inSight()) : 1;
+    const share = pace.now.points < map.family.count ? pace.share(map.family.count, inSight()) : 1;
     const ratio = Math.min(map.ratio, pace.now.ratio), size = radius();
     fit(ratio);
     renderer.draw({ camera, unit, middle, area, ratio, parts: parts(share), size: size * share ** -THICKER,
-      sheet: map.colours.sheet, alpha: map.family?.count > 5000 ? 0.82 : 0.95 });
-    const named = map.chosen < 0 && pace.now.names;
+      sheet: map.colours.sheet, alpha: map.family.count > 5000 ? 0.82 : 0.95 });
+    const named = pace.now.names && !glide;
     overlay.draw({ ...map, place, radiusOf, radius: size, ratio,
       toScreen: (x, y) => view.toScreen(x, y), labels: named ? map.labels : [],
-      stars: map.family?.stars ?? [], naming: pace.now.names });
+      stars: map.family.stars, naming: pace.now.names });
   }
 
   // A canvas that gets another size is empty.
@@ -120,7 +121,7 @@
     if (!width || !height) return;
     view.size = [width, height];
     view.corner = [left, top];
-    map.ratio = Math.min(devicePixelRatio || 1, (map.family?.count ?? 0) > 20000 ? 1.5 : 2);
+    map.ratio = Math.min(devicePixelRatio || 1, map.family.count > 20000 ? 1.5 : 2);
     view.measure();
     dirty();
   }
@@ -165,23 +166,43 @@
   // What is shown
 
   function setFamily(family) {
+    const before = map.family;
     Object.assign(map, { family, chosen: -1, hovered: -1, marked: -1, starred: -1, links: [] });
     const largest = family.document.downloads.reduce((most, n) => Math.max(most, n ?? 0), 0);
     const scale = Math.log1p(Math.max(1, largest));
     map.sizes = Float32Array.from(family.document.downloads,
       (n) => (largest ? 0.8 + (0.9 * Math.log1p(n ?? 0)) / scale : 1));
-    const places = new Float32Array(3 * family.count);
-    for (let i = 0; i < family.count; i++) places.set([family.x[i], family.y[i], map.sizes[i]], 3 * family.rank[i]);
-    renderer.setPlaces(places);
+    map.modes = null;
+    glide = !deltadex.still() && before.isOf(family) ? { from: before, to: { x: family.x.slice(), y: family.y.slice() }, start: performance.now() } : null;
+    upload();
     view.span = family.span;
     view.furthest = Math.max(24, Math.sqrt(family.count) * 6);
     resize();
   }
 
+  function upload() {
+    const { family } = map, places = new Float32Array(3 * family.count);
+    for (let i = 0; i < family.count; i++) places.set([family.x[i], family.y[i], map.sizes[i]], 3 * family.rank[i]);
+    renderer.setPlaces(places);
+  }
+
+  // Models on their way from one layout to the next.
+  function glideOn(now) {
+    const { from, to, start } = glide, { x, y } = map.family;
+    const share = deltadex.ease(Math.min(1, Math.max(0, (now - start) / GLIDE_MS)));
+    for (let i = 0; i < x.length; i++) {
+      x[i] = from.x[i] + share * (to.x[i] - from.x[i]);
+      y[i] = from.y[i] + share * (to.y[i] - from.y[i]);
+    }
+    if (share === 1) glide = null;
+    upload();
+    stale = true;
+  }
+
   // Colours and what is dimmed: goes up again when a filter, the legend or the theme changes.
   function restyle() {
     const { family, categories, hidden, shown, colours } = map;
-    if (!family || !categories) return;
+    if (!categories) return;
     const rgb = categories.items.map((item) => deltadex.colours.rgbOf(colours, item));
     const styles = new Uint8Array(4 * family.count), modes = new Uint8Array(family.count);
     let dimmed = false, seen = 0;
@@ -251,7 +272,7 @@
   const visible = (i) => map.modes[i] === 2;
 
   function at([left, top]) {
-    if (!map.family || !map.modes) return -1;
+    if (!map.modes) return -1;
     const reach = Math.max(REACH_PX, radius() + 4) / (view.unit * view.camera.zoom);
     return map.family.grid.nearest(...view.toPlane(left, top), reach, visible);
   }
@@ -267,7 +288,7 @@
   // Kept data sets lie above the models.
   function starAt([left, top]) {
     let best = -1, least = STAR_REACH_PX;
-    (map.family?.stars ?? []).forEach(({ x, y }, n) => {
+    map.family.stars.forEach(({ x, y }, n) => {
       const [u, v] = view.toScreen(x, y), far = Math.hypot(u - left, v - top);
       if (far < least) [best, least] = [n, far];
     });
@@ -301,7 +322,7 @@
   }
 
   function tapped(here) {
-    const data = map.family?.stars[starAt(here)];
+    const data = map.family.stars[starAt(here)];
     if (data) { star(-1); state.change({ model: data.nearest[0].model, other: "" }); return; }
     const i = at(here);
     hover(-1);
@@ -329,7 +350,7 @@
   }
 
   function pressed(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !map.family || !map.modes) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !map.modes) return;
     const act = event.key in ARROWS ? () => step(ARROWS[event.key]) : {
       Enter: () => map.hovered >= 0 && deltadex.card.open(map.family.id(map.hovered)),
       "+": () => view.zoomBy(1.6), "=": () => view.zoomBy(1.6), "-": () => view.zoomBy(1 / 1.6),

@@ -95,18 +95,29 @@
     return family.clusterNames[family.clusterOf[family.place.get(found.model)]] === asked.cluster;
   };
 
+  let shown = null; // the latest answer, and whose it is
+
+  // Again, once the map has places and colours.
+  function redraw() {
+    if (!shown) return;
+    const { asked, answer, sameAs } = shown;
+    const list = answer.neighbours.filter(inCluster(asked)).slice(0, Number(asked.k));
+    show(byId("neighbours"), list, answer, sameAs);
+    link(list);
+  }
+
   function update(asked, sameAs) {
     const box = byId("neighbours");
+    shown = null;
     link([]);
     if (!asked.model || !deltadex.source.can.search) { deltadex.cancel(box); box.replaceChildren(); return; }
     const params = { ...deltadex.withRecipe(), ...deltadex.asParameters(asked, { kind: false }), model: asked.model,
       k: asked.cluster ? 100 : asked.k };
     load(box, (how) => deltadex.source.similar(params, how), (answer) => {
-      const list = answer.neighbours.filter(inCluster(asked)).slice(0, Number(asked.k));
-      show(box, list, answer, sameAs);
-      link(list);
+      shown = { asked, answer, sameAs };
+      redraw();
     }, "Searching…");
   }
 
-  deltadex.neighbours = { update, FULL_Z };
+  deltadex.neighbours = { update, redraw, FULL_Z };
 }
