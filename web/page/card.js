@@ -45,7 +45,7 @@
   function headline(found) {
     const item = legend.datasetItem(found.dataset);
     return make("div", { class: "card-head" },
-      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, found.model),
+      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, found.model, deltadex.words.copier(found.model)),
         make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
           found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)),
       button({ class: "round", "aria-label": "Close the card", title: "Close (Esc)", onclick: close }, icon("close")));
@@ -53,16 +53,18 @@
 
   function top(found) {
     byId("card-top").replaceChildren(...[headline(found),
-      found.reason ? make("p", { class: "reason" }, make("code", {}, found.code ?? ""), " ", found.reason) : null,
-      make("dl", { class: "facts" }, facts(found).map(([name, value]) =>
-        make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
-      found.notes?.length ? make("ul", { class: "notes" }, found.notes.map((note) => make("li", {}, note))) : null,
-      link(found)].filter(Boolean));
+      found.reason ? make("p", { class: "reason" }, make("code", {}, found.code ?? ""), " ", found.reason) : null, link(found)].filter(Boolean));
   }
+
+  const folded = (found) => make("details", {}, make("summary", {}, make("h3", {}, "Facts")),
+    make("dl", { class: "facts" }, facts(found).map(([name, value]) =>
+      make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
+    found.notes?.length ? make("ul", { class: "notes" }, found.notes.map((note) => make("li", {}, note))) : null);
 
   function show(found) {
     details = found;
     top(found);
+    byId("facts").replaceChildren(folded(found));
     byId("changes").replaceChildren(...deltadex.heatmap.section(found.slots));
     deltadex.neighbours.update(state.current, found.dataset);
     deltadex.data.update(state.current);
@@ -97,7 +99,7 @@
     }
     card.scrollTop = 0;
     details = null;
-    for (const id of ["card-top", "changes", "neighbours", "nearest-data"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
+    for (const id of ["card-top", "facts", "changes", "neighbours", "nearest-data"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
     map.links = [];
     deltadex.origin.update(asked);
     load(byId("card-top"), (how) => deltadex.source.model(asked.model, deltadex.scope(), how), show);

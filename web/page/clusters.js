@@ -1,9 +1,10 @@
 "use strict";
 {
-  const { byId, make, draw, button, state, format, load, legend, map, colours, empty } = deltadex;
+  const { byId, make, draw, button, state, format, load, legend, map, colours, empty, words: { help } } = deltadex;
   const SUGGESTED = 100;
+  const HELPED = new Set(["ARI", "NMI", "Silhouette", "Purity", "MAP"]);
 
-  const tile = (value, name, words) => make("div", { class: "tile" }, make("dt", {}, name),
+  const tile = (value, name, words) => make("div", { class: "tile" }, make("dt", {}, name, HELPED.has(name) ? help(name) : null),
     make("dd", {}, make("b", {}, value), make("span", { class: "soft" }, words)));
   const told = (value, digits = 2) => (value === null || value === undefined ? "–" : format.signed(value, digits));
 

@@ -4,6 +4,7 @@
   const ICONS = {
     close: "M4 4 12 12M12 4 4 12",
     explain: "M2.5 13.5V8M6.2 13.5V3M9.8 13.5V6M13.5 13.5V10",
+    copy: "M5.5 5.5V2.5h8v8h-3M2.5 5.5h8v8h-8Z",
     left: "M10 3 5 8l5 5",
     right: "M6 3l5 5-5 5",
   };

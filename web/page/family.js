@@ -57,6 +57,8 @@
       this.grid = new deltadex.Grid(this.x, this.y);
       const full = document.kinds.indexOf("full");
       this.hollow = Uint8Array.from(document.kind, (kind) => (kind === full ? 0 : 1));
+      this.prefix = deltadex.words.commonPrefix(document.models);
+      this.stacks = this.copies();
       this.rank = this.ranks();
       this.clusters = null;
       this.where = null; // a Uint8Array while a free condition is on
@@ -66,6 +68,17 @@
     static none() {
       const columns = ["models", "x", "y", "downloads", "dataset", "datasets", "author", "authors", "kind", "kinds"];
       return new Family({ base: "", ...Object.fromEntries(columns.map((name) => [name, []])) });
+    }
+
+    // Where several models have one place, which they have as copies: the first of them, and all.
+    copies() {
+      const at = new Map(), stacks = new Map();
+      for (let i = 0; i < this.count; i++) {
+        const key = `${this.x[i]} ${this.y[i]}`;
+        at.has(key) ? at.get(key).push(i) : at.set(key, [i]);
+      }
+      for (const models of at.values()) if (models.length > 1) for (const i of models) stacks.set(i, models);
+      return stacks;
     }
 
     // Whether both have the same models, at other places perhaps.

@@ -3,7 +3,7 @@
   const { byId, make, state, map, legend, filters, card, load, cancel, empty, say, theme } = deltadex;
   const VIEWS = ["map", "models", "clusters", "lineage", "evaluation", "failures"];
   const THEMES = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
-  const LAYOUTS = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
+  const LAYOUTS = { pca: "PCA", tsne: "t-SNE", umap: "UMAP", auto: "t-SNE" };
   const ROOMS = {
     models: ["base", "sort", "order", "page", "model", ...state.FILTERS],
     clusters: ["base", "recipe", "colour"], evaluation: ["base", "recipe", "exclude"], failures: ["base"],
@@ -194,7 +194,7 @@
     else if (!byId("lost").hidden) lost(`No family ${state.current.base}`, "This catalog has:", families.map(({ base: name, indexed }) =>
       make("p", {}, make("a", { href: `?base=${encodeURIComponent(name)}` }, `${name} · ${deltadex.format.count(indexed, "model")}`))));
     else if (several && !state.current.base) { deltadex.base = base; state.change({ base }, "replace"); }
-    else { deltadex.base = base; settle(state.current); }
+    else { deltadex.base = base; byId("family").textContent = base; settle(state.current); }
   }
 
   function lost(title, words, links = []) {
@@ -214,14 +214,18 @@
     } else apply(asked, previous);
   }
 
-  async function copyLink() {
-    state.flush();
+  async function copied(text, done, otherwise = "This browser does not let the page copy") {
     try {
-      await navigator.clipboard.writeText(state.link());
-      toast("Link copied");
+      await navigator.clipboard.writeText(text);
+      toast(done);
     } catch {
-      toast("The link is in the address bar");
+      toast(otherwise);
     }
+  }
+
+  function copyLink() {
+    state.flush();
+    copied(state.link(), "Link copied", "The link is in the address bar");
   }
 
   function toast(words) {
@@ -240,7 +244,7 @@
   function start() {
     const data = byId("data");
     deltadex.source = data ? deltadex.embedded(JSON.parse(data.textContent)) : deltadex.service();
-    Object.assign(deltadex, { wantClusters, gotClusters });
+    Object.assign(deltadex, { wantClusters, gotClusters, copied });
     dress(state.current);
     map.start();
     for (const room of [legend, filters, card, deltadex.search, deltadex.evaluation]) room.start();

@@ -1,21 +1,35 @@
 "use strict";
 {
-  const { byId, make, button, icon, state, bars, load, map, legend, format } = deltadex;
+  const { byId, make, button, icon, state, load, map, legend, format, words: { help, short } } = deltadex;
   const COUNTS = ["5", "10", "20", "50", "100"];
-  const FULL_Z = 10; // where a bar ends, unless a neighbour's z is higher
+  const FULL_Z = 10; // where a line is widest, unless a neighbour's z is higher
+  const NULL_ALONE = "the null alone";
+  const BRIEF = { "likely the same data": "likely", "no model stands out": "no" };
+  const SAYS = { perhaps: "perhaps the same data" };
+  let detailed = false;
 
   const standsOut = (found) => found.verdict !== "no model stands out";
   const capital = (words) => words[0].toUpperCase() + words.slice(1);
 
+  // The verdict on the nearest, and how often such a verdict is wrong.
+  function verdict(list, answer) {
+    const [best] = list;
+    if (!standsOut(best)) return [make("p", { class: "headline" }, `No model stands out among ${format.whole(answer.compared)} compared.`)];
+    const sure = answer.calibration.source !== NULL_ALONE;
+    return [make("p", { class: "headline" }, `${capital(SAYS[best.verdict] ?? best.verdict)} as `,
+      make("b", { title: best.model }, short(best.model)), best.dataset ? `, ${best.dataset}` : "",
+      make("span", { class: "soft" }, sure ? ` (${format.rate(best.fdr)} of such answers are wrong)` : " (too few models to say how often such answers are wrong)")),
+    make("p", { class: "soft small" }, others(list, answer))];
+  }
+
   // How many stand out, by verdict; more may where the last of the list does.
-  function headline(list, answer) {
+  function others(list, answer) {
     const counts = new Map();
-    for (const { verdict } of list.filter(standsOut)) counts.set(verdict, (counts.get(verdict) ?? 0) + 1);
-    if (!counts.size) return `No model stands out among ${format.whole(answer.compared)} compared`;
+    for (const { verdict: said } of list.filter(standsOut)) counts.set(said, (counts.get(said) ?? 0) + 1);
     const last = list.length < answer.compared ? list.at(-1).verdict : null;
-    const parts = [...counts].map(([verdict, n]) => (verdict === last
-      ? `${verdict}: ${format.whole(n)} or more models` : `${verdict}: ${format.count(n, "model")}`));
-    return capital(`${parts.join(", ")}, of ${format.whole(answer.compared)} compared`);
+    const parts = [...counts].map(([said, n]) => (said === last
+      ? `${said}: ${format.whole(n)} or more models` : `${said}: ${format.count(n, "model")}`));
+    return capital(`${parts.join(", ")}, of ${format.whole(answer.compared)} compared.`);
   }
 
   function calibration({ source, queries, datasets, models, models_needed }) {
@@ -25,43 +39,59 @@
       : `No probability: ${format.count(models, "model")} are too few, ${models_needed} are needed, and fdr is too low in a family as small.`;
   }
 
-  const chance = ({ probability }) => (probability === null ? "" : `probability ${probability.toFixed(2)} · `);
+  const brief = (found) => BRIEF[found.verdict] ?? found.verdict;
+  const numbers = (found) => `z ${format.signed(found.z, 1)} · fdr ${format.rate(found.fdr)} · cosine ${format.signed(found.cosine)}`;
 
   function light(id) {
     map.marked = id === null ? -1 : map.family.place.get(id) ?? -1;
     map.dirty();
   }
 
-  function row(found, span, sameAs) {
+  // Copies of a model that is listed already stand behind its badge.
+  function piles(list) {
+    const { family } = map, first = new Map(), rows = [];
+    for (const found of list) {
+      const stack = family.stacks.get(family.place.get(found.model));
+      if (stack && first.has(stack)) { first.get(stack).copies.push(found); continue; }
+      const row = { found, copies: [] };
+      if (stack) first.set(stack, row);
+      rows.push(row);
+    }
+    return rows;
+  }
+
+  function badge(copies) {
+    const names = copies.map(({ model }) => model).join(", ");
+    return make("span", { class: "badge", title: `Copies: ${names}`, "aria-label": `and ${format.count(copies.length, "copy", "copies")}: ${names}`, role: "img" }, `×${copies.length + 1}`);
+  }
+
+  function row({ found, copies }, sameAs) {
     const other = state.current.other === found.model;
     const item = legend.datasetItem(found.dataset);
     const same = found.dataset !== null && found.dataset === sameAs;
     return make("tr", { onpointerenter: () => light(found.model), onpointerleave: () => light(null),
       onfocusin: () => light(found.model), onfocusout: () => light(null), class: other ? "on" : null },
-    make("td", { class: "rank" }, String(found.rank)),
-    make("th", { scope: "row" }, button({ class: "link", onclick: () => deltadex.card.open(found.model, { fly: false }) },
-      legend.swatch(item, map.family.place.has(found.model) && map.family.hollow[map.family.place.get(found.model)] === 1),
-      make("span", { class: "name" }, found.model)),
-    make("span", { class: same ? "soft same" : "soft" }, found.dataset ?? "unlabelled", found.author ? ` · ${found.author}` : "")),
-    make("td", { class: "score" },
-      make("span", { class: standsOut(found) ? "verdict" : "verdict none", title: `cosine ${format.signed(found.cosine)}` },
-        standsOut(found) ? found.verdict : "does not stand out"),
-      bars.bar(found.z, span, deltadex.colours.css(deltadex.colours.rgbOf(map.colours, item))),
-      make("span", { class: "number" }, `${chance(found)}z ${format.signed(found.z, 1)} · fdr ${format.rate(found.fdr)}`)),
+    make("th", { scope: "row" }, make("div", { class: "line" },
+      legend.swatch(item, map.family.hollow[map.family.place.get(found.model)] === 1),
+      button({ class: "link", title: `${found.model}\n${found.dataset ?? "unlabelled"}${found.author ? ` · ${found.author}` : ""}`,
+        onclick: () => deltadex.card.open(found.model, { fly: false }) }, make("span", { class: "name" }, short(found.model))),
+      copies.length ? badge(copies) : "", deltadex.words.copier(found.model)),
+    make("span", { class: "more soft" }, make("span", { class: same ? "same" : null }, found.dataset ?? "unlabelled"), ` · ${numbers(found)}`)),
+    make("td", { class: standsOut(found) ? "verdict" : "verdict none", title: numbers(found) }, brief(found)),
+    make("td", { class: "number" }, found.probability === null ? `z ${format.signed(found.z, 1)}` : found.probability.toFixed(2)),
     deltadex.source.can.explain ? make("td", {}, button({ class: "round", "aria-pressed": String(other),
       "aria-label": `Explain the likeness to ${found.model}`, title: "Explain",
       onclick: () => state.change({ other: other ? "" : found.model }) }, icon("explain"))) : null);
   }
 
-  const limits = (list) => bars.range([FULL_Z, ...list.map(({ z }) => z)]);
-
   function table(list, sameAs) {
-    const span = limits(list);
+    const likely = list[0].probability === null ? ["z", help("z")] : ["prob.", help("probability")];
     return make("table", { class: "near" },
-      make("caption", { class: "unseen" }, "Nearest models, with verdict, probability, z and false discovery rate"),
-      make("thead", { class: "unseen" }, make("tr", {}, ["rank", "model", "evidence", "explain"]
-        .slice(0, deltadex.source.can.explain ? 4 : 3).map((text) => make("th", { scope: "col" }, text)))),
-      make("tbody", {}, list.map((found) => row(found, span, sameAs))));
+      make("caption", { class: "unseen" }, "Nearest models, with verdict and probability"),
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "model"), make("th", { scope: "col" }, "same data"),
+        make("th", { scope: "col", class: "number" }, likely),
+        deltadex.source.can.explain ? make("th", { scope: "col" }, make("span", { class: "unseen" }, "explain")) : null)),
+      make("tbody", {}, piles(list).map((pile) => row(pile, sameAs))));
   }
 
   function show(box, list, answer, sameAs) {
@@ -69,17 +99,20 @@
     const k = make("select", { id: "k", "aria-label": "How many neighbours",
       onchange: (event) => state.change({ k: event.target.value }, "replace") });
     deltadex.options(k, COUNTS.map((n) => [n, n]), state.current.k);
-    box.replaceChildren(
-      make("div", { class: "section-head" }, make("h3", {}, "Nearest models"),
+    const more = button({ class: "inline", "aria-pressed": String(detailed), onclick: () => {
+      detailed = !detailed;
+      box.classList.toggle("detailed", detailed);
+      more.setAttribute("aria-pressed", String(detailed));
+    } }, "Datasets and numbers");
+    box.classList.toggle("detailed", detailed);
+    box.replaceChildren(...(list.length ? [
+      ...verdict(list, answer),
+      make("div", { class: "section-head" }, make("h3", {}, "Nearest models"), make("span", { class: "small" }, more),
         deltadex.source.can.explain ? make("span", { class: "select small" }, k) : ""),
-      ...(list.length ? [
-        make("p", { class: "headline" }, headline(list, answer)),
-        make("p", { class: "soft small" }, calibration(answer.calibration)),
-        table(list, sameAs),
-        make("p", { class: "soft small" }, sameAs ? `${agree} of ${list.length} share its dataset. ` : "",
-          `Bars show z, standard deviations above the family's strangers; a full bar is ${format.signed(limits(list)[1], 1)}. `,
-          "probability: that both were trained on the same data; fdr: of all answers up to here."),
-      ] : [make("p", { class: "soft" }, "No other model passes the filters.")]));
+      table(list, sameAs),
+      make("p", { class: "soft small" }, sameAs ? `${agree} of ${list.length} share its dataset. ` : "",
+        calibration(answer.calibration), " ", help("z"), " z ", help("fdr"), " fdr"),
+    ] : [make("h3", {}, "Nearest models"), make("p", { class: "soft" }, "No other model passes the filters.")]));
   }
 
   function link(list) {

@@ -33,7 +33,7 @@
     draw(scene) {
       const { context, canvas } = this;
       const { chosen, hovered, links, labels, stars } = scene;
-      const idle = chosen < 0 && hovered < 0 && !labels.length && !stars.length;
+      const idle = chosen < 0 && hovered < 0 && !labels.length && !stars.length && !scene.family.stacks.size;
       canvas.hidden = idle;
       if (idle && this.blank) return;
       context.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
@@ -43,6 +43,7 @@
       this.taken = [];
       if (chosen >= 0) this.links(scene, links);
       for (const i of [chosen, hovered]) if (i >= 0) this.ring(scene, i, i === chosen ? 2.5 : 1.5);
+      this.badges(scene);
       this.stars(scene, stars);
       if (chosen >= 0) this.scores(scene, links);
       this.names(scene, labels);
@@ -67,6 +68,23 @@
         context.stroke();
         if (n === starred || (naming && n < STARS_NAMED)) this.text(star.label, x, y + size + 12, 12, 650, colours.text, colours);
       });
+    }
+
+    // How many copies lie on one place.
+    badges({ place, radiusOf, colours, family, modes, naming }) {
+      const { context } = this;
+      if (!modes || !naming) return;
+      context.font = `600 11px ${FONT}`;
+      context.textAlign = "left";
+      context.textBaseline = "middle";
+      context.fillStyle = css(colours.text);
+      for (const [i, stack] of family.stacks) {
+        if (i !== stack[0] || modes[i] !== 2) continue;
+        const [x, y] = place(i), words = `×${stack.length}`, wide = context.measureText(words).width;
+        const left = x + radiusOf(i) + 2, top = y - radiusOf(i) - 2;
+        context.fillText(words, left, top);
+        this.taken.push([left + wide / 2, top, wide / 2, 7]);
+      }
     }
 
     // As wide as z is high; dashed where the neighbour does not stand out.

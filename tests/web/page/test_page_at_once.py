@@ -95,7 +95,13 @@ def test_the_axes_come_first_and_the_models_move_to_the_layout(visit, busy):
 
     def answer(path, query):
         if path == "map" and query.get("axes") == "false" and busy.underway:
-            return 202, {"percent": 60, "ahead": 0, "elapsed_s": 3.0, "retry_after_s": 0.2, "job": "m"}
+            return 202, {
+                "percent": 60,
+                "ahead": 0,
+                "elapsed_s": 3.0,
+                "retry_after_s": 0.2,
+                "job": "m",
+            }
         return rest(path, query)
 
     busy.underway["axes"] = {}

@@ -142,22 +142,27 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     model = family.rows[1]
     card = page.locator("#card")
     assert page.locator("#card-title").inner_text() == model["model"]
+    page.locator("#facts summary").click()
     for text in (model["dataset"], model["author"], "mit", "2024-05-06", "text-classification"):
         assert text in card.inner_text()
     link = page.locator("#card a.out")
     assert link.get_attribute("href") == f"https://huggingface.co/{model['model']}"
     assert link.get_attribute("rel") == "noopener noreferrer"
     assert page.locator("#neighbours tbody tr").count() == 10
-    assert page.locator("#neighbours .headline").inner_text() == (
-        "Likely the same data: 2 models, perhaps: 3 models, of 59 compared"
-    )
-    assert "Probability from 54 labelled models, 5 datasets." in card.inner_text()
-    evidence = plain(page, "#neighbours .score >> nth=0")
+    nearest = page.locator("#neighbours .link").first
     assert re.fullmatch(
-        r"likely the same data\nprobability 0\.98 · z \d+\.\d · fdr 0\.2 %", evidence
+        rf"Likely the same data as {nearest.inner_text()}, \w+ \(0\.2 % of such answers are wrong\)",
+        plain(page, "#neighbours .headline"),
     )
+    assert "Likely the same data: 2 models, perhaps: 3 models, of 59 compared." in card.inner_text()
+    assert nearest.inner_text() in nearest.get_attribute("title")
+    assert "Probability from 54 labelled models, 5 datasets." in card.inner_text()
+    evidence = page.locator("#neighbours tbody tr").first.locator("td").all_inner_texts()
+    assert evidence[:2] == ["likely", "0.98"]
+    page.get_by_role("button", name="Datasets and numbers").click()
+    more = plain(page, "#neighbours .more >> nth=0")
+    assert re.fullmatch(r"(= )?\w+ · z \d+\.\d · fdr 0\.2 % · cosine 0\.500", more)
     assert page.locator("#neighbours .verdict.none").count() == 5
-    assert page.locator("#neighbours .bar .fill").count() == 10
     assert page.evaluate("deltadex.map.links.length") == 10
     assert page.evaluate("""() => { const { width, height } = document.getElementById("overlay");
         deltadex.map.paint();
