@@ -23,7 +23,7 @@
     const facts = [["Datasets", listed(cluster.datasets, "dataset")], ["Authors", listed(cluster.authors, "author")],
       ["Words", cluster.words.slice(0, 6).join(", ")]].filter(([, text]) => text);
     return make("li", { class: "cluster" },
-      make("div", { class: "section-head" }, make("h3", {}, name), make("span", { class: "soft number" }, format.count(cluster.size, "model"))),
+      make("div", { class: "section-head" }, make("h3", { title: "The share of its models whose label is its most frequent dataset" }, map.family.clusterTitles[c]), make("span", { class: "soft number" }, format.count(cluster.size, "model"))),
       composition(cluster),
       make("dl", { class: "facts" }, facts.map(([term, text]) => make("div", {}, make("dt", {}, term), make("dd", {}, text)))),
       button({ class: "quiet", "aria-label": `Show ${name} on the map`,

@@ -59,6 +59,7 @@
       this.hollow = Uint8Array.from(document.kind, (kind) => (kind === full ? 0 : 1));
       this.prefix = deltadex.words.commonPrefix(document.models);
       this.stacks = this.copies();
+      this.contours = deltadex.contours.of(this);
       this.rank = this.ranks();
       this.clusters = null;
       this.where = null; // a Uint8Array while a free condition is on
@@ -109,6 +110,10 @@
     setClusters(document) {
       this.clusters = document;
       this.clusterNames = distinct(document.clusters.map((cluster) => cluster.name || `cluster ${cluster.cluster}`));
+      this.clusterTitles = document.clusters.map((cluster, c) => {
+        const [first] = cluster.datasets, share = first ? first.models / cluster.size : 0;
+        return first && share < 1 ? `${this.clusterNames[c]} · ${Math.round(100 * share)} %` : this.clusterNames[c];
+      });
       this.clusterOf = new Array(this.count).fill(null);
       document.clusters.forEach((cluster, c) => {
         for (const id of cluster.models) {

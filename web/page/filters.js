@@ -43,6 +43,7 @@
 
   function show(asked) {
     map.shown = map.family.passing(asked);
+    deltadex.legend.counted();
     map.restyle();
   }
 

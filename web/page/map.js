@@ -1,11 +1,12 @@
 "use strict";
 {
   const { byId, state, say, format } = deltadex;
-  const LABELS = 24;
   const FEW = 40;
   const REACH_PX = 14;
   const STAR_REACH_PX = 12;
   const GLIDE_MS = 900;
+  const REST_MS = 250;
+  const MOST_SPREAD = 0.4; // of the plane, which is 2 wide
   const THICKER = 0.15; // fewer points are drawn larger
   const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   const stage = byId("stage");
@@ -16,7 +17,7 @@
     frames: { count: 0, script_ms: 0 }, pace: new deltadex.Pace(),
   };
   const { pace } = map;
-  let renderer, overlay, view, glide = null, asked = 0, stale = false, filtered = false;
+  let renderer, overlay, view, glide = null, resting = 0, asked = 0, stale = false, filtered = false;
 
   function start() {
     try {
@@ -85,6 +86,14 @@
     return within / sample.length;
   }
 
+  // Which models are in sight, as 0 and 1; null where all are.
+  function inSightAll() {
+    const { x, y, count } = map.family, [width, height] = view.size;
+    const [left, high] = view.toPlane(view.inset.left, 0), [right, low] = view.toPlane(width - view.inset.right, height);
+    const seen = Uint8Array.from({ length: count }, (_, i) => (x[i] > left && x[i] < right && y[i] > low && y[i] < high ? 1 : 0));
+    return seen.includes(0) && seen.includes(1) ? seen : null;
+  }
+
   // What of the points is drawn, from the lowest to the topmost: first place and number.
   function parts(share) {
     const { family } = map;
@@ -104,7 +113,7 @@
       sheet: map.colours.sheet, alpha: map.family.count > 5000 ? 0.82 : 0.95 });
     const named = pace.now.names && !glide;
     overlay.draw({ ...map, place, radiusOf, radius: size, ratio,
-      toScreen: (x, y) => view.toScreen(x, y), labels: named ? map.labels : [],
+      toScreen: (x, y) => view.toScreen(x, y), toPlane: (x, y) => view.toPlane(x, y), inset: view.inset, glides: glide !== null, labels: named ? map.labels : [],
       stars: map.family.stars, naming: pace.now.names });
   }
 
@@ -134,6 +143,8 @@
     if (map.starred >= 0) pointAt(map.starred);
     const { x, y, zoom } = view.camera;
     const home = Math.abs(x) + Math.abs(y) < 1e-4 && Math.abs(zoom - 1) < 1e-3;
+    clearTimeout(resting);
+    resting = setTimeout(() => deltadex.legend.inView(), REST_MS);
     state.quietly({ at: home ? "" : [x.toFixed(4), y.toFixed(4), zoom.toFixed(3)].join(",") });
     dirty();
   }
@@ -226,8 +237,6 @@
     dirty();
   }
 
-  const clipped = (name) => (name.length > 32 ? `${name.slice(0, 31)}…` : name);
-
   // The model with the least way to the others.
   function innermost(of) {
     const { x, y } = map.family;
@@ -235,21 +244,21 @@
     return of[way.indexOf(Math.min(...way))];
   }
 
-  // The name of a category stands above its innermost model, or amid them where they are many.
+  // Names of categories: at their innermost model, or amid them where they are many. One model needs
+  // no name, and models that lie everywhere have no place for one.
   function labels(rgb, off) {
     const { family, categories } = map;
     if (categories.items.length < 2) return [];
-    const named = categories.items.slice(0, LABELS).filter((item) => typeof item.colour === "number");
-    const members = new Map(named.map((item) => [categories.items.indexOf(item), []]));
-    for (let i = 0; i < family.count; i++) {
-      if (map.modes[i] === 2) members.get(categories.of[i])?.push(i);
-    }
+    const members = categories.items.map(() => []);
+    for (let i = 0; i < family.count; i++) if (map.modes[i] === 2) members[categories.of[i]].push(i);
     const middle = (values) => Float64Array.from(values).sort()[Math.floor(values.length / 2)];
-    return [...members].filter(([n, of]) => !off[n] && of.length).map(([n, of]) => {
+    return categories.items.flatMap((item, n) => {
+      const of = members[n];
+      if (typeof item.colour !== "number" || off[n] || of.length < 2) return [];
       const few = of.length <= FEW, at = few && innermost(of);
-      return { text: clipped(named[n].name), rgb: rgb[n], lift: few ? 20 : 0,
-        x: few ? family.x[at] : middle(of.map((i) => family.x[i])),
-        y: few ? family.y[at] : middle(of.map((i) => family.y[i])) };
+      const x = few ? family.x[at] : middle(of.map((i) => family.x[i])), y = few ? family.y[at] : middle(of.map((i) => family.y[i]));
+      if (middle(of.map((i) => Math.hypot(family.x[i] - x, family.y[i] - y))) > MOST_SPREAD) return [];
+      return [{ text: deltadex.words.clipped(item.name), rgb: rgb[n], gap: 8, x, y }];
     });
   }
 
@@ -359,6 +368,6 @@
     if (act) { event.preventDefault(); act(); }
   }
 
-  Object.assign(map, { start, dirty, paint, resize, look, inset, reveal, setFamily, restyle, recolour, hover, star, flyToStar });
+  Object.assign(map, { start, inSightAll, dirty, paint, resize, look, inset, reveal, setFamily, restyle, recolour, hover, star, flyToStar });
   deltadex.map = map;
 }
