@@ -1,6 +1,8 @@
 "use strict";
 {
   const LONGEST_WAIT_S = 10;
+  const AGAIN_S = 3;
+  const MOST_BUSY = 6; // answers in a row that the service is busy
   const PAGE = 500;
 
   class Problem extends Error {
@@ -10,8 +12,6 @@
       this.code = document.code ?? "";
     }
   }
-
-  const PATIENCE = 30; // asks of a service that is busy
 
   const pause = (seconds, signal) => new Promise((done, fail) => {
     const timer = setTimeout(done, seconds * 1000);
@@ -26,27 +26,36 @@
     return `api/v1/${path}${query.size ? `?${query}` : ""}`;
   }
 
-  // Asks again while the service computes; `waiting` hears of it.
-  async function get(path, params = {}, { signal, waiting } = {}) {
-    for (let busy = 0; ;) {
-      let answer;
+  const stop = (job) => fetch(address(`jobs/${job}`, {}), { method: "DELETE" }).catch(() => null);
+
+  // Asks again while the service computes; `waiting` hears how far it is, and how to stop it.
+  async function get(path, params = {}, { signal, waiting } = {}, sent = {}) {
+    let busy = 0, polled = false, at = address(path, params), stopped = null;
+    const stopping = new Promise((done) => { stopped = done; });
+    for (;;) {
+      let answer, document = {};
       try {
-        answer = await fetch(address(path, params), { signal, headers: { Accept: "application/json" } });
+        answer = await fetch(at, { signal, headers: { Accept: "application/json" }, ...sent });
+        document = await answer.json().catch(() => ({}));
       } catch (error) {
         if (error.name === "AbortError") throw error;
-        throw new Problem(0, { detail: "The service does not answer. Is it still running?" });
+        if (!polled) throw new Problem(0, { detail: "The service does not answer. Is it still running?" });
       }
-      const document = await answer.json().catch(() => ({}));
-      if (answer.status === 503 && answer.headers.has("Retry-After") && busy++ < PATIENCE) {
-        await pause(Math.min(LONGEST_WAIT_S, Number(answer.headers.get("Retry-After")) || 1), signal);
-        continue;
-      }
-      if (answer.status !== 202) {
+      const again = answer === undefined || (answer.status === 503 && document.code === "busy" && ++busy < MOST_BUSY);
+      if (!again && answer.status !== 202) {
         if (!answer.ok) throw new Problem(answer.status, document);
         return document;
       }
-      waiting?.(document);
-      await pause(Math.min(LONGEST_WAIT_S, Math.max(0.2, document.retry_after_s ?? 1)), signal);
+      const { job } = document;
+      polled ||= answer?.status === 202;
+      if (!again) busy = 0;
+      waiting?.({ ...document, busy: again, stop: job ? () => stopped(true) : null });
+      if (sent.method && job) [at, sent] = [address(`jobs/${job}`, {}), {}];
+      const seconds = again ? Number(answer?.headers.get("Retry-After") ?? AGAIN_S) : document.retry_after_s ?? 1;
+      if (await Promise.race([stopping, pause(Math.min(LONGEST_WAIT_S, Math.max(0.2, seconds)), signal)])) {
+        await stop(job);
+        throw new Problem(0, { detail: "The service no longer computes this.", code: "stopped" });
+      }
     }
   }
 
@@ -54,19 +63,14 @@
   function once(path, params, how) {
     const key = address(path, params);
     if (!kept.has(key)) {
-      const control = new AbortController(), one = { control, job: null };
-      const waiting = (document) => { one.job = document.job; how?.waiting?.(document); };
-      one.asked = get(path, params, { signal: control.signal, waiting });
-      kept.set(key, one);
-      one.asked.then((document) => document.computing && kept.delete(key), () => kept.delete(key));
+      const listeners = new Set();
+      const answer = get(path, params, { waiting: (found) => { for (const listener of listeners) listener(found); } });
+      kept.set(key, { answer, listeners });
+      answer.then((document) => document.computing && kept.delete(key), () => kept.delete(key));
     }
-    return kept.get(key).asked;
-  }
-
-  // Nobody asks for it any more: asking would begin it again.
-  function cancel(job) {
-    for (const one of kept.values()) if (one.job === job) one.control.abort();
-    return fetch(address(`jobs/${encodeURIComponent(job)}`, {}), { method: "DELETE" });
+    const { answer, listeners } = kept.get(key);
+    if (how?.waiting) listeners.add(how.waiting);
+    return answer;
   }
 
   // Every model that passes, page by page; `some` hears of each page.
@@ -80,11 +84,6 @@
 
   const modelPath = (id) => `models/${id.split("/").map(encodeURIComponent).join("/")}`;
 
-  // How far a job is: `12 %, 34 s`, or `2 before it`.
-  deltadex.progress = ({ percent, ahead, elapsed_s }) => [
-    ahead ? `${ahead} before it` : percent ? `${percent}\u00a0%` : "", elapsed_s >= 1 ? `${Math.round(elapsed_s)}\u00a0s` : "",
-  ].filter(Boolean).join(", ") || "at work";
-
   deltadex.Problem = Problem;
   deltadex.service = () => ({
     can: { search: true, explain: true, details: true, evaluate: true, cluster: true, list: true, lineage: true },
@@ -96,10 +95,10 @@
     failures: (params, how) => get("failures", params, how),
     models: (params, how) => get("models", params, how),
     model: (id, params, how) => get(modelPath(id), params, how),
-    cancel,
     similar: (params, how) => get("similar", params, how),
     nearestData: (params, how) => get("nearest-data", params, how),
     explain: (params, how) => get("explain", params, how),
+    near: (form, how) => get("similar/adapter", {}, how, { method: "POST", body: form }),
     trace: (id, params, how) => get(`${modelPath(id)}/trace`, params, how),
     ids,
   });

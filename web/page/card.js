@@ -42,30 +42,29 @@
       "Open on the Hub");
   }
 
-  const copier = (text) => button({ class: "round copy", "aria-label": "Copy the name", title: "Copy the name",
-    onclick: () => navigator.clipboard.writeText(text).then(() => say("Name copied"), () => say("The browser does not allow copying")) },
-  icon("copy"));
-
   function headline(found) {
     const item = legend.datasetItem(found.dataset);
     return make("div", { class: "card-head" },
-      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, found.model, copier(found.model)),
+      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, found.model, deltadex.words.copier(found.model)),
         make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
           found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)),
       button({ class: "round", "aria-label": "Close the card", title: "Close (Esc)", onclick: close }, icon("close")));
   }
 
+  function top(found) {
+    byId("card-top").replaceChildren(...[headline(found),
+      found.reason ? make("p", { class: "reason" }, make("code", {}, found.code ?? ""), " ", found.reason) : null, link(found)].filter(Boolean));
+  }
+
+  const folded = (found) => make("details", {}, make("summary", {}, make("h3", {}, "Facts")),
+    make("dl", { class: "facts" }, facts(found).map(([name, value]) =>
+      make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
+    found.notes?.length ? make("ul", { class: "notes" }, found.notes.map((note) => make("li", {}, note))) : null);
+
   function show(found) {
     details = found;
-    byId("card-top").replaceChildren(...[headline(found),
-      found.reason ? make("p", { class: "reason" }, make("code", {}, found.code ?? ""), " ", found.reason) : null,
-    ].filter(Boolean));
-    byId("facts").replaceChildren(make("details", { open: found.status !== undefined && found.status !== "indexed" },
-      make("summary", {}, "About this model"),
-      make("dl", { class: "facts" }, facts(found).map(([name, value]) =>
-        make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
-      found.notes?.length ? make("ul", { class: "notes" }, found.notes.map((note) => make("li", {}, note))) : null),
-    ...[link(found)].filter(Boolean));
+    top(found);
+    byId("facts").replaceChildren(folded(found));
     byId("changes").replaceChildren(...deltadex.heatmap.section(found.slots));
     deltadex.neighbours.update(state.current, found.dataset);
     deltadex.data.update(state.current);
@@ -92,15 +91,6 @@
     map.dirty();
   }
 
-  // The map is another one: marks, colours and links follow it, the text stays.
-  function replaced(asked) {
-    map.chosen = card.hidden ? -1 : map.family.place.get(asked.model) ?? -1;
-    place();
-    if (card.hidden || !details) return;
-    byId("card-top").querySelector(".card-head").replaceWith(headline(details));
-    deltadex.neighbours.redraw();
-  }
-
   function refresh(asked, fresh) {
     if (!fresh) {
       deltadex.neighbours.update(asked, details?.dataset ?? null);
@@ -109,11 +99,22 @@
     }
     card.scrollTop = 0;
     details = null;
-    for (const id of ["changes", "neighbours", "nearest-data", "facts"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
+    for (const id of ["card-top", "facts", "changes", "neighbours", "nearest-data"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
     map.links = [];
     deltadex.origin.update(asked);
     load(byId("card-top"), (how) => deltadex.source.model(asked.model, deltadex.scope(), how), show);
     map.reveal(map.chosen, false);
+  }
+
+  // The map came after the card, or the models moved on it.
+  function placed(asked) {
+    if (card.hidden) return;
+    map.chosen = map.family.place.get(asked.model) ?? -1;
+    if (details) top(details);
+    deltadex.neighbours.redraw();
+    deltadex.data.update(asked);
+    if (!asked.at) map.reveal(map.chosen, false);
+    map.dirty();
   }
 
   // The map's middle is the middle of what panels leave of it. Offsets, since the card slides in.
@@ -133,5 +134,5 @@
     addEventListener("resize", place);
   }
 
-  deltadex.card = { start, open, close, update, replaced, place };
+  deltadex.card = { start, open, close, update, placed, place };
 }

@@ -1,9 +1,10 @@
 "use strict";
 {
-  const { byId, make, draw, button, state, format, load, legend, map, colours, empty } = deltadex;
+  const { byId, make, draw, button, state, format, load, legend, map, colours, empty, words: { help } } = deltadex;
   const SUGGESTED = 100;
+  const HELPED = new Set(["ARI", "NMI", "Silhouette", "Purity", "MAP"]);
 
-  const tile = (value, name, words) => make("div", { class: "tile" }, make("dt", {}, name, name in deltadex.terms ? deltadex.help(name) : ""),
+  const tile = (value, name, words) => make("div", { class: "tile" }, make("dt", {}, name, HELPED.has(name) ? help(name) : null),
     make("dd", {}, make("b", {}, value), make("span", { class: "soft" }, words)));
   const told = (value, digits = 2) => (value === null || value === undefined ? "–" : format.signed(value, digits));
 
@@ -22,7 +23,7 @@
     const facts = [["Datasets", listed(cluster.datasets, "dataset")], ["Authors", listed(cluster.authors, "author")],
       ["Words", cluster.words.slice(0, 6).join(", ")]].filter(([, text]) => text);
     return make("li", { class: "cluster" },
-      make("div", { class: "section-head" }, make("h3", {}, name), make("span", { class: "soft number" }, format.count(cluster.size, "model"))),
+      make("div", { class: "section-head" }, make("h3", { title: "The share of its models whose label is its most frequent dataset" }, map.family.clusterTitles[c]), make("span", { class: "soft number" }, format.count(cluster.size, "model"))),
       composition(cluster),
       make("dl", { class: "facts" }, facts.map(([term, text]) => make("div", {}, make("dt", {}, term), make("dd", {}, text)))),
       button({ class: "quiet", "aria-label": `Show ${name} on the map`,
@@ -95,7 +96,7 @@
     load(box, (how) => deltadex.source.clusters(deltadex.withRecipe(), how), (found) => {
       if (!map.family.clusters) deltadex.gotClusters(found);
       show(box, found);
-    });
+    }, "Looking for clusters…");
   }
 
   deltadex.clusters = { update, tile };

@@ -18,27 +18,38 @@
   // The colours of the theme that is on now.
   function palette() {
     const sheet = read("sheet"), text = read("text");
-    const base = Array.from({ length: BASE }, (_, i) => read(`c${i}`));
-    return {
-      sheet, text, none: read("none"), tail: read("tail"), accent: read("accent"), quiet: read("quiet"),
-      of: (i) => {
+    const tones = (letter) => {
+      const base = Array.from({ length: BASE }, (_, i) => read(`${letter}${i}`));
+      return (i) => {
         const tone = Math.floor(i / BASE) % 3, colour = base[i % BASE];
         return tone === 0 ? colour : tone === 1 ? mix(colour, text, 0.42) : mix(colour, sheet, 0.42);
-      },
+      };
+    };
+    return {
+      sheet, text, none: read("none"), tail: read("tail"), accent: read("accent"), quiet: read("quiet"),
+      of: tones("c"), clusters: tones("k"),
     };
   }
 
-  // Which category every model is in, and the categories, largest first; the smallest share one.
-  function categorise(column, names, missing) {
-    const counts = new Array(names.length).fill(0);
+  // Which category every model is in, and the categories, largest first; the smallest share one. Where
+  // there are more than colours, those in sight get them, and keep what they had before.
+  function categorise(column, names, missing, { tones = "of", seen = null, before = [] } = {}) {
+    const counts = new Array(names.length).fill(0), near = new Array(names.length).fill(0);
     let unnamed = 0;
-    for (const at of column) at === null ? unnamed++ : counts[at]++;
+    column.forEach((at, i) => {
+      if (at === null) { unnamed++; return; }
+      counts[at]++;
+      if (!seen || seen[i]) near[at]++;
+    });
     const ranked = names.map((_, i) => i).filter((i) => counts[i] > 0)
-      .sort((a, b) => counts[b] - counts[a] || (names[a] < names[b] ? -1 : 1));
+      .sort((a, b) => near[b] - near[a] || counts[b] - counts[a] || (names[a] < names[b] ? -1 : 1));
     const shown = ranked.length > SHOWN ? ranked.slice(0, SHOWN - 1) : ranked;
     const tail = ranked.slice(shown.length);
-    const items = shown.map((i, n) =>
-      ({ key: `=${names[i]}`, name: names[i], count: counts[i], colour: n }));
+    const had = new Map(before.filter(({ colour }) => typeof colour === "number").map(({ key, colour }) => [key, colour]));
+    const kept = new Set(shown.map((i) => had.get(`=${names[i]}`)));
+    const spare = Array.from({ length: SHOWN }, (_, n) => n).filter((n) => !kept.has(n));
+    const items = shown.map((i) => ({ key: `=${names[i]}`, name: names[i], count: counts[i], tones,
+      colour: had.get(`=${names[i]}`) ?? spare.shift() }));
     const at = new Int16Array(names.length).fill(shown.length);
     shown.forEach((i, n) => { at[i] = n; });
     if (tail.length) {
@@ -47,11 +58,11 @@
     }
     if (unnamed) items.push({ key: "?", name: missing, count: unnamed, colour: "none" });
     const of = Int16Array.from(column, (i) => (i === null ? items.length - 1 : at[i]));
-    return { items, of };
+    return { items, of, crowded: tail.length > 0 };
   }
 
   const rgbOf = (colours, item) =>
-    typeof item.colour === "number" ? colours.of(item.colour) : colours[item.colour];
+    typeof item.colour === "number" ? colours[item.tones](item.colour) : colours[item.colour];
 
   const luminance = (rgb) => rgb
     .map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4))

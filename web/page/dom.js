@@ -2,9 +2,9 @@
 {
   const SVG = "http://www.w3.org/2000/svg";
   const ICONS = {
-    copy: "M5.5 5.5V3h7.5v7.5h-2.5M3 5.5h7.5V13H3Z",
     close: "M4 4 12 12M12 4 4 12",
     explain: "M2.5 13.5V8M6.2 13.5V3M9.8 13.5V6M13.5 13.5V10",
+    copy: "M5.5 5.5V2.5h8v8h-3M2.5 5.5h8v8h-8Z",
     left: "M10 3 5 8l5 5",
     right: "M6 3l5 5-5 5",
   };
@@ -41,20 +41,6 @@
     select.value = chosen;
   };
 
-  const TERMS = {
-    z: "Standard deviations above the family's strangers: how far a likeness lies above what two models of other data have.",
-    fdr: "False discovery rate: the share of all answers down to this row that is expected to be wrong.",
-    ARI: "Adjusted Rand index: how well the clusters agree with the labels; 1 is the same, 0 is chance.",
-    NMI: "Normalised mutual information of clusters and labels, from 0 to 1; many small clusters raise it.",
-    Silhouette: "How much nearer a model is to its own cluster than to the next one, from −1 to 1.",
-    Purity: "Of a model's nearest neighbours, as many as it has siblings: the share that was trained on its data set.",
-    MAP: "Mean average precision: how early siblings come in the list of neighbours, from 0 to 1.",
-  };
-
-  // What a measure means, where it stands.
-  const help = (term) => make("details", { class: "help" },
-    make("summary", { "aria-label": `What is ${term}?` }, "?"), make("span", { role: "note" }, TERMS[term]));
-
   const say = (text) => { byId("status").textContent = text; };
 
   const groups = new Intl.NumberFormat("en");
@@ -75,7 +61,7 @@
   const signed = (value, digits = 3) => value.toFixed(digits).replace("-", "−");
 
   Object.assign(deltadex, {
-    byId, make, draw, icon, button, options, say, help, terms: TERMS,
+    byId, make, draw, icon, button, options, say,
     format: { whole, short: (n) => short.format(n), count, percent, rate, bytes, signed },
   });
 }

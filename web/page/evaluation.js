@@ -80,7 +80,8 @@
   function update(asked) {
     const box = byId("evaluation-body");
     byId("exclude").value = asked.exclude;
-    load(box, (how) => deltadex.source.evaluation({ ...deltadex.withRecipe(), exclude: asked.exclude }, how).catch(unscored), (found) => show(box, found));
+    load(box, (how) => deltadex.source.evaluation({ ...deltadex.withRecipe(), exclude: asked.exclude }, how).catch(unscored), (found) => show(box, found),
+      "Scoring each model’s neighbours…");
   }
 
   function start() {

@@ -20,6 +20,6 @@
   }
 
   deltadex.failures = {
-    update: () => load(byId("failures-body"), (how) => deltadex.source.failures(deltadex.scope(), how), (found) => show(byId("failures-body"), found)),
+    update: () => load(byId("failures-body"), (how) => deltadex.source.failures(deltadex.scope(), how), (found) => show(byId("failures-body"), found), "Reading what failed…"),
   };
 }

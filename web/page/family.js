@@ -5,11 +5,12 @@
 
   // The plane: −1 … 1 along the longer side of the family, centred.
   function plane(xs, ys) {
-    let [left, right, low, high] = xs.length ? [Infinity, -Infinity, Infinity, -Infinity] : [0, 0, 0, 0];
+    let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
     for (let i = 0; i < xs.length; i++) {
       left = Math.min(left, xs[i]); right = Math.max(right, xs[i]);
       low = Math.min(low, ys[i]); high = Math.max(high, ys[i]);
     }
+    if (!xs.length) [left, right, low, high] = [-1, 1, -1, 1];
     const half = Math.max(right - left, high - low) / 2 || 1;
     const across = (x) => (x - (left + right) / 2) / half, up = (y) => (y - (low + high) / 2) / half;
     return {
@@ -41,13 +42,6 @@
     return order;
   }
 
-  // What every id begins with, up to a separator: said once, not in every row.
-  function sharedStart(ids) {
-    let start = ids[0] ?? "";
-    for (const id of ids) while (!id.startsWith(start)) start = start.slice(0, -1);
-    return ids.length > 1 ? start.slice(0, Math.max(...["/", "-", "_", "."].map((mark) => start.lastIndexOf(mark))) + 1) : "";
-  }
-
   // The models that have a place, as columns, with what the page asks of them.
   class Family {
     constructor(document) {
@@ -63,19 +57,38 @@
       this.grid = new deltadex.Grid(this.x, this.y);
       const full = document.kinds.indexOf("full");
       this.hollow = Uint8Array.from(document.kind, (kind) => (kind === full ? 0 : 1));
+      this.prefix = deltadex.words.commonPrefix(document.models);
+      this.stacks = this.copies();
+      this.contours = deltadex.contours.of(this);
       this.rank = this.ranks();
-      this.start = sharedStart(document.models).length;
       this.clusters = null;
       this.where = null; // a Uint8Array while a free condition is on
     }
 
-    id(i) {
-      return this.document.models[i];
+    // What there is until the map comes.
+    static none() {
+      const columns = ["models", "x", "y", "downloads", "dataset", "datasets", "author", "authors", "kind", "kinds"];
+      return new Family({ base: "", ...Object.fromEntries(columns.map((name) => [name, []])) });
     }
 
-    short(id, most = 40) {
-      const own = this.place.has(id) ? id.slice(this.start) : id, half = (most - 1) / 2;
-      return own.length <= most ? own : `${own.slice(0, Math.ceil(half))}…${own.slice(-Math.floor(half))}`;
+    // Where several models have one place, which they have as copies: the first of them, and all.
+    copies() {
+      const at = new Map(), stacks = new Map();
+      for (let i = 0; i < this.count; i++) {
+        const key = `${this.x[i]} ${this.y[i]}`;
+        at.has(key) ? at.get(key).push(i) : at.set(key, [i]);
+      }
+      for (const models of at.values()) if (models.length > 1) for (const i of models) stacks.set(i, models);
+      return stacks;
+    }
+
+    // Whether both have the same models, at other places perhaps.
+    isOf(other) {
+      return this.count > 0 && this.count === other.count && this.document.models.every((id, i) => id === other.id(i));
+    }
+
+    id(i) {
+      return this.document.models[i];
     }
 
     name(column, i) {
@@ -97,6 +110,10 @@
     setClusters(document) {
       this.clusters = document;
       this.clusterNames = distinct(document.clusters.map((cluster) => cluster.name || `cluster ${cluster.cluster}`));
+      this.clusterTitles = document.clusters.map((cluster, c) => {
+        const [first] = cluster.datasets, share = first ? first.models / cluster.size : 0;
+        return first && share < 1 ? `${this.clusterNames[c]} · ${Math.round(100 * share)} %` : this.clusterNames[c];
+      });
       this.clusterOf = new Array(this.count).fill(null);
       document.clusters.forEach((cluster, c) => {
         for (const id of cluster.models) {
@@ -135,10 +152,6 @@
     }
   }
 
-  // A family whose map is still to come: every view but the map has all it needs.
-  Family.awaited = (base, recipe) => new Family({ base, recipe, layout: "", awaited: true, explained: null,
-    models: [], x: [], y: [], downloads: [], dataset: [], datasets: [], author: [], authors: [], kind: [], kinds: [] });
-
   const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
 
   // The filters as the service's parameters; what it has no parameter for becomes a condition.
@@ -155,6 +168,7 @@
 
   deltadex.Family = Family;
   deltadex.asParameters = asParameters;
-  deltadex.scope = () => ({ base: state.current.base || deltadex.map.family?.document.base });
-  deltadex.withRecipe = () => ({ base: state.current.base, recipe: state.current.recipe });
+  deltadex.base = ""; // the family that is seen, also where the address names none
+  deltadex.scope = () => ({ base: deltadex.base });
+  deltadex.withRecipe = () => ({ base: deltadex.base, recipe: state.current.recipe });
 }

@@ -17,7 +17,7 @@
     const { signal } = control, { family } = map;
     tell("");
     family.where = null;
-    if (!asked.where || !deltadex.source.can.details) return;
+    if (!asked.where || !family.count || !deltadex.source.can.details) return;
     const passing = new Uint8Array(family.count);
     try {
       await deltadex.source.ids({ ...deltadex.scope(), where: asked.where, status: "indexed" }, { signal,
@@ -43,6 +43,7 @@
 
   function show(asked) {
     map.shown = map.family.passing(asked);
+    deltadex.legend.counted();
     map.restyle();
   }
 

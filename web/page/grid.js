@@ -23,6 +23,19 @@
       return Math.max(0, Math.min(this.side - 1, Math.floor(((value + 1) / 2) * this.side)));
     }
 
+    // Whether one that `accepts` lies within these sides.
+    any(left, right, low, high, accepts) {
+      const [first, last] = [this.row(left), this.row(right)];
+      for (let r = this.row(low); r <= this.row(high); r++) {
+        const end = this.start[r * this.side + last + 1];
+        for (let n = this.start[r * this.side + first]; n < end; n++) {
+          const i = this.order[n];
+          if (this.x[i] >= left && this.x[i] <= right && this.y[i] >= low && this.y[i] <= high && accepts(i)) return true;
+        }
+      }
+      return false;
+    }
+
     // The nearest that `accepts`, within `reach`; −1 where none is.
     nearest(x, y, reach, accepts) {
       let best = -1, least = reach * reach;

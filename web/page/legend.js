@@ -74,11 +74,43 @@
       make("span", { class: "n" }, format.whole(item.count))));
   }
 
+  // What passes the filters, of each category.
+  function counted() {
+    const passing = map.categories.items.map(() => 0);
+    for (let i = 0; i < map.family.count; i++) if (map.shown[i]) passing[map.categories.of[i]]++;
+    byId("categories").querySelectorAll(".n").forEach((node, n) => {
+      const { count } = map.categories.items[n];
+      node.textContent = format.whole(passing[n]);
+      node.title = passing[n] === count ? "" : `of ${format.whole(count)}`;
+    });
+  }
+
   function update(asked) {
     const { family } = map;
-    map.categories = colours.categorise(...family.columns(asked.colour));
+    map.categories = categories(asked, null, []);
     map.datasets = asked.colour === "dataset" ? map.categories : colours.categorise(...family.columns("dataset"));
     refresh(asked);
+  }
+
+  function categories(asked, seen, before) {
+    const { family } = map, found = colours.categorise(...family.columns(asked.colour),
+      { seen, before, tones: asked.colour === "cluster" ? "clusters" : "of" });
+    if (asked.colour === "cluster" && family.clusters) {
+      for (const item of found.items) item.name = family.clusterTitles[family.clusterNames.indexOf(item.key.slice(1))] ?? item.name;
+    }
+    return found;
+  }
+
+  // Colours go to what is in sight, where there are more names than colours.
+  function inView() {
+    const asked = state.current, before = map.categories;
+    if (!before.crowded || map.hidden.size) return;
+    const found = categories(asked, map.inSightAll(), before.items);
+    if (String(found.items.map(({ key }) => key)) === String(before.items.map(({ key }) => key))) return;
+    map.categories = found;
+    if (asked.colour === "dataset") map.datasets = found;
+    refresh(asked);
+    map.restyle();
   }
 
   function refresh(asked) {
@@ -87,6 +119,7 @@
     const focused = [...byId("categories").querySelectorAll("button")].indexOf(document.activeElement);
     byId("categories").replaceChildren(...items.map(row));
     byId("categories").querySelectorAll("button")[focused]?.focus();
+    counted();
     byId("every").disabled = map.hidden.size === 0;
     byId("colour").value = asked.colour;
     kinds();
@@ -108,5 +141,5 @@
     byId("nothing").onclick = () => keep(new Set(map.categories.items.map((item) => item.key)), map.categories.items);
   }
 
-  deltadex.legend = { star, start, update, refresh, swatch, datasetItem };
+  deltadex.legend = { star, start, counted, inView, update, refresh, swatch, datasetItem };
 }

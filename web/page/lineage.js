@@ -1,6 +1,6 @@
 "use strict";
 {
-  const { byId, make, button, format, load, empty, map } = deltadex;
+  const { byId, make, button, format, load, empty } = deltadex;
   const OPEN = 60; // models up to which everything is unfolded
   const SHOWN = 30; // models below one before the rest waits for a press
   const CLAIMS = 50;
@@ -92,8 +92,7 @@
 
   function update() {
     const box = byId("lineage-body");
-    const base = map.family?.document.base ?? "";
-    load(box, (how) => deltadex.source.lineage(base, how), (found) => show(box, found), "Comparing models…");
+    load(box, (how) => deltadex.source.lineage(deltadex.base, how), (found) => show(box, found), "Comparing models…");
   }
 
   deltadex.lineage = { update };

@@ -1,15 +1,15 @@
 "use strict";
 {
-  const { byId, make, state, map, legend, filters, card, load, empty, say, theme } = deltadex;
+  const { byId, make, state, map, legend, filters, card, load, cancel, empty, say, theme } = deltadex;
   const VIEWS = ["map", "models", "clusters", "lineage", "evaluation", "failures"];
   const THEMES = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
-  const LAYOUTS = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
+  const LAYOUTS = { pca: "PCA", tsne: "t-SNE", umap: "UMAP", auto: "t-SNE" };
   const ROOMS = {
     models: ["base", "sort", "order", "page", "model", ...state.FILTERS],
     clusters: ["base", "recipe", "colour"], evaluation: ["base", "recipe", "exclude"], failures: ["base"],
     lineage: ["base"],
   };
-  let families = [], clustersOf = null, settled = null;
+  let families = [], clustersOf = null;
 
   const themeOf = (asked) => asked.theme || theme.remembered() || "auto";
 
@@ -28,7 +28,6 @@
   function redress(asked) {
     dress(asked);
     map.recolour();
-    if (!map.family) return;
     legend.refresh(asked);
     card.update(asked, null);
     enter(asked, null);
@@ -44,9 +43,8 @@
   // Which part is seen
 
   function title(asked) {
-    const family = map.family?.document.base ?? "";
     const first = asked.model || (asked.view === "map" ? "" : asked.view[0].toUpperCase() + asked.view.slice(1));
-    document.title = [first, deltadex.source.title ?? family, "deltadex"].filter(Boolean).join(" · ");
+    document.title = [first, deltadex.source.title ?? deltadex.base, "deltadex"].filter(Boolean).join(" · ");
   }
 
   function seen(asked) {
@@ -69,11 +67,12 @@
   // Clusters take the service a while: they are asked for when something shows them.
   function wantClusters() {
     const { family } = map;
-    if (!family || family.clusters || clustersOf === family || !deltadex.source.can.cluster) return;
+    if (!family.count || family.clusters || clustersOf === family || !deltadex.source.can.cluster) return;
     clustersOf = family;
     const note = byId("colour-note");
     note.textContent = "Clustering…";
-    deltadex.source.clusters(deltadex.withRecipe(), {})
+    const waiting = (found) => note.replaceChildren("Clustering… ", deltadex.stage(found), " ", deltadex.stopper(found) ?? "");
+    deltadex.source.clusters(deltadex.withRecipe(), { waiting })
       .then((found) => { if (map.family === family) gotClusters(found); note.textContent = ""; })
       .catch((error) => { clustersOf = null; note.textContent = error.message; });
   }
@@ -87,8 +86,7 @@
     map.restyle();
   }
 
-  // `again`: another map of the same family; what does not show it stays as it is.
-  function apply(asked, previous, again = false) {
+  function apply(asked, previous) {
     const differs = (...names) => !previous || state.differs(asked, previous, ...names);
     seen(asked);
     if (asked.colour === "cluster" || asked.cluster) wantClusters();
@@ -97,10 +95,9 @@
     else if (differs("off", "only")) legend.refresh(asked);
     if (differs("colour", "off", "only")) map.restyle();
     if (differs(...state.FILTERS)) filters.update(asked);
-    if (again) card.replaced(asked);
-    else card.update(asked, previous);
-    if (differs("at") && !again) map.look(asked.at);
-    if (!again || ["models", "clusters"].includes(asked.view)) enter(asked, previous);
+    card.update(asked, previous);
+    if (differs("at")) map.look(asked.at);
+    enter(asked, previous);
   }
 
   // Which family is seen
@@ -111,26 +108,24 @@
       ? `Two axes with ${Math.round(100 * (share ?? 0))} % of the variance.`
       : "Near means alike; far apart means little.";
     byId("layout-note").textContent = deltadex.source.subtitle ?? words;
-    if (found.computing) ahead(words, found.computing);
+    if (found.computing) ahead(found.computing);
   }
 
-  const ahead = (words, job) => {
-    byId("layout-note").textContent = `${words} The layout is being computed: ${deltadex.progress(job)}.`;
-  };
+  const ahead = (found) => byId("layout-note").replaceChildren(
+    `Two axes, until ${LAYOUTS[found.layout] ?? "the layout"} is there. `, deltadex.stage(found), " ", deltadex.stopper(found) ?? "");
 
-  // The axes are drawn already: the layout takes their place once it is there.
-  function moveOn(params) {
-    const axes = map.family, waiting = (job) => { if (map.family === axes) ahead("Two axes.", job); };
+  // The axes are drawn already: the models move to the layout's places once it is there.
+  function moveOn(params, { layout }) {
+    const axes = map.family, waiting = (found) => { if (map.family === axes) ahead({ ...found, layout }); };
     deltadex.source.map({ ...params, axes: "false" }, { waiting })
       .then((placed) => { if (map.family === axes) arrive(placed); })
-      .catch((error) => { if (map.family === axes) byId("layout-note").textContent = error.message; });
+      .catch((error) => { if (map.family === axes) byId("layout-note").textContent = `Two axes. ${error.message}`; });
   }
 
   function offer(asked) {
-    const family = families.find((one) => one.base === (asked.base || map.family.document.base)) ?? families[0];
+    const family = families.find((one) => one.base === deltadex.base) ?? families[0];
     const layouts = ["pca", "tsne", ...(deltadex.umap ? ["umap"] : [])];
-    const { layout } = map.family.document;
-    deltadex.options(byId("layout"), [["auto", layout ? `Auto · ${LAYOUTS[layout] ?? layout}` : "Auto"],
+    deltadex.options(byId("layout"), [["auto", `Auto · ${LAYOUTS[map.family.document.layout] ?? map.family.document.layout}`],
       ...layouts.map((name) => [name, LAYOUTS[name]])], asked.layout);
     byId("layout-row").hidden = !deltadex.source.can.details;
     const recipes = family?.recipes ?? [];
@@ -149,61 +144,43 @@
     byId("map-notice").replaceChildren();
     byId("map-notice").hidden = true;
     if (!found.models.length) { vacant(); return; }
-    const asked = state.current, again = map.family?.document.base === found.base;
+    const asked = state.current;
+    deltadex.base ||= found.base;
     map.setFamily(new deltadex.Family(found));
     map.shown = map.family.passing(asked);
+    byId("family").textContent = deltadex.source.title ?? nameOf(found.base);
     byId("stage").setAttribute("aria-label",
       `Map of ${deltadex.format.count(found.models.length, "model")}. Arrow keys move between models, Enter opens one, plus and minus zoom.`);
     document.body.classList.add("ready");
     caption(found);
     offer(asked);
     filters.offer();
-    apply(asked, null, again);
+    legend.update(asked);
+    map.restyle();
+    if (asked.colour === "cluster" || asked.cluster) wantClusters();
+    filters.update(asked);
+    card.placed(asked);
+    enter(asked, null);
   }
-
-  // All views but the map are there before it.
-  function prepare(asked) {
-    const family = families.find((one) => one.base === asked.base) ?? families[0];
-    byId("family").textContent = deltadex.source.title ?? family.name ?? family.base;
-    map.setFamily(deltadex.Family.awaited(family.base, asked.recipe));
-    map.shown = map.family.passing(asked);
-    offer(asked);
-    filters.offer();
-    apply(asked, null);
-  }
-
-  const notices = () => [byId("map-notice"), ...VIEWS.slice(1).map((name) => byId(`${name}-body`))];
 
   function vacant() {
-    seen(state.current);
     byId("map-notice").hidden = false;
-    for (const box of notices()) {
-      box.replaceChildren(empty("No model yet", "This catalog has no indexed model. Fill it with: deltadex index BASE FOLDER"));
-    }
+    byId("map-notice").replaceChildren(empty("No model yet", "This catalog has no indexed model. Fill it with: deltadex index BASE FOLDER"));
   }
 
-  // A family that the address names and the catalog does not have.
-  function missing(base) {
-    seen(state.current);
-    byId("family").textContent = "";
-    byId("map-notice").hidden = false;
-    for (const box of notices()) {
-      box.replaceChildren(empty("No such family", `The catalog has no models of ${base}. It has:`,
-        ...families.map((one) => make("a", { href: `?base=${encodeURIComponent(one.base)}` },
-          `${one.name ?? one.base}, ${deltadex.format.count(one.indexed, "model")}`))));
-    }
-  }
-
+  // Every view begins at once, with what it needs itself; places and colours come with the map.
   function settle(asked) {
-    const { document: shown } = map.family ?? {};
-    if (shown && shown.base === asked.base && settled === asked.recipe) seen(asked);
-    else prepare(asked);
-    settled = asked.recipe;
+    document.body.classList.remove("ready");
+    map.setFamily(deltadex.Family.none());
     byId("map-notice").hidden = false;
-    const params = { base: asked.base, recipe: asked.recipe, layout: asked.layout };
-    const show = (found) => { arrive(found); if (found.computing) moveOn(params); };
+    apply(asked, null);
+    const params = { ...deltadex.withRecipe(), layout: asked.layout };
+    const show = (found) => { arrive(found); if (found.computing) moveOn(params, found.computing); };
     return load(byId("map-notice"), (how) => deltadex.source.map(params, how), show, "Drawing the map…");
   }
+
+  // A base in a folder is called what its config says.
+  const nameOf = (base) => families.find((one) => one.base === base)?.name ?? base;
 
   function gotFamilies(found) {
     ({ families } = found);
@@ -211,34 +188,47 @@
     const several = families.length > 1;
     byId("families").hidden = !several;
     byId("family").classList.toggle("unseen", several);
-    const base = families.some((one) => one.base === state.current.base) ? state.current.base : families[0]?.base ?? "";
-    deltadex.options(byId("base"), families.map((one) => [one.base, `${one.name ?? one.base} · ${one.indexed}`]), base);
-    if (!families.length) { vacant(); return; }
-    const asked = state.current.base;
-    if (asked && !families.some((one) => asked === one.base || one.base.endsWith(`/${asked}`))) { missing(asked); return; }
-    if (several && !state.current.base) state.change({ base }, "replace");
-    else settle(state.current);
+    const first = families.find((one) => one.indexed) ?? families[0];
+    const base = families.some((one) => one.base === state.current.base) ? state.current.base : first?.base ?? "";
+    deltadex.options(byId("base"), families.map((one) => [one.base, `${nameOf(one.base)} · ${one.indexed}`]), base);
+    byId("lost").hidden = families.length > 0 && (!state.current.base || state.current.base === base);
+    byId("map-notice").hidden = true;
+    if (!families.length) lost("No model yet", "This catalog has no family. Fill it with: deltadex index BASE FOLDER");
+    else if (!byId("lost").hidden) lost(`No family ${state.current.base}`, "This catalog has:", families.map(({ base: name, indexed }) =>
+      make("p", {}, make("a", { href: `?base=${encodeURIComponent(name)}` }, `${nameOf(name)} · ${deltadex.format.count(indexed, "model")}`))));
+    else if (several && !state.current.base) { deltadex.base = base; state.change({ base }, "replace"); }
+    else { deltadex.base = base; byId("family").textContent = nameOf(base); settle(state.current); }
+  }
+
+  function lost(title, words, links = []) {
+    cancel(byId("map-notice"));
+    byId("lost").replaceChildren(empty(title, words, ...links));
+    document.body.classList.add("at-loss");
   }
 
   function changed(asked, previous) {
     if (state.differs(asked, previous, "theme")) redress(asked);
     if (state.differs(asked, previous, "base", "recipe", "layout")) {
-      byId("base").value = asked.base;
+      deltadex.base = byId("base").value = asked.base || deltadex.base;
       if (asked.base !== previous.base && asked.model && asked.model === previous.model) {
         state.change({ ...state.cleared(), model: "", other: "", off: [], only: [], at: "", page: "1" }, "replace");
       }
       settle(state.current);
-    } else if (map.family) apply(asked, previous);
+    } else apply(asked, previous);
   }
 
-  async function copyLink() {
-    state.flush();
+  async function copied(text, done, otherwise = "This browser does not let the page copy") {
     try {
-      await navigator.clipboard.writeText(state.link());
-      toast("Link copied");
+      await navigator.clipboard.writeText(text);
+      toast(done);
     } catch {
-      toast("The link is in the address bar");
+      toast(otherwise);
     }
+  }
+
+  function copyLink() {
+    state.flush();
+    copied(state.link(), "Link copied", "The link is in the address bar");
   }
 
   function toast(words) {
@@ -257,7 +247,7 @@
   function start() {
     const data = byId("data");
     deltadex.source = data ? deltadex.embedded(JSON.parse(data.textContent)) : deltadex.service();
-    Object.assign(deltadex, { wantClusters, gotClusters });
+    Object.assign(deltadex, { wantClusters, gotClusters, copied });
     dress(state.current);
     map.start();
     for (const room of [legend, filters, card, deltadex.search, deltadex.evaluation]) room.start();

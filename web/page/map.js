@@ -1,23 +1,23 @@
 "use strict";
 {
   const { byId, state, say, format } = deltadex;
-  const LABELS = 24;
   const FEW = 40;
   const REACH_PX = 14;
   const STAR_REACH_PX = 12;
+  const GLIDE_MS = 900;
+  const REST_MS = 250;
+  const MOST_SPREAD = 0.4; // of the plane, which is 2 wide
   const THICKER = 0.15; // fewer points are drawn larger
   const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   const stage = byId("stage");
 
   const map = {
-    family: null, colours: null, categories: null, shown: new Uint8Array(0), hidden: new Set(),
+    family: deltadex.Family.none(), colours: null, categories: null, shown: new Uint8Array(0), hidden: new Set(),
     chosen: -1, hovered: -1, marked: -1, starred: -1, links: [], labels: [], ratio: 1,
     frames: { count: 0, script_ms: 0 }, pace: new deltadex.Pace(),
   };
   const { pace } = map;
-  const GLIDE_MS = 900;
-  const still = matchMedia("(prefers-reduced-motion: reduce)");
-  let renderer, overlay, view, asked = 0, stale = false, filtered = false, glide = null;
+  let renderer, overlay, view, glide = null, resting = 0, asked = 0, stale = false, filtered = false;
 
   function start() {
     try {
@@ -55,7 +55,7 @@
     asked = 0;
     const begun = performance.now();
     view.step(now);
-    slide(now);
+    if (glide) glideOn(now);
     if (pace.tick(now) || stale) {
       stale = false;
       paint();
@@ -66,41 +66,10 @@
     if (view.flight || glide || pace.moving) watch();
   }
 
-  // Where all models stand, a part of the way from where they stood before.
-  function slide(now) {
-    if (!glide) return;
-    const { family, from, to, start } = glide, t = Math.min(1, Math.max(0, (now - start) / GLIDE_MS));
-    const way = t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2;
-    for (const axis of ["x", "y"]) {
-      for (let i = 0; i < family.count; i++) family[axis][i] = from[axis][i] + (to[axis][i] - from[axis][i]) * way;
-    }
-    if (t === 1) glide = null;
-    locate(family);
-    stale = true;
-  }
-
-  function locate(family) {
-    const places = new Float32Array(3 * family.count);
-    for (let i = 0; i < family.count; i++) places.set([family.x[i], family.y[i], map.sizes[i]], 3 * family.rank[i]);
-    renderer.setPlaces(places);
-    if (map.modes) map.labels = labels(...map.named);
-  }
-
-  function begin(family, before) {
-    glide = null;
-    if (still.matches || document.hidden || !before?.count || before.count !== family.count) return;
-    if (!family.document.models.every((id, i) => id === before.document.models[i])) return;
-    const to = { x: family.x.slice(), y: family.y.slice() };
-    family.x.set(before.x);
-    family.y.set(before.y);
-    glide = { family, from: { x: before.x.slice(), y: before.y.slice() }, to, start: performance.now() };
-    watch();
-  }
-
   const place = (i) => view.toScreen(map.family.x[i], map.family.y[i]);
 
   function radius() {
-    const n = Math.max(1, map.family?.count ?? 1);
+    const n = Math.max(1, map.family.count);
     const far = Math.max(1.15, Math.min(7.5, 11 - 2 * Math.log10(n)));
     return Math.min(Math.max(far, 9), far * view.camera.zoom ** 0.45);
   }
@@ -117,10 +86,17 @@
     return within / sample.length;
   }
 
+  // Which models are in sight, as 0 and 1; null where all are.
+  function inSightAll() {
+    const { x, y, count } = map.family, [width, height] = view.size;
+    const [left, high] = view.toPlane(view.inset.left, 0), [right, low] = view.toPlane(width - view.inset.right, height);
+    const seen = Uint8Array.from({ length: count }, (_, i) => (x[i] > left && x[i] < right && y[i] > low && y[i] < high ? 1 : 0));
+    return seen.includes(0) && seen.includes(1) ? seen : null;
+  }
+
   // What of the points is drawn, from the lowest to the topmost: first place and number.
   function parts(share) {
     const { family } = map;
-    if (!family) return [];
     if (share === 1) return [[0, family.count]];
     const { beneath, count, rank } = family;
     const kept = [...map.links.map((link) => link.at), map.chosen, map.hovered].filter((i) => i >= 0);
@@ -130,15 +106,15 @@
 
   function paint() {
     const { camera, unit, middle, size: area } = view;
-    const share = map.family && pace.now.points < map.family.count ? pace.share(map.family.count, inSight()) : 1;
+    const share = pace.now.points < map.family.count ? pace.share(map.family.count, inSight()) : 1;
     const ratio = Math.min(map.ratio, pace.now.ratio), size = radius();
     fit(ratio);
     renderer.draw({ camera, unit, middle, area, ratio, parts: parts(share), size: size * share ** -THICKER,
-      sheet: map.colours.sheet, alpha: map.family?.count > 5000 ? 0.82 : 0.95 });
-    const named = map.chosen < 0 && pace.now.names;
+      sheet: map.colours.sheet, alpha: map.family.count > 5000 ? 0.82 : 0.95 });
+    const named = pace.now.names && !glide;
     overlay.draw({ ...map, place, radiusOf, radius: size, ratio,
-      toScreen: (x, y) => view.toScreen(x, y), labels: named ? map.labels : [],
-      stars: map.family?.stars ?? [], naming: pace.now.names });
+      toScreen: (x, y) => view.toScreen(x, y), toPlane: (x, y) => view.toPlane(x, y), inset: view.inset, glides: glide !== null, labels: named ? map.labels : [],
+      stars: map.family.stars, naming: pace.now.names });
   }
 
   // A canvas that gets another size is empty.
@@ -154,7 +130,7 @@
     if (!width || !height) return;
     view.size = [width, height];
     view.corner = [left, top];
-    map.ratio = Math.min(devicePixelRatio || 1, (map.family?.count ?? 0) > 20000 ? 1.5 : 2);
+    map.ratio = Math.min(devicePixelRatio || 1, map.family.count > 20000 ? 1.5 : 2);
     view.measure();
     dirty();
   }
@@ -167,6 +143,8 @@
     if (map.starred >= 0) pointAt(map.starred);
     const { x, y, zoom } = view.camera;
     const home = Math.abs(x) + Math.abs(y) < 1e-4 && Math.abs(zoom - 1) < 1e-3;
+    clearTimeout(resting);
+    resting = setTimeout(() => deltadex.legend.inView(), REST_MS);
     state.quietly({ at: home ? "" : [x.toFixed(4), y.toFixed(4), zoom.toFixed(3)].join(",") });
     dirty();
   }
@@ -200,22 +178,42 @@
 
   function setFamily(family) {
     const before = map.family;
-    Object.assign(map, { family, modes: null, chosen: -1, hovered: -1, marked: -1, starred: -1, links: [] });
+    Object.assign(map, { family, chosen: -1, hovered: -1, marked: -1, starred: -1, links: [] });
     const largest = family.document.downloads.reduce((most, n) => Math.max(most, n ?? 0), 0);
     const scale = Math.log1p(Math.max(1, largest));
     map.sizes = Float32Array.from(family.document.downloads,
       (n) => (largest ? 0.8 + (0.9 * Math.log1p(n ?? 0)) / scale : 1));
-    begin(family, before);
-    locate(family);
+    map.modes = null;
+    glide = !deltadex.still() && before.isOf(family) ? { from: before, to: { x: family.x.slice(), y: family.y.slice() }, start: performance.now() } : null;
+    upload();
     view.span = family.span;
     view.furthest = Math.max(24, Math.sqrt(family.count) * 6);
     resize();
   }
 
+  function upload() {
+    const { family } = map, places = new Float32Array(3 * family.count);
+    for (let i = 0; i < family.count; i++) places.set([family.x[i], family.y[i], map.sizes[i]], 3 * family.rank[i]);
+    renderer.setPlaces(places);
+  }
+
+  // Models on their way from one layout to the next.
+  function glideOn(now) {
+    const { from, to, start } = glide, { x, y } = map.family;
+    const share = deltadex.ease(Math.min(1, Math.max(0, (now - start) / GLIDE_MS)));
+    for (let i = 0; i < x.length; i++) {
+      x[i] = from.x[i] + share * (to.x[i] - from.x[i]);
+      y[i] = from.y[i] + share * (to.y[i] - from.y[i]);
+    }
+    if (share === 1) glide = null;
+    upload();
+    stale = true;
+  }
+
   // Colours and what is dimmed: goes up again when a filter, the legend or the theme changes.
   function restyle() {
     const { family, categories, hidden, shown, colours } = map;
-    if (!family || !categories) return;
+    if (!categories) return;
     const rgb = categories.items.map((item) => deltadex.colours.rgbOf(colours, item));
     const styles = new Uint8Array(4 * family.count), modes = new Uint8Array(family.count);
     let dimmed = false, seen = 0;
@@ -234,13 +232,10 @@
     map.modes = modes;
     map.seen = seen;
     filtered = seen < family.count;
-    map.named = [rgb, off];
     map.labels = labels(rgb, off);
     tell();
     dirty();
   }
-
-  const clipped = (name) => (name.length > 32 ? `${name.slice(0, 31)}…` : name);
 
   // The model with the least way to the others.
   function innermost(of) {
@@ -249,27 +244,26 @@
     return of[way.indexOf(Math.min(...way))];
   }
 
-  // The name of a category stands above its innermost model, or amid them where they are many.
+  // Names of categories: at their innermost model, or amid them where they are many. One model needs
+  // no name, and models that lie everywhere have no place for one.
   function labels(rgb, off) {
     const { family, categories } = map;
     if (categories.items.length < 2) return [];
-    const named = categories.items.slice(0, LABELS).filter((item) => typeof item.colour === "number");
-    const members = new Map(named.map((item) => [categories.items.indexOf(item), []]));
-    for (let i = 0; i < family.count; i++) {
-      if (map.modes[i] === 2) members.get(categories.of[i])?.push(i);
-    }
+    const members = categories.items.map(() => []);
+    for (let i = 0; i < family.count; i++) if (map.modes[i] === 2) members[categories.of[i]].push(i);
     const middle = (values) => Float64Array.from(values).sort()[Math.floor(values.length / 2)];
-    return [...members].filter(([n, of]) => !off[n] && of.length).map(([n, of]) => {
+    return categories.items.flatMap((item, n) => {
+      const of = members[n];
+      if (typeof item.colour !== "number" || off[n] || of.length < 2) return [];
       const few = of.length <= FEW, at = few && innermost(of);
-      return { text: clipped(named[n].name), rgb: rgb[n], lift: few ? 20 : 0,
-        x: few ? family.x[at] : middle(of.map((i) => family.x[i])),
-        y: few ? family.y[at] : middle(of.map((i) => family.y[i])) };
+      const x = few ? family.x[at] : middle(of.map((i) => family.x[i])), y = few ? family.y[at] : middle(of.map((i) => family.y[i]));
+      if (middle(of.map((i) => Math.hypot(family.x[i] - x, family.y[i] - y))) > MOST_SPREAD) return [];
+      return [{ text: deltadex.words.clipped(item.name), rgb: rgb[n], gap: 8, x, y }];
     });
   }
 
   function tell() {
     const { family, seen } = map;
-    if (family.document.awaited) { byId("counted").textContent = ""; byId("none").hidden = true; return; }
     const words = filtered ? `${format.whole(seen)} of ${format.count(family.count, "model")}`
       : format.count(family.count, "model");
     byId("counted").textContent = words;
@@ -287,7 +281,7 @@
   const visible = (i) => map.modes[i] === 2;
 
   function at([left, top]) {
-    if (!map.family || !map.modes) return -1;
+    if (!map.modes) return -1;
     const reach = Math.max(REACH_PX, radius() + 4) / (view.unit * view.camera.zoom);
     return map.family.grid.nearest(...view.toPlane(left, top), reach, visible);
   }
@@ -303,7 +297,7 @@
   // Kept data sets lie above the models.
   function starAt([left, top]) {
     let best = -1, least = STAR_REACH_PX;
-    (map.family?.stars ?? []).forEach(({ x, y }, n) => {
+    map.family.stars.forEach(({ x, y }, n) => {
       const [u, v] = view.toScreen(x, y), far = Math.hypot(u - left, v - top);
       if (far < least) [best, least] = [n, far];
     });
@@ -337,7 +331,7 @@
   }
 
   function tapped(here) {
-    const data = map.family?.stars[starAt(here)];
+    const data = map.family.stars[starAt(here)];
     if (data) { star(-1); state.change({ model: data.nearest[0].model, other: "" }); return; }
     const i = at(here);
     hover(-1);
@@ -365,7 +359,7 @@
   }
 
   function pressed(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !map.family || !map.modes) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !map.modes) return;
     const act = event.key in ARROWS ? () => step(ARROWS[event.key]) : {
       Enter: () => map.hovered >= 0 && deltadex.card.open(map.family.id(map.hovered)),
       "+": () => view.zoomBy(1.6), "=": () => view.zoomBy(1.6), "-": () => view.zoomBy(1 / 1.6),
@@ -374,6 +368,6 @@
     if (act) { event.preventDefault(); act(); }
   }
 
-  Object.assign(map, { start, dirty, paint, resize, look, inset, reveal, setFamily, restyle, recolour, hover, star, flyToStar });
+  Object.assign(map, { start, inSightAll, dirty, paint, resize, look, inset, reveal, setFamily, restyle, recolour, hover, star, flyToStar });
   deltadex.map = map;
 }

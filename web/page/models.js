@@ -68,7 +68,7 @@
       limit: ROWS, offset: (Number(asked.page) - 1) * ROWS, ...(deltadex.source.can.details ? {} : { min: asked.downloads }) };
     const ask = asked.cluster && deltadex.map.family.clusters ? async () => inCluster(asked)
       : (how) => deltadex.source.models(params, how);
-    load(box, ask, (found) => show(box, found));
+    load(box, ask, (found) => show(box, found), "Reading the list of models…");
   }
 
   deltadex.models = { update };

@@ -2,8 +2,11 @@
 {
   const { css } = deltadex.colours;
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
-  const SCORES_SHOWN = 5;
-  const STAR_PX = 9, WAIST = 0.42, STARS_NAMED = 24;
+  const SCORES_SHOWN = 5, ZOOM_PX = [64, 140]; // what the zoom buttons take of the corner
+  const STAR_PX = 9, WAIST = 0.42, STARS_NAMED = 24, NAMES = 24;
+  const LEADER_FROM = 10, WAYS = [2, 10, 22, 38, 60, 90, 130]; // pixels from what is named
+  const DIRECTIONS = [[0, -1], [1, 0], [-1, 0], [0, 1], [0.7, -0.9], [-0.7, -0.9], [0.7, 0.9], [-0.7, 0.9],
+    [1, -0.5], [-1, -0.5], [1, 0.5], [-1, 0.5]];
 
   // Five points around a middle, the first of them on top.
   function starPath(context, x, y, radius) {
@@ -33,24 +36,27 @@
     draw(scene) {
       const { context, canvas } = this;
       const { chosen, hovered, links, labels, stars } = scene;
-      const idle = chosen < 0 && hovered < 0 && !labels.length && !stars.length;
+      const idle = chosen < 0 && hovered < 0 && !labels.length && !stars.length && !scene.family.stacks.size
+        && !scene.family.contours.length;
       canvas.hidden = idle;
       if (idle && this.blank) return;
       context.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
       context.clearRect(0, 0, canvas.width / scene.ratio, canvas.height / scene.ratio);
       this.blank = idle;
-      this.width = canvas.width / scene.ratio;
-      this.taken = [];
+      [this.width, this.height] = [canvas.width / scene.ratio, canvas.height / scene.ratio];
+      this.taken = [[this.width - scene.inset.right - ZOOM_PX[0] / 2, this.height - ZOOM_PX[1] / 2, ZOOM_PX[0] / 2, ZOOM_PX[1] / 2]];
+      deltadex.contours.draw(context, scene);
       if (chosen >= 0) this.links(scene, links);
       for (const i of [chosen, hovered]) if (i >= 0) this.ring(scene, i, i === chosen ? 2.5 : 1.5);
+      this.badges(scene);
       this.stars(scene, stars);
-      if (chosen >= 0) this.scores(scene, links);
       this.names(scene, labels);
+      if (chosen >= 0) this.scores(scene, links);
     }
 
     // Kept data sets: hollow where no model stands out.
-    stars({ toScreen, colours, starred, naming }, stars) {
-      const { context } = this;
+    stars(scene, stars) {
+      const { context } = this, { toScreen, colours, starred, naming } = scene;
       context.lineJoin = "round";
       const sizeOf = (n) => (n === starred ? STAR_PX + 3 : STAR_PX);
       stars.forEach((star, n) => this.taken.push([...toScreen(star.x, star.y), sizeOf(n), sizeOf(n)]));
@@ -65,8 +71,25 @@
         context.fillStyle = css(star.standsOut ? colours.text : colours.sheet);
         context.fill();
         context.stroke();
-        if (n === starred || (naming && n < STARS_NAMED)) this.text(star.label, x, y + size + 12, 12, 650, colours.text, colours);
+        if (n === starred || (naming && n < STARS_NAMED)) this.text(scene, star.label, [x, y], size, 12, 650, colours.text);
       });
+    }
+
+    // How many copies lie on one place.
+    badges({ place, radiusOf, colours, family, modes, naming }) {
+      const { context } = this;
+      if (!modes || !naming) return;
+      context.font = `600 11px ${FONT}`;
+      context.textAlign = "left";
+      context.textBaseline = "middle";
+      context.fillStyle = css(colours.text);
+      for (const [i, stack] of family.stacks) {
+        if (i !== stack[0] || modes[i] !== 2) continue;
+        const [x, y] = place(i), words = `×${stack.length}`, wide = context.measureText(words).width;
+        const left = x + radiusOf(i) + 2, top = y - radiusOf(i) - 2;
+        context.fillText(words, left, top);
+        this.taken.push([left + wide / 2, top, wide / 2, 7]);
+      }
     }
 
     // As wide as z is high; dashed where the neighbour does not stand out.
@@ -101,38 +124,72 @@
       }
     }
 
-    scores({ place, radiusOf, colours, marked }, links) {
+    scores(scene, links) {
+      const { place, radiusOf, colours, marked } = scene;
       const told = links.filter((link, n) => n < SCORES_SHOWN || link.at === marked);
       told.sort((a, b) => (b.at === marked) - (a.at === marked));
       for (const link of told) {
-        const [x, y] = place(link.at);
-        this.text(`z ${deltadex.format.signed(link.z, 1)}`, x, y - radiusOf(link.at) - 10, 11.5, 500, colours.text, colours);
+        this.text(scene, `z ${deltadex.format.signed(link.z, 1)}`, place(link.at), radiusOf(link.at), 11.5, 500, colours.text);
       }
     }
 
-    names({ toScreen, colours }, labels) {
+    names(scene, labels) {
+      const { toScreen, colours } = scene;
+      let drawn = 0;
       for (const label of labels) {
-        const [x, y] = toScreen(label.x, label.y);
-        this.text(label.text, x, y - label.lift, 13, 650, label.rgb, colours);
+        const at = toScreen(label.x, label.y);
+        if (drawn === NAMES) return;
+        if (this.text(scene, label.text, at, label.gap, 13, 650, colours.text, { mark: label.rgb, most: Infinity })) drawn++;
       }
     }
 
-    // Written only where nothing is written yet.
-    text(words, x, y, size, weight, rgb, colours) {
-      const { context } = this;
+    // Whether a box of the screen is free of points, of words and of what lies over the map.
+    free({ toPlane, family, modes, radius, inset, glides }, x, y, half, tall) {
+      if (x - half < inset.left || x + half > this.width - inset.right || y - tall < 4 || y + tall > this.height - inset.bottom - 4) return false;
+      if (this.taken.some(([u, v, w, h]) => Math.abs(u - x) < w + half && Math.abs(v - y) < h + tall)) return false;
+      if (glides || !modes) return true;
+      const more = radius * 1.7, [left, high] = toPlane(x - half - more, y - tall - more), [right, low] = toPlane(x + half + more, y + tall + more);
+      return !family.grid.any(left, right, low, high, (i) => modes[i] > 0);
+    }
+
+    // Written beside its place where nothing is yet, with a line to it; not at all where there is no room near.
+    text(scene, words, [x, y], gap, size, weight, rgb, { mark = null, most = LEADER_FROM } = {}) {
+      const { context } = this, { colours } = scene;
+      if (x < 0 || y < 0 || x > this.width || y > this.height) return false;
       context.font = `${weight} ${size}px ${FONT}`;
-      const half = context.measureText(words).width / 2 + 5, tall = size * 0.8;
-      if (x > 0 && x < this.width) x = Math.max(half, Math.min(x, this.width - half));
-      if (this.taken.some(([u, v, w, h]) => Math.abs(u - x) < w + half && Math.abs(v - y) < h + tall)) return;
-      this.taken.push([x, y, half, tall]);
-      context.textAlign = "center";
-      context.textBaseline = "middle";
-      context.lineJoin = "round";
-      context.lineWidth = 4;
-      context.strokeStyle = css(colours.sheet);
-      context.fillStyle = css(deltadex.colours.mix(rgb, colours.text, 0.35));
-      context.strokeText(words, x, y);
-      context.fillText(words, x, y);
+      const half = context.measureText(words).width / 2 + 3, tall = size * 0.7;
+      for (const far of WAYS.filter((way) => way <= most)) {
+        for (const [dx, dy] of DIRECTIONS) {
+          const u = x + dx * (gap + far + half), v = y + dy * (gap + far + tall);
+          if (!this.free(scene, u, v, half, tall)) continue;
+          const line = far > LEADER_FROM ? this.between(x, y, Math.max(u - half, Math.min(x, u + half)), Math.max(v - tall, Math.min(y, v + tall))) : [];
+          if (line.some(([p, q]) => this.taken.some(([s, t, w, h]) => Math.abs(s - p) < w && Math.abs(t - q) < h))) continue;
+          this.taken.push([u, v, half, tall], ...line.map(([p, q]) => [p, q, 2, 2]));
+          if (line.length) this.leader(line[0], line.at(-1), mark ?? rgb);
+          context.textAlign = "center";
+          context.textBaseline = "middle";
+          context.fillStyle = css(mark ? deltadex.colours.mix(mark, colours.text, 0.45) : rgb);
+          context.fillText(words, u, v);
+          return true;
+        }
+      }
+      return false;
+    }
+
+    // Places along a line from what is named to its name.
+    between(x, y, u, v) {
+      const n = Math.ceil(Math.hypot(u - x, v - y) / 6);
+      return Array.from({ length: n + 1 }, (_, i) => [x + ((u - x) * i) / n, y + ((v - y) * i) / n]);
+    }
+
+    leader([x, y], [u, v], rgb) {
+      const { context } = this;
+      context.strokeStyle = css(rgb);
+      context.lineWidth = 1;
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(u, v);
+      context.stroke();
     }
   }
 

@@ -5,13 +5,13 @@
     view: "map", base: "", recipe: "", layout: "auto", colour: "dataset",
     model: "", other: "", k: "10", measure: "norm",
     dataset: "", author: "", kind: "", status: "", downloads: "", where: "", cluster: "",
-    evidence: "", off: [], only: [], exclude: "", sort: "model", order: "asc", page: "1", at: "", theme: "",
+    off: [], only: [], exclude: "", sort: "model", order: "asc", page: "1", at: "", theme: "",
   };
   const ALLOWED = {
     view: ["map", "models", "clusters", "lineage", "evaluation", "failures"],
     colour: ["dataset", "cluster", "author", "kind"],
     layout: ["auto", "pca", "tsne", "umap"],
-    measure: ["norm", "rank"], evidence: ["", "1"], exclude: ["", "author", "run"], order: ["asc", "desc"],
+    measure: ["norm", "rank"], exclude: ["", "author", "run"], order: ["asc", "desc"],
     kind: ["", "full", "adapter"], status: ["", "indexed", "failed", "skipped", "no-update"],
     sort: ["model", "downloads", "dataset", "author", "indexed_at"], theme: ["", "auto", "light", "dark"],
   };

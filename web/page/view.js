@@ -59,7 +59,7 @@
     }
 
     flyTo(camera, duration = FLIGHT_MS) {
-      if (still.matches || document.hidden) { this.flight = null; this.set(camera); return; }
+      if (deltadex.still()) { this.flight = null; this.set(camera); return; }
       this.flight = { from: { ...this.camera }, to: { ...camera }, start: performance.now(), duration };
       this.changed();
     }
@@ -131,5 +131,5 @@
     }
   }
 
-  deltadex.View = View;
+  Object.assign(deltadex, { View, ease, still: () => still.matches || document.hidden });
 }

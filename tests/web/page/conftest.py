@@ -71,7 +71,17 @@ def visit(browser):
     """Opens an address in a fresh context; at the end, nothing may have gone wrong in any page."""
     contexts, troubles = [], []
 
-    def go(address, *, width=1280, height=800, ready=True, expected="", within=None, **options):
+    def go(
+        address,
+        *,
+        width=1280,
+        height=800,
+        ready=True,
+        expected="",
+        within=None,
+        before=None,
+        **options,
+    ):
         context = (within or browser).new_context(
             viewport={"width": width, "height": height}, reduced_motion="reduce", **options
         )
@@ -90,6 +100,8 @@ def visit(browser):
             "request",
             lambda r: None if urlsplit(r.url).netloc == own else note("request", r.url),
         )
+        if before is not None:
+            before(page)
         page.goto(address)
         if ready:
             page.wait_for_selector("body.ready")

@@ -36,7 +36,8 @@ class MadeUp:
     Attributes:
         broken: Endpoints that answer 500.
         slow: Endpoints that answer 202 the first time they are asked.
-        hold: Endpoints that answer 202 as long as they are in it.
+        underway: Endpoints that answer 202 as long as they are here, with what is known of the
+            job, whose id is the endpoint's name.
     """
 
     models: int = 60
@@ -45,8 +46,7 @@ class MadeUp:
     names: tuple[str, ...] = ()
     broken: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=lambda: {"clusters"})
-
-    hold: set[str] = field(default_factory=set)
+    underway: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         random.seed(0)
@@ -80,11 +80,11 @@ class MadeUp:
             head = rest.rpartition("/")[2]
         if head in self.broken:
             return 500, {"type": "about:blank", "title": "Internal", "detail": "the index is torn"}
-        if head in self.hold:
-            job = {"job": "held", "percent": 40, "ahead": 0, "elapsed_s": 3.0}
-            return 202, {"status": "computing", "retry_after_s": 0.2, **job}
         if head in self.slow and self.requests[path] == 1:
             return 202, {"status": "computing", "retry_after_s": 0.2}
+        if head in self.underway:
+            known = {"status": "computing", "retry_after_s": 0.2, "job": head}
+            return 202, known | self.underway[head]
         if head == "models" and rest:
             return self.model(rest)
         if head == "lineage":
@@ -354,8 +354,9 @@ def served(family: MadeUp) -> Iterator[str]:
                 self.reply(200, TYPES[file.name.rsplit(".")[-1]], file.read_bytes())
 
         def do_DELETE(self) -> None:
-            family.requests[f"DELETE {self.path.removeprefix('/api/v1/')}"] += 1
-            self.reply(200, "application/json", b'{"job": "held", "cancelled": true}')
+            job = self.path.rpartition("/")[2]
+            family.underway.pop(job, None)
+            self.reply(200, "application/json", b"{}")
 
         def reply(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)

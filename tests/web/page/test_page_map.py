@@ -142,23 +142,27 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     model = family.rows[1]
     card = page.locator("#card")
     assert page.locator("#card-title").inner_text() == model["model"]
-    page.click("#facts summary")
+    page.locator("#facts summary").click()
     for text in (model["dataset"], model["author"], "mit", "2024-05-06", "text-classification"):
         assert text in card.inner_text()
     link = page.locator("#card a.out")
     assert link.get_attribute("href") == f"https://huggingface.co/{model['model']}"
     assert link.get_attribute("rel") == "noopener noreferrer"
-    assert page.locator("#neighbours .near tbody tr").count() == 10
-    said, wrong = plain(page, "#neighbours .headline").split(" (")
-    assert re.fullmatch(r"Likely the same data as lab4/m0000\d\d, labelled sst2", said)
-    assert wrong == "0.2 % of such answers are wrong)."
-    assert plain(page, "#neighbours .near tr:nth-child(1) .number") == "98 %"
+    assert page.locator("#neighbours tbody tr").count() == 10
+    nearest = page.locator("#neighbours .link").first
+    assert re.fullmatch(
+        rf"Likely the same data as {nearest.inner_text()}, \w+ \(0\.2 % of such answers are wrong\)",
+        plain(page, "#neighbours .headline"),
+    )
+    assert "Likely the same data: 2 models, perhaps: 3 models, of 59 compared." in card.inner_text()
+    assert nearest.inner_text() in nearest.get_attribute("title")
+    assert "Probability from 54 labelled models, 5 datasets." in card.inner_text()
+    evidence = page.locator("#neighbours tbody tr").first.locator("td").all_inner_texts()
+    assert evidence[:2] == ["likely", "0.98"]
+    page.get_by_role("button", name="Datasets and numbers").click()
+    more = plain(page, "#neighbours .more >> nth=0")
+    assert re.fullmatch(r"(= )?\w+ · z \d+\.\d · fdr 0\.2 % · cosine 0\.500", more)
     assert page.locator("#neighbours .verdict.none").count() == 5
-    page.click("#neighbours .evidence summary >> nth=0")
-    evidence = plain(page, "#neighbours .evidence")
-    assert "Likely the same data: 2 models, perhaps: 3 models, of 59 compared" in evidence
-    assert "Probability from 54 labelled models, 5 datasets." in evidence
-    assert page.locator("#neighbours .bar .fill").count() == 10
     assert page.evaluate("deltadex.map.links.length") == 10
     assert page.evaluate("""() => { const { width, height } = document.getElementById("overlay");
         deltadex.map.paint();
@@ -204,7 +208,7 @@ def test_filters_apply_to_points_counts_neighbours_and_say_what_is_wrong(visit, 
     until(page, "document.getElementById('counted').innerText === '20 of 60 models'")
     until(
         page,
-        "[...document.querySelectorAll('#neighbours .near tbody tr')].length === 10"
+        "[...document.querySelectorAll('#neighbours tbody tr')].length === 10"
         " && deltadex.map.links.every((l) => deltadex.map.family.hollow[l.at])",
     )
     page.fill("#filter-downloads", "1000")

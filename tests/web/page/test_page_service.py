@@ -72,3 +72,13 @@ def test_the_service_answers_what_the_page_asks(visit, service):
 
         assert page.locator("[role=alert]:visible").count() == 0, view
     assert nearest == "a-1"
+
+
+@pytest.mark.parametrize("view", ["models", "failures", "evaluation"])
+def test_a_view_of_a_catalog_is_there_while_its_map_is_not(visit, service, view):
+    hold = lambda page: page.route("**/api/v1/map*", lambda _: None)  # noqa: E731
+
+    page = visit(f"{service}?view={view}", ready=False, before=hold)
+
+    page.wait_for_selector(f"#{view}-body:not([aria-busy]) > *", timeout=60_000)
+    assert page.locator("body.ready").count() == 0

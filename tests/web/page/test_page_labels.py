@@ -1,0 +1,94 @@
+"""Names on the map: where they stand, and what has which colour."""
+
+import pytest
+from stand_in import MadeUp, served, until
+
+# The boxes of the texts that a paint writes, and which of them cover a point that is drawn.
+WRITTEN = """() => {
+  const { map } = deltadex, real = CanvasRenderingContext2D.prototype.fillText, halo = [];
+  const texts = [], { strokeText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (words, x, y) {
+    const half = this.measureText(words).width / 2;
+    texts.push({ words, x, y, half });
+    real.call(this, words, x, y);
+  };
+  CanvasRenderingContext2D.prototype.strokeText = function (words) { halo.push(words); };
+  map.paint();
+  Object.assign(CanvasRenderingContext2D.prototype, { fillText: real, strokeText });
+  for (const text of texts) {
+    text.over = map.family.document.models.filter((_, i) => {
+      const [u, v] = map.view.toScreen(map.family.x[i], map.family.y[i]);
+      return Math.abs(u - text.x) < text.half && Math.abs(v - text.y) < 7;
+    }).length;
+  }
+  return { texts, halo };
+}"""
+
+
+@pytest.fixture(scope="module")
+def singles():
+    """Five data sets of several models, and one of a single model."""
+    family = MadeUp(models=61)
+    family.rows[60]["dataset"] = "alone"
+    with served(family) as address:
+        yield address
+
+
+@pytest.mark.parametrize("query", ["", "?model=lab1/m000001"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_name_covers_a_point_and_none_is_a_singleton(visit, singles, query, width):
+    page = visit(singles + query, width=width)
+    if query:
+        page.wait_for_selector("#neighbours tbody tr")
+
+    written = page.evaluate(WRITTEN)
+
+    names = {text["words"] for text in written["texts"]}
+    assert written["halo"] == []
+    assert "alone" not in names
+    assert names & {"imdb", "sst2", "agnews", "trec", "mpqa"}
+    assert [text for text in written["texts"] if text["over"]] == []
+
+
+def test_colours_go_to_what_is_in_sight(visit):
+    many = MadeUp(models=400, datasets=tuple(f"d{i:02d}" for i in range(40)))
+    with served(many) as address:
+        page = visit(address)
+        tail = "deltadex.map.categories.items.find((item) => item.key === '*')?.count ?? 0"
+        before = page.evaluate(tail)
+        kept = "Object.fromEntries(deltadex.map.categories.items.map((i) => [i.key, i.colour]))"
+        colours = page.evaluate(kept)
+
+        page.evaluate("""() => { const { map } = deltadex, i = map.family.document.dataset
+            .findIndex((_, i) => map.categories.items[map.categories.of[i]].key === "*");
+            globalThis.wanted = `=${map.family.name("dataset", i)}`;
+            map.view.set({ x: map.family.x[i], y: map.family.y[i], zoom: 12 }); }""")
+        until(page, "deltadex.map.categories.items.some((item) => item.key === wanted)")
+        after = page.evaluate(kept)
+
+    assert before > 0
+    assert all(after[key] == colour for key, colour in colours.items() if key in after)
+    assert len(set(after.values())) == len(after)
+
+
+def test_clusters_have_colours_of_their_own_and_say_how_mixed_they_are(visit, singles):
+    page = visit(singles + "?colour=cluster")
+    page.wait_for_selector("#categories >> text=about imdb")
+
+    both = page.evaluate("""() => { const { map, colours } = deltadex;
+        return [map.categories, map.datasets].map(({ items }) => items
+          .filter((item) => typeof item.colour === "number")
+          .map((item) => colours.rgbOf(map.colours, item).join())); }""")
+
+    assert not set(both[0]) & set(both[1])
+    assert page.locator("#categories .name").first.inner_text().endswith(" %")
+
+
+def test_the_legend_counts_what_passes_the_filters(visit, singles):
+    page = visit(singles + "?kind=adapter")
+    until(page, "document.getElementById('counted').innerText.startsWith('20 of')")
+
+    counts = page.locator("#categories .n").all_inner_texts()
+
+    assert sum(map(int, counts)) == 20
+    assert page.locator("#categories .n").first.get_attribute("title").startswith("of ")

@@ -1,0 +1,53 @@
+"use strict";
+{
+  const { byId, make, button, icon, say } = deltadex;
+  const GAP_PX = 6, EDGE_PX = 12, LONGEST = 30;
+
+  const MEANINGS = {
+    probability: "How likely both were trained on the same data, by models of this family, or of families like it, whose data is known.",
+    z: "How much more alike the two are than models with different data, in standard deviations. Above 5 is rare by chance.",
+    fdr: "False discovery rate: of all answers with at least this evidence, the share that is expected to be wrong.",
+    ARI: "Adjusted Rand index: how well the clusters agree with the labels. 0 is chance, 1 the same groups.",
+    NMI: "Normalised mutual information: how much a cluster says about a label. 0 is nothing, 1 everything.",
+    Silhouette: "How much nearer models are to their own cluster than to the next one. 1 is far apart, below 0 mixed.",
+    Purity: "Of a model’s nearest, as many as it has siblings: the share that was trained on its dataset.",
+    MAP: "Mean average precision: how far at the top of each model’s list its siblings stand. 1 is all of them first.",
+  };
+
+  // A "?" that says what the word beside it means.
+  function help(name) {
+    const ask = button({ class: "help", "aria-label": `What is ${name}?`, onclick: () => {
+      const box = byId("meaning");
+      box.replaceChildren(make("b", {}, name), ` ${MEANINGS[name]}`);
+      box.showPopover();
+      const { left, bottom, top } = ask.getBoundingClientRect(), { offsetWidth, offsetHeight } = box;
+      const below = bottom + GAP_PX + offsetHeight < innerHeight;
+      box.style.setProperty("left", `${Math.max(EDGE_PX, Math.min(left, innerWidth - offsetWidth - EDGE_PX))}px`);
+      box.style.setProperty("top", `${below ? bottom + GAP_PX : top - GAP_PX - offsetHeight}px`);
+      say(`${name}: ${MEANINGS[name]}`);
+    } }, "?");
+    return ask;
+  }
+
+  // What all names share at their beginning, up to a separator.
+  function commonPrefix(names) {
+    if (names.length < 2) return "";
+    let prefix = names[0];
+    for (const name of names) while (!name.startsWith(prefix)) prefix = prefix.slice(0, -1);
+    return prefix.slice(0, Math.max(...["/", "-", "_", "."].map((sign) => prefix.lastIndexOf(sign))) + 1);
+  }
+
+  const clipped = (name, most = LONGEST) => (name.length <= most ? name
+    : `${name.slice(0, Math.ceil((most - 1) / 2))}…${name.slice(-Math.floor((most - 1) / 2))}`);
+
+  // A model's name without what all of its family share, and with an ellipsis inside where it is long.
+  const short = (id, most) => {
+    const { prefix } = deltadex.map.family;
+    return clipped(id.startsWith(prefix) ? id.slice(prefix.length) : id, most);
+  };
+
+  const copier = (id) => button({ class: "round copy", "aria-label": `Copy the name ${id}`, title: "Copy the whole name",
+    onclick: () => deltadex.copied(id, "Name copied") }, icon("copy"));
+
+  Object.assign(deltadex, { words: { help, short, clipped, commonPrefix, copier } });
+}
