@@ -28,7 +28,7 @@ class Trace(Question):
     """Which base a model comes from, and what was done to it; "unknown" where nothing shows it.
 
     Its weights are compared with those of every base that the catalog knows: of its families, and
-    of those that `bases.add` registered. Of a plain fine-tune on the Hub at most 1 MB is read.
+    of those that `bases.add` registered. Of a plain fine-tune on the Hub at most 1 MiB is read.
 
     Returns:
         A document: `model`, `base`, `verdict`, `p`, `layers`, `changes`, `parents`, `method`,

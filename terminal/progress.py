@@ -14,7 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from .lineage import show_lineage
-from .tables import Screen, show_evaluation, show_neighbours, show_report
+from .console import Screen
+from .tables import show_evaluation, show_neighbours, show_report
 from .text import duration, plain, size
 
 if TYPE_CHECKING:
