@@ -1,8 +1,8 @@
+from .console import screen as screen
 from .lineage import show_lineage as show_lineage
 from .progress import DemoScreen as DemoScreen
 from .progress import RunProgress as RunProgress
 from .progress import tracked as tracked
-from .console import screen as screen
 from .tables import show_across as show_across
 from .tables import show_audit as show_audit
 from .tables import show_bases as show_bases
