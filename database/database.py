@@ -118,7 +118,7 @@ _FORMER = {
     "refresh_attached": "attached.refresh",
     "detach": "attached.remove",
 }
-"""Methods by the names that they had in 0.1; `deltadex.__version__` 0.4 no longer has them."""
+"""Methods by the names that they had while 0.2 was made; 0.4 no longer has them."""
 
 
 class KeptDataSets:
