@@ -76,7 +76,10 @@
       told.length > CLAIMS ? make("p", { class: "soft small" }, `${format.whole(told.length - CLAIMS)} more.`) : null);
   }
 
+  let shown = [];
+
   function show(box, found) {
+    shown = found.edges ?? [];
     if (!found.models) {
       box.replaceChildren(empty("No lineage", "No model of this family has a linear sketch: index it again with the recipe sketch."));
       return;
@@ -95,5 +98,7 @@
     load(box, (how) => deltadex.source.lineage(deltadex.base, how), (found) => show(box, found), "Comparing models…");
   }
 
-  deltadex.lineage = { update };
+  const EDGE = ["parent", "child", "kind", "probability", "weight"];
+
+  deltadex.lineage = { update, csv: () => ({ columns: EDGE, rows: shown.map((edge) => EDGE.map((name) => edge[name])) }) };
 }
