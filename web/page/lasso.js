@@ -34,7 +34,7 @@
     deltadex.visitor.open(false);
     const places = corners.map(([left, top]) => map.view.toPlane(left, top));
     state.change({ area: area.write(map.family.document.layout, places), counts: "on", model: "", other: "" });
-    map.frame(places);
+    map.fitTo(places);
     say(`${format.count(map.seen, "model")} selected`);
   }
 

@@ -172,7 +172,7 @@
   }
 
   // Everything between these corners of the plane, in what panels leave of the map.
-  function frame(corners) {
+  function fitTo(corners) {
     const [[left, right], [low, high]] = [0, 1].map((side) => corners.map((corner) => corner[side])).map((values) => [Math.min(...values), Math.max(...values)]);
     const { left: beside, right: other, top, bottom } = view.inset, [width, height] = view.size;
     const fit = Math.min((width - beside - other - FRAME_PX) / (right - left), (height - top - bottom - FRAME_PX) / (high - low)) / view.unit;
@@ -387,6 +387,6 @@
     if (act) { event.preventDefault(); act(); }
   }
 
-  Object.assign(map, { start, inSightAll, dirty, paint, resize, look, inset, frame, reveal, revealPlace, setFamily, restyle, recolour, hover, star, flyToStar });
+  Object.assign(map, { start, inSightAll, dirty, paint, resize, look, inset, fitTo, reveal, revealPlace, setFamily, restyle, recolour, hover, star, flyToStar });
   deltadex.map = map;
 }
