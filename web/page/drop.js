@@ -26,7 +26,8 @@
   async function walk(entries, depth = 0) {
     const files = [];
     for (const entry of entries.slice(0, MOST_FILES)) {
-      if (entry.isFile) files.push({ file: await once((done, fail) => entry.file(done, fail)), folder: entry.fullPath.split("/").slice(0, -1).join("/") });
+      if (entry instanceof File) files.push({ file: entry, folder: "" });
+      else if (entry.isFile) files.push({ file: await once((done, fail) => entry.file(done, fail)), folder: entry.fullPath.split("/").slice(0, -1).join("/") });
       else if (depth < DEEPEST) files.push(...await walk(await entriesOf(entry), depth + 1));
     }
     return files;
@@ -157,7 +158,7 @@
       if (!carriesFiles(event)) return;
       event.preventDefault();
       show(-over);
-      send(await walk([...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean)));
+      send(await walk([...event.dataTransfer.items].map((item) => item.webkitGetAsEntry() ?? item.getAsFile()).filter(Boolean)));
     });
   }
 
