@@ -103,7 +103,7 @@ class MadeUp:
             "labelled": self.models, "datasets": len(self.datasets), "recipes": recipes,
         }  # fmt: skip
         can = {"writable": False, "umap": True, "version": "0"}
-        return 200, {"families": [family], "takes": {"adapter": 1 << 20, "data": 1 << 20}, **can}
+        return 200, {"families": [family], "takes": {"adapter": 1 << 20, "data": 1 << 16}, **can}
 
     def map(self, query: dict[str, str]) -> Answer:
         document: dict[str, Any] = {

@@ -106,7 +106,7 @@ def test_factors_alone_and_a_data_set_are_asked_as_jobs_that_stop(visit, dropped
         ([tensors("encoder.0.q.weight")], "has no LoRA factors"),
         ([("a.safetensors", b"short")], "its header cannot be read"),
         ([("a.csv", b"x"), ("b.csv", b"x")], "2 data sets: drop one at a time"),
-        ([("a.csv", bytes(1_100_000))], "this service takes data sets of up to 1.0 MB"),
+        ([("a.csv", bytes(70_000))], "this service takes data sets of up to 65.5 kB"),
         ([CONFIG, (LORA[0], LORA[1] + b"broken")], "the update of encoder.0.q cannot be read"),
     ],
 )
