@@ -50,7 +50,7 @@
   function headline(found) {
     const item = legend.datasetItem(found.dataset);
     return make("div", { class: "card-head" },
-      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, found.model, deltadex.words.copier(found.model)),
+      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, deltadex.words.breakable(found.model), deltadex.words.copier(found.model)),
         make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
           found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)),
       closer());

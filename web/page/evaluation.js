@@ -35,7 +35,7 @@
   }
 
   const axis = () => make("tfoot", { "aria-hidden": "true" }, make("tr", {}, make("td", {}), make("td", {}),
-    make("td", { class: "axis soft small" }, [0, 0.5, 1].map((share) => make("span", {}, format.percent(share)))), make("td", {})));
+    make("td", {}, make("div", { class: "axis soft small" }, [0, 0.5, 1].map((share) => make("span", {}, format.percent(share))))), make("td", {})));
 
   // The datasets with most models, as rows and columns, and a column for everything else.
   function smaller({ datasets, counts }) {

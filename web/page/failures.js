@@ -6,7 +6,7 @@
   const group = (found) => make("details", { class: "failure", open: found.models.length <= OPEN },
     make("summary", {}, make("code", {}, found.code), make("span", { class: "meaning" }, found.meaning ?? ""),
       make("span", { class: "tag" }, found.status), make("span", { class: "number" }, format.whole(found.models.length))),
-    make("ul", {}, found.models.map((model) => make("li", {}, make("b", {}, model.model), make("span", { class: "soft" }, model.reason ?? "")))));
+    make("ul", {}, found.models.map((model) => make("li", {}, make("b", {}, deltadex.words.breakable(model.model)), make("span", { class: "soft" }, model.reason ?? "")))));
 
   let shown = [];
 

@@ -22,16 +22,16 @@
 
   function heading([name, text]) {
     const { sort, order } = state.current;
-    if (name === null) return make("th", { scope: "col" }, text);
+    if (name === null) return make("th", { scope: "col", "data-name": text }, text);
     const turned = sort === name ? (order === "asc" ? "ascending" : "descending") : null;
-    return make("th", { scope: "col", "aria-sort": turned, class: numeric(name) },
+    return make("th", { scope: "col", "aria-sort": turned, "data-name": text, class: numeric(name) },
       button({ class: "sort", onclick: () => sortBy(name) }, text, make("span", { "aria-hidden": "true" },
         turned === null ? "" : order === "asc" ? " ↑" : " ↓")));
   }
 
   const row = (columns) => (found) => make("tr", { class: state.current.model === found.model ? "on" : null },
     make("th", { scope: "row" }, button({ class: "link", onclick: () => deltadex.card.open(found.model) },
-      legend.swatch(legend.datasetItem(found.dataset), found.kind !== "full"), make("span", { class: "name" }, found.model))),
+      legend.swatch(legend.datasetItem(found.dataset), found.kind !== "full"), make("span", { class: "name" }, deltadex.words.breakable(found.model)))),
     columns.map(([sort, name, cell]) => make("td", { class: numeric(sort), "data-name": name, title: name === "Status" ? found.reason : null }, cell(found))));
 
   // How many of the family's are listed, and why the others are on no map.

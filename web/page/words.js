@@ -46,6 +46,9 @@
     return clipped(id.startsWith(prefix) ? id.slice(prefix.length) : id, most);
   };
 
+  // A name that a line breaks behind its signs, and not within a word.
+  const breakable = (id) => id.split(/(?<=[/_.-])(?![/_.-])/).flatMap((part, n) => (n ? [make("wbr"), part] : [part]));
+
   // The same on one line of any width: its end always shows, its middle where there is room.
   function oneLine(id) {
     const name = short(id, Infinity);
@@ -56,5 +59,5 @@
   const copier = (id) => button({ class: "round copy", "aria-label": `Copy the name ${id}`, title: "Copy the whole name",
     onclick: () => deltadex.copied(id, "Name copied") }, icon("copy"));
 
-  Object.assign(deltadex, { words: { help, short, oneLine, clipped, commonPrefix, copier } });
+  Object.assign(deltadex, { words: { help, short, oneLine, breakable, clipped, commonPrefix, copier } });
 }
