@@ -96,7 +96,7 @@
     if (differs("colour", "off", "only")) map.restyle();
     if (differs(...state.FILTERS)) filters.update(asked);
     card.update(asked, previous);
-    if (differs("counts")) { deltadex.selection.update(asked); card.place(); }
+    if (differs("counts")) deltadex.selection.update(asked);
     if (differs("at")) map.look(asked.at);
     enter(asked, previous);
   }
@@ -273,7 +273,9 @@
     theme.dark.addEventListener("change", () => redress(state.current));
     state.listen(changed);
     byId("map-notice").hidden = false;
-    load(byId("map-notice"), (how) => deltadex.source.families(how), gotFamilies, "Opening the catalog…");
+    seen(state.current);
+    const box = byId(`${state.current.view}-body`) ?? byId("map-notice");
+    load(box, (how) => deltadex.source.families(how), gotFamilies, "Opening the catalog…");
   }
 
   start();

@@ -2,7 +2,7 @@
 {
   const { byId, make, button, icon, state, format, map, legend, bars, colours, words: { short, oneLine } } = deltadex;
   const COLUMNS = [["dataset", "Dataset"], ["author", "Author"], ["month", "Date"], ["kind", "Kind"]];
-  const FEW = 6, MANY = 60, ROWS = 40, MONTHS = 18;
+  const FEW = 6, MANY = 60, ROWS = 40, MONTHS = 12;
   const panel = byId("selection");
   const unfolded = new Set();
 
@@ -78,10 +78,12 @@
   }
 
   function update(asked) {
+    const before = panel.hidden;
     panel.hidden = asked.view !== "map" || asked.counts !== "on" || !map.family.count || !byId("card").hidden;
     byId("counts").setAttribute("aria-expanded", String(asked.counts === "on"));
     if (panel.hidden) panel.replaceChildren();
     else show(asked);
+    if (panel.hidden !== before) deltadex.card.place();
   }
 
   function close() {
