@@ -1,11 +1,10 @@
-"""Data sets that clients send: which models were trained on one, in a process beside the service."""
+"""Data sets that clients send: which models were trained on one, in a process beside."""
 
 from __future__ import annotations
 
 import os
 import re
 import secrets
-import tempfile
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -45,7 +44,7 @@ def refuse_data(sent: UploadFile) -> None:
         detail = "this service runs no models: it needs pip install 'deltadex[studies]'"
         raise Problem(422, "needs-studies", detail)
     if not name_of(sent.filename or "").endswith(ENDINGS):
-        raise Problem(422, "bad-data", f"data: a file of {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+        raise Problem(422, "bad-data", f"data: a file of one of {', '.join(ENDINGS)}")
     if (sent.size or 0) > DATA_LIMIT:
         raise Problem(413, "body-too-long", f"data: at most {DATA_LIMIT // MIB} MiB")
 
@@ -76,7 +75,7 @@ class SentData:
         place, key = saved({name: sent}), secrets.token_hex(8)
         exact = replace(asked, data=Path(place.name) / name)
         try:
-            future: Future[dict[str, Any]] = self.line.submit(partial(self._answer, key, exact), key)
+            future = self.line.submit(partial(self._answer, key, exact), key)
         except BaseException:
             place.cleanup()
             raise

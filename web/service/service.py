@@ -50,9 +50,7 @@ class Service:
             waiting=settings.max_waiting,
             warm=settings.warm,
         )
-        self.data = SentData(
-            readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub
-        )
+        self.data = SentData(readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub)
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
         self.results = Results()
         lines = (

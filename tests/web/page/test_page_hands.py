@@ -54,7 +54,8 @@ def test_a_dropped_adapter_lands_amid_its_neighbours_and_gives_way_to_a_model(vi
         { map } = deltadex;
         const [x, y] = map.view.toPlane(parseFloat(left), parseFloat(top));
         const of = map.links.slice(0, 5), sum = of.reduce((all, { z }) => all + z, 0);
-        const mean = (axis) => of.reduce((all, { at, z }) => all + z * map.family[axis][at], 0) / sum;
+        const mean = (axis) => of.reduce((all, { at, z }) =>
+          all + z * map.family[axis][at], 0) / sum;
         return [x - mean("x"), y - mean("y")]; }""")
     links = page.evaluate("deltadex.map.links.length")
     page.locator("#neighbours .link").first.click()
