@@ -73,7 +73,7 @@ def test_the_site_builds_and_every_link_leads_somewhere(tmp_path):
     reference = "".join(path.read_text("utf-8") for path in site.glob("docs/reference/*.html"))
     assert {f'id="{name}"' for name in main.commands if f'id="{name}"' not in reference} == set()
     assert 'id="deltadex.Database.find_similar"' in reference
-    assert 'href="glossary.html#term-fingerprint"' in (site / "docs/scores.html").read_text("utf-8")
+    assert 'href="glossary.html#term-adapter"' in (site / "docs/tutorial.html").read_text("utf-8")
 
 
 def test_pictures_are_small():
