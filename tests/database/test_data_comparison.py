@@ -123,8 +123,8 @@ def test_the_command_writes_the_file_and_ends_with_done_in_part(folder, tmp_path
     ("arguments", "message"),
     [
         (["--each", "--keep", "x"], "--keep names one data set"),
-        (["-o", "t.csv"], "add --each"),
-        (["--each", "-o", "t.pdf"], "ends in one of .csv, .png, .svg, .html"),
+        (["-o", "t.pdf"], "name ends in one of: .csv"),
+        (["--each", "-o", "t.pdf"], "ends in one of .csv, .md, .tex, .png, .svg, .html"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(folder, arguments, message):
