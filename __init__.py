@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from . import errors
     from .database import Database, Table, doctor, open
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Database", "Table", "__version__", "doctor", "errors", "open"]
 

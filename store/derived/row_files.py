@@ -37,6 +37,7 @@ import xxhash
 from ...arrays import Bool, Float32, Float64, Int8, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
+from ...results import size
 from ..files import file_size, open_at, refused_as, write_atomically
 from ..model_rows import block_dims
 from ..session import Session, not_finite
@@ -699,8 +700,7 @@ class SketchFile:
         free = shutil.disk_usage(self._path.parent).free
         if needed and needed + SPARE_BYTES > free:
             raise StoreFull(
-                f"{self._path.parent}: the sketch file needs {needed / 2**30:.1f} GiB, "
-                f"{free / 2**30:.1f} are free"
+                f"{self._path.parent}: the sketch file needs {size(needed)}, {size(free)} are free"
             )
 
 

@@ -22,12 +22,14 @@ from starlette.routing import Match
 
 from ...errors import (
     BadFilter,
+    DataError,
     DeltadexError,
     EmptyCatalog,
     EngineError,
     ModelError,
     RequestError,
     StoreError,
+    StudyError,
     UnknownModel,
     UnknownRecipe,
 )
@@ -125,6 +127,8 @@ _STATUS: tuple[tuple[type[DeltadexError], int, str], ...] = (
     (UnknownRecipe, 422, "unknown-recipe"),
     (BadFilter, 422, "bad-filter"),
     (RequestError, 422, "bad-request"),
+    (DataError, 422, "bad-data"),
+    (StudyError, 422, "needs-base"),
     (StoreError, 503, "store"),
     (WorkerTooSlow, 503, "busy"),
     (WorkerDied, 503, "busy"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from fastapi import Depends, Header, Path, Query, Request
@@ -74,10 +74,18 @@ class FamilyAnswer(Answer):
     recipes: list[RecipeCount]
 
 
+class TakesAnswer(Answer):
+    """Bytes of a file that may be sent; 0 where none is taken."""
+
+    adapter: int
+    data: int
+
+
 class FamiliesAnswer(Answer):
     families: list[FamilyAnswer]
     writable: bool
     umap: bool
+    takes: TakesAnswer
     version: str
 
 
@@ -237,6 +245,17 @@ class AcrossAnswer(Answer):
     meaning: str
 
 
+class TrainedOnAnswer(Answer):
+    """`query` is what was read of the data set, none of its texts; `meaning` says what an answer
+    proves at most."""
+
+    query: dict[str, Any]
+    compared: int
+    neighbours: list[dict[str, Any]]
+    calibration: dict[str, Any]
+    meaning: str
+
+
 class NearDataAnswer(Evidence):
     """A kept data set near a model."""
 
@@ -377,6 +396,8 @@ class MapAnswer(Answer):
     authors: list[str]
     kind: list[int | None]
     kinds: list[str]
+    month: list[int | None]
+    months: list[str]
     downloads: list[int | None]
     data: list[DataPlaceAnswer] | None = None
     computing: LayoutAhead | None = None
@@ -499,12 +520,19 @@ _LIMITED: dict[str, Any] = {
 _SAID = {"base": _BASE, "recipe": _RECIPE}
 
 
-def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of every field that a request may give; but for its arguments."""
+def fields_of(
+    question: type[Any], only: Collection[str] | None = None
+) -> dict[str, tuple[Any, Any]]:
+    """Annotation and default of every field that a request may give; but for its arguments.
+
+    Args:
+        only: Fields that it may give, where it may not give all.
+    """
     hints = hints_of(question)
     fields = {}
     for name, (entry, declared) in options_of(question).items():
-        if declared.doors == "all" and not declared.is_argument:
+        is_open = declared.doors == "all" and not declared.is_argument
+        if is_open and (only is None or name in only):
             hint: Any = hints[name]
             is_text = str in (hint, *get_args(hint))
             hint = _LIMITED.get(name, Name if is_text else hint)
@@ -516,7 +544,11 @@ def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
     return fields
 
 
-def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[Endpoint], Endpoint]:
+def asks(
+    question: type[Any],
+    place: Callable[[], Any] = Query,
+    only: Collection[str] | None = None,
+) -> Callable[[Endpoint], Endpoint]:
     """Gives a route the parameters that a question declares, as its argument `asked`.
 
     `asked` makes the question of the arguments that a request names in another way.
@@ -524,7 +556,7 @@ def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[End
 
     def decorate(endpoint: Endpoint) -> Endpoint:
         own = inspect.signature(endpoint, eval_str=True)
-        fields, make = fields_of(question), cast("Callable[..., Any]", question)
+        fields, make = fields_of(question, only), cast("Callable[..., Any]", question)
 
         @functools.wraps(endpoint)
         async def route(**given: Any) -> Any:

@@ -12,6 +12,7 @@ from ...errors import DeltadexError
 from .answers import PageFiles
 from .catalog import Freshness, Names, Readers, find_base, names_of
 from .middleware import Metrics
+from .sent_data import SentData
 from .settings import MAX_WRITES, ServiceSettings
 from .work import Jobs, Results, Shared, Together, Uploads, Work
 
@@ -49,9 +50,13 @@ class Service:
             waiting=settings.max_waiting,
             warm=settings.warm,
         )
+        self.data = SentData(readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub)
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
         self.results = Results()
-        lines = (self.work, self.searches, self.batches, self.polls, self.uploads.line, self.writes)
+        lines = (
+            *(self.work, self.searches, self.batches, self.polls),
+            *(self.uploads.line, self.data.line, self.writes),
+        )
         self.metrics = Metrics(readers, lines, self.jobs)
         self.page = PageFiles()
         self.freshness = Freshness(readers)
@@ -90,6 +95,7 @@ class Service:
             self.writes,
             self.jobs,
             self.uploads,
+            self.data,
         )
         for part in (*computing, self.freshness, self.readers):
             part.close()
