@@ -163,6 +163,13 @@ def hints_of(record: Any) -> dict[str, Any]:
     return _hints_of(record)
 
 
+def answer_of(record: type[Any]) -> Any:
+    """The class of a question's answers, as its method `answer` is annotated."""
+    owner: Any = next(kind for kind in record.__mro__ if "answer" in vars(kind))
+    said = inspect.get_annotations(owner.answer)["return"]
+    return eval(said, vars(sys.modules[owner.__module__])) if isinstance(said, str) else said
+
+
 class Question:
     """The base of every record that is asked; `RequestError` for a value that no field allows."""
 
@@ -233,7 +240,9 @@ def _method(
             raise TypeError(f"{ask.__qualname__}() {err}") from None
         args = (bound.args[1:],) if several else bound.args[1:]
         # of a part of a `Database`, such as `db.data`, its database
-        return record(*args, **bound.kwargs).answer(getattr(db, "_db", db))
+        whole, asked = getattr(db, "_db", db), record(*args, **bound.kwargs)
+        answer: Callable[[Any], Answer_co] | None = getattr(whole, "ask", None)
+        return asked.answer(whole) if answer is None else answer(asked)
 
     method = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     answer = inspect.get_annotations(inspect.getattr_static(record, "answer"))

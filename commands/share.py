@@ -50,6 +50,11 @@ class Serving(Engine):
         help="File with the token that writers present.",
     )
     allow_hub: bool = option(default=False, help="Requests may have models fetched from the Hub.")
+    share_catalog: bool = option(
+        default=False,
+        help="Readers may download the catalog's file and run SELECTs over it, which show paths of "
+        "this machine; with a token writers always may.",
+    )
     allow_hosts: tuple[str, ...] = option(
         "--allow-host", default=(), help="Another name of this service."
     )

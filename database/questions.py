@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
-    Literal,
     Protocol,
     TypeAlias,
     TypeGuard,
@@ -35,7 +34,16 @@ from ..errors import (
 from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
-from .opened import ONLY_FAMILY, SHARED_PANEL, Family, Track, find_family, require_labels, untracked
+from .opened import (
+    ONLY_FAMILY,
+    SHARED_PANEL,
+    Family,
+    Kind,
+    Track,
+    find_family,
+    require_labels,
+    untracked,
+)
 from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
     ClusterTable,
@@ -58,8 +66,6 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import numpy as np  # for annotations alone
 
 log = logging.getLogger(__name__)
-
-Kind = Literal["full", "adapter"]
 
 Vector: TypeAlias = "Sequence[float] | np.ndarray"
 

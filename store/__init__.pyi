@@ -50,6 +50,7 @@ from .qdrant.index import parse_target as parse_target
 from .sketch_codes import encode_sketch as encode_sketch
 from .sketch_codes import sketch_bytes as sketch_bytes
 from .sketch_codes import true_cosines as true_cosines
+from .sql import QueryLimits as QueryLimits
 from .sql import QueryResult as QueryResult
 from .sql import query_catalog as query_catalog
 from .tables.documents import Attachment as Attachment

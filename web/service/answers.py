@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -21,15 +21,13 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from ...errors import (
-    BadFilter,
     DeltadexError,
     EmptyCatalog,
     EngineError,
     ModelError,
-    RequestError,
     StoreError,
     UnknownModel,
-    UnknownRecipe,
+    code_of,
 )
 from .catalog import Names
 from .worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
@@ -119,17 +117,8 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PROBLEM = "application/problem+json"
 DEFECT = "a defect in deltadex; the server's log says more"
 NO_ENGINE = "the engine that gives candidates does not answer; the server's log says more"
-_STATUS: tuple[tuple[type[DeltadexError], int, str], ...] = (
-    (UnknownModel, 404, "unknown-model"),
-    (EmptyCatalog, 404, "empty-catalog"),
-    (UnknownRecipe, 422, "unknown-recipe"),
-    (BadFilter, 422, "bad-filter"),
-    (RequestError, 422, "bad-request"),
-    (StoreError, 503, "store"),
-    (WorkerTooSlow, 503, "busy"),
-    (WorkerDied, 503, "busy"),
-    (WorkerOutOfMemory, 503, "busy"),
-)
+_NOT_THERE = (UnknownModel, EmptyCatalog)
+_BUSY = (WorkerTooSlow, WorkerDied, WorkerOutOfMemory)
 
 
 class Problem(Exception):
@@ -170,10 +159,11 @@ def as_problem(error: DeltadexError, names: Names) -> Problem:
         return busy(NO_ENGINE, code="engine")
     if isinstance(error, ModelError):
         return Problem(422, error.code, names.problem_text(error.reason))
-    for kind, status, code in _STATUS:
-        if isinstance(error, kind):
-            return busy(text, code=code) if status == 503 else Problem(status, code, text)
-    return Problem(422, "refused", text)
+    if isinstance(error, _BUSY):
+        return busy(text)
+    if isinstance(error, StoreError):
+        return busy(text, code=code_of(error))
+    return Problem(404 if isinstance(error, _NOT_THERE) else 422, code_of(error), text)
 
 
 def busy(detail: str, seconds: int = 5, code: str = "busy") -> Problem:
@@ -248,12 +238,15 @@ MEDIA_TYPES = {
 class PageFiles:
     """Files by name, in memory; a name that is not among them is not looked for on the disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Traversable) -> None:
         self._files: dict[str, Packed] = {}
-        for file in (files(__package__.rpartition(".")[0]) / "page").iterdir():
+        for file in folder.iterdir():
             media_type = MEDIA_TYPES.get(PurePosixPath(file.name).suffix)
             if media_type is not None and file.is_file():
                 self._files[file.name] = Packed.of(file.read_bytes(), media_type)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
 
     def answer(self, name: str, request: Request) -> Response:
         if name not in self._files:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
 
-from ...database import FindSimilar
+from ...database import FindSimilar, Label
 from ...options import hints_of, options_of
 from ...records import FindingKind
 from .catalog import check_where
 from .middleware import Sent
 from .service import Service
-from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_WHERE
+from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_STATEMENT, MAX_WHERE
 
 
 class Answer(BaseModel):
@@ -457,11 +457,81 @@ class RemovedAnswer(Answer):
     base: str
 
 
+class LabelledAnswer(Answer):
+    """A model's labels now, and `before`."""
+
+    model: str
+    base: str
+    dataset: str | None
+    author: str | None
+    run: str | None
+    label_source: str | None
+    before: dict[str, Any]
+
+
+class OutcomeAnswer(Answer):
+    """What became of a model; one that was indexed before, and did not change, is `indexed`."""
+
+    model: str
+    status: Literal["indexed", "failed"]
+    code: str | None
+    reason: str | None
+
+
 class AddedAnswer(Answer):
     base: str
     recipe: str
     indexed: int
     failed: list[dict[str, Any]]
+    outcomes: list[OutcomeAnswer] = Field([], description="Of models that were named, in order.")
+
+
+class FacetAnswer(Answer):
+    facet: Literal["dataset", "author", "kind", "base", "status", "license"]
+    value: str | None
+    models: int
+
+
+class FacetsAnswer(Answer):
+    """`total` models pass; `others` counts by facet those whose values are not listed."""
+
+    total: int
+    facets: list[FacetAnswer]
+    others: dict[str, int]
+
+
+class DifferenceAnswer(Answer):
+    most_different: list[dict[str, Any]]
+
+
+class KeptDataAnswer(Answer):
+    data: list[dict[str, Any]]
+
+
+class ShownDataAnswer(Answer):
+    data: str
+    base: str
+    loss: str
+    examples: int
+    sha256: str
+
+
+class TrainedOnAnswer(Answer):
+    """`left_out` has the families that could not be asked; `meaning` says what an answer proves at
+    most."""
+
+    query: dict[str, Any]
+    neighbours: list[dict[str, Any]]
+    families: list[dict[str, Any]]
+    left_out: list[dict[str, Any]]
+    meaning: str
+
+
+class RowsAnswer(Answer):
+    """What a SELECT gives."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
 
 
 Endpoint = Callable[..., Awaitable[Any]]
@@ -477,6 +547,8 @@ ModelInQuery = Annotated[Name | None, Query(description="Only this model, by its
 
 
 BaseInPath = Annotated[Name, Path(description="A family's base; slashes stay as they are.")]
+DataInQuery = Annotated[Name, Query(description="A kept data set's name.")]
+DataInPath = Annotated[Name, Path(description="A kept data set's name.")]
 PanelInPath = Annotated[Name, Path(description="A panel's name.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
 RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
@@ -499,12 +571,13 @@ _LIMITED: dict[str, Any] = {
 _SAID = {"base": _BASE, "recipe": _RECIPE}
 
 
-def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of every field that a request may give; but for its arguments."""
+def fields_of(question: type[Any], *arguments: str) -> dict[str, tuple[Any, Any]]:
+    """Annotation and default of every field that a request may give; of its arguments those named
+    here alone."""
     hints = hints_of(question)
     fields = {}
     for name, (entry, declared) in options_of(question).items():
-        if declared.doors == "all" and not declared.is_argument:
+        if declared.doors == "all" and (not declared.is_argument or name in arguments):
             hint: Any = hints[name]
             is_text = str in (hint, *get_args(hint))
             hint = _LIMITED.get(name, Name if is_text else hint)
@@ -516,15 +589,33 @@ def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
     return fields
 
 
-def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[Endpoint], Endpoint]:
+def answers(question: type[Any]) -> Callable[[Endpoint], Endpoint]:
+    """Notes which question a route answers: the OpenAPI document has its name in `x-question`, by
+    which `deltadex.connect` finds the route."""
+
+    def decorate(endpoint: Endpoint) -> Endpoint:
+        vars(endpoint)["question"] = question
+        return endpoint
+
+    return decorate
+
+
+def asks(
+    question: type[Any], place: Callable[[], Any] = Query, *, but: Collection[str] = ()
+) -> Callable[[Endpoint], Endpoint]:
     """Gives a route the parameters that a question declares, as its argument `asked`.
 
     `asked` makes the question of the arguments that a request names in another way.
+
+    Args:
+        but: Fields that no request may give.
     """
 
     def decorate(endpoint: Endpoint) -> Endpoint:
         own = inspect.signature(endpoint, eval_str=True)
-        fields, make = fields_of(question), cast("Callable[..., Any]", question)
+        declared = fields_of(question).items()
+        fields = {name: field for name, field in declared if name not in but}
+        make = cast("Callable[..., Any]", question)
 
         @functools.wraps(endpoint)
         async def route(**given: Any) -> Any:
@@ -542,7 +633,7 @@ def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[End
         kept = [own.parameters[name].replace(kind=keyword) for name in own.parameters]
         kept = [parameter for parameter in kept if parameter.name != "asked"]
         vars(route)["__signature__"] = own.replace(parameters=[*kept, *added])
-        return route
+        return answers(question)(route)
 
     return decorate
 
@@ -602,6 +693,22 @@ else:
         __doc__="Several questions with the same filters.",
         **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
     )
+
+
+Labelling: Any = create_model(
+    "Labels",
+    __base__=Sent,
+    __doc__="What a model was trained on; what is left out stays as it is.",
+    **{name: field for name, field in fields_of(Label, "dataset").items() if name != "base"},
+)
+
+
+class Statement(Sent):
+    """A SELECT in DuckDB's SQL."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"statement": "FROM coverage"}]})
+
+    statement: Annotated[str, StringConstraints(min_length=1, max_length=MAX_STATEMENT)]
 
 
 _PROBLEMS = {
