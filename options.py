@@ -39,6 +39,7 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
+    runtime_checkable,
 )
 
 from .errors import RequestError
@@ -197,6 +198,7 @@ def _check_limits(name: str, value: Any, declared: Option) -> None:
         raise RequestError(f"{name} must be at most {declared.most:g}, got {value}")
 
 
+@runtime_checkable
 class Answers(Protocol[Answer_co]):
     """A record that can be asked."""
 
@@ -247,7 +249,7 @@ def _method(
     method = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     answer = inspect.get_annotations(inspect.getattr_static(record, "answer"))
     signature = inspect.Signature([method, *parameters], return_annotation=answer["return"])
-    vars(ask)["__signature__"] = signature
+    vars(ask).update(__signature__=signature, asked=record)
     ask.__doc__ = _docstring(record)
     return _Named(ask)
 

@@ -1,6 +1,7 @@
 from .care.backup import Backup as Backup
 from .care.backup import back_up as back_up
 from .care.backup import content_sha256 as content_sha256
+from .care.backup import receive_backup as receive_backup
 from .care.backup import write_parquet as write_parquet
 from .care.backup import write_safetensors as write_safetensors
 from .care.backup import write_tables as write_tables

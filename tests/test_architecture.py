@@ -71,8 +71,9 @@ MAY_IMPORT = {
     "demo": {"arrays", "database", "terminal"},
     "cli": {"errors", "commands", "terminal", "__version__"},
     "commands": {"errors", "options", "database", "study", "terminal", "web/service", "demo"},
+    "client": {"errors", "options", "database", "pictures", "study", "__version__"},
     "__main__": {"cli"},
-    "__init__": {"database", "errors"},
+    "__init__": {"client", "database", "errors"},
 }
 """What the modules of a folder, or a file beside them, may import of the others."""
 
@@ -84,7 +85,7 @@ ONE_ROOM_KNOWS = {
     "qdrant_client": "store/qdrant/server.py",
     "qdrant_edge": "store/qdrant/edge.py",
     "huggingface_hub": "indexer/hub",
-    "httpx2": "indexer/hub",
+    "httpx2": ("indexer/hub", "client"),
     "click": ("cli.py", "commands/"),
     "rich": "terminal",
     "pandas": ("database", "results.py"),

@@ -247,7 +247,7 @@ def count_values(
         f"SELECT m.{column}, count(*) AS n FROM models m WHERE {where} "
         f"GROUP BY 1 ORDER BY n DESC, 1 NULLS LAST LIMIT {most}",
         values,
-    )  # type: ignore[return-value]
+    )
 
 
 def select_keys(session: Session, conditions: Sequence[Condition]) -> list[int]:

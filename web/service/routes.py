@@ -503,13 +503,13 @@ async def panels(service: ServiceIn, asked: Callable[[], Panels]) -> Response:
     return await _of_panels(service, asked())
 
 
-@_families.get("/panels/{panel}", responses=gives(schemas.PanelAnswer, 404))
+@_families.get("/panels/{name}", responses=gives(schemas.PanelAnswer, 404))
 @asks(ShowPanel)
 async def panel(
-    service: ServiceIn, panel: PanelInPath, asked: Callable[..., ShowPanel]
+    service: ServiceIn, name: PanelInPath, asked: Callable[..., ShowPanel]
 ) -> Response:
     """The data sets of a panel, and the bases that have each; as `deltadex panel show --json`."""
-    return await _of_panels(service, asked(panel))
+    return await _of_panels(service, asked(name))
 
 
 async def _of_panels(service: Service, asked: Panels | ShowPanel) -> Response:

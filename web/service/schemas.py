@@ -695,12 +695,18 @@ else:
     )
 
 
-Labelling: Any = create_model(
-    "Labels",
-    __base__=Sent,
-    __doc__="What a model was trained on; what is left out stays as it is.",
-    **{name: field for name, field in fields_of(Label, "dataset").items() if name != "base"},
-)
+if TYPE_CHECKING:
+
+    class Labelling(Sent):
+        """What a model was trained on; what is left out stays as it is."""
+
+else:
+    Labelling = create_model(
+        "Labels",
+        __base__=Sent,
+        __doc__="What a model was trained on; what is left out stays as it is.",
+        **{name: field for name, field in fields_of(Label, "dataset").items() if name != "base"},
+    )
 
 
 class Statement(Sent):

@@ -153,9 +153,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
                     content[PROBLEM] = content.pop("application/json")
         for route in (r for router in VERSIONED for r in router.routes if isinstance(r, APIRoute)):
             question = getattr(route.endpoint, "question", None)
-            if question is not None:
+            for method in route.methods or () if question is not None else ():
                 operations = document["paths"][PREFIX + route.path_format]
-                operations[next(iter(route.methods)).lower()]["x-question"] = question.__name__
+                operations[method.lower()]["x-question"] = question.__name__
         schemes = document["components"].setdefault("securitySchemes", {})
         schemes["token"] = {"type": "http", "scheme": "bearer"}
         app.openapi_schema = document

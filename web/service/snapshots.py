@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import tempfile
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse
@@ -27,12 +29,12 @@ MOST = 4
 
 @dataclass(slots=True, eq=False)
 class Snapshot:
-    """A copy in a folder of its own; `state` is the catalog's moment, `sha256` the file's."""
+    """A copy in a folder of its own; `state` is the catalog's moment, `manifest` the file's."""
 
     folder: tempfile.TemporaryDirectory[str]
     path: Path
     state: str
-    sha256: str
+    manifest: dict[str, Any]
     users: int = 0
     timer: threading.Timer | None = field(default=None)
 
@@ -65,10 +67,12 @@ class Snapshots(Shared[Snapshot]):
                 raise Problem(404, "unknown-job", "this copy is deleted: ask for another")
             copy.users += 1
             self._stop_timer(copy)
-        digest = base64.b64encode(bytes.fromhex(copy.sha256)).decode()
+        sha256 = copy.manifest["sha256"]
+        digest = base64.b64encode(bytes.fromhex(sha256)).decode()
         headers = {
-            "ETag": f'"{copy.sha256}"',
+            "ETag": f'"{sha256}"',
             "Repr-Digest": f"sha-256=:{digest}:",
+            "Deltadex-Manifest": json.dumps(copy.manifest),
             "Cache-Control": "no-store",
             # it is sent as it is: packing gigabytes costs more than it saves
             "Content-Encoding": "identity",
@@ -95,10 +99,11 @@ class Snapshots(Shared[Snapshot]):
             target = Path(folder.name) / f"{self._readers.path.stem}.duckdb"
             with self._readers.catalog() as catalog:
                 written = Backup(target).answer(catalog)[0]
+            manifest = json.loads(Path(written["manifest"]).read_bytes())
         except BaseException:
             folder.cleanup()
             raise
-        copy = Snapshot(folder, target, state, written["sha256"])
+        copy = Snapshot(folder, target, state, manifest)
         with self._changing:
             self._kept.append(copy)
             self._start_timer(copy)
