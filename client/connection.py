@@ -39,7 +39,8 @@ _CLOSED = ("read-only", "hub-closed", "catalog-closed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """A request; `repeatable` ones may reach the service twice, `private` ones carry the token."""
+    """A request; `repeatable` ones may reach the service twice, `private` ones carry the token;
+    `tries` are made again where it fails."""
 
     method: str = "GET"
     path: str
@@ -49,6 +50,7 @@ class Sending:
     files: Mapping[str, tuple[str, bytes]] | None = None
     repeatable: bool = True
     private: bool = False
+    tries: int = RETRIES
 
 
 class Connection:
@@ -155,7 +157,7 @@ class Connection:
                 answer.close()
             failures += not is_busy
             wait = max(pause, after or 0.0)
-            if not may_repeat or failures > RETRIES or time.monotonic() + wait > deadline:
+            if not may_repeat or failures > sending.tries or time.monotonic() + wait > deadline:
                 raise failure
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE_S)

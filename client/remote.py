@@ -51,7 +51,7 @@ def connect(url: str, *, token: str | None = None, timeout: float = TIMEOUT_S) -
     token = token or os.environ.get("DELTADEX_TOKEN") or None
     connection = Connection(url, token and token.strip(), timeout)
     try:
-        document = connection.ask(Sending(path="openapi.json"))
+        document = connection.ask(Sending(path="openapi.json", tries=1))
         operations = Operations.parse(document, connection.url)
     except BaseException:
         connection.close()

@@ -183,3 +183,18 @@ def test_a_statement_comes_from_a_file_or_standard_input(tmp_path):
 
     assert of_file.stdout == of_stdin.stdout == "seven\n7\n"
     assert (run().exit_code, run(statement, "-f", str(tmp_path / "q.sql")).exit_code) == (2, 2)
+
+
+def test_what_others_may_ask_has_limits(db):
+    many = "SELECT count(*) FROM range(1000000000000) a, range(1000000)"
+    large = "SELECT repeat('x', 20000000)"
+    for statement, says in ((many, "stopped after 0.2 s"), (large, "16 MiB")):
+        with pytest.raises(BadQuery, match=says):
+            Select(statement).of(db, seconds=0.2 if statement is many else 60, rows=5)
+    with pytest.raises(BadQuery, match="more than 5 rows"):
+        Select("FROM range(6)").of(db, seconds=60, rows=5)
+    for statement in ("FROM range(5) -- a comment", "FROM range(5);", "FROM (VALUES (1)) ORDER BY 1"):
+        assert Select(statement).of(db, seconds=60, rows=5)
+    with dx.open(db):  # the limit holds where another has the file open
+        with pytest.raises(BadQuery, match="stopped after"):
+            Select(many).of(db, seconds=0.2, rows=5)

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...database.meaning import HOW_TO_READ
 from .answers import PageFiles, Problem
 from .settings import PREFIX
 
@@ -35,18 +36,15 @@ class ApiDocs:
             raise Problem(404, "not-found", detail) from err
 
 
-ABOUT = """# deltadex
+ABOUT = f"""# deltadex
 
 > A vector database of fine-tuned models: it finds models that were trained on the same data, by
 > what changed in their weights. This is a service over one catalog.
 
-A `verdict` is "copy", "likely the same data", "perhaps" or "no model stands out". `z` counts
-standard deviations above the family's strangers, `probability` is that of the same training data
-(null where a family is too small to say), `fdr` the share of all answers down to a row that are
-expected to be wrong. An answer is evidence about training data, no proof. Models are named by their
-ids, letter by letter; `base` is needed only if there are several families. 202 means: ask again
-after `Retry-After` seconds. `deltadex mcp --url` serves the same to assistants, and
-`deltadex.connect(url)` to Python.
+{HOW_TO_READ}
+Models are named by their ids, letter by letter; `base` is needed only if there are several
+families. 202 means: ask again after `Retry-After` seconds. `deltadex mcp --url` serves the same to
+assistants, and `deltadex.connect(url)` to Python.
 
 ## Documents
 

@@ -505,9 +505,7 @@ async def panels(service: ServiceIn, asked: Callable[[], Panels]) -> Response:
 
 @_families.get("/panels/{name}", responses=gives(schemas.PanelAnswer, 404))
 @asks(ShowPanel)
-async def panel(
-    service: ServiceIn, name: PanelInPath, asked: Callable[..., ShowPanel]
-) -> Response:
+async def panel(service: ServiceIn, name: PanelInPath, asked: Callable[..., ShowPanel]) -> Response:
     """The data sets of a panel, and the bases that have each; as `deltadex panel show --json`."""
     return await _of_panels(service, asked(name))
 

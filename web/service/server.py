@@ -153,9 +153,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
                     content[PROBLEM] = content.pop("application/json")
         for route in (r for router in VERSIONED for r in router.routes if isinstance(r, APIRoute)):
             question = getattr(route.endpoint, "question", None)
-            for method in route.methods or () if question is not None else ():
+            if question is not None:
                 operations = document["paths"][PREFIX + route.path_format]
-                operations[method.lower()]["x-question"] = question.__name__
+                for method in route.methods or ():
+                    operations[method.lower()]["x-question"] = question.__name__
         schemes = document["components"].setdefault("securitySchemes", {})
         schemes["token"] = {"type": "http", "scheme": "bearer"}
         app.openapi_schema = document
