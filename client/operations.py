@@ -116,6 +116,12 @@ def is_default(value: Any, entry: Field[Any]) -> bool:
     return value is entry.default or bool(value == entry.default)
 
 
+def changed(asked: Any, *but: str) -> list[str]:
+    """The fields of a record that have another value than they have where nothing is said."""
+    fields = options_of(asked).items()
+    return [n for n, (e, _) in fields if n not in but and not is_default(getattr(asked, n), e)]
+
+
 ELSEWHERE = "open the catalog itself with deltadex.open, on the machine that has it"
 """The way to what a service does not do."""
 

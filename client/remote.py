@@ -11,10 +11,11 @@ from ..database import Database
 from ..database.database import ComparedBases, DataPanels, KeptDataSets, PublishedIndexes
 from ..database.opened import untracked
 from ..errors import NotServed, RequestError
-from ..options import Answers, answer_of, options_of
+from ..options import Answers, answer_of
 from ..study.registry import Studies
 from .connection import Connection, Sending
 from .operations import ELSEWHERE, Operation, Operations
+from .several import IN_STEPS
 
 Answer = TypeVar("Answer")
 
@@ -109,8 +110,6 @@ class RemoteDatabase(Database):
             NotServed: a service does not answer it, or not with these options.
             ServiceError: the service cannot be reached, or not in time.
         """
-        from .several import IN_STEPS
-
         in_steps = IN_STEPS.get(type(asked))
         if in_steps is not None:
             return cast("Answer", in_steps(self, asked))
@@ -155,11 +154,3 @@ def name_of(question: type[Any]) -> str:
             if getattr(member, "asked", None) is question:
                 return f"db.{part}{name}".removesuffix(".__call__")
     return question.__name__
-
-
-def changed(asked: Any, *but: str) -> list[str]:
-    """The fields of a record that have another value than they have where nothing is said."""
-    from .operations import is_default
-
-    fields = options_of(asked).items()
-    return [n for n, (e, _) in fields if n not in but and not is_default(getattr(asked, n), e)]

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from ..database import (
     Add,
@@ -40,11 +40,8 @@ from ..errors import (
     UnknownModel,
 )
 from ..options import as_kind
-from .connection import Sending, in_path
-from .remote import changed
-
-if TYPE_CHECKING:
-    from .remote import RemoteDatabase
+from .connection import Connection, Sending, in_path
+from .operations import Operation, Operations, changed
 
 PAGE = 500
 """Models of a page, at most; what a service answers at once."""
@@ -60,7 +57,22 @@ GIVEN = ("model", "explain", "attached")
 Document = dict[str, Any]
 
 
-def find_similar(db: RemoteDatabase, asked: FindSimilar) -> NeighbourTable:
+@runtime_checkable
+class Remote(Protocol):
+    """What asks a service; see `RemoteDatabase`."""
+
+    connection: Connection
+    operations: Operations
+
+    @property
+    def bases(self) -> list[str]: ...
+    def document(self, asked: Any, **given: Any) -> dict[str, Any]: ...
+    def operation(self, question: type[Any]) -> Operation: ...
+    def refuse(self, question: type[Any], why: str = ...) -> NoReturn: ...
+    def only_base(self) -> str: ...
+
+
+def find_similar(db: Remote, asked: FindSimilar) -> NeighbourTable:
     """One model by its id, or sent along; several, and vectors, as a batch."""
     if isinstance(asked.model, list | tuple) and all(
         isinstance(name, str | Path) for name in asked.model
@@ -77,7 +89,7 @@ def find_similar(db: RemoteDatabase, asked: FindSimilar) -> NeighbourTable:
     return NeighbourTable(document)
 
 
-def _similar(db: RemoteDatabase, asked: FindSimilar) -> Document:
+def _similar(db: Remote, asked: FindSimilar) -> Document:
     model = asked.model
     if isinstance(model, ModelInMemory):
         with tempfile.TemporaryDirectory(prefix="deltadex-") as folder:
@@ -96,7 +108,7 @@ def _similar(db: RemoteDatabase, asked: FindSimilar) -> Document:
     return answer
 
 
-def _numbers(db: RemoteDatabase, vector: Any) -> list[float]:
+def _numbers(db: Remote, vector: Any) -> list[float]:
     try:
         numbers = [float(value) for value in vector]
     except (TypeError, ValueError):
@@ -106,7 +118,7 @@ def _numbers(db: RemoteDatabase, vector: Any) -> list[float]:
     return numbers
 
 
-def _similar_each(db: RemoteDatabase, asked: FindSimilar, names: Sequence[str]) -> Document:
+def _similar_each(db: Remote, asked: FindSimilar, names: Sequence[str]) -> Document:
     answers, failed = [], []
     for name, answer in zip(
         names, _batch(db, asked, [{"model": name} for name in names]), strict=True
@@ -127,7 +139,7 @@ def _similar_each(db: RemoteDatabase, asked: FindSimilar, names: Sequence[str]) 
 
 
 def _batch(
-    db: RemoteDatabase, asked: FindSimilar, queries: Sequence[Mapping[str, Any]]
+    db: Remote, asked: FindSimilar, queries: Sequence[Mapping[str, Any]]
 ) -> Iterator[Document]:
     operation = db.operations.at["POST", "similar"]
     most, base = operation.most["queries"], {} if asked.base is None else {"base": asked.base}
@@ -143,7 +155,7 @@ def _raised(problem: Mapping[str, Any]) -> Exception:
     return kind(problem["detail"])
 
 
-def _of_adapter(db: RemoteDatabase, asked: FindSimilar, folder: Path, name: str) -> Document:
+def _of_adapter(db: Remote, asked: FindSimilar, folder: Path, name: str) -> Document:
     """The neighbours of an adapter that is a folder here."""
     operation = db.operations.at["POST", "similar/adapter"]
     form = operation.sending(asked, "db.find_similar", GIVEN).body or {}
@@ -159,7 +171,7 @@ def _of_adapter(db: RemoteDatabase, asked: FindSimilar, folder: Path, name: str)
     return document
 
 
-def _files(db: RemoteDatabase, folder: Path, question: type[Any]) -> dict[str, tuple[str, bytes]]:
+def _files(db: Remote, folder: Path, question: type[Any]) -> dict[str, tuple[str, bytes]]:
     """The two files of an adapter, as they are sent; `NotServed` for a folder of another kind."""
     places = {"config": folder / CONFIG, "weights": folder / WEIGHTS}
     if not all(place.is_file() for place in places.values()):
@@ -167,14 +179,14 @@ def _files(db: RemoteDatabase, folder: Path, question: type[Any]) -> dict[str, t
     return {part: (place.name, place.read_bytes()) for part, place in places.items()}
 
 
-def find_trained_on(db: RemoteDatabase, asked: FindTrainedOn) -> TrainedModelTable:
+def find_trained_on(db: Remote, asked: FindTrainedOn) -> TrainedModelTable:
     """A kept data set by its name; a service reads no file of texts."""
     if Path(asked.data).exists():
         db.refuse(FindTrainedOn, "a service compares kept data sets, and reads no file")
     return TrainedModelTable(db.document(asked))
 
 
-def models(db: RemoteDatabase, asked: Models) -> ModelTable:
+def models(db: Remote, asked: Models) -> ModelTable:
     """Pages of models, until there are as many as are asked for."""
     asked.arranged([], 0)  # refuses unknown columns before anything is read
     rows: list[Document] = []
@@ -196,7 +208,7 @@ ARRANGED = ("columns", "sort", "reverse", "limit")
 """Fields of `Models` that only order what there is."""
 
 
-def draw_map(db: RemoteDatabase, asked: Map) -> Table:
+def draw_map(db: Remote, asked: Map) -> Table:
     """The columns of a map, drawn here; a page names no neighbours."""
     from ..pictures.maps import check_map_ending
 
@@ -207,7 +219,7 @@ def draw_map(db: RemoteDatabase, asked: Map) -> Table:
     return Table(draw_columns(asked, db.document(replace(columns, axes=False))))
 
 
-def evaluate(db: RemoteDatabase, asked: Evaluate) -> EvaluationTable:
+def evaluate(db: Remote, asked: Evaluate) -> EvaluationTable:
     """One recipe at a time."""
     if len(asked.recipes) > 1:
         db.refuse(Evaluate, "a service evaluates one recipe at a time")
@@ -217,12 +229,12 @@ def evaluate(db: RemoteDatabase, asked: Evaluate) -> EvaluationTable:
     return EvaluationTable(db.connection.ask(replace(sending, query={**sending.query, **recipe})))
 
 
-def trace(db: RemoteDatabase, asked: Trace) -> TraceTable:
+def trace(db: Remote, asked: Trace) -> TraceTable:
     """A service reads files that it has, and never the Hub: always `offline`."""
     return TraceTable(db.document(replace(asked, offline=False)))
 
 
-def audit(db: RemoteDatabase, asked: Audit) -> AuditTable:
+def audit(db: Remote, asked: Audit) -> AuditTable:
     """Of a family, or of one model of it; a service reads no weights."""
     base, model = asked.base, None
     if asked.subject is not None and asked.subject not in db.bases:
@@ -242,7 +254,7 @@ def audit(db: RemoteDatabase, asked: Audit) -> AuditTable:
     return AuditTable(db.connection.ask(replace(sending, query={**sending.query, **named})))
 
 
-def add(db: RemoteDatabase, asked: Add) -> IndexReport:
+def add(db: Remote, asked: Add) -> IndexReport:
     """Adapters that are folders here are sent along; other names are ids of the Hub."""
     if others := changed(asked, "models", "base"):
         db.refuse(Add, f"a service takes no {others[0]}")
@@ -261,9 +273,7 @@ def add(db: RemoteDatabase, asked: Add) -> IndexReport:
     return IndexReport(_summed(documents))
 
 
-def _sent(
-    db: RemoteDatabase, folder: Path, base: str, files: Mapping[str, tuple[str, bytes]]
-) -> Document:
+def _sent(db: Remote, folder: Path, base: str, files: Mapping[str, tuple[str, bytes]]) -> Document:
     """What became of an adapter, whose id is its folder as it was named, or the folder's name."""
     name = folder.as_posix()
     model = folder.resolve().name if name.startswith(("/", "~")) or ".." in name else name
@@ -292,7 +302,7 @@ def _summed(documents: Iterable[Document]) -> Document:
     return summed
 
 
-def back_up(db: RemoteDatabase, asked: Backup) -> Table:
+def back_up(db: Remote, asked: Backup) -> Table:
     """A copy of the catalog, in a file here."""
     operation = db.operation(Backup)
     sending = Sending(path=operation.path, private=operation.private)

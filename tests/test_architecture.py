@@ -66,7 +66,7 @@ MAY_IMPORT = {
         "pictures",
         "__version__",
     },
-    "web/service": {"errors", "options", "records", "database", "__version__"},
+    "web/service": {"errors", "options", "records", "results", "database", "__version__"},
     "terminal": {"arrays", "errors", "options", "records", "results"},
     "demo": {"arrays", "database", "terminal"},
     "cli": {"errors", "commands", "terminal", "__version__"},

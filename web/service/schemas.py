@@ -391,10 +391,10 @@ class ClustersAnswer(Answer):
     ari: float | None
     nmi: float | None
     silhouette: dict[str, Any]
-    suggestions: list[dict[str, Any]]
-    hints: list[dict[str, Any]]
-    abstained: int
-    calibration: dict[str, Any]
+    suggestions: list[dict[str, Any]] = Field([], description="Left out with `suggest=false`.")
+    hints: list[dict[str, Any]] = []
+    abstained: int = 0
+    calibration: dict[str, Any] = {}
 
 
 class FindingAnswer(Answer):
