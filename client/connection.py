@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -40,7 +40,7 @@ _CLOSED = ("read-only", "hub-closed", "catalog-closed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
     """A request; `repeatable` ones may reach the service twice, `private` ones carry the token;
-    `tries` are made again where it fails."""
+    `tries` are made again where it fails, and what `streams` is not read into memory."""
 
     method: str = "GET"
     path: str
@@ -51,6 +51,10 @@ class Sending:
     repeatable: bool = True
     private: bool = False
     tries: int = RETRIES
+    streams: bool = False
+
+
+ANY_JOB = Sending(path="jobs")
 
 
 class Connection:
@@ -122,7 +126,7 @@ class Connection:
                         f"with it as job {job}"
                     )
                 time.sleep(pause)
-                poll = Sending(path=f"jobs/{job}", private=sending.private)
+                poll = replace(ANY_JOB, path=f"jobs/{job}", streams=sending.streams)
                 answer = self._exchange(poll, deadline)
                 if answer.status_code == 404 and _code(answer) == "unknown-job":
                     if not sending.repeatable:
@@ -151,7 +155,6 @@ class Connection:
             else:
                 if answer.status_code not in _AGAIN:
                     return answer
-                answer.read()
                 failure, after = _error_of(answer, self.url), _retry_after(answer)
                 is_busy, may_repeat = _code(answer) == "busy", True
                 answer.close()
@@ -177,7 +180,10 @@ class Connection:
             headers=headers,
             timeout=httpx2.Timeout(left, connect=min(left, CONNECT_S)),
         )
-        return self._client.send(request, stream=True)
+        answer = self._client.send(request, stream=True)
+        if not (sending.streams and answer.status_code == 200):
+            answer.read()
+        return answer
 
 
 def in_path(value: str) -> str:
@@ -188,10 +194,7 @@ def in_path(value: str) -> str:
 
 def _document(answer: httpx2.Response, url: str) -> Any:
     try:
-        answer.read()
         document = answer.json()
-    except httpx2.HTTPError as err:
-        raise ServiceError(f"{url}: {_why(err)}") from err
     except ValueError as err:
         raise ServiceError(f"{url}: no service of deltadex answers there") from err
     if not isinstance(document, dict):
@@ -201,9 +204,8 @@ def _document(answer: httpx2.Response, url: str) -> Any:
 
 def _problem(answer: httpx2.Response) -> Mapping[str, Any]:
     try:
-        answer.read()
         document = answer.json()
-    except (httpx2.HTTPError, ValueError):
+    except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
 
@@ -226,7 +228,7 @@ def _error_of(answer: httpx2.Response, url: str) -> DeltadexError:
         return NotServed(f"{url}: {detail}")
     if code in CODES:
         return CODES[code](detail)
-    if code in REASONS and status < 500:
+    if code in REASONS and status == 422:
         return ModelError(code, detail)
     if status < 500 and code not in ("not-found", "method-not-allowed", "unknown-host"):
         return RequestError(detail)

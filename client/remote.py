@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from ..database import Database
 from ..database.database import ComparedBases, DataPanels, KeptDataSets, PublishedIndexes
 from ..database.opened import untracked
-from ..errors import NotServed, RequestError
+from ..errors import NotServed, RequestError, ServiceError
 from ..options import Answers, answer_of
 from ..study.registry import Studies
 from .connection import Connection, Sending
@@ -91,8 +91,15 @@ class RemoteDatabase(Database):
     @property
     def bases(self) -> list[str]:
         """The bases of the catalog's families, sorted."""
+        return self.base_names()
+
+    def base_names(self) -> list[str]:
+        """The same, asked anew."""
         found = self.connection.ask(Sending(path="families"))
-        return sorted(family["base"] for family in found["families"])
+        try:
+            return sorted(family["base"] for family in found["families"])
+        except (KeyError, TypeError) as err:
+            raise ServiceError(f"{self.url}: no service of deltadex answers there") from err
 
     @property
     def studies(self) -> Studies:
@@ -138,7 +145,7 @@ class RemoteDatabase(Database):
 
     def only_base(self) -> str:
         """The base of the catalog's only family; `RequestError` where several are."""
-        bases = self.bases
+        bases = self.base_names()
         if len(bases) != 1:
             raise RequestError(f"which family? Give base, one of: {', '.join(bases) or 'none yet'}")
         return bases[0]

@@ -64,8 +64,7 @@ class Remote(Protocol):
     connection: Connection
     operations: Operations
 
-    @property
-    def bases(self) -> list[str]: ...
+    def base_names(self) -> list[str]: ...
     def document(self, asked: Any, **given: Any) -> dict[str, Any]: ...
     def operation(self, question: type[Any]) -> Operation: ...
     def refuse(self, question: type[Any], why: str = ...) -> NoReturn: ...
@@ -192,7 +191,7 @@ def models(db: Remote, asked: Models) -> ModelTable:
     rows: list[Document] = []
     page = PageOfModels(**{name: getattr(asked, name) for name in changed(asked, *ARRANGED)})
     in_order = asked.sort is None and not asked.reverse
-    first = in_order and (asked.base is not None or len(db.bases) < 2)
+    first = in_order and (asked.base is not None or len(db.base_names()) < 2)
     wanted = asked.limit if first and asked.limit is not None else math.inf
     while True:
         most = int(min(PAGE, wanted - len(rows)))
@@ -237,7 +236,7 @@ def trace(db: Remote, asked: Trace) -> TraceTable:
 def audit(db: Remote, asked: Audit) -> AuditTable:
     """Of a family, or of one model of it; a service reads no weights."""
     base, model = asked.base, None
-    if asked.subject is not None and asked.subject not in db.bases:
+    if asked.subject is not None and asked.subject not in db.base_names():
         model = asked.subject
         found = db.connection.ask(
             Sending(path=f"models/{in_path(model)}", query={} if base is None else {"base": base})
@@ -305,7 +304,7 @@ def _summed(documents: Iterable[Document]) -> Document:
 def back_up(db: Remote, asked: Backup) -> Table:
     """A copy of the catalog, in a file here."""
     operation = db.operation(Backup)
-    sending = Sending(path=operation.path, private=operation.private)
+    sending = Sending(path=operation.path, private=operation.private, streams=True)
     return asked.received(lambda place: db.connection.download(sending, place))
 
 

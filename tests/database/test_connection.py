@@ -192,10 +192,16 @@ def test_what_is_no_service_of_this_kind_is_said(family):
 
 def test_a_server_that_says_nothing_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        thread = threading.Thread(target=lambda: silent.accept()[0].recv(100))
+
+        def hold():
+            with silent.accept()[0] as held:
+                while held.recv(100):
+                    pass
+
+        thread = threading.Thread(target=hold)
         thread.start()
         with pytest.raises(ServiceError, match="in time") as error:
-            dx.connect(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=1)
+            dx.connect(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=1.0)
         thread.join()
     assert len(str(error.value).splitlines()) == 1
 
