@@ -91,8 +91,9 @@ def _operation(
 ) -> Operation:
     named = declared.get("parameters", ())
     content = declared.get("requestBody", {}).get("content", {})
-    schema = next((_resolved(document, c["schema"]) for c in content.values()), {})
-    properties = schema.get("properties", {})
+    # a request may be sent in several forms
+    schemas = [_resolved(document, form["schema"]) for form in content.values()]
+    properties = {k: v for schema in schemas for k, v in schema.get("properties", {}).items()}
     return Operation(
         method=method.upper(),
         path=re.sub(r"\{(\w+):\w+\}", r"{\1}", path.removeprefix(f"{PREFIX}/")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -269,6 +269,8 @@ def add(db: Remote, asked: Add) -> IndexReport:
             method="POST", path=operation.path, body=body, repeatable=False, private=True
         )
         documents.append(db.connection.ask(sending))
+    if not documents:
+        raise RequestError("name a model to add")
     return IndexReport(_summed(documents))
 
 
@@ -293,11 +295,13 @@ def _sent(db: Remote, folder: Path, base: str, files: Mapping[str, tuple[str, by
     return document
 
 
-def _summed(documents: Iterable[Document]) -> Document:
-    summed: Document = {"indexed": 0, "skipped": 0, "failed": [], "skipped_models": []}
-    for document in documents:
-        added = {name: summed[name] + document.get(name, type(summed[name])()) for name in summed}
-        summed = {**document, **added}
+def _summed(documents: Sequence[Document]) -> Document:
+    """One report of several: the last one's, with counts and lists of all."""
+    summed: Document = dict(documents[-1])
+    for name in ("indexed", "unchanged", "skipped"):
+        summed[name] = sum(document.get(name, 0) for document in documents)
+    for name in ("failed", "skipped_models", "outcomes"):
+        summed[name] = [row for document in documents for row in document.get(name, ())]
     return summed
 
 
