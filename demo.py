@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import shlex
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -140,15 +142,15 @@ def fine_tune(base: Path, folder: Path, task: Task, *, seed: int, lora: bool) ->
         base, num_labels=task.n_classes, ignore_mismatched_sizes=True
     )
     if lora:
-        model = get_peft_model(
-            model,
-            LoraConfig(
-                task_type=TaskType.SEQ_CLS,
-                r=int(rng.choice([4, 8])),
-                lora_alpha=16,
-                target_modules=["query", "value"],
-            ),
+        settings = LoraConfig(
+            task_type=TaskType.SEQ_CLS,
+            r=int(rng.choice([4, 8])),
+            lora_alpha=16,
+            target_modules=["query", "value"],
         )
+        with warnings.catch_warnings():  # PEFT asks transformers for a name that it renamed
+            warnings.simplefilter("ignore", FutureWarning)
+            model = get_peft_model(model, settings)
     order = rng.permutation(len(task.tokens))
     half = len(order) // 2
     rate = float(np.exp(rng.uniform(np.log(5e-4), np.log(1.5e-3)))) * (4 if lora else 1)
@@ -278,11 +280,12 @@ def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
         screen.document("lineage", document["lineage"])
         document["tree"] = str(lineage.save(folder / "lineage.svg"))
         screen.heading("What to look at")
+        catalog = shlex.quote(str(db))
         for line in (
             f"{target}: the map, a colour for each data set; what lies apart saw other data",
             f"{document['tree']}: the tree; a merge, an edited copy and a chain have parents",
-            f"deltadex find-similar digits-wine-merge --db {db}: near both of its parents' data",
-            f"deltadex serve --db {db}: all of this as a page",
+            f"deltadex find-similar digits-wine-merge --db {catalog}: near both of its parents' data",
+            f"deltadex serve --db {catalog}: all of this as a page",
         ):
             screen.line(line)
     return document

@@ -30,6 +30,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import (
     Any,
+    ClassVar,
     Concatenate,
     Literal,
     ParamSpec,
@@ -52,6 +53,7 @@ Place = str | Path
 """A file or folder."""
 
 Doors = Literal["all", "local", "python"]
+Stability = Literal["stable", "provisional"]
 FileKind = Literal["any", "existing", "existing or address", "existing file", "file"]
 
 _KEY = "option"
@@ -171,8 +173,17 @@ def answer_of(record: type[Any]) -> Any:
     return eval(said, vars(sys.modules[owner.__module__])) if isinstance(said, str) else said
 
 
+PROVISIONAL = "Provisional: options, answers and their keys may change in a minor version."
+
+
 class Question:
-    """The base of every record that is asked; `RequestError` for a value that no field allows."""
+    """The base of every record that is asked; `RequestError` for a value that no field allows.
+
+    Attributes:
+        stability: What docs/stability.md promises of its options and of its answer.
+    """
+
+    stability: ClassVar[Stability] = "stable"
 
     def __post_init__(self) -> None:
         hints = hints_of(type(self))
@@ -270,8 +281,17 @@ class _Named:
         setattr(owner, name, function)
 
 
+def description_of(record: Any, text: str | None = None) -> str:
+    """The docstring of a record, or another text on it, which says where it is provisional."""
+    text = inspect.cleandoc(text) if text else inspect.getdoc(record) or ""
+    if getattr(record, "stability", "stable") == "stable":
+        return text
+    first, gap, rest = text.partition("\n\n")
+    return f"{first}\n\n{PROVISIONAL}{gap}{rest}"
+
+
 def _docstring(record: Any) -> str:
-    text = inspect.getdoc(record) or ""
+    text = description_of(record)
     lines = [
         textwrap.fill(
             f"{name}: {declared.help}", 92, initial_indent="    ", subsequent_indent=" " * 8

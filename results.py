@@ -248,3 +248,13 @@ def share(value: float | None) -> str:
 def count(n: int, noun: str, *, or_more: bool = False) -> str:
     """`1 model`, `2 models`, `1 or more models`."""
     return f"{n}{' or more' if or_more else ''} {noun}{'' if n == 1 and not or_more else 's'}"
+
+
+def size(n_bytes: int) -> str:
+    """1536 → `1.5 KiB`."""
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

@@ -179,10 +179,17 @@ def _files(db: Remote, folder: Path, question: type[Any]) -> dict[str, tuple[str
 
 
 def find_trained_on(db: Remote, asked: FindTrainedOn) -> TrainedModelTable:
-    """A kept data set by its name; a service reads no file of texts."""
-    if Path(asked.data).exists():
-        db.refuse(FindTrainedOn, "a service compares kept data sets, and reads no file")
-    return TrainedModelTable(db.document(asked))
+    """A kept data set by its name; a file that is here is sent along."""
+    file = Path(asked.data)
+    if not file.exists():
+        return TrainedModelTable(db.document(asked))
+    operation = db.operations.at.get(("POST", "trained-on"))
+    if operation is None or not file.is_file():
+        db.refuse(FindTrainedOn, "of data sets a service takes kept ones, and single files")
+    form = operation.sending(asked, "db.data.find_models", ("data",)).body or {}
+    files = {"data": (file.name, file.read_bytes())}
+    sending = Sending(method="POST", path=operation.path, form=form, files=files)
+    return TrainedModelTable(db.connection.ask(sending))
 
 
 def models(db: Remote, asked: Models) -> ModelTable:

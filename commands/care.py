@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from pathlib import Path
@@ -59,9 +60,17 @@ def doctor(common: Common, examination: Examination) -> None:
 
 
 def _show_finding(finding: Mapping[str, Any]) -> None:
-    click.echo(plain(f"{finding['state']:<9} {finding['check']:<10} {finding['detail']}"))
+    _say_in_lines(f"{finding['state']:<9} {finding['check']:<10} ", finding["detail"])
     if finding["advice"]:
-        click.echo(plain(f"{'':<20} → {finding['advice']}"))
+        _say_in_lines(f"{'':<20} → ", finding["advice"])
+
+
+def _say_in_lines(heading: str, text: str) -> None:
+    """A heading and, right of it, a text in as many lines as the terminal needs."""
+    room = max(terminal.screen().width - len(heading), 20)
+    lines = textwrap.wrap(plain(text), room, break_long_words=False, break_on_hyphens=False)
+    for n, line in enumerate(lines or [""]):
+        click.echo((" " * len(heading) if n else heading) + line)
 
 
 def _show_counts(document: Mapping[str, Any]) -> None:

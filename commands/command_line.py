@@ -16,7 +16,15 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 
 from .. import database, terminal
-from ..options import Option, choices_of, hints_of, option, options_of, record
+from ..options import (
+    Option,
+    choices_of,
+    description_of,
+    hints_of,
+    option,
+    options_of,
+    record,
+)
 from ..study.registry import record_of
 from ..terminal.text import PlainFormatter, csv_text, json_text, plain
 
@@ -52,7 +60,10 @@ def command(
                 is_left_out = kind is Common and name == "output" and not saves_table
                 if declared.doors != "python" and not is_left_out:
                     wrapped = _parameter(name, hints[name], entry, declared)(wrapped)
-        made: click.Command = (group or click).command(**settings)(wrapped)
+        said = description_of(
+            records[0] if records else None, settings.get("help") or function.__doc__
+        )
+        made: click.Command = (group or click).command(**settings | {"help": said})(wrapped)
         return made
 
     return decorate

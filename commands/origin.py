@@ -56,7 +56,7 @@ def bases() -> None:
 
 @command(database.AddBases, group=bases)
 def add(common: Common, asked: database.AddBases) -> None:
-    """Register BASE: a folder or a Hub id. At most 2 MB of each is kept.
+    """Register BASE: a folder or a Hub id. At most 2 MiB of each is kept.
 
     \b
     Example:

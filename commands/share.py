@@ -192,6 +192,8 @@ def _show_service(document: Mapping[str, Any]) -> None:
 class AnyExport(database.Export, database.ExportScores):
     """What is written of the catalog, and where; one of three questions."""
 
+    stability = "stable"  # what --to and --scores write is provisional
+
     target: Any = argument(default=None, file="any")
     _: KW_ONLY
     to: str | None = option(

@@ -35,6 +35,8 @@ MEANING = (
 class OverPanel(Question):
     """A question over a panel."""
 
+    stability = "provisional"
+
     _: KW_ONLY
     panel: Place | None = option(
         default=None,

@@ -46,6 +46,8 @@ MEANING = (
 class DataReading(Family):
     """How examples are read and a gradient is computed from them."""
 
+    stability = "provisional"
+
     _: KW_ONLY
     text: str | None = option(
         default=None,
@@ -395,6 +397,8 @@ class FindData(Family):
     'reviews'
     """
 
+    stability = "provisional"
+
     model: str = argument(help="Id of the model.")
 
     def answer(self, db: Opened) -> NearestDataTable:
@@ -413,6 +417,8 @@ class KeptData(Question):
     0
     """
 
+    stability = "provisional"
+
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
     def answer(self, db: Opened) -> DataTable:
@@ -423,6 +429,8 @@ class KeptData(Question):
 @record
 class OneDataSet(Question):
     """A kept data set."""
+
+    stability = "provisional"
 
     name: str = argument(help="Name that the data set was kept under.")
     base: str | None = option(default=None, help=ONLY_FAMILY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -117,7 +118,7 @@ _FORMER = {
     "refresh_attached": "attached.refresh",
     "detach": "attached.remove",
 }
-"""Methods by the names that they had before parts of a database had names; they keep working."""
+"""Methods by the names that they had while 0.2 was made; 0.4 no longer has them."""
 
 
 class KeptDataSets:
@@ -258,11 +259,15 @@ class Database(Opened):
     else:
 
         def __getattr__(self, name: str) -> Any:
-            if name in STUDIES:
-                return getattr(self.studies, name)
-            if name not in _FORMER:
+            now = f"studies.{name}" if name in STUDIES else _FORMER.get(name)
+            if now is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            part, _, method = _FORMER[name].partition(".")
+            warnings.warn(
+                f"Database.{name} is Database.{now}; the former name works until 0.4",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            part, _, method = now.partition(".")
             return getattr(getattr(self, part), method)
 
     def reader(self, *, waits_for_index: bool = True) -> Database:

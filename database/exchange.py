@@ -100,6 +100,8 @@ class ExportVectors(Family):
     4
     """
 
+    stability = "provisional"
+
     target: str = argument(
         help="`edge:DIR`, or `qdrant://HOST[:PORT]/COLLECTION[?https=1]`; a server's API key is "
         "read from the environment (`QDRANT_API_KEY`)."
@@ -129,6 +131,8 @@ class ExportScores(Retrieval):
     >>> [path.name for path in db.export_scores("scores.parquet", exclude="author")]
     ['scores.parquet']
     """
+
+    stability = "provisional"
 
     target: Place = argument(help="The Parquet file to write.")
     _: KW_ONLY
@@ -211,6 +215,8 @@ class Publish(Family):
     False
     """
 
+    stability = "provisional"
+
     target: Place = argument(
         help="A folder, or `hf://datasets/OWNER/NAME` with a token in the environment."
     )
@@ -284,6 +290,8 @@ class Attach(Question):
     >>> db.attached.remove("friends")
     """
 
+    stability = "provisional"
+
     source: Place = argument(help="A folder, an `https://` address, or `hf://datasets/OWNER/NAME`.")
     _: KW_ONLY
     name: str | None = option(
@@ -313,6 +321,8 @@ class Attached(Question):
     0
     """
 
+    stability = "provisional"
+
     def answer(self, db: Opened) -> AttachedTable:
         every = db._catalog.attachments.all()
         rows = [asdict(attachment) | {"attached_at": moment} for attachment, moment in every]
@@ -330,6 +340,8 @@ class RefreshAttached(Question):
     >>> len(db.attached.refresh())
     0
     """
+
+    stability = "provisional"
 
     name: str | None = argument(default=None, help="Name of the index.")
 
@@ -352,6 +364,8 @@ class Detach(Question):
     >>> [row["name"] for row in db.attached()]
     []
     """
+
+    stability = "provisional"
 
     name: str = argument(help="Name of the index.")
 

@@ -102,6 +102,8 @@ class Plan(FamilyOptions):
     4
     """
 
+    stability = "provisional"
+
     _: KW_ONLY
     parts: Place | None = option(default=None, doors="python", help="Parts, as `index` has them.")
     share: str | None = option(default=None, doors="python", help="Share, as `index` has it.")

@@ -28,7 +28,7 @@ class Trace(Question):
     """Which base a model comes from, and what was done to it; "unknown" where nothing shows it.
 
     Its weights are compared with those of every base that the catalog knows: of its families, and
-    of those that `bases.add` registered. Of a plain fine-tune on the Hub at most 1 MB is read.
+    of those that `bases.add` registered. Of a plain fine-tune on the Hub at most 1 MiB is read.
 
     Returns:
         A document: `model`, `base`, `verdict`, `p`, `layers`, `changes`, `parents`, `method`,
@@ -41,6 +41,8 @@ class Trace(Question):
     >>> db.trace("imdb-0").to_json()["verdict"]
     'fine-tune'
     """
+
+    stability = "provisional"
 
     model: str = argument(help="An indexed id, a folder, or a Hub id.")
     _: KW_ONLY
@@ -79,6 +81,8 @@ class AddBases(Question):
     1
     """
 
+    stability = "provisional"
+
     bases: tuple[Place, ...] = argument(
         several=True, metavar="BASE...", help="Folders, or ids of models on the Hub."
     )
@@ -102,6 +106,8 @@ class KnownBases(Question):
     >>> [row["state"] for row in db.known_bases()]
     ['known']
     """
+
+    stability = "provisional"
 
     _: KW_ONLY
     offline: bool = option(default=False, help="Read only files that are on this machine.")
@@ -140,6 +146,8 @@ class ExtractAdapter(Question):
     >>> db.extract_adapter("imdb-0", "imdb-0-lora", rank=2)[0]["rank"]
     2
     """
+
+    stability = "provisional"
 
     model: str = argument(help="an id, a folder or a Hub id of a full fine-tune.")
     output: Place = option("-o", "--output", help="The folder to write.", file="any")
@@ -199,6 +207,8 @@ class Lineage(Question):
     >>> [(row["child"], row["kind"]) for row in db.lineage()][0]
     ('imdb-0', 'fine-tune')
     """
+
+    stability = "provisional"
 
     base: str | None = argument(
         default=None, metavar="[BASE]", help="The family, where the catalog has several."
@@ -277,6 +287,8 @@ class Audit(Question):
     >>> db.audit(kind="duplicate").to_json()["findings"]
     []
     """
+
+    stability = "provisional"
 
     subject: str | None = argument(
         default=None, metavar="[BASE|MODEL]", help="A family's base, or an indexed model."

@@ -312,6 +312,8 @@ class Panels(Question):
     0
     """
 
+    stability = "provisional"
+
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
     def answer(self, db: Opened) -> PanelTable:
@@ -325,6 +327,8 @@ class Panels(Question):
 @record
 class OnePanel(Question):
     """A panel."""
+
+    stability = "provisional"
 
     name: str = argument(help="Name of the panel.")
     base: str | None = option(default=None, help=ONLY_FAMILY)

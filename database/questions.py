@@ -693,6 +693,10 @@ def draw_columns(
     }
 
 
+MONTH = len("2024-05")
+"""Of a date."""
+
+
 def layout_document(
     catalog: Catalog, asked: Map, track: Track = untracked, *, axes_alone: bool = False
 ) -> dict[str, Any]:
@@ -756,7 +760,8 @@ def _place(
     }
     rows = [records[model] for model in models.ids]
     kinds = [row.kind for row in rows]
-    columns = {"dataset": models.labels, "author": models.authors, "kind": kinds}
+    months = [row.created_at and row.created_at[:MONTH] for row in rows]
+    columns = {"dataset": models.labels, "author": models.authors, "kind": kinds, "month": months}
     for name, column in columns.items():
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]

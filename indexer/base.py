@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import BaseError, ModelError
+from ..results import size
 from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, path_ends, place, whole_modules
 from .checkpoint import (
@@ -292,8 +293,7 @@ class Base:
 
     def say_what_was_kept(self) -> None:
         if self.kept.bytes_used:
-            n_mib = self.kept.bytes_used / 2**20
-            log.info("base %s: %.1f MiB from %s", self.name, n_mib, self.kept.folder)
+            log.info("base %s: %s from %s", self.name, size(self.kept.bytes_used), self.kept.folder)
 
     def _open(self) -> BaseWeights:
         config: Config | None = None

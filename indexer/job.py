@@ -18,6 +18,7 @@ import torch
 
 from ..errors import BaseError, ModelError, RequestError
 from ..records import Recipe
+from ..results import size
 from .architecture import Key, PlacedModel, Placement
 from .base import Base, BaseWeights
 from .checkpoint import FEW_BYTES, WHOLE_TENSORS, Checkpoint, ReadPlan, RowBlock, TensorRef
@@ -46,7 +47,7 @@ def parse_budget(text: str, layer_bytes: int) -> float:
     share = number / 100 if unit == "%" else number * _SIZES[unit] / layer_bytes
     if share > MOST_SHARE:
         raise RequestError(
-            f"budget {text}: that is {share:.0%} of the layers' {layer_bytes / 2**20:.0f} MiB; at "
+            f"budget {text}: that is {share:.0%} of the layers' {size(layer_bytes)}; at "
             f"most {MOST_SHARE:.0%} is read by rows: leave --budget out to read all"
         )
     if share < LEAST_SHARE:

@@ -32,6 +32,7 @@ from uuid import uuid4
 
 from ..errors import REASONS, BaseError, DeltadexError, ModelError, RequestError, StoreDamaged
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
+from ..results import size
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .checkpoint import READ_AGAIN, Checkpoint
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
@@ -83,8 +84,8 @@ class Upgrade:
     def __str__(self) -> str:
         return (
             f"{self.earlier} → {self.recipe}: reads {self.models} models again, about "
-            f"{self.bytes_to_read / 2**20:,.1f} MiB; the catalog grows by about "
-            f"{self.catalog_bytes / 2**20:,.1f} MiB, and the earlier fingerprints stay in it"
+            f"{size(self.bytes_to_read)}; the catalog grows by about "
+            f"{size(self.catalog_bytes)}, and the earlier fingerprints stay in it"
         )
 
 

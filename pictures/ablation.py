@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
 
+from ..results import count
 from ..study.ablation import AblationReport, AblationStudyReport
 from .figures import SMALL, Picture, Width, new_picture, short
 
@@ -163,6 +164,6 @@ def _caption(report: AblationStudyReport) -> str:
     runs = max(measure.n_runs for measure in report.measures)
     return (
         f"Terms: {meaning}; none: the baseline without a term. Dots: trained measures are means of "
-        f"{runs} runs. Whiskers: 95 % intervals over test texts, the training held fixed; n: test "
+        f"{count(runs, 'run')}. Whiskers: 95 % intervals over test texts, the training held fixed; n: test "
         "items. Squares: share of items for which two subsets predict the same."
     )

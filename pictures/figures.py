@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from ..errors import RequestError
+from ..results import names_of_bases
 from ..store import make_folder, write_user_file
 
 ENDINGS = (".png", ".svg", ".html")
@@ -220,8 +221,8 @@ def _svg(draw: Callable[[], Picture], theme: Mapping[str, str], name: str) -> tu
 
 
 def short(name: str) -> str:
-    """A model's id, or the last part of its path; cut if long, and without formulas."""
-    shown = name.rstrip("/").rsplit("/", 1)[-1] if name.startswith(("/", ".")) else name
+    """A model's id, or the name of its folder; cut if long, and without formulas."""
+    shown = names_of_bases([name])[name] if name.startswith(("/", ".")) else name
     if len(shown) > LONGEST:
         shown = shown[: LONGEST // 2] + "…" + shown[-LONGEST // 2 :]
     return plain(shown)

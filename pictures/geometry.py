@@ -48,7 +48,9 @@ CAPTION_REFERENCE = (
     " Divergence from {reference}: Jeffreys (J) of Gaussians, with the floor between two halves of "
     "{reference}; Kullback–Leibler divergence (KL) of softmaxes of parallel texts' means."
 )
-CAPTION_UNTRAINED = " Dashed: a network of the same shape with fresh weights."
+CAPTION_UNTRAINED = (
+    " Dashed: a network of the same shape with fresh weights; dotted: the ends of its intervals."
+)
 
 Value = Callable[[LayerGeometry], float | None]
 Bounds = Callable[[LayerGeometry], tuple[float, float] | None]

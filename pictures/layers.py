@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from matplotlib import colormaps, rcParams, ticker
@@ -41,8 +42,8 @@ ROWS: Mapping[str, str] = {
 LEGEND_BELOW = 30.0
 """Points between a panel and its legend: its numbers and the name of its axis."""
 
-FARTHEST, ROW_SHARE = 0.36, 0.7
-"""Rows between two marks of a row, at most, and from its first to its last mark."""
+BETWEEN_MARKS, BETWEEN_ROWS = 0.6, 1.0
+"""From a mark to the next below it: of one row, and of two."""
 
 X_LABELS = {"context": "tokens of a text", "texts": "texts to learn from"}
 
@@ -62,7 +63,7 @@ class Mark:
             "color": self.colour,
             "markerfacecolor": self.colour if self.filled else rcParams["axes.facecolor"],
             "linestyle": "none",
-            "markersize": 4.5,
+            "markersize": 4.2,
             "elinewidth": 0.8,
         }
 
@@ -92,11 +93,11 @@ def draw_accuracies(picture: Picture, axes: Axes, report: LayersReport, width: W
     rows = list(dict.fromkeys(row for row, _, _ in placed))
     marks = list(dict.fromkeys(mark for _, mark, _ in placed))
     pairs = {(row, mark) for row, mark, _ in placed}
-    in_row = {row: [mark for mark in marks if (row, mark) in pairs] for row in rows}
+    # marks of a row lie one below the other, so that none hides another
+    place_of_mark = _places([(row, mark) for row in rows for mark in marks if (row, mark) in pairs])
     for mark in marks:
         own = [(row, control) for row, other, control in placed if other == mark]
-        # marks of a row lie one below the other, so that none hides another
-        places = [rows.index(row) + _shift(in_row[row], mark) for row, _ in own]
+        places = [place_of_mark[row, mark] for row, _ in own]
         scores = [control.score for _, control in own]
         accuracies = [score.accuracy for score in scores]
         errors = [score.standard_error or 0.0 for score in scores]
@@ -106,14 +107,18 @@ def draw_accuracies(picture: Picture, axes: Axes, report: LayersReport, width: W
     ink = rcParams["text.color"]
     chance: Style = {"color": ink, "linestyle": ":", "linewidth": 1.0}
     axes.axvline(report.chance, zorder=0, **chance)
-    for place in range(len(rows)):
+    for place in place_of_mark.values():
         axes.axhline(place, color=rcParams["grid.color"], linewidth=0.4, zorder=0)
     unfinished = {row for row, _, control in placed if not control.score.converged}
-    axes.set_yticks(range(len(rows)), labels=[row + " *" * (row in unfinished) for row in rows])
+    centres = [
+        np.mean([place for (other, _), place in place_of_mark.items() if other == row])
+        for row in rows
+    ]
+    axes.set_yticks(centres, labels=[row + " *" * (row in unfinished) for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set(
         xlim=(0, 1.02),
-        ylim=(len(rows) - 0.4, -0.6),
+        ylim=(max(place_of_mark.values()) + BETWEEN_MARKS, -BETWEEN_MARKS),
         xlabel="accuracy" + " (* an optimiser stopped early)" * bool(unfinished),
         title="Telling layers apart",
     )
@@ -135,9 +140,12 @@ def draw_accuracies(picture: Picture, axes: Axes, report: LayersReport, width: W
         )
 
 
-def _shift(marks: Sequence[Mark], mark: Mark) -> float:
-    apart = min(FARTHEST, ROW_SHARE / max(1, len(marks) - 1))
-    return apart * (marks.index(mark) - (len(marks) - 1) / 2)
+def _places(marks: Sequence[tuple[str, Mark]]) -> dict[tuple[str, Mark], float]:
+    """From the top of the panel down: marks of a row are closer than rows are."""
+    steps = [
+        BETWEEN_MARKS if row == above else BETWEEN_ROWS for (above, _), (row, _) in pairwise(marks)
+    ]
+    return dict(zip(marks, accumulate(steps, initial=0.0), strict=True))
 
 
 def _label(control: Control) -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ..errors import RequestError
 from ..records import Colour
+from ..results import names_of_bases
 from ..store import write_user_file
 
 PAGE = f"{(__package__ or '').rpartition('.')[0]}.web.page"
@@ -87,7 +88,8 @@ def write_map(
     Raises:
         RequestError: there are no models, or `path` cannot be written.
     """
-    title = f"Fine-tunes of {document['base']}"
+    base = document["base"]
+    title = f"Fine-tunes of {names_of_bases([base])[base]}"
     subtitle = _describe(document, landmarks)
     if path.suffix.lower() == ".html":
         write_page(document, path, title=title, subtitle=subtitle, neighbours=neighbours)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import xxhash
 
-from ..arrays import Bool, Float64, Int64, Shaped
+from ..arrays import Bool, Float64, Int64, Shaped, UInt64
 from ..records import Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
 from .evidence import COPY_COSINE, LabelledCohort, Numbers
@@ -76,7 +76,7 @@ TRAIT_FILE_MIN_MODELS = 1_000
 TRAITS_AT_ONCE = 256
 """Models that are compared with the cohort at a time, where all are."""
 
-TRAITS_VERSION = "3"
+TRAITS_VERSION = "4"
 """Raised whenever the traits of the same sketches would change."""
 
 Z_DECIMALS = 9
@@ -699,19 +699,20 @@ class KnownCosines(SketchMatrix):
         return np.asarray(self._cosines[:, self._rows][:, :, other._rows])
 
 
-def _checksums(sketches: SketchMatrix) -> Codes:
+def _checksums(sketches: SketchMatrix) -> UInt64[np.ndarray, " models"]:
     """Of each model's sketches: of the slots that it has, whatever others the matrix has."""
     sums, names = [], [str(slot) for slot in sketches.slots]
     there = np.asarray(sketches.weights.any(axis=2))
-    whole = zlib.crc32("".join(names).encode())
+    whole = xxhash.xxh3_64_intdigest("".join(names).encode())
     for codes, weights, has in zip(sketches.codes, sketches.weights, there, strict=True):
         value = whole
         if not has.all():
             codes, weights = codes[has], weights[has]
             slots = "".join(name for name, is_there in zip(names, has, strict=True) if is_there)
-            value = zlib.crc32(slots.encode())
-        sums.append(zlib.crc32(codes.data, zlib.crc32(weights.data, value)))
-    return np.array(sums, dtype=np.int64)
+            value = xxhash.xxh3_64_intdigest(slots.encode())
+        value = xxhash.xxh3_64_intdigest(weights.data, value)
+        sums.append(xxhash.xxh3_64_intdigest(codes.data, value))
+    return np.array(sums, dtype=np.uint64)
 
 
 def _blocks_of(sketches: SketchMatrix) -> HasBlocks:

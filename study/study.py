@@ -326,6 +326,8 @@ class Study(Question):
         examples: Command lines, without `deltadex`.
     """
 
+    stability = "provisional"
+
     name: ClassVar[str] = ""
     version: ClassVar[int] = 1
     examples: ClassVar[tuple[str, ...]] = ()

@@ -1,3 +1,4 @@
+from .console import screen as screen
 from .lineage import show_lineage as show_lineage
 from .progress import DemoScreen as DemoScreen
 from .progress import RunProgress as RunProgress

@@ -9,7 +9,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ..results import Descent
-from .tables import screen
+from .console import screen
 from .text import count, plain
 
 MOST_LINES = 100

@@ -13,8 +13,9 @@ from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, Te
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from .console import Screen
 from .lineage import show_lineage
-from .tables import Screen, show_evaluation, show_neighbours, show_report
+from .tables import show_evaluation, show_neighbours, show_report
 from .text import duration, plain, size
 
 if TYPE_CHECKING:

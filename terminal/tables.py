@@ -4,35 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from ..errors import REASONS
 from ..results import Section, names_of_bases
+from .console import NAMES, has_room, print_table, screen
 from .text import cell_text, count, duration, plain, share, size
 
 Document = Mapping[str, Any]
 
 MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
-
-NUMBERS = ("probability", "z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
-
-WHOLE = (*NUMBERS, "rank", "verdict", "slot", "kind", "code")
-
-NAMES = ("model", "base", "family", "dataset", "author", "run", "data", "child", "parent", "source")
-"""Columns that are shortened where the terminal is narrow."""
-
-LEAST_NAME = 12
-"""Characters that are left of a name."""
-
-GAP = 2
-"""Columns of the screen between those of a table."""
 
 NEIGHBOUR_COLUMNS = (
     "rank",
@@ -69,74 +55,28 @@ MEMBERS_SHOWN = 3
 SUGGESTIONS_SHOWN = 50
 
 
-class Screen(Console):
-    """A console of rich, which otherwise ends the process where its reader has gone."""
-
-    def on_broken_pipe(self) -> None:
-        """Write no more to standard error; of standard output, the command line hears."""
-        self.quiet = True
-        if not self.stderr:
-            raise BrokenPipeError
-
-
-def _console(*, wide: bool = False) -> Console:
-    """A console as wide as its terminal; without a limit if `wide` or without a terminal."""
-    screen = Screen(highlight=False, emoji=False)
-    if wide or not screen.is_terminal:
-        screen.width = 10_000
-    return screen
-
-
-def screen() -> Console:
-    """The console that this module writes to."""
-    return _console()
-
-
 def _say(line: str | Text, style: str | None = None) -> None:
-    _console().print(line, style=style)
+    screen().print(line, style=style)
 
 
-def _say_rows(heads: Sequence[str], rows: Sequence[Sequence[object] | Document]) -> None:
+def _say_rows(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object] | Document],
+    *,
+    names: Collection[str] = NAMES,
+) -> None:
     """A table of cells in the order of the heads, or of documents that have them as keys."""
     cells = ([row[head] for head in heads] if isinstance(row, Mapping) else row for row in rows)
-    _print_table(heads, [["" if c is None else plain(str(c)) for c in line] for line in cells])
+    print_table(heads, _texts(cells), names=names)
+
+
+def _texts(rows: Iterable[Sequence[object]]) -> list[list[str]]:
+    return [["" if cell is None else plain(str(cell)) for cell in row] for row in rows]
 
 
 def _say_evidence(heads: Sequence[str], rows: Iterable[Document]) -> None:
     """A table of names and numbers."""
-    _print_table(heads, [[_evidence(head, row) for head in heads] for row in rows])
-
-
-def _print_table(
-    heads: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    *,
-    wide: bool = False,
-    names: Collection[str] = NAMES,
-) -> None:
-    """A table as wide as the terminal: names are shortened in the middle, sentences folded, and
-    numbers whole."""
-    console, place = _console(wide=wide), range(len(heads))
-    widths = [max(cell_len(line[n]) for line in (heads, *lines)) for n in place]
-    short = [n for n in place if heads[n] in names]
-    room = console.width - GAP * len(heads)
-    while short and sum(widths) > room:
-        widest = max(short, key=lambda n: widths[n])
-        if widths[widest] <= LEAST_NAME:
-            break
-        widths[widest] -= 1
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for n, head in enumerate(heads):
-        table.add_column(
-            Text(plain(head)),
-            justify="right" if head in NUMBERS else "left",
-            no_wrap=head in WHOLE or n in short,
-            overflow="ellipsis" if n in short else "fold",
-        )
-    for line in lines:
-        cells = (_middle(cell, widths[n]) if n in short else cell for n, cell in enumerate(line))
-        table.add_row(*map(Text, cells))
-    console.print(table)
+    print_table(heads, [[_evidence(head, row) for head in heads] for row in rows])
 
 
 def _evidence(head: str, row: Document) -> str:
@@ -163,15 +103,6 @@ def _evidence(head: str, row: Document) -> str:
         case "p":
             return "< .001" if row["p"] < 0.001 else f"{row['p']:.3f}".lstrip("0")
     return "" if row[head] is None else plain(str(row[head]))
-
-
-def _middle(text: str, width: int) -> str:
-    """A text of at most `width` columns of a terminal: `someone/bert-…-imdb`."""
-    if cell_len(text) <= width:
-        return text
-    head = (width - 1) // 2
-    tail = text[::-1]
-    return f"{set_cell_size(text, head)}…{set_cell_size(tail, width - 1 - head)[::-1]}"
 
 
 def _stands_out(neighbour: Document) -> bool:
@@ -323,7 +254,7 @@ def show_rows(
 ) -> None:
     """One line per row, shortened to the width of the terminal unless `wide`."""
     lines = [[cell_text(value) for value in row] for row in rows]
-    _print_table(columns, lines, wide=wide, names=columns)
+    print_table(columns, lines, wide=wide, names=columns)
 
 
 def show_model(document: Document) -> None:
@@ -332,7 +263,7 @@ def show_model(document: Document) -> None:
         if key != "slots" and value not in (None, [], (), ""):
             lines = value if isinstance(value, list | tuple) else [value]
             for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
-                _say(f"[dim]{heading:>15}[/]  {_text(line)}")
+                _say(f"[dim]{heading:>15}[/]  {_text(_in_units(key, line))}")
     rows = [
         (
             s["slot"],
@@ -348,6 +279,13 @@ def show_model(document: Document) -> None:
     if rows:
         heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "energy kept", "rounding")
         _say_rows(heads, rows)
+
+
+def _in_units(key: str, value: object) -> object:
+    """A value of a model as people write it: sizes, and seconds without the digits of a float."""
+    if isinstance(value, int) and key.startswith("bytes_"):
+        return size(value)
+    return f"{value:.2f}" if isinstance(value, float) else value
 
 
 def show_stats(document: Document) -> None:
@@ -383,7 +321,7 @@ def show_study(sections: Iterable[Section], document: Document) -> None:
     """A study's sections, the models that could not be studied, and what is said of bases."""
     note = ""
     for section in sections:
-        shown, left = section.shortened()
+        shown, left = _as_wide_as_the_screen(section)
         left_out = ""
         if left:
             names = ", ".join(map(str, left))
@@ -403,6 +341,23 @@ def show_study(sections: Iterable[Section], document: Document) -> None:
         _say(f"[yellow]{_text(model['model'])}[/]: {_text(model['reason'])}")
     for line in document.get("base_notes", ()):
         _say(f"[yellow]{_text(line)}[/]")
+
+
+FEWEST_LAYERS = 3
+"""Columns of layers that a narrow terminal keeps."""
+
+
+def _as_wide_as_the_screen(section: Section) -> tuple[Section, list[object]]:
+    """The section with as many layers as there is room for, and those that are left out."""
+    shown, left = section.shortened()
+    while (
+        section.across
+        and min(section.most, len(section.by_layer)) > FEWEST_LAYERS
+        and not has_room(list(map(str, shown.columns)), _texts(shown.rows))
+    ):
+        section = replace(section, most=min(section.most, len(section.by_layer)) - 1)
+        shown, left = section.shortened()
+    return shown, left
 
 
 LAYERS_SHOWN = 64
@@ -464,7 +419,7 @@ def show_diff(document: Document) -> None:
     _say(f"[bold]{_text(document['sentence'])}[/]")
     for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):
         norms = [(name, f"{a:.3g}", f"{b:.3g}") for name, (a, b) in document[sums].items()]
-        _say_rows((title, first, second), norms[:12])
+        _say_rows((title, first, second), norms[:12], names=(first, second))
     unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
     rows = [
         (
@@ -475,7 +430,8 @@ def show_diff(document: Document) -> None:
         )
         for slot in document["most_different"]
     ]
-    _say_rows((f"most different, {unit}", first, second, "stable rank", "update cosine"), rows)
+    heads = (f"most different, {unit}", first, second, "stable rank", "update cosine")
+    _say_rows(heads, rows, names=(first, second))
     for name, profile in document["profiles"].items():
         edited = [
             f"{where['term']} of {stack} layer {where['layer']}"
@@ -684,19 +640,20 @@ def show_data_scores(document: Document) -> None:
 
 def _show_families_of_each(document: Document, names: Mapping[str, str]) -> None:
     """The highest z of every data set in every family, with the probability where it is known."""
-    table = Table("data", *map(_text, names.values()), box=None, header_style="dim")
+    rows = []
     for entry in document["data"]:
         of_base = {row["base"]: row for row in entry["families"]}
-        table.add_row(_text(entry["data"]), *(_nearest_cell(of_base.get(base)) for base in names))
-    _console().print(table)
+        cells = (_nearest_cell(of_base.get(base)) for base in names)
+        rows.append([plain(str(entry["data"])), *cells])
+    print_table(["data", *names.values()], rows)
 
 
-def _nearest_cell(family: Document | None) -> str:
+def _nearest_cell(family: Document | None) -> str | Text:
     if family is None or family["nearest"] is None:
         return "–"
     p = family["probability"]
     cell = f"z {family['z']:.1f}" + ("" if p is None else f" ({p:.2f})")
-    return f"[bold]{cell}[/]" if _stands_out(family) else cell
+    return Text(cell, "bold") if _stands_out(family) else cell
 
 
 def show_nearest_data(document: Document) -> None:

@@ -15,16 +15,7 @@ from contextlib import suppress
 
 from ..results import count as count
 from ..results import share as share
-
-
-def size(n_bytes: int) -> str:
-    """1536 → `1.5 KiB`."""
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+from ..results import size as size
 
 
 def duration(seconds: float) -> str:

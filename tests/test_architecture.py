@@ -15,8 +15,8 @@ MAY_IMPORT = {
     "records": {"arrays", "errors"},
     "results": set(),
     "tables": {"errors"},
-    "store": {"arrays", "errors", "options", "records"},
-    "indexer": {"arrays", "errors", "options", "records", "store", "tables"},
+    "store": {"arrays", "errors", "options", "records", "results"},
+    "indexer": {"arrays", "errors", "options", "records", "results", "store", "tables"},
     "search": {"arrays", "errors", "records", "store"},
     "study": {
         "arrays",

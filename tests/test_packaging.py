@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 import site
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 from factories import make_family
 
 import deltadex
@@ -71,6 +74,21 @@ def test_the_wheel_holds_one_package_with_its_data(wheel):
         assert f"deltadex/{data}" in names
     assert [n for n in names if n.startswith("deltadex/web/") and n.endswith(".html")]
     assert not [n for n in names if "/tests/" in n or "/benchmarks/" in n]
+
+
+def test_a_release_has_one_version_and_one_date():
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest, date = re.findall(r"^## \[([\d.]+)\] - ([\d-]+)$", text, re.MULTILINE)[0]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+
+    assert project["version"] == deltadex.__version__ == cited["version"] == newest
+    assert str(cited["date-released"]) == date
+    assert "## [Unreleased]" in text
+    assert len(cited["references"]) > 20
+    command = [sys.executable, "-m", "check_jsonschema", "--default-filetype", "yaml"]
+    schema = ["--builtin-schema", "vendor.citation-file-format", str(ROOT / "CITATION.cff")]
+    subprocess.run([*command, *schema], check=True)
 
 
 def test_an_index_of_packages_takes_both_files(wheel):

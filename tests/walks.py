@@ -74,8 +74,8 @@ def walks(folder):
         yield "a tensor, from `fingerprint_member` to the end of `Catalog.record_all`", files
         for name, ask in {
             "find-similar": lambda: db.find_similar("a-0"),
-            "find-trained-on": lambda: db.find_trained_on(folder / "reviews.csv"),
-            "rank": lambda: db.rank("a-0"),
+            "find-trained-on": lambda: db.data.find_models(folder / "reviews.csv"),
+            "rank": lambda: db.studies.rank("a-0"),
         }.items():
             with Walk() as files:
                 ask().to_json()

@@ -1,6 +1,6 @@
 """The signature of a base: what it is recognised by in the weights of other models.
 
-A run of every layer matrix, what `invariants` keeps of it, and its config's facts: at most 2 MB.
+A run of every layer matrix, what `invariants` keeps of it, and its config's facts: at most 2 MiB.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ...errors import RequestError, StoreError, StoreFull
+from ...results import size
 from ..catalog import Catalog
 from ..files import (
     abandoned,
@@ -226,9 +227,7 @@ def _check_space(session: Session, target: Path) -> None:
         "WHERE database_name = 'catalog'"
     )
     if (free := shutil.disk_usage(target.parent).free) < needed:
-        raise StoreFull(
-            f"{target}: {free >> 20} MiB are free there, the catalog takes {needed >> 20} MiB"
-        )
+        raise StoreFull(f"{target}: {size(free)} are free there, the catalog takes {size(needed)}")
 
 
 def _fill(session: Session, name: str) -> tuple[int, int]:

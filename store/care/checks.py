@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from ...errors import StoreError
 from ...records import Recipe
+from ...results import size
 from ..catalog import Catalog
 from ..files import file_size, index_folder
 from ..model_rows import (
@@ -203,7 +204,7 @@ def space(path: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     catalog = file_size(path) + file_size(log_path(path))
     derived = sum(map(file_size, index_folder(path).glob("*")))
-    shown = f"catalog {catalog >> 20} MiB, derived files {derived >> 20} MiB, free {free >> 20} MiB"
+    shown = f"catalog {size(catalog)}, derived files {size(derived)}, free {size(free)}"
     if free < LEAST_FREE:
         advice = "free some space before you index models"
         return Finding("space", "problem", f"{shown}: the disk is nearly full", advice)

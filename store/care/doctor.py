@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from ...arrays import Int64
 from ...errors import BadIndex, DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...records import Recipe
+from ...results import size
 from ..catalog import Catalog
 from ..derived.index import coarse_search, fits, is_exact, load_index
 from ..derived.row_files import (
@@ -288,9 +289,9 @@ def check_leftovers(context: CheckContext) -> Iterator[Finding]:
     unused = [*_of_no_family(context, folder), *_temporaries(folder, "")]
     unused += _temporaries(context.catalog.path.parent, context.catalog.path.name)
     others = [p for p in _temporaries(context.catalog.path.parent, "") if p not in unused]
-    size = sum(path.stat().st_size for path in unused) >> 20
+    taken = size(sum(path.stat().st_size for path in unused))
     names = listed([path.name for path in unused])
-    detail = f"{counted(len(unused), 'unused file')}, {size} MiB: {names}"
+    detail = f"{counted(len(unused), 'unused file')}, {taken}: {names}"
     if not unused:
         yield Finding("leftovers", "ok", "none")
     elif context.repairs:

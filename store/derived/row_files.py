@@ -37,6 +37,7 @@ import xxhash
 from ...arrays import Bool, Float32, Float64, Int8, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
+from ...results import size
 from ..files import file_size, open_at, refused_as, write_atomically
 from ..model_rows import block_dims
 from ..session import Session, not_finite
@@ -238,7 +239,7 @@ class Rows:
         places: Int64[np.ndarray, " rows"],
         keys: Int64[np.ndarray, " rows"],
         values: Mapping[str, np.ndarray],
-        sources: Int64[np.ndarray, " rows"] | int = 0,
+        sources: UInt64[np.ndarray, " rows"] | int = 0,
     ) -> None:
         """Write rows to their places, the columns before their entries. Files are mapped by others,
         and never become shorter, but for the entries behind the last row."""
@@ -699,8 +700,7 @@ class SketchFile:
         free = shutil.disk_usage(self._path.parent).free
         if needed and needed + SPARE_BYTES > free:
             raise StoreFull(
-                f"{self._path.parent}: the sketch file needs {needed / 2**30:.1f} GiB, "
-                f"{free / 2**30:.1f} are free"
+                f"{self._path.parent}: the sketch file needs {size(needed)}, {size(free)} are free"
             )
 
 
@@ -797,7 +797,7 @@ class TraitFile:
         self._rows: Rows | None = None
 
     def read(
-        self, keys: Int64[np.ndarray, " keys"], checksums: Int64[np.ndarray, " keys"]
+        self, keys: Int64[np.ndarray, " keys"], checksums: UInt64[np.ndarray, " keys"]
     ) -> tuple[Bool[np.ndarray, " keys"], Float64[np.ndarray, "found numbers"]]:
         """Which of some models, with sketches of these checksums, have a row, and these rows."""
         rows = self._refreshed()
@@ -820,7 +820,7 @@ class TraitFile:
     def append(
         self,
         keys: Int64[np.ndarray, " keys"],
-        checksums: Int64[np.ndarray, " keys"],
+        checksums: UInt64[np.ndarray, " keys"],
         rows: Float64[np.ndarray, "keys numbers"],
     ) -> None:
         """Add rows, unless another process goes on adding some or the system refuses."""

@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from ...arrays import Bool, Float32, Int64, UInt8
 from ...errors import BadIndex, RequestError, StoreFull, StoreLocked
 from ...records import GATED_NOTE, PRIVATE_NOTE, Recipe
+from ...results import size
 from ..catalog import Catalog
 from ..derived.row_files import SketchMatrix, TraitFile, fetch_matrix
 from ..family import FamilyView, Members, Moment
@@ -152,7 +153,7 @@ def _card_text(
         "files.\n\n"
         f"* Base: {_cell(what.named)}, "
         f"revision {_cell(manifest.base_revision or 'not recorded')}.\n"
-        f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {n_bytes / 1e6:.2f} MB.\n"
+        f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {size(n_bytes)}.\n"
         "* `deltadex-index.json` lists every file with its SHA-256. Parts are never changed: "
         "a later publication adds parts and replaces those of removed models.\n\n"
         "## Licences\n\n"

@@ -21,6 +21,7 @@ import xxhash
 from filelock import FileLock, Timeout
 
 from ...errors import EngineError, StoreError, StoreFull
+from ...results import size
 from ..files import make_folder, refused_as, write_atomically
 from .index import HNSW_EF, OVERSAMPLING, Found, Keys, Payload, Point, Vector, Vectors
 
@@ -189,7 +190,7 @@ class EdgeCollection:
         free, needed = shutil.disk_usage(self._folder).free, n_bytes + SPARE_BYTES
         if free < needed:
             raise StoreFull(
-                f"{self.target}: the disk has {free >> 20} MiB free, and {needed >> 20} MiB are "
+                f"{self.target}: the disk has {size(free)} free, and {size(needed)} are "
                 "needed; free some and run the same command again"
             )
 

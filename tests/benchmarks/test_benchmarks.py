@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from toy_inputs import write_built, write_catalog, write_shapes, write_texts
+from toy_inputs import write_built, write_catalog, write_indexed, write_shapes, write_texts
 
 import deltadex
 
@@ -325,6 +325,16 @@ TOYS = {
         command=("benchmarks/mutants.py", "--list", "--mutants", "40"),
         page="reliability.md",
         prints=(r"store/tables/filters\.py:\d+: .+ → .+",),
+    ),
+    "passes": Toy(
+        command=(
+            *("benchmarks/passes.py", f"{FOLDER}/texts/news.csv", "--db", f"{FOLDER}/c.duckdb"),
+            *("--runs", "1"),
+        ),
+        prepare=write_indexed,
+        published=("| what | processor | × the passes | wall | peak |",),
+        prints=(r"\| find-trained-on \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| \d+ MiB \|",),
+        needs=missing("transformers"),
     ),
     "rank laws": Toy(
         command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),

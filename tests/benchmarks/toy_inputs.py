@@ -7,6 +7,7 @@ import numpy as np
 from catalogs import SLOT
 from safetensors.numpy import save_file
 
+import deltadex as dx
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog
 
@@ -45,11 +46,22 @@ def _indexed(number, vector):
 def write_texts(folder):
     """`base`, a tiny BERT with a tokenizer, and `texts`, two sets to train it on."""
     write_bert(folder / "base", bert_tensors(np.random.default_rng(0)))
-    texts = folder / "texts"
+    write_texts_of(folder / "texts")
+
+
+def write_texts_of(texts):
     texts.mkdir()
     for name, phrases in SETS.items():
         lines = [f"{phrases[row % 2]} {WORDS[row % 9]},{row % 2}" for row in range(ROWS_OF_TEXT)]
         (texts / f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n", "utf-8")
+
+
+def write_indexed(folder):
+    """Four fine-tunes of a tiny BERT in `c.duckdb`, and `texts` like those of the other set."""
+    write_built(folder)
+    write_texts_of(folder / "texts")
+    with dx.open(folder / "c.duckdb") as db:
+        db.index(folder / "base", folder / "out")
 
 
 def write_shapes(folder):

@@ -11,7 +11,7 @@ from factories import make_family
 
 from deltadex.cli import main
 from deltadex.commands import COMMANDS
-from deltadex.terminal.tables import Screen
+from deltadex.terminal.console import Screen
 
 DATASET = "é–😀"
 

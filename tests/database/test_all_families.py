@@ -69,7 +69,7 @@ def db(folder, tmp_path):
 @pytest.fixture(scope="module")
 def joint(folder):
     with dx.open(folder / "c.duckdb", read_only=True) as opened:
-        return opened.find_trained_on(folder / "reviews.csv", 20).to_json()
+        return opened.data.find_models(folder / "reviews.csv", 20).to_json()
 
 
 def names(rows):
@@ -85,7 +85,7 @@ def test_every_family_that_can_be_asked_answers_as_it_does_alone(folder, joint, 
     assert names([left_out]) == ["lost"]
     assert "no such folder" in left_out["reason"]
     for family in joint["families"]:
-        alone = db.find_trained_on(folder / "reviews.csv", 20, base=family["base"]).to_json()
+        alone = db.data.find_models(folder / "reviews.csv", 20, base=family["base"]).to_json()
         own = [row for row in joint["neighbours"] if row["base"] == family["base"]]
         for key in ("model", "z", "probability", "dataset"):
             assert [row[key] for row in own] == [row[key] for row in alone["neighbours"]]
@@ -115,7 +115,7 @@ def test_a_base_is_freed_before_the_next_is_loaded(folder, db, monkeypatch):
     monkeypatch.setattr(db, "_track", track := Tracked())
     gc.disable()  # only what is collected on purpose counts
     try:
-        db.find_trained_on(folder / "reviews.csv")
+        db.data.find_models(folder / "reviews.csv")
     finally:
         gc.enable()
 
@@ -138,10 +138,10 @@ class Tracked:
 
 @pytest.mark.slow
 def test_a_name_keeps_the_data_set_of_every_family_and_each_answers_to_it(folder, db):
-    from_file = db.find_trained_on(folder / "reviews.csv", 20, keep="acme")
-    from_name = db.find_trained_on("acme", 20)
+    from_file = db.data.find_models(folder / "reviews.csv", 20, keep="acme")
+    from_name = db.data.find_models("acme", 20)
     db.data.remove("acme", base=str(folder / "gpt2" / "base"))
-    of_one = db.find_trained_on("acme").to_json()
+    of_one = db.data.find_models("acme").to_json()
 
     assert list(from_name) == list(from_file)
     assert names(of_one["families"]) == ["bert"]
@@ -156,7 +156,9 @@ def test_every_family_has_its_own_control(folder, db, tmp_path):
     (tmp_path / "seen.csv").write_text("\n".join(lines[:49]))
     (tmp_path / "later.csv").write_text("\n".join([lines[0], *lines[49:]]))
 
-    answer = db.find_trained_on(tmp_path / "seen.csv", 14, control=tmp_path / "later.csv").to_json()
+    answer = db.data.find_models(
+        tmp_path / "seen.csv", 14, control=tmp_path / "later.csv"
+    ).to_json()
 
     comparison = answer["comparison"]
     assert [(row["base"], row["model"]) for row in comparison["models"]] == [
@@ -167,7 +169,7 @@ def test_every_family_has_its_own_control(folder, db, tmp_path):
 
 
 def test_what_no_model_of_a_family_passes_is_a_reason(folder, db):
-    answer = db.find_trained_on(folder / "reviews.csv", where="id LIKE 'g-%'").to_json()
+    answer = db.data.find_models(folder / "reviews.csv", where="id LIKE 'g-%'").to_json()
 
     assert names(answer["families"]) == ["gpt2"]
     assert answer["query"]["loss"] == "causal"
@@ -188,7 +190,7 @@ def test_where_no_family_can_be_asked_the_reasons_are_one_error(
     folder, db, options, error, message
 ):
     with pytest.raises(error, match=message):
-        db.find_trained_on(**{"data": folder / "reviews.csv"} | options)
+        db.data.find_models(**{"data": folder / "reviews.csv"} | options)
 
 
 def run(folder, *arguments):
@@ -219,7 +221,7 @@ def test_each_data_set_has_a_column_for_every_model_of_every_family(folder, db, 
     (sets / "one.csv").write_text(text.replace(",bad", ",good"))
     (sets / "few.csv").write_text("text\nthe film\n")
 
-    table = db.find_trained_on_each(sets, k=3)
+    table = db.data.find_models_of_each(sets, k=3)
     document = table.to_json()
     z = {row["data"]: row["z"] for row in document["data"]}
     head, *rows = csv.reader(table.save(tmp_path / "t.csv").read_text().splitlines())
@@ -231,7 +233,7 @@ def test_each_data_set_has_a_column_for_every_model_of_every_family(folder, db, 
     assert [len(values) for values in z.values()] == [16, 16]
     assert z["one"][:12] == [None] * 12
     assert None not in z["one"][12:]
-    alone = db.find_trained_on(folder / "reviews.csv", 20)
+    alone = db.data.find_models(folder / "reviews.csv", 20)
     expected = {(row["base"], row["model"]): row["z"] for row in alone}
     columns = list(zip(document["bases"], document["models"], strict=True))
     assert dict(zip(columns, z["reviews"], strict=True)) == pytest.approx(expected, abs=1e-3)

@@ -64,7 +64,7 @@ def train(model, tokenizer, texts):
 @pytest.fixture(scope="module")
 def answer(family):
     with dx.open(family / "family.duckdb") as db:
-        return db.find_trained_on(family / "seen.csv", MODELS, control=family / "later.csv")
+        return db.data.find_models(family / "seen.csv", MODELS, control=family / "later.csv")
 
 
 def test_the_model_of_the_data_is_told_from_models_of_other_data(answer):
@@ -82,12 +82,12 @@ def test_the_model_of_the_data_is_told_from_models_of_other_data(answer):
 
 def test_kept_data_sets_give_the_same_answer(family, answer, tmp_path):
     with dx.open(family / "family.duckdb") as db:
-        db.find_trained_on(family / "seen.csv", 1, keep="mine")
-        db.find_trained_on(family / "later.csv", 1, keep="late")
-        kept = db.find_trained_on("mine", MODELS, control="late").to_json()["comparison"]
-        mixed = db.find_trained_on("mine", MODELS, control=family / "later.csv").to_json()
+        db.data.find_models(family / "seen.csv", 1, keep="mine")
+        db.data.find_models(family / "later.csv", 1, keep="late")
+        kept = db.data.find_models("mine", MODELS, control="late").to_json()["comparison"]
+        mixed = db.data.find_models("mine", MODELS, control=family / "later.csv").to_json()
         for name in ("mine", "late"):
-            db.remove_data(name)
+            db.data.remove(name)
     expected = {row["model"]: row["effect"] for row in answer.to_json()["comparison"]["models"]}
     for comparison in (kept, mixed["comparison"]):
         found = {row["model"]: row["effect"] for row in comparison["models"]}
@@ -122,7 +122,7 @@ def test_a_label_that_is_chosen_and_not_used_is_said(family):
     with dx.open(family / "family.duckdb") as db:
         texts = [{"text": text, "mood": "ab"[i % 2]} for i, text in enumerate(random_texts(7))]
         write_csv(family / "moods.csv", texts)
-        reading = db.find_trained_on(family / "moods.csv", 1, label="mood").to_json()["query"]
+        reading = db.data.find_models(family / "moods.csv", 1, label="mood").to_json()["query"]
 
     assert 'labels in column "mood" are not used: the loss is causal' in reading["reading"]
 
@@ -145,4 +145,4 @@ def test_a_control_that_cannot_serve_is_refused(family, control, line):
         dx.open(family / "family.duckdb") as db,
         pytest.raises(RequestError, match=line),
     ):
-        db.find_trained_on(family / "seen.csv", control=family / control)
+        db.data.find_models(family / "seen.csv", control=family / control)

@@ -49,7 +49,7 @@ def compared(folder):
 
     with pytest.MonkeyPatch.context() as patch, dx.open(folder / "c.duckdb", read_only=True) as db:
         patch.setattr(network, "load_task_model", counted)
-        return db.find_trained_on_each(folder / "sets", k=2, **READING), len(loaded)
+        return db.data.find_models_of_each(folder / "sets", k=2, **READING), len(loaded)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_each_data_set_has_the_answer_that_it_has_alone(folder, table):
     # the last, which the base was run for after the others
     entry = document["data"][-1]
     with dx.open(folder / "c.duckdb", read_only=True) as db:
-        alone = db.find_trained_on(folder / "sets" / "tweets.csv", k=4, **READING)
+        alone = db.data.find_models(folder / "sets" / "tweets.csv", k=4, **READING)
     z = dict(zip(document["models"], entry["z"], strict=True))
     assert {row["model"]: row["z"] for row in alone} == pytest.approx(z, abs=1e-3)
     control = alone.to_json()["query"]["control"]["z"]
@@ -123,8 +123,8 @@ def test_the_command_writes_the_file_and_ends_with_done_in_part(folder, tmp_path
     ("arguments", "message"),
     [
         (["--each", "--keep", "x"], "--keep names one data set"),
-        (["-o", "t.csv"], "add --each"),
-        (["--each", "-o", "t.pdf"], "ends in one of .csv, .png, .svg, .html"),
+        (["-o", "t.pdf"], "name ends in one of: .csv"),
+        (["--each", "-o", "t.pdf"], "ends in one of .csv, .md, .tex, .png, .svg, .html"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(folder, arguments, message):
@@ -143,12 +143,12 @@ def test_wrong_folders_are_refused(folder, tmp_path):
     (tmp_path / "bad" / "numbers.csv").write_text("n\n1\n2\n3\n")
     with dx.open(folder / "c.duckdb", read_only=True) as db:
         with pytest.raises(DataError, match=r"no such folder"):
-            db.find_trained_on_each(tmp_path / "none")
+            db.data.find_models_of_each(tmp_path / "none")
         with pytest.raises(DataError, match="no data file in it"):
-            db.find_trained_on_each(tmp_path / "empty")
+            db.data.find_models_of_each(tmp_path / "empty")
         with pytest.raises(DataError, match=r"no data set could be read; .*no column of texts"):
-            db.find_trained_on_each(tmp_path / "bad", **READING)
+            db.data.find_models_of_each(tmp_path / "bad", **READING)
         with pytest.raises(RequestError, match="several files"):
-            db.find_trained_on_each([])
+            db.data.find_models_of_each([])
         with pytest.raises(RequestError, match="at least 1"):
-            db.find_trained_on_each(folder / "sets", k=0)
+            db.data.find_models_of_each(folder / "sets", k=0)

@@ -4,7 +4,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from operator import attrgetter
 
 import httpx2
@@ -30,11 +29,10 @@ from deltadex.indexer.hub.session import HubClient, Patience, hub_client, origin
 def test_a_wait_beyond_the_limit_is_not_begun(hub, session, headers):
     hub.add("org/model")
     hub.fail("/api", 429, nth=0, headers=headers)
-    start = time.monotonic()
 
     with pytest.raises(ModelError, match=r"^rate-limited: .*demands a wait of \d+ s"):
         describe("org/model", session=session)
-    assert time.monotonic() - start < 0.5
+    assert len(hub.log) == 1
 
 
 def test_waits_in_one_call_add_up_to_the_limit(hub, session):

@@ -52,7 +52,7 @@ def test_an_index_is_published_attached_and_published_again(env, db, tmp_path):
         db.remove("author-0/model-3")
         more = db.publish(TARGET, exclude=["author-1/model-1"])[0]
         uploaded = [r.path for r in env.log[before:] if r.method == "PUT"]
-        mine.refresh_attached()
+        mine.attached.refresh()
         left = {hit["model"] for hit in mine.find_similar("author-0/model-0", k=9)}
 
     assert first["commit"]

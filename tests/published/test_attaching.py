@@ -202,7 +202,7 @@ def test_a_refresh_fetches_only_what_is_new(tmp_path, index, empty):
     fill(tmp_path / "theirs.duckdb", family(2, first=60))
     publish(tmp_path / "theirs.duckdb", index)
 
-    row = empty.refresh_attached("theirs")[0]
+    row = empty.attached.refresh("theirs")[0]
 
     assert (row["models"], row["serial"]) == (22, 2)
     assert 0 < row["fetched_bytes"] < row["bytes"]
@@ -214,13 +214,13 @@ def test_a_refresh_fetches_only_what_is_new(tmp_path, index, empty):
 def test_an_older_copy_does_not_bring_a_removed_model_back(tmp_path, index, empty):
     shutil.copytree(index, tmp_path / "older")
     publish(tmp_path / "theirs.duckdb", index, exclude=["author-2/model-2"])
-    empty.refresh_attached()
+    empty.attached.refresh()
     shutil.rmtree(index)
     shutil.copytree(tmp_path / "older", index)
     with pytest.raises(BadIndex, match="older copy"):
-        empty.refresh_attached()
+        empty.attached.refresh()
     empty.attach(tmp_path / "older", name="mirror")
-    empty.detach("theirs")
+    empty.attached.remove("theirs")
 
     assert [row["name"] for row in empty.attached()] == ["mirror"]
     found = [hit["model"] for hit in near(empty)]
@@ -233,7 +233,7 @@ def test_another_index_under_the_same_address_is_refused(tmp_path, index, empty)
     publish(fill(tmp_path / "new.duckdb", family(2)), index)
 
     with pytest.raises(BadIndex, match="another index now"):
-        empty.refresh_attached()
+        empty.attached.refresh()
     assert len(near(empty)) == 19
 
 
@@ -246,7 +246,7 @@ def test_a_name_is_used_once_and_is_plain(tmp_path, index, empty):
         else:
             assert empty.attach(tmp_path / "copy", name=name)[0]["name"] == "copy"
     with pytest.raises(RequestError, match="no attached index 'x'; attached: copy, theirs"):
-        empty.detach("x")
+        empty.attached.remove("x")
 
 
 def test_files_that_are_gone_are_an_error_with_its_remedy(tmp_path, empty):
@@ -254,7 +254,7 @@ def test_files_that_are_gone_are_an_error_with_its_remedy(tmp_path, empty):
     with pytest.raises(BadIndex, match="attach --refresh"):
         empty.find_similar("author-1/model-7")
 
-    empty.refresh_attached()
+    empty.attached.refresh()
 
     assert len(near(empty)) == 19
 
@@ -297,7 +297,7 @@ def test_what_changes_in_a_copy_is_noticed_whenever_it_is_read_and_by_doctor(tmp
     ):
         assert (finding["check"], fault in finding["detail"]) == ("attached", True)
         assert "attach --refresh --name theirs" in finding["advice"]
-    empty.refresh_attached("theirs")
+    empty.attached.refresh("theirs")
 
     assert problems(tmp_path) == []
     assert near(empty).to_json() == wanted

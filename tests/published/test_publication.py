@@ -111,7 +111,7 @@ def test_an_excluded_model_never_reappears(tmp_path_factory, steps):
             fill(db, {id: vector_of(hash(id) % 999) for id in sorted(excluded)})
             fill(db, family(new, first=20 + 5 * place))
             publish(db, index, exclude=sorted(excluded))
-            other.attach(index) if not place else other.refresh_attached()
+            other.attach(index) if not place else other.attached.refresh()
 
             assert not published_ids(index) & ever
             near = [hit["model"] for hit in other.find_similar("author-0/model-6", k=99)]

@@ -140,7 +140,7 @@ def test_a_small_index_has_vectors_alone_and_is_made_full_again(folder):
         assert len(near) == N - 1
         assert told(near, KEYS[1:2]) != told(theirs.find_similar("model-00", k=N), KEYS[1:2])
         full = publish(folder / "theirs.duckdb", folder / "index")
-        mine.refresh_attached()
+        mine.attached.refresh()
         assert told(mine.find_similar("model-00", k=N)) == told(
             theirs.find_similar("model-00", k=N)
         )
@@ -178,7 +178,7 @@ def test_a_changed_file_of_sketches_is_noticed_and_fetched_again(folder):
         path.write_bytes(data)
         with pytest.raises(BadIndex, match=f"{path.name}: changed.*attach --refresh"):
             mine.find_similar("model-00")
-        mine.refresh_attached()
+        mine.attached.refresh()
         assert told(mine.find_similar("model-00", k=3)) == before
 
 

@@ -12,7 +12,7 @@ from deltadex.store import Catalog, TraitFile
 from deltadex.store.files import derived_path
 
 KEYS = np.array([3, 9, 4])
-SUMS = np.array([30, 90, 40])
+SUMS = np.array([30, 2**63 + 90, 40], np.uint64)
 ROWS = np.arange(15.0).reshape(3, 5)
 
 
@@ -35,7 +35,8 @@ def test_an_open_file_sees_the_rows_of_others(tmp_path):
 def test_another_opening_reads_what_one_wrote_of_these_sketches_and_no_more(tmp_path):
     _file(tmp_path).append(KEYS, SUMS, ROWS)
 
-    found, rows = _file(tmp_path).read(np.array([4, 5, 3, 9]), np.array([40, 50, 30, 91]))
+    sums = np.array([40, 50, 30, 91], np.uint64)
+    found, rows = _file(tmp_path).read(np.array([4, 5, 3, 9]), sums)
 
     assert found.tolist() == [True, False, True, False]
     np.testing.assert_array_equal(rows, ROWS[[2, 0]])
@@ -189,7 +190,7 @@ def test_processes_that_write_at_once_leave_a_file_that_reads(tmp_path):
     file = TraitFile(path.parent / "f.traits", b"cohort", 5)
     for number in range(200):
         keys = np.array([number + 1000 * seed])
-        file.append(keys, keys, np.full((1, 5), float(keys[0])))
+        file.append(keys, keys.astype(np.uint64), np.full((1, 5), float(keys[0])))
     print("done", flush=True)
     """
     path = tmp_path / "c.duckdb"
@@ -200,6 +201,6 @@ def test_processes_that_write_at_once_leave_a_file_that_reads(tmp_path):
         assert said(one) == said(two) == "done"
 
     keys = np.array([*range(1000, 1200), *range(2000, 2200)])
-    found, rows = _file(tmp_path).read(keys, keys)
+    found, rows = _file(tmp_path).read(keys, keys.astype(np.uint64))
     assert found.sum() >= 100
     np.testing.assert_array_equal(rows, np.repeat(keys[found][:, None], 5, axis=1))

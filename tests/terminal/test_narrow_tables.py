@@ -5,21 +5,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from deltadex.terminal import tables
+from deltadex.results import Section
+from deltadex.terminal import console, tables
 
 LONG = "somebody-with-a-name/bert-base-uncased-finetuned-imdb-2024-run-17"
 
 
 @pytest.fixture
-def printed(capsys, monkeypatch):
-    def draw(width, *arguments, **settings):
-        def console(*, wide=False):
-            screen = tables.Screen(highlight=False, emoji=False)
-            screen.width = 10_000 if wide else width
-            return screen
+def terminal(monkeypatch):
+    """Sets the width of the terminal."""
 
-        monkeypatch.setattr(tables, "_console", console)
-        tables._print_table(*arguments, **settings)
+    def resize(width):
+        def console_of(*, wide=False):
+            narrow = console.Screen(highlight=False, emoji=False)
+            narrow.width = 10_000 if wide else width
+            return narrow
+
+        monkeypatch.setattr(console, "screen", console_of)
+        monkeypatch.setattr(tables, "screen", console_of)
+
+    return resize
+
+
+@pytest.fixture
+def printed(capsys, terminal):
+    def draw(width, *arguments, **settings):
+        terminal(width)
+        console.print_table(*arguments, **settings)
         return capsys.readouterr().out.splitlines()
 
     return draw
@@ -27,7 +39,7 @@ def printed(capsys, monkeypatch):
 
 @given(st.text(max_size=60), st.integers(3, 40))
 def test_a_shortened_text_fits_and_keeps_both_ends(text, width):
-    short = tables._middle(text, width)
+    short = console._middle(text, width)
 
     assert cell_len(short) <= width
     if short != text:
@@ -52,3 +64,41 @@ def test_names_give_way_before_numbers_and_sentences(printed, width):
 def test_a_wide_terminal_shows_all(printed):
     assert LONG in printed(200, ("model", "z"), [(LONG, "1.0")])[1]
     assert LONG in printed(20, ("model",), [(LONG,)], wide=True)[1]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
+def test_numbers_are_whole_or_their_column_is_named_as_left_out(printed, width):
+    heads = ("rank", "model", "verdict", "probability", "z", "cosine", "author", "dataset")
+    cells = ("77", LONG, "likely the same data", "0.98", "16.4", "0.545", "", "emotion")
+
+    lines = printed(width, heads, [cells])
+
+    rows = [line for line in lines if not line.startswith(("no room for", "cosine", "dataset"))]
+    left_out = " ".join(lines[2:])
+    assert max(map(len, lines)) <= width
+    assert "author" not in " ".join(lines)  # blanks alone
+    for head, cell in zip(heads, cells, strict=True):
+        if head not in ("model", "author"):
+            assert (cell in rows[1]) == (head not in left_out)
+    assert "somebo" in rows[1]
+    assert "run-17" in rows[1]
+
+
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_a_narrow_terminal_shows_fewer_layers_and_says_which_are_left_out(capsys, terminal, width):
+    layers = range(24)
+    section = Section(
+        columns=("θ = 0.5", *layers, "law"),
+        rows=[("query", *(f"{layer + 100}" for layer in layers), "constant 112")],
+        by_layer=range(1, 25),
+    )
+    terminal(width)
+
+    tables.show_study([section], {})
+
+    head, row, note = capsys.readouterr().out.splitlines()[:3]
+    assert max(len(head.rstrip()), len(row.rstrip())) <= width
+    assert head.split()[3] == "0"
+    assert head.split()[-2:] == ["23", "law"]
+    assert row.rstrip().endswith("constant 112")
+    assert note.strip().startswith("not shown: hidden states 1, ")

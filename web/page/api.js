@@ -74,13 +74,16 @@
   }
 
   // Every model that passes, page by page; `some` hears of each page.
-  async function ids(params, { signal, some }) {
+  async function each(params, { signal, some }) {
     for (let offset = 0, total = 1; offset < total; offset += PAGE) {
       const page = await get("models", { ...params, limit: PAGE, offset }, { signal });
       total = page.total;
-      some(page.models.map((model) => model.model), total);
+      some(page.models);
     }
   }
+
+  // A file is asked about in the background, so that it says how far it is.
+  const post = (body) => ({ method: "POST", body, headers: { Accept: "application/json", Prefer: "wait=1" } });
 
   const modelPath = (id) => `models/${id.split("/").map(encodeURIComponent).join("/")}`;
 
@@ -98,8 +101,9 @@
     similar: (params, how) => get("similar", params, how),
     nearestData: (params, how) => get("nearest-data", params, how),
     explain: (params, how) => get("explain", params, how),
-    near: (form, how) => get("similar/adapter", {}, how, { method: "POST", body: form }),
+    near: (form, how) => get("similar/adapter", {}, how, post(form)),
+    trainedOn: (form, how) => get("trained-on", {}, how, post(form)),
     trace: (id, params, how) => get(`${modelPath(id)}/trace`, params, how),
-    ids,
+    each,
   });
 }

@@ -2,6 +2,7 @@
 {
   const { byId, make, button, icon, state, format, load, map, legend, say } = deltadex;
   const card = byId("card");
+  const ZOOM_PX = 24; // what the buttons take beyond the map's edge
   const SHEET = 0.58; // of a phone's height, as in the style
   const HUB_ID = /^[\w.-]+\/[\w.-]+$/;
   let byKeyboard = false, details = null;
@@ -10,11 +11,13 @@
   function open(model, { fly = false } = {}) {
     byKeyboard = card.contains(document.activeElement) || !document.activeElement?.matches(":hover");
     const view = ["map", "models"].includes(state.current.view) && !fly ? state.current.view : "map";
+    deltadex.visitor.open(false);
     state.change({ model, other: "", view });
     if (fly) map.reveal(map.chosen, true);
   }
 
   function close() {
+    deltadex.visitor.open(false);
     state.change({ model: "", other: "" });
     byId("stage").focus({ preventScroll: true });
   }
@@ -42,13 +45,15 @@
       "Open on the Hub");
   }
 
+  const closer = () => button({ class: "round", "aria-label": "Close the card", title: "Close (Esc)", onclick: close }, icon("close"));
+
   function headline(found) {
     const item = legend.datasetItem(found.dataset);
     return make("div", { class: "card-head" },
-      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, found.model, deltadex.words.copier(found.model)),
+      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, deltadex.words.breakable(found.model), deltadex.words.copier(found.model)),
         make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
           found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)),
-      button({ class: "round", "aria-label": "Close the card", title: "Close (Esc)", onclick: close }, icon("close")));
+      closer());
   }
 
   function top(found) {
@@ -61,12 +66,37 @@
       make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
     found.notes?.length ? make("ul", { class: "notes" }, found.notes.map((note) => make("li", {}, note))) : null);
 
+  // A model that there is not: where to look instead.
+  function missing(words) {
+    byId("card-top").replaceChildren(make("div", { class: "card-head" }, make("h2", { tabindex: "-1", id: "card-title" }, `No model ${state.current.model}`),
+      closer()),
+    make("p", { class: "soft" }, words),
+    make("p", {}, `This family has ${format.count(deltadex.family()?.models ?? map.family.count, "model")}. `,
+      button({ class: "inline", onclick: () => state.change({ view: "models", model: "", ...state.cleared() }) }, "List them")));
+    byId("origin").replaceChildren();
+  }
+
+  const unknown = (error) => {
+    if (error.code !== "unknown-model") throw error;
+    return { told: error.message.replace(/; GET .*$/, ".").replace(/^no model '[^']*'[;.]? ?/, "") };
+  };
+
+  // What is not in the index has no neighbours; another family may have it.
+  function near(asked) {
+    if (!details?.status || details.status === "indexed") { deltadex.neighbours.update(asked, details?.dataset ?? null); return; }
+    const own = deltadex.families().find(({ base }) => base !== deltadex.base && base === details.base_raw);
+    byId("neighbours").replaceChildren(make("p", { class: "soft" }, "It is not in the index of this family: it has no neighbours and no place on the map. "),
+      own ? make("a", { href: `?base=${encodeURIComponent(own.base)}&model=${encodeURIComponent(details.model)}` }, `Look for it in ${own.name ?? own.base}`)
+        : button({ class: "inline", onclick: () => state.change({ view: "failures", model: "" }) }, "Why models are left out"));
+  }
+
   function show(found) {
+    if (found.told !== undefined) { missing(found.told); return; }
     details = found;
     top(found);
     byId("facts").replaceChildren(folded(found));
     byId("changes").replaceChildren(...deltadex.heatmap.section(found.slots));
-    deltadex.neighbours.update(state.current, found.dataset);
+    near(state.current);
     deltadex.data.update(state.current);
     say(`Card of ${found.model}, ${found.dataset ?? "unlabelled"}`);
     if (byKeyboard) byId("card-title").focus({ preventScroll: true });
@@ -75,34 +105,40 @@
 
   function update(asked, previous) {
     const opened = card.hidden && asked.model !== "";
-    card.hidden = asked.model === "" || !["map", "models"].includes(asked.view);
-    document.body.classList.toggle("with-card", !card.hidden);
+    const guest = deltadex.visitor.isOpen();
+    card.hidden = !(asked.model || guest) || !["map", "models"].includes(asked.view);
+    deltadex.selection.update(asked);
     map.chosen = card.hidden ? -1 : map.family.place.get(asked.model) ?? -1;
     place();
     if (card.hidden) { map.links = []; map.dirty(); deltadex.explain.update({}); return; }
+    if (guest) { clear(); deltadex.explain.update({}); deltadex.visitor.show(); return; }
     const fresh = opened || !previous || asked.model !== previous.model || asked.base !== previous.base;
     if (fresh || state.differs(asked, previous, "recipe", "k", ...state.FILTERS)) refresh(asked, fresh);
     else if (asked.measure !== previous.measure) byId("changes").replaceChildren(...deltadex.heatmap.section(details?.slots));
     if (fresh || state.differs(asked, previous, "other", "recipe")) {
       deltadex.explain.update(asked);
       for (const row of card.querySelectorAll("tr.on, [aria-pressed=true].round")) row.classList.remove("on");
-      if (!fresh) deltadex.neighbours.update(asked, details?.dataset ?? null);
+      if (!fresh) near(asked);
     }
     map.dirty();
   }
 
+  function clear() {
+    card.scrollTop = 0;
+    details = null;
+    for (const id of ["card-top", "facts", "changes", "neighbours", "nearest-data", "origin"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
+    map.links = [];
+  }
+
   function refresh(asked, fresh) {
     if (!fresh) {
-      deltadex.neighbours.update(asked, details?.dataset ?? null);
+      near(asked);
       deltadex.data.update(asked);
       return;
     }
-    card.scrollTop = 0;
-    details = null;
-    for (const id of ["card-top", "facts", "changes", "neighbours", "nearest-data"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
-    map.links = [];
+    clear();
     deltadex.origin.update(asked);
-    load(byId("card-top"), (how) => deltadex.source.model(asked.model, deltadex.scope(), how), show);
+    load(byId("card-top"), (how) => deltadex.source.model(asked.model, deltadex.scope(), how).catch(unknown), show);
     map.reveal(map.chosen, false);
   }
 
@@ -111,6 +147,7 @@
     if (card.hidden) return;
     map.chosen = map.family.place.get(asked.model) ?? -1;
     if (details) top(details);
+    if (deltadex.visitor.isOpen()) { deltadex.visitor.show(); return; }
     deltadex.neighbours.redraw();
     deltadex.data.update(asked);
     if (!asked.at) map.reveal(map.chosen, false);
@@ -120,19 +157,21 @@
   // The map's middle is the middle of what panels leave of it. Offsets, since the card slides in.
   function place() {
     const main = byId("main"), key = byId("legend"), beside = innerWidth > 860;
+    const side = [card, byId("selection")].find((panel) => !panel.hidden);
+    document.body.classList.toggle("with-card", side !== undefined);
     map.inset({
       left: beside ? key.offsetLeft + key.offsetWidth : 0,
-      right: !card.hidden && beside ? main.clientWidth - card.offsetLeft : 0,
-      bottom: !card.hidden && !beside ? SHEET * main.clientHeight : 0,
+      right: ZOOM_PX + (side && beside ? main.clientWidth - side.offsetLeft : 0),
+      bottom: side && !beside ? SHEET * main.clientHeight : 0,
     });
   }
 
   function start() {
     addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && state.current.model && !event.defaultPrevented) close();
+      if (event.key === "Escape" && !card.hidden && !event.defaultPrevented) close();
     });
     addEventListener("resize", place);
   }
 
-  deltadex.card = { start, open, close, update, placed, place };
+  deltadex.card = { start, open, close, closer, update, placed, place };
 }

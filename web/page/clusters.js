@@ -34,12 +34,13 @@
   function curve(points) {
     const line = (key) => points.map((point, n) =>
       `${n ? "L" : "M"}${(30 + 260 * point.confidence).toFixed(1)} ${(112 - 100 * (point[key] ?? 0)).toFixed(1)}`).join("");
-    return make("figure", { class: "curve" }, draw("svg", { viewBox: "0 0 300 132", role: "img",
+    return make("figure", { class: "curve" }, draw("svg", { viewBox: "0 0 300 140", role: "img",
       "aria-label": "Precision rises and coverage falls with the confidence that is asked for" },
     [0, 0.5, 1].map((value) => draw("path", { class: "base", d: `M30 ${112 - 100 * value}H290` })),
     [0, 0.5, 1].map((value) => draw("text", { x: 24, y: 116 - 100 * value, "text-anchor": "end" }, String(value))),
+    [0, 0.5, 1].map((value) => draw("text", { x: 30 + 260 * value, y: 123, "text-anchor": "middle" }, String(value))),
     draw("path", { class: "precision", d: line("precision") }), draw("path", { class: "coverage", d: line("coverage") }),
-    draw("text", { x: 160, y: 129, "text-anchor": "middle" }, "confidence")),
+    draw("text", { x: 160, y: 136, "text-anchor": "middle" }, "confidence")),
     make("figcaption", { class: "soft small" }, make("span", { class: "key precision" }, "precision"), make("span", { class: "key coverage" }, "coverage")));
   }
 
@@ -77,7 +78,10 @@
         ...listing("hints", hints)] : null);
   }
 
+  let shown = [];
+
   function show(box, found) {
+    shown = found.clusters;
     if (!found.clusters.length) {
       box.replaceChildren(empty("No clusters", "The models of this family lie too evenly, or are too few, to fall into groups."), suggestions(found));
       return;
@@ -99,5 +103,8 @@
     }, "Looking for clusters…");
   }
 
-  deltadex.clusters = { update, tile };
+  const csv = () => ({ columns: ["cluster", "name", "model"],
+    rows: shown.flatMap(({ cluster, name, models }) => models.map((model) => [cluster, name, model])) });
+
+  deltadex.clusters = { update, tile, csv };
 }

@@ -65,6 +65,7 @@
       clusters: async () => clusters,
       failures: async () => ({ failures: [] }),
       models: async (asked) => models(asked),
+      each: async (asked, { some }) => some(models({ ...asked, limit: Infinity }).models),
       model: async (id) => row(found(id)),
       similar: async (asked) => similar(asked),
       nearestData: async (asked) => nearestData(asked),

@@ -30,9 +30,12 @@
       make("p", { class: "soft" }, `Of a model’s nearest, as many as it has siblings: the share that has its dataset. The line is chance, ${format.percent(chance)}.`),
       make("table", { class: "bars wide" }, make("thead", {}, make("tr", {}, ["Dataset", "Models", "", "Purity"].map((text) =>
         (text ? make("th", { scope: "col" }, text) : make("td", {}))))),
-      make("tbody", {}, list.slice(0, DATASETS).map(row))),
+      make("tbody", {}, list.slice(0, DATASETS).map(row)), axis()),
       list.length > DATASETS ? make("p", { class: "soft small" }, `The first ${DATASETS} of ${list.length}.`) : null);
   }
+
+  const axis = () => make("tfoot", { "aria-hidden": "true" }, make("tr", {}, make("td", {}), make("td", {}),
+    make("td", {}, make("div", { class: "axis soft small" }, [0, 0.5, 1].map((share) => make("span", {}, format.percent(share))))), make("td", {})));
 
   // The datasets with most models, as rows and columns, and a column for everything else.
   function smaller({ datasets, counts }) {
@@ -65,7 +68,10 @@
     return { told: error.message };
   };
 
+  let shown = null;
+
   function show(box, found) {
+    shown = found;
     if (!Object.keys(found.by_dataset ?? {}).length) {
       box.replaceChildren(empty("Nothing to score", found.told ?? "Scores need two labelled models of one dataset. A labels file names datasets: deltadex index BASE FOLDER --labels labels.csv"));
       return;
@@ -88,5 +94,8 @@
     byId("exclude").onchange = (event) => state.change({ exclude: event.target.value });
   }
 
-  deltadex.evaluation = { start, update };
+  const csv = () => ({ columns: ["dataset", "models", "purity"],
+    rows: Object.entries(shown?.by_dataset ?? {}).map(([name, { n, purity: value }]) => [name, n, value]) });
+
+  deltadex.evaluation = { start, update, csv };
 }

@@ -50,6 +50,7 @@
       this.place = new Map(document.models.map((id, i) => [id, i]));
       const { across, up, ...placed } = plane(document.x, document.y);
       Object.assign(this, placed);
+      this.settled = [this.x.slice(), this.y.slice()]; // while models move, where to
       this.stars = (document.data ?? []).map((data) => ({
         ...data, x: across(data.x), y: up(data.y), standsOut: data.verdict !== "no model stands out",
         label: data.name.length > 28 ? `${data.name.slice(0, 27)}…` : data.name,
@@ -67,7 +68,7 @@
 
     // What there is until the map comes.
     static none() {
-      const columns = ["models", "x", "y", "downloads", "dataset", "datasets", "author", "authors", "kind", "kinds"];
+      const columns = ["models", "x", "y", "downloads", ...["dataset", "author", "kind", "month"].flatMap((name) => [name, `${name}s`])];
       return new Family({ base: "", ...Object.fromEntries(columns.map((name) => [name, []])) });
     }
 
@@ -98,7 +99,7 @@
 
     columns(name) {
       if (name === "cluster") return this.clusterColumns();
-      const missing = { dataset: "unlabelled", author: "unknown author", kind: "unknown" }[name];
+      const missing = { dataset: "unlabelled", author: "unknown author", kind: "unknown", month: "unknown date" }[name];
       return [this.document[name], this.document[`${name}s`], missing];
     }
 
@@ -143,22 +144,30 @@
       if (asked.cluster && this.clusters) {
         tests.push([this.clusterOf, this.clusterNames.indexOf(asked.cluster)]);
       }
+      const months = this.document.months.map((month) => month.startsWith(asked.month));
+      const { layout, corners } = asked.area ? deltadex.area.read(asked.area) : {}, [xs, ys] = this.settled;
+      const within = layout && layout === this.document.layout ? (i) => deltadex.area.holds(corners, xs[i], ys[i]) : null;
       const least = asked.downloads === "" ? null : Number(asked.downloads);
       const none = asked.status && asked.status !== "indexed";
       return Uint8Array.from({ length: this.count }, (_, i) => (
         !none && tests.every(([column, wanted]) => column[i] === wanted)
           && (least === null || (this.document.downloads[i] ?? -1) >= least)
-          && (!this.where || this.where[i])) ? 1 : 0);
+          && (!asked.month || months[this.document.month[i]])
+          && (!this.where || this.where[i]) && (!within || within(i))) ? 1 : 0);
     }
   }
 
   const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
+
+  // The year or month behind one, as a date begins.
+  const after = (month) => month.replace(/\d+$/, (n) => String(Number(n) + 1).padStart(n.length, "0"));
 
   // The filters as the service's parameters; what it has no parameter for becomes a condition.
   function asParameters(asked, { kind }) {
     const conditions = [];
     if (asked.kind && !kind) conditions.push(`kind = ${quoted(asked.kind)}`);
     if (asked.downloads) conditions.push(`downloads >= ${asked.downloads}`);
+    if (asked.month) conditions.push(`created_at >= ${quoted(asked.month)}`, `created_at < ${quoted(after(asked.month))}`);
     if (asked.where) conditions.push(conditions.length ? `(${asked.where})` : asked.where);
     return {
       dataset: asked.dataset, author: asked.author, where: conditions.join(" AND "),

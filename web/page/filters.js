@@ -3,7 +3,8 @@
   const { byId, make, button, icon, state, format, map } = deltadex;
   const OFFERED = 300;
   const NAMES = { dataset: "dataset", author: "author", kind: "kind", status: "status",
-    downloads: "downloads ≥", where: "where", cluster: "cluster" };
+    downloads: "downloads ≥", where: "where", cluster: "cluster", month: "created", area: "area" };
+  const TYPED = state.FILTERS.filter((name) => name !== "area"); // an area is drawn
   const STATUSES = [["", "any"], ["indexed", "indexed"], ["failed", "failed"], ["skipped", "skipped"],
     ["no-update", "no update"]];
   let control = new AbortController();
@@ -20,9 +21,9 @@
     if (!asked.where || !family.count || !deltadex.source.can.details) return;
     const passing = new Uint8Array(family.count);
     try {
-      await deltadex.source.ids({ ...deltadex.scope(), where: asked.where, status: "indexed" }, { signal,
-        some: (ids) => {
-          for (const id of ids) if (family.place.has(id)) passing[family.place.get(id)] = 1;
+      await deltadex.source.each({ ...deltadex.scope(), where: asked.where, status: "indexed" }, { signal,
+        some: (models) => {
+          for (const { model: id } of models) if (family.place.has(id)) passing[family.place.get(id)] = 1;
           family.where = passing;
           if (!signal.aborted) show(state.current);
         } });
@@ -45,6 +46,7 @@
     map.shown = map.family.passing(asked);
     deltadex.legend.counted();
     map.restyle();
+    deltadex.selection.update(asked);
   }
 
   async function update(asked) {
@@ -56,12 +58,12 @@
 
   function chips(asked) {
     return state.FILTERS.filter((name) => asked[name]).map((name) =>
-      button({ class: "chip", onclick: () => state.change({ [name]: "" }), "aria-label": `Remove filter ${NAMES[name]} ${asked[name]}` },
-        make("span", { class: "soft" }, NAMES[name]), make("span", { class: "name" }, asked[name]), icon("close")));
+      button({ class: "chip", onclick: () => state.change({ [name]: "" }), "aria-label": `Remove filter ${NAMES[name]} ${name === "area" ? "drawn" : asked[name]}` },
+        make("span", { class: "soft" }, NAMES[name]), make("span", { class: "name" }, name === "area" ? "drawn" : asked[name]), icon("close")));
   }
 
   function describe(asked) {
-    for (const name of state.FILTERS) if (document.activeElement !== field(name)) field(name).value = asked[name];
+    for (const name of TYPED) if (document.activeElement !== field(name)) field(name).value = asked[name];
     const on = chips(asked);
     byId("chips").replaceChildren(...on);
     byId("chips").hidden = !on.length;
@@ -99,7 +101,7 @@
     byId("clear").onclick = () => state.change(state.cleared());
     byId("none-clear").onclick = () => state.change({ ...state.cleared(), off: [], only: [] });
     byId("filters").onsubmit = (event) => event.preventDefault();
-    for (const name of state.FILTERS) {
+    for (const name of TYPED) {
       field(name).onchange = (event) => state.change({ [name]: event.target.value.trim(), page: "1" });
     }
     byId("filters").onkeydown = (event) => {

@@ -70,7 +70,7 @@
     return make("li", {},
       button({ class: "row", "aria-pressed": String(!map.hidden.has(item.key)), onclick: clicked,
         ondblclick: () => isolate(item.key), title: "Click: show or hide. Double click or Shift: only this." },
-      swatch(item), make("span", { class: "name" }, item.name),
+      swatch(item), make("span", { class: "name" }, deltadex.words.breakable(item.name)),
       make("span", { class: "n" }, format.whole(item.count))));
   }
 

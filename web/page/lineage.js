@@ -33,7 +33,7 @@
       for (const other of tree.others.get(edge.child) ?? []) words.push(`with ${other.parent} ${other.weight.toFixed(2)}`);
     }
     if (edge.parent !== tree.base) words.push(`p ${edge.probability.toFixed(2)}`);
-    return [button({ class: "link", onclick: () => deltadex.card.open(edge.child, { fly: true }) }, make("span", { class: "name" }, edge.child)),
+    return [button({ class: "link", onclick: () => deltadex.card.open(edge.child, { fly: true }) }, make("span", { class: "name" }, deltadex.words.breakable(edge.child))),
       make("span", { class: "soft small" }, words.filter(Boolean).join(" · "))];
   }
 
@@ -76,7 +76,10 @@
       told.length > CLAIMS ? make("p", { class: "soft small" }, `${format.whole(told.length - CLAIMS)} more.`) : null);
   }
 
+  let shown = [];
+
   function show(box, found) {
+    shown = found.edges ?? [];
     if (!found.models) {
       box.replaceChildren(empty("No lineage", "No model of this family has a linear sketch: index it again with the recipe sketch."));
       return;
@@ -95,5 +98,7 @@
     load(box, (how) => deltadex.source.lineage(deltadex.base, how), (found) => show(box, found), "Comparing models…");
   }
 
-  deltadex.lineage = { update };
+  const EDGE = ["parent", "child", "kind", "probability", "weight"];
+
+  deltadex.lineage = { update, csv: () => ({ columns: EDGE, rows: shown.map((edge) => EDGE.map((name) => edge[name])) }) };
 }

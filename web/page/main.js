@@ -96,6 +96,7 @@
     if (differs("colour", "off", "only")) map.restyle();
     if (differs(...state.FILTERS)) filters.update(asked);
     card.update(asked, previous);
+    if (differs("counts")) deltadex.selection.update(asked);
     if (differs("at")) map.look(asked.at);
     enter(asked, previous);
   }
@@ -171,6 +172,7 @@
   // Every view begins at once, with what it needs itself; places and colours come with the map.
   function settle(asked) {
     document.body.classList.remove("ready");
+    deltadex.visitor.stays(deltadex.base);
     map.setFamily(deltadex.Family.none());
     byId("map-notice").hidden = false;
     apply(asked, null);
@@ -180,11 +182,14 @@
   }
 
   // A base in a folder is called what its config says.
+  deltadex.families = () => families;
+  deltadex.family = () => families.find((one) => one.base === deltadex.base);
   const nameOf = (base) => families.find((one) => one.base === base)?.name ?? base;
 
   function gotFamilies(found) {
     ({ families } = found);
     deltadex.umap = found.umap;
+    deltadex.takes = found.takes;
     const several = families.length > 1;
     byId("families").hidden = !several;
     byId("family").classList.toggle("unseen", several);
@@ -247,18 +252,19 @@
   function start() {
     const data = byId("data");
     deltadex.source = data ? deltadex.embedded(JSON.parse(data.textContent)) : deltadex.service();
-    Object.assign(deltadex, { wantClusters, gotClusters, copied });
+    Object.assign(deltadex, { wantClusters, gotClusters, copied, toast });
     dress(state.current);
     map.start();
-    for (const room of [legend, filters, card, deltadex.search, deltadex.evaluation]) room.start();
+    for (const room of [legend, filters, card, deltadex.search, deltadex.evaluation, deltadex.lasso, deltadex.selection,
+      deltadex.visitor, deltadex.drop, deltadex.csv]) room.start();
     byId("views").onclick = follow;
     byId("theme").onclick = nextTheme;
     byId("copy").onclick = copyLink;
     byId("base").onchange = (event) => state.change({ base: event.target.value, recipe: "", ...state.cleared(),
       model: "", other: "", off: [], only: [], at: "", page: "1" });
-    byId("layout").onchange = (event) => state.change({ layout: event.target.value, at: "" });
+    byId("layout").onchange = (event) => state.change({ layout: event.target.value, at: "", area: "" });
     for (const select of document.querySelectorAll(".recipe")) {
-      select.onchange = (event) => state.change({ recipe: event.target.value, at: "" });
+      select.onchange = (event) => state.change({ recipe: event.target.value, at: "", area: "" });
     }
     byId("legend-toggle").onclick = () => {
       const open = byId("legend").classList.toggle("open");
@@ -267,7 +273,9 @@
     theme.dark.addEventListener("change", () => redress(state.current));
     state.listen(changed);
     byId("map-notice").hidden = false;
-    load(byId("map-notice"), (how) => deltadex.source.families(how), gotFamilies, "Opening the catalog…");
+    seen(state.current);
+    const box = byId(`${state.current.view}-body`) ?? byId("map-notice");
+    load(box, (how) => deltadex.source.families(how), gotFamilies, "Opening the catalog…");
   }
 
   start();

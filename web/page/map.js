@@ -1,7 +1,7 @@
 "use strict";
 {
   const { byId, state, say, format } = deltadex;
-  const FEW = 40;
+  const FEW = 40, FRAME_PX = 60;
   const REACH_PX = 14;
   const STAR_REACH_PX = 12;
   const GLIDE_MS = 900;
@@ -35,7 +35,7 @@
     stage.addEventListener("blur", () => { hover(-1); star(-1); });
     byId("closer").onclick = () => view.zoomBy(1.6);
     byId("farther").onclick = () => view.zoomBy(1 / 1.6);
-    byId("home").onclick = () => view.flyTo({ x: 0, y: 0, zoom: 1 });
+    byId("home").onclick = () => view.flyTo(HOME);
     recolour();
   }
 
@@ -111,9 +111,9 @@
     fit(ratio);
     renderer.draw({ camera, unit, middle, area, ratio, parts: parts(share), size: size * share ** -THICKER,
       sheet: map.colours.sheet, alpha: map.family.count > 5000 ? 0.82 : 0.95 });
-    const named = pace.now.names && !glide;
+    const named = pace.now.names && !glide, guest = deltadex.visitor.place();
     overlay.draw({ ...map, place, radiusOf, radius: size, ratio,
-      toScreen: (x, y) => view.toScreen(x, y), toPlane: (x, y) => view.toPlane(x, y), inset: view.inset, glides: glide !== null, labels: named ? map.labels : [],
+      toScreen: (x, y) => view.toScreen(x, y), toPlane: (x, y) => view.toPlane(x, y), inset: view.inset, guest: deltadex.visitor.isOpen() ? guest : null, glides: glide !== null, labels: named ? map.labels : [],
       stars: map.family.stars, naming: pace.now.names });
   }
 
@@ -142,36 +142,53 @@
     if (map.hovered >= 0) deltadex.tooltip.show(map.family, map.hovered, place(map.hovered), radiusOf(map.hovered));
     if (map.starred >= 0) pointAt(map.starred);
     const { x, y, zoom } = view.camera;
-    const home = Math.abs(x) + Math.abs(y) < 1e-4 && Math.abs(zoom - 1) < 1e-3;
     clearTimeout(resting);
     resting = setTimeout(() => deltadex.legend.inView(), REST_MS);
-    state.quietly({ at: home ? "" : [x.toFixed(4), y.toFixed(4), zoom.toFixed(3)].join(",") });
+    state.quietly({ at: isHome() ? "" : [x.toFixed(4), y.toFixed(4), zoom.toFixed(3)].join(",") });
     dirty();
   }
 
   function look(at) {
     const [x, y, zoom] = at.split(",").map(Number);
     view.flight = null;
-    view.set([x, y, zoom].every(Number.isFinite) ? { x, y, zoom } : { x: 0, y: 0, zoom: 1 });
+    view.set([x, y, zoom].every(Number.isFinite) ? { x, y, zoom } : HOME);
   }
 
-  // Panels over the map move its middle, not what is seen of it.
+  const HOME = { x: 0, y: 0, zoom: 1 };
+  function isHome() {
+    const { x, y, zoom } = view.camera;
+    return Math.abs(x) + Math.abs(y) < 1e-4 && Math.abs(zoom - 1) < 1e-3;
+  }
+
+  // Panels over the map move its middle, not what is seen of it; unless that is everything.
   function inset(changes) {
     const before = view.middle ?? [0, 0];
     Object.assign(view.inset, changes);
     view.measure();
+    if (isHome() && !view.flight) { view.set(HOME); return; }
     const scale = view.unit * view.camera.zoom;
     view.set({ ...view.camera, x: view.camera.x + (view.middle[0] - before[0]) / scale,
       y: view.camera.y - (view.middle[1] - before[1]) / scale });
   }
 
+  // Everything between these corners of the plane, in what panels leave of the map.
+  function fitTo(corners) {
+    const [[left, right], [low, high]] = [0, 1].map((side) => corners.map((corner) => corner[side])).map((values) => [Math.min(...values), Math.max(...values)]);
+    const { left: beside, right: other, top, bottom } = view.inset, [width, height] = view.size;
+    const fit = Math.min((width - beside - other - FRAME_PX) / (right - left), (height - top - bottom - FRAME_PX) / (high - low)) / view.unit;
+    view.flyTo({ x: (left + right) / 2, y: (low + high) / 2, zoom: Math.min(fit, Math.max(1, view.camera.zoom)) });
+  }
+
   function reveal(i, near) {
-    if (i < 0) return;
-    const [x, y] = place(i), { left, right, top, bottom } = view.inset, [width, height] = view.size;
+    if (i >= 0) revealPlace(map.family.x[i], map.family.y[i], near);
+  }
+
+  function revealPlace(u, v, near) {
+    const [x, y] = view.toScreen(u, v), { left, right, top, bottom } = view.inset, [width, height] = view.size;
     const seen = x > left + 20 && x < width - right - 20 && y > top + 20 && y < height - bottom - 20;
     if (seen && !near) return;
     const zoom = near ? Math.max(view.camera.zoom, Math.min(6, 1 + map.family.count / 40)) : view.camera.zoom;
-    view.flyTo({ x: map.family.x[i], y: map.family.y[i], zoom });
+    view.flyTo({ x: u, y: v, zoom });
   }
 
   // What is shown
@@ -335,6 +352,7 @@
     if (data) { star(-1); state.change({ model: data.nearest[0].model, other: "" }); return; }
     const i = at(here);
     hover(-1);
+    deltadex.visitor.open(false);
     state.change({ model: i < 0 ? "" : map.family.id(i), other: "" });
   }
 
@@ -360,14 +378,15 @@
 
   function pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || !map.modes) return;
+    if (deltadex.lasso.pressed(event)) { event.preventDefault(); return; }
     const act = event.key in ARROWS ? () => step(ARROWS[event.key]) : {
       Enter: () => map.hovered >= 0 && deltadex.card.open(map.family.id(map.hovered)),
       "+": () => view.zoomBy(1.6), "=": () => view.zoomBy(1.6), "-": () => view.zoomBy(1 / 1.6),
-      0: () => view.flyTo({ x: 0, y: 0, zoom: 1 }),
+      0: () => view.flyTo(HOME),
     }[event.key];
     if (act) { event.preventDefault(); act(); }
   }
 
-  Object.assign(map, { start, inSightAll, dirty, paint, resize, look, inset, reveal, setFamily, restyle, recolour, hover, star, flyToStar });
+  Object.assign(map, { start, inSightAll, dirty, paint, resize, look, inset, fitTo, reveal, revealPlace, setFamily, restyle, recolour, hover, star, flyToStar });
   deltadex.map = map;
 }

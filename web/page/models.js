@@ -2,8 +2,16 @@
 {
   const { byId, make, button, icon, state, format, load, legend, empty } = deltadex;
   const ROWS = 50;
-  const COLUMNS = [["model", "Model"], ["dataset", "Dataset"], ["author", "Author"], [null, "Kind"],
-    ["downloads", "Downloads"], [null, "Status"]];
+  const text = (name) => (found) => found[name] ?? "";
+  const has = (name) => (found) => found[name] !== null && found[name] !== undefined;
+  // What a column is sorted by, its heading, its cells, and whether a model has something there.
+  const COLUMNS = [
+    ["dataset", "Dataset", (found) => found.dataset ?? make("span", { class: "soft" }, "unlabelled"), () => true],
+    ["author", "Author", text("author"), has("author")], [null, "Kind", text("kind"), has("kind")],
+    ["downloads", "Downloads", (found) => (has("downloads")(found) ? format.whole(found.downloads) : ""), has("downloads")],
+    [null, "Status", (found) => (found.code ? `${found.status}: ${found.code}` : found.status), (found) => found.status !== "indexed"],
+  ];
+  const numeric = (sort) => (sort === "downloads" ? "number" : null);
 
   function sortBy(name) {
     const { sort, order } = state.current;
@@ -14,20 +22,26 @@
 
   function heading([name, text]) {
     const { sort, order } = state.current;
-    if (name === null) return make("th", { scope: "col" }, text);
+    if (name === null) return make("th", { scope: "col", "data-name": text }, text);
     const turned = sort === name ? (order === "asc" ? "ascending" : "descending") : null;
-    return make("th", { scope: "col", "aria-sort": turned, class: name === "downloads" ? "number" : null },
+    return make("th", { scope: "col", "aria-sort": turned, "data-name": text, class: numeric(name) },
       button({ class: "sort", onclick: () => sortBy(name) }, text, make("span", { "aria-hidden": "true" },
         turned === null ? "" : order === "asc" ? " ↑" : " ↓")));
   }
 
-  const row = (found) => make("tr", { class: state.current.model === found.model ? "on" : null },
+  const row = (columns) => (found) => make("tr", { class: state.current.model === found.model ? "on" : null },
     make("th", { scope: "row" }, button({ class: "link", onclick: () => deltadex.card.open(found.model) },
-      legend.swatch(legend.datasetItem(found.dataset), found.kind !== "full"), make("span", { class: "name" }, found.model))),
-    make("td", {}, found.dataset ?? make("span", { class: "soft" }, "unlabelled")),
-    make("td", {}, found.author ?? ""), make("td", {}, found.kind ?? ""),
-    make("td", { class: "number" }, found.downloads === null || found.downloads === undefined ? "" : format.whole(found.downloads)),
-    make("td", { title: found.reason ?? null }, found.code ? `${found.status}: ${found.code}` : found.status));
+      legend.swatch(legend.datasetItem(found.dataset), found.kind !== "full"), make("span", { class: "name" }, deltadex.words.breakable(found.model)))),
+    columns.map(([sort, name, cell]) => make("td", { class: numeric(sort), "data-name": name, title: name === "Status" ? found.reason : null }, cell(found))));
+
+  // How many of the family's are listed, and why the others are on no map.
+  function caption(found) {
+    const count = `${format.count(found.total, "model")}${state.filtered() ? " pass the filters" : ""}`, { indexed, models } = deltadex.family() ?? {};
+    if (state.filtered() || !(models > indexed)) return make("p", { class: "soft" }, `${count}.`);
+    return make("p", { class: "soft" }, `${count}: ${format.whole(indexed)} are indexed and on the map, ${format.whole(models - indexed)} are not, as those of another base. `,
+      button({ class: "inline", onclick: () => state.change({ status: "indexed", page: "1" }) }, "Only the indexed ones"), " · ",
+      button({ class: "inline", onclick: () => state.change({ view: "failures" }) }, "Why the others are not"));
+  }
 
   function turn(page, by, text, shape, possible) {
     return button({ class: "quiet", disabled: !possible, onclick: () => state.change({ page: String(page + by) }), "aria-label": text }, icon(shape));
@@ -40,36 +54,50 @@
         state.filtered() ? button({ class: "quiet", onclick: () => state.change(state.cleared()) }, "Clear filters") : []));
       return;
     }
-    box.replaceChildren(
+    const columns = COLUMNS.filter(([, , , filled]) => found.models.some(filled));
+    box.replaceChildren(caption(found),
       make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of models" },
-        make("table", { class: "list" }, make("caption", {}, `${format.count(found.total, "model")}${state.filtered() ? " pass the filters" : ""}`),
-          make("thead", {}, make("tr", {}, COLUMNS.map(heading))), make("tbody", {}, found.models.map(row)))),
+        make("table", { class: "list" }, make("caption", { class: "unseen" }, "Models"),
+          make("thead", {}, make("tr", {}, [["model", "Model"], ...columns].map(heading))), make("tbody", {}, found.models.map(row(columns))))),
       make("nav", { class: "pager", "aria-label": "Pages" }, turn(page, -1, "Previous page", "left", page > 1),
         make("span", { class: "number" }, `Page ${format.whole(page)} of ${format.whole(last)}`),
         turn(page, 1, "Next page", "right", page < last)));
   }
 
-  // A cluster is known to the page, not to the service's list.
-  function inCluster(asked) {
-    const { family } = deltadex.map, wanted = family.clusterNames.indexOf(asked.cluster);
-    const passing = family.passing(asked);
-    const at = family.clusterOf.flatMap((c, i) => (c === wanted && passing[i] ? [i] : []));
+  // Clusters and areas are known to the page, not to the service's list.
+  const ownFilters = (asked) => (asked.area && deltadex.map.family.count) || (asked.cluster && deltadex.map.family.clusters);
+
+  function passing(asked) {
+    const { family } = deltadex.map;
+    const at = [...family.passing(asked)].flatMap((passes, i) => (passes ? [i] : []));
     const models = at.map((i) => ({ model: family.id(i), status: "indexed", dataset: family.name("dataset", i),
       author: family.name("author", i), kind: family.name("kind", i), downloads: family.document.downloads[i] }));
     const turned = asked.order === "desc" ? -1 : 1, key = asked.sort;
-    models.sort((a, b) => ((a[key] ?? "") < (b[key] ?? "") ? -turned : turned));
+    return models.sort((a, b) => ((a[key] ?? "") < (b[key] ?? "") ? -turned : turned));
+  }
+
+  function pageOf(models, asked) {
     const offset = (Number(asked.page) - 1) * ROWS;
     return { models: models.slice(offset, offset + ROWS), total: models.length };
   }
 
+  const parameters = (asked) => ({ ...deltadex.scope(), ...deltadex.asParameters(asked, { kind: true }), sort: asked.sort, order: asked.order,
+    ...(deltadex.source.can.details ? {} : { min: asked.downloads }) });
+
   function update(asked) {
     const box = byId("models-body");
-    const params = { ...deltadex.scope(), ...deltadex.asParameters(asked, { kind: true }), sort: asked.sort, order: asked.order,
-      limit: ROWS, offset: (Number(asked.page) - 1) * ROWS, ...(deltadex.source.can.details ? {} : { min: asked.downloads }) };
-    const ask = asked.cluster && deltadex.map.family.clusters ? async () => inCluster(asked)
-      : (how) => deltadex.source.models(params, how);
+    const params = { ...parameters(asked), limit: ROWS, offset: (Number(asked.page) - 1) * ROWS };
+    const ask = ownFilters(asked) ? async () => pageOf(passing(asked), asked) : (how) => deltadex.source.models(params, how);
     load(box, ask, (found) => show(box, found), "Reading the list of models…");
   }
 
-  deltadex.models = { update };
+  // All pages of the list.
+  async function csv(asked) {
+    const models = ownFilters(asked) ? passing(asked) : [];
+    if (!ownFilters(asked)) await deltadex.source.each(parameters(asked), { some: (some) => models.push(...some) });
+    const columns = ["model", "dataset", "author", "kind", "downloads", "created_at", "status", "code"];
+    return { columns, rows: models.map((found) => columns.map((name) => found[name])) };
+  }
+
+  deltadex.models = { update, csv };
 }

@@ -5,18 +5,21 @@
   const FULL_Z = 10; // where a line is widest, unless a neighbour's z is higher
   const NULL_ALONE = "the null alone";
   const BRIEF = { "likely the same data": "likely", "no model stands out": "no" };
-  const SAYS = { perhaps: "perhaps the same data" };
+  const SAYS = { perhaps: "perhaps the same data as", copy: "copy of" };
   let detailed = false;
 
   const standsOut = (found) => found.verdict !== "no model stands out";
   const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
+  // What was dropped is no stored model, whose slots the service has.
+  const explains = () => deltadex.source.can.explain && state.current.model !== "";
 
   // The verdict on the nearest, and how often such a verdict is wrong.
   function verdict(list, answer) {
     const [best] = list;
     if (!standsOut(best)) return [make("p", { class: "headline" }, `No model stands out among ${format.whole(answer.compared)} compared.`)];
     const sure = answer.calibration.source !== NULL_ALONE;
-    return [make("p", { class: "headline" }, `${capital(SAYS[best.verdict] ?? best.verdict)} as `,
+    return [make("p", { class: "headline" }, `${capital(SAYS[best.verdict] ?? `${best.verdict} as`)} `,
       make("b", { title: best.model }, short(best.model)), best.dataset ? `, ${best.dataset}` : "",
       make("span", { class: "soft" }, sure ? ` (${format.rate(best.fdr)} of such answers are wrong)` : " (too few models to say how often such answers are wrong)")),
     make("p", { class: "soft small" }, others(list, answer))];
@@ -73,13 +76,13 @@
       onfocusin: () => light(found.model), onfocusout: () => light(null), class: other ? "on" : null },
     make("th", { scope: "row" }, make("div", { class: "line" },
       legend.swatch(item, map.family.hollow[map.family.place.get(found.model)] === 1),
-      button({ class: "link", title: `${found.model}\n${found.dataset ?? "unlabelled"}${found.author ? ` · ${found.author}` : ""}`,
-        onclick: () => deltadex.card.open(found.model, { fly: false }) }, make("span", { class: "name" }, short(found.model))),
+      button({ class: "link", "aria-label": short(found.model), title: `${found.model}\n${found.dataset ?? "unlabelled"}${found.author ? ` · ${found.author}` : ""}`,
+        onclick: () => deltadex.card.open(found.model, { fly: false }) }, deltadex.words.oneLine(found.model)),
       copies.length ? badge(copies) : "", deltadex.words.copier(found.model)),
     make("span", { class: "more soft" }, make("span", { class: same ? "same" : null }, found.dataset ?? "unlabelled"), ` · ${numbers(found)}`)),
     make("td", { class: standsOut(found) ? "verdict" : "verdict none", title: numbers(found) }, brief(found)),
     make("td", { class: "number" }, found.probability === null ? `z ${format.signed(found.z, 1)}` : found.probability.toFixed(2)),
-    deltadex.source.can.explain ? make("td", {}, button({ class: "round", "aria-pressed": String(other),
+    explains() ? make("td", {}, button({ class: "round", "aria-pressed": String(other),
       "aria-label": `Explain the likeness to ${found.model}`, title: "Explain",
       onclick: () => state.change({ other: other ? "" : found.model }) }, icon("explain"))) : null);
   }
@@ -90,7 +93,7 @@
       make("caption", { class: "unseen" }, "Nearest models, with verdict and probability"),
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "model"), make("th", { scope: "col" }, "same data"),
         make("th", { scope: "col", class: "number" }, likely),
-        deltadex.source.can.explain ? make("th", { scope: "col" }, make("span", { class: "unseen" }, "explain")) : null)),
+        explains() ? make("th", { scope: "col" }, make("span", { class: "unseen" }, "explain")) : null)),
       make("tbody", {}, piles(list).map((pile) => row(pile, sameAs))));
   }
 
@@ -111,7 +114,7 @@
         deltadex.source.can.explain ? make("span", { class: "select small" }, k) : ""),
       table(list, sameAs),
       make("p", { class: "soft small" }, sameAs ? `${agree} of ${list.length} share its dataset. ` : "",
-        calibration(answer.calibration), " ", help("z"), " z ", help("fdr"), " fdr"),
+        calibration(answer.calibration), " z", help("z"), " fdr", help("fdr")),
     ] : [make("h3", {}, "Nearest models"), make("p", { class: "soft" }, "No other model passes the filters.")]));
   }
 
@@ -152,5 +155,11 @@
     }, "Searching…");
   }
 
-  deltadex.neighbours = { update, redraw, FULL_Z };
+  // An answer that came another way.
+  function given(answer) {
+    shown = { asked: { ...state.current, cluster: "" }, answer, sameAs: null };
+    redraw();
+  }
+
+  deltadex.neighbours = { update, redraw, given, FULL_Z };
 }

@@ -2,8 +2,8 @@
 {
   const { css } = deltadex.colours;
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
-  const SCORES_SHOWN = 5, ZOOM_PX = [64, 140]; // what the zoom buttons take of the corner
-  const STAR_PX = 9, WAIST = 0.42, STARS_NAMED = 24, NAMES = 24;
+  const SCORES_SHOWN = 5, ZOOM_PX = [64, 178], INSET_PX = 24; // what the buttons take of the corner
+  const MARGIN_PX = 6, GUEST_PX = 13, STAR_PX = 9, WAIST = 0.42, STARS_NAMED = 24, NAMES = 24;
   const LEADER_FROM = 10, WAYS = [2, 10, 22, 38, 60, 90, 130]; // pixels from what is named
   const DIRECTIONS = [[0, -1], [1, 0], [-1, 0], [0, 1], [0.7, -0.9], [-0.7, -0.9], [0.7, 0.9], [-0.7, 0.9],
     [1, -0.5], [-1, -0.5], [1, 0.5], [-1, 0.5]];
@@ -37,21 +37,22 @@
       const { context, canvas } = this;
       const { chosen, hovered, links, labels, stars } = scene;
       const idle = chosen < 0 && hovered < 0 && !labels.length && !stars.length && !scene.family.stacks.size
-        && !scene.family.contours.length;
+        && !scene.family.contours.length && !deltadex.lasso.shows() && !scene.guest;
       canvas.hidden = idle;
       if (idle && this.blank) return;
       context.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
       context.clearRect(0, 0, canvas.width / scene.ratio, canvas.height / scene.ratio);
       this.blank = idle;
       [this.width, this.height] = [canvas.width / scene.ratio, canvas.height / scene.ratio];
-      this.taken = [[this.width - scene.inset.right - ZOOM_PX[0] / 2, this.height - ZOOM_PX[1] / 2, ZOOM_PX[0] / 2, ZOOM_PX[1] / 2]];
+      this.taken = [[this.width - scene.inset.right + INSET_PX - ZOOM_PX[0] / 2, this.height - ZOOM_PX[1] / 2, ZOOM_PX[0] / 2, ZOOM_PX[1] / 2]];
       deltadex.contours.draw(context, scene);
-      if (chosen >= 0) this.links(scene, links);
+      deltadex.lasso.paint(context, scene);
+      if (chosen >= 0 || scene.guest) this.links(scene, links);
       for (const i of [chosen, hovered]) if (i >= 0) this.ring(scene, i, i === chosen ? 2.5 : 1.5);
       this.badges(scene);
       this.stars(scene, stars);
       this.names(scene, labels);
-      if (chosen >= 0) this.scores(scene, links);
+      if (chosen >= 0 || scene.guest) this.scores(scene, links);
     }
 
     // Kept data sets: hollow where no model stands out.
@@ -93,12 +94,12 @@
     }
 
     // As wide as z is high; dashed where the neighbour does not stand out.
-    links({ place, radiusOf, chosen, colours, radius, marked }, links) {
+    links({ place, radiusOf, chosen, guest, colours, radius, marked }, links) {
       const { context } = this;
       const most = Math.max(deltadex.neighbours.FULL_Z, ...links.map((link) => link.z));
       context.lineCap = "butt";
       for (const link of [...links].reverse()) {
-        const [[x, y], [u, v]] = between(place(chosen), place(link.at), radiusOf(chosen) + 6, radiusOf(link.at) + 2);
+        const [[x, y], [u, v]] = between(guest ?? place(chosen), place(link.at), guest ? GUEST_PX : radiusOf(chosen) + 6, radiusOf(link.at) + 2);
         const lit = marked === link.at;
         context.strokeStyle = css(lit ? colours.accent : colours.text);
         context.globalAlpha = lit ? 1 : link.standsOut ? 0.7 : 0.3;
@@ -145,7 +146,7 @@
 
     // Whether a box of the screen is free of points, of words and of what lies over the map.
     free({ toPlane, family, modes, radius, inset, glides }, x, y, half, tall) {
-      if (x - half < inset.left || x + half > this.width - inset.right || y - tall < 4 || y + tall > this.height - inset.bottom - 4) return false;
+      if (x - half < inset.left + MARGIN_PX || x + half > this.width - inset.right - MARGIN_PX || y - tall < 4 || y + tall > this.height - inset.bottom - 4) return false;
       if (this.taken.some(([u, v, w, h]) => Math.abs(u - x) < w + half && Math.abs(v - y) < h + tall)) return false;
       if (glides || !modes) return true;
       const more = radius * 1.7, [left, high] = toPlane(x - half - more, y - tall - more), [right, low] = toPlane(x + half + more, y + tall + more);

@@ -4,7 +4,7 @@
   const DEFAULTS = {
     view: "map", base: "", recipe: "", layout: "auto", colour: "dataset",
     model: "", other: "", k: "10", measure: "norm",
-    dataset: "", author: "", kind: "", status: "", downloads: "", where: "", cluster: "",
+    dataset: "", author: "", kind: "", status: "", downloads: "", where: "", cluster: "", month: "", area: "", counts: "",
     off: [], only: [], exclude: "", sort: "model", order: "asc", page: "1", at: "", theme: "",
   };
   const ALLOWED = {
@@ -13,10 +13,11 @@
     layout: ["auto", "pca", "tsne", "umap"],
     measure: ["norm", "rank"], exclude: ["", "author", "run"], order: ["asc", "desc"],
     kind: ["", "full", "adapter"], status: ["", "indexed", "failed", "skipped", "no-update"],
-    sort: ["model", "downloads", "dataset", "author", "indexed_at"], theme: ["", "auto", "light", "dark"],
+    sort: ["model", "downloads", "dataset", "author", "indexed_at"], theme: ["", "auto", "light", "dark"], counts: ["", "on"],
   };
-  const FILTERS = ["dataset", "author", "kind", "status", "downloads", "where", "cluster"];
-  const PATTERNS = { downloads: /^\d{0,12}$/, page: /^[1-9]\d{0,6}$/, k: /^(5|10|20|50|100)$/ };
+  const FILTERS = ["dataset", "author", "kind", "status", "downloads", "where", "cluster", "month", "area"];
+  const PATTERNS = { downloads: /^\d{0,12}$/, page: /^[1-9]\d{0,6}$/, k: /^(5|10|20|50|100)$/,
+    month: /^(\d{4}(-\d\d)?)?$/, area: /^([a-z]{1,9}(:-?\d{1,5},-?\d{1,5}){3,81})?$/ };
   const WAIT_MS = 200;
 
   const valid = (name, value) =>

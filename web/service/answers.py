@@ -26,6 +26,7 @@ from ...errors import (
     EngineError,
     ModelError,
     StoreError,
+    StudyError,
     UnknownModel,
     code_of,
 )
@@ -159,6 +160,8 @@ def as_problem(error: DeltadexError, names: Names) -> Problem:
         return busy(NO_ENGINE, code="engine")
     if isinstance(error, ModelError):
         return Problem(422, error.code, names.problem_text(error.reason))
+    if isinstance(error, StudyError):
+        return Problem(422, "needs-base", text)
     if isinstance(error, _BUSY):
         return busy(text)
     if isinstance(error, StoreError):

@@ -92,6 +92,7 @@ from .schemas import (
     fields_of,
     gives,
 )
+from .sent_data import DATA_LIMIT, ENDINGS, can_run_models, refuse_data
 from .service import Service
 from .settings import (
     MAX_ADDED,
@@ -141,10 +142,6 @@ Family = Evaluate | serving.MapColumns | Cluster | Lineage
 _COUNTED = ("id", "rank", "dim", "models")
 
 
-READING = fields_of(FindTrainedOn).keys() - {*fields_of(FindSimilar)}
-"""Options of reading a data set's file, which no request gives."""
-
-
 @_models.get("/families", responses=gives(schemas.FamiliesAnswer, 404))
 async def families(service: ServiceIn) -> Response:
     """The families of the catalog, their recipes, and what this service can do."""
@@ -152,6 +149,10 @@ async def families(service: ServiceIn) -> Response:
         "families": await service.ask(_counted),
         "writable": service.settings.writable,
         "umap": find_spec("umap") is not None,
+        "takes": {
+            "adapter": service.settings.body_limit,
+            "data": DATA_LIMIT if can_run_models() else 0,
+        },
         "version": __version__,
     }
     return reply(document)
@@ -297,8 +298,8 @@ async def nearest_data(
 
 
 @_similar.get("/trained-on", responses=gives(schemas.TrainedOnAnswer, 404))
-@asks(FindTrainedOn, but=READING)
-async def trained_on(
+@asks(FindTrainedOn, only=fields_of(FindSimilar))
+async def trained_on_kept(
     service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
 ) -> Response:
     """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
@@ -425,6 +426,29 @@ def _near_adapter(service: Service, asked: Asked, folder: Path) -> dict[str, Any
     with service.readers.catalog() as catalog:
         document = replace(question, model=adapter, base=None).answer(catalog).to_json()
         return names_of(catalog).with_bases(document)
+
+
+_OF_DATA = ("base", "recipe", "k", "dataset", "author", "where")
+_OF_COLUMNS = ("text", "label", "pair", "completion", "loss")
+
+
+@_similar.post("/trained-on", responses=gives(schemas.TrainedOnAnswer, 404) | JOB)
+@asks(FindTrainedOn, Form, only=(*_OF_DATA, *_OF_COLUMNS))
+async def trained_on(
+    service: ServiceIn,
+    request: Request,
+    data: Annotated[UploadFile, File(description=f"A file of {', '.join(ENDINGS)}")],
+    asked: Callable[..., FindTrainedOn],
+    prefer: PreferHeader = None,
+) -> Response:
+    """The models that were most likely trained on a data set that is sent along, and not stored; as
+    `deltadex find-trained-on --json`."""
+    refuse_data(data)
+    question = asked("")
+    base = await service.ask(lambda catalog: find_family(catalog, question.base))
+    found = await asyncio.to_thread(service.data.begin, data, replace(question, base=base))
+    job = Job(found, service.data.line)
+    return await _answer_or_job(service, request, job, goes_on=False)
 
 
 @_similar.get("/explain", responses=gives(schemas.ExplanationAnswer, 404))

@@ -74,10 +74,18 @@ class FamilyAnswer(Answer):
     recipes: list[RecipeCount]
 
 
+class TakesAnswer(Answer):
+    """Bytes of a file that may be sent; 0 where none is taken."""
+
+    adapter: int
+    data: int
+
+
 class FamiliesAnswer(Answer):
     families: list[FamilyAnswer]
     writable: bool
     umap: bool
+    takes: TakesAnswer
     version: str
 
 
@@ -237,6 +245,17 @@ class AcrossAnswer(Answer):
     meaning: str
 
 
+class TrainedOnAnswer(Answer):
+    """`query` is what was read of the data set, none of its texts; `meaning` says what an answer
+    proves at most."""
+
+    query: dict[str, Any]
+    compared: int
+    neighbours: list[dict[str, Any]]
+    calibration: dict[str, Any] | None
+    meaning: str
+
+
 class NearDataAnswer(Evidence):
     """A kept data set near a model."""
 
@@ -377,6 +396,8 @@ class MapAnswer(Answer):
     authors: list[str]
     kind: list[int | None]
     kinds: list[str]
+    month: list[int | None]
+    months: list[str]
     downloads: list[int | None]
     data: list[DataPlaceAnswer] | None = None
     computing: LayoutAhead | None = None
@@ -516,17 +537,6 @@ class ShownDataAnswer(Answer):
     sha256: str
 
 
-class TrainedOnAnswer(Answer):
-    """`left_out` has the families that could not be asked; `meaning` says what an answer proves at
-    most."""
-
-    query: dict[str, Any]
-    neighbours: list[dict[str, Any]]
-    families: list[dict[str, Any]]
-    left_out: list[dict[str, Any]]
-    meaning: str
-
-
 class RowsAnswer(Answer):
     """What a SELECT gives."""
 
@@ -571,13 +581,20 @@ _LIMITED: dict[str, Any] = {
 _SAID = {"base": _BASE, "recipe": _RECIPE}
 
 
-def fields_of(question: type[Any], *arguments: str) -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of every field that a request may give; of its arguments those named
-    here alone."""
+def fields_of(
+    question: type[Any], only: Collection[str] | None = None, arguments: Collection[str] = ()
+) -> dict[str, tuple[Any, Any]]:
+    """Annotation and default of every field that a request may give.
+
+    Args:
+        only: Fields that it may give, where it may not give all.
+        arguments: Arguments that it may give; the others it names in another way.
+    """
     hints = hints_of(question)
     fields = {}
     for name, (entry, declared) in options_of(question).items():
-        if declared.doors == "all" and (not declared.is_argument or name in arguments):
+        is_open = declared.doors == "all" and (not declared.is_argument or name in arguments)
+        if is_open and (only is None or name in only):
             hint: Any = hints[name]
             is_text = str in (hint, *get_args(hint))
             hint = _LIMITED.get(name, Name if is_text else hint)
@@ -601,21 +618,21 @@ def answers(question: type[Any]) -> Callable[[Endpoint], Endpoint]:
 
 
 def asks(
-    question: type[Any], place: Callable[[], Any] = Query, *, but: Collection[str] = ()
+    question: type[Any],
+    place: Callable[[], Any] = Query,
+    only: Collection[str] | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Gives a route the parameters that a question declares, as its argument `asked`.
 
     `asked` makes the question of the arguments that a request names in another way.
 
     Args:
-        but: Fields that no request may give.
+        only: Fields that it may give, where it may not give all.
     """
 
     def decorate(endpoint: Endpoint) -> Endpoint:
         own = inspect.signature(endpoint, eval_str=True)
-        declared = fields_of(question).items()
-        fields = {name: field for name, field in declared if name not in but}
-        make = cast("Callable[..., Any]", question)
+        fields, make = fields_of(question, only), cast("Callable[..., Any]", question)
 
         @functools.wraps(endpoint)
         async def route(**given: Any) -> Any:
@@ -705,7 +722,7 @@ else:
         "Labels",
         __base__=Sent,
         __doc__="What a model was trained on; what is left out stays as it is.",
-        **{name: field for name, field in fields_of(Label, "dataset").items() if name != "base"},
+        **fields_of(Label, ("dataset", "author", "run", "clear"), arguments=("dataset",)),
     )
 
 

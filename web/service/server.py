@@ -24,6 +24,7 @@ from ...errors import DeltadexError
 from .answers import PROBLEM, install_problems
 from .middleware import BodyLimits, Doorway, Measured, refuse_unknown
 from .routes import UNVERSIONED, VERSIONED
+from .sent_data import DATA_LIMIT, FORM_BYTES
 from .service import Service
 from .settings import PREFIX, ServiceSettings
 
@@ -134,6 +135,7 @@ def make_app(service: Service) -> FastAPI:
     # the last added meets a request first
     app.add_middleware(GZipMiddleware, minimum_size=PACKED_FROM, compresslevel=5)
     large = {("POST", f"{PREFIX}/{name}"): settings.body_limit for name in WITH_WEIGHTS}
+    large["POST", f"{PREFIX}/trained-on"] = DATA_LIMIT + FORM_BYTES
     app.add_middleware(BodyLimits, large=large, seconds=settings.max_seconds)
     app.add_middleware(Doorway, hosts=settings.known_hosts)
     app.add_middleware(Measured, metrics=service.metrics)

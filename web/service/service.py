@@ -14,6 +14,7 @@ from .answers import PageFiles
 from .api_docs import ApiDocs
 from .catalog import Freshness, Names, Readers, find_base, names_of
 from .middleware import Metrics
+from .sent_data import SentData
 from .settings import MAX_WRITES, ServiceSettings
 from .snapshots import Snapshots
 from .work import Jobs, Results, Shared, Together, Uploads, Work
@@ -52,10 +53,14 @@ class Service:
             waiting=settings.max_waiting,
             warm=settings.warm,
         )
+        self.data = SentData(readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub)
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
         self.snapshots = Snapshots(readers)
         self.results = Results()
-        lines = (self.work, self.searches, self.batches, self.polls, self.uploads.line, self.writes)
+        lines = (
+            *(self.work, self.searches, self.batches, self.polls),
+            *(self.uploads.line, self.data.line, self.writes),
+        )
         self.metrics = Metrics(readers, lines, self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
         self.api_docs = ApiDocs()
@@ -96,6 +101,7 @@ class Service:
             self.jobs,
             self.uploads,
             self.snapshots,
+            self.data,
         )
         for part in (*computing, self.freshness, self.readers):
             part.close()

@@ -289,23 +289,23 @@ class _Failed:
     until: float
 
 
-class Line(Shared[None]):
+class Line(Shared[Any]):
     """Documents that are computed one after the other in a process beside the service."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, most: int | None = None) -> None:
+        super().__init__(name, most)
         self.worker = Worker(name, yields=True)
         self.reached: dict[str, float] = {}
         """Of documents that are at work, which share is done."""
 
-    def stands(self, future: Future[None]) -> dict[str, Any]:
+    def stands(self, future: Future[Any]) -> dict[str, Any]:
         """The same, and how many `percent` are done."""
         found = super().stands(future)
         if found:
             found["percent"] = int(100 * self.reached.get(str(self._key(future)), 0.0))
         return found
 
-    def cancel(self, future: Future[None]) -> bool:
+    def cancel(self, future: Future[Any]) -> bool:
         """The same; one that has begun is stopped."""
         return super().cancel(future) or self.worker.cancel(self._key(future))
 
@@ -323,7 +323,7 @@ class Line(Shared[None]):
         super().close()
         self.worker.close()
 
-    def _key(self, future: Future[None]) -> object:
+    def _key(self, future: Future[Any]) -> object:
         with self._lock:
             begun = self._at_work.items()
             return next((key for key, one in begun if one.future is future), None)
@@ -406,12 +406,12 @@ class Jobs:
 
     def _compute(self, asked: Tabled) -> dict[str, Any]:
         line, path = self.line(asked), self._readers.path
-        document = line.compute(repr(asked), _answer_in, path, asked, seconds=self._seconds)
+        document = line.compute(repr(asked), answer_in, path, asked, seconds=self._seconds)
         with self._readers.catalog() as catalog:
             return names_of(catalog).with_bases(document)
 
 
-def _answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
+def answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
     """What a question's answer is, from the catalog file at `path`; in the process beside."""
 
     def track(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
@@ -433,7 +433,7 @@ def refuse_long(config: UploadFile) -> None:
         raise Problem(413, "body-too-long", "config: at most 1 MiB")
 
 
-def _saved(files: Mapping[str, UploadFile]) -> tempfile.TemporaryDirectory[str]:
+def saved(files: Mapping[str, UploadFile]) -> tempfile.TemporaryDirectory[str]:
     """A folder of its own with the files of these names; they outlast the request there."""
     place = tempfile.TemporaryDirectory(prefix="deltadex-")
     for name, sent in files.items():
@@ -474,7 +474,7 @@ class Uploads:
             line: That of the changes, for what is recorded; else the uploads' own.
         """
         files = {"adapter_config.json": config, "adapter_model.safetensors": weights}
-        place = await asyncio.to_thread(_saved, files)
+        place = await asyncio.to_thread(saved, files)
         try:
             future = (line or self.line).submit(partial(answer, Path(place.name)))
         except BaseException:

@@ -8,8 +8,10 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from make_golden import BASE, MEAN, SKETCH, answered
 
+from deltadex.cli import main
 from deltadex.errors import OlderSchema
 from deltadex.records import Fingerprint, Indexed, LinearSketch, ModelRecord
 from deltadex.store import Catalog, examine
@@ -32,8 +34,8 @@ def golden(request, tmp_path):
     }
 
 
-def test_there_is_one_of_the_first_release():
-    assert "catalog-0.1.duckdb.gz" in [path.name for path in FILES]
+def test_there_is_one_of_every_minor_version():
+    assert {"catalog-0.1.duckdb.gz", "catalog-0.2.duckdb.gz"} <= {path.name for path in FILES}
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -137,6 +139,26 @@ def test_a_model_indexed_again_gets_what_came_later(golden):
         row = catalog.model("a/rot-0", BASE)
         assert [s.zero_share for s in catalog.slots(row.key)] == [0.5] * 3
         assert catalog.linear_sketch(row.id, BASE).pooled.sum() == 1024
+
+
+def test_commands_migrate_it_and_answer(golden):
+    path, expected = golden
+
+    def asked(*words):
+        ended = CliRunner().invoke(main, [*words, "--db", str(path), "--json"])
+        assert ended.exit_code == 0, ended.output
+        return json.loads(ended.stdout)
+
+    listed = asked("ls")["models"]
+    found = asked("find-similar", "rot-0", "-k", "1")
+    purity = asked("eval", "--base", BASE, "--with-unlabelled")
+    checked = asked("doctor")
+
+    assert {m["model"] for m in listed} == {m["model"] for m in expected["models"]}
+    assert found["neighbours"][0]["model"] == "a/rot-1"
+    assert purity["micro"] == pytest.approx(expected["purity"])
+    assert checked["problems"] == 0
+    assert _is_of_this_schema(path)
 
 
 def test_it_can_be_written_to(golden):

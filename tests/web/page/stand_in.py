@@ -64,6 +64,7 @@ class MadeUp:
                     "dataset": dataset,
                     "author": self.names[0] if self.names and i == 0 else f"lab{i % 7}",
                     "kind": "adapter" if i % 3 == 2 else "full",
+                    "month": f"2024-0{1 + i % 4}",
                     "downloads": None if i % 5 == 4 else int(10 ** random.uniform(0, 6)),
                     "status": "indexed",
                     "base": self.base,
@@ -71,6 +72,7 @@ class MadeUp:
                 }
             )
         self.requests: Counter[str] = Counter()
+        self.sent: list[bytes] = []
 
     def answer(self, path: str, query: dict[str, str]) -> Answer:
         """Status and document of one request under /api/v1."""
@@ -100,7 +102,8 @@ class MadeUp:
             "base": self.base, "models": self.models + 3, "indexed": self.models,
             "labelled": self.models, "datasets": len(self.datasets), "recipes": recipes,
         }  # fmt: skip
-        return 200, {"families": [family], "writable": False, "umap": True, "version": "0"}
+        can = {"writable": False, "umap": True, "version": "0"}
+        return 200, {"families": [family], "takes": {"adapter": 1 << 20, "data": 1 << 16}, **can}
 
     def map(self, query: dict[str, str]) -> Answer:
         document: dict[str, Any] = {
@@ -110,7 +113,7 @@ class MadeUp:
             "x": [row["x"] for row in self.rows], "y": [row["y"] for row in self.rows],
             "downloads": [row["downloads"] for row in self.rows],
         }  # fmt: skip
-        for name in ("dataset", "author", "kind"):
+        for name in ("dataset", "author", "kind", "month"):
             column = [row[name] for row in self.rows]
             names = sorted({value for value in column if value is not None})
             place = {value: i for i, value in enumerate(names)}
@@ -195,6 +198,18 @@ class MadeUp:
                             "queries": 54},
             "neighbours": neighbours,
         }  # fmt: skip
+
+    def dropped(self, name: str, body: bytes) -> Answer:
+        """What is answered to a file that is sent: the neighbours of the first model."""
+        self.sent.append(body)
+        if b"broken" in body:
+            detail = "the update of encoder.0.q cannot be read"
+            return 422, {"title": "Refused", "detail": detail, "code": "unreadable"}
+        if name in self.underway:
+            return self.answer(name, {})
+        query = {"n_texts": 24} if name == "trained-on" else {}
+        found = self.similar({"model": self.rows[0]["model"], "k": "100"})[1]
+        return 200, found | {"query": query}
 
     def explain(self, query: dict[str, str]) -> Answer:
         share = 1 / (LAYERS * len(ROLES))
@@ -352,6 +367,11 @@ def served(family: MadeUp) -> Iterator[str]:
                 self.reply(404, "application/json", b"{}")
             else:
                 self.reply(200, TYPES[file.name.rsplit(".")[-1]], file.read_bytes())
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, document = family.dropped(self.path.rpartition("/")[2], body)
+            self.reply(status, "application/json", json.dumps(document).encode())
 
         def do_DELETE(self) -> None:
             job = self.path.rpartition("/")[2]

@@ -159,7 +159,7 @@ def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
             [MapNeighbour(model, 6.5, 0.97, 0.0004, 0.5, "likely the same data")]
             for model in nearest
         ],
-        {"rate": 1.5, "source": "the null alone", "datasets": 1, "queries": 7},
+        {"rate": 1.5, "source": "the null alone", "models": 7, "models_needed": 12},
     )
     path = tmp_path / "map.html"
     write_page(document, path, title="Fine-tunes of b", subtitle="made up", neighbours=near)
@@ -167,6 +167,7 @@ def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
     page = visit(path.as_uri(), offline=True)
     click_model(page, 0)
     page.wait_for_selector("#neighbours tbody tr")
+    page.get_by_role("button", name="Datasets and numbers").click()
     shown = plain(page, "#neighbours")
     page.locator("#search").fill("m000007")
     page.keyboard.press("Enter")
@@ -176,7 +177,7 @@ def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
 
     assert page.locator("h1").inner_text() == "Fine-tunes of b"
     assert "Likely the same data: 1 or more models, of 39 compared" in shown
-    assert "too few labels to calibrate on." in shown
+    assert "No probability: 7 models are too few, 12 are needed" in shown
     assert "z 6.5 · fdr <0.1 %" in shown
     assert page.locator("#models-body tbody tr").count() == 40
     assert page.locator("#views a:visible").all_inner_texts() == ["Map", "Models"]

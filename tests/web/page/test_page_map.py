@@ -151,7 +151,8 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     assert page.locator("#neighbours tbody tr").count() == 10
     nearest = page.locator("#neighbours .link").first
     assert re.fullmatch(
-        rf"Likely the same data as {nearest.inner_text()}, \w+ \(0\.2 % of such answers are wrong\)",
+        rf"Likely the same data as {nearest.inner_text()}, \w+ "
+        r"\(0\.2 % of such answers are wrong\)",
         plain(page, "#neighbours .headline"),
     )
     assert "Likely the same data: 2 models, perhaps: 3 models, of 59 compared." in card.inner_text()

@@ -2,8 +2,11 @@
 
 import pytest
 from stand_in import MadeUp, plain, served, until
+from test_page_hands import DROP
 from test_page_map import click_model
 
+SLOW = pytest.mark.slow
+WIDTHS = (1440, pytest.param(1024, marks=SLOW), 390)
 VIEWS = ("map", "models", "clusters", "lineage", "evaluation", "failures")
 SETTLED = {
     "map": "#neighbours tbody tr",
@@ -19,14 +22,14 @@ SETTLED = {
 def page_of(browser):
     contexts = {}
 
-    def page(scheme):
-        if scheme not in contexts:
-            contexts[scheme] = browser.new_context(
+    def page(scheme, width):
+        if (scheme, width) not in contexts:
+            contexts[scheme, width] = browser.new_context(
                 color_scheme=scheme,
                 reduced_motion="reduce",
-                viewport={"width": 1280, "height": 800},
+                viewport={"width": width, "height": 800},
             )
-        return contexts[scheme].new_page()
+        return contexts[scheme, width].new_page()
 
     yield page
     for context in contexts.values():
@@ -227,17 +230,43 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(visit, address):
     assert page.locator("#categories button").first.is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_axe_finds_nothing_in_any_view(page_of, address, scheme):
+def explained(page):
+    page.locator("#neighbours button[aria-label^=Explain]").first.click()
+    page.wait_for_selector("#explain .bars")
+    page.click("#filter")
+
+
+def dropped(page):
+    page.evaluate(DROP, [["a.txt", [97]]])
+    page.wait_for_selector("#card >> text=dropped here")
+
+
+def refused(page):
+    page.evaluate(DROP, [["photo.png", [97]]])
+    page.wait_for_selector("#dropping [role=alert]")
+
+
+STATES = [
+    *((f"?view={view}", SETTLED[view], None) for view in VIEWS[1:]),
+    ("?model=lab1/m000001", SETTLED["map"], explained),
+    ("?model=nobody/nothing", "#card >> text=List them", None),
+    ("?counts=on&kind=full", "#selection tbody tr", None),
+    ("", "body.ready", dropped),
+    ("", "body.ready", refused),
+    ("?base=nope", "#lost a", None),
+]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_in_any_view(page_of, address, scheme, width):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = page_of(scheme)
-    for view in VIEWS:
-        page.goto(f"{address}?view={view}" + ("&model=lab1/m000001" if view == "map" else ""))
-        page.wait_for_selector(SETTLED[view])
-        if view == "map":
-            page.locator("#neighbours button[aria-label^=Explain]").first.click()
-            page.wait_for_selector("#explain .bars")
-            page.click("#filter")
+    page = page_of(scheme, width)
+    for query, settled, act in STATES:
+        page.goto(address + query)
+        page.wait_for_selector(settled)
+        if act is not None:
+            act(page)
         result = axe.run(page)
 
-        assert result.violations_count == 0, f"{view}: {result.generate_report()}"
+        assert result.violations_count == 0, f"{query}: {result.generate_report()}"
