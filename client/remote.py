@@ -35,7 +35,7 @@ def connect(url: str, *, token: str | None = None, timeout: float = TIMEOUT_S) -
 
     What a service does not do raises `NotServed`: to index folders, to run models, to write files
     for others. It names models by their whole ids. An adapter that is a folder here, or is in
-    memory, is sent along.
+    memory, and a data set in one file are sent along.
 
     Args:
         url: Where the service is: `http://127.0.0.1:8321`.

@@ -313,6 +313,8 @@ class Facets(ListedModels):
     [('imdb', 2), ('sst2', 2)]
     """
 
+    stability = "provisional"
+
     _: KW_ONLY
     most: int = option(default=50, least=1, most=1000, help="Values of each facet, at most.")
 

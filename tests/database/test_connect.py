@@ -88,7 +88,7 @@ def test_the_examples_of_the_face_run_over_a_service(family, remote):
         db.data.find_models("reviews.csv", k=1, keep="reviews")
         db.panels.build("reviews.csv", "questions.csv", name="mine", max_examples=16)
         kept = database.FindTrainedOn("reviews", k=2, only_kept=True)
-        assert said(remote.find_trained_on("reviews", k=2)) == said(db.ask(kept))
+        assert said(remote.data.find_models("reviews", k=2)) == said(db.ask(kept))
     for name in (*KEPT, "Database.remove"):
         run(runner, name, remote)
 
