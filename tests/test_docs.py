@@ -186,6 +186,12 @@ def test_links_between_pages_lead_somewhere(page):
             assert fragment in anchors(place), f"{target}#{fragment}"
 
 
+def test_llms_txt_names_every_page():
+    links = re.findall(r"\]\(([^)]+)\)", text_of(ROOT / "docs" / "llms.txt"))
+
+    assert set(links) == {page.name for page in DOCS}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_modules_exist(page):
     for path in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|json))`", text_of(page)):
