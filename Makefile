@@ -8,8 +8,8 @@ CONSTRAINED := -c constraints.txt
 # Several test processes share the cores: OpenMP's threads would wait for each other in busy loops.
 ALONE := OMP_NUM_THREADS=1
 
-.PHONY: demo test test-all test-machines test-newest lock browser lint types audit format bench \
-  bench-start bench-scale bench-families bench-load bench-soak dist try-dist clean
+.PHONY: demo test test-all test-machines test-newest docs lock browser lint types audit format \
+  bench bench-start bench-scale bench-families bench-load bench-soak dist try-dist clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
@@ -34,6 +34,11 @@ test-machines: $(VENV)/.installed-test browser
 test-newest:
 	rm -rf .venv-newest
 	$(MAKE) test VENV=.venv-newest CONSTRAINED=
+
+# The site, in .cache/site/site; needs no network. `python -m http.server -d .cache/site/site` shows it.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python .ci/site.py .cache/site
+	$(BIN)/zensical build --strict -f .cache/site/mkdocs.yml
 
 # What is published: sdist, wheel, and what a plain installation holds (CycloneDX).
 dist: $(VENV)/.installed-test
@@ -145,7 +150,8 @@ endif
 	touch $@
 
 EXTRAS_demo := demo
-EXTRAS_test := demo,serve,test,umap
+EXTRAS_test := demo,docs,serve,test,umap
 EXTRAS_families := families
+EXTRAS_docs := docs,serve
 EXTRAS_plain :=
 EXTRAS_lint := demo,serve,test,umap,lint

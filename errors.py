@@ -220,6 +220,43 @@ class BadQuery(RequestError):
     """A statement for `deltadex sql` that is no single SELECT of the catalog's tables."""
 
 
+class ServiceError(DeltadexError):
+    """A service cannot be reached, refuses the token, has a defect, or is no deltadex."""
+
+
+class NotServed(RequestError):
+    """A question that a service does not answer, or not with these options."""
+
+
+CODES: dict[str, type[DeltadexError]] = {
+    "unknown-model": UnknownModel,
+    "unknown-base": UnknownBase,
+    "unknown-recipe": UnknownRecipe,
+    "empty-catalog": EmptyCatalog,
+    "other-base": OtherBase,
+    "bad-filter": BadFilter,
+    "bad-query": BadQuery,
+    "bad-request": RequestError,
+    "bad-data": DataError,
+    "bad-study": StudyError,
+    "bad-source": SourceError,
+    "bad-base": BaseError,
+    "engine": EngineError,
+    "store": StoreError,
+    "refused": DeltadexError,
+}
+"""Errors by the codes that a service answers with, beside `REASONS`; a class that is not here has
+the code of the class that it is of."""
+
+
+def code_of(error: DeltadexError) -> str:
+    """The code of an error, for programs."""
+    if isinstance(error, ModelError):
+        return error.code
+    codes = {kind: code for code, kind in CODES.items()}
+    return next(codes[kind] for kind in type(error).__mro__ if kind in codes)
+
+
 OFFERED, LISTED = 3, 30
 """Names that a message has: the nearest ones, or all of a few."""
 

@@ -40,6 +40,7 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
+    runtime_checkable,
 )
 
 from .errors import RequestError
@@ -165,6 +166,13 @@ def hints_of(record: Any) -> dict[str, Any]:
     return _hints_of(record)
 
 
+def answer_of(record: type[Any]) -> Any:
+    """The class of a question's answers, as its method `answer` is annotated."""
+    owner: Any = next(kind for kind in record.__mro__ if "answer" in vars(kind))
+    said = inspect.get_annotations(owner.answer)["return"]
+    return eval(said, vars(sys.modules[owner.__module__])) if isinstance(said, str) else said
+
+
 PROVISIONAL = "Provisional: options, answers and their keys may change in a minor version."
 
 
@@ -201,6 +209,7 @@ def _check_limits(name: str, value: Any, declared: Option) -> None:
         raise RequestError(f"{name} must be at most {declared.most:g}, got {value}")
 
 
+@runtime_checkable
 class Answers(Protocol[Answer_co]):
     """A record that can be asked."""
 
@@ -244,12 +253,14 @@ def _method(
             raise TypeError(f"{ask.__qualname__}() {err}") from None
         args = (bound.args[1:],) if several else bound.args[1:]
         # of a part of a `Database`, such as `db.data`, its database
-        return record(*args, **bound.kwargs).answer(getattr(db, "_db", db))
+        whole, asked = getattr(db, "_db", db), record(*args, **bound.kwargs)
+        answer: Callable[[Any], Answer_co] | None = getattr(whole, "ask", None)
+        return asked.answer(whole) if answer is None else answer(asked)
 
     method = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     answer = inspect.get_annotations(inspect.getattr_static(record, "answer"))
     signature = inspect.Signature([method, *parameters], return_annotation=answer["return"])
-    vars(ask)["__signature__"] = signature
+    vars(ask).update(__signature__=signature, asked=record)
     ask.__doc__ = _docstring(record)
     return _Named(ask)
 

@@ -18,7 +18,7 @@ GROUPS = {
     "panel": ("panel",),
     "origin": ("trace", "lineage", "audit", "extract-adapter", "bases"),
     "studies": tuple(name.replace("_", "-") for name in STUDIES),
-    "share": ("serve", "export", "publish", "attach", "merge"),
+    "share": ("serve", "mcp", "export", "publish", "attach", "merge"),
     "care": ("doctor", "backup", "completion", "demo"),
 }  # fmt: skip
 """Commands by group, as `deltadex --help` lists them."""

@@ -265,7 +265,7 @@ def print_answer(
 ) -> database.Table:
     """Ask the catalog, print the answer and return it; `opening` is passed to `open_database`."""
     with open_database(common, **opening) as db:
-        table = asked.answer(db)
+        table = db.ask(asked)
     print_document(table, show, common)
     return table
 

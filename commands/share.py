@@ -1,11 +1,13 @@
-"""The catalog for others: serve, export, publish, attach, merge."""
+"""The catalog for others: serve, mcp, export, publish, attach, merge."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from .. import database
+from ..client import connect
 from ..errors import RequestError
 from ..options import Place, argument, as_kind, option, record
 from ..terminal.text import count, plain, size
@@ -50,6 +53,11 @@ class Serving(Engine):
         help="File with the token that writers present.",
     )
     allow_hub: bool = option(default=False, help="Requests may have models fetched from the Hub.")
+    share_catalog: bool = option(
+        default=False,
+        help="Readers may download the catalog's file and run SELECTs over it, which show paths of "
+        "this machine; with a token writers always may.",
+    )
     allow_hosts: tuple[str, ...] = option(
         "--allow-host", default=(), help="Another name of this service."
     )
@@ -104,6 +112,53 @@ def serve(common: Common, serving: Serving) -> None:
             listening,
             lambda: print_document(document, _show_service, common),
         )
+
+
+@record
+class Assisting:
+    """Which catalog an assistant asks, and how far it may go."""
+
+    _: KW_ONLY
+    url: str | None = option(
+        default=None,
+        metavar="URL",
+        help="Ask the service at this address in place of --db; $DELTADEX_TOKEN is its token, "
+        "which `sql` needs.",
+    )
+    allow_hub: bool = option(
+        default=False, help="Tools may have models fetched from the Hugging Face Hub."
+    )
+
+
+@command(Assisting, prints_table=False)
+def mcp(common: Common, assisting: Assisting) -> None:
+    """Serve the catalog to an assistant, by the Model Context Protocol on stdin and stdout.
+
+    Tools: find_similar, find_trained_on, trace, show and sql; all of them only read. An assistant
+    starts this command itself: docs/mcp.md has the lines for its settings.
+
+    \b
+    Example:
+      deltadex mcp --db family.duckdb
+      deltadex mcp --url http://127.0.0.1:8321
+    """
+    if not assisting.allow_hub:
+        # before huggingface_hub is loaded, which reads it
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        from ..assistant import Tools, serve
+    except ModuleNotFoundError as err:
+        raise RequestError(f"mcp needs {err.name}: pip install 'deltadex[mcp]'") from err
+
+    offline = not assisting.allow_hub
+    if assisting.url is not None:
+        with connect(assisting.url) as db:
+            serve(Tools(lambda: nullcontext(db), are_local=False, offline=offline))
+        return
+    opened = partial(database.open, common.db, read_only=True)
+    with opened():
+        pass  # what is wrong with it is said now, and not to the assistant
+    serve(Tools(opened, are_local=True, offline=offline))
 
 
 def _token(file: Path | None) -> str:

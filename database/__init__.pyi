@@ -21,6 +21,7 @@ from .exchange import Merge as Merge
 from .exchange import Publish as Publish
 from .exchange import RefreshAttached as RefreshAttached
 from .members import Add as Add
+from .members import Facets as Facets
 from .members import Failures as Failures
 from .members import Index as Index
 from .members import Label as Label

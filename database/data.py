@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import DataError, ModelError, RequestError
+from ..errors import DataError, ModelError, RequestError, offered
 from ..options import Place, Question, argument, as_kind, option, record
 from ..records import LABELLED_LOSSES, LossName
 from ..store import Filters
@@ -237,6 +237,9 @@ class FindTrainedOn(Filters, DataReading):
         help="Test whether models lie nearer to DATA than to these texts of the same kind, which "
         "no model has seen.",
     )
+    only_kept: bool = option(
+        default=False, doors="python", help="Whether DATA is a kept data set, and never a file."
+    )
 
     def answer(self, db: Opened) -> TrainedModelTable:
         catalog = db._catalog
@@ -272,7 +275,7 @@ class FindTrainedOn(Filters, DataReading):
         from ..training_data import matched_examples
 
         data, control, keep = self.data, self.control, self.keep
-        kept = _kept(making, data)
+        kept = _kept(making, data, only=self.only_kept)
         kept_control = None if control is None else _kept(making, control)
         if control is not None and kept is None and kept_control is None:
             name, other = Path(data).name, Path(control).name
@@ -462,11 +465,13 @@ class RemoveData(OneDataSet):
         return Table({"removed": row["name"], "base": row["base"]})
 
 
-def _kept(making: DataMaking, data: Place) -> DataSet | None:
-    """A kept data set of that name, where no file has it."""
+def _kept(making: DataMaking, data: Place, *, only: bool = False) -> DataSet | None:
+    """A kept data set of that name, where no file has it; with `only`, whatever files there are."""
     catalog, base = making.catalog, making.base
     kept = {row["name"] for row in catalog.data_sets.listed(base)}
-    if str(data) not in kept or Path(data).exists():
+    if only and str(data) not in kept:
+        raise RequestError(f"no kept data set {str(data)!r}{offered(str(data), kept, 'kept')}")
+    if str(data) not in kept or (not only and Path(data).exists()):
         return None
     found = catalog.data_sets.load(str(data), base)
     wanted = catalog.find_recipe(making.reading.recipe, base)

@@ -197,6 +197,7 @@ class Database(Opened):
     label = question(members.Label)
     remove = question(members.Remove)
     models = question(members.Models)
+    facets = question(members.Facets)
     show = question(members.Show)
     failures = question(members.Failures)
     stats = question(members.Stats)

@@ -184,6 +184,13 @@ class Backup(Question):
 
         return Table(back_up(db._catalog, Path(self.target), replace=self.force).to_json())
 
+    def received(self, receive: Callable[[Path], str | bytes]) -> Table:
+        """The same of a copy that another machine made: `receive` writes its file, and returns its
+        manifest."""
+        from ..store import receive_backup
+
+        return Table(receive_backup(Path(self.target), receive, replace=self.force).to_json())
+
 
 @record
 class Publish(Family):

@@ -12,8 +12,9 @@ from ..errors import BaseError, RequestError, SourceError, offered
 from ..indexer import FamilyOptions, Fingerprinting
 from ..options import Place, Question, argument, as_kind, option, record
 from ..store import Filters
-from .opened import ONLY_FAMILY, require_labels
+from .opened import ONLY_FAMILY, Kind, require_labels
 from .tables import (
+    FacetTable,
     FailureTable,
     IndexReport,
     ModelTable,
@@ -26,6 +27,7 @@ from .tables import (
 
 if TYPE_CHECKING:
     from ..indexer import Progress
+    from ..store import ModelFilter
     from .opened import Opened
 
 ModelStatus = Literal["indexed", "failed", "skipped", "no-update"]
@@ -259,15 +261,72 @@ class Models(Filters, Question):
     equal = ("base", "status", *Filters.equal)
 
     def answer(self, db: Opened) -> ModelTable:
-        chosen = None if self.columns is None else _columns(self.columns)
-        (key,) = (None,) if self.sort is None else _columns([self.sort])
+        self.arranged([], 0)  # refuses unknown columns before anything is read
         models = db._catalog.models(replace(self, base=db._catalog.find_base(self.base)))
         if not models:
             require_labels(db._catalog, self)
-        rows = _sorted([row.to_json() for row in models], key, reverse=self.reverse)[: self.limit]
+        return self.arranged([row.to_json() for row in models], len(models))
+
+    def arranged(self, rows: list[dict[str, Any]], total: int) -> ModelTable:
+        """These rows in the order, and with the columns, that are asked for."""
+        chosen = None if self.columns is None else _columns(self.columns)
+        (key,) = (None,) if self.sort is None else _columns([self.sort])
+        rows = _sorted(rows, key, reverse=self.reverse)[: self.limit]
         if chosen is not None:
             rows = [{column: row[column] for column in chosen} for row in rows]
-        return ModelTable({"models": rows, "total": len(models)}, chosen)
+        return ModelTable({"models": rows, "total": total}, chosen)
+
+
+@record
+class ListedModels(Filters, Question):
+    """The models that a page lists, or counts."""
+
+    _: KW_ONLY
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+    status: ModelStatus | None = option(default=None, help="Only models of this status.")
+    kind: Kind | None = option(default=None, help="Only models of this kind.")
+    q: str | None = option(default=None, help="Part of an id, dataset or author.")
+
+    def filter(self, db: Opened) -> ModelFilter:
+        """The same for the catalog."""
+        from ..store import ModelFilter
+
+        wanted = replace(as_kind(ModelFilter, self), base=db._catalog.find_base(self.base))
+        return replace(wanted, contains=self.q)
+
+
+FACETS = ("dataset", "author", "kind", "base", "status", "license")
+"""Columns whose values are counted."""
+
+
+@record
+class Facets(ListedModels):
+    """How many of the models that pass every filter have each dataset, author, kind, base, status
+    and licence.
+
+    Returns:
+        A row for each value: `facet`, `value` (None counts the models without one), `models`, the
+        most frequent first. The document has `total`, and `others` by facet: the models whose
+        values are not listed.
+
+    >>> [(row["value"], row["models"]) for row in db.facets(status="indexed").of("dataset")]
+    [('imdb', 2), ('sst2', 2)]
+    """
+
+    stability = "provisional"
+
+    _: KW_ONLY
+    most: int = option(default=50, least=1, most=1000, help="Values of each facet, at most.")
+
+    def answer(self, db: Opened) -> FacetTable:
+        total, counts = db._catalog.value_counts(self.filter(db), FACETS, self.most)
+        rows = [
+            {"facet": facet, "value": value, "models": n}
+            for facet, values in counts.items()
+            for value, n in values
+        ]
+        others = {facet: total - sum(n for _, n in values) for facet, values in counts.items()}
+        return FacetTable({"total": total, "facets": rows, "others": others})
 
 
 @record
@@ -337,11 +396,13 @@ class Select(Question):
     def answer(self, db: Opened) -> QueryTable:
         return self.of(db.path)
 
-    def of(self, path: Path) -> QueryTable:
-        """The rows from the catalog in a file, which nobody has to open for it."""
-        from ..store import query_catalog
+    def of(self, path: Path, *, seconds: float | None = None, rows: int = 0) -> QueryTable:
+        """The rows from the catalog in a file, which nobody has to open for it; at most so many,
+        where there is a limit of `seconds`, else `BadQuery`."""
+        from ..store import QueryLimits, query_catalog
 
-        return QueryTable(query_catalog(path, self.statement).to_json())
+        limits = None if seconds is None else QueryLimits(seconds=seconds, rows=rows)
+        return QueryTable(query_catalog(path, self.statement, limits).to_json())
 
 
 def _columns(names: Sequence[str]) -> tuple[str, ...]:

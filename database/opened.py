@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
 from ..errors import BadFilter, RequestError, StoreFull, StoreLocked, offered
+from ..options import Answers, Question, option, record
 from ..options import Place as Place
-from ..options import Question, option, record
 from ..store import Filters
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Create = bool | Literal["late"]
 """Whether a catalog is made where there is none; `late` with the first change."""
 
+Kind = Literal["full", "adapter"]
+"""Of models: full checkpoints, or PEFT adapters."""
+
 ONLY_FAMILY = "Only this family, where the catalog has several."
 """What `base` says to a question."""
 
@@ -28,6 +31,7 @@ SHARED_PANEL = "the one that most families share"
 
 Thing = TypeVar("Thing")
 Face = TypeVar("Face", bound="Opened")
+Answer = TypeVar("Answer")
 
 
 @runtime_checkable
@@ -61,6 +65,14 @@ class Opened:
     def bases(self) -> list[str]:
         """The bases of the catalog's families, sorted."""
         return self._catalog.bases()
+
+    def ask(self, asked: Answers[Answer]) -> Answer:
+        """The answer of a question that is given as its record; every method asks this way.
+
+        >>> db.ask(database.Explain("imdb-0", "imdb-1")).to_json()["model"]
+        'imdb-1'
+        """
+        return asked.answer(self)
 
     def close(self) -> None:
         """Close the file; a temporary catalog is deleted."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
-    Literal,
     Protocol,
     TypeAlias,
     TypeGuard,
@@ -35,7 +34,16 @@ from ..errors import (
 from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
-from .opened import ONLY_FAMILY, SHARED_PANEL, Family, Track, find_family, require_labels, untracked
+from .opened import (
+    ONLY_FAMILY,
+    SHARED_PANEL,
+    Family,
+    Kind,
+    Track,
+    find_family,
+    require_labels,
+    untracked,
+)
 from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
     ClusterTable,
@@ -58,8 +66,6 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import numpy as np  # for annotations alone
 
 log = logging.getLogger(__name__)
-
-Kind = Literal["full", "adapter"]
 
 Vector: TypeAlias = "Sequence[float] | np.ndarray"
 
@@ -437,7 +443,6 @@ class Retrieval(Question):
     )
     with_unlabelled: bool = option(
         default=False,
-        doors="local",
         help="Let queries retrieve models without a dataset label too.",
     )
 
@@ -515,7 +520,6 @@ class Cluster(Family):
     _: KW_ONLY
     min_size: int | None = option(
         default=None,
-        doors="local",
         least=2,
         shown_default="grows with the family, from 3",
         help="Fewest models of a cluster.",
@@ -523,13 +527,11 @@ class Cluster(Family):
     suggest: bool = option(
         "--suggest/--no-suggest",
         default=True,
-        doors="local",
         help="Suggest datasets for unlabelled models, by their nearest labelled models.",
     )
     unknown_share: float = option(
         "--unknown",
         default=0.5,
-        doors="local",
         least=0,
         most=1,
         metavar="SHARE",
@@ -608,16 +610,21 @@ class Map(Family):
     )
 
     def answer(self, db: Opened) -> Table:
+        self.check()
+        if self.across:
+            path = Path(self.path)
+            return map_across(db._catalog, path, self.panel, self.layout, self.seed)
+        return Table(map_family(db._catalog, self, db._track))
+
+    def check(self) -> None:
+        """Raises `RequestError` where options do not belong together."""
         if self.across:
             if self.base or self.recipe or self.colour or self.dark:
                 raise RequestError("--across takes no --base, --recipe, --colour or --dark")
-            path = Path(self.path)
-            return map_across(db._catalog, path, self.panel, self.layout, self.seed)
-        if self.panel is not None:
+        elif self.panel is not None:
             raise RequestError("--panel is for a map of several bases: add --across")
-        if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
+        elif Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
             raise RequestError("--colour and --dark are for a .png or .svg picture")
-        return Table(map_family(db._catalog, self, db._track))
 
 
 @record
@@ -650,12 +657,24 @@ class Diff(Question):
 
 def map_family(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[str, Any]:
     """Draw a family's fingerprints into a file; returns what was drawn, ready for JSON."""
+    from ..pictures.maps import check_map_ending
+
+    check_map_ending(Path(asked.path))
+    is_page = Path(asked.path).suffix.lower() == ".html"
+    return draw_columns(asked, *_place(catalog, asked, track, with_neighbours=is_page))
+
+
+def draw_columns(
+    asked: Map,
+    document: Mapping[str, Any],
+    landmarks: int | None = None,
+    neighbours: Neighbourhoods | None = None,
+) -> dict[str, Any]:
+    """Draw a map that is computed; returns what was drawn, ready for JSON."""
     from ..pictures.maps import check_map_ending, write_map
 
     path = Path(asked.path)
     check_map_ending(path)
-    is_page = path.suffix.lower() == ".html"
-    document, landmarks, neighbours = _place(catalog, asked, track, with_neighbours=is_page)
     write_map(
         document,
         path,

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import DeltadexError, RequestError, StoreFull, UnknownModel, offered
-from ..options import Question, as_kind, option, record
+from ..options import option, record
 from ..records import Indexed, Recipe
-from ..store import Filters
-from .members import ModelStatus
-from .opened import ONLY_FAMILY
-from .questions import FindSimilar, Kind, Map
+from .members import ListedModels
+from .questions import FindSimilar, Map
 from .tables import ModelTable, NeighbourTable, Row, Table
 
 if TYPE_CHECKING:
@@ -145,7 +143,7 @@ def _models_of_id(db: Database, model: str, base: str | None) -> list[Row]:
 
 
 @record
-class PageOfModels(Filters, Question):
+class PageOfModels(ListedModels):
     """One page of the models that pass every filter; `total` counts all that do.
 
     >>> page = serving.PageOfModels(q="SST2", sort="author", limit=1).answer(db)
@@ -154,10 +152,6 @@ class PageOfModels(Filters, Question):
     """
 
     _: KW_ONLY
-    base: str | None = option(default=None, help=ONLY_FAMILY)
-    status: ModelStatus | None = option(default=None, help="Only models of this status.")
-    kind: Kind | None = option(default=None, help="Only models of this kind.")
-    q: str | None = option(default=None, help="Part of an id, dataset or author.")
     sort: Literal["model", "downloads", "indexed_at", "dataset", "author"] = option(
         default="model", help="Column that the models are sorted by."
     )
@@ -168,11 +162,10 @@ class PageOfModels(Filters, Question):
     )
 
     def answer(self, db: Opened) -> ModelTable:
-        from ..store import ModelFilter, Page
+        from ..store import Page
 
-        wanted = as_kind(ModelFilter, self)
         rows, total = db._catalog.page_of_models(
-            replace(wanted, contains=self.q),
+            self.filter(db),
             Page(
                 sort="id" if self.sort == "model" else self.sort,
                 descending=self.order == "desc",

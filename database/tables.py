@@ -249,6 +249,17 @@ class ModelTable(Table):
         return int(self._document["total"])
 
 
+class FacetTable(Table):
+    """Counts of models, a row for each value of each facet: `facet`, `value`, `models`."""
+
+    columns = ("facet", "value", "models")
+    _key = "facets"
+
+    def of(self, facet: str) -> list[Row]:
+        """The rows of one facet."""
+        return [row for row in self if row["facet"] == facet]
+
+
 class SlotTable(Table):
     """One model: a row for each weight matrix that it changed.
 

@@ -1,6 +1,7 @@
 from .care.backup import Backup as Backup
 from .care.backup import back_up as back_up
 from .care.backup import content_sha256 as content_sha256
+from .care.backup import receive_backup as receive_backup
 from .care.backup import write_parquet as write_parquet
 from .care.backup import write_safetensors as write_safetensors
 from .care.backup import write_tables as write_tables
@@ -50,6 +51,7 @@ from .qdrant.index import parse_target as parse_target
 from .sketch_codes import encode_sketch as encode_sketch
 from .sketch_codes import sketch_bytes as sketch_bytes
 from .sketch_codes import true_cosines as true_cosines
+from .sql import QueryLimits as QueryLimits
 from .sql import QueryResult as QueryResult
 from .sql import query_catalog as query_catalog
 from .tables.documents import Attachment as Attachment

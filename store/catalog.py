@@ -29,6 +29,7 @@ from .tables.models import (
     Page,
     Stored,
     count_models,
+    count_values,
     describe_slots,
     group_failures,
     relabel_models,
@@ -257,6 +258,18 @@ class Catalog:
         session, conditions = self._session, wanted.conditions()
         return self.look(
             lambda: (select_models(session, conditions, page), count_models(session, conditions))
+        )
+
+    def value_counts(
+        self, wanted: ModelFilter, columns: Sequence[str], most: int
+    ) -> tuple[int, dict[str, list[tuple[Any, int]]]]:
+        """How many models pass, and by column how many of them have each of its values."""
+        session, conditions = self._session, wanted.conditions()
+        return self.look(
+            lambda: (
+                count_models(session, conditions),
+                {name: count_values(session, conditions, name, most) for name in columns},
+            )
         )
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:

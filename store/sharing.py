@@ -270,7 +270,9 @@ class RawSession(Protocol):
 
     def session(self) -> RawSession: ...
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]: ...
-    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table: ...
+    def arrow(
+        self, sql: str, values: list[Any] | None = None, seconds: float | None = None
+    ) -> pa.Table: ...
     def register(self, name: str, table: pa.Table) -> None: ...
     def unregister(self, name: str) -> None: ...
     def begin(self) -> None: ...
@@ -355,9 +357,14 @@ class LocalSession:
         """The rows that a statement gives."""
         return self._run(sql, values)
 
-    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
-        """The same as a table; of no columns, for a statement that gives none."""
-        with _ctrl_c():
+    def arrow(
+        self, sql: str, values: list[Any] | None = None, seconds: float | None = None
+    ) -> pa.Table:
+        """The same as a table; of no columns, for a statement that gives none.
+
+        One that takes longer is stopped, with DuckDB's `InterruptException`.
+        """
+        with _ctrl_c(), _in_time(self.interrupt, seconds):
             relation = self._connection.sql(sql, params=values)
             if relation is None:
                 import pyarrow as pa
@@ -492,9 +499,11 @@ class Unwritten(LocalSession):
         self._end_if_made()
         return super().execute(sql, values)
 
-    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
+    def arrow(
+        self, sql: str, values: list[Any] | None = None, seconds: float | None = None
+    ) -> pa.Table:
         self._end_if_made()
-        return super().arrow(sql, values)
+        return super().arrow(sql, values, seconds)
 
     def changes(self) -> str:
         self._end_if_made()
@@ -507,6 +516,21 @@ class Unwritten(LocalSession):
     def _end_if_made(self) -> None:
         if self._is_made():
             raise Gone
+
+
+@contextmanager
+def _in_time(stop: Callable[[], None], seconds: float | None) -> Iterator[None]:
+    """Call `stop` unless the block ends within that time; None lets it run."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

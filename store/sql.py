@@ -53,11 +53,21 @@ class QueryResult:
         }
 
 
-def query_catalog(path: Path, sql: str) -> QueryResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryLimits:
+    """What a SELECT of somebody else may take: of its result bytes are limited too."""
+
+    seconds: float
+    rows: int
+    bytes: int = 16 << 20
+
+
+def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> QueryResult:
     """The rows that a SELECT gives, also while another process holds the file.
 
     Raises:
-        BadQuery: it is no single SELECT of the catalog's tables, or DuckDB refuses it.
+        BadQuery: it is no single SELECT of the catalog's tables, DuckDB refuses it, or it exceeds
+            the limits.
         EmptyCatalog: there is no catalog.
         StoreError: it cannot be opened.
     """
@@ -68,7 +78,7 @@ def query_catalog(path: Path, sql: str) -> QueryResult:
     ):
         with session.turn():
             _forbid_files(access)
-        table = _run(session, sql)
+        table = _run(session, sql, limits)
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return QueryResult(
         columns=_distinct(table.column_names), rows=tuple(zip(*columns, strict=True))
@@ -136,13 +146,26 @@ def _forbid_files(access: Access) -> None:
         session.close()
 
 
-def _run(session: Session, sql: str) -> pa.Table:
+def _run(session: Session, sql: str, limits: QueryLimits | None) -> pa.Table:
+    seconds = None
+    if limits is not None:
+        # DuckDB stops once it has one row too many; a comment may end the statement
+        sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {limits.rows + 1}"
+        check_query(sql)
+        seconds = limits.seconds
     try:
-        return session.look(lambda: session.arrow(sql))
+        table = session.look(lambda: session.arrow(sql, seconds=seconds))
     except StoreError as err:
+        if isinstance(err.__cause__, duckdb.InterruptException):
+            raise BadQuery(f"sql: stopped after {seconds:g} s: ask for less") from err
         if isinstance(err.__cause__, duckdb.Error):
             raise BadQuery(f"sql: {_first_line(err.__cause__)}") from err
         raise
+    if limits is not None and table.num_rows > limits.rows:
+        raise BadQuery(f"sql: more than {limits.rows} rows: add a LIMIT, or count groups")
+    if limits is not None and table.nbytes > limits.bytes:
+        raise BadQuery(f"sql: a result of more than {limits.bytes >> 20} MiB: name fewer columns")
+    return table
 
 
 def _first_line(err: duckdb.Error) -> str:

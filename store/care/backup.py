@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -64,12 +64,19 @@ def manifest_path(backup: Path) -> Path:
 def read_backup_manifest(backup: Path) -> BackupManifest | None:
     """The manifest of a file; None where there is none, `ValueError` where it is damaged."""
     try:
-        document = json.loads(manifest_path(backup).read_bytes())
-        types = get_type_hints(BackupManifest)
-        return BackupManifest(**{name: type(document[name]) for name, type in types.items()})
+        return parse_backup_manifest(manifest_path(backup).read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, KeyError, TypeError) as err:
+    except OSError as err:
+        raise ValueError(str(err)) from err
+
+
+def parse_backup_manifest(text: str | bytes) -> BackupManifest:
+    """The manifest that a text is; `ValueError` where it is none."""
+    try:
+        document, types = json.loads(text), get_type_hints(BackupManifest)
+        return BackupManifest(**{name: type(document[name]) for name, type in types.items()})
+    except (KeyError, TypeError) as err:
         raise ValueError(str(err)) from err
 
 
@@ -122,11 +129,41 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
         flush(temporary)
         # an earlier one is of the file that is replaced now
         manifest_path(target).unlink(missing_ok=True)
+    return _noted(target, manifest, started)
+
+
+def receive_backup(
+    target: Path, receive: Callable[[Path], str | bytes], *, replace: bool = False
+) -> Backup:
+    """Write a backup that was made elsewhere, and its manifest beside it; as `back_up`.
+
+    Args:
+        receive: Writes the file, and returns the manifest that was sent with it.
+
+    Raises:
+        RequestError: as `back_up`.
+        StoreError: the file cannot be written, or is not what the manifest says.
+    """
+    target, started = target.absolute(), time.perf_counter()
+    _check_target(None, target, replace)
+    with atomic_file(target) as temporary:
+        try:
+            manifest = parse_backup_manifest(receive(temporary))
+        except ValueError as err:
+            raise StoreError(f"{target}: what came is no backup: no manifest") from err
+        if (temporary.stat().st_size, sha256(temporary)) != (manifest.bytes, manifest.sha256):
+            raise StoreError(f"{target}: what came is not what its manifest says; fetch it again")
+        manifest_path(target).unlink(missing_ok=True)
+    return _noted(target, manifest, started)
+
+
+def _noted(target: Path, manifest: BackupManifest, started: float) -> Backup:
+    """Write the manifest beside a backup that is there."""
     document = json.dumps(asdict(manifest), indent=1)
     write_atomically(manifest_path(target), document.encode() + b"\n")
     return Backup(
         written=str(target),
-        models=models,
+        models=manifest.models,
         bytes=manifest.bytes,
         sha256=manifest.sha256,
         manifest=str(manifest_path(target)),
@@ -134,12 +171,12 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     )
 
 
-def _check_target(catalog: Path, target: Path, replace: bool) -> None:
+def _check_target(catalog: Path | None, target: Path, replace: bool) -> None:
     if not target.parent.is_dir():
         raise RequestError(f"{target.parent}: no such folder; make it first")
     if target.is_dir():
         raise RequestError(f"{target}: a folder; name the file to be written in it")
-    if target.exists() and target.samefile(catalog):
+    if catalog is not None and target.exists() and target.samefile(catalog):
         raise RequestError(f"{target}: this is the catalog itself; choose another file")
     refuse_links(target)
     if target.exists() and not replace:

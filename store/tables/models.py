@@ -237,6 +237,19 @@ def count_models(session: Session, conditions: Sequence[Condition]) -> int:
     return int(session.execute(f"SELECT count(*) FROM models m WHERE {where}", values)[0][0])
 
 
+def count_values(
+    session: Session, conditions: Sequence[Condition], column: str, most: int
+) -> list[tuple[Any, int]]:
+    """The most frequent values of a column among the models that meet every condition, each with
+    its number of models; None is counted too."""
+    where, values = _joined(conditions)
+    return session.execute(
+        f"SELECT m.{column}, count(*) AS n FROM models m WHERE {where} "
+        f"GROUP BY 1 ORDER BY n DESC, 1 NULLS LAST LIMIT {most}",
+        values,
+    )
+
+
 def select_keys(session: Session, conditions: Sequence[Condition]) -> list[int]:
     """Keys of the models that meet every condition."""
     where, values = _joined(conditions)

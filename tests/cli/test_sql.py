@@ -9,7 +9,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+import deltadex as dx
 from deltadex.cli import main
+from deltadex.database import Select
+from deltadex.errors import BadQuery
 from deltadex.records import ModelRecord, Refused
 from deltadex.store import Catalog
 
@@ -183,3 +186,20 @@ def test_a_statement_comes_from_a_file_or_standard_input(tmp_path):
 
     assert of_file.stdout == of_stdin.stdout == "seven\n7\n"
     assert (run().exit_code, run(statement, "-f", str(tmp_path / "q.sql")).exit_code) == (2, 2)
+
+
+def test_what_others_may_ask_has_limits(db):
+    many = "SELECT count(*) FROM range(1000000000000) a, range(1000000)"
+    large = "SELECT repeat('x', 20000000)"
+    for statement, seconds, says in (
+        (many, 0.2, "stopped after 0.2 s"),
+        (large, 60.0, "16 MiB"),
+        ("FROM range(6)", 60.0, "more than 5 rows"),
+    ):
+        with pytest.raises(BadQuery, match=says):
+            Select(statement).of(db, seconds=seconds, rows=5)
+    for statement in ("FROM range(5) -- comment", "FROM range(5);", "FROM (VALUES (1)) ORDER BY 1"):
+        assert Select(statement).of(db, seconds=60.0, rows=5)
+    # also where another has the file open
+    with dx.open(db), pytest.raises(BadQuery, match="stopped after"):
+        Select(many).of(db, seconds=0.2, rows=5)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,17 +22,14 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from ...errors import (
-    BadFilter,
-    DataError,
     DeltadexError,
     EmptyCatalog,
     EngineError,
     ModelError,
-    RequestError,
     StoreError,
     StudyError,
     UnknownModel,
-    UnknownRecipe,
+    code_of,
 )
 from .catalog import Names
 from .worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
@@ -122,19 +119,8 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PROBLEM = "application/problem+json"
 DEFECT = "a defect in deltadex; the server's log says more"
 NO_ENGINE = "the engine that gives candidates does not answer; the server's log says more"
-_STATUS: tuple[tuple[type[DeltadexError], int, str], ...] = (
-    (UnknownModel, 404, "unknown-model"),
-    (EmptyCatalog, 404, "empty-catalog"),
-    (UnknownRecipe, 422, "unknown-recipe"),
-    (BadFilter, 422, "bad-filter"),
-    (RequestError, 422, "bad-request"),
-    (DataError, 422, "bad-data"),
-    (StudyError, 422, "needs-base"),
-    (StoreError, 503, "store"),
-    (WorkerTooSlow, 503, "busy"),
-    (WorkerDied, 503, "busy"),
-    (WorkerOutOfMemory, 503, "busy"),
-)
+_NOT_THERE = (UnknownModel, EmptyCatalog)
+_BUSY = (WorkerTooSlow, WorkerDied, WorkerOutOfMemory)
 
 
 class Problem(Exception):
@@ -175,10 +161,13 @@ def as_problem(error: DeltadexError, names: Names) -> Problem:
         return busy(NO_ENGINE, code="engine")
     if isinstance(error, ModelError):
         return Problem(422, error.code, names.problem_text(error.reason))
-    for kind, status, code in _STATUS:
-        if isinstance(error, kind):
-            return busy(text, code=code) if status == 503 else Problem(status, code, text)
-    return Problem(422, "refused", text)
+    if isinstance(error, StudyError):
+        return Problem(422, "needs-base", text)
+    if isinstance(error, _BUSY):
+        return busy(text)
+    if isinstance(error, StoreError):
+        return busy(text, code=code_of(error))
+    return Problem(404 if isinstance(error, _NOT_THERE) else 422, code_of(error), text)
 
 
 def busy(detail: str, seconds: int = 5, code: str = "busy") -> Problem:
@@ -261,21 +250,25 @@ class PageFiles:
     The page's deferred scripts are one file: fifty requests take a browser a third of a second.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Traversable) -> None:
         found = {
             file.name: file.read_bytes()
-            for file in (files(__package__.rpartition(".")[0]) / "page").iterdir()
+            for file in folder.iterdir()
             if PurePosixPath(file.name).suffix in MEDIA_TYPES and file.is_file()
         }
-        page = found["index.html"].decode("utf-8")
-        names = [name for part in _SCRIPTS.findall(page) for name in _NAME.findall(part)]
-        found[_ALL_SCRIPTS] = b"".join(map(found.__getitem__, names))
-        one = f'<script src="static/{_ALL_SCRIPTS}" defer></script>\n'
-        found["index.html"] = _SCRIPTS.sub(one, page).encode("utf-8")
+        if "index.html" in found:
+            page = found["index.html"].decode("utf-8")
+            names = [name for part in _SCRIPTS.findall(page) for name in _NAME.findall(part)]
+            found[_ALL_SCRIPTS] = b"".join(map(found.__getitem__, names))
+            one = f'<script src="static/{_ALL_SCRIPTS}" defer></script>\n'
+            found["index.html"] = _SCRIPTS.sub(one, page).encode("utf-8")
         self._files = {
             name: Packed.of(content, MEDIA_TYPES[PurePosixPath(name).suffix])
             for name, content in found.items()
         }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
 
     def answer(self, name: str, request: Request) -> Response:
         if name not in self._files:

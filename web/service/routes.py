@@ -27,23 +27,35 @@ from pydantic import (
 )
 from starlette.datastructures import FormData
 from starlette.datastructures import UploadFile as SentFile
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from ... import __version__
 from ...database import (
+    Add,
     Audit,
+    Backup,
     Cluster,
     Database,
+    Diff,
     Evaluate,
     Explain,
+    Facets,
     Failures,
     FindAcross,
     FindData,
     FindSimilar,
     FindTrainedOn,
+    KeptData,
+    Label,
     Lineage,
     Panels,
+    Remove,
+    RemoveData,
+    Select,
+    Show,
+    ShowData,
     ShowPanel,
+    Stats,
     Tabled,
     Trace,
     serving,
@@ -53,6 +65,7 @@ from ...errors import DeltadexError, RequestError
 from ...results import names_of_bases
 from . import schemas
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
+from .api_docs import llms_txt
 from .catalog import Names, check_where, find_base, find_family, names_of
 from .middleware import Sent, refuse_unknown_names
 from .schemas import (
@@ -62,25 +75,39 @@ from .schemas import (
     BaseInPath,
     BaseInQuery,
     Batch,
+    DataInPath,
+    DataInQuery,
     IdInPath,
     IdInQuery,
+    Labelling,
     ModelInQuery,
     PanelInPath,
     PreferHeader,
     Query_,
     RecipeInQuery,
     ServiceIn,
+    Statement,
+    answers,
     asks,
+    fields_of,
     gives,
 )
 from .sent_data import DATA_LIMIT, ENDINGS, can_run_models, refuse_data
 from .service import Service
-from .settings import MAX_NEW_ID, MAX_QUERIES, PREFIX, ServiceSettings
+from .settings import (
+    MAX_ADDED,
+    MAX_NEW_ID,
+    MAX_ROWS,
+    PREFIX,
+    SELECT_SECONDS,
+    ServiceSettings,
+)
+from .snapshots import Snapshot
 from .work import Document, Job, is_done, refuse_long
 
-_models, _similar, _families, _jobs, _operations, _writing = VERSIONED = tuple(
+_models, _similar, _families, _jobs, _operations, _writing, _whole = VERSIONED = tuple(
     APIRouter(tags=[tag])
-    for tag in ("models", "similar", "families", "jobs", "operations", "writing")
+    for tag in ("models", "similar", "families", "jobs", "operations", "writing", "catalog")
 )
 UNVERSIONED = APIRouter(include_in_schema=False)
 
@@ -93,6 +120,21 @@ async def index(service: ServiceIn, request: Request) -> Response:
 @UNVERSIONED.get("/static/{name}")
 async def static(service: ServiceIn, request: Request, name: str) -> Response:
     return service.page.answer(name, request)
+
+
+@UNVERSIONED.get(f"{PREFIX}/docs")
+async def docs(service: ServiceIn, request: Request) -> Response:
+    return service.api_docs.answer("docs.html", request)
+
+
+@UNVERSIONED.get(f"{PREFIX}/docs/{{name}}")
+async def docs_file(service: ServiceIn, request: Request, name: str) -> Response:
+    return await asyncio.to_thread(service.api_docs.answer, name, request)
+
+
+@UNVERSIONED.get("/llms.txt")
+async def llms(request: Request) -> Response:
+    return PlainTextResponse(llms_txt(request.app.openapi()))
 
 
 Family = Evaluate | serving.MapColumns | Cluster | Lineage
@@ -136,6 +178,7 @@ def _counted(catalog: Database) -> list[dict[str, Any]]:
 
 
 @_models.get("/stats", responses=gives(schemas.StatsAnswer, 404))
+@answers(Stats)
 async def stats(service: ServiceIn) -> Response:
     """How many models, datasets and recipes the catalog holds; as `deltadex stats --json`."""
 
@@ -161,7 +204,27 @@ async def models(service: ServiceIn, asked: Callable[[], PageOfModels]) -> Respo
     return reply(await service.ask(models))
 
 
+@_models.get("/facets", responses=gives(schemas.FacetsAnswer, 404))
+@asks(Facets)
+async def facets(service: ServiceIn, asked: Callable[[], Facets]) -> Response:
+    """How many of the models that pass every filter have each dataset, author, kind, base, status
+    and licence."""
+    question = asked()
+
+    def facets(catalog: Database) -> dict[str, Any]:
+        names = names_of(catalog)
+        exact = replace(question, base=find_base(catalog, question.base))
+        document = exact.answer(catalog).to_json()
+        for row in document["facets"]:
+            if row["facet"] == "base":
+                row["value"] = names.shown(row["value"])
+        return document
+
+    return reply(await service.ask(facets))
+
+
 @_models.get("/models/{model:path}/trace", responses=gives(schemas.TraceAnswer, 404))
+@answers(Trace)
 async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
     """Which base a model comes from, by its files and those of the bases on this machine; as
     `deltadex trace --offline --json`."""
@@ -178,7 +241,24 @@ async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -
     return reply(await service.ask(trace))
 
 
+@_models.get("/diff", responses=gives(schemas.DifferenceAnswer, 404))
+@answers(Diff)
+async def diff(
+    service: ServiceIn, first: IdInQuery, second: IdInQuery, base: BaseInQuery = None
+) -> Response:
+    """What differs between two indexed models; as `deltadex diff --json`."""
+
+    def diff(catalog: Database) -> dict[str, Any]:
+        one = serving.exact_query(catalog, first, find_base(catalog, base))
+        other = serving.exact_query(catalog, second, one.base)
+        document = Diff(one.model, other.model, base=one.base).answer(catalog).to_json()
+        return names_of(catalog).with_bases(document)
+
+    return reply(await service.ask(diff))
+
+
 @_models.get("/models/{model:path}", responses=gives(schemas.ModelInFull, 404))
+@answers(Show)
 async def model(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
     """Everything known of one model, and what it changed, slot by slot; as `show --json`."""
 
@@ -213,6 +293,48 @@ async def nearest_data(
         query = serving.exact_query(catalog, model, find_base(catalog, question.base))
         exact = replace(question, model=query.model, base=query.base)
         return names_of(catalog).with_bases(exact.answer(catalog).to_json())
+
+    return reply(await service.ask(answer))
+
+
+@_similar.get("/trained-on", responses=gives(schemas.TrainedOnAnswer, 404))
+@asks(FindTrainedOn, only=fields_of(FindSimilar))
+async def trained_on_kept(
+    service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
+) -> Response:
+    """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
+
+    No file is read, and no model is run.
+    """
+    question = asked(data, only_kept=True)
+
+    def answer(catalog: Database) -> dict[str, Any]:
+        exact = replace(question, base=find_base(catalog, question.base))
+        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
+
+    return reply(await service.ask(answer))
+
+
+@_similar.get("/data", responses=gives(schemas.KeptDataAnswer, 404))
+@answers(KeptData)
+async def kept_data(service: ServiceIn, base: BaseInQuery = None) -> Response:
+    """The kept data sets; as `deltadex data ls --json`."""
+
+    def answer(catalog: Database) -> dict[str, Any]:
+        document = KeptData(find_base(catalog, base)).answer(catalog).to_json()
+        return names_of(catalog).with_bases(document)
+
+    return reply(await service.ask(answer))
+
+
+@_similar.get("/data/{name}", responses=gives(schemas.ShownDataAnswer, 404))
+@answers(ShowData)
+async def show_data(service: ServiceIn, name: DataInPath, base: BaseInQuery = None) -> Response:
+    """What is kept of a data set, but its numbers; as `deltadex data show --json`."""
+
+    def answer(catalog: Database) -> dict[str, Any]:
+        document = ShowData(name, find_base(catalog, base)).answer(catalog).to_json()
+        return names_of(catalog).with_bases(document)
 
     return reply(await service.ask(answer))
 
@@ -405,13 +527,11 @@ async def panels(service: ServiceIn, asked: Callable[[], Panels]) -> Response:
     return await _of_panels(service, asked())
 
 
-@_families.get("/panels/{panel}", responses=gives(schemas.PanelAnswer, 404))
+@_families.get("/panels/{name}", responses=gives(schemas.PanelAnswer, 404))
 @asks(ShowPanel)
-async def panel(
-    service: ServiceIn, panel: PanelInPath, asked: Callable[..., ShowPanel]
-) -> Response:
+async def panel(service: ServiceIn, name: PanelInPath, asked: Callable[..., ShowPanel]) -> Response:
     """The data sets of a panel, and the bases that have each; as `deltadex panel show --json`."""
-    return await _of_panels(service, asked(panel))
+    return await _of_panels(service, asked(name))
 
 
 async def _of_panels(service: Service, asked: Panels | ShowPanel) -> Response:
@@ -506,7 +626,13 @@ _ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])")
 @_jobs.get(
     "/jobs/{job}",
     responses=gives(
-        schemas.SimilarAnswer | schemas.AddedAnswer | schemas.RemovedAnswer, 403, 404, 409
+        schemas.SimilarAnswer
+        | schemas.AddedAnswer
+        | schemas.RemovedAnswer
+        | schemas.LabelledAnswer,
+        403,
+        404,
+        409,
     )
     | JOB,
 )
@@ -567,9 +693,12 @@ def _result_or_job(
     if not job.future.done():
         return _underway(service, request, job, waited_s)
     try:
-        return reply(job.future.result(), status)
+        result = job.future.result()
     except CancelledError as err:
         raise stopping() from err
+    if isinstance(result, Snapshot):
+        return service.snapshots.response(result)
+    return reply(result, status)
 
 
 def _underway(service: Service, request: Request, job: Job, waited_s: float) -> Response:
@@ -650,7 +779,7 @@ class AddFromHub(Sent):
 
     models: Annotated[
         list[Annotated[Text, AfterValidator(_is_hub_id)]],
-        Field(min_length=1, max_length=MAX_QUERIES),
+        Field(min_length=1, max_length=MAX_ADDED),
     ]
     base: Text
 
@@ -680,9 +809,11 @@ def _body() -> dict[str, Any]:
     responses=gives(schemas.AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
     openapi_extra={"requestBody": _body(), **_TOKEN},
 )
+@answers(Add)
 async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None) -> Response:
-    """Add an adapter that is sent along; or models of the Hub, where the operator allows it."""
-    _require_writer(request, service.settings)
+    """Add an adapter that is sent along; or up to 1000 models of the Hub, where the operator allows
+    it: one job, whose answer has the outcome of each."""
+    _require_token(request, service.settings)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
         added = _begin_from_hub(service, await request.body())
@@ -756,7 +887,13 @@ def _add_from_hub(service: Service, wanted: AddFromHub) -> dict[str, Any]:
         names = names_of(catalog)
     for refused in document["failed"]:
         refused["reason"] = names.redact(refused["reason"])
-    return names.with_bases(document)
+    refusals = {row["model"]: row for row in document["failed"] + document["skipped_models"]}
+    outcomes = []
+    for model in dict.fromkeys(wanted.models):
+        refused = refusals.get(model, {"code": None, "reason": None})
+        status = "failed" if refused["code"] else "indexed"
+        outcomes.append({"model": model, "status": status} | refused)
+    return names.with_bases({**document, "outcomes": outcomes})
 
 
 def _base_of_hub(names: Names, base: str) -> str:
@@ -776,11 +913,38 @@ def _checked(parse: Callable[[], Body]) -> Body:
         raise invalid(err.errors(include_input=False), within=("body",)) from err
 
 
+@_writing.patch(
+    "/models/{model:path}",
+    responses=gives(schemas.LabelledAnswer, 401, 403, 404) | JOB,
+    openapi_extra=_TOKEN,
+)
+@answers(Label)
+async def label(
+    service: ServiceIn,
+    request: Request,
+    model: IdInPath,
+    labels: Labelling,
+    base: BaseInQuery = None,
+    prefer: PreferHeader = None,
+) -> Response:
+    """Say what a model was trained on; as `deltadex label --json`."""
+    _require_token(request, service.settings)
+
+    def label() -> dict[str, Any]:
+        with service.readers.writing() as catalog:
+            row = serving.exact_model(catalog, model, find_base(catalog, base))
+            asked = Label(row["model"], base=row["base"], **labels.model_dump())
+            return names_of(catalog).with_bases(asked.answer(catalog).to_json())
+
+    return await _answer_or_job(service, request, Job(service.writes.submit(label), service.writes))
+
+
 @_writing.delete(
     "/models/{model:path}",
     responses=gives(schemas.RemovedAnswer, 401, 403, 404) | JOB,
     openapi_extra=_TOKEN,
 )
+@answers(Remove)
 async def delete(
     service: ServiceIn,
     request: Request,
@@ -789,7 +953,7 @@ async def delete(
     prefer: PreferHeader = None,
 ) -> Response:
     """Forget a model; as `deltadex rm --json`."""
-    _require_writer(request, service.settings)
+    _require_token(request, service.settings)
 
     def remove() -> dict[str, Any]:
         with service.readers.writing() as catalog:
@@ -802,7 +966,76 @@ async def delete(
     )
 
 
-def _require_writer(request: Request, settings: ServiceSettings) -> None:
+@_writing.delete(
+    "/data/{name}",
+    responses=gives(schemas.RemovedAnswer, 401, 403, 404) | JOB,
+    openapi_extra=_TOKEN,
+)
+@answers(RemoveData)
+async def delete_data(
+    service: ServiceIn,
+    request: Request,
+    name: DataInPath,
+    base: BaseInQuery = None,
+    prefer: PreferHeader = None,
+) -> Response:
+    """Forget a kept data set; as `deltadex data rm --json`."""
+    _require_token(request, service.settings)
+
+    def remove() -> dict[str, Any]:
+        with service.readers.writing() as catalog:
+            document = RemoveData(name, find_base(catalog, base)).answer(catalog).to_json()
+            return names_of(catalog).with_bases(document)
+
+    return await _answer_or_job(
+        service, request, Job(service.writes.submit(remove), service.writes)
+    )
+
+
+_SNAPSHOT = gives(None, 401, 403, 404) | JOB
+_SNAPSHOT[200] = {
+    "description": "The file; `Repr-Digest` has its SHA-256 (RFC 9530).",
+    "headers": {"Repr-Digest": {"schema": {"type": "string"}}},
+    "content": {"application/octet-stream": {"schema": _FILE}},
+}
+
+
+@_whole.get("/snapshot", responses=_SNAPSHOT, response_class=Response, openapi_extra=_TOKEN)
+@answers(Backup)
+async def snapshot(service: ServiceIn, request: Request) -> Response:
+    """The catalog's file, a copy of one moment, as `deltadex backup` writes it; 202 until it is
+    made. It holds paths of the server."""
+    _require_whole(request, service.settings)
+    job, seconds = Job(service.snapshots.begin(), service.snapshots), service.settings.quick_seconds
+    await is_done(job.future, seconds)
+    return _result_or_job(service, request, job, seconds)
+
+
+@_whole.post("/sql", responses=gives(schemas.RowsAnswer, 401, 403, 404), openapi_extra=_TOKEN)
+@answers(Select)
+async def sql(service: ServiceIn, request: Request, asked: Statement) -> Response:
+    """What one SELECT gives, of at most 10,000 rows and within 10 s; as `deltadex sql --json`. It
+    can neither write nor read files; it shows paths of the server."""
+    _require_whole(request, service.settings)
+    select = partial(Select(asked.statement).of, seconds=SELECT_SECONDS, rows=MAX_ROWS)
+    table = await service.batches.run(select, service.readers.path)
+    return reply(table.to_json())
+
+
+def _require_whole(request: Request, settings: ServiceSettings) -> None:
+    """Pass those who may see all of the catalog, paths of the server too."""
+    if settings.share_catalog:
+        return
+    if settings.token is None:
+        raise Problem(
+            403,
+            "catalog-closed",
+            "this service does not hand out its catalog; `deltadex serve --share-catalog` does",
+        )
+    _require_token(request, settings)
+
+
+def _require_token(request: Request, settings: ServiceSettings) -> None:
     """Pass those who present the operator's token."""
     if settings.token is None:
         raise Problem(
@@ -814,6 +1047,6 @@ def _require_writer(request: Request, settings: ServiceSettings) -> None:
         raise Problem(
             401,
             "unauthorized",
-            "writing needs the header `Authorization: Bearer TOKEN` with the operator's token",
+            "this needs the header `Authorization: Bearer TOKEN` with the operator's token",
             {"WWW-Authenticate": 'Bearer realm="deltadex"'},
         )

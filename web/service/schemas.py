@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
 
-from ...database import FindSimilar
+from ...database import FindSimilar, Label
 from ...options import hints_of, options_of
 from ...records import FindingKind
 from .catalog import check_where
 from .middleware import Sent
 from .service import Service
-from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_WHERE
+from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_STATEMENT, MAX_WHERE
 
 
 class Answer(BaseModel):
@@ -252,7 +252,7 @@ class TrainedOnAnswer(Answer):
     query: dict[str, Any]
     compared: int
     neighbours: list[dict[str, Any]]
-    calibration: dict[str, Any]
+    calibration: dict[str, Any] | None
     meaning: str
 
 
@@ -412,10 +412,10 @@ class ClustersAnswer(Answer):
     ari: float | None
     nmi: float | None
     silhouette: dict[str, Any]
-    suggestions: list[dict[str, Any]]
-    hints: list[dict[str, Any]]
-    abstained: int
-    calibration: dict[str, Any]
+    suggestions: list[dict[str, Any]] = Field([], description="Left out with `suggest=false`.")
+    hints: list[dict[str, Any]] = []
+    abstained: int = 0
+    calibration: dict[str, Any] = {}
 
 
 class FindingAnswer(Answer):
@@ -478,11 +478,70 @@ class RemovedAnswer(Answer):
     base: str
 
 
+class LabelledAnswer(Answer):
+    """A model's labels now, and `before`."""
+
+    model: str
+    base: str
+    dataset: str | None
+    author: str | None
+    run: str | None
+    label_source: str | None
+    before: dict[str, Any]
+
+
+class OutcomeAnswer(Answer):
+    """What became of a model; one that was indexed before, and did not change, is `indexed`."""
+
+    model: str
+    status: Literal["indexed", "failed"]
+    code: str | None
+    reason: str | None
+
+
 class AddedAnswer(Answer):
     base: str
     recipe: str
     indexed: int
     failed: list[dict[str, Any]]
+    outcomes: list[OutcomeAnswer] = Field([], description="Of models that were named, in order.")
+
+
+class FacetAnswer(Answer):
+    facet: Literal["dataset", "author", "kind", "base", "status", "license"]
+    value: str | None
+    models: int
+
+
+class FacetsAnswer(Answer):
+    """`total` models pass; `others` counts by facet those whose values are not listed."""
+
+    total: int
+    facets: list[FacetAnswer]
+    others: dict[str, int]
+
+
+class DifferenceAnswer(Answer):
+    most_different: list[dict[str, Any]]
+
+
+class KeptDataAnswer(Answer):
+    data: list[dict[str, Any]]
+
+
+class ShownDataAnswer(Answer):
+    data: str
+    base: str
+    loss: str
+    examples: int
+    sha256: str
+
+
+class RowsAnswer(Answer):
+    """What a SELECT gives."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
 
 
 Endpoint = Callable[..., Awaitable[Any]]
@@ -498,6 +557,8 @@ ModelInQuery = Annotated[Name | None, Query(description="Only this model, by its
 
 
 BaseInPath = Annotated[Name, Path(description="A family's base; slashes stay as they are.")]
+DataInQuery = Annotated[Name, Query(description="A kept data set's name.")]
+DataInPath = Annotated[Name, Path(description="A kept data set's name.")]
 PanelInPath = Annotated[Name, Path(description="A panel's name.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
 RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
@@ -521,17 +582,18 @@ _SAID = {"base": _BASE, "recipe": _RECIPE}
 
 
 def fields_of(
-    question: type[Any], only: Collection[str] | None = None
+    question: type[Any], only: Collection[str] | None = None, arguments: Collection[str] = ()
 ) -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of every field that a request may give; but for its arguments.
+    """Annotation and default of every field that a request may give.
 
     Args:
         only: Fields that it may give, where it may not give all.
+        arguments: Arguments that it may give; the others it names in another way.
     """
     hints = hints_of(question)
     fields = {}
     for name, (entry, declared) in options_of(question).items():
-        is_open = declared.doors == "all" and not declared.is_argument
+        is_open = declared.doors == "all" and (not declared.is_argument or name in arguments)
         if is_open and (only is None or name in only):
             hint: Any = hints[name]
             is_text = str in (hint, *get_args(hint))
@@ -544,6 +606,17 @@ def fields_of(
     return fields
 
 
+def answers(question: type[Any]) -> Callable[[Endpoint], Endpoint]:
+    """Notes which question a route answers: the OpenAPI document has its name in `x-question`, by
+    which `deltadex.connect` finds the route."""
+
+    def decorate(endpoint: Endpoint) -> Endpoint:
+        vars(endpoint)["question"] = question
+        return endpoint
+
+    return decorate
+
+
 def asks(
     question: type[Any],
     place: Callable[[], Any] = Query,
@@ -552,6 +625,9 @@ def asks(
     """Gives a route the parameters that a question declares, as its argument `asked`.
 
     `asked` makes the question of the arguments that a request names in another way.
+
+    Args:
+        only: Fields that it may give, where it may not give all.
     """
 
     def decorate(endpoint: Endpoint) -> Endpoint:
@@ -574,7 +650,7 @@ def asks(
         kept = [own.parameters[name].replace(kind=keyword) for name in own.parameters]
         kept = [parameter for parameter in kept if parameter.name != "asked"]
         vars(route)["__signature__"] = own.replace(parameters=[*kept, *added])
-        return route
+        return answers(question)(route)
 
     return decorate
 
@@ -634,6 +710,28 @@ else:
         __doc__="Several questions with the same filters.",
         **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
     )
+
+
+if TYPE_CHECKING:
+
+    class Labelling(Sent):
+        """What a model was trained on; what is left out stays as it is."""
+
+else:
+    Labelling = create_model(
+        "Labels",
+        __base__=Sent,
+        __doc__="What a model was trained on; what is left out stays as it is.",
+        **fields_of(Label, ("dataset", "author", "run", "clear"), arguments=("dataset",)),
+    )
+
+
+class Statement(Sent):
+    """A SELECT in DuckDB's SQL."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"statement": "FROM coverage"}]})
+
+    statement: Annotated[str, StringConstraints(min_length=1, max_length=MAX_STATEMENT)]
 
 
 _PROBLEMS = {

@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.middleware.gzip import GZipMiddleware
 
 from ... import __version__
@@ -152,6 +153,12 @@ def _document(app: FastAPI) -> dict[str, Any]:
                 content = answer.get("content", {})
                 if PROBLEM in content:
                     content[PROBLEM] = content.pop("application/json")
+        for route in (r for router in VERSIONED for r in router.routes if isinstance(r, APIRoute)):
+            question = getattr(route.endpoint, "question", None)
+            if question is not None:
+                operations = document["paths"][PREFIX + route.path_format]
+                for method in route.methods or ():
+                    operations[method.lower()]["x-question"] = question.__name__
         schemes = document["components"].setdefault("securitySchemes", {})
         schemes["token"] = {"type": "http", "scheme": "bearer"}
         app.openapi_schema = document

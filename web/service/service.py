@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any, TypeVar
 
 from ...database import Database, FindSimilar
 from ...database.serving import similar_each
 from ...errors import DeltadexError
 from .answers import PageFiles
+from .api_docs import ApiDocs
 from .catalog import Freshness, Names, Readers, find_base, names_of
 from .middleware import Metrics
 from .sent_data import SentData
 from .settings import MAX_WRITES, ServiceSettings
+from .snapshots import Snapshots
 from .work import Jobs, Results, Shared, Together, Uploads, Work
 
 Result = TypeVar("Result")
@@ -52,13 +55,15 @@ class Service:
         )
         self.data = SentData(readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub)
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
+        self.snapshots = Snapshots(readers)
         self.results = Results()
         lines = (
             *(self.work, self.searches, self.batches, self.polls),
             *(self.uploads.line, self.data.line, self.writes),
         )
         self.metrics = Metrics(readers, lines, self.jobs)
-        self.page = PageFiles()
+        self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
+        self.api_docs = ApiDocs()
         self.freshness = Freshness(readers)
 
     async def ask(self, function: Callable[[Database], Result], work: Work | None = None) -> Result:
@@ -95,6 +100,7 @@ class Service:
             self.writes,
             self.jobs,
             self.uploads,
+            self.snapshots,
             self.data,
         )
         for part in (*computing, self.freshness, self.readers):

@@ -13,6 +13,12 @@ SMALL_BODY = MIB
 """Bytes of a body that carries no weights."""
 
 MAX_K, MAX_PAGE, MAX_QUERIES, MAX_WHERE = 100, 500, 32, 2000
+MAX_ADDED = 1000
+"""Models of the Hub that one request may name."""
+
+MAX_STATEMENT, MAX_ROWS, SELECT_SECONDS = 10_000, 10_000, 10.0
+"""Characters of a SELECT, rows that it may give, and its time."""
+
 MAX_ID, MAX_NEW_ID = 1000, 200
 """Characters of an id, or of another name, that is asked for; and of one that is added."""
 MAX_WRITES = 16
@@ -31,6 +37,8 @@ class ServiceSettings:
         root_path: Prefix under which a proxy shows the service.
         token: What writers must present; None = nobody writes.
         allow_hub: Requests may make the service fetch from the Hub.
+        share_catalog: Readers may have the whole catalog, with paths of this machine: as a file,
+            and by SELECTs. Writers always may.
         body_limit: Bytes of a request that carries weights.
         max_seconds: Run time of one request, or of reading one uploaded adapter.
         max_at_work: Requests that compute at once: one a processor, for more of them hold each
@@ -51,6 +59,7 @@ class ServiceSettings:
     engine: str = "faiss"
     token: str | None = None
     allow_hub: bool = False
+    share_catalog: bool = False
     body_limit: int = 64 * MIB
     max_seconds: float = 30.0
     max_at_work: int = max(2, os.cpu_count() or 1)

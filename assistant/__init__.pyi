@@ -1,0 +1,3 @@
+from .server import serve as serve
+from .tools import Asked as Asked
+from .tools import Tools as Tools

@@ -1,0 +1,172 @@
+"""Questions as tools: their schemas, made of their records, and their answers as JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import MISSING, Field, dataclass
+from types import NoneType
+from typing import Any, get_args, get_origin
+
+from jsonschema import Draft202012Validator
+
+from ..database import Database, FindSimilar, FindTrainedOn, Select, Show, Trace
+from ..errors import DeltadexError, RequestError
+from ..options import Option, choices_of, hints_of, options_of
+
+QUESTIONS: Mapping[str, type[Any]] = {
+    "find_similar": FindSimilar,
+    "find_trained_on": FindTrainedOn,
+    "trace": Trace,
+    "show": Show,
+    "sql": Select,
+}
+"""The tools by name; every one only reads."""
+
+SELECT_SECONDS, MAX_ROWS = 10.0, 1000
+"""Of a SELECT: its time, and the rows that it may give."""
+
+WRITES = ("keep",)
+"""Options that would write into the catalog; those that name a file are left out as well."""
+
+DIGITS = 4
+"""Of a number: an answer is read, and not computed with."""
+
+Asked = Callable[[], AbstractContextManager[Database]]
+"""Opens the catalog for one question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools over a catalog; `are_local` where its file is on this machine."""
+
+    opened: Asked
+    are_local: bool
+    offline: bool = True
+
+    def schema(self, name: str) -> dict[str, Any]:
+        """The JSON Schema of a tool's arguments; a `KeyError` where there is no such tool."""
+        question = QUESTIONS[name]
+        hints, fields = hints_of(question), self._fields(question)
+        return {
+            "type": "object",
+            "properties": {
+                field: _schema(hints[field], entry, declared)
+                for field, (entry, declared) in fields.items()
+            },
+            "required": [
+                field
+                for field, (entry, _) in fields.items()
+                if entry.default is MISSING and entry.default_factory is MISSING
+            ],
+            "additionalProperties": False,
+        }
+
+    def description(self, name: str) -> str:
+        """What a tool answers, as its question's docstring says, without arguments and examples."""
+        text = re.split(r"\n\n(?:Raises:|>>>)", inspect.getdoc(QUESTIONS[name]) or "")[0]
+        if name == "sql":
+            text += (
+                f" At most {MAX_ROWS} rows, within {SELECT_SECONDS:g} s. SHOW TABLES lists the "
+                "tables, DESCRIBE models the columns of one."
+            )
+        return text
+
+    def answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The document that a tool answers.
+
+        Raises:
+            DeltadexError: the arguments are not those of the schema, or there is no answer.
+        """
+        faults = Draft202012Validator(self.schema(name)).iter_errors(arguments)
+        if lines := [_fault(fault) for fault in faults][:3]:
+            raise RequestError("; ".join(lines))
+        question = QUESTIONS[name]
+        given = {field: _value(value) for field, value in arguments.items()}
+        if question is Trace:
+            given["offline"] = self.offline
+        asked = question(**given)
+        with self.opened() as db:
+            if isinstance(asked, Select) and self.are_local:
+                table: Any = asked.of(db.path, seconds=SELECT_SECONDS, rows=MAX_ROWS)
+            else:
+                table = db.ask(asked)
+        if isinstance(asked, Select) and len(table) > MAX_ROWS:
+            raise RequestError(f"sql: more than {MAX_ROWS} rows: add a LIMIT, or count groups")
+        shortened: dict[str, Any] = _shortened(table.to_json())
+        return shortened
+
+    def _fields(self, question: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
+        return {
+            name: (entry, declared)
+            for name, (entry, declared) in options_of(question).items()
+            if declared.doors != "python"
+            and declared.file is None
+            and name not in (*WRITES, "offline")
+        }
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """A document as compact JSON."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def refusal(err: DeltadexError) -> str:
+    """Why there is no answer, in one line."""
+    return " ".join(str(err).split())
+
+
+def _schema(hint: Any, entry: Field[Any], declared: Option) -> dict[str, Any]:
+    one = _type(hint, declared)
+    several = {"type": "array", "items": one, "minItems": 1}
+    schema = {"anyOf": [one, several]} if declared.several else one
+    if _is_list(hint) and not declared.several:
+        schema = several
+    if entry.default not in (MISSING, None, ()):
+        schema = {**schema, "default": entry.default}
+    return {**schema, "description": declared.help} if declared.help else schema
+
+
+def _type(hint: Any, declared: Option) -> dict[str, Any]:
+    parts = [hint, *get_args(hint), *(inner for part in get_args(hint) for inner in get_args(part))]
+    if choices := next(filter(None, map(choices_of, parts)), ()):
+        return {"enum": list(choices)}
+    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number")):
+        if kind in parts and not declared.several:
+            limits = {
+                "minimum": declared.least,
+                "exclusiveMinimum": declared.above,
+                "maximum": declared.most,
+            }
+            return {"type": name, **{key: v for key, v in limits.items() if v is not None}}
+    return {"type": "string", "minLength": 1} if declared.is_argument else {"type": "string"}
+
+
+def _is_list(hint: Any) -> bool:
+    parts = [hint] if get_origin(hint) in (tuple, list, Sequence) else list(get_args(hint))
+    kinds = [part for part in parts if part is not NoneType]
+    return bool(kinds) and all(get_origin(part) in (tuple, list, Sequence) for part in kinds)
+
+
+def _fault(fault: Any) -> str:
+    place = ".".join(map(str, fault.absolute_path))
+    return f"{place}: {fault.message}" if place else str(fault.message)
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _shortened(value: Any) -> Any:
+    """Numbers with few digits, and none that is not finite."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _shortened(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shortened(entry) for entry in value]
+    return value if isinstance(value, str | int | bool | None) else str(value)

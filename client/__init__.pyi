@@ -1,0 +1,2 @@
+from .remote import RemoteDatabase as RemoteDatabase
+from .remote import connect as connect
