@@ -8,8 +8,8 @@ CONSTRAINED := -c constraints.txt
 # Several test processes share the cores: OpenMP's threads would wait for each other in busy loops.
 ALONE := OMP_NUM_THREADS=1
 
-.PHONY: demo test test-all test-machines test-newest lock browser lint types audit format bench \
-  bench-start bench-scale bench-families bench-load bench-soak dist clean
+.PHONY: demo test test-all test-machines test-newest docs lock browser lint types audit format \
+  bench bench-start bench-scale bench-families bench-load bench-soak dist try-dist clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
@@ -20,6 +20,7 @@ test: $(VENV)/.installed-test browser
 
 test-all: $(VENV)/.installed-test browser
 	$(BIN)/python -m pytest tests
+	$(MAKE) try-dist
 	$(MAKE) test-machines
 	$(MAKE) test-newest
 
@@ -34,6 +35,11 @@ test-newest:
 	rm -rf .venv-newest
 	$(MAKE) test VENV=.venv-newest CONSTRAINED=
 
+# The site, in .cache/site/site; needs no network. `python -m http.server -d .cache/site/site` shows it.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python .ci/site.py .cache/site
+	$(BIN)/zensical build --strict -f .cache/site/mkdocs.yml
+
 # What is published: sdist, wheel, and what a plain installation holds (CycloneDX).
 dist: $(VENV)/.installed-test
 	rm -rf dist .venv-plain
@@ -42,6 +48,16 @@ dist: $(VENV)/.installed-test
 	$(MAKE) .venv-plain/.installed-plain VENV=.venv-plain
 	$(BIN)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
 	  -o dist/deltadex.cdx.json .venv-plain/bin/python
+
+# What was built, used: the wheel and its demo in an environment without the checkout, and the steps
+# of the container's image.
+try-dist: dist
+	$(MAKE) .venv-plain/.installed-demo VENV=.venv-plain
+	.venv-plain/bin/python -m pip install -q --no-deps --force-reinstall dist/*.whl
+	rm -rf .cache/try-dist && mkdir -p .cache/try-dist
+	cd .cache/try-dist && ../../.venv-plain/bin/python -I -m deltadex demo out --db demo.duckdb --quiet
+	cd .cache/try-dist && ../../.venv-plain/bin/deltadex map --db demo.duckdb -o map.png
+	$(ALONE) $(BIN)/python -m pytest tests/test_deploy.py -m slow
 
 # Resolves constraints.txt anew, for every platform and Python. What torch needs is said here, since
 # its builds differ in it, and those for a GPU are gigabytes.
@@ -134,7 +150,8 @@ endif
 	touch $@
 
 EXTRAS_demo := demo
-EXTRAS_test := demo,serve,test,umap
+EXTRAS_test := demo,docs,serve,test,umap
 EXTRAS_families := families
+EXTRAS_docs := docs,serve
 EXTRAS_plain :=
 EXTRAS_lint := demo,serve,test,umap,lint

@@ -284,7 +284,7 @@ def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
         for line in (
             f"{target}: the map, a colour for each data set; what lies apart saw other data",
             f"{document['tree']}: the tree; a merge, an edited copy and a chain have parents",
-            f"deltadex find-similar digits-wine-merge --db {catalog}: near both of its parents' data",
+            f"deltadex find-similar digits-wine-merge --db {catalog}: near its parents' data",
             f"deltadex serve --db {catalog}: all of this as a page",
         ):
             screen.line(line)

@@ -134,7 +134,7 @@ def _index_all(asked: Index, db: Opened) -> IndexReport:
     from ..indexer import families_below
 
     folder = Path(asked.base)
-    found = families_below(db._catalog, folder)
+    found = families_below(db._catalog, folder, asked.labels and Path(asked.labels))
     reasons = found.left_out.items()
     left_out = [{"model": id, "code": err.code, "reason": err.reason} for id, err in reasons]
     reports = []

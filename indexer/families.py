@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,17 @@ from ..errors import BaseError, ModelError
 from ..store import Catalog
 from .base import resolve_base, wanted_base
 from .checkpoint import Config
-from .family import HUB_ID, folder_at, folder_members, is_model_folder, same_base
+from .family import (
+    HUB_ID,
+    folder_at,
+    folder_members,
+    is_model_folder,
+    read_labels,
+    same_base,
+)
 from .untrusted_text import base_key
+
+log = logging.getLogger(__name__)
 
 SIZES = (
     ("model_type",),
@@ -42,10 +52,15 @@ def is_several(base: str | Path) -> bool:
     return folder is not None and not is_model_folder(folder)
 
 
-def families_below(catalog: Catalog, folder: Path) -> Families:
+def families_below(catalog: Catalog, folder: Path, labels: Path | None = None) -> Families:
     """The families of a folder's models: by the base that a model names; a full one that names none
-    belongs to the only base whose config has its architecture and sizes."""
+    belongs to the only base whose config has its architecture and sizes. A `SourceError` if a file
+    of labels names none of them."""
     members = [m for m in folder_members(folder, "", leave_out=None) if m.folder is not None]
+    if labels is not None and members:
+        matches = read_labels(labels).match(members)
+        if matches.unmatched:
+            log.info("%s", matches)
     spellings: dict[str, Counter[str]] = defaultdict(Counter)
     for claim in (member.claims[0] for member in members if member.claims):
         spellings[_key(claim)][claim] += 1

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 from ..errors import ModelError, RequestError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord
+from ..results import count
 from ..tables import TextFile, errors_as, open_named_csv
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .checkpoint import (
@@ -446,7 +447,7 @@ class LabelMatches:
         return self.rows - len(self.unmatched)
 
     def __str__(self) -> str:
-        line = f"{self.path.name}: {self.rows} rows, {self.matched} matched"
+        line = f"{self.path.name}: {count(self.rows, 'row')}, {self.matched} matched"
         if not self.unmatched:
             return line
         names = [
@@ -490,10 +491,15 @@ class Labels:
             run=row.run or record.run,
         )
 
-    def match(self, members: Sequence[Member]) -> LabelMatches:
-        """Which rows name a member; a `SourceError` if none does, though there are rows."""
+    def match(self, members: Sequence[Member], *, of_some: bool = False) -> LabelMatches:
+        """Which rows name a member; a `SourceError` if none does, though there are rows.
+
+        Of members that are not all that the file is about (`of_some`), the rows that name one.
+        """
         rows = (self.row_of(member.record, member.folder) for member in members)
         matched = {row.model for row in rows if row is not None}
+        if of_some:
+            return LabelMatches(path=self.path, rows=len(matched), unmatched=(), nearest={})
         unmatched = tuple(name for name in self.by_id if name not in matched)
         ids = [member.record.id for member in members]
         matches = LabelMatches(

@@ -241,7 +241,7 @@ def index_family(
     members = list(listing(list_members(options, base, catalog.listings(base.name), walk)))
     if not members:
         raise SourceError(nothing_found(options, base, walk, catalog))
-    matches = labels.match(members) if labels else None
+    matches = labels.match(members, of_some=options.only is not None) if labels else None
     if matches is not None and matches.unmatched:
         log.info("%s", matches)
     members = members[: options.limit]

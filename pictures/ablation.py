@@ -164,6 +164,6 @@ def _caption(report: AblationStudyReport) -> str:
     runs = max(measure.n_runs for measure in report.measures)
     return (
         f"Terms: {meaning}; none: the baseline without a term. Dots: trained measures are means of "
-        f"{count(runs, 'run')}. Whiskers: 95 % intervals over test texts, the training held fixed; n: test "
-        "items. Squares: share of items for which two subsets predict the same."
+        f"{count(runs, 'run')}. Whiskers: 95 % intervals over test texts, the training held fixed; "
+        "n: test items. Squares: share of items for which two subsets predict the same."
     )

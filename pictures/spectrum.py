@@ -162,8 +162,8 @@ def _explanation(report: SpectrumReport) -> str:
     hollow = "; hollow where draws rule a power law out (p < 0.1)" if report.draws else ""
     return (
         "λ: eigenvalues of WᵀW, or of ΔWᵀΔW. α ± s.e.: the exponent, where the density of the "
-        f"largest λ falls as 1/λ to the power of α{hollow}; roles of a layer stand side by side, so "
-        "that none hides another. Tails: of the matrices with the "
-        "smallest and the largest α (role, layer). Line: the law, from the λ on where it begins. "
+        f"largest λ falls as 1/λ to the power of α{hollow}; roles of a layer stand side by "
+        "side, so that none hides another. Tails: of the matrices with the smallest and the "
+        "largest α (role, layer). Line: the law, from the λ on where it begins. "
         "Dotted: where the λ of independent entries of the same norm would end (Marchenko-Pastur)."
     )

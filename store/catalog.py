@@ -296,7 +296,7 @@ class Catalog:
 
     def model(self, id: str, base: str | None = None) -> ModelRow:
         """The model of that id, or whose files are in that folder, or the only one whose id the
-        text begins or ends; a text with a slash is whole, since it may be a Hub id or a path.
+        text begins or ends. A text with a slash may be a Hub id, and does so for no Hub model.
 
         Raises:
             UnknownModel: with the nearest ids, or those that the text begins or ends.
@@ -316,7 +316,7 @@ class Catalog:
         ids = self.alike("id", id, self.find_base(base))
         if not ids:
             raise self._empty()
-        is_short = id and "/" not in id and not Path(id).exists()
+        is_short = id and not Path(id).exists()
         fitting = self._abbreviated(id, base) if is_short else []
         if len(fitting) == 1:
             return self.model(fitting[0], base)

@@ -204,8 +204,10 @@ def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
     """DuckDB without a file, which loads no extension by itself, and prints nothing."""
     config: dict[str, str | bool | int | float | list[str]] = {**NO_EXTENSIONS, **settings}
     connection = duckdb.connect(":memory:", config=config)
-    # on where Python has no main file, as in a notebook; refused as one of the settings above
-    connection.execute("SET enable_progress_bar = false")
+    # on where Python has no main file; refused as one of the settings above, and in a notebook
+    # without ipywidgets, where it is off
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
+        connection.execute("SET enable_progress_bar = false")
     return connection
 
 

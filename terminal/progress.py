@@ -13,7 +13,7 @@ from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, Te
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from .console import Screen
+from .console import Screen, screen
 from .lineage import show_lineage
 from .tables import show_evaluation, show_neighbours, show_report
 from .text import duration, plain, size
@@ -228,13 +228,13 @@ class DemoScreen:
 
     def __init__(self, progress: RunProgress, *, quiet: bool) -> None:
         self.progress, self._quiet = progress, quiet
-        self._console = Screen(stderr=True, quiet=quiet, highlight=False)
+        self._console = screen(stderr=True, quiet=quiet)
 
     def line(self, text: str) -> None:
-        self._console.print(text)
+        self._console.print(Text(text))
 
     def heading(self, text: str) -> None:
-        self.line(f"\n[bold]{text}[/]")
+        self._console.print(Text(f"\n{text}", "bold"))
 
     def document(self, kind: str, document: Mapping[str, Any]) -> None:
         show: dict[str, Callable[[Mapping[str, Any]], None]] = {

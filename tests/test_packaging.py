@@ -156,11 +156,3 @@ def test_an_installed_wheel_indexes_and_answers(installed, tmp_path):
 
     assert json.loads(indexed.stdout)["indexed"] == 4, indexed.stderr
     assert json.loads(found.stdout)["neighbours"][0]["model"] == "a-1", found.stderr
-
-
-@pytest.mark.slow
-def test_an_installed_wheel_runs_the_demo(installed, tmp_path):
-    told = installed("-m", "deltadex", "demo", "out", "--db", "d.duckdb")
-
-    assert told.returncode == 0, told.stderr
-    assert (tmp_path / "out" / "map.html").stat().st_size > 10_000

@@ -338,8 +338,13 @@ def trace_model(
         RequestError: it cannot be read, no base is known, or a config file is wanted of what is no
             merge.
     """
-    row = _row_of(catalog, model, family)
-    member = _member_of(model, row, offline=offline)
+    row: ModelRow | None = None
+    reason = ""
+    try:
+        row = catalog.model(model, family)
+    except (UnknownModel, EmptyCatalog) as err:
+        reason = str(err)
+    member = _member_of(model, row, reason, offline=offline)
     known = known_bases(catalog, offline=offline)
     trace = Trace(model=row.id if row else model)
     if member is None:
@@ -387,15 +392,11 @@ def _by_weights(
         raise RequestError(f"{trace.model}: {err}") from err
 
 
-def _row_of(catalog: Catalog, model: str, family: str | None) -> ModelRow | None:
-    try:
-        return catalog.model(model, family)
-    except (UnknownModel, EmptyCatalog):
-        return None
+def _member_of(model: str, row: ModelRow | None, reason: str, *, offline: bool) -> Member | None:
+    """Where the files are; None for an indexed model whose files are not there any more.
 
-
-def _member_of(model: str, row: ModelRow | None, *, offline: bool) -> Member | None:
-    """Where the files are; None for an indexed model whose files are not there any more."""
+    A model that is nowhere is told with the reason of the catalog, which names those like it.
+    """
     if row is not None:
         source = row.record.source
         folder = folder_at(source) if Path(source).is_absolute() else None
@@ -406,7 +407,7 @@ def _member_of(model: str, row: ModelRow | None, *, offline: bool) -> Member | N
         member = find_member(row.id, row.base)
         return None if member.refusal is not None else member
     if folder_at(model) is None and (offline or not is_model_path(model)):
-        raise UnknownModel(f"{model}: no model of the catalog and no folder")
+        raise UnknownModel(f"{model}: no model of the catalog and no folder ({reason})")
     return find_member(model, "")
 
 

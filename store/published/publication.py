@@ -620,11 +620,11 @@ class AttachedIndex:
         found = np.empty((len(rows), self.recipe.dim), dtype=np.float32)
         start = 0
         for part in self._parts:
-            for group, size in enumerate(part.group_sizes):
-                here = np.flatnonzero((rows >= start) & (rows < start + size))
+            for group, n_rows in enumerate(part.group_sizes):
+                here = np.flatnonzero((rows >= start) & (rows < start + n_rows))
                 if len(here):
                     found[here] = part.vectors_of(group)[rows[here] - start]
-                start += size
+                start += n_rows
         return found
 
     def sketches_at(self, rows: Int64[np.ndarray, " rows"]) -> SketchMatrix:

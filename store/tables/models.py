@@ -413,10 +413,13 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
 
 
 def select_abbreviated(session: Session, text: str, base: str | None, most: int) -> list[str]:
-    """The ids that a text begins or ends, or whose name behind the owner it begins; not all."""
+    """The ids that a text begins or ends, or whose name behind the owner it begins; not all, and
+    none of the Hub for a text with a slash."""
     rows = session.execute(
         "SELECT DISTINCT id FROM models WHERE ($2 IS NULL OR base = $2) AND (starts_with(id, $1) "
-        f"OR ends_with(id, $1) OR contains(id, '/' || $1)) ORDER BY id LIMIT {most}",
+        "OR ends_with(id, $1) OR contains(id, '/' || $1)) "
+        "AND (NOT contains($1, '/') OR source IS DISTINCT FROM 'hub') "
+        f"ORDER BY id LIMIT {most}",
         [text, base],
     )
     return [str(id) for (id,) in rows]

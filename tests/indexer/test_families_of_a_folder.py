@@ -70,3 +70,21 @@ def test_a_folder_without_models_is_an_error(tmp_path):
 
     with dx.open(tmp_path / "c.duckdb") as db, pytest.raises(SourceError, match="no model"):
         db.index(tmp_path / "empty")
+
+
+def test_labels_may_be_of_one_family_and_are_told_once(folder, tmp_path, caplog):
+    labels = folder / "labels.csv"
+    labels.write_text("model,dataset\none/a-0,imdb\none/a-1,imdb\nelsewhere,sst2\n")
+    caplog.set_level("INFO", "deltadex")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        families = db.index(folder, labels=labels).to_json()["families"]
+        datasets = {row["model"]: row["dataset"] for row in db.models()}
+        labels.write_text("model,dataset\nelsewhere,sst2\n")
+        with pytest.raises(SourceError, match="1 row, 0 matched"):
+            db.index(folder, labels=labels)
+
+    assert [family["labels"]["matched"] for family in families] == [2, 0]
+    assert datasets["one/a-0"] == "imdb"
+    assert datasets["two/a-0"] != "imdb"
+    assert len([line for line in caplog.messages if "name no model here" in line]) == 1

@@ -6,14 +6,14 @@ from deltadex.errors import UnknownModel
 from deltadex.records import ModelRecord, Refused
 from deltadex.store import Catalog
 
-IDS = ("ann/bert-imdb", "ann/bert-sst2", "bo/bert-imdb-2", "run-7", "run-70", "zed")
+IDS = ("ann/bert-imdb", "ann/bert-sst2", "bo/bert-imdb-2", "run-7", "run-70", "runs/a/1", "zed")
 
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory):
     with Catalog.open(tmp_path_factory.mktemp("ids") / "c.duckdb") as catalog:
         for id in IDS:
-            model = ModelRecord(id=id, base="base")
+            model = ModelRecord(id=id, base="base", source="/here" if "run" in id else "hub")
             catalog.record(
                 Refused(model=model, code="truncated", reason="", bytes_read=0, seconds=0.0)
             )
@@ -30,6 +30,8 @@ def catalog(tmp_path_factory):
         ("run-7", "run-7"),
         ("70", "run-70"),
         ("ann/bert-imdb", "ann/bert-imdb"),
+        ("runs/a", "runs/a/1"),
+        ("a/1", "runs/a/1"),
     ],
 )
 def test_what_begins_or_ends_one_id_names_its_model(catalog, typed, meant):

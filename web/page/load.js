@@ -1,7 +1,7 @@
 "use strict";
 {
   const { make, button, format } = deltadex;
-  const PATIENCE_MS = 150;
+  const PATIENCE_MS = 80;
   const running = new WeakMap();
 
   // How far the service is: percent, place in the queue, seconds.

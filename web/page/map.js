@@ -111,9 +111,9 @@
     fit(ratio);
     renderer.draw({ camera, unit, middle, area, ratio, parts: parts(share), size: size * share ** -THICKER,
       sheet: map.colours.sheet, alpha: map.family.count > 5000 ? 0.82 : 0.95 });
-    const named = pace.now.names && !glide, guest = deltadex.visitor.place();
+    const named = pace.now.names && !glide, visitor = deltadex.visitor.place();
     overlay.draw({ ...map, place, radiusOf, radius: size, ratio,
-      toScreen: (x, y) => view.toScreen(x, y), toPlane: (x, y) => view.toPlane(x, y), inset: view.inset, guest: deltadex.visitor.isOpen() ? guest : null, glides: glide !== null, labels: named ? map.labels : [],
+      toScreen: (x, y) => view.toScreen(x, y), toPlane: (x, y) => view.toPlane(x, y), inset: view.inset, visitor, guest: deltadex.visitor.isOpen() ? visitor : null, glides: glide !== null, labels: named ? map.labels : [],
       stars: map.family.stars, naming: pace.now.names });
   }
 

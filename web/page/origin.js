@@ -42,6 +42,7 @@
 
   function trace(model) {
     const box = byId("origin");
+    box.replaceChildren(); // so that it says that it waits
     load(box, (how) => deltadex.source.trace(model, deltadex.scope(), how), (found) => show(box, found), "Tracing…");
   }
 

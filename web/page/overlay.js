@@ -45,6 +45,7 @@
       this.blank = idle;
       [this.width, this.height] = [canvas.width / scene.ratio, canvas.height / scene.ratio];
       this.taken = [[this.width - scene.inset.right + INSET_PX - ZOOM_PX[0] / 2, this.height - ZOOM_PX[1] / 2, ZOOM_PX[0] / 2, ZOOM_PX[1] / 2]];
+      if (scene.visitor) this.taken.push([...scene.visitor, GUEST_PX, GUEST_PX]);
       deltadex.contours.draw(context, scene);
       deltadex.lasso.paint(context, scene);
       if (chosen >= 0 || scene.guest) this.links(scene, links);
@@ -101,6 +102,7 @@
       for (const link of [...links].reverse()) {
         const [[x, y], [u, v]] = between(guest ?? place(chosen), place(link.at), guest ? GUEST_PX : radiusOf(chosen) + 6, radiusOf(link.at) + 2);
         const lit = marked === link.at;
+        if (link.standsOut) this.taken.push(...this.between(x, y, u, v).map((at) => [...at, 2, 2]));
         context.strokeStyle = css(lit ? colours.accent : colours.text);
         context.globalAlpha = lit ? 1 : link.standsOut ? 0.7 : 0.3;
         context.lineWidth = Math.max(1, (radius > 3 ? 5 : 4) * link.z / most);

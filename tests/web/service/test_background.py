@@ -263,7 +263,7 @@ def test_a_job_tells_its_place_and_an_evaluation_waits_for_no_other_kind(db, mon
 
 def test_a_job_can_be_stopped_at_work_and_in_the_queue(db, monkeypatch):
     with served(db, quick_seconds=0.0) as client, monkeypatch.context() as patched:
-        patched.setattr(work, "_answer_in", _sleep)
+        patched.setattr(work, "answer_in", _sleep)
         line = client.service.jobs.line(MapColumns())
         at_work, waiting = client.get(f"{API}/clusters"), client.get(f"{API}/map?axes=false")
         _until(lambda: line.worker._name_at_work is not None)
