@@ -15,7 +15,6 @@ import click
 from click.core import ParameterSource
 
 from .. import database
-from ..client import connect
 from ..errors import RequestError
 from ..options import Place, argument, as_kind, option, record
 from ..terminal.text import count, plain, size
@@ -152,6 +151,8 @@ def mcp(common: Common, assisting: Assisting) -> None:
 
     offline = not assisting.allow_hub
     if assisting.url is not None:
+        from ..client import connect
+
         with connect(assisting.url) as db:
             serve(Tools(lambda: nullcontext(db), are_local=False, offline=offline))
         return

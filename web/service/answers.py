@@ -256,9 +256,8 @@ class PageFiles:
             for file in folder.iterdir()
             if PurePosixPath(file.name).suffix in MEDIA_TYPES and file.is_file()
         }
-        if "index.html" in found:
-            page = found["index.html"].decode("utf-8")
-            names = [name for part in _SCRIPTS.findall(page) for name in _NAME.findall(part)]
+        page = found.get("index.html", b"").decode("utf-8")
+        if names := [name for part in _SCRIPTS.findall(page) for name in _NAME.findall(part)]:
             found[_ALL_SCRIPTS] = b"".join(map(found.__getitem__, names))
             one = f'<script src="static/{_ALL_SCRIPTS}" defer></script>\n'
             found["index.html"] = _SCRIPTS.sub(one, page).encode("utf-8")

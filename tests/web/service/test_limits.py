@@ -90,7 +90,7 @@ def test_unknown_places_and_methods_are_problems(client):
     ("method", "path", "allowed"),
     [
         ("PUT", f"{API}/models", "GET, HEAD, POST"),
-        ("POST", f"{API}/models/a/b", "GET, HEAD, DELETE"),
+        ("POST", f"{API}/models/a/b", "GET, HEAD, PATCH, DELETE"),
         ("PATCH", f"{API}/similar", "GET, HEAD, POST"),
         ("HEAD", f"{API}/similar/adapter", "POST"),
         ("POST", "/", "GET, HEAD"),
