@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import BadIndex, RequestError, SourceError, offered
-from ..options import Place, Question, argument, option, record
+from ..options import Place, Question, Stability, argument, option, record
 from .opened import Family, Opened, find_family
 from .questions import Retrieval
 from .tables import AttachedTable, Table
@@ -132,7 +132,7 @@ class ExportScores(Retrieval):
     ['scores.parquet']
     """
 
-    stability = "provisional"
+    stability: ClassVar[Stability] = "provisional"
 
     target: Place = argument(help="The Parquet file to write.")
     _: KW_ONLY

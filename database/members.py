@@ -134,7 +134,7 @@ def _index_all(asked: Index, db: Opened) -> IndexReport:
     from ..indexer import families_below
 
     folder = Path(asked.base)
-    found = families_below(db._catalog, folder, asked.labels and Path(asked.labels))
+    found = families_below(db._catalog, folder, Path(asked.labels) if asked.labels else None)
     reasons = found.left_out.items()
     left_out = [{"model": id, "code": err.code, "reason": err.reason} for id, err in reasons]
     reports = []

@@ -76,8 +76,8 @@ def families_below(catalog: Catalog, folder: Path, labels: Path | None = None) -
     for member in members:
         if member.folder in folders:
             continue  # a base itself
-        if member.claims and (name := names.get(_key(member.claims[0]))):
-            ids[name].add(member.record.id)
+        if member.claims and (base := names.get(_key(member.claims[0]))):
+            ids[base].add(member.record.id)
             continue
         fitting = [base for base, theirs in sizes.items() if theirs == _sizes(member.config)]
         if member.is_adapter or len(fitting) != 1:

@@ -179,19 +179,26 @@ def test_a_labelled_panel_for_each_part_and_each_sweep(pictures, name, width, pa
     assert min(text.get_fontsize() for text in texts if text.get_text()) >= 7
 
 
-def test_a_dot_for_each_control_in_rows_of_one_question_and_a_line_at_chance(report, pictures):
-    axes = panel(pictures["plain", "full"], "Telling layers apart")
+@pytest.mark.parametrize("width", ["full", "column"])
+def test_a_dot_for_each_control_near_its_question_hides_no_other(report, pictures, width):
+    picture = pictures["plain", width]
+    picture.sheet.canvas.draw()
+    axes = panel(picture, "Telling layers apart")
     dots = [
-        (x, round(y))
+        (x, y)
         for container in axes.containers
         for x, y in zip(*container.lines[0].get_data(), strict=True)
     ]
     rows = [label.get_text() for label in axes.get_yticklabels()]
+    places = sorted(y for _, y in dots)
+    in_row = np.split(places, np.flatnonzero(np.diff(places) > 0.8) + 1)
+    heights = sorted(axes.transData.transform(dots)[:, 1] * 72 / picture.sheet.dpi)
 
     assert sorted(x for x, _ in dots) == sorted(c.score.accuracy for c in report.controls)
     assert len(rows) == len(set(rows)) == len(report.controls) - 5
-    of_mask = [x for x, row in dots if rows[row] == "top 2 dims masked"]
-    assert len(of_mask) == 5
+    assert len(in_row[rows.index("top 2 dims masked")]) == 5
+    assert [np.mean(row) for row in in_row] == pytest.approx(list(axes.get_yticks()))
+    assert min(np.diff(heights)) > axes.containers[0].lines[0].get_markersize()
     assert any(list(line.get_xdata()) == [0.25, 0.25] for line in axes.lines)
 
 
