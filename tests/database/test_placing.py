@@ -78,6 +78,7 @@ def test_columns_tell_every_model_by_place(tmp_path):
     assert set(document) == {
         "base", "recipe", "layout", "explained", "seed", "models", "x", "y",
         "dataset", "datasets", "author", "authors", "kind", "kinds", "downloads",
+        "month", "months",
     }  # fmt: skip
     assert json.loads(json.dumps(document)) == document
     assert document["models"] == ["m0", "m1", "m2", "m3", "m4"]
@@ -86,6 +87,7 @@ def test_columns_tell_every_model_by_place(tmp_path):
     assert document["kinds"] == ["adapter", "full"]
     assert document["kind"] == [0, 1, 0, 1, 0]
     assert (document["authors"], document["author"]) == ([], [None] * 5)
+    assert (document["months"], document["month"]) == ([], [None] * 5)
     assert document["downloads"] == [None] * 5
     assert (document["base"], document["recipe"], document["seed"]) == ("base", "sketch", 7)
     assert len(document["x"]) == len(document["y"]) == 5
