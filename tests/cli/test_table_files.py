@@ -33,7 +33,7 @@ def test_what_prints_a_table_writes_it_and_nothing_else_does():
 
     assert without == {
         *("label", "rm", "data rm", "panel drop"),
-        *("serve", "export", "publish", "backup", "completion", "demo"),
+        *("serve", "mcp", "export", "publish", "backup", "completion", "demo"),
     }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
@@ -63,7 +64,9 @@ def asked(arguments, *calls, token=None):
             listed = (await client.list_tools()).tools
             return listed, [await client.call_tool(name, given) for name, given in calls]
 
-    return asyncio.run(ask())
+    # tests of the page leave a loop running in their thread
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, ask()).result()
 
 
 def text(result):

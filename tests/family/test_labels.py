@@ -87,7 +87,7 @@ def test_rows_without_a_model_are_counted_and_compared_with_what_is_there(path):
 def test_a_file_that_names_no_model_is_refused_with_the_models_there_are(path):
     path.write_text("model,dataset\nmodels/a,imdb\n")
 
-    with pytest.raises(SourceError, match=r"1 rows, 0 matched; .* models here are: 'b', 'c'"):
+    with pytest.raises(SourceError, match=r"1 row, 0 matched; .* models here are: 'b', 'c'"):
         read_labels(path).match(_members("b", "c"))
 
 

@@ -222,7 +222,7 @@ def hostile_map(folder):
         "models": list(NAMES), "x": [i / n for i in range(n)], "y": [-i / n for i in range(n)],
         "downloads": [None] * n,
     }  # fmt: skip
-    for name in ("dataset", "author", "kind"):
+    for name in ("dataset", "author", "kind", "month"):
         document[name], document[f"{name}s"] = encode_names(NAMES)
     near = [[MapNeighbour(NAMES[(i + 1) % n], 5.0, 0.9, 0.1, 0.5, SCRIPTS[0])] for i in range(n)]
     calibration = {"source": SCRIPTS[1], "models": 0, "models_needed": 12}

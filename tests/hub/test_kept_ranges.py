@@ -180,8 +180,8 @@ def test_the_next_command_fetches_nothing_of_the_base(family, folder, tmp_path):
     assert second.vectors == first.vectors
     reported = [json.loads(done.stdout)["bytes_read"] for done in (first, second)]
     assert reported[0] - reported[1] == fetched
-    assert f"MiB from {folder / 'base-ranges'}" in second.log
-    assert "MiB from" not in first.log
+    assert f"B from {folder / 'base-ranges'}" in second.log
+    assert f"from {folder}" not in first.log
     heads = [r.path for r in family.requests("hub", "HEAD")]
     assert any("org/base/resolve" in path for path in heads)
 

@@ -312,7 +312,7 @@ def test_a_full_disk_stops_an_export_that_goes_on_later(catalog, target, monkeyp
         return shutil._ntuple_diskusage(1 << 40, 1, (1 << 40) if left[0] > 0 else 5 << 20)
 
     monkeypatch.setattr(edge.shutil, "disk_usage", usage)
-    with pytest.raises(StoreFull, match="the disk has 5 MiB free, and 256 MiB are needed"):
+    with pytest.raises(StoreFull, match=r"the disk has 5\.0 MiB free, and 256\.0 MiB are needed"):
         export(catalog, target)
 
     monkeypatch.undo()

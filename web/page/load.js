@@ -56,7 +56,7 @@
     }
   }
 
-  const cancel = (box) => { running.get(box)?.abort(); running.delete(box); };
+  const cancel = (box) => { running.get(box)?.abort(); running.delete(box); box.removeAttribute("aria-busy"); };
 
   Object.assign(deltadex, { load, cancel, empty, failed, stage, stopper });
 }

@@ -73,6 +73,7 @@
 
   function leave() {
     visitor = null;
+    mark.hidden = true;
     deltadex.card.update(state.current, null);
     map.dirty();
   }

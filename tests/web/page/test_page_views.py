@@ -123,6 +123,7 @@ def test_the_table_is_sorted_filtered_and_paged(visit, address):
     page.wait_for_selector("#models-body th[aria-sort=descending] >> text=Downloads")
     page.locator("#models-body tbody .link").nth(3).click()
     page.wait_for_selector("#card-title")
+    page.wait_for_selector("#models-body tr.on")
 
     assert page.locator(".pager").inner_text().strip() == "Page 1 of 2"
     assert page.locator("#models-body tr.on").count() == 1
@@ -267,6 +268,8 @@ def test_axe_finds_nothing_in_any_view(page_of, address, scheme, width):
         page.wait_for_selector(settled)
         if act is not None:
             act(page)
+        # what is asked again is dimmed until it comes
+        until(page, "!document.querySelector('[aria-busy=true]')")
         result = axe.run(page)
 
         assert result.violations_count == 0, f"{query}: {result.generate_report()}"
