@@ -101,6 +101,7 @@ def test_an_index_of_packages_takes_both_files(wheel):
     assert checked.returncode == 0, checked.stdout
 
 
+@pytest.mark.slow  # `make try-dist` makes one, too
 def test_a_bill_of_materials_names_what_is_installed(tmp_path):
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
     out = tmp_path / "sbom.json"

@@ -1,11 +1,13 @@
 """Many models of the Hub in one request: a job, and the outcome of each."""
 
+import pytest
 from fault_family import MEMBERS
 from listening import TOKEN, listening
 
 import deltadex as dx
 
 
+@pytest.mark.slow  # 29 s: some members are asked for again
 def test_each_of_many_models_has_an_outcome(family, tmp_path):
     path = tmp_path / "c.duckdb"
     with dx.open(path) as db:

@@ -53,6 +53,7 @@ def test_a_full_model_belongs_to_the_only_base_of_its_shape(folder, tmp_path):
     assert (document["indexed"], document["left_out"]) == (6, [])
 
 
+@pytest.mark.slow  # without a network the Hub is waited for
 def test_a_base_that_is_not_there_leaves_its_models_out_with_a_reason(folder, tmp_path):
     for model in ("two/a-0", "two/a-1"):
         name_base(folder / model, tmp_path / "moved-away")

@@ -164,7 +164,9 @@ def test_in_families_of_unrelated_models_nobody_stands_out(n, common):
 
 
 @pytest.mark.parametrize("strength", [0.6, 1.0, 1.5])
-@pytest.mark.parametrize(("n", "datasets"), [(24, 6), (48, 12), (60, 6)])
+@pytest.mark.parametrize(
+    ("n", "datasets"), [(24, 6), pytest.param(48, 12, marks=pytest.mark.slow), (60, 6)]
+)
 def test_a_lone_query_gets_no_model_stands_out(strength, n, datasets):
     """Its siblings removed, in at least 95 % of trials; other data sets keep theirs."""
     alone, with_labels = [], []
