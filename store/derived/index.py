@@ -90,7 +90,9 @@ def is_exact(index: faiss.Index) -> bool:
 
 def flat_vectors(index: faiss.Index) -> Float32[np.ndarray, "models dim"]:
     """Those of an exact index, in its own memory: valid for as long as the index."""
-    numbers = faiss.rev_swig_ptr(faiss.downcast_index(index).get_xb(), index.ntotal * index.d)
+    flat = faiss.downcast_index(index)
+    assert isinstance(flat, faiss.IndexFlat)
+    numbers = faiss.rev_swig_ptr(flat.get_xb(), index.ntotal * index.d)
     return np.asarray(numbers.reshape(index.ntotal, index.d))
 
 
