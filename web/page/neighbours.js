@@ -4,7 +4,7 @@
   const COUNTS = ["5", "10", "20", "50", "100"];
   const FULL_Z = 10; // where a line is widest, unless a neighbour's z is higher
   const NULL_ALONE = "the null alone";
-  const BRIEF = { "likely the same data": "likely", "no model stands out": "no" };
+  const BRIEF = { "likely the same data": "likely", "no model stands out": "unproven" };
   const SAYS = { perhaps: "perhaps the same data as", copy: "copy of" };
   let detailed = false;
 
