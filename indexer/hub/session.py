@@ -301,6 +301,9 @@ class Call:
                 request.headers.pop("authorization", None)
             else:
                 self._take_request(kind)
+            if self.failures:
+                # what follows a wrong answer may still be in the connection, and reach others
+                request.headers["Connection"] = "close"
             response = send(request)
             self._observe(response, kind)
             assert isinstance(response.stream, httpx2.SyncByteStream)
