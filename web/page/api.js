@@ -53,8 +53,9 @@
       if (sent.method && job) [at, sent] = [address(`jobs/${job}`, {}), {}];
       const seconds = again ? Number(answer?.headers.get("Retry-After") ?? AGAIN_S) : document.retry_after_s ?? 1;
       if (await Promise.race([stopping, pause(Math.min(LONGEST_WAIT_S, Math.max(0.2, seconds)), signal)])) {
-        await stop(job);
-        throw new Problem(0, { detail: "The service no longer computes this.", code: "stopped" });
+        const goesOn = (await stop(job))?.status === 409;
+        throw new Problem(0, { code: "stopped", detail: goesOn
+          ? "The service has begun it and goes on; the page no longer waits for the answer." : "The service no longer computes this." });
       }
     }
   }
