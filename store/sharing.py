@@ -373,10 +373,12 @@ class LocalSession:
             return relation.to_arrow_table()
 
     def register(self, name: str, table: pa.Table) -> None:
-        self._connection.register(name, table)
+        with _ctrl_c():
+            self._connection.register(name, table)
 
     def unregister(self, name: str) -> None:
-        self._connection.unregister(name)
+        with _ctrl_c():
+            self._connection.unregister(name)
 
     def begin(self) -> None:
         """Begin a transaction, once no other session writes."""
