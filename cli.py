@@ -82,20 +82,18 @@ class Boundary(click.Group):
         except BrokenPipeError:
             write_no_more()
             sys.exit(EXIT_UNREAD)
-        except (Exception, KeyboardInterrupt) as err:
-            # DuckDB's word for a signal that came while it worked
-            is_signal = isinstance(err, KeyboardInterrupt) or str(err) == "Query interrupted"
-            if not is_signal and os.environ.get("DELTADEX_DEBUG"):
+        except Exception as err:
+            if os.environ.get("DELTADEX_DEBUG"):
                 raise
-            if not is_signal:
-                _stop(f"Error: {_in_words(err)}", EXIT_NOTHING_DONE)
+            _stop(f"Error: {_in_words(err)}", EXIT_NOTHING_DONE)
+        except KeyboardInterrupt:
             _stop(
                 f"{interruption.word}. Progress is saved; run the same command again to continue.",
                 interruption.exit_code,
             )
 
 
-def _in_words(err: BaseException) -> str:
+def _in_words(err: Exception) -> str:
     """What the machine refuses; anything else is a defect."""
     line = str(err).splitlines()[0] if str(err) else "no message"
     if isinstance(err, FileNotFoundError) and err.filename is None:

@@ -42,7 +42,16 @@ from ..errors import (
 )
 from .files import atomic_file, beside, make_folder, refuse_links
 from .session import Access, Session, literal, translated
-from .sharing import CommitLog, HolderFile, Ledger, LocalSession, Losses, RawSession, Unwritten
+from .sharing import (
+    CommitLog,
+    HolderFile,
+    Ledger,
+    LocalSession,
+    Losses,
+    RawSession,
+    Unwritten,
+    signals_raised,
+)
 
 SCHEMA_VERSION = 8
 
@@ -204,10 +213,12 @@ def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
     """DuckDB without a file, which loads no extension by itself, and prints nothing."""
     config: dict[str, str | bool | int | float | list[str]] = {**NO_EXTENSIONS, **settings}
     connection = duckdb.connect(":memory:", config=config)
+    is_on = "SELECT current_setting('enable_progress_bar')"
     # on where Python has no main file; refused as one of the settings above, and in a notebook
     # without ipywidgets, where it is off
-    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
-        connection.execute("SET enable_progress_bar = false")
+    with signals_raised():
+        if connection.execute(is_on).fetchone() == (True,):
+            connection.execute("SET enable_progress_bar = false")
     return connection
 
 
@@ -247,9 +258,10 @@ def _unwritten(path: Path) -> Unwritten:
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise StoreFull(f"{path}: cannot be made: {folder} is no folder that can be written to")
     connection = memory_connection()
-    connection.execute("ATTACH ':memory:' AS catalog")
-    connection.execute("USE catalog")
-    migrate(LocalSession(connection, Ledger()), path, read_only=False)
+    empty = LocalSession(connection, Ledger())
+    empty.execute("ATTACH ':memory:' AS catalog")
+    empty.execute("USE catalog")
+    migrate(empty, path, read_only=False)
     return Unwritten(connection, lambda: _make(target), lambda: is_file(path))
 
 
@@ -309,12 +321,12 @@ def _read_metadata(own: LocalSession) -> None:
 def _attached(path: Path, options: str, cache: str) -> LocalSession:
     """A session whose default database is the file."""
     connection = memory_connection(memory_limit=cache)
-    with suppress(duckdb.CatalogException):  # unknown to DuckDB 1.5
-        connection.execute(f"SET {LOGS_EVERYTHING}")
     own = LocalSession(connection, Ledger(log_path(path)), cache)
     try:
+        with suppress(duckdb.CatalogException):  # unknown to DuckDB 1.5
+            own.execute(f"SET {LOGS_EVERYTHING}")
         with translated(path):
-            connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
+            own.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
             own.execute(f"ATTACH {literal(path)} AS catalog ({options})")
             own.execute("USE catalog")
     except BaseException:

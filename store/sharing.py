@@ -348,10 +348,7 @@ class LocalSession:
 
     def session(self) -> LocalSession:
         """Another session, for another thread."""
-        cursor = self._connection.cursor()
-        with _ctrl_c():
-            cursor.execute("USE catalog")
-        return LocalSession(cursor, self.ledger, self._cache)
+        return LocalSession(self._cursor(), self.ledger, self._cache)
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
@@ -364,7 +361,7 @@ class LocalSession:
 
         One that takes longer is stopped, with DuckDB's `InterruptException`.
         """
-        with _ctrl_c(), _in_time(self.interrupt, seconds):
+        with signals_raised(), _in_time(self.interrupt, seconds):
             relation = self._connection.sql(sql, params=values)
             if relation is None:
                 import pyarrow as pa
@@ -373,11 +370,11 @@ class LocalSession:
             return relation.to_arrow_table()
 
     def register(self, name: str, table: pa.Table) -> None:
-        with _ctrl_c():
+        with signals_raised():
             self._connection.register(name, table)
 
     def unregister(self, name: str) -> None:
-        with _ctrl_c():
+        with signals_raised():
             self._connection.unregister(name)
 
     def begin(self) -> None:
@@ -399,7 +396,7 @@ class LocalSession:
         self._is_reading = True
 
     def commit(self) -> None:
-        with _ctrl_c():
+        with signals_raised():
             counted = self.ledger.count(self._connection)
         self.ledger.is_committing = True
         try:
@@ -466,12 +463,19 @@ class LocalSession:
         finally:
             self._connection.close()
 
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own, to the same catalog."""
+        cursor = self._connection.cursor()
+        with signals_raised():
+            cursor.execute("USE catalog")
+        return cursor
+
     def _end(self) -> None:
         self._is_writing = False
         self.ledger.writing.release()
 
     def _run(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
-        with _ctrl_c():
+        with signals_raised():
             return self._connection.execute(sql, values).fetchall()
 
 
@@ -493,9 +497,7 @@ class Unwritten(LocalSession):
         self._make, self._is_made = make, is_made
 
     def session(self) -> Unwritten:
-        cursor = self._connection.cursor()
-        cursor.execute("USE catalog")
-        return Unwritten(cursor, self._make, self._is_made)
+        return Unwritten(self._cursor(), self._make, self._is_made)
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         self._end_if_made()
@@ -536,7 +538,7 @@ def _in_time(stop: Callable[[], None], seconds: float | None) -> Iterator[None]:
 
 
 @contextmanager
-def _ctrl_c() -> Iterator[None]:
+def signals_raised() -> Iterator[None]:
     """Raise again what a signal's handler raised: DuckDB replaces it while it works."""
     try:
         yield
