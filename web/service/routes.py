@@ -248,13 +248,12 @@ async def diff(
 ) -> Response:
     """What differs between two indexed models; as `deltadex diff --json`."""
 
-    def diff(catalog: Database) -> dict[str, Any]:
+    def exact(catalog: Database) -> Diff:
         one = serving.exact_query(catalog, first, find_base(catalog, base))
         other = serving.exact_query(catalog, second, one.base)
-        document = Diff(one.model, other.model, base=one.base).answer(catalog).to_json()
-        return names_of(catalog).with_bases(document)
+        return Diff(one.model, other.model, base=one.base)
 
-    return reply(await service.ask(diff))
+    return await _answered(service, exact)
 
 
 @_models.get("/models/{model:path}", responses=gives(schemas.ModelInFull, 404))
@@ -289,12 +288,11 @@ async def nearest_data(
     """The kept data sets nearest to a stored model; as `deltadex find-data --json`."""
     question = asked(model)
 
-    def answer(catalog: Database) -> dict[str, Any]:
+    def exact(catalog: Database) -> FindData:
         query = serving.exact_query(catalog, model, find_base(catalog, question.base))
-        exact = replace(question, model=query.model, base=query.base)
-        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
+        return replace(question, model=query.model, base=query.base)
 
-    return reply(await service.ask(answer))
+    return await _answered(service, exact)
 
 
 @_similar.get("/trained-on", responses=gives(schemas.TrainedOnAnswer, 404))
@@ -306,13 +304,7 @@ async def trained_on_kept(
 
     No file is read, and no model is run.
     """
-    question = asked(data, only_kept=True)
-
-    def answer(catalog: Database) -> dict[str, Any]:
-        exact = replace(question, base=find_base(catalog, question.base))
-        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
-
-    return reply(await service.ask(answer))
+    return await _of_family(service, asked(data, only_kept=True))
 
 
 @_similar.get("/data", responses=gives(schemas.KeptDataAnswer, 404))
@@ -320,11 +312,7 @@ async def trained_on_kept(
 async def kept_data(service: ServiceIn, base: BaseInQuery = None) -> Response:
     """The kept data sets; as `deltadex data ls --json`."""
 
-    def answer(catalog: Database) -> dict[str, Any]:
-        document = KeptData(find_base(catalog, base)).answer(catalog).to_json()
-        return names_of(catalog).with_bases(document)
-
-    return reply(await service.ask(answer))
+    return await _of_family(service, KeptData(base))
 
 
 @_similar.get("/data/{name}", responses=gives(schemas.ShownDataAnswer, 404))
@@ -332,11 +320,7 @@ async def kept_data(service: ServiceIn, base: BaseInQuery = None) -> Response:
 async def show_data(service: ServiceIn, name: DataInPath, base: BaseInQuery = None) -> Response:
     """What is kept of a data set, but its numbers; as `deltadex data show --json`."""
 
-    def answer(catalog: Database) -> dict[str, Any]:
-        document = ShowData(name, find_base(catalog, base)).answer(catalog).to_json()
-        return names_of(catalog).with_bases(document)
-
-    return reply(await service.ask(answer))
+    return await _of_family(service, ShowData(name, base))
 
 
 @_similar.get("/across", responses=gives(schemas.AcrossAnswer, 404))
@@ -350,12 +334,11 @@ async def across(
     """
     question = asked(model)
 
-    def answer(catalog: Database) -> dict[str, Any]:
+    def exact(catalog: Database) -> FindAcross:
         query = serving.exact_query(catalog, model, find_base(catalog, question.base))
-        exact = replace(question, model=query, base=None, only_built=True)
-        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
+        return replace(question, model=query, base=None, only_built=True)
 
-    return reply(await service.ask(answer))
+    return await _answered(service, exact)
 
 
 @_similar.post("/similar", responses=gives(schemas.BatchAnswer))
@@ -524,22 +507,32 @@ async def lineage(
 @asks(Panels)
 async def panels(service: ServiceIn, asked: Callable[[], Panels]) -> Response:
     """The panels, and the bases that they were computed on; as `deltadex panel ls --json`."""
-    return await _of_panels(service, asked())
+    return await _of_family(service, asked())
 
 
 @_families.get("/panels/{name}", responses=gives(schemas.PanelAnswer, 404))
 @asks(ShowPanel)
 async def panel(service: ServiceIn, name: PanelInPath, asked: Callable[..., ShowPanel]) -> Response:
     """The data sets of a panel, and the bases that have each; as `deltadex panel show --json`."""
-    return await _of_panels(service, asked(name))
+    return await _of_family(service, asked(name))
 
 
-async def _of_panels(service: Service, asked: Panels | ShowPanel) -> Response:
-    def answer(catalog: Database) -> dict[str, Any]:
-        exact = replace(asked, base=find_base(catalog, asked.base))
-        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
+async def _of_family(
+    service: Service, asked: FindTrainedOn | KeptData | ShowData | Panels | ShowPanel
+) -> Response:
+    """The answer to a question whose base is as clients name it."""
+    return await _answered(service, lambda db: replace(asked, base=find_base(db, asked.base)))
 
-    return reply(await service.ask(answer))
+
+async def _answered(service: Service, exact: Callable[[Database], Tabled]) -> Response:
+    """The answer to a question that the catalog's own names make exact."""
+    return reply(await service.ask(lambda catalog: _document(catalog, exact(catalog))))
+
+
+def _document(catalog: Database, asked: Tabled) -> dict[str, Any]:
+    """The document of an answer, with bases as clients see them."""
+    document = asked.answer(catalog).to_json()
+    return names_of(catalog).with_bases(document)
 
 
 async def _computed(
@@ -928,15 +921,12 @@ async def label(
     prefer: PreferHeader = None,
 ) -> Response:
     """Say what a model was trained on; as `deltadex label --json`."""
-    _require_token(request, service.settings)
 
-    def label() -> dict[str, Any]:
-        with service.readers.writing() as catalog:
-            row = serving.exact_model(catalog, model, find_base(catalog, base))
-            asked = Label(row["model"], base=row["base"], **labels.model_dump())
-            return names_of(catalog).with_bases(asked.answer(catalog).to_json())
+    def exact(catalog: Database) -> Label:
+        row = serving.exact_model(catalog, model, find_base(catalog, base))
+        return Label(row["model"], base=row["base"], **labels.model_dump())
 
-    return await _answer_or_job(service, request, Job(service.writes.submit(label), service.writes))
+    return await _changed(service, request, exact)
 
 
 @_writing.delete(
@@ -953,17 +943,12 @@ async def delete(
     prefer: PreferHeader = None,
 ) -> Response:
     """Forget a model; as `deltadex rm --json`."""
-    _require_token(request, service.settings)
 
-    def remove() -> dict[str, Any]:
-        with service.readers.writing() as catalog:
-            row = serving.exact_model(catalog, model, find_base(catalog, base))
-            document = catalog.remove(row["model"], row["base"]).to_json()
-            return names_of(catalog).with_bases(document)
+    def exact(catalog: Database) -> Remove:
+        row = serving.exact_model(catalog, model, find_base(catalog, base))
+        return Remove(row["model"], base=row["base"])
 
-    return await _answer_or_job(
-        service, request, Job(service.writes.submit(remove), service.writes)
-    )
+    return await _changed(service, request, exact)
 
 
 @_writing.delete(
@@ -980,16 +965,21 @@ async def delete_data(
     prefer: PreferHeader = None,
 ) -> Response:
     """Forget a kept data set; as `deltadex data rm --json`."""
+    return await _changed(service, request, lambda db: RemoveData(name, find_base(db, base)))
+
+
+async def _changed(
+    service: Service, request: Request, exact: Callable[[Database], Tabled]
+) -> Response:
+    """What is answered to a change, for those who present the operator's token."""
     _require_token(request, service.settings)
 
-    def remove() -> dict[str, Any]:
+    def change() -> dict[str, Any]:
         with service.readers.writing() as catalog:
-            document = RemoveData(name, find_base(catalog, base)).answer(catalog).to_json()
-            return names_of(catalog).with_bases(document)
+            return _document(catalog, exact(catalog))
 
-    return await _answer_or_job(
-        service, request, Job(service.writes.submit(remove), service.writes)
-    )
+    job = Job(service.writes.submit(change), service.writes)
+    return await _answer_or_job(service, request, job)
 
 
 _SNAPSHOT = gives(None, 401, 403, 404) | JOB
