@@ -192,22 +192,23 @@ def in_path(value: str) -> str:
     return "/".join(step.replace(".", "%2E") if not step.strip(".") else step for step in steps)
 
 
-def _document(answer: httpx2.Response, url: str) -> Any:
+def _parsed(answer: httpx2.Response) -> dict[str, Any] | None:
+    """The JSON object of an answer; None for anything else."""
     try:
         document = answer.json()
-    except ValueError as err:
-        raise ServiceError(f"{url}: no service of deltadex answers there") from err
-    if not isinstance(document, dict):
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _document(answer: httpx2.Response, url: str) -> dict[str, Any]:
+    if (document := _parsed(answer)) is None:
         raise ServiceError(f"{url}: no service of deltadex answers there")
     return document
 
 
 def _problem(answer: httpx2.Response) -> Mapping[str, Any]:
-    try:
-        document = answer.json()
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+    return _parsed(answer) or {}
 
 
 def _code(answer: httpx2.Response) -> str:
