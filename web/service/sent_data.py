@@ -7,7 +7,6 @@ import re
 import secrets
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,9 +15,9 @@ from starlette.datastructures import UploadFile
 
 from ...database import FindTrainedOn
 from .answers import Problem
-from .catalog import Readers, names_of
+from .catalog import Readers
 from .settings import MIB
-from .work import Line, answer_in, saved
+from .work import Line, answer_in, begin_in, compute_beside, saved
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 DATA_LIMIT = 8 * MIB
@@ -72,22 +71,16 @@ class SentData:
     def begin(self, sent: UploadFile, asked: FindTrainedOn) -> Future[dict[str, Any]]:
         """The document that answers the question, whose data set is what was sent."""
         name = name_of(sent.filename or "")
-        place, key = saved({name: sent}), secrets.token_hex(8)
-        exact = replace(asked, data=Path(place.name) / name)
-        try:
-            future = self.line.submit(partial(self._answer, key, exact), key)
-        except BaseException:
-            place.cleanup()
-            raise
-        future.add_done_callback(lambda _: place.cleanup())
-        return future
-
-    def _answer(self, key: str, asked: FindTrainedOn) -> dict[str, Any]:
+        key = secrets.token_hex(8)
         answer = answer_in if self._may_fetch else _answer_offline
-        path = self._readers.path
-        document = self.line.compute(key, answer, path, asked, seconds=self._seconds)
-        with self._readers.catalog() as catalog:
-            return names_of(catalog).with_bases(document)
+
+        def answered(folder: Path) -> dict[str, Any]:
+            exact = replace(asked, data=folder / name)
+            return compute_beside(
+                self.line, key, answer, self._readers, exact, seconds=self._seconds
+            )
+
+        return begin_in(saved({name: sent}), self.line, answered, key)
 
     def close(self) -> None:
         self.line.close()

@@ -405,10 +405,23 @@ class Jobs:
                 self._made.popitem(last=False)
 
     def _compute(self, asked: Tabled) -> dict[str, Any]:
-        line, path = self.line(asked), self._readers.path
-        document = line.compute(repr(asked), answer_in, path, asked, seconds=self._seconds)
-        with self._readers.catalog() as catalog:
-            return names_of(catalog).with_bases(document)
+        line, key = self.line(asked), repr(asked)
+        return compute_beside(line, key, answer_in, self._readers, asked, seconds=self._seconds)
+
+
+def compute_beside(
+    line: Line,
+    key: str,
+    answer: Callable[[Path, Any], dict[str, Any]],
+    readers: Readers,
+    asked: Tabled,
+    *,
+    seconds: float,
+) -> dict[str, Any]:
+    """What a question is answered in the process beside, with bases as clients see them."""
+    document = line.compute(key, answer, readers.path, asked, seconds=seconds)
+    with readers.catalog() as catalog:
+        return names_of(catalog).with_bases(document)
 
 
 def answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
@@ -443,6 +456,22 @@ def saved(files: Mapping[str, UploadFile]) -> tempfile.TemporaryDirectory[str]:
     return place
 
 
+def begin_in(
+    place: tempfile.TemporaryDirectory[str],
+    line: Shared[dict[str, Any]],
+    answer: Callable[[Path], dict[str, Any]],
+    key: str | None = None,
+) -> Future[dict[str, Any]]:
+    """The function's result for a folder, which is there until it is done."""
+    try:
+        future = line.submit(partial(answer, Path(place.name)), key)
+    except BaseException:
+        place.cleanup()
+        raise
+    future.add_done_callback(lambda _: place.cleanup())
+    return future
+
+
 class Uploads:
     """Reads adapters, one at a time.
 
@@ -468,20 +497,14 @@ class Uploads:
         answer: Callable[[Path], dict[str, Any]],
         line: Shared[dict[str, Any]] | None = None,
     ) -> Future[dict[str, Any]]:
-        """The function's result for a folder with the files, which is there until it is done.
+        """The function's result for a folder with the files.
 
         Args:
             line: That of the changes, for what is recorded; else the uploads' own.
         """
         files = {"adapter_config.json": config, "adapter_model.safetensors": weights}
         place = await asyncio.to_thread(saved, files)
-        try:
-            future = (line or self.line).submit(partial(answer, Path(place.name)))
-        except BaseException:
-            place.cleanup()
-            raise
-        future.add_done_callback(lambda _: place.cleanup())
-        return future
+        return begin_in(place, line or self.line, answer)
 
     def read(self, folder: Path, reading: AdapterReading) -> Indexed:
         """The adapter in the folder, fingerprinted; a `Problem` if that takes too long or much."""
