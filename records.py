@@ -220,6 +220,9 @@ class ModelRecord:
         verified: `sha256`: every byte of the weight files was compared with the SHA-256 that is
             listed for them; `crc`: every byte that was used, with a `.bin` archive's own CRCs;
             `unverified`: something is listed, and was not compared; None where nothing is listed.
+        layers: Of a full checkpoint, over all stacks.
+        vocabulary: Rows of its token embeddings.
+        dtype: The type that most of its layer matrices are stored in, as safetensors spells it.
     """
 
     id: str
@@ -244,12 +247,14 @@ class ModelRecord:
     notes: tuple[str, ...] = ()
     duplicate_of: str | None = None
     verified: Verification | None = None
+    layers: int | None = None
+    vocabulary: int | None = None
+    dtype: str | None = None
 
     def as_copy_of(self, twin: ModelRecord) -> ModelRecord:
         """The record, with what reading the same weight files told of the twin."""
-        return replace(
-            self, method=twin.method, bytes_total=twin.bytes_total, verified=twin.verified
-        )
+        read = ("method", "bytes_total", "verified", "layers", "vocabulary", "dtype")
+        return replace(self, **{name: getattr(twin, name) for name in read})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

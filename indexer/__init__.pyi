@@ -71,6 +71,7 @@ from .untrusted_text import is_model_path as is_model_path
 from .updates import require_descent as require_descent
 from .weight_samples import LayerMatrix as LayerMatrix
 from .weight_samples import MatrixSample as MatrixSample
+from .weight_samples import form_of as form_of
 from .weight_samples import layer_matrices as layer_matrices
 from .weight_samples import row_pieces as row_pieces
 from .weight_samples import sample_matrices as sample_matrices

@@ -43,6 +43,7 @@ from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
 from .options import IndexOptions
 from .untrusted_text import shown
 from .updates import collect_adapter, collect_full
+from .weight_samples import form_of, layer_matrices
 
 log = logging.getLogger(__name__)
 
@@ -282,7 +283,9 @@ def _read(
             placed = None if moved is None else moved.placed
             collect_full(member, checkpoint, job, collector, placed)
             notes = [moved.note] if moved is not None and moved.note else []
-            record = replace(record, notes=(*record.notes, *notes, *_other_claim(member, job)))
+            form = form_of(checkpoint.tensors, layer_matrices(checkpoint.tensors, member.config))
+            notes = [*record.notes, *notes, *_other_claim(member, job)]
+            record = replace(record, notes=tuple(notes), **asdict(form))
         verified = checkpoint.verify()
         return Indexed(
             model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),

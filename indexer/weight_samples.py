@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +20,7 @@ import torch
 
 from ..arrays import Float32
 from ..errors import ModelError
+from ..records import STACKS
 from .architecture import Placement, place
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
 
@@ -38,6 +40,9 @@ SEED = "deltadex-run-1"
 AT_ONCE = 8
 """Requests to a remote file at once."""
 
+_EMBEDDINGS = re.compile(
+    r"(embed_tokens|wte|word_embeddings|embed_in|tok_embeddings|shared|token_embedding)\.weight$"
+)
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _NUMBER = re.compile(r"(?<![^.])[0-9]{1,6}(?![^.])")
 _DIGITS = re.compile(r"([0-9]+)")
@@ -95,6 +100,32 @@ def layer_matrices(
         for (group, layer), (_, name) in sorted(chosen.items())
     )
     return tuple(found)[:MOST_MATRICES]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What headers say of a full checkpoint: see `ModelRecord`."""
+
+    layers: int | None
+    vocabulary: int | None
+    dtype: str | None
+
+
+def form_of(tensors: Mapping[str, TensorRef], matrices: Sequence[LayerMatrix]) -> Form:
+    """The form of a checkpoint with these layer matrices; its embeddings are told by their name, else
+    as the largest matrix beside them, where that has more rows than columns."""
+    inside = {matrix.tensor for matrix in matrices}
+    outside = {n: r.shape for n, r in tensors.items() if len(r.shape) == 2 and n not in inside}
+    named = [shape for name, shape in outside.items() if _EMBEDDINGS.search(name)]
+    largest = max(named or outside.values(), key=lambda s: (s[0] * s[1], s), default=(0, 0))
+    is_told = bool(named) or largest[0] > largest[1]
+    dtypes = Counter(tensors[name].dtype for name in sorted(inside))
+    stacks = ((m.group.partition(".")[0], m.layer) for m in matrices)
+    return Form(
+        layers=len({(stack if stack in STACKS else "", layer) for stack, layer in stacks}) or None,
+        vocabulary=largest[0] if is_told else None,
+        dtype=max(dtypes, key=dtypes.__getitem__, default=None),
+    )
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:

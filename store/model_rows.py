@@ -140,13 +140,15 @@ RECORD: Mapping[str, Limit] = {
         (
             *("base_raw", "revision", "signature", "content_sha256", "method", "source", "author"),
             *("run", "dataset", "dataset_raw", "label_source", "task", "license", "created_at"),
-            "duplicate_of",
+            *("duplicate_of", "dtype"),
         ),
         Text(),
     ),
     "kind": Choice(("full", "adapter")),
     "downloads": Range(0, _LONG, is_optional=True),
     "bytes_total": Range(0, _LONG),
+    "layers": Range(1, _INT, is_optional=True),
+    "vocabulary": Range(1, _INT, is_optional=True),
     "verified": Choice(get_args(Verification), is_optional=True),
     "notes": Notes(),
 }

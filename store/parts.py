@@ -93,7 +93,8 @@ class Part:
 @cache
 def _schema() -> pa.Schema:
     text, number, long, float32s = pa.string(), pa.float64(), pa.int64(), pa.list_(pa.float32())
-    types = {"bytes_total": long, "downloads": long, "notes": pa.list_(text)}
+    types = dict.fromkeys(("bytes_total", "downloads", "layers", "vocabulary"), long)
+    types["notes"] = pa.list_(text)
     vector = pa.struct([("recipe", text), ("vector", float32s), ("norm", number)])
     slot = pa.struct(
         [("stack", text), ("layer", pa.int32()), ("role", text)]

@@ -253,14 +253,16 @@ def read_choices(tree: Tree) -> Iterator[Choice]:
     around = [np.append(row, near[row]) for row in range(len(keep))]
     repeats = {}
     for row, rows in enumerate(around):
-        if (repeat := find_repeat(updates, Neighbourhood.of(updates, rows))) is not None:
+        seen = updates.take(rows)
+        if (repeat := find_repeat(seen, Neighbourhood.of(seen, rows))) is not None:
             repeats[row] = repeat
     is_reference = ~np.isin(np.arange(len(keep)), list(repeats))
     for row, rows in enumerate(around):
         if row in repeats or tree.kinds[keep[row]] == "merge":
             continue
-        neighbourhood = Neighbourhood.of(updates, rows)
-        pairs = compare_pairs(updates, neighbourhood, is_reference[rows])
+        seen = updates.take(rows)
+        neighbourhood = Neighbourhood.of(seen, rows)
+        pairs = compare_pairs(seen, neighbourhood, is_reference[rows])
         above = {same[parent] for parent in tree.parents[keep[row]]}
         made_of_it = [at in repeats and row in repeats[at].parents for at in near[row].tolist()]
         places = [

@@ -16,6 +16,7 @@ from ...indexer import (
     MatrixSample,
     Member,
     find_member,
+    form_of,
     layer_matrices,
     place,
     quantization,
@@ -23,9 +24,6 @@ from ...indexer import (
 )
 from .model_rows import LEAST_BUDGET, READ_SHARE, ModelRows, OpenedWeights
 from .vocabulary import read_vocabulary
-
-Vocabulary = tuple[int, int]
-"""Tokens and width."""
 
 _FACTS = {
     "model_type": ("model_type",),
@@ -94,21 +92,9 @@ class OpenedModel:
             value = next((v for v in values if isinstance(v, str | int)), None)
             if value is not None:
                 facts[fact] = value
-        if (vocabulary := self.vocabulary) is not None:
-            facts["vocabulary"] = vocabulary[0]
+        if (tokens := form_of(self.checkpoint.tensors, self.matrices).vocabulary) is not None:
+            facts["vocabulary"] = tokens
         return facts
-
-    @cached_property
-    def vocabulary(self) -> Vocabulary | None:
-        """Tokens and width of the largest matrix outside the layers: that of the embeddings."""
-        layers = {m.tensor for m in self.matrices}
-        outside = [
-            ref.shape
-            for name, ref in self.checkpoint.tensors.items()
-            if len(ref.shape) == 2 and name not in layers
-        ]
-        tokens, width = max(outside, key=lambda s: (s[0] * s[1], s), default=(0, 0))
-        return (tokens, width) if tokens > width else None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ left of P, its private part, must be in C with coefficient 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +77,17 @@ class Updates:
     def __len__(self) -> int:
         return len(self.squares)
 
+    def without(
+        self, slots: Bool[np.ndarray, " slots"], layers: Bool[np.ndarray, " layers"]
+    ) -> Updates:
+        """The same without some slots, and the layers of which nothing is left."""
+        return replace(
+            self,
+            layers=np.where(layers[:, None], np.float32(0), self.layers),
+            squares=np.where(layers, 0.0, self.squares),
+            slot_norms=np.where(slots, 0.0, self.slot_norms),
+        )
+
     def take(self, rows: Int64[np.ndarray, " rows"]) -> Updates:
         return Updates(
             self.pooled[rows],
@@ -108,8 +119,8 @@ class Neighbourhood:
     n_numbers: int
 
     @classmethod
-    def of(cls, updates: Updates, rows: Int64[np.ndarray, " near"]) -> Neighbourhood:
-        near = updates.take(rows)
+    def of(cls, near: Updates, rows: Int64[np.ndarray, " near"]) -> Neighbourhood:
+        """Of the updates of these rows."""
         sketches = near.layers.transpose(1, 0, 2).astype(np.float64)
         raw = sketches @ sketches.transpose(0, 2, 1)
         own = np.einsum("lii->li", raw)
@@ -166,6 +177,7 @@ def compare_pairs(
     """The numbers of a child with each of its candidates, in their order.
 
     Args:
+        updates: Of the neighbourhood's rows.
         is_reference: Whether a model of the neighbourhood may be one that others are compared
             beside: not what repeats another, such as a copy or a merge.
     """
@@ -178,8 +190,7 @@ def compare_pairs(
     apart = in_layers[:, :1] + in_layers[:, 1:] - 2 * near.gram[:, 0, 1:]
     differs = (apart > SAME * in_layers[:, :1]) & (in_layers[:, 1:] > 0)
     excess = _ratio(in_layers[:, :1] - in_layers[:, 1:], np.where(differs, apart, 0.0))
-    norms = updates.slot_norms[near.rows]
-    child, candidates = norms[0], norms[1:]
+    child, candidates = updates.slot_norms[0], updates.slot_norms[1:]
     both = (child > 0) & (candidates > 0)
     equal = both & (np.abs(child - candidates) <= EQUAL_NORMS * candidates)
     distances = near.distances[0, 1:]

@@ -10,8 +10,9 @@ import numpy as np
 from ...arrays import Float64, Int64
 from .arborescence import best_arborescence
 from .descent import Neighbourhood, Updates, compare_pairs, find_near
-from .odds import LEVEL, pair_log_odds
-from .repeats import Kind, Repeat, find_repeat, group_equal
+from .forms import Forms
+from .odds import LEVEL, RESHAPED, pair_log_odds
+from .repeats import EQUAL, Kind, Repeat, find_repeat, group_equal
 
 BASE = -1
 """The row of the base."""
@@ -64,38 +65,54 @@ def infer_edges(
     updates: Updates,
     times: Float64[np.ndarray, " models"],
     rank: Int64[np.ndarray, " models"],
+    forms: Forms | None = None,
 ) -> list[Edge]:
     """The parents of each model: one edge, or several of a merge, in order of row.
 
     Args:
         times: Of publication, in seconds; NaN where unknown.
         rank: Which of equal models is their original: the smallest.
+        forms: What layers and vocabularies allow; all where None.
     """
+    forms = forms or Forms.unknown(len(updates))
     original = _originals(group_equal(updates), rank)
     is_changed = updates.squares.sum(1) > 0
     own = np.flatnonzero((original == np.arange(len(updates))) & is_changed)
-    edges = []
+    edges: list[Edge] = []
     if len(own):
         number = np.append(own, BASE)
-        edges = [
-            replace(edge, parent=int(number[edge.parent]), child=int(number[edge.child]))
-            for edge in _edges_of_different(updates.take(own), times[own])
-        ]
+        for edge in _edges_of_different(updates.take(own), times[own], forms.take(own)):
+            parent, child = int(number[edge.parent]), int(number[edge.child])
+            if parent != BASE:
+                parent = _of_its_form(child, parent, np.flatnonzero(original == parent), forms)
+            edges.append(replace(edge, parent=parent, child=child))
     for row in np.flatnonzero(~is_changed).tolist():
-        edges.append(_copy(BASE, row, REPEATED["duplicate"]))
+        is_base = forms.changed()[row] == 0
+        edges.append(_copy(BASE, row, REPEATED["duplicate"], is_same=bool(is_base)))
     for row in np.flatnonzero((original != np.arange(len(updates))) & is_changed).tolist():
         first = int(original[row])
         is_known = times[first] < times[row]
-        edges.append(_copy(first, row, REPEATED["duplicate"] if is_known else UNDATED))
+        is_sure = is_known or forms.changed()[first] < forms.changed()[row]
+        probability = REPEATED["duplicate"] if is_sure else UNDATED
+        is_same = bool(forms.same(row, np.array([first]))[0])
+        if not forms.possible(row, np.array([first]))[0]:
+            first, probability = BASE, UNDATED
+        edges.append(_copy(first, row, probability, is_same=is_same))
     return sorted(edges, key=lambda edge: edge.child)
 
 
-def _copy(parent: int, child: int, probability: float) -> Edge:
+def _of_its_form(child: int, parent: int, equal: Int64[np.ndarray, " models"], forms: Forms) -> int:
+    """Of a parent and the models with its update the first of the child's form; else the parent."""
+    alike: list[int] = equal[forms.same(child, equal)].tolist()
+    return parent if parent in alike or not alike else alike[0]
+
+
+def _copy(parent: int, child: int, probability: float, *, is_same: bool) -> Edge:
     return Edge(
         parent=parent,
         child=child,
         probability=probability,
-        kind="duplicate",
+        kind="duplicate" if is_same else "fine-tune",
         explained=1.0,
         cosine=1.0,
     )
@@ -111,9 +128,11 @@ def _originals(
     return original
 
 
-def _edges_of_different(updates: Updates, times: Float64[np.ndarray, " models"]) -> Iterator[Edge]:
+def _edges_of_different(
+    updates: Updates, times: Float64[np.ndarray, " models"], forms: Forms
+) -> Iterator[Edge]:
     """The edges among models that are all different and changed."""
-    candidates = _find_candidates(updates, times)
+    candidates = _find_candidates(updates, times, forms)
     n_models, n_near = candidates.rows.shape
     models = np.arange(n_models)
     tails = np.concatenate([np.full(n_models, n_models), candidates.rows.ravel()])
@@ -126,29 +145,37 @@ def _edges_of_different(updates: Updates, times: Float64[np.ndarray, " models"])
         yield from _edges_of(child, parents, candidates)
 
 
-def _find_candidates(updates: Updates, times: Float64[np.ndarray, " models"]) -> _Candidates:
+def _find_candidates(
+    updates: Updates, times: Float64[np.ndarray, " models"], forms: Forms
+) -> _Candidates:
     near = find_near(updates)
     around = [np.append(row, near[row]) for row in range(len(updates))]
     repeats = {}
     for row, rows in enumerate(around):
-        repeat = find_repeat(updates, Neighbourhood.of(updates, rows))
-        if repeat is not None:
+        seen = forms.seen_by(row, updates.take(rows))
+        repeat = find_repeat(seen, Neighbourhood.of(seen, rows))
+        if repeat is not None and forms.possible(row, np.array(repeat.parents)).all():
             repeats[row] = repeat
     is_reference = np.ones(len(updates), dtype=np.bool_)
     is_reference[list(repeats)] = False
     empty = (np.full(near.shape, -np.inf) for _ in range(3))
     candidates = _Candidates(repeats, near, *empty)
     for row, rows in enumerate(around):
-        neighbourhood = Neighbourhood.of(updates, rows)
-        pairs = compare_pairs(updates, neighbourhood, is_reference[rows])
+        seen = forms.seen_by(row, updates.take(rows))
+        neighbourhood = Neighbourhood.of(seen, rows)
+        pairs = compare_pairs(seen, neighbourhood, is_reference[rows])
         distances = neighbourhood.distances[0, 1:]
         candidates.explained[row] = 1 - pairs.share_left
         candidates.cosines[row] = pairs.cosine
         if row in repeats:
             candidates.log_odds[row][near[row] == repeats[row].parents[0]] = SURE
             continue
-        log_odds = pair_log_odds(pairs, distances, times[row] - times[near[row]])
-        candidates.log_odds[row] = np.clip(log_odds, -LIMIT, LIMIT)
+        possible = forms.possible(row, near[row])
+        later_by_s = np.where(possible, times[row] - times[near[row]], -np.inf)
+        log_odds = pair_log_odds(pairs, distances, later_by_s)
+        log_odds[pairs.share_left <= EQUAL**2] = LIMIT  # equal in all that the model has
+        log_odds += np.where(forms.same(row, near[row]), 0.0, RESHAPED)
+        candidates.log_odds[row] = np.where(possible, np.clip(log_odds, -LIMIT, LIMIT), -np.inf)
     _refuse_circles(candidates)
     return candidates
 

@@ -17,7 +17,9 @@ from ..recipes import find_linear_recipe
 from .claims import read_claims
 from .descent import Updates
 from .edges import BASE, Edge, infer_edges
+from .forms import Forms
 from .odds import LEVEL
+from .repeats import COARSER, EQUAL
 
 AHEAD_S = 86_400.0
 """Seconds after now from which a time is in the future, and ignored."""
@@ -46,7 +48,8 @@ def trace_lineage(
     times, n_future = read_times([records[id].created_at for id in ids], now)
     own = Updates.of_family(updates).take(rows)
     members = [records[id] for id in ids]
-    edges = infer_edges(own, times, _rank(members, times, own.rounding))
+    forms = Forms.of_family(catalog, base, members, updates, rows)
+    edges = infer_edges(own, times, _rank(members, times, own, forms), forms)
     return _document(base, chosen, ids, members, edges) | {
         "not_compared": [
             {"model": id, "reason": NO_SKETCH} for id in sorted(records.keys() - set(ids))
@@ -90,20 +93,24 @@ def read_times(
 def _rank(
     members: Sequence[ModelRecord],
     times: Float64[np.ndarray, " models"],
-    rounding: Float64[np.ndarray, " models"],
+    updates: Updates,
+    forms: Forms,
 ) -> Int64[np.ndarray, " models"]:
-    """Which of equal models is likelier their original: what is named as one, or older, or stored
-    more exactly, or downloaded more."""
+    """Which of equal models is likelier their original: what has more of the base's form, is named
+    as one, or older, or downloaded more. Of two stored types the shorter: training in the longer
+    one gives numbers that the shorter does not hold, and rounding would show."""
     copies = [record.duplicate_of is not None for record in members]
     downloads = [-(record.downloads or 0) for record in members]
     rank = np.empty(len(members), dtype=np.int64)
     at = np.arange(len(members))
+    shows = updates.rounding > COARSER**2 * EQUAL**2 * updates.squares.sum(1)
     columns = (
         at,
         np.array(downloads),
-        rounding,
+        np.where(shows, -updates.rounding, updates.rounding),
         np.nan_to_num(times, nan=np.inf),
         np.array(copies),
+        forms.changed(),
     )
     rank[np.lexsort(columns)] = at
     return rank

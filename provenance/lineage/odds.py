@@ -20,6 +20,10 @@ LATER, EARLIER = 0.5, -4.0
 """What is added to the log-odds where the child is later than a candidate, or earlier: a model that
 is published twice has a late time, so that no order excludes a pair."""
 
+RESHAPED = -2.0
+"""The same where layers were dropped or duplicated or the vocabulary was changed on the way: of two
+candidates that the weights do not tell apart, the one of the model's own form."""
+
 FORWARD, ALIKE = 0.3, 0.95
 """Excess from which a candidate may be a parent; cosine from which it may be of the same run."""
 
@@ -131,7 +135,7 @@ def _further(
     """log of each squared distance over the least of some candidates; of all, if there are none."""
     nearest = distances[among].min() if among.any() else distances.min(initial=np.inf)
     smallest = np.finfo(np.float64).tiny
-    return np.asarray(np.log(np.maximum(distances, smallest) / max(float(nearest), smallest)))
+    return np.log(np.maximum(distances, smallest)) - np.log(max(float(nearest), smallest))
 
 
 def pair_log_odds(

@@ -26,13 +26,14 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
 
 COLUMNS = (
     *("author", "base", "base_raw", "bytes_read", "bytes_total", "code", "created_at", "dataset"),
-    *("dataset_raw", "downloads", "id", "kind", "label_source", "license", "method", "model"),
-    *("revision", "run", "seconds", "source", "status", "task", "verified"),
+    *("dataset_raw", "downloads", "dtype", "id", "kind", "label_source", "layers", "license"),
+    *("method", "model", "revision", "run", "seconds", "source", "status", "task", "verified"),
+    "vocabulary",
 )
 _STORED_AS = {"model": "id"}
 """What everything but the table `models` calls a model's id; `id` is understood too."""
 
-_NUMERIC = {"bytes_read", "bytes_total", "downloads", "seconds"}
+_NUMERIC = {"bytes_read", "bytes_total", "downloads", "layers", "seconds", "vocabulary"}
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
     r"|(?P<word>[A-Za-z_][A-Za-z_0-9]*)|(?P<sign><=|>=|<>|!=|=|<|>|\(|\)|,))"

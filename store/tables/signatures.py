@@ -32,9 +32,12 @@ class Signatures:
 
     session: Session
 
-    def all(self) -> list[StoredSignature]:
-        """Every signature, by the base's name."""
-        rows = self.session.execute(f"SELECT {_COLUMNS} FROM base_signatures ORDER BY base")
+    def all(self, base: str | None = None) -> list[StoredSignature]:
+        """Every signature, by the base's name; or that of one base."""
+        rows = self.session.execute(
+            f"SELECT {_COLUMNS} FROM base_signatures WHERE base = coalesce(?, base) ORDER BY base",
+            [base],
+        )
         names = [column.name for column in fields(StoredSignature)]
         return [StoredSignature(**dict(zip(names, row, strict=True))) for row in rows]
 

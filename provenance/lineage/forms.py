@@ -1,0 +1,123 @@
+"""What layers and vocabularies say of a direction: what a model lacks, its children do not have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...arrays import Bool, Float64, Int64
+from ...records import ModelRecord
+from ...store import Catalog, FamilyUpdates
+from .descent import Updates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forms:
+    """Forms of some models, and of their base.
+
+    Attributes:
+        lacks: Whether a full checkpoint has no matrix of the shape of the base's at a slot.
+        slot_layers: The layer of each slot, by its place among those that have a sketch.
+        layers, vocabulary: NaN where unknown.
+    """
+
+    lacks: Bool[np.ndarray, "models slots"]
+    slot_layers: Int64[np.ndarray, " slots"]
+    layers: Float64[np.ndarray, " models"]
+    vocabulary: Float64[np.ndarray, " models"]
+    base_layers: float
+    base_vocabulary: float
+
+    @classmethod
+    def of_family(
+        cls,
+        catalog: Catalog,
+        base: str,
+        members: Sequence[ModelRecord],
+        updates: FamilyUpdates,
+        rows: Int64[np.ndarray, " models"],
+    ) -> Forms:
+        """Of members, which are these rows of `updates`; the base's vocabulary is that of most of
+        them, where no signature of the base is kept."""
+        is_full = np.array([record.kind == "full" for record in members], dtype=np.bool_)
+        vocabulary = _numbers([record.vocabulary for record in members])
+        places = {name: place for place, name in enumerate(updates.layer_names)}
+        return cls(
+            lacks=np.isnan(updates.fro_norm[rows]) & is_full[:, None],
+            slot_layers=np.array(
+                [places.get((slot.stack, slot.layer), -1) for slot in updates.slots], dtype=np.int64
+            ),
+            layers=_numbers([record.layers for record in members]),
+            vocabulary=vocabulary,
+            base_layers=float(len({(slot.stack, slot.layer) for slot in catalog.shapes(base)})),
+            base_vocabulary=_vocabulary_of(catalog, base, vocabulary),
+        )
+
+    @classmethod
+    def unknown(cls, n_models: int) -> Forms:
+        """Of models of which nothing is known."""
+        nothing = np.full(n_models, np.nan)
+        no_slots = np.zeros((n_models, 0), np.bool_), np.zeros(0, np.int64)
+        return cls(*no_slots, nothing, nothing, np.nan, np.nan)
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> Forms:
+        return replace(
+            self,
+            lacks=self.lacks[rows],
+            layers=self.layers[rows],
+            vocabulary=self.vocabulary[rows],
+        )
+
+    def seen_by(self, model: int, updates: Updates) -> Updates:
+        """Updates in what a model has: what it lacks, it does not differ in."""
+        lacks = self.lacks[model]
+        if not lacks.any():
+            return updates
+        layers = np.ones(updates.squares.shape[1], dtype=np.bool_)
+        layers[self.slot_layers[~lacks]] = False
+        return updates.without(lacks, layers)
+
+    def possible(
+        self, child: int, parents: Int64[np.ndarray, " parents"]
+    ) -> Bool[np.ndarray, " parents"]:
+        """Whether a model may descend from each of others: it has no matrix that these lack, not
+        fewer layers than one that has more than the base, and not the base's vocabulary where
+        theirs is another."""
+        restored = (self.lacks[parents] & ~self.lacks[child]).any(axis=1)
+        layers, vocabulary = self.layers[parents], self.vocabulary[parents]
+        restored |= (layers > self.base_layers) & (self.layers[child] < layers)
+        is_base = self.vocabulary[child] == self.base_vocabulary
+        restored |= is_base & ~np.isnan(vocabulary) & (vocabulary != self.base_vocabulary)
+        return ~restored
+
+    def same(self, model: int, others: Int64[np.ndarray, " others"]) -> Bool[np.ndarray, " others"]:
+        """Whether nothing differs that is known of a model and of each of others."""
+        differs = (self.lacks[others] != self.lacks[model]).any(axis=1)
+        for numbers in (self.layers, self.vocabulary):
+            differs |= np.abs(numbers[others] - numbers[model]) > 0
+        return ~differs
+
+    def changed(self) -> Int64[np.ndarray, " models"]:
+        """How much each model's form is not the base's: the larger, the later of two."""
+        layers = ~np.isnan(self.layers) & (self.layers != self.base_layers)
+        vocabulary = ~np.isnan(self.vocabulary) & (self.vocabulary != self.base_vocabulary)
+        counts: Int64[np.ndarray, " models"] = self.lacks.sum(axis=1) + layers + vocabulary
+        return counts
+
+
+def _numbers(values: Sequence[int | None]) -> Float64[np.ndarray, " models"]:
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def _vocabulary_of(
+    catalog: Catalog, base: str, vocabulary: Float64[np.ndarray, " models"]
+) -> float:
+    for signature in catalog.signatures.all(base):
+        tokens = json.loads(signature.facts).get("vocabulary")
+        if isinstance(tokens, int):
+            return float(tokens)
+    sizes, counts = np.unique(vocabulary[~np.isnan(vocabulary)], return_counts=True)
+    return float(sizes[counts.argmax()]) if len(sizes) else np.nan

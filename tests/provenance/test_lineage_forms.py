@@ -1,0 +1,85 @@
+"""What layers, vocabularies and stored types say of the direction of an edge."""
+
+import json
+
+import pytest
+import torch
+from factories import finetune, make_bert, make_checkpoint
+from test_trace import in_order
+
+import deltadex as dx
+
+WORDS = "embeddings.word_embeddings.weight"
+
+
+def stored(tensors, dtype):
+    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
+
+
+@pytest.fixture(scope="module")
+def lineage(tmp_path_factory):
+    """Of models whose names order them against their descent; parents by child."""
+    folder = tmp_path_factory.mktemp("forms")
+    base = make_bert(folder / "base", seed=0, layers=6, width=64)
+    config = json.loads((folder / "base" / "config.json").read_text())
+    full, other = finetune(base, seed=1), finetune(base, seed=2)
+    short, deep = in_order(full, [0, 1, 3, 5]), in_order(other, [0, 1, 1, 2, 3, 4, 4, 5])
+    grown = {**other, WORDS: torch.cat([other[WORDS], torch.ones(6, 64)])}
+    models = {
+        "a-short": short,
+        "b-full": full,
+        "c-short-child": finetune(short, seed=4, scale=0.02),
+        "d-deep": deep,
+        "e-deep-child": finetune(deep, seed=5, scale=0.02),
+        "f-grown": grown,
+        "g-other": other,
+        "h-bfloat16": stored(finetune(base, seed=6, scale=0.3), torch.bfloat16),
+        **{f"x{n}": finetune(base, seed=20 + n) for n in range(3)},
+    }
+    models["a-upcast"] = stored(models["h-bfloat16"], torch.float32)
+    for name, tensors in models.items():
+        layers = len({n.split(".")[2] for n in tensors if n.startswith("encoder.layer")})
+        own = {**config, "num_hidden_layers": layers, "vocab_size": len(tensors[WORDS])}
+        make_checkpoint(folder / "models" / name, tensors, config=own)
+    with dx.open(folder / "c.duckdb") as db:
+        db.index(folder / "base", folder / "models")
+        rows = {m["model"]: m for m in db.models().to_json()["models"]}
+        edges = {edge["child"]: edge for edge in db.lineage()}
+        return rows, edges, str(folder / "base")
+
+
+def test_layers_vocabulary_and_stored_type_are_columns_of_a_model(lineage):
+    rows = lineage[0]
+    forms = {name: (row["layers"], row["vocabulary"], row["dtype"]) for name, row in rows.items()}
+
+    assert forms["a-short"] == (4, 64, "F32")
+    assert forms["d-deep"] == (8, 64, "F32")
+    assert forms["f-grown"] == (6, 70, "F32")
+    assert forms["h-bfloat16"] == (6, 64, "BF16")
+
+
+def test_a_model_with_all_layers_is_no_child_of_one_without_some(lineage):
+    _, edges, base = lineage
+
+    assert edges["b-full"]["parent"] == base
+    assert edges["a-short"]["parent"] == "b-full"
+    assert edges["c-short-child"]["parent"] == "a-short"
+
+
+def test_what_was_added_does_not_come_off(lineage):
+    _, edges, base = lineage
+
+    assert edges["g-other"]["parent"] == base
+    assert edges["f-grown"]["parent"] == edges["d-deep"]["parent"] == "g-other"
+    assert edges["e-deep-child"]["parent"] == "d-deep"
+
+
+def test_equal_updates_in_other_forms_are_no_duplicates(lineage):
+    edges = lineage[1]
+
+    assert edges["f-grown"]["kind"] == edges["d-deep"]["kind"] == "fine-tune"
+
+
+def test_of_equal_updates_in_two_types_the_shorter_one_is_the_original(lineage):
+    assert lineage[1]["a-upcast"]["parent"] == "h-bfloat16"
+    assert lineage[1]["h-bfloat16"]["parent"] == lineage[2]
