@@ -65,7 +65,7 @@ REASONS: dict[str, Reason] = {
     "layer-mismatch": Reason("layers are missing or added against the base", by_nature=True),
     # update
     "wrong-base": Reason("the weights are not a fine-tune of this base", by_nature=True),
-    "no-update": Reason("every layer matrix equals the base's", "no-update"),
+    "no-update": Reason("no layer matrix differs from the base's beyond rounding", "no-update"),
     # adapters
     "unsupported-adapter": Reason("an adapter method whose ΔW is not computed", by_nature=True),
     "unknown-targets": Reason("the adapter's modules do not exist in the base"),

@@ -6,6 +6,7 @@ from .architecture import read_attention_config as read_attention_config
 from .base import Base as Base
 from .base import resolve_base as resolve_base
 from .base_version import base_version as base_version
+from .checkpoint import DTYPES as DTYPES
 from .checkpoint import FEW_BYTES as FEW_BYTES
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import Config as Config
@@ -27,6 +28,7 @@ from .family import Member as Member
 from .family import Selection as Selection
 from .family import find_member as find_member
 from .family import folder_at as folder_at
+from .fingerprint import EQUAL_MATRICES as EQUAL_MATRICES
 from .fingerprint import Layout as Layout
 from .fingerprint import LinearPool as LinearPool
 from .fingerprint import Pool as Pool
@@ -48,6 +50,7 @@ from .layer_map import LayerMap as LayerMap
 from .layer_map import describe_layers as describe_layers
 from .layer_map import describe_stack as describe_stack
 from .layer_map import find_layer_map as find_layer_map
+from .layer_map import stack_of as stack_of
 from .options import FamilyOptions as FamilyOptions
 from .options import Fingerprinting as Fingerprinting
 from .options import IndexOptions as IndexOptions
@@ -68,6 +71,7 @@ from .run import Progress as Progress
 from .run import Report as Report
 from .untrusted_text import base_key as base_key
 from .untrusted_text import is_model_path as is_model_path
+from .untrusted_text import name_some as name_some
 from .updates import require_descent as require_descent
 from .weight_samples import LayerMatrix as LayerMatrix
 from .weight_samples import MatrixSample as MatrixSample

@@ -519,6 +519,8 @@ def make_pool(recipe: Recipe, layout: Layout) -> Pool:
 ROWS_AT_ONCE = 64
 """Rows of ΔW whose zeros are counted at once."""
 
+EQUAL_MATRICES = "every layer matrix equals the base's"
+
 ZERO_UPDATE = 1e-7
 """|ΔW| / |W| at or below which float32 storage cannot tell an update from none."""
 
@@ -622,10 +624,22 @@ class UpdateCollector:
         for pool in self._pools:
             vector, norm = pool.vector()
             if only_rounding or norm == 0.0:
-                raise ModelError("no-update", "every layer matrix equals the base's")
+                raise ModelError("no-update", self._no_update())
             vector.flags.writeable = False
             results.append(Fingerprint(recipe=pool.recipe, vector=vector, norm=norm))
         return tuple(results)
+
+    def _no_update(self) -> str:
+        entries = sum(sums.entries for sums in self._slots.values())
+        changed = entries - sum(sums.unchanged for sums in self._slots.values())
+        if changed <= 0:
+            return EQUAL_MATRICES
+        share = max(1e-4, changed / entries)
+        less = "less than " if changed < 1e-4 * entries else ""
+        return (
+            f"its update is smaller than the rounding of its numbers: {less}{share:.2%} of the "
+            "entries of its layer matrices differ from the base's, rounded"
+        )
 
     def linear_sketch(self) -> LinearSketch | None:
         return None if self._linear is None else self._linear.sketch()

@@ -112,8 +112,8 @@ class Form:
 
 
 def form_of(tensors: Mapping[str, TensorRef], matrices: Sequence[LayerMatrix]) -> Form:
-    """The form of a checkpoint with these layer matrices; its embeddings are told by their name, else
-    as the largest matrix beside them, where that has more rows than columns."""
+    """The form of a checkpoint with these layer matrices; its embeddings are told by their name,
+    else as the largest matrix beside them, where that has more rows than columns."""
     inside = {matrix.tensor for matrix in matrices}
     outside = {n: r.shape for n, r in tensors.items() if len(r.shape) == 2 and n not in inside}
     named = [shape for name, shape in outside.items() if _EMBEDDINGS.search(name)]

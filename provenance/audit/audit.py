@@ -20,8 +20,9 @@ import numpy as np
 
 from ...arrays import Bool, Float64
 from ...errors import DeltadexError
-from ...indexer import base_key, names_of_base, resolve_base
+from ...indexer import EQUAL_MATRICES, base_key, names_of_base, resolve_base
 from ...results import count
+from ..bases.whole import OTHERS, NotCompared, compare_folders
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
 
 if TYPE_CHECKING:
@@ -144,28 +145,64 @@ def _column_medians(
     return medians
 
 
-def find_duplicates(family: AuditedFamily) -> Iterator[Finding]:
-    """Models with the weight files of an earlier one, or that equal the base."""
+class FileComparison:
+    """Compares files of models, as many as may be read."""
+
+    def __init__(self, family: AuditedFamily, read: int) -> None:
+        self._left, self._family = read, family
+
+    def differences(
+        self, model: str, other: str | None = None, *, matrices: bool = True
+    ) -> list[str] | NotCompared:
+        """What differs between a model and another one, else the base; see `compare_folders`."""
+        if self._left <= 0:
+            return NotCompared("no more models were read")
+        self._left -= 1
+        rows, base = self._family.rows, self._family.base
+        theirs = base if other is None else rows[other].record.source
+        return compare_folders(rows[model].record.source, theirs, matrices=matrices)
+
+
+def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Finding]:
+    """Models with the weight files of an earlier one, or whose layer matrices are the base's."""
     for row in family.rows.values():
         twin = row.record.duplicate_of
+        kind: FindingKind = "duplicate"
         if row.status == "indexed" and twin is not None:
             detail = f"its weight files are those of {twin}, byte for byte"
-        elif row.code == "no-update":
-            detail = "every layer matrix equals the base's"
-        else:
+        elif row.code != "no-update":
             continue
-        yield Finding(model=row.id, base=family.base, kind="duplicate", detail=detail)
+        elif row.reason != EQUAL_MATRICES:
+            kind, detail = "rounding", str(row.reason)
+        else:
+            kind, detail = _like_the_base(row, files)
+        yield Finding(model=row.id, base=family.base, kind=kind, detail=detail)
 
 
-def find_near_duplicates(family: AuditedFamily) -> Iterator[Finding]:
+def _like_the_base(row: ModelRow, files: FileComparison) -> tuple[FindingKind, str]:
+    differences = files.differences(row.id)
+    if not differences:
+        return "duplicate", "every tensor equals the base's"
+    return "frozen", f"{EQUAL_MATRICES}; {_said(differences)}"
+
+
+def _said(differences: list[str] | NotCompared) -> str:
+    if isinstance(differences, NotCompared):
+        return f"{OTHERS} were not compared: {differences.reason}"
+    return "; ".join(differences)
+
+
+def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Finding]:
     """Models with the update of an earlier one, up to rounding, and not its files.
 
-    |ΔW − ΔW'| is estimated by the pooled linear sketches, with a standard error of 3 %.
+    |ΔW − ΔW'| is estimated by the pooled linear sketches, with a standard error of 3 %; |ΔW| is
+    exact, and rounding adds its own square to that of the update.
     """
     updates = family.updates
     sketches = updates.pooled.astype(np.float64)
     norms = np.linalg.norm(sketches, axis=1)
-    noise = np.sqrt(np.nansum(np.square(updates.noise_floor), axis=1))
+    exact = np.nansum(np.square(updates.fro_norm), axis=1)
+    noise = np.sqrt(np.nansum(np.square(updates.noise_floor) * family.changed, axis=1))
     told = updates.sketched & (norms > 0.0) & (noise <= NOISE_SHARE * norms)
     rows = np.flatnonzero(told)
     for start in range(0, len(rows), PAIRS_AT_ONCE):
@@ -176,18 +213,29 @@ def find_near_duplicates(family: AuditedFamily) -> Iterator[Finding]:
         rounding = np.square(noise[block])[:, None] + np.square(noise[earlier])[None, :]
         allowed = NOISE_FACTOR**2 * rounding + SAME_UPDATE**2 * squares / 2.0
         is_same = (distance <= allowed) & (earlier[None, :] < block[:, None])
+        apart = np.abs(exact[block][:, None] - exact[earlier][None, :])
+        is_same &= apart <= NOISE_FACTOR * rounding + 2 * SAME_UPDATE * exact[block][:, None]
         for place in np.flatnonzero(is_same.any(axis=1)).tolist():
             row, twin = int(block[place]), int(earlier[np.argmax(is_same[place])])
             if family.rows[family.ids[row]].record.duplicate_of is not None:
                 continue
-            apart = math.sqrt(max(0.0, distance[place, np.argmax(is_same[place])])) / norms[row]
-            name = family.ids[twin]
-            if apart <= EQUAL:
-                detail = f"its layer matrices are those of {name}; their files were not compared"
-                yield family.finding(row, "duplicate", detail)
-                continue
-            detail = f"its update is that of {name} up to rounding: {apart:.2%} of it differs"
-            yield family.finding(row, "near-duplicate", detail)
+            share = math.sqrt(max(0.0, distance[place, np.argmax(is_same[place])])) / norms[row]
+            yield family.finding(
+                row, *_like_another(family.ids[row], family.ids[twin], share, files)
+            )
+
+
+def _like_another(
+    model: str, twin: str, share: float, files: FileComparison
+) -> tuple[FindingKind, str]:
+    """Kind and sentence of a model with another one's update, but for a share of it."""
+    differences = files.differences(model, twin, matrices=share <= EQUAL)
+    if share <= EQUAL and not differences:
+        return "duplicate", f"every tensor equals that of {twin}"
+    detail = f"its update is that of {twin} up to rounding: {share:.2%} of it differs"
+    if share <= EQUAL:
+        detail = f"its layer matrices are those of {twin}"
+    return "near-duplicate", f"{detail}; {_said(differences)}" if differences else detail
 
 
 def find_base_copies(families: Sequence[AuditedFamily]) -> Iterator[Finding]:
@@ -492,9 +540,10 @@ def audit_families(
     findings: list[Finding] = []
     notes: list[str] = []
     for family in families:
+        files = FileComparison(family, options.read)
         checks: dict[FindingKind, Callable[[], Iterator[Finding | str]]] = {
-            "duplicate": partial(find_duplicates, family),
-            "near-duplicate": partial(find_near_duplicates, family),
+            "duplicate": partial(find_duplicates, family, files),
+            "near-duplicate": partial(find_near_duplicates, family, files),
             "frozen": partial(find_frozen, family),
             "edit": partial(find_edits, catalog, family, options, track),
             "rounding": partial(find_rounding, family),

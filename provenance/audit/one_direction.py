@@ -1,4 +1,4 @@
-"""Edits along one direction: whether what a model writes to the residual stream lost a direction.
+"""Edits along one direction, or some: whether what a model writes to the residual stream lost any.
 
 Such an edit ("abliteration", Arditi et al. 2024) subtracts λ r rᵀW from matrices that write to the
 residual stream, with one r for many layers. Training moves no direction so: it adds to qᵀW what
@@ -53,16 +53,21 @@ ALONE = 0.7
 """What is left of |qᵀW|² along the direction of an edit, over what is left along the next one, at
 most: training that weakens directions weakens several, each somewhat less than the one before."""
 
+OF_SEVERAL, REMOVED = 0.5, 0.3
+"""The same where several directions were removed, which are as weak as each other; and what is left
+of |qᵀW|² along each of these, at most."""
+
 MANY = 8
-"""An edit of one direction leaves half of its effect to no more directions than these: pruning and
-truncation remove many."""
+"""An edit of some directions leaves half of its effect to no more directions than these: pruning
+and truncation remove many."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectionEdit:
-    """An edit along one direction.
+    """An edit along one direction, or some.
 
     Attributes:
+        directions: How many.
         stack: Its name, where a model has several; else empty.
         layers: Edited layers, of `n_layers` that the stack has.
         strength: Share of qᵀW that was removed, the median of the edited matrices; 1 is all.
@@ -74,13 +79,16 @@ class DirectionEdit:
     n_layers: int
     strength: float
     z: float
+    directions: int = 1
 
     def __str__(self) -> str:
         where = f"layers of the {self.stack}" if self.stack else "layers"
         share = f"{100 * self.strength:.0f} %" if self.strength < 1.1 else f"{self.strength:.1f} ×"
+        one = self.directions == 1
+        along = "one direction" if one else f"{self.directions} directions"
         return (
-            f"edited along one direction in {len(self.layers)} of {self.n_layers} {where}, "
-            f"{share} of its strength removed"
+            f"edited along {along} in {len(self.layers)} of {self.n_layers} {where}, "
+            f"{share} of {'its' if one else 'their'} strength removed"
         )
 
 
@@ -170,12 +178,23 @@ def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> Direct
         z = -sum(loss.cosine for loss in losses) * math.sqrt(COLUMNS / len(losses))
         if len(edited) < LEAST_MATRICES or z < LEAST_Z:
             continue
-        left, _ = _weakened([pairs[place] for place in edited])
-        if left[0] <= ALONE * left[1]:
+        left, weakest = _weakened([pairs[place] for place in edited])
+        if n_removed := _count_removed(left):
             layers = tuple(sorted({group[place].layer for place in edited}))
+            if n_removed > 1:
+                losses = [_lost(weakest[:n_removed], *seen) for seen in pairs]
             middle = statistics.median(losses[place].strength for place in edited)
-            edits.append((len(edited), DirectionEdit(stack, layers, n_layers, middle, z)))
+            edit = DirectionEdit(stack, layers, n_layers, middle, z, n_removed)
+            edits.append((len(edited), edit))
     return max(edits, key=lambda edit: (edit[0], edit[1].z))[1] if edits else None
+
+
+def _count_removed(left: torch.Tensor) -> int:
+    """How many directions lost clearly more than the next one; 0 where none did."""
+    for n in range(min(MANY, len(left) - 1), 1, -1):
+        if left[n - 1] <= min(REMOVED, OF_SEVERAL * float(left[n])):
+            return n
+    return int(len(left) > 1 and bool(left[0] <= ALONE * left[1]))
 
 
 _Pair = tuple[torch.Tensor, torch.Tensor]
@@ -211,8 +230,8 @@ def _removed(pairs: Sequence[_Pair]) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """What a matrix lost along a direction, by the second half of the columns: the cosine of qᵀΔW
-    and qᵀW, and the share of qᵀW that was removed."""
+    """What a matrix lost along a direction, or some, by the second half of the columns: the cosine of
+    qᵀΔW and qᵀW, and the share of qᵀW that was removed."""
 
     cosine: float
     strength: float
@@ -222,8 +241,9 @@ class _Loss:
         return self.cosine <= EDITED_COSINE and self.strength >= LEAST_STRENGTH
 
 
-def _lost(direction: torch.Tensor, weight: torch.Tensor, update: torch.Tensor) -> _Loss:
-    before, change = direction @ weight[:, COLUMNS:], direction @ update[:, COLUMNS:]
+def _lost(directions: torch.Tensor, weight: torch.Tensor, update: torch.Tensor) -> _Loss:
+    before = (directions @ weight[:, COLUMNS:]).flatten()
+    change = (directions @ update[:, COLUMNS:]).flatten()
     inner, square = float(before @ change), float(before @ before)
     norm = math.sqrt(square * float(change @ change))
     return _Loss(inner / norm if norm > 0.0 else 0.0, -inner / square if square > 0.0 else 0.0)

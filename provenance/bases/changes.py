@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from ...arrays import Float32
-from ...indexer import MatrixSample, row_pieces
+from ...indexer import LayerMap, LayerMatrix, MatrixSample, row_pieces, stack_of
 from .opened_model import OpenedModel
 
 Pair = tuple[MatrixSample, MatrixSample]
@@ -103,6 +103,66 @@ def describe_roles(correlations: Mapping[str, float]) -> list[str]:
         return []
     roles = ", ".join(group.partition(".")[2] or group for group in strange)
     return [f"{roles}: not the base's entry by entry (permuted, transformed or replaced)"]
+
+
+def describe_shapes(
+    found: LayerMap, ours: Sequence[LayerMatrix], theirs: Sequence[LayerMatrix]
+) -> list[str]:
+    """Matrices of layers of the base that have another shape, are missing or added."""
+    if not found.by_name:
+        n_left = len(theirs) - len({own.tensor for _, own in found.pairs})
+        of_all = f"{n_left} of the base's {len(theirs)} layer matrices"
+        return [f"{of_all} not found, or of another shape"] if n_left else []
+    own, base = _by_layer(ours), _by_layer(theirs)
+    counts: Counter[str] = Counter()
+    for stack, layer, base_layer in found.layers:
+        counts.update(_differ(own[stack, layer], base[stack, base_layer]))
+    n_layers = len(found.layers)
+    return [f"{what} in {n} of {n_layers} layers" for what, n in sorted(counts.items())]
+
+
+def _by_layer(
+    matrices: Iterable[LayerMatrix],
+) -> Mapping[tuple[str, int], Mapping[str, tuple[int, int]]]:
+    """Shapes by role, by stack and layer."""
+    layers: dict[tuple[str, int], dict[str, tuple[int, int]]] = defaultdict(dict)
+    for matrix in matrices:
+        stack = stack_of(matrix.group)
+        role = matrix.group.removeprefix(f"{stack}.") if stack else matrix.group
+        layers[stack, matrix.layer][role] = matrix.shape
+    return layers
+
+
+def _differ(
+    ours: Mapping[str, tuple[int, int]], theirs: Mapping[str, tuple[int, int]]
+) -> Iterable[str]:
+    """How the matrices of a layer differ from those of its base's; fused roles are compared with
+    nothing but themselves."""
+    for role in sorted(ours.keys() & theirs.keys()):
+        (rows, columns), (base_rows, base_columns) = ours[role], theirs[role]
+        if (rows, columns) != (base_rows, base_columns):
+            yield f"{role} of {rows} × {columns}, the base's of {base_rows} × {base_columns},"
+    for what, some, others in (("missing", theirs, ours), ("added", ours, theirs)):
+        names = {part for role in others for part in role.split("+")}
+        for role in sorted(some.keys() - others.keys()):
+            is_fused = bool(names.intersection(role.split("+")))
+            if not is_fused:
+                yield f"{role} {what}"
+            elif what == "missing":
+                yield f"{role} stored otherwise, not compared,"
+
+
+def unmapped_layers(
+    matrices: Iterable[LayerMatrix], mapped: Iterable[tuple[str, int]]
+) -> tuple[str, ...]:
+    """What the names of tensors begin with in layers that are none of the mapped, by stack and
+    number."""
+    kept, starts = set(mapped), set()
+    for matrix in matrices:
+        number = f".{matrix.layer}."
+        if number in matrix.tensor and (stack_of(matrix.group), matrix.layer) not in kept:
+            starts.add(matrix.tensor[: matrix.tensor.index(number) + len(number)])
+    return tuple(sorted(starts))
 
 
 def _zero_share(values: Run) -> float:

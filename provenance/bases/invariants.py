@@ -503,14 +503,24 @@ class _Comparison:
         at = self._at(layers)
         attention = [p for p in at if any(self._has(k, *p) for k in (*HEAD_KINDS, "forms"))]
         ffn = [p for p in at if self._has("neurons", *p) or self._has("permuted neurons", *p)]
-        keys = _KEYS if any(self._has("forms", *p) for p in at) else f"{_KEYS}, or replaced,"
+        # whole heads are read in few layers: where none of these is the base's, no other is either
+        is_form = any(self._has("forms", *p) for p in at)
+        attention_kinds = ("q", "k", "v", "forms") if is_form else ("q", "k", "v")
+        ffn_kinds = ("neurons", "permuted neurons")
+        keys = _KEYS if is_form else f"{_KEYS}, or replaced,"
         sentences = (
             ("heads permuted", attention, self._moved),
             (keys, attention, partial(self._lacks, ("q", "k"))),
             ("values transformed inside heads", attention, partial(self._lacks, ("v",))),
             ("FFN neurons permuted", ffn, partial(self._has, "permuted neurons")),
-            ("attention not the base's", at, partial(self._lacks, ("q", "k", "v", "forms"))),
-            ("FFN not the base's", at, partial(self._lacks, ("neurons", "permuted neurons"))),
+            *(
+                (
+                    f"{part} not the base's",
+                    [p for p in at if self._is_known(kinds, *p)],
+                    partial(self._lacks, kinds),
+                )
+                for part, kinds in (("attention", attention_kinds), ("FFN", ffn_kinds))
+            ),
         )
         changes = []
         for what, compared, is_so in sentences:
@@ -522,10 +532,15 @@ class _Comparison:
 
     def _lacks(self, kinds: Sequence[str], place: int, base_place: int) -> bool:
         """Whether matrices of all these kinds were compared, and none is the base's."""
+        have = any(self._has(kind, place, base_place) for kind in kinds)
+        return not have and self._is_known(kinds, place, base_place)
+
+    def _is_known(self, kinds: Sequence[str], place: int, base_place: int) -> bool:
+        """Whether matrices of all these kinds were compared, or one is the base's."""
         tables = [self.evidence[kind] for kind in kinds if kind in self.evidence]
         compared = [not np.isnan(table[place, base_place]) for table in tables]
         have = any(self._has(kind, place, base_place) for kind in kinds)
-        return bool(tables) and all(compared) and not have
+        return have or (bool(tables) and all(compared))
 
     def _moved(self, place: int, base_place: int) -> bool:
         """Whether a head that is recognised has another number than in the base."""

@@ -39,6 +39,7 @@ from ..merges.mergekit_config import mergekit_config
 from ..merges.merges import Merge, find_merge
 from .changes import (
     describe_roles,
+    describe_shapes,
     describe_storage,
     describe_values,
     describe_vocabulary,
@@ -47,6 +48,7 @@ from .changes import (
 from .invariants import Transformation, find_transformation
 from .opened_model import OpenedModel, open_model
 from .signatures import BaseSignature, KnownBase, closest, known_bases
+from .whole import OTHERS, NotCompared, compare_with_folder
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +86,7 @@ class Trace:
         reason: Why the verdict is "unknown", in one line.
         bases: How many bases the model was compared with.
         found: The merge, for its config file; no part of the document.
+        not_compared: Which tensors were not, and why; in the sentence and the notes.
     """
 
     model: str
@@ -111,6 +114,7 @@ class Trace:
     bytes_read: int = 0
     bytes_total: int = 0
     found: Merge | None = None
+    not_compared: str = ""
 
     @property
     def sentence(self) -> str:
@@ -119,12 +123,16 @@ class Trace:
             return f"{self.model}: unknown: {self.reason or 'its weights are none of a known base'}"
         if self.verdict == "merge":
             return f"{self.model}: {self.merge}; base {self.base}"
-        what = "a changed copy" if self.verdict == "transformed" else None
-        changes = f" ({'; '.join(self.changes)})" if self.verdict == "transformed" else ""
-        return f"{self.model}: {what or 'a ' + self.verdict} of {self.base}{changes}"
+        what = "a changed copy" if self.verdict == "transformed" else f"a {self.verdict}"
+        changes = self.changes if self.verdict == "transformed" else []
+        if self.not_compared and self.verdict == "copy":
+            what = "in the sampled entries of its layers a copy"
+        said = "; ".join(filter(None, [*changes, self.not_compared]))
+        return f"{self.model}: {what} of {self.base}" + (f" ({said})" if said else "")
 
     def to_json(self) -> dict[str, Any]:
-        names = [entry.name for entry in fields(self) if entry.name != "found"]
+        inner = ("found", "not_compared")
+        names = [entry.name for entry in fields(self) if entry.name not in inner]
         return {name: getattr(self, name) for name in names} | {"sentence": self.sentence}
 
 
@@ -185,10 +193,12 @@ def explain_map(subject: Subject, trace: Trace, base: BaseSignature, found: Laye
     vocabulary = describe_vocabulary(subject.model, base.facts)
     values = describe_values(found.pairs)
     roles = describe_roles(found.correlations)
-    trace.changes = structure + roles + vocabulary + values + describe_storage(found.pairs)
+    shapes = describe_shapes(found, subject.model.matrices, base.samples)
+    trace.changes = [*structure, *shapes, *roles, *vocabulary, *values]
+    trace.changes += describe_storage(found.pairs)
     if not found.by_name:
         trace.changes.append("tensors renamed")
-    if structure or roles:
+    if structure or shapes or roles:
         trace.verdict = "transformed"
     elif is_copy(found.pairs):
         trace.verdict = "transformed" if vocabulary else "copy"
@@ -265,6 +275,23 @@ def main_stack(found: LayerMap) -> list[list[int]]:
     return [[child, base] for stack, child, base in found.layers if stack == largest]
 
 
+def compare_others(subject: Subject, trace: Trace) -> None:
+    """Whether a model whose sampled entries are the base's is the base in all its tensors."""
+    found = subject.maps.get(trace.base or "")
+    if trace.base is None or found is None or not is_copy(found.pairs):
+        return
+    source = subject.signature(trace.base).stored.source
+    compared = compare_with_folder(subject.model, source, found)
+    if isinstance(compared, NotCompared):
+        trace.not_compared = f"{OTHERS} were not compared: {compared.reason}"
+        trace.notes.append(trace.not_compared)
+        return
+    matrices = {matrix.tensor for matrix in subject.model.matrices}
+    trace.changes += compared.without(matrices).in_words()
+    if compared:
+        trace.verdict = "transformed"
+
+
 def check_claims(subject: Subject, trace: Trace) -> None:
     """Say where the model's own files name another base than its weights show."""
     model = subject.model
@@ -314,7 +341,7 @@ def _say_merge(trace: Trace, merge: Merge | None) -> None:
     trace.found = merge
 
 
-STAGES: tuple[Stage, ...] = (align, recognise, check_claims, add_parents)
+STAGES: tuple[Stage, ...] = (align, recognise, compare_others, check_claims, add_parents)
 
 
 def trace_model(

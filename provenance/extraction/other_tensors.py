@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -112,42 +112,47 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
         parameters(model, update.member.config),
         parameters(base.checkpoint, base.config),
     )
-    starts = _starts(update)
+    starts = starts_of(_named_pairs(update))
     layers = {name_in_memory(p.tensor, update.member.config) for p in update.placed.placements}
     in_base, changed, reshaped = {}, set(), set()
     for name, tensor in stored.items():
         ref = model.tensors[tensor]
         if name in layers or ref.dtype not in ("F64", "F32", "F16", "BF16"):
             continue
-        other = next((theirs[n] for n in _names_in_base(name, starts) if n in theirs), None)
+        other = next((theirs[n] for n in names_in_base(name, starts) if n in theirs), None)
         if other is not None:
             in_base[name] = other
         if other is None or base.checkpoint.tensors[other].shape != ref.shape:
             changed.add(name)
             if other is not None:
                 reshaped.add(name)
-        elif not _are_equal(model, tensor, base.checkpoint, other):
+        elif not are_equal(model, tensor, base.checkpoint, other):
             changed.add(name)
     return OtherTensors(
         stored=stored, in_base=in_base, changed=frozenset(changed), reshaped=frozenset(reshaped)
     )
 
 
-def _starts(update: OpenUpdate) -> list[tuple[str, str]]:
-    """What the names of the model and of the base begin with, where their layers agree."""
+def _named_pairs(update: OpenUpdate) -> Iterator[tuple[str, str]]:
     base = update.weights.placed.by_key
-    pairs = set()
     for placement in update.placed.placements:
         ours = name_in_memory(placement.tensor, update.member.config)
-        theirs = name_in_memory(base[placement.key].tensor, update.weights.config)
+        yield ours, name_in_memory(base[placement.key].tensor, update.weights.config)
+
+
+def starts_of(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What names of a model and of its base begin with, by layer matrices that belong together; the
+    longest first."""
+    starts = set()
+    for pair in pairs:
+        ours, theirs = (name.split(".") for name in pair)
         while ours and theirs and ours[-1] == theirs[-1]:
-            ours, theirs = ours[:-1], theirs[:-1]
-        if all(not start or start.endswith(".") for start in (ours, theirs)):
-            pairs.add((ours, theirs))
-    return sorted(pairs, key=lambda pair: (-len(pair[0]), pair))
+            del ours[-1], theirs[-1]
+        starts.add(("".join(f"{part}." for part in ours), "".join(f"{part}." for part in theirs)))
+    return sorted(starts, key=lambda pair: (-len(pair[0]), pair))
 
 
-def _names_in_base(name: str, starts: Collection[tuple[str, str]]) -> Iterator[str]:
+def names_in_base(name: str, starts: Collection[tuple[str, str]]) -> Iterator[str]:
     yield from (theirs + name[len(ours) :] for ours, theirs in starts if name.startswith(ours))
     yield name
 
@@ -165,10 +170,16 @@ def blocks_of(checkpoint: Checkpoint, name: str) -> Iterator[torch.Tensor]:
     yield from (rows for _, rows in checkpoint.stream_rows(wanted))
 
 
-def _are_equal(ours: Checkpoint, name: str, theirs: Checkpoint, other: str) -> bool:
-    """Whether all values are the base's, as they are or as the model's type rounds them."""
-    pairs = zip(blocks_of(ours, name), blocks_of(theirs, other), strict=False)
-    return all(torch.equal(child, base.to(child.dtype)) for child, base in pairs)
+def are_equal(ours: Checkpoint, name: str, theirs: Checkpoint, other: str) -> bool:
+    """Whether all values are the base's, as they are or as the model's type rounds them; of two
+    numbers of rows the first that both have."""
+    for child, base in zip(blocks_of(ours, name), blocks_of(theirs, other), strict=False):
+        if child.dim():
+            height = min(len(child), len(base))
+            child, base = child[:height], base[:height]
+        if not torch.equal(child, base.to(child.dtype)):
+            return False
+    return True
 
 
 def finite(blocks: Iterator[torch.Tensor], name: str) -> Iterator[torch.Tensor]:
