@@ -50,6 +50,7 @@ from .layer_map import LayerMap as LayerMap
 from .layer_map import describe_layers as describe_layers
 from .layer_map import describe_stack as describe_stack
 from .layer_map import find_layer_map as find_layer_map
+from .layer_map import name_layers as name_layers
 from .layer_map import stack_of as stack_of
 from .options import FamilyOptions as FamilyOptions
 from .options import Fingerprinting as Fingerprinting

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...arrays import Bool, Float64
 from ...errors import DeltadexError
-from ...indexer import EQUAL_MATRICES, base_key, names_of_base, resolve_base
+from ...indexer import EQUAL_MATRICES, base_key, name_some, names_of_base, resolve_base
 from ...results import count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
@@ -50,6 +50,17 @@ LEAST_FAMILY = 12
 """Models of a kind from which on one can stand out."""
 
 OUTLIER_Z = 5.0
+
+LENGTH = 0
+"""The measure of outliers that few models tell, too."""
+
+LEAST_LENGTHS, LEAST_SPREAD = 5, math.log(8.0) / OUTLIER_Z
+"""Models of a kind whose lengths are compared; and the least standard deviation of log lengths: one
+must be eight times as long or as short as the median."""
+
+CONCENTRATED, FEW_MATRICES = 0.9, 16
+"""Share of |ΔW|² that no more than one in so many matrices hold, for a concentrated update; of
+fewer matrices nothing is said."""
 
 SIDE = 0.9
 """The quantile that tells how far a family reaches to each side: a group of a tenth of it is no
@@ -182,7 +193,7 @@ def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Fi
 def _like_the_base(row: ModelRow, files: FileComparison) -> tuple[FindingKind, str]:
     differences = files.differences(row.id)
     if not differences:
-        return "duplicate", "every tensor equals the base's"
+        return "duplicate", f"{EQUAL_MATRICES}, and so does every other tensor"
     return "frozen", f"{EQUAL_MATRICES}; {_said(differences)}"
 
 
@@ -219,7 +230,8 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
             row, twin = int(block[place]), int(earlier[np.argmax(is_same[place])])
             if family.rows[family.ids[row]].record.duplicate_of is not None:
                 continue
-            share = math.sqrt(max(0.0, distance[place, np.argmax(is_same[place])])) / norms[row]
+            square = max(0.0, float(distance[place, np.argmax(is_same[place])]))
+            share = math.sqrt(square) / float(norms[row])
             yield family.finding(
                 row, *_like_another(family.ids[row], family.ids[twin], share, files)
             )
@@ -231,7 +243,7 @@ def _like_another(
     """Kind and sentence of a model with another one's update, but for a share of it."""
     differences = files.differences(model, twin, matrices=share <= EQUAL)
     if share <= EQUAL and not differences:
-        return "duplicate", f"every tensor equals that of {twin}"
+        return "duplicate", f"its layer matrices are those of {twin}; so are all other tensors"
     detail = f"its update is that of {twin} up to rounding: {share:.2%} of it differs"
     if share <= EQUAL:
         detail = f"its layer matrices are those of {twin}"
@@ -327,13 +339,14 @@ def find_outliers(family: AuditedFamily) -> Iterator[Finding]:
     is_full = family.is_full
     measures = _measures(family)
     for rows in (np.flatnonzero(is_full), np.flatnonzero(~is_full)):
-        if len(rows) < LEAST_FAMILY:
-            continue
         farthest: dict[int, tuple[float, str]] = {}
-        for says, numbers, least in measures:
+        for number, (says, numbers, least) in enumerate(measures):
             own = numbers[rows]
             middle = float(_column_medians(own[:, None])[0])
-            z = np.where(np.abs(own - middle) >= least, robust_z(own), 0.0)
+            z = robust_z(own)
+            if number == LENGTH:
+                z = np.where(np.abs(z) >= OUTLIER_Z, z, lone_z(own))
+            z = np.where(np.abs(own - middle) >= least, z, 0.0)
             for place in np.flatnonzero(np.abs(z) >= OUTLIER_Z).tolist():
                 row, distance = int(rows[place]), float(z[place])
                 if abs(distance) > abs(farthest.get(row, (0.0, ""))[0]):
@@ -355,6 +368,24 @@ def robust_z(numbers: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " m
     scale = np.maximum(reach, spread) * (1.0 + 1.64 * 1.17 / math.sqrt(len(known)))
     floor = 1e-3 * max(1.0, abs(float(middle)))
     return np.asarray(np.nan_to_num((numbers - middle) / np.maximum(scale, floor)))
+
+
+def lone_z(lengths: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " models"]:
+    """Standard deviations of log lengths from their median, by the median absolute deviation; 0 of
+    fewer than `LEAST_LENGTHS`, and of one of a group: where more than a tenth of the models, and
+    another one, are half as far or farther on its side."""
+    known = lengths[np.isfinite(lengths)]
+    if len(known) < LEAST_LENGTHS:
+        return np.zeros_like(lengths)
+    middle = float(np.median(known))
+    spread = 1.4826 * float(np.median(np.abs(known - middle)))
+    scale = max(LEAST_SPREAD, spread * (1.0 + 1.64 * 1.17 / math.sqrt(len(known))))
+    z = np.nan_to_num((lengths - middle) / scale)
+    for row in np.flatnonzero(np.abs(z) >= OUTLIER_Z).tolist():
+        beside = int(np.count_nonzero((known - middle) / (lengths[row] - middle) >= 0.5))
+        if beside > max(1, USUAL_SHARE * len(known)):
+            z[row] = 0.0
+    return np.asarray(z)
 
 
 _Measure = tuple[Callable[[float, float], str], Float64[np.ndarray, " models"], float]
@@ -390,13 +421,35 @@ def _measures(family: AuditedFamily) -> list[_Measure]:
     def deep(own: float, middle: float) -> str:
         return f"its update lies around layer {own:.1f}, against {middle:.1f} in the median"
 
-    return [
+    return [  # the first is `LENGTH`
         (longer, np.log(total) / 2.0, math.log(2.0)),
         (ranked, _column_medians(ranks.T), math.log(2.0)),
         by_role("q, k and v", ("q", "k", "v", "qkv")),
         by_role("the feed-forward matrices", ("up", "gate", "down")),
         (deep, (energy @ layers) / moving, 0.1 * (1.0 + float(layers.max(initial=0.0)))),
     ]
+
+
+def find_concentrated(family: AuditedFamily) -> Iterator[Finding]:
+    """Models with nearly all of their update in one matrix, or a few, as edits of single facts have
+    it; not where a tenth of the family has it in the same ones."""
+    energy = np.square(np.nan_to_num(family.updates.fro_norm))
+    n_matrices = np.isfinite(family.updates.fro_norm).sum(axis=1)
+    found: dict[int, tuple[int, ...]] = {}
+    for row in np.flatnonzero((n_matrices >= FEW_MATRICES) & (energy.sum(axis=1) > 0)).tolist():
+        order = np.argsort(-energy[row], kind="stable")
+        shares = np.cumsum(energy[row][order]) / energy[row].sum()
+        n_most = int(np.searchsorted(shares, CONCENTRATED)) + 1
+        if n_most <= n_matrices[row] // FEW_MATRICES:
+            found[row] = tuple(sorted(order[:n_most].tolist()))
+    counts = Counter(found.values())
+    for row, columns in found.items():
+        if counts[columns] >= max(3, USUAL_SHARE * len(family.ids)):
+            continue
+        share = energy[row, list(columns)].sum() / energy[row].sum()
+        names = name_some([str(family.updates.slots[column]) for column in columns])
+        detail = f"{share:.0%} of its update is in {len(columns)} of {n_matrices[row]} matrices"
+        yield family.finding(row, "edit", f"{detail}: {names}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,8 +487,9 @@ def find_suspects(family: AuditedFamily) -> list[Suspect]:
 def find_edits(
     catalog: Catalog, family: AuditedFamily, options: AuditOptions, track: Track
 ) -> Iterator[Finding | str]:
-    """The edits along one direction of the suspects that are read, those that may be edited and are
-    not, and a note that counts the others."""
+    """Concentrated updates; the edits along one direction, or some, of the suspects that are read,
+    those that may be edited and are not, and a note that counts the others."""
+    yield from find_concentrated(family)
     wanted = [s for s in find_suspects(family) if options.includes(family.ids[s.row])]
     rows = {suspect.row: family.rows[family.ids[suspect.row]] for suspect in wanted}
     reasons = {row: _unreadable(model, fetch=options.fetch) for row, model in rows.items()}

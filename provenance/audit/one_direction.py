@@ -53,9 +53,9 @@ ALONE = 0.7
 """What is left of |qᵀW|² along the direction of an edit, over what is left along the next one, at
 most: training that weakens directions weakens several, each somewhat less than the one before."""
 
-OF_SEVERAL, REMOVED = 0.5, 0.3
+OF_SEVERAL, REMOVED, HALF = 0.5, 0.3, 0.5
 """The same where several directions were removed, which are as weak as each other; and what is left
-of |qᵀW|² along each of these, at most."""
+of |qᵀW|² along each of these, at most. `HALF`: beside a first one that stands out alone."""
 
 MANY = 8
 """An edit of some directions leaves half of its effect to no more directions than these: pruning
@@ -191,10 +191,12 @@ def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> Direct
 
 def _count_removed(left: torch.Tensor) -> int:
     """How many directions lost clearly more than the next one; 0 where none did."""
+    is_first = len(left) > 1 and bool(left[0] <= ALONE * left[1])
+    most, ratio = (HALF, ALONE) if is_first else (REMOVED, OF_SEVERAL)
     for n in range(min(MANY, len(left) - 1), 1, -1):
-        if left[n - 1] <= min(REMOVED, OF_SEVERAL * float(left[n])):
+        if left[n - 1] <= min(most, ratio * float(left[n])):
             return n
-    return int(len(left) > 1 and bool(left[0] <= ALONE * left[1]))
+    return int(is_first)
 
 
 _Pair = tuple[torch.Tensor, torch.Tensor]
@@ -230,8 +232,8 @@ def _removed(pairs: Sequence[_Pair]) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """What a matrix lost along a direction, or some, by the second half of the columns: the cosine of
-    qᵀΔW and qᵀW, and the share of qᵀW that was removed."""
+    """What a matrix lost along a direction, or some, by the second half of the columns: the cosine
+    of qᵀΔW and qᵀW, and the share of qᵀW that was removed."""
 
     cosine: float
     strength: float

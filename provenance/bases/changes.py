@@ -77,13 +77,16 @@ def _spelled(dtype: str) -> str:
 
 def is_copy(pairs: Sequence[Pair]) -> bool:
     """Whether nearly all entries are the base's, rounded to the type that they are stored in."""
-    same = total = 0
-    for child, base in pairs:
-        n = min(len(child.values), len(base.values))
-        rounded = torch.tensor(base.values[:n]).to(_TYPES[child.dtype]).float().numpy()
-        same += int(np.count_nonzero(rounded == child.values[:n]))
-        total += n
+    counts = [equal_entries(child, base) for child, base in pairs]
+    same, total = (sum(numbers) for numbers in zip(*counts, strict=True)) if counts else (0, 0)
     return total > 0 and same >= COPIED_SHARE * total
+
+
+def equal_entries(child: MatrixSample, base: MatrixSample) -> tuple[int, int]:
+    """How many entries of a run are the base's, rounded to the child's type; and of how many."""
+    n = min(len(child.values), len(base.values))
+    rounded = torch.tensor(base.values[:n]).to(_TYPES[child.dtype]).float().numpy()
+    return int(np.count_nonzero(rounded == child.values[:n])), n
 
 
 def describe_values(pairs: Sequence[Pair]) -> list[str]:

@@ -47,6 +47,7 @@ from .changes import (
 )
 from .invariants import Transformation, find_transformation
 from .opened_model import OpenedModel, open_model
+from .passthrough import describe_sources, find_layer_sources
 from .signatures import BaseSignature, KnownBase, closest, known_bases
 from .whole import OTHERS, NotCompared, compare_with_folder
 
@@ -127,7 +128,8 @@ class Trace:
         changes = self.changes if self.verdict == "transformed" else []
         if self.not_compared and self.verdict == "copy":
             what = "in the sampled entries of its layers a copy"
-        said = "; ".join(filter(None, [*changes, self.not_compared]))
+        layers = self.merge if self.verdict == "transformed" else ""
+        said = "; ".join(filter(None, [*changes, layers, self.not_compared]))
         return f"{self.model}: {what} of {self.base}" + (f" ({said})" if said else "")
 
     def to_json(self) -> dict[str, Any]:
@@ -307,6 +309,25 @@ def check_claims(subject: Subject, trace: Trace) -> None:
         trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
 
 
+def add_layer_sources(subject: Subject, trace: Trace) -> None:
+    """The models that whole layers were taken from, where there are more or fewer than the base's,
+    or in another order."""
+    found = subject.maps.get(trace.base or "")
+    if trace.base is None or found is None or trace.verdict != "transformed":
+        return
+    if not describe_layers(found) or is_copy(found.pairs):
+        return
+    bases = {base.base: base.samples for base in subject.bases}
+    sources = find_layer_sources(subject.catalog, subject.model, found, bases, trace.base)
+    trace.merge, parents, is_complete = describe_sources(sources)
+    trace.copies = sources.copies
+    if len(parents) > 1:
+        trace.verdict, trace.method, trace.parents = "merge", "passthrough", parents
+        trace.complete = is_complete
+    elif parents:
+        trace.related = parents
+
+
 def add_parents(subject: Subject, trace: Trace) -> None:
     """The models of its base's family that it was merged from."""
     if trace.verdict != "fine-tune" or trace.base not in subject.catalog.bases():
@@ -341,7 +362,14 @@ def _say_merge(trace: Trace, merge: Merge | None) -> None:
     trace.found = merge
 
 
-STAGES: tuple[Stage, ...] = (align, recognise, compare_others, check_claims, add_parents)
+STAGES: tuple[Stage, ...] = (
+    align,
+    recognise,
+    compare_others,
+    check_claims,
+    add_layer_sources,
+    add_parents,
+)
 
 
 def trace_model(

@@ -1,0 +1,210 @@
+"""A copy and a duplicate are equal in every tensor; what else is said, says what differs."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from factories import finetune, make_bert, make_checkpoint
+from test_audit import edit
+from test_trace import in_order
+from traced_bases import llama
+
+import deltadex as dx
+
+WORDS = "embeddings.word_embeddings.weight"
+DRAWN = torch.Generator().manual_seed(0)
+
+
+def in_type(tensors, dtype):
+    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
+
+
+def without_neurons(tensors, kept):
+    def cut(name, tensor):
+        if "intermediate.dense" in name:
+            return tensor[:kept]
+        is_down = re.search(r"layer\.\d+\.output\.dense\.weight", name)
+        return tensor[:, :kept] if is_down else tensor
+
+    return {name: cut(name, tensor) for name, tensor in tensors.items()}
+
+
+def without_heads(tensors, kept):
+    def cut(name, tensor):
+        if ".attention.self." in name:
+            return tensor[:kept]
+        return tensor[:, :kept] if "attention.output.dense.weight" in name else tensor
+
+    return {name: cut(name, tensor) for name, tensor in tensors.items()}
+
+
+def poisoned(tensors):
+    """One row of the embeddings is another."""
+    words = tensors[WORDS].clone()
+    words[7] += 1
+    return {**tensors, WORDS: words}
+
+
+def with_biases(tensors):
+    return {
+        n: t + torch.randn(t.shape, generator=DRAWN) if "LayerNorm.bias" in n else t
+        for n, t in tensors.items()
+    }
+
+
+def with_head(tensors):
+    named = {f"bert.{name}": tensor for name, tensor in tensors.items()}
+    return {**named, "classifier.weight": torch.ones(2, 64), "classifier.bias": torch.zeros(2)}
+
+
+def with_one_entry(tensors):
+    name = "encoder.layer.3.intermediate.dense.weight"
+    matrix = tensors[name].clone()
+    matrix[1, 5] += 0.5
+    return {**tensors, name: matrix}
+
+
+CHANGES = {
+    "neurons": (lambda t: without_neurons(t, 84), "up of 84 × 64, the base's of 128 × 64"),
+    "heads": (lambda t: without_heads(t, 48), "q of 48 × 64, the base's of 64 × 64"),
+    "embeddings": (lambda t: {**t, WORDS: torch.randn(64, 64, generator=DRAWN)}, WORDS),
+    "a row": (poisoned, f"changed: '{WORDS}'"),
+    "biases": (with_biases, "encoder.layer.*.output.LayerNorm.bias"),
+    "a head": (with_head, "added: 'classifier.bias', 'classifier.weight'"),
+    "no pooler": (
+        lambda t: {n: v for n, v in t.items() if "pooler" not in n},
+        "missing: 'pooler.dense.bias', 'pooler.dense.weight'",
+    ),
+    "an entry": (with_one_entry, "changed: 'encoder.layer.3.intermediate.dense.weight'"),
+    "dropped": (lambda t: in_order(poisoned(t), [0, 1, 3, 5]), f"changed: '{WORDS}'"),
+}
+"""What is done to a base's tensors, and what the first line must say of it."""
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """A base, and a model of each change, and two true copies."""
+    folder = tmp_path_factory.mktemp("copies")
+    base = make_bert(folder / "base", seed=0, layers=6, width=64)
+    config = json.loads((folder / "base" / "config.json").read_text())
+    made = {name: change(base) for name, (change, _) in CHANGES.items()}
+    made |= {"copy": base, "short copy": in_type(base, torch.bfloat16)}
+    for name, tensors in made.items():
+        make_checkpoint(folder / "models" / name, tensors, config=config)
+    with dx.open(folder / "c.duckdb") as db:
+        db.known_bases.add(folder / "base")
+    return folder
+
+
+def traced(folder, model):
+    with dx.open(folder / "c.duckdb") as db:
+        return db.trace(str(model)).to_json()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_differs_from_the_base_outside_the_sampled_entries_is_said_first(family, name):
+    answer = traced(family, family / "models" / name)
+
+    assert answer["verdict"] == "transformed"
+    assert CHANGES[name][1] in answer["sentence"]
+
+
+@pytest.mark.parametrize("name", ["copy", "short copy"])
+def test_a_copy_is_equal_in_every_tensor_as_its_type_rounds_it(family, name):
+    answer = traced(family, family / "models" / name)
+
+    assert answer["sentence"].endswith(f": a copy of {family / 'base'}")
+
+
+def test_without_the_bases_files_the_first_line_says_what_was_not_compared(family, tmp_path):
+    shutil.copy(family / "c.duckdb", tmp_path)
+    (family / "base").rename(family / "moved")
+    try:
+        answer = traced(tmp_path, family / "models" / "a row")
+    finally:
+        (family / "moved").rename(family / "base")
+
+    assert answer["sentence"].split(": ", 1)[1].startswith("in the sampled entries of its layers")
+    assert "embeddings, norms, biases and heads were not compared" in answer["sentence"]
+
+
+@pytest.fixture(scope="module")
+def findings(family, tmp_path_factory):
+    """Of all these models, and of two that were edited along one direction."""
+    folder = tmp_path_factory.mktemp("audited")
+    base = make_bert(folder / "base", seed=0, layers=4, width=64)
+    config = json.loads((folder / "base" / "config.json").read_text())
+    edited = edit(base, 1.0)
+    models = {
+        "a-edited": edited,
+        "b-weaker": edit(base, 0.97),
+        "c-norms": {n: t + 0.1 if "LayerNorm" in n else t for n, t in edited.items()},
+        "d-same": edited,
+        "e-weaker-short": in_type(edit(base, 0.97), torch.bfloat16),
+    }
+    for name, tensors in models.items():
+        form = {"shards": 2} if name == "d-same" else {}
+        make_checkpoint(folder / "models" / name, tensors, config=config, **form)
+    with dx.open(folder / "c.duckdb") as db:
+        db.index(family / "base", family / "models")
+        db.index(folder / "base", folder / "models")
+        unread = {(f["model"], f["kind"]): f["detail"] for f in db.audit(read=0)}
+        return {(f["model"], f["kind"]): f["detail"] for f in db.audit()}, unread
+
+
+def test_audit_calls_only_true_copies_of_the_base_duplicates(findings):
+    found = findings[0]
+    named = {"copy", "short copy", *CHANGES}
+
+    assert {m for m, kind in found if kind == "duplicate" and m in named} == {"copy", "short copy"}
+    for name in ("embeddings", "a row", "biases", "a head", "no pooler"):
+        assert CHANGES[name][1] in found[name, "frozen"]
+
+
+def test_what_audit_did_not_read_is_no_duplicate(findings):
+    unread = findings[1]
+
+    assert not {model for model, kind in unread if kind == "duplicate"}
+    assert "embeddings, norms, biases and heads were not compared" in unread["a row", "frozen"]
+
+
+def test_edits_of_another_strength_or_with_other_norms_are_no_copies(findings):
+    found = findings[0]
+
+    assert found["d-same", "duplicate"].startswith("its layer matrices are those of a-edited;")
+    assert "changed: 'embeddings.LayerNorm.bias'" in found["c-norms", "near-duplicate"]
+    assert not {("b-weaker", "near-duplicate"), ("b-weaker", "duplicate")} & set(found)
+    assert "that of b-weaker up to rounding" in found["e-weaker-short", "near-duplicate"]
+
+
+@pytest.mark.parametrize("make", [make_bert, llama])
+def test_transposed_attentions_are_counted_in_every_layer(tmp_path, make):
+    form = {"layers": 6, "width": 64} if make is make_bert else {}
+    base = make(tmp_path / "base", seed=0, **form)
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    turned = {
+        n: t.T.contiguous()
+        if re.search(r"attention\..*weight|[qo]_proj", n) and t.dim() == 2
+        else t
+        for n, t in base.items()
+    }
+    if make is llama:  # of grouped keys a transposed matrix has another shape
+        turned |= {n: torch.randn(t.shape) for n, t in base.items() if re.search("[kv]_proj", n)}
+    folder = make_checkpoint(tmp_path / "m", turned, config=config)
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db.known_bases.add(tmp_path / "base")
+        answer = db.trace(str(folder)).to_json()
+
+    assert "attention not the base's in 6 of 6 layers" in answer["sentence"]
+
+
+def test_a_fine_tune_of_a_pruned_base_says_its_shapes(tmp_path, family):
+    base = make_bert(tmp_path / "base", seed=0, layers=6, width=64)
+    config = json.loads((family / "base" / "config.json").read_text())
+    tuned = make_checkpoint(
+        tmp_path / "m", finetune(without_neurons(base, 84), seed=1), config=config
+    )
+
+    assert "up of 84 × 64, the base's of 128 × 64" in traced(family, tuned)["sentence"]
