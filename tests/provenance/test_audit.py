@@ -1,3 +1,4 @@
+import json
 import math
 import re
 import shutil
@@ -14,7 +15,7 @@ import deltadex as dx
 from deltadex.errors import UnknownModel
 from deltadex.indexer import resolve_base
 from deltadex.provenance import find_direction_edit
-from deltadex.provenance.audit.audit import OUTLIER_Z, robust_z
+from deltadex.provenance.audit.audit import OUTLIER_Z, lone_z, robust_z
 from deltadex.store import Catalog
 
 LAYERS, WIDTH = 4, 64
@@ -310,3 +311,115 @@ def test_a_label_that_all_near_models_contradict_is_said(tmp_path):
     assert [finding["model"] for finding in table] == ["m03"]
     assert table[0]["detail"].startswith("its card says data-5; the 7 models that were likely")
     assert table[0]["z"] > 3
+
+
+def without_directions(base, n, strength, *, length=0.0, seed=0):
+    """ΔW = −λ R RᵀW with n orthonormal columns, and a fine-tune `length` times as long."""
+    generator = torch.Generator().manual_seed(seed)
+    removed = torch.linalg.qr(torch.randn(WIDTH, n, generator=generator))[0]
+    edits = {m: -strength * removed @ (removed.T @ w) for m, w in base.items() if is_writer(m)}
+    tuned = tune(base, seed + 50)
+    size = math.hypot(*(float(update.norm()) for update in edits.values()))
+    own = math.hypot(*(float((tuned[m] - base[m]).norm()) for m in edits))
+    scale = length * size / own
+    return {m: w + scale * (tuned[m] - w) + edits.get(m, 0.0) for m, w in base.items()}
+
+
+def concentrated(base, name, share):
+    """A fine-tune of which one matrix has so large a share."""
+    tuned = tune(base, 99, 0.01)
+    rest = sum(float((tuned[m] - base[m]).norm()) ** 2 for m in base if m != name)
+    update = random_update(base[name], torch.Generator().manual_seed(3), scale=1, rank=1)
+    update *= math.sqrt(rest * share / (1 - share)) / float(update.norm())
+    return {**tuned, name: base[name] + update}
+
+
+def one_step_further(tensor, share):
+    """Some entries in bfloat16, each the next number."""
+    numbers = tensor.bfloat16().view(torch.int16).clone()
+    drawn = torch.rand(numbers.shape, generator=torch.Generator().manual_seed(4)) < share
+    numbers[drawn] += 1
+    return numbers.view(torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def edits(tmp_path_factory):
+    """By model what audit finds in eight ordinary models and edited ones; and failures."""
+    folder = tmp_path_factory.mktemp("edits")
+    base = make_bert(folder / "base", seed=0, layers=LAYERS, width=WIDTH)
+    config = (folder / "base" / "config.json").read_text()
+    models = {f"plain-{seed}": tune(base, seed) for seed in range(8)}
+    models["two"] = without_directions(base, 2, 1.0, seed=1)
+    models["two-tuned"] = without_directions(base, 2, 0.8, length=1.0, seed=2)
+    models["three"] = without_directions(base, 3, 0.7, seed=3)
+    models["one"] = without_directions(base, 1, 0.7, length=1.0, seed=4)
+    models["fact"] = concentrated(base, "encoder.layer.2.output.dense.weight", 0.97)
+    models["spread"] = concentrated(base, "encoder.layer.2.output.dense.weight", 0.6)
+    models["rounded"] = {
+        n: one_step_further(t, 0.05) if t.dim() == 2 and "layer." in n else t.bfloat16()
+        for n, t in base.items()
+    }
+    for name, tensors in models.items():
+        make_checkpoint(folder / "models" / name, tensors)
+        (folder / "models" / name / "config.json").write_text(config)
+    with dx.open(folder / "c.duckdb") as db:
+        report = db.index(folder / "base", folder / "models").to_json()
+        failed = {row["model"]: row for row in report["failed"]}
+        return {(f["model"], f["kind"]): f["detail"] for f in db.audit()}, failed
+
+
+def test_several_removed_directions_are_counted(edits):
+    found = edits[0]
+
+    assert "along 2 directions in 4 of 4 layers, 9" in found["two", "edit"]
+    assert "along 2 directions in 4 of 4 layers, 7" in found["two-tuned", "edit"]
+    assert "along 3 directions in 4 of 4 layers, 6" in found["three", "edit"]
+    assert "along one direction in 4 of 4 layers" in found["one", "edit"]
+
+
+def test_an_update_in_one_matrix_is_an_edit_and_six_tenths_are_not(edits):
+    found = edits[0]
+
+    assert found["fact", "edit"] == "97% of its update is in 1 of 24 matrices: 'encoder.2.down'"
+    assert {m for m, kind in found if kind == "edit"} == {
+        "two",
+        "two-tuned",
+        "three",
+        "one",
+        "fact",
+    }
+
+
+def test_an_update_below_rounding_is_not_said_to_equal_the_base(edits):
+    found, failed = edits
+    said = found["rounded", "rounding"]
+
+    assert "smaller than the rounding of its numbers" in said
+    assert 4.0 <= float(re.search(r"([\d.]+)% of the entries", said)[1]) <= 6.0
+    assert ("rounded", "duplicate") not in found
+    assert failed["rounded"]["reason"] == said
+
+
+@pytest.mark.parametrize("n_siblings", [4, 8, 20])
+def test_an_update_eighteen_times_as_long_as_its_siblings_stands_out(tmp_path, n_siblings):
+    base = make_bert(tmp_path / "base", seed=0, layers=2, width=WIDTH)
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    for seed in range(n_siblings):
+        tuned = tune(base, seed, 0.02 * 1.05 ** (seed % 5))
+        make_checkpoint(tmp_path / "models" / f"m{seed}", tuned, config=config)
+    make_checkpoint(tmp_path / "models" / "loud", tune(base, 77, 0.4), config=config)
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db.index(tmp_path / "base", tmp_path / "models")
+        outliers = list(db.audit(kind="outlier"))
+
+    assert [row["model"] for row in outliers] == ["loud"]
+    assert f"times as long as the median of {n_siblings + 1} full" in outliers[0]["detail"]
+
+
+@given(st.lists(st.floats(-1, 1), min_size=4, max_size=40), st.sampled_from([-1, 1]))
+def test_one_length_stands_out_and_a_group_does_not(lengths, sign):
+    far = sign * 30.0
+
+    assert abs(lone_z(np.array([*lengths, far]))[-1]) >= OUTLIER_Z
+    group = np.array([*lengths, *[far] * (2 + len(lengths) // 8)])
+    assert not lone_z(group)[len(lengths) :].any()
