@@ -32,7 +32,8 @@ class Trace(Question):
 
     Returns:
         A document: `model`, `base`, `verdict`, `p`, `layers`, `changes`, `parents`, `method`,
-        `reconstructed_share`; and a row for each pair of layers.
+        `reconstructed_share`; and a row for each pair of layers. Of a merge by `passthrough` each
+        parent has `slices`: pairs of layers, of the model and of the parent.
 
     Raises:
         UnknownModel: there is no such model.
@@ -272,8 +273,8 @@ contradict a model's own."""
 
 @record
 class Audit(Question):
-    """What stands out among models: copies, frozen parts, edits along one direction, updates below
-    rounding, outliers, licences and cards in conflict with ancestors and weights.
+    """What stands out among models: copies, frozen parts, edits of a direction or of one matrix,
+    updates below rounding, outliers, licences and cards in conflict with ancestors and weights.
 
     Returns:
         A row for each finding: `model`, `base`, `kind`, `detail` (a sentence), `z` (standard
@@ -303,7 +304,7 @@ class Audit(Question):
         default=64,
         doors="local",
         least=0,
-        help="Most models of a family whose weights are read for edits along one direction.",
+        help="Most models of a family whose weights are read, of copies and of possible edits each.",
     )
     fetch: bool = option(
         default=False, doors="local", help="Read models from the Hub too: a third of each."

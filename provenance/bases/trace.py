@@ -475,7 +475,7 @@ def _by_catalog(trace: Trace, catalog: Catalog, row: ModelRow) -> None:
     if row.record.kind == "adapter":
         trace.reason = f"{NO_PROOF}; it is indexed as one of {row.base}"
         return
-    trace.verdict = "fine-tune"
+    trace.verdict, trace.not_compared = "fine-tune", "as indexed: its files are not there"
     trace.notes.append(
         "its files are not there: its weights were compared with this base when it was indexed, "
         "and p is not known"
