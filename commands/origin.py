@@ -149,8 +149,8 @@ def audit(common: Common, asked: database.Audit) -> None:
     """List what stands out among the models of a family, or of one model.
 
     Copies, frozen parts, edits of a direction or of one matrix, updates below storage rounding,
-    outliers, licences in conflict with an ancestor's, cards that name another base or data set than the
-    weights do. docs/audit.md has the error rate of each, and what it cannot see.
+    outliers, licences in conflict with an ancestor's, cards that name another base or data set than
+    the weights do. docs/audit.md has the error rate of each, and what it cannot see.
 
     \b
     Example:

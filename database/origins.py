@@ -304,7 +304,7 @@ class Audit(Question):
         default=64,
         doors="local",
         least=0,
-        help="Most models of a family whose weights are read, of copies and of possible edits each.",
+        help="Most models of a family whose weights are read: of copies, and of possible edits.",
     )
     fetch: bool = option(
         default=False, doors="local", help="Read models from the Hub too: a third of each."

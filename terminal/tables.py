@@ -394,7 +394,7 @@ def _show_merge(document: Document) -> None:
         equal = f" (or {', '.join(map(plain, row['equal']))})" if "equal" in row else ""
         varies = ", by layer" if "layers" in row else ""
         _say(Text(f"  parent {plain(row['model'])}{equal}, weight {row['weight']:.4g}{varies}"))
-    if document["merge"] and document["verdict"] != "merge":
+    if document["merge"] and document["merge"] not in document["sentence"]:
         _say(Text(f"  {plain(document['merge'])}"))
     if document["parents"] and document["reconstructed_share"] is not None:
         found, chance = share(document["reconstructed_share"]), share(document["chance_share"])

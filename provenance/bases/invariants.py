@@ -503,24 +503,18 @@ class _Comparison:
         at = self._at(layers)
         attention = [p for p in at if any(self._has(k, *p) for k in (*HEAD_KINDS, "forms"))]
         ffn = [p for p in at if self._has("neurons", *p) or self._has("permuted neurons", *p)]
-        # whole heads are read in few layers: where none of these is the base's, no other is either
+        # whole heads are read in few layers: where none of these is the base's, q, k, v count alone
         is_form = any(self._has("forms", *p) for p in at)
-        attention_kinds = ("q", "k", "v", "forms") if is_form else ("q", "k", "v")
-        ffn_kinds = ("neurons", "permuted neurons")
+        lost = ("q", "k", "v", "forms") if is_form else ("q", "k", "v")
+        lost_ffn = ("neurons", "permuted neurons")
         keys = _KEYS if is_form else f"{_KEYS}, or replaced,"
         sentences = (
             ("heads permuted", attention, self._moved),
             (keys, attention, partial(self._lacks, ("q", "k"))),
             ("values transformed inside heads", attention, partial(self._lacks, ("v",))),
             ("FFN neurons permuted", ffn, partial(self._has, "permuted neurons")),
-            *(
-                (
-                    f"{part} not the base's",
-                    [p for p in at if self._is_known(kinds, *p)],
-                    partial(self._lacks, kinds),
-                )
-                for part, kinds in (("attention", attention_kinds), ("FFN", ffn_kinds))
-            ),
+            ("attention not the base's", self._known(lost, at), partial(self._lacks, lost)),
+            ("FFN not the base's", self._known(lost_ffn, at), partial(self._lacks, lost_ffn)),
         )
         changes = []
         for what, compared, is_so in sentences:
@@ -534,6 +528,11 @@ class _Comparison:
         """Whether matrices of all these kinds were compared, and none is the base's."""
         have = any(self._has(kind, place, base_place) for kind in kinds)
         return not have and self._is_known(kinds, place, base_place)
+
+    def _known(
+        self, kinds: Sequence[str], places: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        return [place for place in places if self._is_known(kinds, *place)]
 
     def _is_known(self, kinds: Sequence[str], place: int, base_place: int) -> bool:
         """Whether matrices of all these kinds were compared, or one is the base's."""

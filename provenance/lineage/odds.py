@@ -135,7 +135,9 @@ def _further(
     """log of each squared distance over the least of some candidates; of all, if there are none."""
     nearest = distances[among].min() if among.any() else distances.min(initial=np.inf)
     smallest = np.finfo(np.float64).tiny
-    return np.log(np.maximum(distances, smallest)) - np.log(max(float(nearest), smallest))
+    logs: Float64[np.ndarray, " near"] = np.log(np.maximum(distances, smallest))
+    logs -= np.log(max(float(nearest), smallest))
+    return logs
 
 
 def pair_log_odds(
