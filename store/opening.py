@@ -53,7 +53,7 @@ from .sharing import (
     signals_raised,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 
 def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:

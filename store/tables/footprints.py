@@ -1,0 +1,179 @@
+"""The tables `footprints` and `tokenizers`: which tokens models were trained on, and their texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays import UInt8, UInt32
+from ...errors import StoreDamaged
+from ...records import Footprint
+from ..session import Session
+from .models import insert_rows
+
+MOST_BYTES = 8 << 10
+"""Of a footprint of `USUAL_ROWS` rows, and in proportion: strengths are made coarser above it."""
+
+USUAL_ROWS = 30_000
+
+COARSER = (1, 2, 4, 8)
+"""Quarters of an octave that one step of strength is, until a footprint fits."""
+
+LEVEL = 9
+
+
+def pack(footprint: Footprint) -> bytes:
+    """A bit for each row, then a byte for each touched one; `unpack` is the inverse, but for
+    strengths that were made coarser."""
+    bits = np.zeros(footprint.vocabulary, dtype=bool)
+    bits[footprint.tokens] = True
+    packed, limit = np.packbits(bits).tobytes(), footprint.vocabulary * MOST_BYTES // USUAL_ROWS
+    for step in COARSER:
+        strengths = footprint.strengths // step * step
+        content = zlib.compress(packed + strengths.tobytes(), LEVEL)
+        if len(content) <= limit:
+            break
+    return content
+
+
+def unpack(
+    content: bytes, vocabulary: int, touched: int
+) -> tuple[UInt32[np.ndarray, " touched"], UInt8[np.ndarray, " touched"]]:
+    """Token numbers and strengths; ValueError where the bytes are not theirs."""
+    n_bits = (vocabulary + 7) // 8
+    opened = zlib.decompressobj()
+    try:
+        plain = opened.decompress(content, n_bits + touched + 1)
+    except zlib.error as err:
+        raise ValueError("its bytes cannot be decompressed") from err
+    bits = np.unpackbits(np.frombuffer(plain[:n_bits], np.uint8), count=vocabulary)
+    tokens = np.flatnonzero(bits).astype(np.uint32)
+    if len(plain) != n_bits + touched or len(tokens) != touched:
+        raise ValueError("its bytes do not fit its counts")
+    return tokens, np.frombuffer(plain[n_bits:], np.uint8)
+
+
+def tokenizer_hash(content: bytes) -> str:
+    """Of a tokenizer's JSON."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFootprint:
+    """A stored footprint, and whose it is."""
+
+    model: str
+    base: str
+    key: int
+    footprint: Footprint
+
+
+def insert_footprints(session: Session, footprints: Sequence[tuple[int, Footprint]]) -> None:
+    """Write footprints, each under its model's key, and the tokenizers that they bring."""
+    rows = [
+        {
+            "model": key,
+            "kind": one.kind,
+            "vocabulary": one.vocabulary,
+            "touched": len(one.tokens),
+            "share": one.share,
+            "tokenizer": one.tokenizer,
+            "note": one.note,
+            "tokens": pack(one),
+        }
+        for key, one in footprints
+    ]
+    insert_rows(session, "footprints", rows)
+    for _, one in footprints:
+        if one.own_tokenizer and one.tokenizer is not None:
+            insert_tokenizer(session, one.tokenizer, one.own_tokenizer)
+
+
+def insert_tokenizer(session: Session, sha256: str, content: bytes) -> None:
+    """Keep a tokenizer's JSON under its hash."""
+    if not session.execute("SELECT 1 FROM tokenizers WHERE sha256 = ?", [sha256]):
+        packed = zlib.compress(content, LEVEL)
+        session.execute("INSERT INTO tokenizers VALUES (?, ?)", [sha256, packed])
+
+
+def select_tokenizer(session: Session, sha256: str) -> bytes:
+    """A tokenizer's JSON; raises `StoreDamaged` where it is missing or damaged."""
+    rows = session.execute("SELECT content FROM tokenizers WHERE sha256 = ?", [sha256])
+    try:
+        content = zlib.decompress(rows[0][0]) if rows else b""
+    except zlib.error:
+        content = b""
+    if not rows or tokenizer_hash(content) != sha256:
+        raise StoreDamaged(f"{session.path}: the tokenizer {sha256} is damaged: index again")
+    extended = json.loads(content).get("extends")
+    if extended is None:
+        return content
+    whole = json.loads(select_tokenizer(session, extended))
+    whole["added_tokens"] = json.loads(content)["added_tokens"]
+    return json.dumps(whole).encode()
+
+
+def select_footprints(
+    session: Session, base: str | None = None, model: int | None = None
+) -> list[ModelFootprint]:
+    """Footprints of a family or of one model, by base and id; None for all of them."""
+    rows = session.execute(
+        "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
+        "WHERE ($1 IS NULL OR m.base = $1) AND ($2 IS NULL OR m.key = $2) ORDER BY m.base, m.id",
+        [base, model],
+    )
+    return [_of_row(session, *row) for row in rows]
+
+
+def _of_row(session: Session, id: str, base: str, key: int, *row: Any) -> ModelFootprint:
+    kind, vocabulary, touched, share, tokenizer, note, content = row
+    try:
+        tokens, strengths = unpack(content, vocabulary, touched)
+    except ValueError as err:
+        raise StoreDamaged(f"{session.path}: the footprint of {id}: {err}; index it again") from err
+    footprint = Footprint(
+        kind=kind,
+        vocabulary=vocabulary,
+        tokens=tokens,
+        strengths=strengths,
+        share=share,
+        tokenizer=tokenizer,
+        note=note,
+    )
+    return ModelFootprint(id, base, key, footprint)
+
+
+def with_footprint(session: Session, base: str) -> set[str]:
+    """Ids of a family's models that have one, of whatever kind."""
+    rows = session.execute(
+        "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?", [base]
+    )
+    return {str(id) for (id,) in rows}
+
+
+def add_footprint(session: Session, base: str, id: str, footprint: Footprint) -> None:
+    """Give a model that is in the catalog a footprint, in place of its last; nothing where the
+    model is gone."""
+    rows = session.execute("SELECT key FROM models WHERE base = ? AND id = ?", [base, id])
+    for (key,) in rows:
+        session.execute("DELETE FROM footprints WHERE model = ?", [key])
+        insert_footprints(session, [(key, footprint)])
+
+
+def save_tokenizer(session: Session, base: str, content: bytes) -> None:
+    """Keep the tokenizer of a base, which is in the catalog."""
+    sha256 = tokenizer_hash(content)
+    insert_tokenizer(session, sha256, content)
+    session.execute("UPDATE families SET tokenizer = ? WHERE base = ?", [sha256, base])
+
+
+def family_tokenizer(session: Session, base: str) -> str | None:
+    """The hash of a base's tokenizer; None where none is kept."""
+    rows = session.execute("SELECT tokenizer FROM families WHERE base = ?", [base])
+    return rows[0][0] if rows else None
