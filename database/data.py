@@ -207,17 +207,17 @@ class FindTrainedOn(Filters, DataReading):
     """The `k` fine-tunes of a base that were most likely trained on a data set.
 
     The words of the file are compared with those that each model was trained on, where its input
-    embedding tells them: nothing is run. For models without, the base runs once over the examples, forward
-    and backward. The negated gradient is compared with every model's ΔW as if it were a full
-    fine-tune's; no label of a model is used, but where labels of near models disagree
+    embedding tells them: nothing is run. For models without, the base runs once over the examples,
+    forward and backward, and the negated gradient is compared with every model's ΔW as if it were a
+    full fine-tune's; no label of a model is used, but where labels of near models disagree
     `probability` is lower. It says: trained on this data, or on data like it.
 
     Returns:
         A row for each model, nearest first: `rank`, `model`, `verdict`, `probability`, `z`,
         `z_error`, `fdr`, `cosine` and labels; with a footprint `touched` (tokens that it saw),
         `missing` (of them, tokens that are not in the file), `missing_by_chance` (how many other
-        data of that size would lack) and `accident`. The document has `query` (with `control`: the same
-        texts, their labels permuted), `comparison` (with the control: `effect`, `low`, `high`,
+        data of that size would lack) and `accident`. The document has `query` (with `control`: the
+        same texts, their labels permuted), `comparison` (with the control: `effect`, `low`, `high`,
         `p` and `verdict` of each model) and `meaning`.
 
     Raises:
@@ -289,7 +289,7 @@ class FindTrainedOn(Filters, DataReading):
         DATA is a kept data set, whose texts are not kept."""
         bases = catalog.bases() if self.base is None else [find_family(catalog, self.base)]
         path = Path(self.data).expanduser()
-        if self.only_kept or not path.exists() or not any(map(catalog.with_footprint, bases)):
+        if self.only_kept or not path.exists() or not any(map(catalog.footprints.ids, bases)):
             return None, None
         from ..training_data import ColumnChoice, read_examples
 
@@ -384,7 +384,7 @@ class FindTrainedOnEach(Filters, DataReading):
     k: int = option("-k", default=10, least=1, help="Number of nearest models that are listed.")
 
     def answer(self, db: Opened) -> DataScoresTable:
-        from ..training_data import data_set_names, data_sets_in
+        from ..tables.data_files import data_set_names, data_sets_in
 
         catalog, data = db._catalog, self.data
         if isinstance(data, str | Path):

@@ -92,9 +92,7 @@ class Words(Question):
         sentence = first_sentence(footprint, words, document)
         return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
 
-    def _words(
-        self, catalog: Catalog, base: str, model: str, footprint: Footprint
-    ) -> list[Word]:
+    def _words(self, catalog: Catalog, base: str, model: str, footprint: Footprint) -> list[Word]:
         from ..search.footprints import SURE_KINDS, FamilyFootprints
 
         if footprint.kind not in SURE_KINDS:
@@ -118,7 +116,7 @@ def find_footprint(
             raise
         base = base or guess_base(catalog, name)
         return base, name, _kept(catalog, base, footprint_query(catalog, name, base))
-    stored = catalog.footprint(row.key)
+    stored = catalog.footprints.of(row.key)
     if stored is None:
         raise RequestError(
             f"{row.id} has no footprint: it was indexed without, or its files tell none; "
@@ -129,14 +127,14 @@ def find_footprint(
 
 def _kept(catalog: Catalog, base: str, footprint: Footprint) -> Footprint:
     """A fresh footprint; with a tokenizer of its own its tokens cannot be named by the family's."""
-    if footprint.tokenizer is None or footprint.tokenizer == catalog.family_tokenizer(base):
+    if footprint.tokenizer is None or footprint.tokenizer == catalog.footprints.family_tokenizer(
+        base
+    ):
         return replace(footprint, tokenizer=None, own_tokenizer=b"")
     return footprint
 
 
-def first_sentence(
-    footprint: Footprint, words: Sequence[Word], document: dict[str, Any]
-) -> str:
+def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[str, Any]) -> str:
     """What an answer says first."""
     if footprint.kind in KINDS:
         return KINDS[footprint.kind].format(note=footprint.note)

@@ -281,9 +281,7 @@ class Member:
 
     def tokenizer(self, session: HubSession | None = None) -> bytes | None:
         """The JSON of its tokenizer; None where it has no files of one."""
-        return read_tokenizer(
-            lambda file: self.content(file, session, max_bytes=LARGEST_TOKENIZER)
-        )
+        return read_tokenizer(lambda file: self.content(file, session, max_bytes=LARGEST_TOKENIZER))
 
     def with_config(self, session: HubSession | None = None) -> Member:
         """The member with its config, and the base that it names where the Hub's description has

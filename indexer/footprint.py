@@ -39,9 +39,7 @@ LEAST_OCTAVE = -30
 APART = 100.0
 
 
-def find_embedding(
-    tensors: Mapping[str, TensorRef], config: Config | None
-) -> TensorRef | None:
+def find_embedding(tensors: Mapping[str, TensorRef], config: Config | None) -> TensorRef | None:
     """The matrix of the input tokens, (rows, width): outside the numbered blocks, by its name; of
     several the one of the config's vocabulary, else of most rows."""
     wanted = _vocabulary_size(config)
@@ -231,9 +229,12 @@ def _token_indices(config: Config | None, n_rows: int) -> np.ndarray | None:
     value = (config or {}).get("trainable_token_indices")
     lists = list(value.values()) if isinstance(value, Mapping) else [value]
     for entry in lists:
-        if isinstance(entry, list) and len(entry) == n_rows:
-            if all(type(index) is int and 0 <= index < 2**31 for index in entry):
-                return np.array(sorted(set(entry)) if len(set(entry)) < n_rows else entry)
+        if (
+            isinstance(entry, list)
+            and len(entry) == n_rows
+            and all(type(index) is int and 0 <= index < 2**31 for index in entry)
+        ):
+            return np.array(entry, dtype=np.int64)
     return None
 
 

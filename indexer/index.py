@@ -290,11 +290,15 @@ def index_family(
 
 def _save_tokenizer(catalog: Catalog, base: Base, options: IndexOptions) -> None:
     """Keep the base's tokenizer, by which footprints are read; of a base that was opened."""
-    if not options.footprints or base.opened() is None or catalog.family_tokenizer(base.name):
+    if (
+        not options.footprints
+        or base.opened() is None
+        or catalog.footprints.family_tokenizer(base.name)
+    ):
         return
     content = base.tokenizer()
     if content is not None:
-        catalog.save_tokenizer(base.name, content)
+        catalog.footprints.save_tokenizer(base.name, content)
 
 
 def meant_base(catalog: Catalog, options: IndexOptions) -> Base:

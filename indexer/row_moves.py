@@ -116,9 +116,7 @@ def _there_and_equal(
 ) -> tuple[Bool[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
     """Which rows are not all zeros, and which are the base's, rounded to the stored type."""
     there = [(base != 0).any(dim=1).numpy() for base, _ in blocks]
-    equal = [
-        (rows.to(stored) == base.to(stored)).all(dim=1).numpy() for base, rows in blocks
-    ]
+    equal = [(rows.to(stored) == base.to(stored)).all(dim=1).numpy() for base, rows in blocks]
     return np.concatenate(there), np.concatenate(equal)
 
 
@@ -154,9 +152,7 @@ def _over(
     return values
 
 
-def _moved(
-    base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.dtype
-) -> np.ndarray:
+def _moved(base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.dtype) -> np.ndarray:
     wanted = base.float() * (1 - decay)
     beyond = (rows.float() - wanted).abs()
     if stored in HALF_STEP:

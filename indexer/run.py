@@ -778,7 +778,7 @@ def index_members(
         commit_parts(catalog, folder, base, known)
     elif folder is not None:
         known |= folder.known(base)
-    has_footprint = catalog.with_footprint(base) if job.footprints else known
+    has_footprint = catalog.footprints.ids(base) if job.footprints else known
     fresh = report.unread(members, known, options, has_footprint)
     fills_catalog = folder is None or on_ray
     if fills_catalog:
@@ -820,7 +820,7 @@ def _complete_footprints(report: Report, job: Job, catalog: Catalog) -> None:
             job.stop_if_cancelled()
             checkpoint, footprint = _footprint_alone(member, None, job)
             if footprint is not None:
-                catalog.add_footprint(job.base.name, member.record.id, footprint)
+                catalog.footprints.add(job.base.name, member.record.id, footprint)
             if checkpoint is not None:
                 report.bytes_read += checkpoint.bytes_read
                 checkpoint.close()

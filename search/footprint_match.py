@@ -1,7 +1,7 @@
 """Whether models were trained on a file: its tokens against the tokens that training touched.
 
-A model that was trained on a file, or on a part of it, touched no token that the file lacks, but for
-what was put around its texts. Another file of that size lacks a share of them, which Zipf's law
+A model that was trained on a file, or on a part of it, touched no token that the file lacks, but
+for what was put around its texts. Another file of that size lacks a share of them, which Zipf's law
 tells from its number of distinct tokens. The constants are measured: docs/words.md.
 """
 
@@ -61,11 +61,7 @@ class FileMatch:
     def is_trained_on(self) -> bool:
         other = self.missing - self.template
         allowed = LEAST_MISSING + MISSING_SHARE * self.touched
-        return (
-            self.touched >= FEWEST_TOUCHED
-            and other <= allowed
-            and self.accident <= SURE_CHANCE
-        )
+        return self.touched >= FEWEST_TOUCHED and other <= allowed and self.accident <= SURE_CHANCE
 
     @property
     def ratio(self) -> float:

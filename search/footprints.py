@@ -34,7 +34,7 @@ class Vocabularies:
 
     def get(self, catalog: Catalog, sha256: str) -> Vocabulary:
         if sha256 not in self._read:
-            self._read = {**self._read, sha256: Vocabulary(catalog.tokenizer(sha256))}
+            self._read = {**self._read, sha256: Vocabulary(catalog.footprints.tokenizer(sha256))}
         return self._read[sha256]
 
     def close(self) -> None:
@@ -52,8 +52,8 @@ class FamilyFootprints:
 
     @classmethod
     def read(cls, catalog: Catalog, base: str) -> FamilyFootprints:
-        models = tuple(catalog.footprints(base))
-        return cls(catalog, base, models, catalog.family_tokenizer(base))
+        models = tuple(catalog.footprints.all(base))
+        return cls(catalog, base, models, catalog.footprints.family_tokenizer(base))
 
     def tokenizer_of(self, footprint: Footprint) -> str:
         """The hash of the tokenizer of a footprint's tokens; `RequestError` where none is kept."""
@@ -79,9 +79,7 @@ class FamilyFootprints:
         ]
         return words_of(footprint, vocabulary, others, private=private)
 
-    def match(
-        self, texts: Sequence[str], is_wanted: Callable[[str], bool]
-    ) -> dict[str, FileMatch]:
+    def match(self, texts: Sequence[str], is_wanted: Callable[[str], bool]) -> dict[str, FileMatch]:
         """Of the wanted models with a footprint that names tokens: how a file's tokens match it."""
         tokens: dict[str, FileTokens] = {}
         matches = {}
@@ -92,7 +90,6 @@ class FamilyFootprints:
                     tokens[sha256] = FileTokens.of(self.vocabulary(one.footprint), texts)
                 matches[one.model] = tokens[sha256].match(one.footprint)
         return matches
-
 
 
 def _fitting(vocabulary: Vocabulary, footprint: Footprint) -> Vocabulary:

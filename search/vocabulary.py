@@ -80,7 +80,9 @@ class Vocabulary:
             spellings.append(self._counted(texts, " {}".format))
         return np.max(spellings, axis=0)
 
-    def _counted(self, texts: Sequence[str], spell: Callable[[str], str]) -> Int64[np.ndarray, " tokens"]:
+    def _counted(
+        self, texts: Sequence[str], spell: Callable[[str], str]
+    ) -> Int64[np.ndarray, " tokens"]:
         counts = np.zeros(len(self.pieces), dtype=np.int64)
         for first in range(0, len(texts), BATCH):
             spelt = [spell(text) for text in texts[first : first + BATCH]]
@@ -137,9 +139,7 @@ def _rows(model: Mapping[str, Any]) -> dict[int, str]:
     return {}
 
 
-def _decoder(
-    settings: Mapping[str, Any], model: Mapping[str, Any]
-) -> Callable[[str], Piece]:
+def _decoder(settings: Mapping[str, Any], model: Mapping[str, Any]) -> Callable[[str], Piece]:
     """How a token's text is read, by the kinds of marks that tokenizers use."""
     kinds = json.dumps([settings.get("pre_tokenizer"), settings.get("decoder")])
     if '"ByteLevel"' in kinds:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import LISTED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
 from ..records import (
     Fingerprint,
-    Footprint,
     Indexed,
     LinearSketch,
     ModelRecord,
@@ -23,15 +22,6 @@ from ..records import (
 from .opening import Create, connect
 from .session import Access, Session
 from .tables.documents import Attachments, Listings, Studies, StudyResult, select_results
-from .tables.footprints import (
-    ModelFootprint,
-    add_footprint,
-    family_tokenizer,
-    save_tokenizer,
-    select_footprints,
-    select_tokenizer,
-    with_footprint,
-)
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     Known,
@@ -65,6 +55,7 @@ from .tables.signatures import Signatures
 
 if TYPE_CHECKING:
     from .family import FamilyView
+    from .tables.footprints import Footprints
     from .tables.outcomes import DataSets
 
 T = TypeVar("T")
@@ -194,37 +185,6 @@ class Catalog:
         self.relabel(after.base, [after.record])
         return before, after
 
-    # footprints
-
-    def footprints(self, base: str | None = None) -> list[ModelFootprint]:
-        """Footprints of a family's models, or of all, by base and id."""
-        return select_footprints(self._session, base)
-
-    def footprint(self, key: int) -> Footprint | None:
-        """That of the model with this key; None where it has none."""
-        found = select_footprints(self._session, model=key)
-        return found[0].footprint if found else None
-
-    def with_footprint(self, base: str) -> set[str]:
-        """Ids of a family's models that have a footprint."""
-        return with_footprint(self._session, base)
-
-    def add_footprint(self, base: str, id: str, footprint: Footprint) -> None:
-        """Give a model of the catalog a footprint, in place of its last."""
-        self._session.write(lambda s: add_footprint(s, base, id, footprint))
-
-    def save_tokenizer(self, base: str, content: bytes) -> None:
-        """Keep the tokenizer of a base: its `tokenizer.json`."""
-        self._session.write(lambda s: save_tokenizer(s, base, content))
-
-    def tokenizer(self, sha256: str) -> bytes:
-        """The `tokenizer.json` of that hash."""
-        return select_tokenizer(self._session, sha256)
-
-    def family_tokenizer(self, base: str) -> str | None:
-        """The hash of a base's tokenizer; None where none is kept."""
-        return family_tokenizer(self._session, base)
-
     def save_base(self, record: BaseRecord) -> None:
         """Store what is known of a base; a revision, architecture or licence of None
         leaves the stored."""
@@ -254,6 +214,13 @@ class Catalog:
         from .tables.outcomes import DataSets
 
         return DataSets(self._session)
+
+    @property
+    def footprints(self) -> Footprints:
+        """Which tokens models were trained on, and the tokenizers that name them."""
+        from .tables.footprints import Footprints
+
+        return Footprints(self._session)
 
     @property
     def attachments(self) -> Attachments:

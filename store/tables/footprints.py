@@ -1,4 +1,4 @@
-"""The tables `footprints` and `tokenizers`: which tokens models were trained on, and their texts."""
+"""The tables `footprints` and `tokenizers`: which tokens models were trained on."""
 
 from __future__ import annotations
 
@@ -149,15 +149,7 @@ def _of_row(session: Session, id: str, base: str, key: int, *row: Any) -> ModelF
     return ModelFootprint(id, base, key, footprint)
 
 
-def with_footprint(session: Session, base: str) -> set[str]:
-    """Ids of a family's models that have one, of whatever kind."""
-    rows = session.execute(
-        "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?", [base]
-    )
-    return {str(id) for (id,) in rows}
-
-
-def add_footprint(session: Session, base: str, id: str, footprint: Footprint) -> None:
+def replace_footprint(session: Session, base: str, id: str, footprint: Footprint) -> None:
     """Give a model that is in the catalog a footprint, in place of its last; nothing where the
     model is gone."""
     rows = session.execute("SELECT key FROM models WHERE base = ? AND id = ?", [base, id])
@@ -166,14 +158,49 @@ def add_footprint(session: Session, base: str, id: str, footprint: Footprint) ->
         insert_footprints(session, [(key, footprint)])
 
 
-def save_tokenizer(session: Session, base: str, content: bytes) -> None:
+def replace_tokenizer(session: Session, base: str, content: bytes) -> None:
     """Keep the tokenizer of a base, which is in the catalog."""
     sha256 = tokenizer_hash(content)
     insert_tokenizer(session, sha256, content)
     session.execute("UPDATE families SET tokenizer = ? WHERE base = ?", [sha256, base])
 
 
-def family_tokenizer(session: Session, base: str) -> str | None:
-    """The hash of a base's tokenizer; None where none is kept."""
-    rows = session.execute("SELECT tokenizer FROM families WHERE base = ?", [base])
-    return rows[0][0] if rows else None
+@dataclass(frozen=True, slots=True)
+class Footprints:
+    """The footprints of a catalog, and the tokenizers of their tokens."""
+
+    session: Session
+
+    def all(self, base: str | None = None) -> list[ModelFootprint]:
+        """Those of a family's models, or of all, by base and id."""
+        return select_footprints(self.session, base)
+
+    def of(self, key: int) -> Footprint | None:
+        """That of the model with this key; None where it has none."""
+        found = select_footprints(self.session, model=key)
+        return found[0].footprint if found else None
+
+    def ids(self, base: str) -> set[str]:
+        """Of a family's models that have one, of whatever kind."""
+        rows = self.session.execute(
+            "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?",
+            [base],
+        )
+        return {str(id) for (id,) in rows}
+
+    def add(self, base: str, id: str, footprint: Footprint) -> None:
+        """Give a model of the catalog a footprint, in place of its last."""
+        self.session.write(lambda s: replace_footprint(s, base, id, footprint))
+
+    def save_tokenizer(self, base: str, content: bytes) -> None:
+        """Keep the tokenizer of a base: its `tokenizer.json`."""
+        self.session.write(lambda s: replace_tokenizer(s, base, content))
+
+    def tokenizer(self, sha256: str) -> bytes:
+        """The `tokenizer.json` of that hash."""
+        return select_tokenizer(self.session, sha256)
+
+    def family_tokenizer(self, base: str) -> str | None:
+        """The hash of a base's tokenizer; None where none is kept."""
+        rows = self.session.execute("SELECT tokenizer FROM families WHERE base = ?", [base])
+        return rows[0][0] if rows else None
