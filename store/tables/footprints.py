@@ -7,13 +7,13 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from ...arrays import UInt8, UInt32
 from ...errors import StoreDamaged
-from ...records import Footprint
+from ...records import Footprint, FootprintKind
 from ..session import Session
 from .models import insert_rows
 
@@ -26,6 +26,11 @@ COARSER = (1, 2, 4, 8)
 """Quarters of an octave that one step of strength is, until a footprint fits."""
 
 LEVEL = 9
+
+FOOTPRINT_COLUMNS = ("kind", "vocabulary", "touched", "share", "tokenizer", "note", "tokens")
+
+LARGEST_VOCABULARY = 1 << 24
+"""Rows of an embedding that a stored footprint may have."""
 
 
 def pack(footprint: Footprint) -> bytes:
@@ -74,21 +79,50 @@ class ModelFootprint:
     footprint: Footprint
 
 
+def footprint_row(footprint: Footprint) -> dict[str, Any]:
+    """A footprint's columns; `footprint_of` is the inverse."""
+    return {
+        "kind": footprint.kind,
+        "vocabulary": footprint.vocabulary,
+        "touched": len(footprint.tokens),
+        "share": footprint.share,
+        "tokenizer": footprint.tokenizer,
+        "note": footprint.note,
+        "tokens": pack(footprint),
+    }
+
+
+def footprint_of(
+    *,
+    kind: str,
+    vocabulary: int,
+    touched: int,
+    share: float,
+    tokenizer: str | None,
+    note: str | None,
+    tokens: bytes,
+    own_tokenizer: bytes | None = None,
+) -> Footprint:
+    """A footprint from its columns; ValueError where they do not fit one another."""
+    is_counted = 0 <= touched <= vocabulary <= LARGEST_VOCABULARY
+    if kind not in get_args(FootprintKind) or not 0 <= share <= 1 or not is_counted:
+        raise ValueError("a footprint that is not what `deltadex index` writes")
+    numbers, strengths = unpack(tokens, vocabulary, touched)
+    return Footprint(
+        kind=cast("FootprintKind", kind),
+        vocabulary=vocabulary,
+        tokens=numbers,
+        strengths=strengths,
+        share=share,
+        tokenizer=tokenizer,
+        own_tokenizer=own_tokenizer or b"",
+        note=note,
+    )
+
+
 def insert_footprints(session: Session, footprints: Sequence[tuple[int, Footprint]]) -> None:
     """Write footprints, each under its model's key, and the tokenizers that they bring."""
-    rows = [
-        {
-            "model": key,
-            "kind": one.kind,
-            "vocabulary": one.vocabulary,
-            "touched": len(one.tokens),
-            "share": one.share,
-            "tokenizer": one.tokenizer,
-            "note": one.note,
-            "tokens": pack(one),
-        }
-        for key, one in footprints
-    ]
+    rows = [{"model": key, **footprint_row(one)} for key, one in footprints]
     insert_rows(session, "footprints", rows)
     for _, one in footprints:
         if one.own_tokenizer and one.tokenizer is not None:
@@ -103,7 +137,17 @@ def insert_tokenizer(session: Session, sha256: str, content: bytes) -> None:
 
 
 def select_tokenizer(session: Session, sha256: str) -> bytes:
-    """A tokenizer's JSON; raises `StoreDamaged` where it is missing or damaged."""
+    """A tokenizer's whole JSON; raises `StoreDamaged` where it is missing or damaged."""
+    content = _stored_tokenizer(session, sha256)
+    extended = json.loads(content).get("extends")
+    if extended is None:
+        return content
+    whole = json.loads(_stored_tokenizer(session, extended))
+    whole["added_tokens"] = json.loads(content)["added_tokens"]
+    return json.dumps(whole).encode()
+
+
+def _stored_tokenizer(session: Session, sha256: str) -> bytes:
     rows = session.execute("SELECT content FROM tokenizers WHERE sha256 = ?", [sha256])
     try:
         content = zlib.decompress(rows[0][0]) if rows else b""
@@ -111,12 +155,7 @@ def select_tokenizer(session: Session, sha256: str) -> bytes:
         content = b""
     if not rows or tokenizer_hash(content) != sha256:
         raise StoreDamaged(f"{session.path}: the tokenizer {sha256} is damaged: index again")
-    extended = json.loads(content).get("extends")
-    if extended is None:
-        return content
-    whole = json.loads(select_tokenizer(session, extended))
-    whole["added_tokens"] = json.loads(content)["added_tokens"]
-    return json.dumps(whole).encode()
+    return content
 
 
 def select_footprints(
@@ -132,20 +171,10 @@ def select_footprints(
 
 
 def _of_row(session: Session, id: str, base: str, key: int, *row: Any) -> ModelFootprint:
-    kind, vocabulary, touched, share, tokenizer, note, content = row
     try:
-        tokens, strengths = unpack(content, vocabulary, touched)
+        footprint = footprint_of(**dict(zip(FOOTPRINT_COLUMNS, row, strict=True)))
     except ValueError as err:
         raise StoreDamaged(f"{session.path}: the footprint of {id}: {err}; index it again") from err
-    footprint = Footprint(
-        kind=kind,
-        vocabulary=vocabulary,
-        tokens=tokens,
-        strengths=strengths,
-        share=share,
-        tokenizer=tokenizer,
-        note=note,
-    )
     return ModelFootprint(id, base, key, footprint)
 
 
@@ -163,6 +192,25 @@ def replace_tokenizer(session: Session, base: str, content: bytes) -> None:
     sha256 = tokenizer_hash(content)
     insert_tokenizer(session, sha256, content)
     session.execute("UPDATE families SET tokenizer = ? WHERE base = ?", [sha256, base])
+
+
+def take_tokenizer(target: Session, source: Session, sha256: str) -> None:
+    """Copy a tokenizer, and the one that it extends, from another catalog."""
+    content = _stored_tokenizer(source, sha256)
+    insert_tokenizer(target, sha256, content)
+    extended = json.loads(content).get("extends")
+    if extended is not None:
+        take_tokenizer(target, source, extended)
+
+
+def take_family_tokenizer(target: Session, source: Session, base: str) -> None:
+    """Copy the tokenizer of a base that the target keeps none of."""
+    sql = "SELECT tokenizer FROM families WHERE base = ? AND tokenizer IS NOT NULL"
+    theirs = source.execute(sql, [base])
+    if theirs and not target.execute(sql, [base]):
+        take_tokenizer(target, source, theirs[0][0])
+        values = [theirs[0][0], base]
+        target.execute("UPDATE families SET tokenizer = ? WHERE base = ?", values)
 
 
 @dataclass(frozen=True, slots=True)
