@@ -39,7 +39,6 @@ from ...database import (
     Diff,
     Evaluate,
     Explain,
-    Words,
     Facets,
     Failures,
     FindAcross,
@@ -59,6 +58,7 @@ from ...database import (
     Stats,
     Tabled,
     Trace,
+    Words,
     serving,
 )
 from ...database.serving import PageOfModels
