@@ -42,8 +42,9 @@ HALF_STEP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 
 LEAST_HALF_STEP = {torch.bfloat16: 0.0, torch.float16: 2.0**-25}
 
-SLACK = 3e-7
-"""Of an entry: what float32 arithmetic may add to the rounding of a narrower type."""
+SLACK, SLACK_OF_DECAY = 2e-6, 0.05
+"""Of an entry, and of c: what the roundings of float32 add to that of a narrower type. A decay is
+rounded in every step, by a bias that differs from number to number."""
 
 PUSHED = 0.5
 """Cosine with the common push that a quarter of the rows exceeds where there is one."""
@@ -89,7 +90,7 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))
     if still > STILL:
-        return _pushed(blocks, decay, there)
+        return _pushed(blocks, there)
     near = np.median(moved[there & (moved <= SPREAD * still)])
     touched = np.flatnonzero(moved > max(BEYOND_NOISE * near, 0.0 if is_exact else LEAST_MOVE))
     return _moves("exact" if len(touched) else "frozen", decay, touched, moved[touched])
@@ -122,6 +123,17 @@ def _there_and_equal(
 
 def _common_decay(blocks: RowPairs, stored: torch.dtype) -> float:
     """c, of the rows that moved along themselves alone."""
+    if stored in HALF_STEP:
+        first = _decay_of_rounded(blocks, stored, SLACK)
+        return _decay_of_rounded(blocks, stored, _slack(first))
+    shares, aside = _along_and_aside(blocks)
+    known = np.isfinite(aside)
+    still = known & (aside <= SPREAD * np.quantile(aside[known], LEAST_STILL))
+    return float(np.median(shares[still]))
+
+
+def _along_and_aside(blocks: RowPairs) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row, how much it shrank, and how far it moved aside of itself, both beside |E|."""
     along, aside = [], []
     for base, rows in blocks:
         start, delta = base.double(), rows.double() - base.double()
@@ -129,14 +141,39 @@ def _common_decay(blocks: RowPairs, stored: torch.dtype) -> float:
         share = -(delta * start).sum(dim=1) / length
         along.append(share.numpy())
         aside.append((delta.square().sum(dim=1) / length - share.square()).clamp_min(0).sqrt())
-    shares, off = np.concatenate(along), torch.cat(aside).numpy()
-    known = np.isfinite(off)
-    if stored in HALF_STEP:
-        # rounding hides a decay in most rows, and keeps it in the mean of all
-        still = known & (off <= HALF_STEP[stored])
-        return max(0.0, float(shares[still].mean())) if still.any() else 0.0
-    still = known & (off <= SPREAD * np.quantile(off[known], LEAST_STILL))
-    return float(np.median(shares[still]))
+    return np.concatenate(along), torch.cat(aside).numpy()
+
+
+def _slack(decay: float) -> float:
+    return SLACK + SLACK_OF_DECAY * decay
+
+
+def _decay_of_rounded(blocks: RowPairs, stored: torch.dtype, slack: float) -> float:
+    """c, where rounding hides it in most numbers: each number of a row allows an interval of 1 − c,
+    those of an untouched row have some in common, and the true one lies in that of every such
+    row."""
+    lows, highs = [], []
+    for base, rows in blocks:
+        start, now = base.double(), rows.double()
+        half = _half_steps(rows.float(), stored).double() / start.abs()
+        ratio = now / start
+        lows.append((ratio - half - slack).nan_to_num(nan=-torch.inf).max(dim=1).values)
+        highs.append((ratio + half + slack).nan_to_num(nan=torch.inf).min(dim=1).values)
+    low, high = torch.cat(lows), torch.cat(highs)
+    is_still = (low <= high) & low.isfinite()
+    if not bool(is_still.any()):
+        return 0.0
+    ends = high[is_still].sort().values.numpy()
+    starts = low[is_still].sort().values.numpy()
+    held = np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts)
+    best = starts[int(held.argmax())]
+    kept = float(best + ends[np.searchsorted(ends, best)]) / 2
+    return max(0.0, 1 - kept)
+
+
+def _half_steps(values: torch.Tensor, stored: torch.dtype) -> torch.Tensor:
+    power = (values.view(torch.int32) & 0x7F800000).view(torch.float32)
+    return (power * HALF_STEP[stored]).clamp_min(LEAST_HALF_STEP[stored])
 
 
 def _over(
@@ -156,14 +193,14 @@ def _moved(base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.d
     wanted = base.float() * (1 - decay)
     beyond = (rows.float() - wanted).abs()
     if stored in HALF_STEP:
-        power = (wanted.view(torch.int32) & 0x7F800000).view(torch.float32)
-        half = (power * HALF_STEP[stored]).clamp_min(LEAST_HALF_STEP[stored])
-        beyond = (beyond - half - SLACK * wanted.abs()).clamp_min(0)
+        beyond = (beyond - _half_steps(wanted, stored) - _slack(decay) * wanted.abs()).clamp_min(0)
     return np.nan_to_num((beyond.norm(dim=1) / base.float().norm(dim=1)).numpy(), posinf=0.0)
 
 
-def _pushed(blocks: RowPairs, decay: float, there: Bool[np.ndarray, " rows"]) -> RowMoves:
+def _pushed(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> RowMoves:
     """The rows that do not move as unseen ones do, where those all move one way."""
+    shares, _ = _along_and_aside(blocks)
+    decay = max(0.0, float(np.median(shares[there])))
     moves = torch.cat([rows.float() - base.float() * (1 - decay) for base, rows in blocks])
     push = moves[torch.from_numpy(there)].median(dim=0).values
     lengths = moves.norm(dim=1)
