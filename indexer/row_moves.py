@@ -33,9 +33,9 @@ SPREAD = 30.0
 """How many times as far as the stillest rows others may seem to move, and be untouched."""
 
 BEYOND_NOISE = 10.0
-LEAST_MOVE = 1e-6
+LEAST_MOVE, LEAST_OF_ROUNDED = 1e-6, 5e-6
 """|ΔE + cE| / |E| above which a row is touched: the larger of a multiple of the untouched rows'
-median, and what float32 leaves of a decay."""
+median, and what float32 leaves of a decay, or of rounding."""
 
 HALF_STEP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 """Half the distance of two neighbouring numbers, as a share of the power of two below them."""
@@ -92,7 +92,8 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     if still > STILL:
         return _pushed(blocks, there)
     near = np.median(moved[there & (moved <= SPREAD * still)])
-    touched = np.flatnonzero(moved > max(BEYOND_NOISE * near, 0.0 if is_exact else LEAST_MOVE))
+    least = 0.0 if is_exact else LEAST_OF_ROUNDED if stored in HALF_STEP else LEAST_MOVE
+    touched = np.flatnonzero(moved > max(BEYOND_NOISE * near, least))
     return _moves("exact" if len(touched) else "frozen", decay, touched, moved[touched])
 
 
