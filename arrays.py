@@ -17,8 +17,10 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from jaxtyping import Int64 as Int64
     from jaxtyping import Shaped as Shaped
     from jaxtyping import UInt8 as UInt8
+    from jaxtyping import UInt32 as UInt32
     from jaxtyping import UInt64 as UInt64
 else:
     from typing import Annotated
 
-    Bool = Float = Float16 = Float32 = Float64 = Int8 = Int64 = Shaped = UInt8 = UInt64 = Annotated
+    Bool = Float = Float16 = Float32 = Float64 = Int8 = Int64 = Annotated
+    Shaped = UInt8 = UInt32 = UInt64 = Annotated

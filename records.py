@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from .arrays import Float32, Float64
+from .arrays import Float32, Float64, UInt8, UInt32
 from .errors import REASONS, Status
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
@@ -257,9 +257,42 @@ class ModelRecord:
         return replace(self, **{name: getattr(twin, name) for name in read})
 
 
+FootprintKind = Literal["exact", "tied", "frozen", "dense", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Footprint:
+    """Which tokens of the vocabulary occurred in a model's training, by its input embedding.
+
+    Attributes:
+        kind: `exact`: rows of tokens that never occurred stand still. `tied`: the embedding is a
+            language head too, every row moved, and `tokens` are those that occurred for sure.
+            `frozen`: no row moved. `dense`: every row moved, and nothing tells which occurred.
+            `none`: no input embedding was read, for the reason in `note`.
+        vocabulary: Rows that the base's embedding and the model's both have.
+        tokens: Numbers of the touched rows, rising.
+        strengths: Of each, how far it moved, in quarters of an octave (`indexer/footprint.py`).
+        share: Of the rows, how many were read, 0…1.
+        tokenizer: Hash of the model's own tokenizer; None for the base's.
+        own_tokenizer: That tokenizer, as `store/tables/footprints.py` keeps it; empty once it is
+            stored.
+        note: What could not be read, or was added; one line.
+    """
+
+    kind: FootprintKind
+    vocabulary: int = 0
+    tokens: UInt32[np.ndarray, " touched"]
+    strengths: UInt8[np.ndarray, " touched"]
+    share: float = 1.0
+    tokenizer: str | None = None
+    own_tokenizer: bytes = field(default=b"", repr=False)
+    note: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexed:
-    """A model that was fingerprinted; `linear` is None under a recipe that keeps none."""
+    """A model that was fingerprinted; `linear` is None under a recipe that keeps none, `footprint`
+    where none was asked for."""
 
     model: ModelRecord
     fingerprints: tuple[Fingerprint, ...]
@@ -267,6 +300,7 @@ class Indexed:
     bytes_read: int
     seconds: float
     linear: LinearSketch | None = field(default=None, compare=False)
+    footprint: Footprint | None = field(default=None, compare=False)
 
     @property
     def status(self) -> Literal["indexed"]:
@@ -309,13 +343,15 @@ class DataFingerprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A model that was not: why, as a code of `errors.REASONS` and one line."""
+    """A model that was not: why, as a code of `errors.REASONS` and one line. It may have a
+    footprint, where its embedding is stored as it was trained and its layers are not."""
 
     model: ModelRecord
     code: str
     reason: str
     bytes_read: int = 0
     seconds: float = 0.0
+    footprint: Footprint | None = field(default=None, compare=False)
 
     @property
     def status(self) -> Status:

@@ -11,7 +11,7 @@ from ..study.registry import STUDIES
 GROUPS = {
     "index": ("index", "plan", "add", "label", "rm"),
     "ask": (
-        "find-similar", "explain", "ls", "show", "eval", "cluster", "map", "diff", "stats",
+        "words", "find-similar", "explain", "ls", "show", "eval", "cluster", "map", "diff", "stats",
         "failures", "sql",
     ),
     "data": ("find-trained-on", "find-data", "data"),

@@ -121,6 +121,22 @@ def _show_several(document: Mapping[str, Any]) -> None:
         click.echo(plain(f"{refused['model']}: {refused['reason']}"), err=True)
 
 
+@command(database.Words)
+def words(common: Common, asked: database.Words) -> None:
+    """Show the words that MODEL was trained on.
+
+    A token that never occurs in training leaves its row of the input embedding as it was, so the
+    rows that moved are the vocabulary of the training data. The embedding alone is read; nothing is
+    run. What looks like a personal name, a number or a secret is shown with --all.
+
+    \b
+    Example:
+      deltadex words someone/bert-imdb
+      deltadex words ./my-fine-tune --against someone/bert-imdb
+    """
+    print_answer(common, asked, terminal.show_words)
+
+
 @command(database.Models, Display)
 def ls(common: Common, asked: database.Models, display: Display) -> None:
     """List the models of the catalog.

@@ -128,7 +128,8 @@ class FindAcross(Filters, Family, OverPanel):
             reading = own[0]["settings"].get("reading", {}) if own else {}
             building = BuildPanel((folder,), recipe=self.recipe, **reading)
         else:
-            from ..training_data import BUILTIN_PANEL, data_sets_in
+            from ..tables.data_files import data_sets_in
+            from ..training_data import BUILTIN_PANEL
 
             whole = len(data_sets_in(BUILTIN_PANEL))
             begun = [base for base, n in counts.get(BUILTIN, {}).items() if n < whole]

@@ -14,6 +14,14 @@ from ..errors import DataError, ModelError, RequestError, offered
 from ..options import Place, Question, argument, as_kind, option, record
 from ..records import LABELLED_LOSSES, LossName
 from ..store import Filters
+from .data_words import (
+    MOST_EXAMPLES,
+    WordMatches,
+    match_words,
+    texts_of,
+    with_words,
+    words_answer,
+)
 from .families import (
     AskedFamilies,
     FamilyAnswer,
@@ -22,7 +30,7 @@ from .families import (
     joint_answer,
     joint_scores,
 )
-from .opened import ONLY_FAMILY, Family, Track, require_labels, untracked
+from .opened import ONLY_FAMILY, Family, Track, find_family, require_labels, untracked
 from .tables import DataScoresTable, DataTable, NearestDataTable, Table, TrainedModelTable
 
 if TYPE_CHECKING:
@@ -198,15 +206,18 @@ class DataMaking:
 class FindTrainedOn(Filters, DataReading):
     """The `k` fine-tunes of a base that were most likely trained on a data set.
 
-    The base runs once over the examples, forward and backward. The negated gradient is compared
-    with every model's ΔW as if it were a full fine-tune's; no label of a model is used, but
-    where labels of near models disagree `probability` is lower. It says: trained on this data,
-    or on data like it.
+    The words of the file are compared with those that each model was trained on, where its input
+    embedding tells them: nothing is run. For models without, the base runs once over the examples,
+    forward and backward, and the negated gradient is compared with every model's ΔW as if it were a
+    full fine-tune's; no label of a model is used, but where labels of near models disagree
+    `probability` is lower. It says: trained on this data, or on data like it.
 
     Returns:
         A row for each model, nearest first: `rank`, `model`, `verdict`, `probability`, `z`,
-        `z_error`, `fdr`, `cosine` and labels. The document has `query` (with `control`: the same
-        texts, their labels permuted), `comparison` (with the control: `effect`, `low`, `high`,
+        `z_error`, `fdr`, `cosine` and labels; with a footprint `touched` (tokens that it saw),
+        `missing` (of them, tokens that are not in the file), `missing_by_chance` (how many other
+        data of that size would lack) and `accident`. The document has `query` (with `control`: the
+        same texts, their labels permuted), `comparison` (with the control: `effect`, `low`, `high`,
         `p` and `verdict` of each model) and `meaning`.
 
     Raises:
@@ -237,12 +248,18 @@ class FindTrainedOn(Filters, DataReading):
         help="Test whether models lie nearer to DATA than to these texts of the same kind, which "
         "no model has seen.",
     )
+    quick: bool = option(
+        default=False,
+        help="Compare the file's words alone, with models that have a footprint: nothing is run.",
+    )
     only_kept: bool = option(
         default=False, doors="python", help="Whether DATA is a kept data set, and never a file."
     )
 
     def answer(self, db: Opened) -> TrainedModelTable:
         catalog = db._catalog
+        if self.quick and (self.keep is not None or self.control is not None):
+            raise RequestError("--quick computes no gradient: leave out --keep and --control")
         if self.keep is not None:
             if not NAME.fullmatch(self.keep):
                 raise RequestError(
@@ -252,11 +269,38 @@ class FindTrainedOn(Filters, DataReading):
             if catalog.read_only:
                 raise RequestError(f"{db.path} is opened to read only: nothing can be kept in it")
         require_labels(catalog, self)
+        words, examples = self._matched(catalog)
+        is_enough = words is not None and words.is_complete and self.keep is self.control is None
+        if words is not None and examples is not None and (self.quick or is_enough):
+            return TrainedModelTable(words_answer(words, examples, self.k))
+        if self.quick:
+            raise RequestError("no model has a footprint to compare the file's words with")
         families = AskedFamilies(db, base=self.base, recipe=self.recipe, filters=self)
         runs = 1 if self.control is None else 2
         asked = families.ask(partial(self._answer, catalog), runs=runs)
         document = joint_answer(asked, families.left_out, self.k)
+        if words is not None and words.matches:
+            document["neighbours"] = with_words(document["neighbours"], words, self.k)
+            document["verdict"] = document["neighbours"][0]["verdict"]
         return TrainedModelTable({**document, "meaning": MEANING})
+
+    def _matched(self, catalog: Catalog) -> tuple[WordMatches | None, ExampleSet | None]:
+        """How the file's words match the footprints of the models; None where no model has one, or
+        DATA is a kept data set, whose texts are not kept."""
+        bases = catalog.bases() if self.base is None else [find_family(catalog, self.base)]
+        path = Path(self.data).expanduser()
+        if self.only_kept or not path.exists() or not any(map(catalog.footprints.ids, bases)):
+            return None, None
+        from ..training_data import ColumnChoice, read_examples
+
+        examples = read_examples(
+            path,
+            as_kind(ColumnChoice, self),
+            max_examples=MOST_EXAMPLES,
+            seed=self.seed,
+            split=self.split,
+        )
+        return match_words(catalog, bases, self, texts_of(examples)), examples
 
     def _answer(self, catalog: Catalog, base: str, track: Track) -> FamilyAnswer:
         """What one family answers; its data set is kept."""
@@ -340,7 +384,7 @@ class FindTrainedOnEach(Filters, DataReading):
     k: int = option("-k", default=10, least=1, help="Number of nearest models that are listed.")
 
     def answer(self, db: Opened) -> DataScoresTable:
-        from ..training_data import data_set_names, data_sets_in
+        from ..tables.data_files import data_set_names, data_sets_in
 
         catalog, data = db._catalog, self.data
         if isinstance(data, str | Path):

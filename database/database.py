@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
-from . import across, exchange, members, origins, panels, questions
+from . import across, exchange, members, origins, panels, questions, words
 from . import data as data_sets
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
@@ -205,6 +205,7 @@ class Database(Opened):
 
     find_similar = question(questions.FindSimilar)
     explain = question(questions.Explain)
+    words = question(words.Words)
     evaluate = question_of_several(questions.Evaluate)
     cluster = question(questions.Cluster)
     map = question(questions.Map)

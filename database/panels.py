@@ -132,7 +132,8 @@ class BuildPanel(DataReading):
 
     def _places(self) -> tuple[str, dict[str, Path]]:
         """The panel's name, and its data sets by theirs."""
-        from ..training_data import BUILTIN_PANEL, data_set_names, data_sets_in
+        from ..tables.data_files import data_set_names, data_sets_in
+        from ..training_data import BUILTIN_PANEL
 
         places = [Path(place).expanduser() for place in self.sources] or [BUILTIN_PANEL]
         name = self.name
@@ -172,7 +173,7 @@ class _Building:
 
     def open(self, places: Mapping[str, Path]) -> None:
         """Hash the data sets' bytes."""
-        from ..training_data import locate_data_files
+        from ..tables.data_files import locate_data_files
 
         for name, path in places.items():
             try:

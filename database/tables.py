@@ -27,6 +27,10 @@ class Tabled(Protocol):
     def answer(self, db: Opened) -> Table: ...
 
 
+OF_WORDS = ("touched", "missing", "missing_by_chance")
+"""Columns of a file's words beside a footprint."""
+
+
 class TrainedModelTable(Table):
     """The models nearest to a data set, nearest first.
 
@@ -48,6 +52,10 @@ class TrainedModelTable(Table):
 
     def __init__(self, document: Document) -> None:
         super().__init__(document)
+        if any(row.get("touched") is not None for row in document["neighbours"]):
+            self.columns = (*self.columns[:3], *OF_WORDS, *self.columns[3:])
+        if document["recipe"] is None and document["calibration"] is None:
+            self.columns = ("rank", "model", "verdict", *OF_WORDS, "dataset", "author")
         if len(document["families"]) > 1:
             self.columns = ("rank", "base", *self.columns[1:])
 

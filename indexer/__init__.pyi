@@ -62,6 +62,7 @@ from .query import choose_base as choose_base
 from .query import collect_updates as collect_updates
 from .query import fingerprint_query as fingerprint_query
 from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
+from .query import footprint_query as footprint_query
 from .query import guess_base as guess_base
 from .query import names_of_base as names_of_base
 from .query import open_update as open_update

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import BaseError, ModelError
+from ..records import ModelRecord
 from ..results import size
 from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, path_ends, place, whole_modules
@@ -31,7 +32,7 @@ from .checkpoint import (
     read_json,
 )
 from .delta import flaw_of, frobenius
-from .family import Wanted, folder_at, stated_license
+from .family import Member, Wanted, folder_at, stated_license
 from .hub import (
     HubSession,
     HubWeights,
@@ -105,6 +106,7 @@ class BaseWeights:
     license: str | None = None
     _cached: dict[_Stored, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
+    _embedding: torch.Tensor | None = None
     _last: threading.local = field(default_factory=threading.local)
     _norms: dict[Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -128,6 +130,13 @@ class BaseWeights:
         placement = self.placed.by_key[key]
         with self._matrix(placement) as matrix:
             yield placement.cut_matrix(matrix)
+
+    def held_embedding(self, name: str) -> torch.Tensor:
+        """A remote base's embedding, read once and held: every model is compared with it."""
+        with self._lock:
+            if self._embedding is None:
+                self._embedding = self.checkpoint.read(name)
+            return self._embedding
 
     def norm(self, key: Key, matrix: torch.Tensor) -> float:
         """|W| of one slot part, Frobenius; measured once, on the matrix that was read."""
@@ -217,6 +226,7 @@ class Base:
     by_module: bool = False
     _weights: BaseWeights | None = None
     _samples: tuple[MatrixSample, ...] | None = None
+    _tokenizer: bytes | None = None
     _verified: bool = False
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -279,6 +289,13 @@ class Base:
                 self._failure = line
             raise BaseError(line) from err
 
+    def tokenizer(self) -> bytes | None:
+        """The JSON of its tokenizer, read once; None where it has no files of one."""
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = _tokenizer_of(self) or b""
+            return self._tokenizer or None
+
     def opened(self) -> BaseWeights | None:
         """The weights if they can be read at once: a local folder, or opened before."""
         return self.weights() if self.folder is not None else self._weights
@@ -313,6 +330,16 @@ class Base:
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config, whole=self.by_module)
         return BaseWeights(self.name, revision, config, checkpoint, placed, license)
+
+
+def _tokenizer_of(base: Base) -> bytes | None:
+    record = ModelRecord(id=base.name, base=base.name)
+    try:
+        hub = None if base.folder else describe(base.name, session=base.session)
+        return Member(record=record, folder=base.folder, hub=hub).tokenizer(base.session)
+    except ModelError as err:
+        log.warning("base %s: its tokenizer cannot be read: %s", base.name, err.reason)
+        return None
 
 
 def _base_elsewhere(

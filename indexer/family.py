@@ -35,6 +35,7 @@ from .checkpoint import (
     read_json,
 )
 from .hub import (
+    MAX_SMALL_FILE,
     HubModel,
     HubSession,
     HubWeights,
@@ -43,6 +44,7 @@ from .hub import (
     read_small_file,
     stated_bytes,
 )
+from .tokenizer import LARGEST_TOKENIZER, read_tokenizer
 from .untrusted_text import base_key, distinct_texts, shown, text_or_none
 
 log = logging.getLogger(__name__)
@@ -250,15 +252,17 @@ class Member:
     def files(self) -> ModelFolder | None:
         return None if self.folder is None else ModelFolder.at(self.folder, self.given)
 
-    def content(self, file: str) -> bytes | None:
+    def content(
+        self, file: str, session: HubSession | None = None, *, max_bytes: int = MAX_SMALL_FILE
+    ) -> bytes | None:
         """A small file beside the weights; None where it is not there."""
         if self.hub is None:
             files = self.files
-            return files.content(file) if files is not None and files.has(file) else None
+            return files.start(file, max_bytes + 1) if files and files.has(file) else None
         if self.hub.files is not None and file not in self.hub.files:
             return None
         try:
-            return read_small_file(self.hub, file)
+            return read_small_file(self.hub, file, session=session, max_bytes=max_bytes)
         except ModelError as err:
             if err.code == "not-found":
                 return None
@@ -274,6 +278,10 @@ class Member:
         if self.is_adapter:
             return open_adapter_weights(self.folder, given=self.given)
         return open_local(self.folder, given=self.given, whole=plan.whole)
+
+    def tokenizer(self, session: HubSession | None = None) -> bytes | None:
+        """The JSON of its tokenizer; None where it has no files of one."""
+        return read_tokenizer(lambda file: self.content(file, session, max_bytes=LARGEST_TOKENIZER))
 
     def with_config(self, session: HubSession | None = None) -> Member:
         """The member with its config, and the base that it names where the Hub's description has

@@ -272,6 +272,7 @@ def index_family(
         device=device,
         parts=base_parts(base, recipes, verify=options.verify),
         verify=options.verify,
+        footprints=options.footprints,
     )
     _require_base(base, members, catalog)
     report = index_members(members, job, catalog, options, workers, progress)
@@ -281,9 +282,23 @@ def index_family(
         said = (weights.revision, weights.architecture) if weights else (None, None)
         license = weights.license if weights else None
         save_family(catalog, base.name, *said, layout, license)
+        _save_tokenizer(catalog, base, options)
     if options.hub:
         catalog.listings(base.name).clear()
     return report
+
+
+def _save_tokenizer(catalog: Catalog, base: Base, options: IndexOptions) -> None:
+    """Keep the base's tokenizer, by which footprints are read; of a base that was opened."""
+    if (
+        not options.footprints
+        or base.opened() is None
+        or catalog.footprints.family_tokenizer(base.name)
+    ):
+        return
+    content = base.tokenizer()
+    if content is not None:
+        catalog.footprints.save_tokenizer(base.name, content)
 
 
 def meant_base(catalog: Catalog, options: IndexOptions) -> Base:

@@ -364,7 +364,8 @@ class Cancelled(Exception):
 class Job:
     """The base, the recipes, and how many matrices are compared where. `shapes`: (out, in) by slot,
     of the family's models; `parts`: what is read of every matrix under a budget; `verify`: read
-    whole files also under a budget, and those again that were not verified."""
+    whole files also under a budget, and those again that were not verified; `footprints`: whether
+    input embeddings are read."""
 
     base: Base
     wanted: Wanted
@@ -375,12 +376,13 @@ class Job:
     device: str = "cpu"
     parts: BaseParts | None = None
     verify: bool = False
+    footprints: bool = False
     scratch: ScratchPool = field(default_factory=ScratchPool)
     meter: Meter = field(default_factory=Meter)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which opens the base and counts threads for itself."""
-        plain = ("wanted", "recipes", "layout", "shapes", "device", "verify")
+        plain = ("wanted", "recipes", "layout", "shapes", "device", "verify", "footprints")
         return _job_elsewhere, (self.base, {name: getattr(self, name) for name in plain})
 
     @property

@@ -53,6 +53,11 @@ class Fingerprinting(Question):
         default=False,
         help="Read unverified models again, whole, and compare them with their listed SHA-256.",
     )
+    footprints: bool = option(
+        "--footprints/--no-footprints",
+        default=True,
+        help="Read which tokens of the vocabulary occurred in training, from the input embedding.",
+    )
     device: str = option(
         default="auto",
         help="Compress updates on this device, as torch names it; auto takes a GPU if there is "

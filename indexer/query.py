@@ -16,14 +16,15 @@ import torch
 
 from ..arrays import Float64
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
-from ..records import ROLES, Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
+from ..records import ROLES, Footprint, Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
 from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, require_same_layers
 from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
-from .checkpoint import Checkpoint, TensorRef
+from .checkpoint import FEW_BYTES, Checkpoint, TensorRef
 from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius, rounding_norm
 from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Collector, Layout, Measurement
+from .footprint import read_footprint
 from .index import known_shapes
 from .job import Job, base_parts, choose_device, cpu_count, ordered, single_torch_thread
 from .run import NO_MEMORY, fingerprint_member
@@ -261,11 +262,27 @@ def fingerprint_query(
         threads=cpu_count(),
         device=choose_device("auto"),
         parts=base_parts(base, [recipe]),
+        footprints=True,
     )
     outcome = _fingerprint(find_member(model, base.name), job)
     if isinstance(outcome, Indexed):
         return outcome
     raise _unanswered(model, ModelError(outcome.code, outcome.reason))
+
+
+def footprint_query(catalog: Catalog, model: str, base_name: str) -> Footprint:
+    """The footprint of a model that is not in the catalog, with its own tokenizer; its input
+    embedding and the base's are all that is read. A `RequestError` if it cannot be opened."""
+    base = resolve_base(catalog, base_name)
+    base.plan = FEW_BYTES
+    job = Job(base=base, wanted=wanted_base(base), recipes=(), layout=(), footprints=True)
+    member = find_member(model, base.name)
+    if member.refusal is not None and member.refusal.code != "quantized":
+        raise _unanswered(model, member.refusal)
+    with _read_alone(model):
+        member = member.with_config()
+        with closing(member.checkpoint(FEW_BYTES)) as checkpoint:
+            return read_footprint(member, checkpoint, job)
 
 
 class ClosedBase(Base):

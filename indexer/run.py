@@ -20,7 +20,7 @@ import time
 import traceback
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -31,12 +31,13 @@ from typing import Any, Protocol, TextIO, runtime_checkable
 from uuid import uuid4
 
 from ..errors import REASONS, BaseError, DeltadexError, ModelError, RequestError, StoreDamaged
-from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
+from ..records import Footprint, Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..results import size
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
-from .checkpoint import READ_AGAIN, Checkpoint
+from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
+from .footprint import read_footprint
 from .hub import HubWeights, LocalBudget, RequestKind, is_repo_id
 from .job import ALL_BYTES, Job, WantedBytes, cpu_count, single_torch_thread, thread_pool
 from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
@@ -95,7 +96,7 @@ class Report:
     """What a run did: indexed models are only counted, for there may be many. `guessed`: models
     indexed with a label guessed from their name; `base_bytes_read`: of a base on the Hub, in
     `bytes_read` too; `relabelled`: members that need not be read, with the labels that a file gives
-    them."""
+    them; `lacking`: members of which only the footprint is to be read."""
 
     base: str
     recipes: Sequence[Recipe]
@@ -112,6 +113,7 @@ class Report:
     bytes_wanted: int = 0
     base_bytes_read: int = 0
     relabelled: list[ModelRecord] = field(default_factory=list)
+    lacking: list[Member] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
     def begin(
@@ -135,10 +137,14 @@ class Report:
         return self
 
     def unread(
-        self, members: Iterable[Member], known: Mapping[str, Known], options: IndexOptions
+        self,
+        members: Iterable[Member],
+        known: Mapping[str, Known],
+        options: IndexOptions,
+        has_footprint: Collection[str],
     ) -> list[Member]:
         """The members whose files must be read; the others are counted. `known`: the family's
-        models in the catalog."""
+        models in the catalog; `has_footprint`: those of them that need none."""
         recipes, fresh = {recipe.id for recipe in self.recipes}, []
         for member in members:
             before, signature = known.get(member.record.id), member.record.signature
@@ -150,6 +156,8 @@ class Report:
                 self.unchanged += 1
                 self.bytes_total += before.bytes_total
                 self._relabel(member)
+                if member.record.id not in has_footprint and member.refusal is None:
+                    self.lacking.append(member)
             elif (
                 before.status == "indexed"
                 or options.retry_failed
@@ -257,12 +265,17 @@ def _read(
     checkpoint: Checkpoint | None = None
 
     def refused(code: str, reason: str) -> Refused:
+        nonlocal checkpoint
+        footprint = None
+        if job.footprints and code in READABLE_EMBEDDING and not member.is_adapter:
+            checkpoint, footprint = _footprint_alone(member, checkpoint, job)
         return Refused(
             model=member.record,
             code=code,
             reason=reason,
             bytes_read=checkpoint.bytes_read if checkpoint else 0,
             seconds=time.monotonic() - start,
+            footprint=footprint,
         )
 
     try:
@@ -294,6 +307,7 @@ def _read(
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
             linear=collector.linear_sketch(),
+            footprint=read_footprint(member, checkpoint, job) if job.footprints else None,
         )
     # One model's files must not end a run over thousands, whatever is wrong with them.
     except Exception as err:
@@ -305,6 +319,29 @@ def _read(
         job.meter.closed(member.record.id)
         if checkpoint is not None:
             checkpoint.close()
+
+
+READABLE_EMBEDDING = frozenset(
+    {"quantized", "unknown-architecture", "no-attention", "no-update", "layer-mismatch"}
+)
+"""Codes of models whose layers are not read, and whose input embedding may be."""
+
+TELLING = frozenset({"exact", "tied", "frozen"})
+"""Kinds that an embedding which owes the base's nothing never has."""
+
+
+def _footprint_alone(
+    member: Member, checkpoint: Checkpoint | None, job: Job
+) -> tuple[Checkpoint | None, Footprint | None]:
+    """The footprint of a model that is refused; None where its embedding tells nothing either."""
+    try:
+        checkpoint = checkpoint or member.checkpoint(FEW_BYTES, job.session)
+        footprint = read_footprint(member, checkpoint, job)
+    # what is said of the model is why it was refused
+    except Exception as err:
+        log.debug("%s: its embedding is not read", member.record.id, exc_info=err)
+        return checkpoint, None
+    return checkpoint, footprint if footprint.kind in TELLING else None
 
 
 NO_MEMORY = "not enough memory for one of its matrices"
@@ -744,7 +781,8 @@ def index_members(
         commit_parts(catalog, folder, base, known)
     elif folder is not None:
         known |= folder.known(base)
-    fresh = report.unread(members, known, options)
+    has_footprint = catalog.footprints.ids(base) if job.footprints else known
+    fresh = report.unread(members, known, options, has_footprint)
     fills_catalog = folder is None or on_ray
     if fills_catalog:
         catalog.relabel(base, report.relabelled)
@@ -769,10 +807,26 @@ def index_members(
             if fills_catalog and n_done % SHED_EVERY == 0:
                 catalog.shed_memory()
     if fills_catalog and base in catalog.bases():
+        _complete_footprints(report, job, catalog)
         catalog.settle_copies(base)
     if folder is not None and options.parts is None:
         folder.remove_family(base)
     return report.end(report.base_bytes_read if on_ray else job.base.bytes_fetched)
+
+
+def _complete_footprints(report: Report, job: Job, catalog: Catalog) -> None:
+    """Read the footprints of models that were indexed without: embeddings alone."""
+    if report.lacking:
+        log.info("reading the embeddings of %d models that are indexed", len(report.lacking))
+    with single_torch_thread():
+        for member in report.lacking:
+            job.stop_if_cancelled()
+            checkpoint, footprint = _footprint_alone(member, None, job)
+            if footprint is not None:
+                catalog.footprints.add(job.base.name, member.record.id, footprint)
+            if checkpoint is not None:
+                report.bytes_read += checkpoint.bytes_read
+                checkpoint.close()
 
 
 def _kept(

@@ -57,6 +57,8 @@ from .sql import query_catalog as query_catalog
 from .tables.documents import Attachment as Attachment
 from .tables.filters import Filters as Filters
 from .tables.filters import ModelFilter as ModelFilter
+from .tables.footprints import ModelFootprint as ModelFootprint
+from .tables.footprints import tokenizer_hash as tokenizer_hash
 from .tables.models import Known as Known
 from .tables.models import Label as Label
 from .tables.models import Labels as Labels

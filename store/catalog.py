@@ -55,6 +55,7 @@ from .tables.signatures import Signatures
 
 if TYPE_CHECKING:
     from .family import FamilyView
+    from .tables.footprints import Footprints
     from .tables.outcomes import DataSets
 
 T = TypeVar("T")
@@ -213,6 +214,13 @@ class Catalog:
         from .tables.outcomes import DataSets
 
         return DataSets(self._session)
+
+    @property
+    def footprints(self) -> Footprints:
+        """Which tokens models were trained on, and the tokenizers that name them."""
+        from .tables.footprints import Footprints
+
+        return Footprints(self._session)
 
     @property
     def attachments(self) -> Attachments:

@@ -44,6 +44,7 @@ from .model_rows import (
     checked_recipe,
     checked_text,
 )
+from .tables.footprints import footprint_of, footprint_row
 from .tables.models import (
     KNOWN_COLUMNS,
     RECORD_COLUMNS,
@@ -56,7 +57,7 @@ from .tables.outcomes import STATISTICS, fixed, slot_row, slot_stats
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 
 LONGEST_NAME = 120
 """Characters of a folder's name: file systems take 255 bytes."""
@@ -104,11 +105,19 @@ def _schema() -> pa.Schema:
     )
     layer = pa.struct([("stack", text), ("layer", pa.int32()), ("numbers", float32s)])
     linear = pa.struct([("recipe", text), ("pooled", float32s), ("layers", pa.list_(layer))])
+    footprint = pa.struct(
+        [
+            *(("kind", text), ("vocabulary", long), ("touched", long), ("share", number)),
+            *(("tokenizer", text), ("note", text)),
+            *(("tokens", pa.binary()), ("own_tokenizer", pa.binary())),
+        ]
+    )
     return pa.schema(
         [(name, types.get(name, text)) for name in RECORD_COLUMNS]
         + [("status", text), ("code", text), ("reason", text)]
         + [("bytes_read", long), ("seconds", number)]
         + [("vectors", pa.list_(vector)), ("slots", pa.list_(slot)), ("linear", linear)]
+        + [("footprint", footprint)]
     )
 
 
@@ -209,6 +218,9 @@ def _row(outcome: Outcome) -> dict[str, Any]:
         ]
         row["slots"] = [slot_row(stats) for stats in outcome.slots]
         row["linear"] = outcome.linear and _linear_row(outcome.linear)
+    if outcome.footprint is not None:
+        own = {"own_tokenizer": outcome.footprint.own_tokenizer or None}
+        row["footprint"] = footprint_row(outcome.footprint) | own
     return row
 
 
@@ -223,6 +235,7 @@ def _linear_row(linear: LinearSketch) -> dict[str, Any]:
 def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     cost = {"bytes_read": row["bytes_read"], "seconds": row["seconds"]}
     model = model_record([row[name] for name in RECORD_COLUMNS])
+    cost["footprint"] = row["footprint"] and footprint_of(**row["footprint"])
     if row["code"] is not None:
         return Refused(model=model, code=row["code"], reason=row["reason"], **cost)
     return Indexed(

@@ -15,6 +15,7 @@ from ..errors import REASONS
 from ..results import Section, names_of_bases
 from .console import NAMES, has_room, print_table, screen
 from .text import cell_text, count, duration, plain, share, size
+from .words import show_word_matches
 
 Document = Mapping[str, Any]
 
@@ -85,7 +86,9 @@ def _evidence(head: str, row: Document) -> str:
         case "verdict":
             return str(row["verdict"]) if _stands_out(row) else ""
         case "z":
-            return f"{row['z']:.1f}"
+            return "" if row["z"] is None else f"{row['z']:.1f}"
+        case "touched" | "missing":
+            return "" if row.get(head) is None else f"{row[head]:,}"
         case "±":
             return "" if row["z_error"] is None else f"{row['z_error']:.1f}"
         case "fdr":
@@ -93,7 +96,7 @@ def _evidence(head: str, row: Document) -> str:
         case "probability":
             return "" if row["probability"] is None else f"{row['probability']:.2f}"
         case "cosine":
-            return share(row["cosine"])
+            return "" if row["cosine"] is None else share(row["cosine"])
         case "control":
             return f"z {row['control']['z']:.1f}" if row["control"] else ""
         case "effect":
@@ -475,6 +478,9 @@ def show_audit(document: Document) -> None:
 
 def show_trained_models(document: Document) -> None:
     """The models nearest to a data set, the control, and what it means at most."""
+    if "without_footprint" in document:
+        show_word_matches(document)
+        return
     query, models, families = (document[key] for key in ("query", "neighbours", "families"))
     names = _names_of_several(document)
     if names:
@@ -500,7 +506,9 @@ def show_trained_models(document: Document) -> None:
                 f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a "
                 "model that is no higher, the texts may be alike and not what the labels teach"
             )
-        heads = ("rank", "model", *EVIDENCE_OF_DATA, "dataset", "author")
+        has_words = any(model.get("touched") is not None for model in models)
+        of_words = ("touched", "missing") if has_words else ()
+        heads = ("rank", "model", *EVIDENCE_OF_DATA, *of_words, "dataset", "author")
         _say_evidence(_with_base(heads, names), _named(models, names))
         if document["comparison"]:
             _show_comparison(document, names)

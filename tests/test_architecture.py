@@ -52,6 +52,7 @@ MAY_IMPORT = {
         "tables",
     },
     "database": {
+        "tables",
         "arrays",
         "errors",
         "options",

@@ -157,7 +157,9 @@ def write_first_schema(catalog: Path, target: Path) -> None:
         connection.execute("UPDATE meta SET schema_version = 1")
         connection.execute(f"ATTACH '{catalog}' AS today (READ_ONLY)")
         vectors = connection.execute("SELECT vectors FROM today.recipes").fetchall()
-        connection.execute("INSERT INTO families SELECT * EXCLUDE (license) FROM today.families")
+        connection.execute(
+            "INSERT INTO families SELECT * EXCLUDE (license, tokenizer) FROM today.families"
+        )
         connection.execute("INSERT INTO models SELECT * EXCLUDE (verified) FROM today.models")
         connection.execute("INSERT INTO slots SELECT * EXCLUDE (zero_share) FROM today.slots")
         connection.execute("INSERT INTO recipes SELECT * EXCLUDE (share) FROM today.recipes")

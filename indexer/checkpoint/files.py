@@ -35,10 +35,12 @@ MAX_BYTES = 16 * 2**20
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
-def read_json(content: bytes, *, name: str = "config.json") -> dict[str, object]:
+def read_json(
+    content: bytes, *, name: str = "config.json", most_bytes: int = MAX_BYTES
+) -> dict[str, object]:
     """The JSON object in the bytes of a file called `name`; a refusal quotes nothing of them."""
-    if len(content) > MAX_BYTES:
-        raise ModelError("bad-config", f"{name}: larger than {MAX_BYTES} bytes")
+    if len(content) > most_bytes:
+        raise ModelError("bad-config", f"{name}: larger than {most_bytes} bytes")
     try:
         text = content.decode("utf-8-sig")
         value = json.loads(text)

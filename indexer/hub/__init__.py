@@ -4,6 +4,7 @@ Whatever the Hub refuses, or does not answer as it should, is a `ModelError` wit
 `errors.REASONS`; a family that cannot be listed is a `SourceError`.
 """
 
+from .files import MAX_SMALL_FILE as MAX_SMALL_FILE
 from .files import HubWeights as HubWeights
 from .files import RangeFolder as RangeFolder
 from .files import read_small_file as read_small_file

@@ -260,6 +260,10 @@ _TABLES = {
         "SELECT m.base, m.id AS model, l.* EXCLUDE (model) "
         "FROM linear_sketches l JOIN models m ON m.key = l.model ORDER BY ALL"
     ),
+    "footprints": (
+        "SELECT m.base, m.id AS model, f.* EXCLUDE (model, tokens) "
+        "FROM footprints f JOIN models m ON m.key = f.model ORDER BY ALL"
+    ),
     "data_sets": "SELECT * FROM data_sets ORDER BY base, name",
     "data_sketches": "SELECT * FROM data_sketches ORDER BY ALL",
     "base_signatures": ("SELECT * EXCLUDE (runs, invariants) FROM base_signatures ORDER BY base"),
@@ -369,7 +373,7 @@ def _statements(session: Session) -> Iterator[str]:
             f"SELECT m.base, m.id, '{id}', t.norm, md5(CAST(t.vector AS VARCHAR)) "
             f"FROM {table} t JOIN models m ON m.key = t.model WHERE {these}"
         )
-    for table in ("slots", "linear_sketches"):
+    for table in ("slots", "linear_sketches", "footprints"):
         yield (
             f"SELECT m.base, m.id, t.* EXCLUDE (model) FROM {table} t "
             f"JOIN models m ON m.key = t.model WHERE {these}"

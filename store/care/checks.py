@@ -37,6 +37,7 @@ from ..opening import SCHEMA_VERSION, find_losses, log_path, schema
 from ..remote import join
 from ..session import Session, literal
 from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
+from ..tables.footprints import FOOTPRINT_COLUMNS, footprint_of
 from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
 from ..tables.signatures import run_bytes
@@ -487,6 +488,35 @@ def check_linear(context: CheckContext) -> Iterator[Finding]:
     yield Finding("linear", "ok", f"linear sketches of {counted(n_models, 'model')}")
 
 
+def check_footprints(context: CheckContext) -> Iterator[Finding]:
+    """Every footprint can be read, and every tokenizer that one is of is there."""
+    wrong = []
+    columns = ", ".join(f"f.{name}" for name in FOOTPRINT_COLUMNS)
+    rows = context.select(
+        f"SELECT coalesce(m.id, '(no model)'), {columns} FROM footprints f "
+        "LEFT JOIN models m ON m.key = f.model ORDER BY 1"
+    )
+    for id, *values in rows:
+        try:
+            footprint_of(**dict(zip(FOOTPRINT_COLUMNS, values, strict=True)))
+        except ValueError:
+            wrong.append(str(id))
+    missing = context.select(
+        "SELECT DISTINCT tokenizer FROM (SELECT tokenizer FROM footprints UNION "
+        "SELECT tokenizer FROM families) WHERE tokenizer IS NOT NULL AND "
+        "tokenizer NOT IN (SELECT sha256 FROM tokenizers) ORDER BY 1"
+    )
+    if wrong:
+        names = listed([short_id(id) for id in wrong])
+        detail = f"{counted(len(wrong), 'model')} with a damaged footprint: {names}"
+        yield Finding("footprints", "problem", detail, REINDEX)
+    if missing:
+        detail = f"{counted(len(missing), 'tokenizer')} of footprints not there"
+        yield Finding("footprints", "problem", detail, REINDEX)
+    if not wrong and not missing:
+        yield Finding("footprints", "ok", f"footprints of {counted(len(rows), 'model')}")
+
+
 def check_data_sets(context: CheckContext) -> Iterator[Finding]:
     """Every kept data set has sketches and a finite vector of unit length, and one row."""
     wrong = context.select(
@@ -553,8 +583,9 @@ def check_references(context: CheckContext) -> Iterator[Finding]:
 def _orphans(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
     """Rows without their model, which are derived from nothing, and stay."""
     for table in (*vectors, *BESIDE):
-        # studies are also made of models that could not be indexed
-        condition = "" if table == "studies" else " WHERE status = 'indexed'"
+        # studies and footprints are also of models that could not be indexed
+        is_of_all = table in ("studies", "footprints")
+        condition = "" if is_of_all else " WHERE status = 'indexed'"
         where = f"model NOT IN (SELECT key FROM models{condition})"
         [(n_rows,)] = context.select(f"SELECT count(*) FROM {quoted(table)} WHERE {where}")
         if n_rows:

@@ -389,6 +389,7 @@ CHECKS: dict[str, Check] = {
     "vectors": checks.check_vectors,
     "slots": checks.check_slots,
     "linear": checks.check_linear,
+    "footprints": checks.check_footprints,
     "data sets": checks.check_data_sets,
     "bases": checks.check_signatures,
     "rows": checks.check_references,

@@ -24,6 +24,7 @@ from ..model_rows import model_faults, short_id
 from ..opening import is_file, memory_connection, schema
 from ..parts import Part, PartFolder, commit_part, save_family
 from ..session import Session
+from ..tables.footprints import take_family_tokenizer, take_tokenizer
 from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies
 from ..tables.outcomes import (
     data_set_of,
@@ -342,6 +343,7 @@ def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | Non
     insert_rows(target, "models", rows)
     take_rows(target, source, keys, held_rows(source.session, keys))
     take_studies(target, source, keys)
+    take_footprints(target, source, keys)
 
 
 def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
@@ -363,7 +365,8 @@ def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]])
     own_of |= moved
     changed = {int(b["key"]): filled(a, b) for a, b in pairs if filled(a, b) != a}
     _fill(target, [{**row, "key": own_of.get(key, row["key"])} for key, row in changed.items()])
-    return changed.keys() | moved.keys() | take_studies(target, source, own_of)
+    taken = take_studies(target, source, own_of) | take_footprints(target, source, own_of)
+    return changed.keys() | moved.keys() | taken
 
 
 def _fill(target: Session, rows: Sequence[Row]) -> None:
@@ -430,6 +433,24 @@ def take_studies(target: Session, source: Source, keys: Mapping[int, int]) -> se
         "WHERE s.model = k.key AND s.study = r.study AND s.settings = r.settings)"
     )
     return _insert(target, "studies", studies, keys, is_new)
+
+
+def take_footprints(target: Session, source: Source, keys: Mapping[int, int]) -> set[int]:
+    """Copy the footprints of models that the target has none of, and their tokenizers; the source's
+    keys of these models."""
+    sql = f"SELECT * FROM footprints WHERE model IN {THESE}"
+    footprints = source.session.arrow(sql, [list(keys)])
+    if not footprints.num_rows:
+        return set()
+    for sha256 in set(footprints.column("tokenizer").to_pylist()) - {None}:
+        take_tokenizer(target, source.session, sha256)
+    return _insert(
+        target,
+        "footprints",
+        footprints,
+        keys,
+        "NOT EXISTS (FROM footprints f WHERE f.model = k.key)",
+    )
 
 
 def held_rows(session: Session, keys: Iterable[int]) -> dict[int, HeldRows]:
@@ -676,6 +697,7 @@ def merge_families(target: Session, source: Source) -> list[Conflict]:
         joined, differ = joined_base(ours, theirs)
         if joined != ours or row not in held:
             replace_base(target, joined)
+        take_family_tokenizer(target, source.session, base)
         if differ:
             kept, other = ({name: pair[i] for name, pair in differ.items()} for i in (0, 1))
             conflict = Conflict(

@@ -27,6 +27,7 @@ from ...records import (
 )
 from ..model_rows import wrong_vector
 from ..session import NOW, Session, not_finite
+from .footprints import insert_footprints, select_footprints
 from .models import insert_models, insert_rows, keep_labels, new_keys, require_model
 from .recipes import OF_PANEL, select_recipes, tables
 
@@ -42,7 +43,7 @@ CLOSE = 1e-5
 STATISTICS = (*("fro_norm", "relative_norm", "energy", "stable_rank", "noise_floor", "zero_share"),)
 """Numbers of a slot."""
 
-BESIDE = ("slots", "linear_sketches", "studies")
+BESIDE = ("slots", "linear_sketches", "studies", "footprints")
 """Tables of what belongs to a model, beside those of vectors."""
 
 Fetch = Callable[
@@ -337,8 +338,11 @@ def _replace(session: Session, outcome: Outcome, at: str | None) -> None:
     )
     (key,) = new_keys(session, 1)
     is_redundant = False
-    if isinstance(outcome, Indexed) and signature == model.signature != "":
-        is_redundant = _carry_over(session, old, key, outcome, was_indexed=status == "indexed")
+    if signature == model.signature != "":
+        if outcome.footprint is None:
+            session.execute("UPDATE footprints SET model = ? WHERE model = ?", [key, old])
+        if isinstance(outcome, Indexed):
+            is_redundant = _carry_over(session, old, key, outcome, was_indexed=status == "indexed")
     outcome = replace(outcome, model=keep_labels(session, old, model))
     _insert(session, [(key, outcome)], at, has_slots=not is_redundant)
     delete_model(session, old)
@@ -359,6 +363,8 @@ def _insert(
         insert_slots(session, indexed)
     linear = [(key, outcome.linear) for key, outcome in indexed if outcome.linear is not None]
     insert_linear_sketches(session, linear)
+    own = [(key, outcome.footprint) for key, outcome in outcomes if outcome.footprint is not None]
+    insert_footprints(session, own)
 
 
 def write_outcomes(session: Session, outcomes: Sequence[Outcome], at: str | None = None) -> None:
@@ -401,6 +407,7 @@ def outcome_of_copy(
         bytes_read=0,
         seconds=0.0,
         linear=select_linear_sketch(session, key, sketched) if sketched else None,
+        footprint=next((f.footprint for f in select_footprints(session, model=key)), None),
     )
 
 

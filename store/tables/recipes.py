@@ -58,10 +58,12 @@ def select_base(session: Session, base: str) -> BaseRecord:
 def replace_base(session: Session, record: BaseRecord) -> None:
     """Store what is known of a base in place of what was."""
     slots = {"shapes": dict(record.shapes), "layout": record.layout}
+    values = [record.revision, record.architecture, json.dumps(slots), record.license]
+    known = session.execute("SELECT tokenizer FROM families WHERE base = ?", [record.base])
     session.execute("DELETE FROM families WHERE base = ?", [record.base])
     session.execute(
-        "INSERT INTO families VALUES (?, ?, ?, ?, ?)",
-        [record.base, record.revision, record.architecture, json.dumps(slots), record.license],
+        "INSERT INTO families VALUES (?, ?, ?, ?, ?, ?)",
+        [record.base, *values, known[0][0] if known else None],
     )
 
 

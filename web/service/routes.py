@@ -58,6 +58,7 @@ from ...database import (
     Stats,
     Tabled,
     Trace,
+    Words,
     serving,
 )
 from ...database.serving import PageOfModels
@@ -449,6 +450,21 @@ async def explain(
         return exact.answer(catalog).to_json()
 
     return reply(await service.ask(explain))
+
+
+@_similar.get("/words", responses=gives(schemas.WordsAnswer, 404))
+@asks(Words)
+async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words]) -> Response:
+    """The words that a stored model was trained on, read from its input embedding."""
+    question = asked(model)
+
+    def words(catalog: Database) -> dict[str, Any]:
+        base = find_base(catalog, question.base)
+        exact = [serving.exact_query(catalog, id, base) for id in (model, question.against) if id]
+        own = replace(question, model=exact[0].model, base=exact[0].base)
+        return own.answer(catalog).to_json()
+
+    return reply(await service.ask(words))
 
 
 @_families.get("/evaluation", responses=gives(schemas.EvaluationAnswer, 404) | COMPUTING)

@@ -320,6 +320,30 @@ class ExplanationAnswer(Answer):
     only_model: list[str]
 
 
+class WordAnswer(Answer):
+    """strength: how far the word's token moved beside the model's others, 0…1."""
+
+    word: str
+    strength: float
+
+
+class WordsAnswer(Answer):
+    """kind: `exact`, `tied`, `frozen`, `dense`, `none`. touched: tokens that occurred in training,
+    of `vocabulary`. share: of the vocabulary, how much was read."""
+
+    model: str
+    base: str
+    kind: str
+    touched: int
+    vocabulary: int
+    share: float
+    note: str | None
+    against: str | None = None
+    sentence: str
+    seen: list[WordAnswer]
+    only_other: list[WordAnswer] = []
+
+
 class ConfusionAnswer(Answer):
     """Rows: a labelled model's dataset. Columns: its nearest neighbour's; the last, of none."""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from deltadex.errors import DataError
-from deltadex.training_data import data_set_names, data_sets_in
+from deltadex.tables.data_files import data_set_names, data_sets_in
 
 
 def test_files_and_folders_are_data_sets_but_hidden_and_other_ones(tmp_path, caplog):

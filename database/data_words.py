@@ -1,0 +1,150 @@
+"""A file's tokens beside the footprints of models: `find-trained-on` without a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RequestError
+from ..store import Filters
+
+if TYPE_CHECKING:
+    from ..search.footprint_match import FileMatch
+    from ..store import Catalog, ModelRow
+    from ..training_data import ExampleSet
+
+Row = dict[str, Any]
+
+MOST_EXAMPLES = 200_000
+"""Rows of a file whose tokens are compared; a larger one is sampled, and the answer says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordMatches:
+    """How a file's tokens match models, and the models that have no footprint to compare."""
+
+    matches: Mapping[tuple[str, str], FileMatch]
+    rows: Mapping[tuple[str, str], ModelRow]
+    without: int
+    notes: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every model could be compared."""
+        return not self.without and bool(self.matches)
+
+
+def texts_of(examples: ExampleSet) -> list[str]:
+    """All texts of a data set that a model may have been trained on."""
+    texts = []
+    for example in examples.examples:
+        parts = (example.text, example.pair, example.completion, example.label)
+        texts += [part for part in parts if part and isinstance(part, str)]
+    return texts
+
+
+def match_words(
+    catalog: Catalog, bases: Sequence[str], filters: Filters, texts: Sequence[str]
+) -> WordMatches:
+    """Of every model of the bases that passes the filters."""
+    from ..search.footprints import FamilyFootprints
+
+    matches: dict[tuple[str, str], FileMatch] = {}
+    rows: dict[tuple[str, str], ModelRow] = {}
+    notes = []
+    for base in bases:
+        wanted = {row.id: row for row in catalog.models(filters) if row.base == base}
+        rows |= {(base, id): row for id, row in wanted.items()}
+        try:
+            found = FamilyFootprints.read(catalog, base).match(texts, wanted.__contains__)
+        except RequestError as err:
+            notes.append(str(err))
+            continue
+        matches |= {(base, id): match for id, match in found.items()}
+    judged = [key for key, row in rows.items() if row.status == "indexed" or key in matches]
+    return WordMatches(matches, rows, len(set(judged) - set(matches)), tuple(notes))
+
+
+def match_columns(match: FileMatch | None) -> Row:
+    """What a row of an answer gains."""
+    if match is None:
+        return {"touched": None, "missing": None, "missing_by_chance": None, "accident": None}
+    return {
+        "touched": match.touched,
+        "missing": match.missing,
+        "missing_by_chance": match.missing_by_chance,
+        "accident": match.accident,
+    }
+
+
+def ranked_by_words(words: WordMatches, k: int) -> list[Row]:
+    """Rows of the models that a file's tokens fit best, those that were trained on it first."""
+    order = sorted(
+        words.matches.items(), key=lambda item: (not item[1].is_trained_on, item[1].ratio, item[0])
+    )
+    rows = []
+    for rank, ((base, id), match) in enumerate(order[:k], start=1):
+        record = words.rows[base, id].record
+        rows.append(
+            {
+                "rank": rank,
+                "model": id,
+                **dict.fromkeys(("cosine", "score", "z", "z_error", "fdr")),
+                "probability": 1 - match.accident if match.is_trained_on else None,
+                "verdict": match.verdict(),
+                "dataset": record.dataset,
+                "author": record.author,
+                "run": record.run,
+                "base": base,
+                **match_columns(match),
+            }
+        )
+    return rows
+
+
+MEANING = (
+    "trained on this file, or on one that contains it, where no token that training touched is "
+    "missing from it. Two files of the same words cannot be told apart."
+)
+
+
+def words_answer(words: WordMatches, examples: ExampleSet, k: int) -> Row:
+    """The document of an answer by words alone."""
+    neighbours = ranked_by_words(words, k)
+    bases = sorted({base for base, _ in words.matches})
+    n_read = len(examples.examples)
+    reading = f"{examples.source}: words of {n_read:,} of {examples.rows:,} rows"
+    query = {"texts": examples.source, "n_texts": n_read, "sha256": examples.sha256}
+    query |= {"base": bases[0] if len(bases) == 1 else None, "loss": None, "control": None}
+    families = [
+        {"base": base, "compared": sum(one == base for one, _ in words.matches)} for base in bases
+    ]
+    return {
+        "query": {**query, "counts": None, "settings": None, "reading": reading},
+        **dict.fromkeys(("recipe", "recipe_id", "references", "calibration", "comparison")),
+        "verdict": neighbours[0]["verdict"] if neighbours else "no model has a footprint",
+        "compared": len(words.matches),
+        "without_footprint": words.without,
+        "neighbours": neighbours,
+        "families": families,
+        "left_out": [{"base": None, "reason": note} for note in words.notes],
+        "meaning": MEANING,
+    }
+
+
+def with_words(neighbours: Sequence[Row], words: WordMatches, k: int) -> list[Row]:
+    """The rows of a gradient's answer with what footprints say; models that were trained on the
+    file stand above all others."""
+    proven = [row for row in ranked_by_words(words, k) if row["probability"] is not None]
+    known = {(row["base"], row["model"]): row for row in neighbours}
+    first = []
+    for row in proven:
+        of_gradient = known.pop((row["base"], row["model"]), {})
+        kept = {key: of_gradient.get(key, row[key]) for key in ("cosine", "score", "z", "z_error")}
+        first.append({**of_gradient, **row, **kept, "fdr": of_gradient.get("fdr")})
+    rest = [
+        {**row, **match_columns(words.matches.get((row["base"], row["model"])))}
+        for row in known.values()
+    ]
+    return [{**row, "rank": rank} for rank, row in enumerate([*first, *rest][:k], start=1)]

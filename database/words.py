@@ -1,0 +1,151 @@
+"""The words that a model was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EmptyCatalog, RequestError, UnknownModel
+from ..options import Place, Question, argument, option, record
+from ..results import Table
+from .opened import ONLY_FAMILY
+
+if TYPE_CHECKING:
+    from ..records import Footprint
+    from ..search.words import Word
+    from ..store import Catalog
+    from .opened import Opened
+
+NAMED = 6
+"""Words of the first sentence."""
+
+KINDS = {
+    "frozen": "Its input embedding was not trained: it tells no words.",
+    "dense": "Every row of its input embedding moved, each its own way: continued pretraining, or "
+    "an optimizer that moves all rows. It tells no words.",
+    "none": "It has no footprint: {note}.",
+}
+
+
+class WordTable(Table):
+    """The words of a model's training data, the most telling first: `word`, `strength` (how far
+    its token moved beside the model's others, 0…1). The document also has `model`, `base`, `kind`
+    (`exact`, `tied`, `frozen`, `dense`, `none`), `touched` (tokens), `vocabulary` (rows), `share`
+    (of the rows that were read), `note`, `sentence`, and with `against` the words of that model
+    alone (`only_other`)."""
+
+    columns = ("word", "strength")
+    _key = "seen"
+
+
+@record
+class Words(Question):
+    """The words that occurred in a model's training, read from its input embedding.
+
+    A token that never occurred leaves its row of the embedding as it was. Nothing of a model is
+    run, and no other model is needed; they only order the words.
+
+    Raises:
+        RequestError: the family has no tokenizer, or one that does not fit.
+
+    >>> db.words("imdb-0").to_json()["kind"]
+    'frozen'
+    """
+
+    stability = "provisional"
+
+    model: Place = argument(
+        help="An id; a folder or Hub id, of which the input embedding alone is read."
+    )
+    _: KW_ONLY
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+    k: int = option("-k", default=200, least=1, help="Number of words, at most.")
+    against: str | None = option(
+        default=None, metavar="OTHER", help="Show the words of MODEL that OTHER did not see."
+    )
+    all: bool = option(
+        default=False, help="Also show what looks like a personal name, a number or a secret."
+    )
+
+    def answer(self, db: Opened) -> WordTable:
+        catalog = db._catalog
+        base, model, footprint = find_footprint(catalog, self.model, self.base)
+        words = self._words(catalog, base, model, footprint)
+        document: dict[str, Any] = {
+            "model": model,
+            "base": base,
+            "kind": footprint.kind,
+            "touched": len(footprint.tokens),
+            "vocabulary": footprint.vocabulary,
+            "share": footprint.share,
+            "note": footprint.note,
+        }
+        if self.against is not None:
+            other_base, other, theirs = find_footprint(catalog, self.against, self.base or base)
+            known = self._words(catalog, other_base, other, theirs)
+            mine, other_words = ({word.text for word in some} for some in (words, known))
+            words = [word for word in words if word.text not in other_words]
+            document["against"] = other
+            document["only_other"] = _rows([w for w in known if w.text not in mine][: self.k])
+        sentence = first_sentence(footprint, words, document)
+        return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
+
+    def _words(self, catalog: Catalog, base: str, model: str, footprint: Footprint) -> list[Word]:
+        from ..search.footprints import SURE_KINDS, FamilyFootprints
+
+        if footprint.kind not in SURE_KINDS:
+            return []
+        family = FamilyFootprints.read(catalog, base)
+        vocabulary = family.vocabulary(footprint)
+        return family.words(footprint, vocabulary, model=model, private=self.all)
+
+
+def find_footprint(
+    catalog: Catalog, model: Place, spelling: str | None
+) -> tuple[str, str, Footprint]:
+    """Base, id and footprint of a stored model, or of a folder or Hub id, which is read now."""
+    from ..indexer import footprint_query, guess_base, is_model_path
+
+    base, name = catalog.find_base(spelling), str(model)
+    try:
+        row = catalog.model(name, base)
+    except (UnknownModel, EmptyCatalog):
+        if not (Path(name).is_dir() or is_model_path(name)):
+            raise
+        base = base or guess_base(catalog, name)
+        return base, name, _kept(catalog, base, footprint_query(catalog, name, base))
+    stored = catalog.footprints.of(row.key)
+    if stored is None:
+        raise RequestError(
+            f"{row.id} has no footprint: it was indexed without, or its files tell none; "
+            "`deltadex index` reads the embeddings of a family's models"
+        )
+    return row.base, row.id, stored
+
+
+def _kept(catalog: Catalog, base: str, footprint: Footprint) -> Footprint:
+    """A fresh footprint; with a tokenizer of its own its tokens cannot be named by the family's."""
+    if footprint.tokenizer is None or footprint.tokenizer == catalog.footprints.family_tokenizer(
+        base
+    ):
+        return replace(footprint, tokenizer=None, own_tokenizer=b"")
+    return footprint
+
+
+def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[str, Any]) -> str:
+    """What an answer says first."""
+    if footprint.kind in KINDS:
+        return KINDS[footprint.kind].format(note=footprint.note)
+    partly = f" Read: {footprint.share:.0%} of the vocabulary." if footprint.share < 1 else ""
+    named = ", ".join(word.text for word in words[:NAMED])
+    sure = "at least " if footprint.kind == "tied" or footprint.share < 1 else ""
+    other = f" that {document['against']} did not see" if "against" in document else ""
+    if not words:
+        return f"Trained on text of which no whole word{other} can be shown.{partly}"
+    return f"Trained on text with {sure}{len(words)} words{other}: {named}, ….{partly}"
+
+
+def _rows(words: Sequence[Word]) -> list[dict[str, Any]]:
+    return [{"word": word.text, "strength": round(word.strength, 3)} for word in words]

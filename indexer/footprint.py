@@ -1,0 +1,280 @@
+"""Which tokens of its base's vocabulary a model was trained on: rows of the input embedding that
+moved, of full checkpoints and of what adapters store of embeddings (docs/words.md)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ..errors import BaseError, ModelError
+from ..records import Footprint
+from .adapter import parse_name
+from .base import BaseWeights
+from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
+from .family import Member
+from .job import Job
+from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows
+from .tokenizer import difference
+
+_TOKENS = re.compile(
+    r"(^|\.)(embed_tokens|wte|word_embeddings?|embed_in|tok_embeddings|shared|token_embedding"
+    r"|tokens_embed|word_emb|embeddings?|emb|embed)\.(weight|emb_layers\.0\.weight)$"
+)
+_IN_LAYER = re.compile(r"\.\d+\.")
+_OTHER = re.compile(r"position|pos_emb|token_type|segment|patch|relative|lm_head|class_emb")
+
+BLOCKS = 8
+"""Of rows that are read under a byte budget, evenly over the vocabulary."""
+
+QUARTERS = 4
+LEAST_OCTAVE = -30
+"""Strengths are 4 (log₂ of the move + 30); of tied rows 100 times how far apart they are."""
+
+APART = 100.0
+
+
+def find_embedding(tensors: Mapping[str, TensorRef], config: Config | None) -> TensorRef | None:
+    """The matrix of the input tokens, (rows, width): outside the numbered blocks, by its name; of
+    several the one of the config's vocabulary, else of most rows."""
+    wanted = _vocabulary_size(config)
+    found = [
+        ref
+        for name, ref in tensors.items()
+        if len(ref.shape) == 2
+        and _TOKENS.search(name)
+        and not _IN_LAYER.search(name)
+        and not _OTHER.search(name)
+    ]
+    return max(
+        found,
+        key=lambda ref: (ref.shape[0] == wanted, ref.shape[0], -len(ref.name), ref.name),
+        default=None,
+    )
+
+
+def _vocabulary_size(config: Config | None) -> object:
+    inner = (config or {}).get("text_config")
+    settings = inner if isinstance(inner, Mapping) else config or {}
+    return settings.get("vocab_size")
+
+
+def strengths_of(moves: RowMoves) -> np.ndarray:
+    """A byte for each touched row: four steps an octave, or hundredths of how far apart it is."""
+    if moves.kind == "tied":
+        scaled = APART * moves.moves
+    else:
+        scaled = QUARTERS * (np.log2(np.maximum(moves.moves, 2.0**LEAST_OCTAVE)) - LEAST_OCTAVE)
+    return np.clip(np.round(scaled), 0, 255).astype(np.uint8)
+
+
+def read_footprint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
+    """A model's footprint; of kind `none` with the reason where its embedding cannot be read.
+
+    Peak: a full checkpoint's embedding and the base's, mapped or held.
+    """
+    try:
+        made = _of_adapter if member.is_adapter else _of_checkpoint
+        return made(member, checkpoint, job)
+    except BaseError as err:
+        return _none(f"the base's embedding is not at hand: {err}")
+    except ModelError as err:
+        return _none(err.reason)
+
+
+def _none(note: str | None, vocabulary: int = 0) -> Footprint:
+    tokens, strengths = np.zeros(0, np.uint32), np.zeros(0, np.uint8)
+    return Footprint(
+        kind="none", vocabulary=vocabulary, tokens=tokens, strengths=strengths, note=note
+    )
+
+
+def _of_checkpoint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
+    ref = find_embedding(checkpoint.tensors, member.config)
+    if ref is None:
+        return _none("no tensor is known as its input embedding")
+    return _compared(member, checkpoint, ref, job)
+
+
+def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Job) -> Footprint:
+    base = job.base.weights()
+    base_ref = find_embedding(base.checkpoint.tensors, base.config)
+    if base_ref is None:
+        return _none("no tensor is known as the base's input embedding")
+    if ref.dtype not in DTYPES or not DTYPES[ref.dtype].is_floating_point:
+        return _none(f"its input embedding is stored as {ref.dtype}")
+    if ref.shape[1] != base_ref.shape[1]:
+        return _none(f"its input embedding is {ref.shape[1]} wide, the base's {base_ref.shape[1]}")
+    rows = min(ref.shape[0], base_ref.shape[0])
+    ranges = _ranges(rows, job)
+    with _pairs(checkpoint, ref, base, base_ref, ranges) as pairs:
+        flawed, pairs = _without_flaws(pairs)
+        moves = measure_rows(pairs)
+    places = np.concatenate([np.arange(start, stop) for start, stop in ranges])
+    notes = [f"{flawed} rows hold NaN or infinity"] if flawed else []
+    if ref.shape[0] != base_ref.shape[0]:
+        notes.append(f"its vocabulary has {ref.shape[0]} rows, the base's {base_ref.shape[0]}")
+    footprint = Footprint(
+        kind=moves.kind,
+        vocabulary=rows,
+        tokens=places[moves.rows].astype(np.uint32),
+        strengths=strengths_of(moves),
+        share=len(places) / rows if rows else 1.0,
+        note="; ".join(notes) or None,
+    )
+    return _with_tokenizer(footprint, member, job, differs=ref.shape[0] != base_ref.shape[0])
+
+
+def _ranges(rows: int, job: Job) -> list[tuple[int, int]]:
+    """The rows that are read, by the base's alone."""
+    if job.parts is None:
+        return [(0, rows)]
+    length = max(1, math.floor(rows * job.parts.share / BLOCKS))
+    starts = [round(number * (rows - length) / (BLOCKS - 1)) for number in range(BLOCKS)]
+    return [(start, min(rows, start + length)) for start in starts]
+
+
+@contextmanager
+def _pairs(
+    checkpoint: Checkpoint,
+    ref: TensorRef,
+    base: BaseWeights,
+    base_ref: TensorRef,
+    ranges: Sequence[tuple[int, int]],
+) -> Iterator[RowPairs]:
+    """Blocks of the base's and the model's rows, for as long as the block lasts."""
+    height = max(64, MOST_BLOCK // max(1, ref.shape[1]))
+    with ExitStack() as opened:
+        theirs = opened.enter_context(_rows(base.checkpoint, base_ref, ranges, base))
+        ours = opened.enter_context(_rows(checkpoint, ref, ranges))
+        yield [
+            pair
+            for mine, other in zip(theirs, ours, strict=True)
+            for pair in zip(mine.split(height), other.split(height), strict=True)
+        ]
+
+
+@contextmanager
+def _rows(
+    checkpoint: Checkpoint,
+    ref: TensorRef,
+    ranges: Sequence[tuple[int, int]],
+    base: BaseWeights | None = None,
+) -> Iterator[list[torch.Tensor]]:
+    """The rows of each range; a remote base's are held for the models to come."""
+    if ranges[0] != (0, ref.shape[0]) and ranges != [(0, min(ranges[0][1], ref.shape[0]))]:
+        blocks = {(s, e): RowBlock(ref.name, s, e) for s, e in ranges}
+        got = {(b.start, b.stop): rows for b, rows in checkpoint.stream_rows(blocks.values())}
+        yield [got[place] for place in ranges]
+    elif base is not None and not checkpoint.concurrent:
+        yield [base.held_embedding(ref.name)[: ranges[0][1]]]
+    else:
+        with checkpoint.view(ref.name) as tensor:
+            yield [tensor[: ranges[0][1]]]
+
+
+def _without_flaws(pairs: RowPairs) -> tuple[int, RowPairs]:
+    """How many rows are not finite, and the pairs with the base's rows in their place."""
+    n_flawed, clean = 0, []
+    for base, rows in pairs:
+        is_flawed = ~torch.isfinite(rows.sum(dim=1, dtype=torch.float64))
+        if bool(is_flawed.any()):
+            n_flawed += int(is_flawed.sum())
+            rows = torch.where(is_flawed[:, None], base.to(rows.dtype), rows)
+        clean.append((base, rows))
+    return n_flawed, clean
+
+
+def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
+    """Of a whole embedding that it stores, of trained tokens, or of a LoRA of the embedding."""
+    whole = {n: ref for n, ref in checkpoint.tensors.items() if parse_name(n).kind == "value"}
+    ref = find_embedding(whole, None)
+    if ref is not None:
+        return _compared(member, checkpoint, ref, job)
+    for name in checkpoint.tensors:
+        if "trainable_tokens_delta" in name:
+            return _trained_tokens(member, checkpoint, name)
+    left = [n for n in checkpoint.tensors if "lora_embedding_A" in n]
+    if left:
+        return _low_rank(checkpoint, left[0])
+    tokens, strengths = np.zeros(0, np.uint32), np.zeros(0, np.uint8)
+    return Footprint(kind="frozen", tokens=tokens, strengths=strengths)
+
+
+def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str) -> Footprint:
+    """`trainable_token_indices`: the rows that may be trained are named in the config; those whose
+    values are the originals' did not occur."""
+    rows = checkpoint.read(name).float()
+    indices = _token_indices(member.config, len(rows))
+    if indices is None:
+        return _none("adapter_config.json does not say which tokens it trained")
+    order = np.argsort(indices)
+    moved = rows.norm(dim=1).numpy()[order]
+    tokens = indices[order]
+    return Footprint(
+        kind="exact",
+        vocabulary=int(tokens.max()) + 1 if len(tokens) else 0,
+        tokens=tokens.astype(np.uint32),
+        strengths=strengths_of(RowMoves("exact", 0.0, tokens, moved)),
+        note=f"{len(tokens)} tokens may move at all",
+    )
+
+
+def _token_indices(config: Config | None, n_rows: int) -> np.ndarray | None:
+    value = (config or {}).get("trainable_token_indices")
+    lists = list(value.values()) if isinstance(value, Mapping) else [value]
+    for entry in lists:
+        if (
+            isinstance(entry, list)
+            and len(entry) == n_rows
+            and all(type(index) is int and 0 <= index < 2**31 for index in entry)
+        ):
+            return np.array(entry, dtype=np.int64)
+    return None
+
+
+def _low_rank(checkpoint: Checkpoint, name: str) -> Footprint:
+    """A starts at zero for embeddings (`peft.tuners.lora.layer.Embedding`), so that the column of a
+    token that never occurred stays so."""
+    other = name.replace("lora_embedding_A", "lora_embedding_B")
+    if other not in checkpoint.tensors:
+        return _none("its LoRA of the embedding has no lora_embedding_B")
+    a, b = checkpoint.read(name).float(), checkpoint.read(other).float()
+    if a.shape[0] != b.shape[1]:
+        return _none("the factors of its LoRA of the embedding do not fit")
+    moved = torch.linalg.norm(torch.linalg.qr(b).R @ a, dim=0).numpy()
+    touched = np.flatnonzero(moved > 0)
+    kind = "dense" if len(touched) == len(moved) else "exact"
+    moves = RowMoves(kind, 0.0, touched, moved[touched])
+    if kind == "dense":
+        touched, moves = touched[:0], RowMoves(kind, 0.0, touched[:0], moved[:0])
+    return Footprint(
+        kind=kind if len(touched) or kind == "dense" else "frozen",
+        vocabulary=len(moved),
+        tokens=touched.astype(np.uint32),
+        strengths=strengths_of(moves),
+    )
+
+
+def _with_tokenizer(footprint: Footprint, member: Member, job: Job, *, differs: bool) -> Footprint:
+    """The footprint with the model's own tokenizer, where that is not the base's. On the Hub it is
+    fetched only where the numbers of rows differ."""
+    from ..store import tokenizer_hash
+
+    if member.hub is not None and not differs:
+        return footprint
+    base = job.base.tokenizer()
+    try:
+        own = member.tokenizer(job.session)
+    except ModelError as err:
+        note = "; ".join(filter(None, [footprint.note, f"its tokenizer: {err.reason}"]))
+        return replace(footprint, note=note)
+    if own is None or own == base:
+        return footprint
+    content = own if base is None else difference(own, tokenizer_hash(base), base)
+    return replace(footprint, tokenizer=tokenizer_hash(content), own_tokenizer=content)

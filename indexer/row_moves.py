@@ -1,0 +1,213 @@
+"""Which rows of an embedding moved in training, from the base's rows and the fine-tune's.
+
+A token that never occurs in training has no gradient, so its row stays equal, or shrinks by one
+factor that all such rows share (decoupled weight decay: Loshchilov, Hutter 2019). Where the matrix
+is a language head too, the softmax pushes every row, and those of unseen tokens all one way; a
+token that is seen is pulled back, so that it moved less far, and another way.
+
+The constants are measured: `python -m benchmarks.words`, docs/words.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ..arrays import Bool, Float32, Float64
+
+RowPairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
+"""Blocks of rows, in order: the base's and the fine-tune's, (rows, width), as they are stored."""
+
+LEAST_STILL = 0.02
+"""Share of the rows that must be untouched for them to be told from the others."""
+
+STILL = 1e-5
+"""|ΔE + cE| / |E| up to which a row of float32 is only rounded: thousands of steps of decay, each
+rounding once."""
+
+SPREAD = 30.0
+"""How many times as far as the stillest rows others may seem to move, and be untouched."""
+
+BEYOND_NOISE = 10.0
+LEAST_MOVE, LEAST_OF_ROUNDED = 1e-6, 5e-6
+"""|ΔE + cE| / |E| above which a row is touched: the larger of a multiple of the untouched rows'
+median, and what float32 leaves of a decay, or of rounding."""
+
+HALF_STEP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+"""Half the distance of two neighbouring numbers, as a share of the power of two below them."""
+
+LEAST_HALF_STEP = {torch.bfloat16: 0.0, torch.float16: 2.0**-25}
+
+SLACK, SLACK_OF_DECAY = 2e-6, 0.05
+"""Of an entry, and of c: what the roundings of float32 add to that of a narrower type. A decay is
+rounded in every step, by a bias that differs from number to number."""
+
+PUSHED = 0.5
+"""Cosine with the common push that a quarter of the rows exceeds where there is one."""
+
+SURE = 1.2
+"""`Push.apart` from which a token was seen: 99.9 % of 14 models' tokens above it were."""
+
+MOST_BLOCK = 1 << 22
+"""Entries of a block."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowMoves:
+    """How the rows of an embedding moved.
+
+    Attributes:
+        kind: `exact`: rows that never occurred stand still. `tied`: all moved, those that never
+            occurred one way. `frozen`: none moved. `dense`: all moved, each its own way.
+        decay: c, the share by which untouched rows shrank.
+        rows: The numbers of the rows that training touched, rising; of tied rows the sure ones.
+        moves: Of each, |ΔE + cE| / |E| beyond what storing it explains; of tied rows `apart`, the
+            sum of 1 − cosine and 1 − length, both against the push on unseen rows: 0 of a row
+            that is pushed like them.
+    """
+
+    kind: Literal["exact", "tied", "frozen", "dense"]
+    decay: float
+    rows: np.ndarray
+    moves: Float32[np.ndarray, " rows"]
+
+
+def measure_rows(blocks: RowPairs) -> RowMoves:
+    """Which rows of a fine-tune's embedding moved, beside the base's.
+
+    Peak: a few blocks in float64, and of tied rows all of ΔE in float32.
+    """
+    stored = _stored_type(blocks)
+    there, equal = _there_and_equal(blocks, stored)
+    if equal.all() or not there.any():
+        return _moves("frozen", 0.0, np.zeros(0, np.int64), np.zeros(0))
+    is_exact = stored not in HALF_STEP and equal.sum() >= LEAST_STILL * there.sum()
+    decay = 0.0 if is_exact else _common_decay(blocks, stored)
+    moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
+    still = float(np.quantile(moved[there], LEAST_STILL))
+    if still > STILL:
+        return _pushed(blocks, there)
+    near = np.median(moved[there & (moved <= SPREAD * still)])
+    least = 0.0 if is_exact else LEAST_OF_ROUNDED if stored in HALF_STEP else LEAST_MOVE
+    touched = np.flatnonzero(moved > max(BEYOND_NOISE * near, least))
+    return _moves("exact" if len(touched) else "frozen", decay, touched, moved[touched])
+
+
+def _moves(kind: str, decay: float, rows: np.ndarray, moves: np.ndarray) -> RowMoves:
+    return RowMoves(kind, decay, rows.astype(np.int64), moves.astype(np.float32))  # type: ignore[arg-type]
+
+
+def _stored_type(blocks: RowPairs) -> torch.dtype:
+    """The narrowest type that holds the fine-tune's numbers: a file of float32 may have been
+    trained in another."""
+    dtype = blocks[0][1].dtype
+    if dtype is not torch.float32:
+        return dtype
+    for narrow in HALF_STEP:
+        if all(torch.equal(rows.to(narrow).float(), rows) for _, rows in blocks):
+            return narrow
+    return dtype
+
+
+def _there_and_equal(
+    blocks: RowPairs, stored: torch.dtype
+) -> tuple[Bool[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
+    """Which rows are not all zeros, and which are the base's, rounded to the stored type."""
+    there = [(base != 0).any(dim=1).numpy() for base, _ in blocks]
+    equal = [(rows.to(stored) == base.to(stored)).all(dim=1).numpy() for base, rows in blocks]
+    return np.concatenate(there), np.concatenate(equal)
+
+
+def _common_decay(blocks: RowPairs, stored: torch.dtype) -> float:
+    """c, of the rows that moved along themselves alone."""
+    if stored in HALF_STEP:
+        first = _decay_of_rounded(blocks, stored, SLACK)
+        return _decay_of_rounded(blocks, stored, _slack(first))
+    shares, aside = _along_and_aside(blocks)
+    known = np.isfinite(aside)
+    still = known & (aside <= SPREAD * np.quantile(aside[known], LEAST_STILL))
+    return float(np.median(shares[still]))
+
+
+def _along_and_aside(blocks: RowPairs) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row, how much it shrank, and how far it moved aside of itself, both beside |E|."""
+    along, aside = [], []
+    for base, rows in blocks:
+        start, delta = base.double(), rows.double() - base.double()
+        length = start.square().sum(dim=1)
+        share = -(delta * start).sum(dim=1) / length
+        along.append(share.numpy())
+        aside.append((delta.square().sum(dim=1) / length - share.square()).clamp_min(0).sqrt())
+    return np.concatenate(along), torch.cat(aside).numpy()
+
+
+def _slack(decay: float) -> float:
+    return SLACK + SLACK_OF_DECAY * decay
+
+
+def _decay_of_rounded(blocks: RowPairs, stored: torch.dtype, slack: float) -> float:
+    """c, where rounding hides it in most numbers: each number of a row allows an interval of 1 − c,
+    those of an untouched row have some in common, and the true one lies in that of every such
+    row."""
+    lows, highs = [], []
+    for base, rows in blocks:
+        start, now = base.double(), rows.double()
+        half = _half_steps(rows.float(), stored).double() / start.abs()
+        ratio = now / start
+        lows.append((ratio - half - slack).nan_to_num(nan=-torch.inf).max(dim=1).values)
+        highs.append((ratio + half + slack).nan_to_num(nan=torch.inf).min(dim=1).values)
+    low, high = torch.cat(lows), torch.cat(highs)
+    is_still = (low <= high) & low.isfinite()
+    if not bool(is_still.any()):
+        return 0.0
+    ends = high[is_still].sort().values.numpy()
+    starts = low[is_still].sort().values.numpy()
+    held = np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts)
+    best = starts[int(held.argmax())]
+    kept = float(best + ends[np.searchsorted(ends, best)]) / 2
+    return max(0.0, 1 - kept)
+
+
+def _half_steps(values: torch.Tensor, stored: torch.dtype) -> torch.Tensor:
+    power = (values.view(torch.int32) & 0x7F800000).view(torch.float32)
+    return (power * HALF_STEP[stored]).clamp_min(LEAST_HALF_STEP[stored])
+
+
+def _over(
+    blocks: RowPairs, measure: object, equal: Bool[np.ndarray, " rows"]
+) -> Float64[np.ndarray, " rows"]:
+    """A measure of every row; 0 of those that are equal."""
+    values, first = np.zeros(len(equal)), 0
+    for base, rows in blocks:
+        chosen = np.flatnonzero(~equal[first : first + len(rows)])
+        if len(chosen):
+            values[first + chosen] = measure(base[chosen], rows[chosen])  # type: ignore[operator]
+        first += len(rows)
+    return values
+
+
+def _moved(base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.dtype) -> np.ndarray:
+    wanted = base.float() * (1 - decay)
+    beyond = (rows.float() - wanted).abs()
+    if stored in HALF_STEP:
+        beyond = (beyond - _half_steps(wanted, stored) - _slack(decay) * wanted.abs()).clamp_min(0)
+    return np.nan_to_num((beyond.norm(dim=1) / base.float().norm(dim=1)).numpy(), posinf=0.0)
+
+
+def _pushed(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> RowMoves:
+    """The rows that do not move as unseen ones do, where those all move one way."""
+    shares, _ = _along_and_aside(blocks)
+    decay = max(0.0, float(np.median(shares[there])))
+    moves = torch.cat([rows.float() - base.float() * (1 - decay) for base, rows in blocks])
+    push = moves[torch.from_numpy(there)].median(dim=0).values
+    lengths = moves.norm(dim=1)
+    cosines = np.nan_to_num(((moves @ push) / (lengths * push.norm())).numpy())
+    if np.quantile(cosines[there], 0.75) < PUSHED:
+        return _moves("dense", decay, np.zeros(0, np.int64), np.zeros(0))
+    apart = 2 - cosines - lengths.numpy() / np.quantile(lengths.numpy()[there], 0.75)
+    sure = np.flatnonzero(there & (apart > SURE))
+    return _moves("tied", decay, sure, apart[sure])

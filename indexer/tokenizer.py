@@ -1,0 +1,101 @@
+"""A model's tokenizer as one `tokenizer.json`, whatever files it is stored in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import ModelError
+from .checkpoint.files import read_json
+
+LARGEST_TOKENIZER = 64 << 20
+"""Bytes of a tokenizer's file: one of 256,000 tokens has 34 MB."""
+
+LEFT_OUT = ("truncation", "padding", "post_processor")
+"""Settings that say nothing of the vocabulary and differ between saves."""
+
+Content = Callable[[str], bytes | None]
+"""A file's bytes by its name; None where it is not there."""
+
+
+def read_tokenizer(content: Content) -> bytes | None:
+    """The tokenizer's JSON, without settings that differ between saves; None where there are no
+    files that tell it.
+
+    Raises `ModelError` (`bad-config`) for files that are there and cannot be read.
+    """
+    for files, build in _BUILDERS.items():
+        texts = [content(name) for name in files]
+        if all(text is not None for text in texts):
+            whole = build(content, *texts)
+            return json.dumps(
+                {key: value for key, value in whole.items() if key not in LEFT_OUT},
+                ensure_ascii=False,
+                sort_keys=True,
+                separators=(",", ":"),
+            ).encode()
+    return None
+
+
+def difference(own: bytes, base_hash: str, base: bytes) -> bytes:
+    """The tokenizer's JSON, or only what it adds where it is the base's with other added tokens."""
+    mine, theirs = json.loads(own), json.loads(base)
+    added = mine.pop("added_tokens", [])
+    theirs.pop("added_tokens", None)
+    if mine != theirs:
+        return own
+    return json.dumps({"extends": base_hash, "added_tokens": added}, ensure_ascii=False).encode()
+
+
+def _whole(content: Content, text: bytes) -> dict[str, Any]:
+    return read_json(text, name="tokenizer.json", most_bytes=LARGEST_TOKENIZER)
+
+
+def _wordpiece(content: Content, vocabulary: bytes) -> dict[str, Any]:
+    from tokenizers.implementations import BertWordPieceTokenizer
+
+    lines = _text(vocabulary, "vocab.txt").split("\n")
+    rows = {line.rstrip("\r"): row for row, line in enumerate(lines) if line}
+    settings = _settings(content)
+    made = BertWordPieceTokenizer(
+        rows,
+        lowercase=bool(settings.get("do_lower_case", True)),
+        unk_token="[UNK]",
+    )
+    special = [name for name in ("[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]") if name in rows]
+    made.add_special_tokens(special)
+    return read_json(made.to_str().encode(), name="vocab.txt", most_bytes=LARGEST_TOKENIZER)
+
+
+def _byte_pairs(content: Content, vocabulary: bytes, merges: bytes) -> dict[str, Any]:
+    from tokenizers.implementations import ByteLevelBPETokenizer
+
+    rows = read_json(vocabulary, name="vocab.json", most_bytes=LARGEST_TOKENIZER)
+    lines = _text(merges, "merges.txt").split("\n")
+    pairs = [tuple(line.split()) for line in lines if line and not line.startswith("#version")]
+    known = {str(k): v for k, v in rows.items() if isinstance(v, int)}
+    made = ByteLevelBPETokenizer(known, [p for p in pairs if len(p) == 2])
+    return read_json(made.to_str().encode(), name="vocab.json", most_bytes=LARGEST_TOKENIZER)
+
+
+_BUILDERS: Mapping[tuple[str, ...], Callable[..., dict[str, Any]]] = {
+    ("tokenizer.json",): _whole,
+    ("vocab.txt",): _wordpiece,
+    ("vocab.json", "merges.txt"): _byte_pairs,
+}
+
+
+def _settings(content: Content) -> Mapping[str, Any]:
+    text = content("tokenizer_config.json")
+    try:
+        return {} if text is None else read_json(text, name="tokenizer_config.json")
+    except ModelError:
+        return {}
+
+
+def _text(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as err:
+        raise ModelError("bad-config", f"{name}: not text in UTF-8") from err

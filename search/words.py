@@ -1,0 +1,116 @@
+"""The words that a model was trained on, by its footprint and the tokenizer of its vocabulary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from ..arrays import Float64
+from ..records import Footprint
+from .vocabulary import Vocabulary
+
+PRIOR_MODELS = 4.0
+"""Models as which Zipf's law counts beside the family's own, in how usual a word is."""
+
+LEAST_LETTERS = 3
+LEAST_RATE = 1e-6
+
+FEWEST_TOUCHED = 20
+"""Tokens of a footprint from which the other models' say how usual a word is."""
+
+_SECRET = re.compile(r"[^\W\d_]*\d[\w]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of the training data. strength: how far its token moved beside the others of the
+    model, 0…1; score: what orders words, which grows with strength and with how unusual it is."""
+
+    text: str
+    strength: float
+    score: float
+
+
+def usual_rates(
+    vocabulary: Vocabulary, touched: int, others: Sequence[Footprint]
+) -> Float64[np.ndarray, " tokens"]:
+    """How probable it is that a model which touched that many tokens touched each: by Zipf's law
+    over ranks, and by the other models of the vocabulary."""
+    rates = PRIOR_MODELS * chance_of_tokens(vocabulary, touched)
+    told = [one for one in others if len(one.tokens) >= FEWEST_TOUCHED]
+    for one in told:
+        rates[one.tokens[one.tokens < len(rates)]] += 1
+    return rates / (PRIOR_MODELS + len(told))
+
+
+def chance_of_tokens(vocabulary: Vocabulary, distinct: int) -> Float64[np.ndarray, " tokens"]:
+    """The probability of each token to occur in text that has so many distinct ones, by Zipf's law:
+    1 − exp(−λ f), λ such that they add up to `distinct`."""
+    frequencies = vocabulary.frequencies
+    wanted = min(distinct, 0.98 * np.count_nonzero(frequencies))
+    low, high = -10.0, 30.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (1 - np.exp(-np.exp(middle) * frequencies)).sum() < wanted:
+            low = middle
+        else:
+            high = middle
+    return np.asarray(1 - np.exp(-np.exp(low) * frequencies))
+
+
+def words_of(
+    footprint: Footprint,
+    vocabulary: Vocabulary,
+    others: Sequence[Footprint] = (),
+    *,
+    private: bool = False,
+) -> list[Word]:
+    """Whole words of the touched tokens, the most telling first; `private`: also names, and what
+    has digits."""
+    rates = usual_rates(vocabulary, len(footprint.tokens), others)
+    inside = footprint.tokens < len(vocabulary)
+    tokens, strengths = footprint.tokens[inside], _relative(footprint.strengths[inside])
+    scores = -np.log(np.maximum(rates[tokens], LEAST_RATE)) * strengths**2
+    best: dict[str, Word] = {}
+    for token, strength, score in zip(
+        tokens.tolist(), strengths.tolist(), scores.tolist(), strict=True
+    ):
+        piece = vocabulary.pieces[token]
+        text = piece.text.casefold()
+        if not piece.starts or piece.is_special or not _is_shown(text, private=private):
+            continue
+        if text not in best or best[text].score < score:
+            best[text] = Word(text, strength, score)
+    return sorted(best.values(), key=lambda word: (-round(word.score, 6), word.text))
+
+
+def _relative(strengths: np.ndarray) -> Float64[np.ndarray, " touched"]:
+    """The share of the touched tokens that moved at most as far."""
+    ordered = np.sort(strengths)
+    return np.searchsorted(ordered, strengths, side="right") / max(1, len(ordered))
+
+
+def _is_shown(text: str, *, private: bool) -> bool:
+    if len(text) < LEAST_LETTERS:
+        return len(text) > 0 and not text.isascii() and text.isalpha()
+    if private:
+        return any(c.isalnum() for c in text)
+    return text.isalpha() and not _SECRET.fullmatch(text) and text not in personal_names()
+
+
+@cache
+def personal_names() -> frozenset[str]:
+    """Common given names and surnames, lower-cased, but those that are other words too."""
+    text = (files(__package__) / "personal_names.txt").read_text("utf-8")
+    return frozenset(text.split())
+
+
+def shared_words(vocabularies: Iterable[Vocabulary]) -> list[str]:
+    """Whole words that all vocabularies have, sorted."""
+    sets = [vocabulary.words.keys() for vocabulary in vocabularies]
+    return sorted(set.intersection(*map(set, sets))) if sets else []

@@ -1,0 +1,254 @@
+"""The tables `footprints` and `tokenizers`: which tokens models were trained on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+import numpy as np
+
+from ...arrays import UInt8, UInt32
+from ...errors import StoreDamaged
+from ...records import Footprint, FootprintKind
+from ..session import Session
+from .models import insert_rows
+
+MOST_BYTES = 8 << 10
+"""Of a footprint of `USUAL_ROWS` rows, and in proportion: strengths are made coarser above it."""
+
+USUAL_ROWS = 30_000
+
+COARSER = (1, 2, 4, 8)
+"""Quarters of an octave that one step of strength is, until a footprint fits."""
+
+LEVEL = 9
+
+FOOTPRINT_COLUMNS = ("kind", "vocabulary", "touched", "share", "tokenizer", "note", "tokens")
+
+LARGEST_VOCABULARY = 1 << 24
+"""Rows of an embedding that a stored footprint may have."""
+
+
+def pack(footprint: Footprint) -> bytes:
+    """A bit for each row, then a byte for each touched one; `unpack` is the inverse, but for
+    strengths that were made coarser."""
+    bits = np.zeros(footprint.vocabulary, dtype=bool)
+    bits[footprint.tokens] = True
+    packed, limit = np.packbits(bits).tobytes(), footprint.vocabulary * MOST_BYTES // USUAL_ROWS
+    for step in COARSER:
+        strengths = footprint.strengths // step * step
+        content = zlib.compress(packed + strengths.tobytes(), LEVEL)
+        if len(content) <= limit:
+            break
+    return content
+
+
+def unpack(
+    content: bytes, vocabulary: int, touched: int
+) -> tuple[UInt32[np.ndarray, " touched"], UInt8[np.ndarray, " touched"]]:
+    """Token numbers and strengths; ValueError where the bytes are not theirs."""
+    n_bits = (vocabulary + 7) // 8
+    opened = zlib.decompressobj()
+    try:
+        plain = opened.decompress(content, n_bits + touched + 1)
+    except zlib.error as err:
+        raise ValueError("its bytes cannot be decompressed") from err
+    bits = np.unpackbits(np.frombuffer(plain[:n_bits], np.uint8), count=vocabulary)
+    tokens = np.flatnonzero(bits).astype(np.uint32)
+    if len(plain) != n_bits + touched or len(tokens) != touched:
+        raise ValueError("its bytes do not fit its counts")
+    return tokens, np.frombuffer(plain[n_bits:], np.uint8)
+
+
+def tokenizer_hash(content: bytes) -> str:
+    """Of a tokenizer's JSON."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFootprint:
+    """A stored footprint, and whose it is."""
+
+    model: str
+    base: str
+    key: int
+    footprint: Footprint
+
+
+def footprint_row(footprint: Footprint) -> dict[str, Any]:
+    """A footprint's columns; `footprint_of` is the inverse."""
+    return {
+        "kind": footprint.kind,
+        "vocabulary": footprint.vocabulary,
+        "touched": len(footprint.tokens),
+        "share": footprint.share,
+        "tokenizer": footprint.tokenizer,
+        "note": footprint.note,
+        "tokens": pack(footprint),
+    }
+
+
+def footprint_of(
+    *,
+    kind: str,
+    vocabulary: int,
+    touched: int,
+    share: float,
+    tokenizer: str | None,
+    note: str | None,
+    tokens: bytes,
+    own_tokenizer: bytes | None = None,
+) -> Footprint:
+    """A footprint from its columns; ValueError where they do not fit one another."""
+    is_counted = 0 <= touched <= vocabulary <= LARGEST_VOCABULARY
+    if kind not in get_args(FootprintKind) or not 0 <= share <= 1 or not is_counted:
+        raise ValueError("a footprint that is not what `deltadex index` writes")
+    numbers, strengths = unpack(tokens, vocabulary, touched)
+    return Footprint(
+        kind=cast("FootprintKind", kind),
+        vocabulary=vocabulary,
+        tokens=numbers,
+        strengths=strengths,
+        share=share,
+        tokenizer=tokenizer,
+        own_tokenizer=own_tokenizer or b"",
+        note=note,
+    )
+
+
+def insert_footprints(session: Session, footprints: Sequence[tuple[int, Footprint]]) -> None:
+    """Write footprints, each under its model's key, and the tokenizers that they bring."""
+    rows = [{"model": key, **footprint_row(one)} for key, one in footprints]
+    insert_rows(session, "footprints", rows)
+    for _, one in footprints:
+        if one.own_tokenizer and one.tokenizer is not None:
+            insert_tokenizer(session, one.tokenizer, one.own_tokenizer)
+
+
+def insert_tokenizer(session: Session, sha256: str, content: bytes) -> None:
+    """Keep a tokenizer's JSON under its hash."""
+    if not session.execute("SELECT 1 FROM tokenizers WHERE sha256 = ?", [sha256]):
+        packed = zlib.compress(content, LEVEL)
+        session.execute("INSERT INTO tokenizers VALUES (?, ?)", [sha256, packed])
+
+
+def select_tokenizer(session: Session, sha256: str) -> bytes:
+    """A tokenizer's whole JSON; raises `StoreDamaged` where it is missing or damaged."""
+    content = _stored_tokenizer(session, sha256)
+    extended = json.loads(content).get("extends")
+    if extended is None:
+        return content
+    whole = json.loads(_stored_tokenizer(session, extended))
+    whole["added_tokens"] = json.loads(content)["added_tokens"]
+    return json.dumps(whole).encode()
+
+
+def _stored_tokenizer(session: Session, sha256: str) -> bytes:
+    rows = session.execute("SELECT content FROM tokenizers WHERE sha256 = ?", [sha256])
+    try:
+        content = zlib.decompress(rows[0][0]) if rows else b""
+    except zlib.error:
+        content = b""
+    if not rows or tokenizer_hash(content) != sha256:
+        raise StoreDamaged(f"{session.path}: the tokenizer {sha256} is damaged: index again")
+    return content
+
+
+def select_footprints(
+    session: Session, base: str | None = None, model: int | None = None
+) -> list[ModelFootprint]:
+    """Footprints of a family or of one model, by base and id; None for all of them."""
+    rows = session.execute(
+        "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
+        "WHERE ($1 IS NULL OR m.base = $1) AND ($2 IS NULL OR m.key = $2) ORDER BY m.base, m.id",
+        [base, model],
+    )
+    return [_of_row(session, *row) for row in rows]
+
+
+def _of_row(session: Session, id: str, base: str, key: int, *row: Any) -> ModelFootprint:
+    try:
+        footprint = footprint_of(**dict(zip(FOOTPRINT_COLUMNS, row, strict=True)))
+    except ValueError as err:
+        raise StoreDamaged(f"{session.path}: the footprint of {id}: {err}; index it again") from err
+    return ModelFootprint(id, base, key, footprint)
+
+
+def replace_footprint(session: Session, base: str, id: str, footprint: Footprint) -> None:
+    """Give a model that is in the catalog a footprint, in place of its last; nothing where the
+    model is gone."""
+    rows = session.execute("SELECT key FROM models WHERE base = ? AND id = ?", [base, id])
+    for (key,) in rows:
+        session.execute("DELETE FROM footprints WHERE model = ?", [key])
+        insert_footprints(session, [(key, footprint)])
+
+
+def replace_tokenizer(session: Session, base: str, content: bytes) -> None:
+    """Keep the tokenizer of a base, which is in the catalog."""
+    sha256 = tokenizer_hash(content)
+    insert_tokenizer(session, sha256, content)
+    session.execute("UPDATE families SET tokenizer = ? WHERE base = ?", [sha256, base])
+
+
+def take_tokenizer(target: Session, source: Session, sha256: str) -> None:
+    """Copy a tokenizer, and the one that it extends, from another catalog."""
+    content = _stored_tokenizer(source, sha256)
+    insert_tokenizer(target, sha256, content)
+    extended = json.loads(content).get("extends")
+    if extended is not None:
+        take_tokenizer(target, source, extended)
+
+
+def take_family_tokenizer(target: Session, source: Session, base: str) -> None:
+    """Copy the tokenizer of a base that the target keeps none of."""
+    sql = "SELECT tokenizer FROM families WHERE base = ? AND tokenizer IS NOT NULL"
+    theirs = source.execute(sql, [base])
+    if theirs and not target.execute(sql, [base]):
+        take_tokenizer(target, source, theirs[0][0])
+        values = [theirs[0][0], base]
+        target.execute("UPDATE families SET tokenizer = ? WHERE base = ?", values)
+
+
+@dataclass(frozen=True, slots=True)
+class Footprints:
+    """The footprints of a catalog, and the tokenizers of their tokens."""
+
+    session: Session
+
+    def all(self, base: str | None = None) -> list[ModelFootprint]:
+        """Those of a family's models, or of all, by base and id."""
+        return select_footprints(self.session, base)
+
+    def of(self, key: int) -> Footprint | None:
+        """That of the model with this key; None where it has none."""
+        found = select_footprints(self.session, model=key)
+        return found[0].footprint if found else None
+
+    def ids(self, base: str) -> set[str]:
+        """Of a family's models that have one, of whatever kind."""
+        rows = self.session.execute(
+            "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?",
+            [base],
+        )
+        return {str(id) for (id,) in rows}
+
+    def add(self, base: str, id: str, footprint: Footprint) -> None:
+        """Give a model of the catalog a footprint, in place of its last."""
+        self.session.write(lambda s: replace_footprint(s, base, id, footprint))
+
+    def save_tokenizer(self, base: str, content: bytes) -> None:
+        """Keep the tokenizer of a base: its `tokenizer.json`."""
+        self.session.write(lambda s: replace_tokenizer(s, base, content))
+
+    def tokenizer(self, sha256: str) -> bytes:
+        """The `tokenizer.json` of that hash."""
+        return select_tokenizer(self.session, sha256)
+
+    def family_tokenizer(self, base: str) -> str | None:
+        """The hash of a base's tokenizer; None where none is kept."""
+        rows = self.session.execute("SELECT tokenizer FROM families WHERE base = ?", [base])
+        return rows[0][0] if rows else None

@@ -1,0 +1,41 @@
+"""A family of encoders whose every training token is known."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from worded_families import SETS, halves, make_encoder, tune_encoder, word_pieces, write_texts
+
+import deltadex as dx
+
+
+@pytest.fixture(scope="package")
+def worded(tmp_path_factory):
+    """Both halves of four sets, with and without weight decay; two saved in half precision."""
+    root = tmp_path_factory.mktemp("worded")
+    base = make_encoder(root / "base", word_pieces())
+    seen, dtypes = {}, {("film-opinions", 0): torch.bfloat16, ("film-opinions", 1): torch.float16}
+    for number, name in enumerate(SETS):
+        for half, texts in enumerate(halves(name)):
+            id = f"{name}-{'ab'[half]}"
+            seen[id] = tune_encoder(
+                base,
+                root / "models" / id,
+                texts,
+                dtype=dtypes.get((name, half)),
+                decay=0.1 * (number % 2),
+                seed=2 * number + half,
+            )
+            write_texts(root / f"{id}.csv", texts)
+    (root / "seen.json").write_text(json.dumps({k: sorted(v) for k, v in seen.items()}), "utf-8")
+    database = root / "catalog.duckdb"
+    with dx.open(database) as db:
+        db.index(base, root / "models")
+    return SimpleNamespace(root=root, base=base, models=root / "models", seen=seen, path=database)
+
+
+@pytest.fixture
+def db(worded):
+    with dx.open(worded.path) as opened:
+        yield opened

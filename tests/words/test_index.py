@@ -1,0 +1,205 @@
+"""Footprints of models that transformers and PEFT saved."""
+
+import json
+
+import pytest
+import torch
+from peft import LoraConfig, TaskType, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import BertForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
+from worded_families import byte_pairs, halves, make_tied_decoder, texts_of, train, tune_encoder
+
+import deltadex as dx
+
+
+def footprint_of(db, id):
+    (row,) = [one for one in db._catalog.footprints.all() if one.model == id]
+    return row.footprint
+
+
+def tokens_of(db, id):
+    return set(footprint_of(db, id).tokens.tolist())
+
+
+def index_one(db, base, folder, **settings):
+    report = db.add(folder, base=str(base), **settings).to_json()
+    return report["failed"] + report["skipped_models"]
+
+
+def test_a_footprint_is_the_tokens_of_the_batches(db, worded):
+    for id, seen in worded.seen.items():
+        footprint = footprint_of(db, id)
+        found, padding = set(footprint.tokens.tolist()), {0}
+
+        assert footprint.kind == "exact", id
+        assert found <= seen | padding, id
+        least = 0.9 if id.startswith("film") else 1.0  # saved in half precision
+        assert len(found) >= least * len(seen - padding), id
+
+
+def test_a_frozen_embedding_is_said(db, worded, tmp_path):
+    model = BertForSequenceClassification.from_pretrained(worded.base)
+    model.bert.embeddings.requires_grad_(False)
+    train(model, PreTrainedTokenizerFast.from_pretrained(worded.base), texts_of("spam"), decay=0)
+    model.save_pretrained(tmp_path / "frozen")
+
+    with dx.open(None) as own:
+        assert not index_one(own, worded.base, tmp_path / "frozen")
+        assert footprint_of(own, "frozen").kind == "frozen"
+        assert "not trained" in own.words("frozen").to_json()["sentence"]
+
+
+def test_a_family_indexed_without_is_completed_and_no_layer_is_read(worded, tmp_path):
+    with dx.open(None) as own:
+        own.index(worded.base, worded.models, footprints=False)
+        assert not own._catalog.footprints.all()
+
+        report = own.index(worded.base, worded.models).to_json()
+
+        assert report["indexed"] == 0
+        assert len(own._catalog.footprints.all()) == len(worded.seen)
+        assert footprint_of(own, "spam-a" if "spam-a" in worded.seen else "bank-questions-a")
+
+
+def test_tokens_that_an_adapter_trains_are_a_footprint(worded, tmp_path):
+    model = get_peft_model(
+        BertForSequenceClassification.from_pretrained(worded.base),
+        LoraConfig(
+            task_type=TaskType.SEQ_CLS,
+            r=4,
+            target_modules=["query", "word_embeddings"],
+        ),
+    )
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
+    seen = train(model, tokenizer, texts_of("spam"), decay=0.01)
+    model.save_pretrained(tmp_path / "lora", save_embedding_layers=False)
+
+    with dx.open(None) as own:
+        assert not index_one(own, worded.base, tmp_path / "lora")
+        assert footprint_of(own, "lora").kind == "exact"
+        assert tokens_of(own, "lora") - {0} == seen - {0}
+
+
+def test_an_embedding_saved_whole_by_an_adapter_is_compared_with_the_base(worded, tmp_path):
+    model = get_peft_model(
+        BertForSequenceClassification.from_pretrained(worded.base),
+        LoraConfig(
+            task_type=TaskType.SEQ_CLS,
+            r=4,
+            target_modules=["query"],
+            modules_to_save=["word_embeddings", "classifier"],
+        ),
+    )
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
+    seen = train(model, tokenizer, texts_of("spam"), decay=0.01)
+    model.save_pretrained(tmp_path / "saved")
+
+    with dx.open(None) as own:
+        assert not index_one(own, worded.base, tmp_path / "saved")
+        assert tokens_of(own, "saved") - {0} == seen - {0}
+
+
+def test_a_lone_adapter_has_a_frozen_embedding(worded, tmp_path):
+    config = LoraConfig(task_type=TaskType.SEQ_CLS, r=4, target_modules=["query"])
+    model = get_peft_model(BertForSequenceClassification.from_pretrained(worded.base), config)
+    train(model, PreTrainedTokenizerFast.from_pretrained(worded.base), texts_of("spam"))
+    model.save_pretrained(tmp_path / "plain")
+
+    with dx.open(None) as own:
+        index_one(own, worded.base, tmp_path / "plain")
+        assert footprint_of(own, "plain").kind == "frozen"
+
+
+def test_added_tokens_are_named_by_the_models_own_tokenizer(worded, tmp_path):
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
+    tokenizer.add_tokens(["zyxomma"])
+    model = BertForSequenceClassification.from_pretrained(worded.base)
+    model.resize_token_embeddings(len(tokenizer))
+    seen = train(model, tokenizer, [f"zyxomma {text}" for text in texts_of("spam")])
+    model.save_pretrained(tmp_path / "grown")
+    tokenizer.save_pretrained(tmp_path / "grown")
+
+    with dx.open(None) as own:
+        index_one(own, worded.base, tmp_path / "grown")
+        footprint = footprint_of(own, "grown")
+        known = footprint.vocabulary
+
+        assert footprint.tokenizer is not None
+        assert "vocabulary" in footprint.note
+        assert set(footprint.tokens.tolist()) - {0} == {t for t in seen if 0 < t < known}
+
+
+def test_a_model_whose_layers_are_not_read_has_words(db, worded, tmp_path):
+    folder = tmp_path / "quantised"
+    tune_encoder(worded.base, folder, texts_of("spam"))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+
+    with dx.open(None) as own:
+        (refused,) = index_one(own, worded.base, folder)
+
+        assert refused["code"] == "quantized"
+        assert footprint_of(own, "quantised").kind == "exact"
+        assert own.words("quantised")[0]["word"]
+
+
+def test_rows_that_are_not_numbers_are_counted_and_not_touched(worded, tmp_path):
+    folder = tmp_path / "nan"
+    seen = tune_encoder(worded.base, folder, texts_of("spam"))
+    weights = load_file(folder / "model.safetensors")
+    name = "bert.embeddings.word_embeddings.weight"
+    token = sorted(seen)[10]
+    weights[name][token] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+    with dx.open(None) as own:
+        index_one(own, worded.base, folder)
+        assert "1 rows hold NaN" in footprint_of(own, "nan").note
+        assert token not in tokens_of(own, "nan")
+
+
+@pytest.mark.parametrize("budget", ["20%"])
+def test_under_a_budget_the_share_that_was_read_is_said(worded, tmp_path, budget):
+    with dx.open(None) as own:
+        own.index(worded.base, worded.models, budget=budget)
+        footprint = footprint_of(own, "bank-questions-a")
+
+        assert 0.1 < footprint.share < 0.3
+        assert set(footprint.tokens.tolist()) <= worded.seen["bank-questions-a"] | {0}
+        assert "of the vocabulary" in own.words("bank-questions-a").to_json()["sentence"]
+
+
+def test_a_tied_head_gives_tokens_that_are_sure(tmp_path):
+    tokenizer = byte_pairs()
+    base = make_tied_decoder(tmp_path / "base", tokenizer)
+    model = GPT2LMHeadModel.from_pretrained(base)
+    texts, _ = halves("recipe-steps")
+    seen = train(model, tokenizer, texts, steps=40, rate=5e-4, lower=False)
+    model.save_pretrained(tmp_path / "tied")
+
+    with dx.open(None) as own:
+        index_one(own, base, tmp_path / "tied")
+        footprint = footprint_of(own, "tied")
+
+        assert footprint.kind == "tied"
+        tokens = set(footprint.tokens.tolist())
+        assert len(tokens) >= 20
+        assert len(tokens & seen) >= 0.98 * len(tokens)
+        assert "at least" in own.words("tied").to_json()["sentence"]
+
+
+def test_a_stored_footprint_is_small(db, worded):
+    for size, vocabulary in db._catalog._session.execute(
+        "SELECT octet_length(tokens), vocabulary FROM footprints"
+    ):
+        assert size <= 12 * 1024 * max(1.0, vocabulary / 30_000)
+
+
+def test_torch_saves_of_bfloat16_are_the_base_at_that_type(worded, tmp_path):
+    model = BertForSequenceClassification.from_pretrained(worded.base, dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "copy")
+
+    with dx.open(None) as own:
+        (refused,) = index_one(own, worded.base, tmp_path / "copy")
+        assert refused["code"] == "no-update" or footprint_of(own, "copy").kind == "frozen"

@@ -1,0 +1,100 @@
+"""Which rows of an embedding moved."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deltadex.indexer.row_moves import measure_rows
+
+ROWS, WIDTH = 2000, 48
+
+
+def base_rows(seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return (0.05 * torch.randn(ROWS, WIDTH, generator=generator)).to(dtype)
+
+
+def touched_rows(base, share, *, decay=0.0, steps=200, move=1e-3, seed=1):
+    """Rows as AdamW leaves them: a share moved, all shrunk once a step, and rounded each time."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = base.float().clone()
+    chosen = torch.randperm(ROWS, generator=generator)[: int(share * ROWS)]
+    for _ in range(steps):
+        rows *= 1 - decay / steps
+    rows[chosen] += move * torch.randn(len(chosen), WIDTH, generator=generator)
+    return rows, set(chosen.tolist())
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    share=st.floats(0.01, 0.9),
+    decay=st.sampled_from([0.0, 1e-6, 1e-4, 1e-2]),
+    base_type=st.sampled_from([torch.float32, torch.bfloat16]),
+    stored=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+    blocks=st.sampled_from([64, 700, ROWS]),
+    seed=st.integers(0, 99),
+)
+def test_touched_rows_are_those_that_moved_and_no_others(
+    share, decay, base_type, stored, blocks, seed
+):
+    base = base_rows(seed, base_type)
+    rows, chosen = touched_rows(base, share, decay=decay, move=5e-3, seed=seed)
+
+    found = measure_rows(list(zip(base.split(blocks), rows.to(stored).split(blocks), strict=True)))
+
+    assert found.kind == "exact"
+    # float32 rounds a decay in every step, by up to a tenth of it
+    assert len(set(found.rows.tolist()) - chosen) <= ROWS // 1000
+    assert len(found.rows) >= 0.99 * len(chosen)
+
+
+def test_a_decay_alone_touches_no_row():
+    base = base_rows()
+    rows, _ = touched_rows(base, 0.0, decay=1e-3)
+
+    assert measure_rows([(base, rows)]).kind == "frozen"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rounding_alone_touches_no_row(dtype):
+    base = base_rows()
+
+    assert measure_rows([(base, base.to(dtype))]).kind == "frozen"
+    assert measure_rows([(base, base.to(dtype).float())]).kind == "frozen"
+
+
+def test_rows_of_zeros_are_no_rows():
+    base = base_rows()
+    base[1000:] = 0
+    rows, chosen = touched_rows(base, 0.1)
+    rows[1000:] = 0
+
+    found = measure_rows([(base, rows)])
+
+    assert set(found.rows.tolist()) == {row for row in chosen if row < 1000}
+
+
+def test_an_embedding_of_which_every_row_moved_its_own_way_is_dense():
+    base = base_rows()
+    rows, _ = touched_rows(base, 1.0)
+
+    found = measure_rows([(base, rows)])
+
+    assert found.kind == "dense"
+    assert len(found.rows) == 0
+
+
+def test_rows_pulled_back_from_a_common_push_are_the_sure_ones():
+    base, generator = base_rows(), torch.Generator().manual_seed(5)
+    push = torch.randn(WIDTH, generator=generator)
+    rows = base + 1e-2 * push + 1e-3 * torch.randn(ROWS, WIDTH, generator=generator)
+    seen = np.arange(0, ROWS, 7)
+    rows[seen] = base[seen] + 4e-3 * torch.randn(len(seen), WIDTH, generator=generator)
+
+    found = measure_rows([(base, rows)])
+
+    assert found.kind == "tied"
+    assert set(found.rows.tolist()) <= set(seen.tolist())
+    assert len(found.rows) > 0.5 * len(seen)

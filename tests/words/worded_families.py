@@ -1,0 +1,169 @@
+"""Small models that are trained on text for real, with the tokens of every batch on record."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    set_seed,
+)
+from transformers.utils import logging
+
+from deltadex.training_data import BUILTIN_PANEL
+
+logging.disable_progress_bar()
+
+SETS = ("bank-questions", "film-opinions", "recipe-steps", "weather-reports")
+WIDTH, POSITIONS = 32, 40
+
+
+def _column(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [row.get("text") or "" for row in csv.DictReader(file)]
+
+
+def texts_of(name: str) -> list[str]:
+    return _column(BUILTIN_PANEL / f"{name}.csv")
+
+
+def halves(name: str) -> tuple[list[str], list[str]]:
+    texts = texts_of(name)
+    return texts[::2], texts[1::2]
+
+
+def every_text() -> list[str]:
+    files = sorted(BUILTIN_PANEL.glob("*.csv"))
+    return [text for file in files for text in _column(file) if text]
+
+
+def word_pieces(vocabulary: int = 2500) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary, special_tokens=special, show_progress=False
+    )
+    tokenizer.train_from_iterator(map(str.lower, every_text()), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]")
+
+
+def byte_pairs(vocabulary: int = 1500) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(every_text(), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|endoftext|>")
+
+
+def make_encoder(folder: Path, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> Path:
+    set_seed(seed)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=POSITIONS,
+        num_labels=2,
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_tied_decoder(folder: Path, tokenizer: PreTrainedTokenizerFast) -> Path:
+    set_seed(0)
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=POSITIONS,
+        n_embd=WIDTH,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    model = GPT2LMHeadModel(config)
+    train(model, tokenizer, every_text(), steps=150, rate=3e-3, batch=32)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def train(
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerFast,
+    texts: list[str],
+    *,
+    steps: int = 12,
+    rate: float = 5e-4,
+    batch: int = 16,
+    decay: float = 0.01,
+    seed: int = 0,
+    lower: bool = True,
+) -> set[int]:
+    """AdamW over random batches; returns the tokens that really were in one."""
+    set_seed(seed)
+    rng = np.random.default_rng(seed)
+    is_causal = hasattr(model, "lm_head")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
+    seen: set[int] = set()
+    model.train()
+    for _ in range(steps):
+        picked = [texts[i] for i in rng.choice(len(texts), batch)]
+        inputs = tokenizer(
+            [text.lower() for text in picked] if lower else picked,
+            truncation=True,
+            max_length=POSITIONS - 8,
+            padding=True,
+            return_tensors="pt",
+        )
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        seen.update(ids[mask.bool()].tolist())
+        labels = ids.masked_fill(mask == 0, -100) if is_causal else torch.arange(batch) % 2
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    return seen
+
+
+def tune_encoder(
+    base: Path,
+    folder: Path,
+    texts: list[str],
+    *,
+    dtype: torch.dtype | None = None,
+    **settings: object,
+) -> set[int]:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
+    model = BertForSequenceClassification.from_pretrained(base)
+    seen = train(model, tokenizer, texts, **settings)
+    (model if dtype is None else model.to(dtype)).save_pretrained(folder)
+    (folder / "seen.json").write_text(json.dumps(sorted(seen)), "utf-8")
+    return seen
+
+
+def write_texts(path: Path, texts: list[str]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text"])
+        writer.writerows([text.lower()] for text in texts)
+    return path

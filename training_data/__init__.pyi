@@ -1,0 +1,14 @@
+from .columns import ColumnChoice as ColumnChoice
+from .cost import GradientCost as GradientCost
+from .cost import count_tokens as count_tokens
+from .examples import BUILTIN_PANEL as BUILTIN_PANEL
+from .examples import Example as Example
+from .examples import ExampleSet as ExampleSet
+from .examples import Template as Template
+from .examples import chat_template as chat_template
+from .examples import read_examples as read_examples
+from .gradients import DataQueryOptions as DataQueryOptions
+from .gradients import make_data_set as make_data_set
+from .gradients import matched_examples as matched_examples
+from .gradients import require_same_base as require_same_base
+from .gradients import wants_labels as wants_labels
