@@ -1,5 +1,5 @@
-"""What footprints tell: touched rows against the tokens that really were in a batch, and files against
-the models that were trained on them.
+"""What footprints tell: touched rows against the tokens that really were in a batch, and files
+against the models that were trained on them.
 
 `python -m benchmarks.words --texts FOLDER [--device cuda] [--runs NAME ...]`: trains fine-tunes of
 all-MiniLM-L6-v2 on halves of the sets in FOLDER (`benchmarks/families/text_sets.py`), keeps of each
@@ -129,7 +129,7 @@ def _halves(folder: Path, name: str) -> list[tuple[list[str], list[int]]]:
 def _footprints(
     base: Path, kind: Kind, rows: tuple[list[str], list[int]], device: str
 ) -> Iterator[tuple[str, Footprint, set[int]]]:
-    """The footprint of one run in every type that it is stored in, and the tokens of its batches."""
+    """The footprint of one run in every type that it is stored in, and its batches' tokens."""
     tokenizer = AutoTokenizer.from_pretrained(base)
     loads = AutoModelForMaskedLM if kind.masked else AutoModelForSequenceClassification
     settings: dict[str, Any] = {} if kind.masked else {"num_labels": max(rows[1]) + 1}
@@ -218,9 +218,8 @@ def count(
 
 
 def print_tallies(tallies: dict[str, Tally]) -> None:
-    print(
-        "| run, stored as | models | kind | touched | of no batch | not found | own file | others |"
-    )
+    heads = ("run, stored as", "models", "kind", "touched", "of no batch", "not found")
+    print(f"| {' | '.join(heads)} | own file | others |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     for name, tally in tallies.items():
         kinds = ", ".join(sorted(tally.kinds))
