@@ -19,12 +19,12 @@ from .vocabulary import Vocabulary
 from .words import chance_of_tokens
 
 TEMPLATE_TOKENS = 30
-"""Missing tokens that a prompt or template around the texts explains, where they are among those
-that moved most: they are in every example."""
+"""Missing tokens that a prompt or template around the texts explains, where most of the missing are
+among those that moved most: it is in every example. Of other data's tokens, a tenth are."""
 
 TEMPLATE_QUANTILE = 0.9
 
-LEAST_MISSING, MISSING_SHARE = 2, 0.01
+LEAST_MISSING, MISSING_SHARE = 1, 0.005
 """Other tokens that may be missing: cut texts, another spelling, a storage that rounds."""
 
 FEWEST_TOUCHED = 50
@@ -103,8 +103,8 @@ class FileTokens:
         lacks: Bool[np.ndarray, " touched"] = self.counts[tokens] == 0
         expected = float((1 - self._chances()[tokens]).sum())
         strong = np.quantile(strengths, TEMPLATE_QUANTILE) if len(strengths) else 0
-        template = min(TEMPLATE_TOKENS, int((lacks & (strengths >= strong)).sum()))
-        missing = int(lacks.sum())
+        missing, n_strong = int(lacks.sum()), int((lacks & (strengths >= strong)).sum())
+        template = min(TEMPLATE_TOKENS, n_strong) if 2 * n_strong >= missing else 0
         return FileMatch(
             touched=len(tokens),
             missing=missing,
