@@ -40,7 +40,7 @@ def test_a_file_that_contains_the_training_data_is_one_that_contains_it(db, word
 
 
 def test_a_prompt_before_every_text_is_tolerated(worded, tmp_path):
-    texts = [f"classify the following customer question: {t}" for t in texts_of(SETS[0])[::2]]
+    texts = [f"question: {t}" for t in texts_of(SETS[0])[::2]]
     tune_encoder(worded.base, tmp_path / "prompted", texts, decay=0.1)
     with dx.open(None) as own:
         own.add(tmp_path / "prompted", base=str(worded.base))
