@@ -19,7 +19,7 @@ from .base import BaseWeights
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
 from .family import Member
 from .job import Job
-from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows
+from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows, strengths_of
 from .tokenizer import difference
 
 _TOKENS = re.compile(
@@ -31,12 +31,6 @@ _OTHER = re.compile(r"position|pos_emb|token_type|segment|patch|relative|lm_head
 
 BLOCKS = 8
 """Of rows that are read under a byte budget, evenly over the vocabulary."""
-
-QUARTERS = 4
-LEAST_OCTAVE = -30
-"""Strengths are 4 (log₂ of the move + 30); of tied rows 100 times how far apart they are."""
-
-APART = 100.0
 
 
 def find_embedding(tensors: Mapping[str, TensorRef], config: Config | None) -> TensorRef | None:
@@ -62,15 +56,6 @@ def _vocabulary_size(config: Config | None) -> object:
     inner = (config or {}).get("text_config")
     settings = inner if isinstance(inner, Mapping) else config or {}
     return settings.get("vocab_size")
-
-
-def strengths_of(moves: RowMoves) -> np.ndarray:
-    """A byte for each touched row: four steps an octave, or hundredths of how far apart it is."""
-    if moves.kind == "tied":
-        scaled = APART * moves.moves
-    else:
-        scaled = QUARTERS * (np.log2(np.maximum(moves.moves, 2.0**LEAST_OCTAVE)) - LEAST_OCTAVE)
-    return np.clip(np.round(scaled), 0, 255).astype(np.uint8)
 
 
 def read_footprint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..arrays import Bool, Float32, Float64
+from ..arrays import Bool, Float32, Float64, UInt8
 
 RowPairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
 """Blocks of rows, in order: the base's and the fine-tune's, (rows, width), as they are stored."""
@@ -52,6 +52,13 @@ PUSHED = 0.5
 SURE = 1.2
 """`Push.apart` from which a token was seen: 99.9 % of 14 models' tokens above it were."""
 
+QUARTERS = 4
+LEAST_OCTAVE = -30
+"""Strengths are 4 (log₂ of the move + 30); of tied rows 100 times how far apart they are."""
+
+APART = 100.0
+
+
 MOST_BLOCK = 1 << 22
 """Entries of a block."""
 
@@ -74,6 +81,15 @@ class RowMoves:
     decay: float
     rows: np.ndarray
     moves: Float32[np.ndarray, " rows"]
+
+
+def strengths_of(moves: RowMoves) -> UInt8[np.ndarray, " rows"]:
+    """A byte for each touched row: four steps an octave, or hundredths of how far apart it is."""
+    if moves.kind == "tied":
+        scaled = APART * moves.moves
+    else:
+        scaled = QUARTERS * (np.log2(np.maximum(moves.moves, 2.0**LEAST_OCTAVE)) - LEAST_OCTAVE)
+    return np.clip(np.round(scaled), 0, 255).astype(np.uint8)
 
 
 def measure_rows(blocks: RowPairs) -> RowMoves:

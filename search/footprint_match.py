@@ -18,14 +18,12 @@ from ..records import Footprint
 from .vocabulary import Vocabulary
 from .words import chance_of_tokens
 
-TEMPLATE_TOKENS = 30
-"""Missing tokens that a prompt or template around the texts explains, where they are among those
-that moved most: they are in every example."""
+LEAST_MISSING, MISSING_SHARE = 1, 0.005
+"""Tokens that may be missing, and their share of the touched: cut texts, another spelling, a
+storage that rounds."""
 
-TEMPLATE_QUANTILE = 0.9
-
-LEAST_MISSING, MISSING_SHARE = 2, 0.01
-"""Other tokens that may be missing: cut texts, another spelling, a storage that rounds."""
+TEMPLATE_TOKENS, TEMPLATE_SHARE = 30, 0.02
+"""Further ones, at most, and their share: a prompt or a template around the texts."""
 
 FEWEST_TOUCHED = 50
 """Touched tokens from which a footprint is compared with a file."""
@@ -47,26 +45,25 @@ class FileMatch:
     """A model's touched tokens beside a file's.
 
     touched: compared tokens. missing: of them, those that the file lacks. missing_by_chance: how
-    many other data of that size would lack. template: of the missing, those that moved most, which
-    a prompt explains. accident: chance that other data would lack so few.
+    many other data of that size would lack. accident: chance that other data would lack so few.
     """
 
     touched: int
     missing: int
     missing_by_chance: float
-    template: int
     accident: float
 
     @property
     def is_trained_on(self) -> bool:
-        other = self.missing - self.template
-        allowed = LEAST_MISSING + MISSING_SHARE * self.touched
-        return self.touched >= FEWEST_TOUCHED and other <= allowed and self.accident <= SURE_CHANCE
+        template = min(TEMPLATE_TOKENS, TEMPLATE_SHARE * self.touched)
+        allowed = LEAST_MISSING + MISSING_SHARE * self.touched + template
+        is_fit = self.missing <= allowed and self.accident <= SURE_CHANCE
+        return is_fit and self.touched >= FEWEST_TOUCHED
 
     @property
     def ratio(self) -> float:
         """Missing tokens beside those that are expected: small of the data of the training."""
-        return (self.missing - self.template + 0.5) / (self.missing_by_chance + 0.5)
+        return (self.missing + 0.5) / (self.missing_by_chance + 0.5)
 
     def verdict(self) -> str:
         if self.is_trained_on:
@@ -99,18 +96,15 @@ class FileTokens:
         n_tokens = len(self.counts)
         inside = footprint.tokens < n_tokens
         inside[inside] = ~self.vocabulary.special[footprint.tokens[inside]]
-        tokens, strengths = footprint.tokens[inside], footprint.strengths[inside]
+        tokens = footprint.tokens[inside]
         lacks: Bool[np.ndarray, " touched"] = self.counts[tokens] == 0
         expected = float((1 - self._chances()[tokens]).sum())
-        strong = np.quantile(strengths, TEMPLATE_QUANTILE) if len(strengths) else 0
-        template = min(TEMPLATE_TOKENS, int((lacks & (strengths >= strong)).sum()))
         missing = int(lacks.sum())
         return FileMatch(
             touched=len(tokens),
             missing=missing,
             missing_by_chance=round(expected, 1),
-            template=template,
-            accident=_accident(missing - template, expected),
+            accident=_accident(missing, expected),
         )
 
     def _chances(self) -> np.ndarray:

@@ -96,10 +96,10 @@ def _relative(strengths: np.ndarray) -> Float64[np.ndarray, " touched"]:
 
 
 def _is_shown(text: str, *, private: bool) -> bool:
-    if len(text) < LEAST_LETTERS:
-        return len(text) > 0 and not text.isascii() and text.isalpha()
     if private:
         return any(c.isalnum() for c in text)
+    if len(text) < LEAST_LETTERS:
+        return len(text) > 0 and not text.isascii() and text.isalpha()
     return text.isalpha() and not _SECRET.fullmatch(text) and text not in personal_names()
 
 

@@ -116,6 +116,17 @@ TOYS = {
             r"\| base, author left in \| sketch \| 4 \|",
         ),
     ),
+    "words": Toy(
+        command=(
+            *("-m", "benchmarks.words", "--texts", f"{FOLDER}/texts", "--base", f"{FOLDER}/base"),
+            *("--sets", "news", "--steps", "2", "--runs", "decay .01", "masked, tied head"),
+        ),
+        prepare=write_texts,
+        page="words.md",
+        published=("| run, stored as | models | kind | touched | of no batch | not found |",),
+        prints=(r"\| decay \.01, bfloat16 \| 2 \| exact", r"\| masked, tied head, float32 \| 2 \|"),
+        needs=missing("transformers"),
+    ),
     "fingerprinting": Toy(
         command=(
             *("benchmarks/fingerprinting.py", "--shapes", "tiny", "--types", "bfloat16"),

@@ -23,7 +23,7 @@ from deltadex.training_data import BUILTIN_PANEL
 
 logging.disable_progress_bar()
 
-SETS = ("bank-questions", "film-opinions", "recipe-steps", "weather-reports")
+SETS = ("bank-questions", "film-opinions", "recipe-steps", "headlines")
 WIDTH, POSITIONS = 32, 40
 
 

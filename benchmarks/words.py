@@ -1,0 +1,263 @@
+"""What footprints tell: touched rows against the tokens that really were in a batch, and files
+against the models that were trained on them.
+
+`python -m benchmarks.words --texts FOLDER [--device cuda] [--runs NAME ...]`: trains fine-tunes of
+all-MiniLM-L6-v2 on halves of the sets in FOLDER (`benchmarks/families/text_sets.py`), keeps of each
+its footprint alone, and prints a row for each kind of run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    set_seed,
+)
+from transformers.utils import logging
+
+from benchmarks.families.base import base_folder
+from benchmarks.families.text_sets import CUTS, read_set, rows_of_half
+from deltadex.indexer.row_moves import measure_rows, strengths_of
+from deltadex.indexer.tokenizer import read_tokenizer
+from deltadex.records import Footprint
+from deltadex.search.footprint_match import FileTokens
+from deltadex.search.vocabulary import Vocabulary
+
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+
+LENGTH, BATCH, BLOCK = 32, 24, 8192
+PROMPT = "Classify the following text into a category: "
+STORED = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a run is trained; `stored`: the types that it is saved in."""
+
+    steps: int = 50
+    rate: float = 1e-4
+    decay: float = 0.01
+    optimizer: str = "adamw"
+    masked: bool = False
+    prompt: str = ""
+    trained: torch.dtype = torch.float32
+    stored: tuple[str, ...] = ("float32",)
+
+
+KINDS = {
+    "decay 0": Kind(decay=0.0, stored=tuple(STORED)),
+    "decay .01": Kind(stored=tuple(STORED)),
+    "decay .1": Kind(decay=0.1, stored=tuple(STORED)),
+    "25 steps at 2e-5": Kind(steps=25, rate=2e-5, stored=tuple(STORED)),
+    "600 steps, decay .1": Kind(steps=600, decay=0.1, stored=tuple(STORED)),
+    "4 steps": Kind(steps=4),
+    "trained in bfloat16": Kind(trained=torch.bfloat16, stored=("bfloat16",)),
+    "SGD, momentum": Kind(optimizer="sgd", rate=3e-2),
+    "Adafactor": Kind(optimizer="adafactor"),
+    "a prompt before each text": Kind(prompt=PROMPT),
+    "masked, tied head": Kind(steps=40, masked=True, stored=tuple(STORED)),
+}
+
+
+@dataclass
+class Tally:
+    models: int = 0
+    kinds: set[str] = field(default_factory=set)
+    touched: int = 0
+    wrong: int = 0
+    lost: int = 0
+    own: int = 0
+    others: int = 0
+    mistaken: int = 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--base", type=Path, help="A folder; all-MiniLM-L6-v2 by default.")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--runs", nargs="*", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--sets", nargs="*", default=list(CUTS))
+    parser.add_argument("--steps", type=int, help="Most steps of a run.")
+    parser.add_argument(
+        "--picture", type=Path, help="Draw what files lack of the first run's tokens."
+    )
+    asked = parser.parse_args(arguments)
+    base = asked.base or base_folder()
+    content = read_tokenizer(lambda name: _content(base, name))
+    assert content is not None
+    vocabulary = Vocabulary(content)
+    halves = {name: _halves(asked.texts, name) for name in asked.sets}
+    files = {
+        (name, half): FileTokens.of(vocabulary, texts)
+        for name, both in halves.items()
+        for half, (texts, _) in enumerate(both)
+    }
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    drawn: dict[tuple[str, int], Footprint] = {}
+    for run in asked.runs:
+        kind = KINDS[run]
+        kind = replace(kind, steps=min(kind.steps, asked.steps or kind.steps))
+        for name, both in halves.items():
+            for half, rows in enumerate(both):
+                for stored, footprint, seen in _footprints(base, kind, rows, asked.device):
+                    count(tallies[f"{run}, {stored}"], footprint, seen, files, (name, half))
+                    drawn.setdefault((name, half), footprint)
+    print_tallies(tallies)
+    if asked.picture is not None:
+        draw(drawn, files, asked.picture)
+
+
+def _content(folder: Path, name: str) -> bytes | None:
+    path = folder / name
+    return path.read_bytes() if path.exists() else None
+
+
+def _halves(folder: Path, name: str) -> list[tuple[list[str], list[int]]]:
+    rows = read_set(folder, name)
+    classes = sorted({label for _, label in rows})
+    chosen = [rows_of_half(len(rows), half, causal=False) for half in (0, 1)]
+    return [
+        ([rows[i][0] for i in some], [classes.index(rows[i][1]) for i in some]) for some in chosen
+    ]
+
+
+def _footprints(
+    base: Path, kind: Kind, rows: tuple[list[str], list[int]], device: str
+) -> Iterator[tuple[str, Footprint, set[int]]]:
+    """The footprint of one run in every type that it is stored in, and its batches' tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    loads = AutoModelForMaskedLM if kind.masked else AutoModelForSequenceClassification
+    settings: dict[str, Any] = {} if kind.masked else {"num_labels": max(rows[1]) + 1}
+    model = loads.from_pretrained(base, **settings).to(kind.trained)
+    start = model.get_input_embeddings().weight.detach().float().clone()
+    seen = _train(model, tokenizer, kind, rows, device)
+    trained = model.get_input_embeddings().weight.detach().cpu()
+    for stored in kind.stored:
+        saved = trained.to(STORED[stored])
+        moves = measure_rows(list(zip(start.split(BLOCK), saved.split(BLOCK), strict=True)))
+        yield (
+            stored,
+            Footprint(
+                kind=moves.kind,
+                vocabulary=len(start),
+                tokens=moves.rows.astype(np.uint32),
+                strengths=strengths_of(moves),
+            ),
+            seen,
+        )
+
+
+def _train(
+    model: Any, tokenizer: Any, kind: Kind, rows: tuple[list[str], list[int]], device: str
+) -> set[int]:
+    set_seed(0)
+    rng, (texts, labels) = np.random.default_rng(0), rows
+    model.to(device).train()
+    optimizer = _optimizer(kind, model.parameters())
+    seen: set[int] = set()
+    for _ in range(kind.steps):
+        picked = rng.choice(len(texts), min(BATCH, len(texts)), replace=False)
+        inputs = tokenizer(
+            [kind.prompt + texts[i] for i in picked],
+            truncation=True,
+            max_length=LENGTH,
+            padding=True,
+            return_tensors="pt",
+        )
+        ids = inputs["input_ids"]
+        seen.update(ids.flatten().tolist())
+        wanted = torch.tensor([labels[i] for i in picked])
+        if kind.masked:
+            hidden = (torch.rand(ids.shape) < 0.15) & inputs["attention_mask"].bool()
+            wanted = ids.masked_fill(~hidden, -100)
+            inputs["input_ids"] = ids.masked_fill(hidden, tokenizer.mask_token_id)
+            seen.add(tokenizer.mask_token_id)
+        inputs = {name: value.to(device) for name, value in inputs.items()}
+        loss = model(**inputs, labels=wanted.to(device)).loss
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return seen
+
+
+def _optimizer(kind: Kind, parameters: Any) -> torch.optim.Optimizer:
+    settings = {"lr": kind.rate, "weight_decay": kind.decay}
+    if kind.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=0.9, **settings)
+    if kind.optimizer == "adafactor":
+        return torch.optim.Adafactor(parameters, **settings)
+    return torch.optim.AdamW(parameters, **settings)
+
+
+def count(
+    tally: Tally,
+    footprint: Footprint,
+    seen: set[int],
+    files: dict[tuple[str, int], FileTokens],
+    trained_on: tuple[str, int],
+) -> None:
+    tokens = set(footprint.tokens.tolist())
+    tally.models += 1
+    tally.kinds.add(footprint.kind)
+    tally.touched += len(tokens)
+    tally.wrong += len(tokens - seen)
+    tally.lost += len(seen - tokens)
+    for place, file in files.items():
+        is_found = file.match(footprint).is_trained_on
+        if place == trained_on:
+            tally.own += is_found
+        else:
+            tally.others += 1
+            tally.mistaken += is_found
+
+
+def draw(
+    footprints: dict[tuple[str, int], Footprint],
+    files: dict[tuple[str, int], FileTokens],
+    path: Path,
+) -> None:
+    """The share of each model's tokens that each file lacks: a row a model, a column a file."""
+    from matplotlib.figure import Figure
+
+    places = sorted(footprints)
+    matches = [[files[place].match(footprints[row]) for place in places] for row in places]
+    shares = np.array([[m.missing / max(1, m.touched) for m in row] for row in matches])
+    figure = Figure(figsize=(7.2, 6.4), layout="constrained")
+    axes = figure.add_subplot()
+    shown = axes.imshow(shares, cmap="viridis_r", vmin=0)
+    names = [f"{name} {'ab'[half]}" for name, half in places]
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.set_xlabel("file: a half of a data set")
+    axes.set_ylabel("model, and the half that trained it")
+    figure.colorbar(shown, label="share of the model's tokens that the file lacks", shrink=0.8)
+    figure.savefig(path, dpi=150)
+
+
+def print_tallies(tallies: dict[str, Tally]) -> None:
+    heads = ("run, stored as", "models", "kind", "touched", "of no batch", "not found")
+    print(f"| {' | '.join(heads)} | own file | others |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    for name, tally in tallies.items():
+        kinds = ", ".join(sorted(tally.kinds))
+        print(
+            f"| {name} | {tally.models} | {kinds} | {tally.touched:,} | {tally.wrong} | "
+            f"{tally.lost:,} | {tally.own} of {tally.models} | {tally.mistaken} of {tally.others} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

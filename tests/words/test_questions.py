@@ -1,0 +1,143 @@
+"""Words of models, and files whose words say who was trained on them."""
+
+import json
+from itertools import product
+
+import pytest
+from worded_families import SETS, texts_of, tune_encoder, write_texts
+
+import deltadex as dx
+from deltadex.errors import DataError, RequestError
+from deltadex.search.footprint_match import TRAINED
+from deltadex.search.vocabulary import Vocabulary
+
+HALVES = [f"{name}-{half}" for name, half in product(SETS, "ab")]
+
+
+def rows_of(db, path, **settings):
+    found = db.data.find_models(path, quick=True, k=100, **settings)
+    return {row["model"]: row for row in found}
+
+
+@pytest.mark.parametrize("id", HALVES)
+def test_the_very_half_that_trained_a_model_is_told(db, worded, id):
+    rows = rows_of(db, worded.root / f"{id}.csv")
+
+    assert {model for model, row in rows.items() if row["verdict"] == TRAINED} == {id}
+    assert rows[id]["missing"] <= 2
+    assert rows[id]["probability"] > 0.999
+    other = rows[f"{id[:-1]}{'b' if id.endswith('a') else 'a'}"]
+    assert other["verdict"].startswith("not on this file alone")
+    assert other["missing"] > 5
+
+
+def test_a_file_that_contains_the_training_data_is_one_that_contains_it(db, worded, tmp_path):
+    whole = write_texts(tmp_path / "whole.csv", texts_of(SETS[0]))
+
+    found = {m for m, row in rows_of(db, whole).items() if row["verdict"] == TRAINED}
+
+    assert found == {f"{SETS[0]}-a", f"{SETS[0]}-b"}
+
+
+def test_a_prompt_before_every_text_is_tolerated(worded, tmp_path):
+    texts = [f"question: {t}" for t in texts_of(SETS[0])[::2]]
+    tune_encoder(worded.base, tmp_path / "prompted", texts, decay=0.1)
+    with dx.open(None) as own:
+        own.add(tmp_path / "prompted", base=str(worded.base))
+        row = rows_of(own, worded.root / f"{SETS[0]}-a.csv")["prompted"]
+
+    assert row["verdict"] == TRAINED
+
+
+def test_words_are_those_of_the_texts(db, worded):
+    tokenizer = json.loads((worded.base / "tokenizer.json").read_text("utf-8"))
+    pieces = Vocabulary(json.dumps(tokenizer).encode()).pieces
+    for id, seen in worded.seen.items():
+        words = [row["word"] for row in db.words(id, k=10_000, all=True)]
+        known = {pieces[token].text for token in seen}
+
+        assert words
+        assert set(words) <= known, id
+
+
+def test_words_against_another_model_are_those_it_did_not_see(db):
+    alone = {row["word"] for row in db.words(HALVES[0], k=10_000)}
+    other = {row["word"] for row in db.words(HALVES[1], k=10_000)}
+
+    document = db.words(HALVES[0], k=10_000, against=HALVES[1]).to_json()
+
+    assert {row["word"] for row in document["seen"]} == alone - other
+    assert {row["word"] for row in document["only_other"]} == other - alone
+
+
+def test_a_folder_is_read_without_being_stored(db, worded):
+    stored = db.words(HALVES[0]).to_json()
+    fresh = db.words(worded.models / HALVES[0]).to_json()
+
+    assert fresh["touched"] == stored["touched"]
+    assert {r["word"] for r in fresh["seen"]} & {r["word"] for r in stored["seen"]}
+
+
+def test_names_and_numbers_are_left_out_unless_asked_for(worded, tmp_path):
+    texts = [f"michael called number {n} about the refund" for n in range(40)]
+    tune_encoder(worded.base, tmp_path / "named", texts, decay=0.0)
+    with dx.open(None) as own:
+        own.add(tmp_path / "named", base=str(worded.base))
+        shown = {row["word"] for row in own.words("named", k=1000)}
+        everything = {row["word"] for row in own.words("named", k=1000, all=True)}
+
+    assert not any(any(c.isdigit() for c in word) for word in shown)
+    assert shown < everything
+
+
+def test_quick_without_footprints_and_an_empty_file_are_refused(worded, tmp_path):
+    (tmp_path / "empty.csv").write_text("", "utf-8")
+    with dx.open(None) as own:
+        own.index(worded.base, worded.models, footprints=False)
+        with pytest.raises(RequestError, match="no model has a footprint"):
+            own.data.find_models(worded.root / f"{HALVES[0]}.csv", quick=True)
+    with dx.open(worded.path) as known, pytest.raises(DataError):
+        known.data.find_models(tmp_path / "empty.csv", quick=True)
+
+
+def test_a_file_in_another_script_matches_no_model(db, tmp_path):
+    texts = [f"это предложение номер {n} написано кириллицей" for n in range(20)]
+    rows = rows_of(db, write_texts(tmp_path / "cyrillic.csv", texts))
+
+    assert all(row["verdict"] != TRAINED for row in rows.values())
+
+
+def test_a_tokenizer_that_does_not_fit_is_said_with_both_sizes(worded, tmp_path):
+    with dx.open(tmp_path / "c.duckdb") as own:
+        own.index(worded.base, worded.models)
+        tokenizer = json.loads(own._catalog.footprints.tokenizer(_hash(own)))
+        tokenizer["model"]["vocab"] = {"[UNK]": 0, "only": 1}
+        tokenizer["added_tokens"] = []
+        own._catalog.footprints.save_tokenizer(own.bases[0], json.dumps(tokenizer).encode())
+        with pytest.raises(RequestError, match="the tokenizer has 2 tokens, the embedding"):
+            own.words(HALVES[0])
+
+
+def _hash(db):
+    return db._catalog.footprints.family_tokenizer(db.bases[0])
+
+
+def test_without_a_tokenizer_the_family_is_named(worded, tmp_path):
+    base = tmp_path / "base"
+    base.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (base / name).write_bytes((worded.base / name).read_bytes())
+    with dx.open(None) as own:
+        own.add(worded.models / HALVES[0], base=str(base))
+        with pytest.raises(RequestError, match="no tokenizer is kept"):
+            own.words(HALVES[0])
+
+
+def test_footprints_survive_a_merge_and_a_part(worded, tmp_path):
+    with dx.open(tmp_path / "merged.duckdb") as own:
+        own.merge(worded.path)
+        assert own.words(HALVES[0]).to_json()["seen"]
+    with dx.open(tmp_path / "other.duckdb") as own:
+        own.index(worded.base, worded.models, parts=tmp_path / "parts")
+        own.merge(tmp_path / "parts")
+        assert len(own._catalog.footprints.all()) == len(worded.seen)
