@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
-from ..store import FamilyView
+from ..store import FamilyView, Label
 
 Numbers = Float64[np.ndarray, " models"]
 Square = Float64[np.ndarray, "models models"]
@@ -83,7 +83,7 @@ DOUBT, LEAST_DOUBT, NAMED_DOUBT = 3.0, 1.5, 2.5
 """A label is in doubt, and does not count, where another data set's support is so much larger than
 its own one's: in log odds, and in z. It is named from a larger difference in z on."""
 
-MOST_SUSPECTS = 1 / 3
+MOST_SUSPECTS = 1 / 4
 """Share of labels beyond which they follow something else than the data, and none is in doubt."""
 
 TYPICAL_NEAREST, LARGEST_NEAREST = 5.0, 15.0
@@ -376,10 +376,10 @@ class Cases:
 
     def answered(self, weights: tuple[float, float], bound: float) -> float:
         """The share with a verdict of the queries that are nearer to their own data set than nearly
-        all lone queries are to any; 1 of none."""
+        all lone queries are to any; 1 of too few."""
         least = np.quantile(self.supports[self.lone, 0], 1.0 - LONE_SHARE)
         clear = self.take(~self.lone & (self.own == 0) & (self.supports[:, 0] > least))
-        if not len(clear.own):
+        if len(clear.own) < FEWEST_QUERIES:
             return 1.0
         has_verdict = clear.nearest(weights) >= max(PERHAPS, bound)
         return float(np.average(has_verdict, weights=clear.weights))
@@ -472,7 +472,7 @@ def name_suspects(z: Square, labels: Sequence[str | None], may_answer: MayAnswer
     return [
         one
         for one in suspects
-        if one.z - one.own_z >= NAMED_DOUBT and not _agree(one.dataset, one.nearer)
+        if one.z - max(one.own_z, 0.0) >= NAMED_DOUBT and not _agree(one.dataset, one.nearer)
     ]
 
 
@@ -520,7 +520,8 @@ def _doubts(z: Square, codes: Groups, may_answer: MayAnswer, slope: float) -> Do
         others = np.where(is_own, -np.inf, of)
         nearer, other = others.argmax(axis=1), others.max(axis=1)
         gaps = np.where(np.isfinite(own) & np.isfinite(other), other, -np.inf)
-        gaps -= np.where(np.isfinite(own), own, 0.0)
+        # to be farther than strangers are is no more of a contradiction
+        gaps -= np.maximum(own, 0.0)
         place = int(gaps.argmax())
         if gaps[place] < max(LEAST_DOUBT, DOUBT / slope):
             return found
@@ -636,6 +637,7 @@ class LabelledCohort:
         self.rows, self.z, self.are_strangers = rows, z, are_strangers
         self.rescore = rescore if len(rows) <= RESCORED else None
         self._last: tuple[str, tuple[str | None, ...], Calibration] | None = None
+        self._suspects: tuple[list[Label | None], list[Suspect]] = ([], [])
 
     def calibration(self, view: FamilyView) -> Calibration:
         """By the labels as of now, without those that names of models gave; computed again where
@@ -663,6 +665,10 @@ class LabelledCohort:
         """Of the cohort, by row: models whose labels contradict their distances to other runs."""
         labels = view.labels_at(self.rows.tolist())
         known = [labels.get(row) for row in self.rows.tolist()]
+        if self._suspects[0] == known:
+            return self._suspects[1]
         may_answer = self.are_strangers & other_runs([one.run if one else None for one in known])
         found = name_suspects(self.z, [one.dataset if one else None for one in known], may_answer)
-        return [replace(one, place=int(self.rows[one.place])) for one in found]
+        suspects = [replace(one, place=int(self.rows[one.place])) for one in found]
+        self._suspects = known, suspects
+        return suspects
