@@ -492,7 +492,7 @@ def _agree(label: str, other: str) -> bool:
 def find_doubts(z: Square, codes: Groups, may_answer: MayAnswer) -> Doubts:
     """By the slope of other families, then by what the labels that are not in doubt say it is, if
     that is steeper: wrong labels make it flatter."""
-    if not (codes >= 0).any():
+    if len(codes) < FEWEST_MODELS or not (codes >= 0).any() or not may_answer.any():
         return {}
     prior = prior_weights(nearest_of(z, may_answer))
     found = _doubts(z, codes, may_answer, prior[1])
