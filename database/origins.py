@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase
 from ..options import Place, Question, argument, option, record
@@ -266,11 +265,6 @@ class LineageTable(Table):
         return save_picture(draw, target, title=f"Lineage of {document['base']}")
 
 
-NEAR, AGREEING, DISAGREEING_FDR = 5, 2, 0.01
-"""Nearest models, by vectors, whose labels are compared; so many others with one label, at least,
-contradict a model's own."""
-
-
 @record
 class Audit(Question):
     """What stands out among models: copies, frozen parts, edits of a direction or of one matrix,
@@ -327,8 +321,10 @@ class Audit(Question):
         findings, notes, n_models = audit_families(catalog, bases, options, db._track)
         if self.kind in (None, "card-dataset"):
             for family in bases:
-                labels = catalog.look(partial(find_other_labels, catalog, family))
+                labels, note = catalog.look(partial(find_other_labels, catalog, family))
                 findings += [finding for finding in labels if options.includes(finding.model)]
+                if note is not None:
+                    notes.append(note if len(bases) == 1 else f"{family}: {note}")
         return AuditTable(
             {
                 "base": base,
@@ -353,66 +349,26 @@ class Audit(Question):
         return named, None
 
 
-def find_other_labels(catalog: Catalog, base: str) -> list[Finding]:
-    """Models whose label is not that of the models that were likely trained on the same data.
-
-    At least `AGREEING` models of other runs, all that are likely (fdr up to 1 % by the tail of the
-    family's strangers), have one label, which shares no more with the model's than some words.
-    """
-    import numpy as np
-
+def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str | None]:
+    """Models whose labels contradict the distances, and a note where labels were not compared."""
     from ..provenance import Finding
-    from ..search import labelled_models
-    from ..search.evidence import COPY_COSINE, Calibration, null_rates
+    from ..search import labelled_models, suspect_labels
 
     view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
     family = labelled_models(view)
-    findings: list[Finding] = []
-    rows = np.array([r for r, label in enumerate(family.labels) if label], dtype=np.int64)
-    if family.source is None or len(rows) <= AGREEING:
-        return []
-    labels = np.array([label or "" for label in family.labels], dtype=object)
-    vectors = family.vectors[rows].astype(np.float32)
-    suspects: list[int] = []
-    for start in range(0, len(rows), 1024):
-        cosines = vectors[start : start + 1024] @ vectors.T
-        own = np.arange(start, start + len(cosines))
-        cosines[own - start, own] = -np.inf
-        near = np.argpartition(-cosines, min(NEAR, len(rows) - 1) - 1, axis=1)[:, :NEAR]
-        same = labels[rows[near]] == labels[rows[own]][:, None]
-        suspects += rows[own[~same.any(axis=1)]].tolist()
-    # rates that labels measured would count a wrong label against its own neighbours
-    rate = Calibration(models=len(view)).rate
-    for row in suspects:
-        pairs = family.pairs_between(np.array([row]), rows)
-        z, cosines = pairs.z[0], pairs.cosines[0]
-        others = np.flatnonzero((rows != row) & (cosines < COPY_COSINE))
-        others = others[np.argsort(-z[others], kind="stable")]
-        no_copy = np.zeros(len(others), np.bool_)
-        likely = others[null_rates(z[others], rate, len(others), no_copy) <= DISAGREEING_FDR]
-        runs: dict[str, dict[Any, float]] = {}
-        for place in likely.tolist():
-            other = int(rows[place])
-            run = family.runs[other] or family.ids[other]
-            if run != family.runs[row]:
-                runs.setdefault(str(labels[other]), {}).setdefault(run, float(z[place]))
-        if len(runs) != 1:
-            continue
-        ((label, by_run),) = runs.items()
-        words, others_words = _words(str(labels[row])), _words(label)
-        agree = words <= others_words or others_words <= words
-        if len(by_run) >= AGREEING and not agree:
-            model, second = family.ids[row], sorted(by_run.values(), reverse=True)[1]
-            source = catalog.model(model, base).record.label_source or "label"
-            detail = (
-                f"its {source} says {labels[row]}; the {len(by_run)} models that were likely "
-                f"trained on the same data say {label}"
-            )
-            findings.append(
-                Finding(model=model, base=base, kind="card-dataset", detail=detail, z=second)
-            )
-    return findings
-
-
-def _words(label: str) -> set[str]:
-    return set(re.findall(r"[^\W_]+", label))
+    suspects, compared = suspect_labels(family)
+    findings = []
+    for suspect in suspects:
+        model = family.ids[suspect.place]
+        source = catalog.model(model, base).record.label_source or "label"
+        detail = (
+            f"its {source} says {suspect.dataset}, whose other models are far (z "
+            f"{suspect.own_z:.1f}); near are models of {suspect.nearer} (z {suspect.z:.1f})"
+        )
+        findings.append(
+            Finding(model=model, base=base, kind="card-dataset", detail=detail, z=suspect.z)
+        )
+    labelled = sum(label is not None for label in family.labels)
+    if compared == labelled:
+        return findings, None
+    return findings, f"{compared} of {labelled} labels were compared with the distances"

@@ -790,7 +790,8 @@ def _neighbourhoods(
         return None
     calibration = source.family.evidence.calibration(view)
     labels = view.labels
-    stated = [labels.at(row).stated for row in view.rows(family.ids).tolist()]
+    rows = view.rows(family.ids).tolist()
+    stated = calibration.trusted(rows, [labels.at(row).stated for row in rows])
     height = max(1, BLOCK_SCORES // max(1, n_models))
     neighbours: list[tuple[MapNeighbour, ...]] = []
     for block in np.split(np.arange(n_models), range(height, n_models, height)):

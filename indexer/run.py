@@ -351,7 +351,7 @@ TORCH_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 
 def refusal(err: Exception, id: str) -> tuple[str, str]:
     if isinstance(err, ModelError):
-        return err.code, err.reason
+        return err.code, err.reason.removeprefix(f"{id}: ")
     if isinstance(err, BaseError):
         return "needs-base", str(err)
     if isinstance(err, MemoryError) or TORCH_MEMORY in str(err):

@@ -3,6 +3,7 @@ from .clusters import cluster_family as cluster_family
 from .evaluation import check_ways as check_ways
 from .evaluation import evaluate as evaluate
 from .evaluation import rankings as rankings
+from .evaluation import suspect_labels as suspect_labels
 from .joint_ranking import judge_jointly as judge_jointly
 from .joint_ranking import rank_jointly as rank_jointly
 from .labelled import LabelledModels as LabelledModels

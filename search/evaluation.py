@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,15 @@ from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, offered
 from ..records import Exclude as Exclude
 from ..store import Catalog, FamilyView
-from .evidence import Numbers, Square
+from .evidence import (
+    COPY_COSINE,
+    FEWEST_MODELS,
+    Numbers,
+    Square,
+    Suspect,
+    name_suspects,
+    other_runs,
+)
 from .family_scores import Codes, Rows, id_digest
 from .labelled import BLOCK_BYTES, WAYS, LabelledModels, family_views, labelled_models
 
@@ -361,7 +369,7 @@ MOST_MODELS = 4_000
 SEVERAL_FAMILIES = "several families: each has its own in by_base"
 
 MEASURES = """micro macro chance note lift ci95 ci95_reason p_value permutations nn1 map silhouette
-by_dataset taken_for confusion"""
+by_dataset taken_for confusion suspects labels_compared"""
 NO_MEASURES: Mapping[str, Any] = dict.fromkeys(MEASURES.split())
 
 
@@ -440,8 +448,9 @@ def evaluate_families(
         give), `lift` ((micro − chance) / (1 − chance)), `ci95` of micro by bootstrap over datasets,
         then models, or `ci95_reason`, `p_value` of micro by shuffling labels, `nn1` (share of
         queries whose nearest is of the same dataset), `map` (mean average precision over the whole
-        ranking), `silhouette`, and `by_dataset`, `taken_for`, `confusion`. Of several families the
-        counts are sums, the measures None, and `by_base` has each family's own.
+        ranking), `silhouette`, and `by_dataset`, `taken_for`, `confusion`, `suspects` (labels that
+        contradict the distances, of `labels_compared`; None where z is not what ranks). Of several
+        families the counts are sums, the measures None, and `by_base` has each family's own.
 
     Raises:
         RequestError: No labelled model has a sibling that may be retrieved.
@@ -534,6 +543,7 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
     interval = bootstrap_interval(results, seed=seed)
     have = "1 dataset has" if len(by_dataset) == 1 else f"{len(by_dataset)} datasets have"
     is_small = len(family.ids) <= MOST_MODELS
+    suspects, compared = suspect_labels(family)
     too_few = f"too few to tell: {have} siblings, an interval takes {FEWEST}"
     return {
         "micro": micro,
@@ -551,7 +561,29 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
         "by_dataset": by_dataset,
         "taken_for": _count_retrieved(results),
         "confusion": _confusion(results, retrieval.names),
+        "suspects": [one.to_json(family.ids) for one in suspects] if compared else None,
+        "labels_compared": compared,
     }
+
+
+def suspect_labels(family: LabelledModels) -> tuple[list[Suspect], int]:
+    """The models whose labels contradict their distances to models of other runs, and how many
+    labels were compared: those of a sample in a large family, none where z is not what ranks."""
+    labelled = np.array([row for row, label in enumerate(family.labels) if label], dtype=np.int64)
+    if (
+        family.source is None
+        or family.source.way != "normalised"
+        or len(family.ids) < FEWEST_MODELS
+    ):
+        return [], 0
+    if len(labelled) > EVERY_QUERY:
+        labelled = _sample(family.ids, labelled, SAMPLE)
+    rows = labelled.tolist()
+    pairs = family.pairs_between(labelled, labelled)
+    strangers = (pairs.cosines < COPY_COSINE) & ~np.eye(len(rows), dtype=np.bool_)
+    strangers &= other_runs([family.runs[row] for row in rows])
+    found = name_suspects(pairs.z, [family.labels[row] for row in rows], strangers)
+    return [replace(one, place=rows[one.place]) for one in found], len(rows)
 
 
 def _note(chance: float) -> str | None:

@@ -21,14 +21,15 @@ P(z or more) = ½ exp(−z / `RATE`), and rates by Benjamini, Hochberg 1995.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
-from ..store import FamilyView
+from ..store import FamilyView, Label
 
 Numbers = Float64[np.ndarray, " models"]
 Square = Float64[np.ndarray, "models models"]
@@ -72,11 +73,22 @@ PRECISION = (0.1, 1.0)
 LEAST_SLOPE = 0.2
 """Of the probability with a support: labels under which it rises by less do not follow the data."""
 
+ANSWERED = 0.5
+"""Share of the clearest pairs of one label with a verdict, unless families like it give less."""
+
 CASES = 3.0
 """Queries as which a data set counts at most: its models are alike."""
 
-TYPICAL_NEAREST = 5.0
-"""z of a model's nearest, where a family does not say."""
+DOUBT, LEAST_DOUBT, NAMED_DOUBT = 3.0, 1.5, 2.5
+"""A label is in doubt, and does not count, where another data set's support is so much larger than
+its own one's: in log odds, and in z. It is named from a larger difference in z on."""
+
+MOST_SUSPECTS = 1 / 4
+"""Share of labels beyond which they follow something else than the data, and none is in doubt."""
+
+TYPICAL_NEAREST, LARGEST_NEAREST = 5.0, 15.0
+"""z of a model's nearest, where a family does not say; and the largest that coefficients of other
+families are used with, none of which reached it."""
 
 FOLDS = 16
 """Of data sets: those of one are held out together."""
@@ -97,6 +109,10 @@ RATE = 1.1
 
 SMALL_FAMILY = 2.0
 """Models by which the rate is widened: few models know the scale of strangers badly."""
+
+CLEAR_RATE, CLEAR_RATIO = 0.01, 3.0
+"""A gap is clear where the null explains at most this share of the rows above it, and the last of
+them has so many times the z of the next, which counts as 1 at least."""
 
 LARGEST_LOGIT = 30.0
 NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-10
@@ -120,8 +136,10 @@ class Calibration:
     """What probabilities and rates are computed from, in plain numbers.
 
     models: of the family. queries, datasets: labelled ones, and data sets with siblings among them.
-    nearest: median z of the cohort's nearest pairs. weights: a and b, of the support of a data set.
-    bound: probability that at most `LONE_SHARE` of lone queries reach.
+    nearest: median z of the cohort's nearest pairs. rival: the support of another data set that
+    few queries meet. weights: a and b, of the support of a data set. bound: probability that at
+    most `LONE_SHARE` of lone queries reach. doubted: rows of models whose labels contradict the
+    distances; they count as none.
     """
 
     models: int
@@ -129,8 +147,10 @@ class Calibration:
     datasets: int = 0
     queries: int = 0
     nearest: float = TYPICAL_NEAREST
+    rival: float = TYPICAL_NEAREST
     weights: tuple[float, float] | None = None
     bound: float = 0.0
+    doubted: tuple[int, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -145,26 +165,29 @@ class Calibration:
         n_candidates: int | None = None,
     ) -> Judgement:
         """Of a ranking by falling z, with the labels of its rows; of `n_candidates` that were
-        compared, which only the null asks for.
+        compared.
 
         Copies of the query, of which their cosines tell, are no discoveries and count in no other's
         evidence: a stored query has the answer of the same model that is read from its files.
         """
         is_copy = np.zeros(len(z), np.bool_) if cosines is None else cosines >= COPY_COSINE
+        n = len(z) if n_candidates is None else n_candidates
+        rates = null_rates(z, self.rate, n - int(is_copy.sum()), is_copy)
         if self.source == "the null alone":
-            n = len(z) if n_candidates is None else n_candidates
-            rates = null_rates(z, self.rate, n - int(is_copy.sum()), is_copy)
             verdicts = tuple[Verdict, ...](verdict(bool(copy), None, 1.0) for copy in is_copy)
             return Judgement(None, rates, verdicts)
         known = self.probabilities(z, labels, is_copy)
         wrong = np.cumsum(np.where(is_copy, 0.0, 1.0 - known))
         mean = wrong / np.maximum(np.cumsum(~is_copy), 1)
+        clear = self.stand_apart(z, rates, is_copy)
         return Judgement(
             probabilities=known,
             fdr=np.asarray(np.maximum.accumulate(mean) if len(mean) else mean),
             verdicts=tuple(
-                verdict(copy, p, self.bound)
-                for copy, p in zip(is_copy.tolist(), known.tolist(), strict=True)
+                verdict(copy, p, self.bound, is_clear=is_clear)
+                for copy, p, is_clear in zip(
+                    is_copy.tolist(), known.tolist(), clear.tolist(), strict=True
+                )
             ),
         )
 
@@ -172,37 +195,60 @@ class Calibration:
         self, z: Numbers, labels: Sequence[str | None], is_copy: Bool[np.ndarray, " models"]
     ) -> Numbers:
         """Of the rows of a ranking by falling z, 0…1."""
-        p = sigmoid(unlabelled_features(z, self.nearest, ~is_copy) @ np.array(UNLABELLED))
+        nearest = min(self.nearest, LARGEST_NEAREST)
+        p = sigmoid(unlabelled_features(z, nearest, ~is_copy) @ np.array(UNLABELLED))
         codes = codes_of_labels(labels)
         if self.weights is None or not (codes >= 0).any():
             return p
         own, best, places = supports(z, codes, ~is_copy)
-        a, b = self.weights
-        of_rows = np.exp(np.minimum(a + b * own, LARGEST_LOGIT))
-        if not len(places):
-            # all that is known of the data sets that a filter left out
-            best, places = np.array([self.nearest]), np.array([-1])
-        of_labels = np.exp(np.minimum(a + b * best, LARGEST_LOGIT))
         is_own = places[None, :] == codes[:, None]
-        if (is_own.all(axis=1) & (codes >= 0)).any():
-            of_labels = np.append(of_labels, np.exp(a + b * self.nearest))
+        if is_own.all(axis=1).any():
+            # all that is known of data sets that are not in the list
+            best = np.append(best, self.rival)
             is_own = np.column_stack([is_own, np.zeros(len(z), np.bool_)])
-        others = np.where(is_own, 0.0, of_labels[None, :]).sum(axis=1)
-        return np.asarray(np.where(codes >= 0, of_rows / (1.0 + of_rows + others), p))
+        a, b = self.weights
+        logits = np.column_stack([np.zeros(len(z)), a + b * own])
+        others = np.where(is_own, -np.inf, a + b * best[None, :])
+        total = np.logaddexp.reduce(np.column_stack([logits, others]), axis=1)
+        return np.asarray(np.where(codes >= 0, np.exp(logits[:, 1] - total), p))
+
+    def stand_apart(
+        self, z: Numbers, rates: Numbers, is_copy: Bool[np.ndarray, " models"]
+    ) -> Bool[np.ndarray, " models"]:
+        """The rows of a ranking by falling z above its last clear gap, fewer than those below;
+        `rates` are the null's."""
+        places = np.flatnonzero(~is_copy)
+        following = np.maximum(np.append(z[places], np.inf)[1:], 1.0)
+        is_gap = (rates[places] <= CLEAR_RATE) & (z[places] >= CLEAR_RATIO * following)
+        is_gap[len(places) // 2 :] = False
+        last = int(np.flatnonzero(is_gap).max(initial=-1))
+        above = np.zeros(len(z), np.bool_)
+        above[places[: last + 1]] = True
+        return above
+
+    def trusted(self, rows: Sequence[int], labels: Sequence[str | None]) -> list[str | None]:
+        """The labels of some of the family's rows without those that are in doubt."""
+        return [
+            None if row in self.doubted else label for row, label in zip(rows, labels, strict=True)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """With the rate of the null, and where verdicts begin."""
         document = asdict(self) | {"weights": list(self.weights or ())}
+        document["doubted"] = len(self.doubted)
         document |= {"rate": self.rate, "models_needed": FEWEST_MODELS}
         return document | {"verdict_from": max(PERHAPS, self.bound)}
 
 
-def verdict(is_copy: bool, probability: float | None, bound: float) -> Verdict:
-    """Of a row: by its probability, where lone queries seldom reach it."""
+def verdict(
+    is_copy: bool, probability: float | None, bound: float, *, is_clear: bool = False
+) -> Verdict:
+    """Of a row: by its probability, where lone queries seldom reach it; `perhaps` at least above a
+    clear gap, whatever labels say."""
     if is_copy:
         return "copy"
     if probability is None or probability < max(PERHAPS, bound):
-        return "no model stands out"
+        return "perhaps" if is_clear else "no model stands out"
     return "likely the same data" if probability >= LIKELY else "perhaps"
 
 
@@ -304,9 +350,9 @@ class Cases:
 
     def nearest(self, weights: tuple[float, float]) -> Numbers:
         """The probability of the nearest model's data set."""
-        scores = np.exp(np.minimum(weights[0] + weights[1] * self.supports, LARGEST_LOGIT))
-        scores[~np.isfinite(self.supports)] = 0.0
-        return np.asarray(scores[:, 0] / (1.0 + scores.sum(axis=1)))
+        logits = weights[0] + weights[1] * self.supports
+        total = np.logaddexp(0.0, np.logaddexp.reduce(logits, axis=1))
+        return np.asarray(np.exp(logits[:, 0] - total))
 
     def held_out(self, prior: tuple[float, float]) -> Numbers:
         """The same, by the coefficients of the data sets of other folds."""
@@ -328,6 +374,16 @@ class Cases:
         above = max(float(p.max()), 1.0 - allowed)
         return float(np.interp(allowed, reached, p[order], left=above))
 
+    def answered(self, weights: tuple[float, float], bound: float) -> float:
+        """The share with a verdict of the queries that are nearer to their own data set than nearly
+        all lone queries are to any; 1 of too few."""
+        least = np.quantile(self.supports[self.lone, 0], 1.0 - LONE_SHARE)
+        clear = self.take(~self.lone & (self.own == 0) & (self.supports[:, 0] > least))
+        if len(clear.own) < FEWEST_QUERIES:
+            return 1.0
+        has_verdict = clear.nearest(weights) >= max(PERHAPS, bound)
+        return float(np.average(has_verdict, weights=clear.weights))
+
 
 Rescore = Callable[[Int64[np.ndarray, " left_out"]], Float64[np.ndarray, "left_out cohort"]]
 """z of some of a cohort with all of it, as new models of a family without them; NaN among them."""
@@ -336,7 +392,7 @@ Rescore = Callable[[Int64[np.ndarray, " left_out"]], Float64[np.ndarray, "left_o
 def find_cases(
     z: Square,
     codes: Groups,
-    may_answer: Bool[np.ndarray, "models models"],
+    may_answer: MayAnswer,
     rescore: Rescore | None = None,
 ) -> Cases:
     """The cases of a family's labelled models, `codes` ≥ 0; without their siblings they are scored
@@ -383,6 +439,122 @@ def find_cases(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A model that is far from the others of its data set and near those of another one: its place,
+    and the support that both have."""
+
+    place: int
+    dataset: str
+    own_z: float
+    nearer: str
+    z: float
+
+    def to_json(self, ids: Sequence[str]) -> dict[str, Any]:
+        named = {"model": ids[self.place], "dataset": self.dataset, "own_z": round(self.own_z, 2)}
+        return named | {"nearer": self.nearer, "z": round(self.z, 2)}
+
+
+MayAnswer = Bool[np.ndarray, "models models"]
+Doubts = dict[int, tuple[int, float, float]]
+"""By place: another data set's code, the support of its own one, and that of the other."""
+
+
+def name_suspects(z: Square, labels: Sequence[str | None], may_answer: MayAnswer) -> list[Suspect]:
+    """The models whose labels contradict the distances by `NAMED_DOUBT` or more. Labels of which
+    one has all words of the other do not contradict."""
+    names = sorted({label for label in labels if label})
+    found = find_doubts(z, codes_of_labels(labels), may_answer)
+    suspects = [
+        Suspect(place=place, dataset=str(labels[place]), own_z=own, nearer=names[code], z=other)
+        for place, (code, own, other) in sorted(found.items())
+    ]
+    return [
+        one
+        for one in suspects
+        if one.z - max(one.own_z, 0.0) >= NAMED_DOUBT and not _agree(one.dataset, one.nearer)
+    ]
+
+
+def other_runs(runs: Sequence[str | None]) -> MayAnswer:
+    """Whether two models are of different runs; one without a run is of its own."""
+    marks = np.array(
+        [f"{place}" if run is None else f"run {run}" for place, run in enumerate(runs)]
+    )
+    return np.asarray(marks[:, None] != marks[None, :])
+
+
+def _agree(label: str, other: str) -> bool:
+    words, others = (set(re.findall(r"[^\W_]+", text)) for text in (label, other))
+    return words <= others or others <= words
+
+
+def find_doubts(z: Square, codes: Groups, may_answer: MayAnswer) -> Doubts:
+    """By the slope of other families, then by what the labels that are not in doubt say it is, if
+    that is steeper: wrong labels make it flatter."""
+    if len(codes) < FEWEST_MODELS or not (codes >= 0).any() or not may_answer.any():
+        return {}
+    prior = prior_weights(nearest_of(z, may_answer))
+    found = _doubts(z, codes, may_answer, prior[1])
+    cases = find_cases(z, without(codes, found), may_answer)
+    slope = cases.fit(prior)[1] if len(cases.own) else prior[1]
+    return _doubts(z, codes, may_answer, slope) if slope > prior[1] else found
+
+
+def without(codes: Groups, places: Iterable[int]) -> Groups:
+    """The codes of labels, but for some places none."""
+    kept = codes.copy()
+    kept[list(places)] = -1
+    return kept
+
+
+def _doubts(z: Square, codes: Groups, may_answer: MayAnswer, slope: float) -> Doubts:
+    """The clearest first, whose label then counts for no other model. A data set's only model is
+    far from none of its own."""
+    codes, found = codes.copy(), Doubts()
+    n_labels, most = int(codes.max()) + 1, MOST_SUSPECTS * int((codes >= 0).sum())
+    of = np.column_stack([_support_of(z, codes == code, may_answer) for code in range(n_labels)])
+    while len(found) <= most:
+        is_own = codes[:, None] == np.arange(n_labels)[None, :]
+        own = np.where(is_own, of, -np.inf).max(axis=1)
+        others = np.where(is_own, -np.inf, of)
+        nearer, other = others.argmax(axis=1), others.max(axis=1)
+        gaps = np.where(np.isfinite(own) & np.isfinite(other), other, -np.inf)
+        # to be farther than strangers are is no more of a contradiction
+        gaps -= np.maximum(own, 0.0)
+        place = int(gaps.argmax())
+        if gaps[place] < max(LEAST_DOUBT, DOUBT / slope):
+            return found
+        found[place] = int(nearer[place]), float(own[place]), float(other[place])
+        code, codes[place] = codes[place], -1
+        of[:, code] = _support_of(z, codes == code, may_answer)
+    return {}
+
+
+def _support_of(
+    z: Square, is_member: Bool[np.ndarray, " models"], may_answer: MayAnswer
+) -> Numbers:
+    """A data set's support for every model, which is none of its own; −inf without one."""
+    values = np.where(may_answer, z, -np.inf)[:, is_member]
+    best = -np.sort(-values, axis=1)[:, : len(OTHERS_WEIGH) + 1]
+    weights = np.array((1.0, *OTHERS_WEIGH))[: best.shape[1]] * np.isfinite(best)
+    total = weights.sum(axis=1)
+    sums = (weights * np.where(np.isfinite(best), best, 0.0)).sum(axis=1)
+    return np.asarray(np.where(total > 0, sums / np.maximum(total, 1.0), -np.inf))
+
+
+def nearest_of(z: Square, may_answer: MayAnswer) -> float:
+    """The median z of models' nearest ones."""
+    asking = may_answer.any(axis=1)
+    return float(np.quantile(np.where(may_answer, z, -np.inf)[asking].max(axis=1), 0.5))
+
+
+def prior_weights(nearest: float) -> tuple[float, float]:
+    """a and b of families like it."""
+    a, of_nearest, b = LABELLED
+    return a + of_nearest * min(nearest, LARGEST_NEAREST), b
+
+
 def fit_choices(
     features: Float64[np.ndarray, "rows labels features"],
     known: Bool[np.ndarray, "rows labels"],
@@ -396,8 +568,9 @@ def fit_choices(
     centre, inverse = np.array(prior), np.diag(precision)
     found, right = centre.copy(), np.arange(known.shape[1])[None, :] == chosen[:, None]
     for _ in range(NEWTON_STEPS):
-        scores = np.where(known, np.exp(np.clip(features @ found, None, LARGEST_LOGIT)), 0.0)
-        p = scores / (1.0 + scores.sum(axis=1, keepdims=True))
+        logits = np.where(known, features @ found, -np.inf)
+        total = np.logaddexp(0.0, np.logaddexp.reduce(logits, axis=1))
+        p = np.exp(logits - total[:, None])
         mean = np.einsum("ql,qlf->qf", p, features)
         gradient = np.einsum("q,ql,qlf->f", weights, p - right, features)
         gradient += inverse @ (found - centre)
@@ -414,20 +587,19 @@ def fit_choices(
 def calibrate(
     z: Square,
     labels: Sequence[str | None],
-    may_answer: Bool[np.ndarray, "models models"],
+    may_answer: MayAnswer,
     n_family: int,
     rescore: Rescore | None = None,
 ) -> Calibration:
     """What is known of a family of `n_family` models, from the scores of its cohort and the labels
     of some; `may_answer` are the pairs that count: not a model with itself or its copies."""
     codes = codes_of_labels(labels)
-    asking = np.flatnonzero(may_answer.any(axis=1))
-    if n_family < FEWEST_MODELS or not len(asking):
+    if n_family < FEWEST_MODELS or not may_answer.any():
         return Calibration(models=n_family)
-    nearest = float(np.quantile(np.where(may_answer, z, -np.inf)[asking].max(axis=1), 0.5))
-    cases = find_cases(z, codes, may_answer, rescore)
-    a, of_nearest, b = LABELLED
-    prior = a + of_nearest * nearest, b
+    nearest = nearest_of(z, may_answer)
+    prior = prior_weights(nearest)
+    doubts = find_doubts(z, codes, may_answer)
+    cases = find_cases(z, without(codes, doubts), may_answer, rescore)
     known = Calibration(
         models=n_family,
         source="families like it",
@@ -435,20 +607,21 @@ def calibrate(
         datasets=len(set(cases.datasets[~cases.lone].tolist())),
         queries=int(cases.lone.sum()),
         nearest=nearest,
+        rival=nearest,
+        doubted=tuple(sorted(doubts)),
     )
     if known.queries < FEWEST_QUERIES:
         return known
+    of_others = float(np.quantile(cases.supports[cases.lone, 0], 1.0 - LONE_SHARE))
+    known = replace(known, weights=prior, rival=min(nearest, of_others))
     if known.datasets < FEWEST_DATASETS:
-        return replace(known, weights=prior)
-    weights = cases.fit(prior)
-    if weights[1] < LEAST_SLOPE:
-        return replace(known, weights=prior)
-    return replace(
-        known,
-        source="labelled models of the family",
-        weights=weights,
-        bound=cases.bound(prior),
-    )
+        return known
+    weights, bound = cases.fit(prior), min(cases.bound(prior), LIKELY)
+    # labels under which the clearest pairs of one label go unanswered do not follow the data
+    expected = min(ANSWERED, cases.answered(prior, LONE_BOUND))
+    if weights[1] < LEAST_SLOPE or cases.answered(weights, bound) < expected:
+        return known
+    return replace(known, source="labelled models of the family", weights=weights, bound=bound)
 
 
 class LabelledCohort:
@@ -464,6 +637,7 @@ class LabelledCohort:
         self.rows, self.z, self.are_strangers = rows, z, are_strangers
         self.rescore = rescore if len(rows) <= RESCORED else None
         self._last: tuple[str, tuple[str | None, ...], Calibration] | None = None
+        self._suspects: tuple[list[Label | None], list[Suspect]] = ([], [])
 
     def calibration(self, view: FamilyView) -> Calibration:
         """By the labels as of now, without those that names of models gave; computed again where
@@ -484,4 +658,17 @@ class LabelledCohort:
 
     def calibrate(self, names: Sequence[str | None], n_family: int) -> Calibration:
         """By the labels of the cohort's models."""
-        return calibrate(self.z, names, self.are_strangers, n_family, self.rescore)
+        known = calibrate(self.z, names, self.are_strangers, n_family, self.rescore)
+        return replace(known, doubted=tuple(self.rows[list(known.doubted)].tolist()))
+
+    def suspects(self, view: FamilyView) -> list[Suspect]:
+        """Of the cohort, by row: models whose labels contradict their distances to other runs."""
+        labels = view.labels_at(self.rows.tolist())
+        known = [labels.get(row) for row in self.rows.tolist()]
+        if self._suspects[0] == known:
+            return self._suspects[1]
+        may_answer = self.are_strangers & other_runs([one.run if one else None for one in known])
+        found = name_suspects(self.z, [one.dataset if one else None for one in known], may_answer)
+        suspects = [replace(one, place=int(self.rows[one.place])) for one in found]
+        self._suspects = known, suspects
+        return suspects

@@ -30,7 +30,7 @@ from ..store import (
     block_dims,
     true_cosines,
 )
-from .evidence import Calibration, Numbers, Verdict
+from .evidence import Calibration, LabelledCohort, Numbers, Verdict
 from .family_scores import (
     TIE_DECIMALS,
     Codes,
@@ -144,7 +144,8 @@ class Neighbours:
     """The neighbours of a query among `compared` models, nearest first; equal scores in order of
     id.
 
-    With indexes `attached`, the calibration is the catalog's, or the first index's.
+    With indexes `attached`, the calibration is the catalog's, or the first index's. `suspects` are
+    those of the query and its neighbours whose labels contradict the distances.
     """
 
     model: str
@@ -155,6 +156,7 @@ class Neighbours:
     compared: int
     calibration: Calibration
     attached: tuple[str, ...] = ()
+    suspects: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -171,6 +173,7 @@ class Neighbours:
             "attached": list(self.attached),
             "calibration": self.calibration.to_json(),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
+            "suspects": list(self.suspects),
         }
 
 
@@ -340,9 +343,11 @@ def pair_cosine(catalog: Catalog, first: str, second: str, base: str) -> float |
 
 class _Ranked(NamedTuple):
     """What the catalog, or one attached index, has near a query: model, label, cosine and z of the
-    best, `JUDGED` or more."""
+    best, `JUDGED` or more, their `trusted` labels, and the family's suspects by id."""
 
     best: Sequence[tuple[str, Label, float, float]]
+    trusted: Sequence[str | None]
+    suspects: Mapping[str, Mapping[str, Any]]
     compared: int
     calibration: Calibration
     base: str
@@ -377,13 +382,17 @@ def nearest(
         parts.append(_rank(index.family, query, k, allowed, source=index.name))
         seen.update(index.ids)
     compared = sum(part.compared for part in parts)
-    found = [(*best, place) for place, part in enumerate(parts) for best in part.best]
+    found = [
+        (*best, trusted, place)
+        for place, part in enumerate(parts)
+        for best, trusted in zip(part.best, part.trusted, strict=True)
+    ]
     found.sort(key=lambda best: (-round(best[3], TIE_DECIMALS), best[0]))
     z, cosines = np.array([best[3] for best in found]), np.array([best[2] for best in found])
-    stated = [best[1].stated for best in found]
-    judgements = [part.calibration.judge(z, stated, cosines, compared) for part in parts]
+    labels = [best[4] for best in found]
+    judgements = [part.calibration.judge(z, labels, cosines, compared) for part in parts]
     neighbours, fdr = [], 0.0
-    for place, (model, label, cosine, model_z, of) in enumerate(found[:k]):
+    for place, (model, label, cosine, model_z, _, of) in enumerate(found[:k]):
         part, judged = parts[of], judgements[of]
         fdr = max(fdr, float(judged.fdr[place]))
         neighbours.append(
@@ -403,11 +412,14 @@ def nearest(
                 source=part.source,
             )
         )
+    suspects = {id: one for part in reversed(parts) for id, one in part.suspects.items()}
+    shown = [query.itself, *(neighbour.model for neighbour in neighbours)]
     return Neighbours(
         model=query.model,
         dataset=query.dataset,
         base=view.base,
         recipe=view.recipe,
+        suspects=tuple(suspects[id] for id in shown if id in suspects),
         neighbours=tuple(neighbours),
         compared=compared,
         calibration=parts[0].calibration,
@@ -430,7 +442,8 @@ def _rank(
     itself = int(next(iter(view.rows([name] if name else [])), -1))
     rows = _present(view, candidates_of(view, query, k, allowed), itself)
     is_here = itself >= 0 and source is None and strangers is None
-    scores, calibration = _scored(view, query, itself, rows, strangers, is_here=is_here)
+    scores, evidence = _scored(view, query, itself, rows, strangers, is_here=is_here)
+    calibration = evidence.calibration(strangers or view)
     _check_finite(view, rows, scores.z[0])
     compared = len(view) if allowed is None else len(allowed)
     compared -= itself >= 0 and (allowed is None or itself in allowed)
@@ -438,11 +451,15 @@ def _rank(
     rows, cosines, z = rows[order], scores.cosines[0, order], scores.z[0, order]
     best = rows[: max(k, JUDGED)].tolist()
     labels = view.labels_at(best)
+    stated = [labels[row].stated for row in best]
+    suspects = [] if strangers else [one.to_json(view.ids) for one in evidence.suspects(view)]
     return _Ranked(
         best=[
             (view.ids[row], labels[row], *numbers)
             for row, *numbers in zip(best, cosines.tolist(), z.tolist(), strict=False)
         ],
+        trusted=stated if strangers else calibration.trusted(best, stated),
+        suspects={one["model"]: one for one in suspects},
         compared=compared,
         calibration=calibration,
         base=view.base,
@@ -477,7 +494,7 @@ def _scored(
     strangers: FamilyView | None = None,
     *,
     is_here: bool,
-) -> tuple[PairScores, Calibration]:
+) -> tuple[PairScores, LabelledCohort]:
     """The query, of which the view knows what is stored where it `is_here`, with some models: by
     sketches, or by vectors where there are none; normalised by the `strangers` of another family,
     if one is given."""
@@ -488,7 +505,7 @@ def _scored(
         both = family.of_cohort(np.append(itself, rows)) if is_here else None
         if both is not None:
             asked, others = both.take(np.arange(1)), both.take(np.arange(1, len(rows) + 1))
-            return family.compare(asked, others), family.evidence.calibration(of)
+            return family.compare(asked, others), family.evidence
         if is_here:
             asked = family.stored(view, np.array([itself]))
         else:
@@ -497,11 +514,11 @@ def _scored(
             others = family.stored(view, rows)
         else:
             others = family.prepare(view.sketches(view.keys[rows]), kinds, [-1] * len(rows))
-        return family.compare(asked, others), family.evidence.calibration(of)
+        return family.compare(asked, others), family.evidence
     scores = VectorScores.of(of)
     vector = scores.prepare(query.vector[None, :], [query.kind])
     pairs = scores.search(vector, view.vectors_at(rows), codes_of(kinds, scores.kinds))
-    return pairs, scores.evidence.calibration(of)
+    return pairs, scores.evidence
 
 
 def prepare_search(

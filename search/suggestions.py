@@ -253,7 +253,7 @@ def answer(
     codes, p = np.full(len(z), -1, dtype=np.int64), np.zeros(len(z))
     are_copies = np.zeros(len(z), np.bool_)
     for row, may in enumerate(allowed):
-        places = np.flatnonzero(may)
+        places = np.setdiff1d(np.flatnonzero(may), known.doubted)
         if not len(places):
             continue
         order = places[np.argsort(-z[row, places], kind="stable")[:JUDGED]]

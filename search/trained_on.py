@@ -383,6 +383,12 @@ class DataCalibration(Calibration):
         """Of the rows of a ranking by falling z, with the labels of its rows; 0…1."""
         return with_labels(self.of_scores(z), labels)
 
+    def stand_apart(
+        self, z: Numbers, rates: Numbers, is_copy: Bool[np.ndarray, " models"]
+    ) -> Bool[np.ndarray, " models"]:
+        """None: strangers of a gradient reach higher than the null says."""
+        return np.zeros(len(z), np.bool_)
+
     def of_scores(self, z: Numbers) -> Numbers:
         """Without a look at labels; 0…1."""
         constant, of_z, of_size = COEFFICIENTS[self.kind]

@@ -66,7 +66,7 @@ class Subject:
         source: A folder or Hub id to read it from; None where its files are kept nowhere.
         base: A folder, Hub id or mere name; None where nothing names one.
         key: Of the catalog; None for a model that is not in it.
-        note: What an adapter's files say against `base`, where the user chose it.
+        note: What an adapter's files say against `base`.
     """
 
     name: str
@@ -192,12 +192,17 @@ def _source_of(row: ModelRow) -> str | None:
 
 def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
     """A model of the catalog; `base` says where its base is, if the family's name does not."""
+    is_adapter, named = row.record.kind == "adapter", row.record.base_raw
+    note = ""
+    if is_adapter and named and named != row.base and not named.startswith(("/", ".", "~")):
+        note = f"{row.id}: its config names {named}; it is studied as a fine-tune of {row.base}"
     return Subject(
         name=row.id,
         source=_source_of(row),
         base=base if base and Path(base).expanduser().is_dir() else row.base,
-        is_adapter=row.record.kind == "adapter",
+        is_adapter=is_adapter,
         key=row.key,
+        note=note,
     )
 
 

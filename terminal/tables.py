@@ -43,6 +43,9 @@ COMPARED = {
 }
 """How bytes were compared, in words."""
 
+NULL = "the null alone"
+"""The source of a calibration in a family that is too small for another."""
+
 NOTHING_STANDS_OUT = "no model stands out"
 """The verdict of a neighbour that is as near as strangers are."""
 
@@ -175,12 +178,15 @@ def show_neighbours(document: Document) -> None:
     if not neighbours:
         _say("no other model passes the filters")
         return
-    _say(f"[bold]{_headline(neighbours, document['compared'])}[/]")
     calibration = document["calibration"]
+    is_small = calibration["source"] == NULL
+    _say(f"[bold]{_headline(neighbours, document['compared'], is_small=is_small)}[/]")
     known = _calibrated(calibration)
-    if calibration["source"] != "the null alone":
+    if not is_small:
         known += f", verdicts from {calibration['verdict_from']:.2f} on"
+        known += _gap(neighbours, calibration)
     _say(f"{known}; fdr: of all answers up to here", "dim")
+    _show_suspects(document["suspects"])
     is_joint = any(n.get("source") for n in neighbours)
     _say_evidence((*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])), neighbours)
 
@@ -199,12 +205,33 @@ def _calibrated(calibration: Document) -> str:
     )
 
 
-def _headline(neighbours: Sequence[Document], compared: int) -> str:
-    """How many of the neighbours stand out, by verdict.
+def _gap(neighbours: Sequence[Document], calibration: Document) -> str:
+    """The gap below rows that have a verdict by it alone."""
+    least = calibration["verdict_from"]
+    clear = [n for n in neighbours if n["verdict"] == "perhaps" and n["probability"] < least]
+    if not clear:
+        return ""
+    beside = [row["z"] for row in neighbours[clear[-1]["rank"] - 1 :][:2]]
+    return f" and above a clear gap (z {', then '.join(f'{z:.1f}' for z in beside)})"
+
+
+def _show_suspects(suspects: Sequence[Document]) -> None:
+    """Labels that contradict the distances."""
+    for row in suspects:
+        _say(
+            f"[yellow]label in doubt[/]: {_text(row['model'])} is labelled {_text(row['dataset'])} "
+            f"(z {row['own_z']:.1f}), and nearer to {_text(row['nearer'])} (z {row['z']:.1f})"
+        )
+
+
+def _headline(neighbours: Sequence[Document], compared: int, *, is_small: bool) -> str:
+    """How many of the neighbours stand out, by verdict; or that the family is too small to tell.
 
     Where the last of them stands out and is not the last model that was compared, more may.
     """
     counts = Counter(n["verdict"] for n in neighbours if _stands_out(n))
+    if not counts and is_small:
+        return f"too few models to tell: no verdict among {compared} compared"
     if not counts:
         return f"no model stands out among {compared} compared"
     last = neighbours[-1]["verdict"] if len(neighbours) < compared else None
@@ -236,12 +263,14 @@ def show_models(
     counts_rest: bool = False,
 ) -> None:
     """One line per model, as `show_rows`; with `counts_rest` one line for all that are not
-    indexed."""
+    indexed, and a column of the bases that adapters name, if these are others."""
     shown = models = document["models"]
     rest: list[Document] = []
     if counts_rest and (indexed := [m for m in models if m["status"] == "indexed"]):
         shown, rest = indexed, [model for model in models if model["status"] != "indexed"]
         columns = [column for column in columns if column not in ("status", "code")]
+    if counts_rest and any(m["kind"] == "adapter" and _names_another_base(m) for m in shown):
+        columns = [*columns, "base_raw"]
     show_rows(columns, [[model[column] for column in columns] for model in shown], wide=wide)
     total = document.get("total", len(models))
     if total > len(models):
@@ -315,9 +344,19 @@ def show_failures(document: Document) -> None:
         _say("no failures")
     for group in document["failures"]:
         about = f"{group['meaning']} · {len(group['models'])}"
-        _say(f"[bold]{group['code']}[/] ({group['status']}): {about}")
+        status = "" if group["status"] == group["code"] else f" ({group['status']})"
+        _say(f"[bold]{group['code']}[/]{status}: {about}")
         for model in group["models"]:
-            _say(f"  {_text(model['model'])}: [dim]{_text(model['reason'])}[/]")
+            reason = "" if model["reason"] == group["meaning"] else model["reason"]
+            parts = [reason, f"names {model['base_raw']}" if _names_another_base(model) else ""]
+            said = " · ".join(filter(None, parts))
+            _say(f"  {_text(model['model'])}" + f": [dim]{_text(said)}[/]" * bool(said))
+
+
+def _names_another_base(model: Document) -> bool:
+    """Whether a model's files name its base by another name than the family's."""
+    named = model["base_raw"]
+    return named is not None and named != model["base"] and named not in (model.get("reason") or "")
 
 
 def show_study(sections: Iterable[Section], document: Document) -> None:
@@ -494,7 +533,8 @@ def show_trained_models(document: Document) -> None:
         )
     _say_of_bases(names, [(row["base"], row["reading"]) for row in families])
     if models:
-        _say(f"[bold]{_headline(models, document['compared'])}[/]")
+        is_small = all(row["calibration"]["source"] == NULL for row in families)
+        _say(f"[bold]{_headline(models, document['compared'], is_small=is_small)}[/]")
         _say_of_bases(names, [(row["base"], _known_of_data(row)) for row in families])
         if names:
             least = max(row["calibration"]["verdict_from"] for row in families)
@@ -887,6 +927,10 @@ def _show_family(document: Document) -> None:
         for name, group in document["by_dataset"].items()
     ]
     _say_rows(("dataset", "queries", "purity", "chance", "else taken for"), rows)
+    _show_suspects(document["suspects"] or ())
+    compared = document["labels_compared"]
+    if document["suspects"] is not None and compared < document["labelled"]:
+        _say(f"{compared} of {document['labelled']} labels were compared with the distances", "dim")
 
 
 def _table(

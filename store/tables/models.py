@@ -408,7 +408,9 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
         meaning = REASONS[code].meaning if code in REASONS else ""
         empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
         group = groups.setdefault(code, empty)
-        group["models"].append({"model": row.id, "base": row.base, "reason": row.reason})
+        reason = (row.reason or "").removeprefix(f"{row.id}: ")
+        names = {"model": row.id, "base": row.base, "base_raw": row.record.base_raw}
+        group["models"].append(names | {"reason": reason})
     return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
 
 

@@ -296,7 +296,7 @@ def test_a_group_of_a_fifth_is_no_outlier_and_a_single_model_is():
     assert np.flatnonzero(np.abs(robust_z(single)) >= OUTLIER_Z).tolist() == [59]
 
 
-def test_a_label_that_all_near_models_contradict_is_said(tmp_path):
+def test_a_label_that_all_near_models_contradict_is_said_by_audit_eval_and_find_similar(tmp_path):
     rng = np.random.default_rng(0)
     models = []
     for number in range(64):
@@ -307,9 +307,12 @@ def test_a_label_that_all_near_models_contradict_is_said(tmp_path):
     with dx.open(tmp_path / "c.duckdb") as db:
         db._catalog.record_all(models)
         table = db.audit(kind="card-dataset", read=0)
+        evaluated = db.evaluate().to_json()
+        asked, near, far = (db.find_similar(id, k=10).to_json() for id in ("m03", "m04", "m20"))
 
     assert [finding["model"] for finding in table] == ["m03"]
-    assert table[0]["detail"].startswith("its card says data-5; the 7 models that were likely")
+    assert table[0]["detail"].startswith("its card says data-5, whose other models are far (z ")
+    assert "; near are models of data-0 (z " in table[0]["detail"]
     assert table[0]["z"] > 3
 
 
@@ -423,3 +426,12 @@ def test_one_length_stands_out_and_a_group_does_not(lengths, sign):
     assert abs(lone_z(np.array([*lengths, far]))[-1]) >= OUTLIER_Z
     group = np.array([*lengths, *[far] * (2 + len(lengths) // 8)])
     assert not lone_z(group)[len(lengths) :].any()
+
+    (suspect,) = evaluated["suspects"]
+    assert (suspect["model"], suspect["dataset"], suspect["nearer"]) == ("m03", "data-5", "data-0")
+    assert suspect["z"] - suspect["own_z"] > 2.5
+    assert evaluated["labels_compared"] == 64
+    assert asked["suspects"] == near["suspects"] == [suspect]
+    assert far["suspects"] == []
+    assert near["calibration"]["doubted"] == 1
+    assert {row["verdict"] for row in asked["neighbours"][:5]} != {"no model stands out"}

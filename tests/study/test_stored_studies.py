@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from catalogs import make_catalog, make_indexed
 from factories import make_family
 
 import deltadex as dx
@@ -17,6 +18,7 @@ from deltadex.study.ablation.ablation import Ablation
 from deltadex.study.lens.logit_lens import LogitLens
 from deltadex.study.registry import STUDIES, record_of
 from deltadex.study.report_json import JsonRecord
+from deltadex.study.study import find_subject
 from deltadex.study.texts import read_texts
 
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
@@ -178,3 +180,20 @@ def test_stored_results_load_nothing_heavy(statement):
     ).stdout
 
     assert loaded.split() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "notes"),
+    [
+        ("adapter", "klue/roberta-base", 1),
+        *(("adapter", name, 0) for name in ("roberta-base", None, "/home/me/roberta")),
+        ("full", "klue/roberta-base", 0),
+    ],
+)
+def test_a_study_says_the_base_that_an_adapters_config_names(tmp_path, kind, named, notes):
+    model = make_indexed("m", [1, 0, 0, 0], base="roberta-base", kind=kind, base_raw=named)
+    with make_catalog(tmp_path / "c.duckdb", model) as catalog:
+        said = find_subject(catalog, "m", None).base_notes["base_notes"]
+
+    assert len(said) == notes
+    assert all("its config names klue/roberta-base" in line for line in said)

@@ -1,8 +1,10 @@
 """The screen of `find-similar`: a headline, how the fdr is known, and a row for each neighbour."""
 
 import pytest
+from catalogs import make_catalog
 
-from deltadex.terminal import show_explanation, show_neighbours
+from deltadex.records import ModelRecord, Refused
+from deltadex.terminal import show_explanation, show_failures, show_models, show_neighbours
 
 LABELLED = {
     "source": "labelled models of the family", "datasets": 5, "queries": 31, "verdict_from": 0.72
@@ -19,7 +21,7 @@ def neighbour(rank, verdict, *, z=2.0, fdr=0.5, dataset="imdb", probability=0.97
     }  # fmt: skip
 
 
-def lines(capsys, neighbours, *, compared=30, calibration=LABELLED):
+def lines(capsys, neighbours, *, compared=30, calibration=LABELLED, suspects=()):
     show_neighbours(
         {
             "query": {"model": "a-0", "dataset": "imdb", "base": "b"},
@@ -27,6 +29,7 @@ def lines(capsys, neighbours, *, compared=30, calibration=LABELLED):
             "compared": compared,
             "calibration": calibration,
             "neighbours": neighbours,
+            "suspects": suspects,
         }
     )
     return capsys.readouterr().out.splitlines()
@@ -55,7 +58,7 @@ def test_a_row_says_how_strong_the_evidence_is(capsys):
 @pytest.mark.parametrize(
     ("verdicts", "compared", "headline"),
     [
-        ([NOTHING] * 3, 30, "no model stands out among 30 compared"),
+        ([NOTHING] * 3, 30, "too few models to tell: no verdict among 30 compared"),
         (["copy", "perhaps", NOTHING], 30, "copy: 1 model, perhaps: 1 model, of 30 compared"),
         (["perhaps", "perhaps", NOTHING], 30, "perhaps: 2 models, of 30 compared"),
         ([NOTHING, "copy", NOTHING], 30, "copy: 1 model, of 30 compared"),
@@ -78,6 +81,68 @@ def test_the_headline_counts_verdicts(capsys, verdicts, compared, headline):
         assert shown[2].startswith(f"{known}, and fdr is too low in a family as small; fdr: of")
     else:
         assert len(shown) == 2
+
+
+def test_a_verdict_by_a_gap_alone_is_said_with_the_gap(capsys):
+    near = [
+        neighbour(1, "perhaps", z=11.4, probability=0.5),
+        neighbour(2, "perhaps", z=10.9, probability=0.4),
+        neighbour(3, NOTHING, z=2.6, probability=0.1),
+    ]
+
+    _, headline, calibrated, *_ = lines(capsys, near, compared=40)
+
+    assert headline == "perhaps: 2 models, of 40 compared"
+    gap = "verdicts from 0.72 on and above a clear gap (z 10.9, then 2.6)"
+    assert calibrated.endswith(f"{gap}; fdr: of all answers up to here")
+
+
+def test_no_model_stands_out_is_said_where_there_are_enough_to_tell(capsys):
+    assert lines(capsys, [neighbour(1, NOTHING)])[1] == "no model stands out among 30 compared"
+
+
+def test_a_label_in_doubt_is_said_below_the_headline(capsys):
+    suspect = {"model": "lab/m1", "dataset": "a", "own_z": 0.41, "nearer": "b", "z": 9.84}
+
+    shown = lines(capsys, [neighbour(1, "perhaps")], suspects=[suspect])
+
+    assert shown[3] == "label in doubt: lab/m1 is labelled a (z 0.4), and nearer to b (z 9.8)"
+
+
+def test_failures_say_a_code_an_id_and_a_reason_once(capsys):
+    def model(id, base_raw, reason):
+        return {"model": id, "base": "roberta-base", "base_raw": base_raw, "reason": reason}
+
+    shared = {"code": "no-update", "status": "no-update", "meaning": "equals the base's"}
+    other = {"code": "truncated", "status": "failed", "meaning": "ends early"}
+    show_failures(
+        {
+            "failures": [
+                shared | {"models": [model("a/x", "klue/roberta-base", "equals the base's")]},
+                other | {"models": [model("a/y", "roberta-base", "w.safetensors: short")]},
+            ]
+        }
+    )
+
+    assert capsys.readouterr().out.splitlines() == [
+        "no-update: equals the base's · 1",
+        "  a/x: names klue/roberta-base",
+        "truncated (failed): ends early · 1",
+        "  a/y: w.safetensors: short",
+    ]
+
+
+def test_ls_has_a_column_of_bases_that_adapters_name_by_another_name(capsys):
+    model = dict.fromkeys(("status", "code", "dataset", "author", "run"), None)
+    model |= {"model": "m", "status": "indexed", "kind": "adapter", "base": "roberta-base"}
+
+    show_models({"models": [model | {"base_raw": "klue/roberta-base"}]}, counts_rest=True)
+    show_models({"models": [model | {"base_raw": "roberta-base"}]}, counts_rest=True)
+
+    named, plain = capsys.readouterr().out.split("model", 1)[1].split("model", 1)
+    assert "base_raw" in named
+    assert "klue/roberta-base" in named
+    assert "base_raw" not in plain
 
 
 @pytest.mark.parametrize(
@@ -104,3 +169,12 @@ def test_an_explanation_is_of_the_cosine(capsys):
     )  # fmt: skip
 
     assert "a-1: cosine 0.400, carried by" in capsys.readouterr().out
+
+
+def test_a_refused_models_id_is_in_no_reason(tmp_path):
+    reason = "a/x: weights are stored as gptq"
+    bad = Refused(model=ModelRecord(id="a/x", base="b"), code="quantized", reason=reason)
+    with make_catalog(tmp_path / "c.duckdb", bad) as catalog:
+        ((model,),) = (group["models"] for group in catalog.failures())
+
+    assert model["reason"] == "weights are stored as gptq"

@@ -12,7 +12,7 @@
       make("th", { scope: "row" }, legend.star(standsOut(found)), make("span", { class: "name" }, found.data)),
       make("td", { class: "score" },
         make("span", { class: standsOut(found) ? "verdict" : "verdict none" },
-          standsOut(found) ? found.verdict : "does not stand out"),
+          standsOut(found) ? found.verdict : ""),
         bars.bar(found.z, span, deltadex.colours.css(map.colours.text)),
         make("span", { class: "number" }, `z ${format.signed(found.z, 1)} · fdr ${format.rate(found.fdr)}`)));
   }

@@ -4,7 +4,6 @@
   const COUNTS = ["5", "10", "20", "50", "100"];
   const FULL_Z = 10; // where a line is widest, unless a neighbour's z is higher
   const NULL_ALONE = "the null alone";
-  const BRIEF = { "likely the same data": "likely", "no model stands out": "unproven" };
   const SAYS = { perhaps: "perhaps the same data as", copy: "copy of" };
   let detailed = false;
 
@@ -17,8 +16,12 @@
   // The verdict on the nearest, and how often such a verdict is wrong.
   function verdict(list, answer) {
     const [best] = list;
-    if (!standsOut(best)) return [make("p", { class: "headline" }, `No model stands out among ${format.whole(answer.compared)} compared.`)];
     const sure = answer.calibration.source !== NULL_ALONE;
+    if (!list.some(standsOut)) {
+      return [make("p", { class: "headline" }, sure ? `No model stands out among ${format.whole(answer.compared)} compared.`
+        : `Too few models to tell: no verdict among ${format.whole(answer.compared)} compared.`)];
+    }
+    if (!standsOut(best)) return [make("p", { class: "headline" }, others(list, answer))];
     return [make("p", { class: "headline" }, `${capital(SAYS[best.verdict] ?? `${best.verdict} as`)} `,
       make("b", { title: best.model }, short(best.model)), best.dataset ? `, ${best.dataset}` : "",
       make("span", { class: "soft" }, sure ? ` (${format.rate(best.fdr)} of such answers are wrong)` : " (too few models to say how often such answers are wrong)")),
@@ -42,7 +45,7 @@
       : `No probability: ${format.count(models, "model")} are too few, ${models_needed} are needed, and fdr is too low in a family as small.`;
   }
 
-  const brief = (found) => BRIEF[found.verdict] ?? found.verdict;
+  const brief = (found) => (standsOut(found) ? found.verdict : "");
   const numbers = (found) => `z ${format.signed(found.z, 1)} · fdr ${format.rate(found.fdr)} · cosine ${format.signed(found.cosine)}`;
 
   function light(id) {
@@ -91,7 +94,7 @@
     const likely = list[0].probability === null ? ["z", help("z")] : ["prob.", help("probability")];
     return make("table", { class: "near" },
       make("caption", { class: "unseen" }, "Nearest models, with verdict and probability"),
-      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "model"), make("th", { scope: "col" }, "same data"),
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "model"), make("th", { scope: "col" }, "verdict"),
         make("th", { scope: "col", class: "number" }, likely),
         explains() ? make("th", { scope: "col" }, make("span", { class: "unseen" }, "explain")) : null)),
       make("tbody", {}, piles(list).map((pile) => row(pile, sameAs))));

@@ -62,15 +62,19 @@ class Names:
 
     def model(self, model: Mapping[str, Any]) -> dict[str, Any]:
         """A model's document as `ls --json` has it, without paths."""
-        source, named = model["source"], model["base_raw"]
+        source = model["source"]
         return {
             **model,
             "base": self.shown(model["base"]),
             "source": _SHOWN_SOURCES.get(source, "local"),
-            "base_raw": self.shown(named) if named is not None and _is_path(named) else named,
+            "base_raw": self.named(model["base_raw"]),
             "reason": model["reason"] and self.redact(model["reason"], source),
             "notes": [self.redact(note, source) for note in model["notes"]],
         }
+
+    def named(self, base: str | None) -> str | None:
+        """A base as a model's files name it, without paths."""
+        return self.shown(base) if base is not None and _is_path(base) else base
 
     def with_bases(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """A small document with every `base` in it as it is shown, and sentences without paths."""

@@ -622,6 +622,7 @@ async def failures(service: ServiceIn, asked: Callable[[], Failures]) -> Respons
         for model in (model for group in document["failures"] for model in group["models"]):
             source = sources.get((model["base"], model["model"]), "")
             model["base"] = names.shown(model["base"])
+            model["base_raw"] = names.named(model["base_raw"])
             model["reason"] = model["reason"] and names.redact(model["reason"], source)
         return document
 

@@ -194,8 +194,20 @@ class CalibrationAnswer(Answer):
     datasets: int
     queries: int
     nearest: float
+    rival: float
     weights: list[float]
     bound: float
+    doubted: int
+
+
+class SuspectAnswer(Answer):
+    """A model whose label contradicts the distances: z of its own data set, and of a nearer one."""
+
+    model: str
+    dataset: str
+    own_z: float
+    nearer: str
+    z: float
 
 
 class SimilarAnswer(Answer):
@@ -209,6 +221,7 @@ class SimilarAnswer(Answer):
     attached: list[str] = Field([], description="Always empty, as `source` is null")
     calibration: CalibrationAnswer
     neighbours: list[NeighbourAnswer]
+    suspects: list[SuspectAnswer]
 
 
 class NeighbourAcrossAnswer(Answer):
@@ -376,6 +389,8 @@ class EvaluationAnswer(Answer):
     map: float | None
     by_dataset: dict[str, Any] | None
     confusion: ConfusionAnswer | None
+    suspects: list[SuspectAnswer] | None
+    labels_compared: int | None
     exclude: Literal["author", "run"] | None
     with_unlabelled: bool
 

@@ -159,7 +159,8 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     assert nearest.inner_text() in nearest.get_attribute("title")
     assert "Probability from 54 labelled models, 5 datasets." in card.inner_text()
     evidence = page.locator("#neighbours tbody tr").first.locator("td").all_inner_texts()
-    assert evidence[:2] == ["likely", "0.98"]
+    assert evidence[:2] == ["likely the same data", "0.98"]
+    assert set(page.locator("#neighbours .verdict.none").all_inner_texts()) == {""}
     page.get_by_role("button", name="Datasets and numbers").click()
     more = plain(page, "#neighbours .more >> nth=0")
     assert re.fullmatch(r"(= )?\w+ · z \d+\.\d · fdr 0\.2 % · cosine 0\.500", more)
