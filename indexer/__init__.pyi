@@ -1,9 +1,12 @@
 from .architecture import Key as Key
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
+from .architecture import find_unread as find_unread
 from .architecture import place as place
 from .architecture import read_attention_config as read_attention_config
 from .base import Base as Base
+from .base import are_equal as are_equal
+from .base import blocks_of as blocks_of
 from .base import resolve_base as resolve_base
 from .base_version import base_version as base_version
 from .checkpoint import FEW_BYTES as FEW_BYTES
@@ -48,6 +51,7 @@ from .layer_map import LayerMap as LayerMap
 from .layer_map import describe_layers as describe_layers
 from .layer_map import describe_stack as describe_stack
 from .layer_map import find_layer_map as find_layer_map
+from .layer_map import stack_of as stack_of
 from .options import FamilyOptions as FamilyOptions
 from .options import Fingerprinting as Fingerprinting
 from .options import IndexOptions as IndexOptions
@@ -68,6 +72,7 @@ from .run import Progress as Progress
 from .run import Report as Report
 from .untrusted_text import base_key as base_key
 from .untrusted_text import is_model_path as is_model_path
+from .untrusted_text import name_some as name_some
 from .updates import require_descent as require_descent
 from .weight_samples import LayerMatrix as LayerMatrix
 from .weight_samples import MatrixSample as MatrixSample

@@ -93,7 +93,7 @@ class LayerMap:
         then the first."""
         pairs: dict[tuple[str, int, int], list[Pair]] = defaultdict(list)
         for child, own in self.pairs:
-            pairs[_stack(own.group), child.layer, own.layer].append((child, own))
+            pairs[stack_of(own.group), child.layer, own.layer].append((child, own))
         order = sorted(self.layers, key=lambda place: (_distance(pairs[place]), place))
         nearest: dict[tuple[str, int], int] = {}
         for stack, layer, base_layer in order:
@@ -148,7 +148,7 @@ def _named_map(
     unmatched: list[tuple[str, int]] = []
     log_ps: list[float] = []
     base_layers = {}
-    for stack, own in groupby(sorted(groups, key=_stack), key=_stack):
+    for stack, own in groupby(sorted(groups, key=stack_of), key=stack_of):
         in_stack = list(own)
         rows = sorted({m.layer for g in in_stack for m in ours[g]})
         columns = sorted({m.layer for g in in_stack for m in theirs[g]})
@@ -333,7 +333,7 @@ def _shape(samples: Sequence[MatrixSample]) -> tuple[int, int]:
     return samples[0].shape
 
 
-def _stack(group: str) -> str:
+def stack_of(group: str) -> str:
     """Stack of a group of known role; of others, whose names say nothing, all are one."""
     return group.partition(".")[0] if "N" not in group.split(".") else ""
 
@@ -349,7 +349,7 @@ def _pairs(
     for stack, child_layer, base_layer in layers:
         for group in groups:
             child, matrix = own.get((group, child_layer)), base.get((group, base_layer))
-            if _stack(group) == stack and child is not None and matrix is not None:
+            if stack_of(group) == stack and child is not None and matrix is not None:
                 yield child, matrix
 
 

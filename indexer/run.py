@@ -31,7 +31,7 @@ from typing import Any, Protocol, TextIO, runtime_checkable
 from uuid import uuid4
 
 from ..errors import REASONS, BaseError, DeltadexError, ModelError, RequestError, StoreDamaged
-from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
+from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..results import size
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .checkpoint import READ_AGAIN, Checkpoint
@@ -94,7 +94,7 @@ class Report:
     """What a run did: indexed models are only counted, for there may be many. `guessed`: models
     indexed with a label guessed from their name; `base_bytes_read`: of a base on the Hub, in
     `bytes_read` too; `relabelled`: members that need not be read, with the labels that a file gives
-    them."""
+    them; `partly_read`: the indexed models of which some layer matrices were not read, and what."""
 
     base: str
     recipes: Sequence[Recipe]
@@ -111,6 +111,7 @@ class Report:
     bytes_wanted: int = 0
     base_bytes_read: int = 0
     relabelled: list[ModelRecord] = field(default_factory=list)
+    partly_read: dict[str, str] = field(default_factory=dict)
     _start: float = field(default_factory=time.monotonic)
 
     def begin(
@@ -174,6 +175,8 @@ class Report:
         if isinstance(outcome, Indexed):
             self.indexed += 1
             self.guessed += outcome.model.label_source == "name"
+            if (note := outcome.model.partly_read) is not None:
+                self.partly_read[outcome.model.id] = note
         else:
             insort(self.refused, outcome, key=lambda o: o.model.id)
         self.bytes_read += outcome.bytes_read
@@ -199,6 +202,7 @@ class Report:
             "unchanged": self.unchanged,
             "failed": rows["failed"],
             "skipped_models": rows["skipped"],
+            "partly_read": [{"model": m, "note": n} for m, n in sorted(self.partly_read.items())],
             "bytes_read": self.bytes_read,
             "bytes_total": self.bytes_total,
             "bytes_wanted": self.bytes_wanted,
@@ -280,13 +284,13 @@ def _read(
             record = collect_adapter(member, checkpoint, job, collector)
         else:
             placed = None if moved is None else moved.placed
-            collect_full(member, checkpoint, job, collector, placed)
-            notes = [moved.note] if moved is not None and moved.note else []
-            record = replace(record, notes=(*record.notes, *notes, *_other_claim(member, job)))
+            unread = collect_full(member, checkpoint, job, collector, placed)
+            notes = [moved.note if moved else "", unread, *_other_claim(member, job)]
+            record = replace(record, notes=(*record.notes, *filter(None, notes)))
         verified = checkpoint.verify()
         return Indexed(
             model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),
-            fingerprints=collector.fingerprints(),
+            fingerprints=_fingerprints(collector, record),
             slots=collector.statistics(),
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
@@ -302,6 +306,16 @@ def _read(
         job.meter.closed(member.record.id)
         if checkpoint is not None:
             checkpoint.close()
+
+
+def _fingerprints(collector: UpdateCollector, record: ModelRecord) -> tuple[Fingerprint, ...]:
+    try:
+        return collector.fingerprints()
+    except ModelError as err:
+        if err.code != "no-update" or record.partly_read is None:
+            raise
+        line = "every matrix that was read equals the base's, and the model"
+        raise ModelError("not-read", f"{line} {record.partly_read}") from None
 
 
 NO_MEMORY = "not enough memory for one of its matrices"

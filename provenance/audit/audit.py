@@ -182,12 +182,15 @@ def find_near_duplicates(family: AuditedFamily) -> Iterator[Finding]:
                 continue
             apart = math.sqrt(max(0.0, distance[place, np.argmax(is_same[place])])) / norms[row]
             name = family.ids[twin]
+            partly = family.rows[family.ids[row]].record.partly_read
+            beside = f"; it {partly}" if partly else ""
             if apart <= EQUAL:
                 detail = f"its layer matrices are those of {name}; their files were not compared"
+                detail += beside
                 yield family.finding(row, "duplicate", detail)
                 continue
             detail = f"its update is that of {name} up to rounding: {apart:.2%} of it differs"
-            yield family.finding(row, "near-duplicate", detail)
+            yield family.finding(row, "near-duplicate", detail + beside)
 
 
 def find_base_copies(families: Sequence[AuditedFamily]) -> Iterator[Finding]:
@@ -478,6 +481,19 @@ class AuditOptions:
 
     def includes(self, model: str) -> bool:
         return self.models is None or model in self.models
+
+
+def unread_models(
+    catalog: Catalog, bases: Sequence[str], options: AuditOptions
+) -> list[dict[str, str]]:
+    """The models of some families that were not read, or in part, and the note on each."""
+    rows = [row for base in bases for row in catalog.models(base=base) if options.includes(row.id)]
+    notes = {
+        row.id: row.record.partly_read or f"not-read: {row.reason}"
+        for row in rows
+        if row.code == "not-read" or row.record.partly_read
+    }
+    return [{"model": id, "note": note} for id, note in sorted(notes.items())]
 
 
 def audit_families(

@@ -33,7 +33,10 @@ from ...indexer import (
     find_member,
     folder_at,
     is_model_path,
+    name_some,
+    stack_of,
 )
+from ...results import count
 from ...store import Catalog, ModelRow, write_user_file
 from ..merges.mergekit_config import mergekit_config
 from ..merges.merges import Merge, find_merge
@@ -82,6 +85,7 @@ class Trace:
             rounding; None where weights could not be read. `chance_share`: of a wrong recipe.
         copies: Models of the family with the same update.
         reason: Why the verdict is "unknown", in one line.
+        unread: The tensors of its layers that were compared with none of the base's.
         bases: How many bases the model was compared with.
         found: The merge, for its config file; no part of the document.
     """
@@ -107,6 +111,7 @@ class Trace:
     alternatives: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     reason: str = ""
+    unread: list[str] = field(default_factory=list)
     bases: int = 0
     bytes_read: int = 0
     bytes_total: int = 0
@@ -118,10 +123,19 @@ class Trace:
         if self.verdict == "unknown" or self.base is None:
             return f"{self.model}: unknown: {self.reason or 'its weights are none of a known base'}"
         if self.verdict == "merge":
-            return f"{self.model}: {self.merge}; base {self.base}"
+            return f"{self.model}: {self.merge}; base {self.base}{self._beside}"
         what = "a changed copy" if self.verdict == "transformed" else None
         changes = f" ({'; '.join(self.changes)})" if self.verdict == "transformed" else ""
-        return f"{self.model}: {what or 'a ' + self.verdict} of {self.base}{changes}"
+        return f"{self.model}: {what or 'a ' + self.verdict} of {self.base}{changes}{self._beside}"
+
+    @property
+    def _beside(self) -> str:
+        """The end of a sentence that rests on part of the layers."""
+        if not self.unread:
+            return ""
+        return f"; {count(len(self.unread), 'tensor')} of its layers not read: " + name_some(
+            self.unread
+        )
 
     def to_json(self) -> dict[str, Any]:
         names = [entry.name for entry in fields(self) if entry.name != "found"]
@@ -265,6 +279,20 @@ def main_stack(found: LayerMap) -> list[list[int]]:
     return [[child, base] for stack, child, base in found.layers if stack == largest]
 
 
+def check_unread(subject: Subject, trace: Trace) -> None:
+    """Name what is in the model's layers and was not compared; what may differ there is no copy."""
+    found = subject.maps.get(trace.base or "")
+    if found is None:
+        return
+    compared = {child.tensor for child, _ in found.pairs}
+    new = set(found.unmatched)  # layers that are none of the base's have been said
+    compared |= {m.tensor for m in subject.model.matrices if (stack_of(m.group), m.layer) in new}
+    trace.unread = subject.model.unread_beside(compared)
+    if trace.unread and trace.verdict == "copy":
+        trace.reason = f"not-read: what was read of it equals {trace.base}{trace._beside}"
+        trace.base, trace.verdict, trace.layers = None, "unknown", []
+
+
 def check_claims(subject: Subject, trace: Trace) -> None:
     """Say where the model's own files name another base than its weights show."""
     model = subject.model
@@ -314,7 +342,7 @@ def _say_merge(trace: Trace, merge: Merge | None) -> None:
     trace.found = merge
 
 
-STAGES: tuple[Stage, ...] = (align, recognise, check_claims, add_parents)
+STAGES: tuple[Stage, ...] = (align, recognise, check_unread, check_claims, add_parents)
 
 
 def trace_model(
@@ -421,6 +449,7 @@ def _by_catalog(trace: Trace, catalog: Catalog, row: ModelRow) -> None:
         trace.reason = f"{NO_PROOF}; it is indexed as one of {row.base}"
         return
     trace.verdict = "fine-tune"
+    trace.notes += [row.record.partly_read] if row.record.partly_read else []
     trace.notes.append(
         "its files are not there: its weights were compared with this base when it was indexed, "
         "and p is not known"
