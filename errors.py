@@ -61,6 +61,7 @@ REASONS: dict[str, Reason] = {
     # architecture
     "no-attention": Reason("the model has no attention layers", by_nature=True),
     "unknown-architecture": Reason("layer matrices with unknown names"),
+    "not-read": Reason("layer matrices are stored in a form that is not read"),
     "shape-mismatch": Reason("layer matrices differ in shape from the base's", by_nature=True),
     "layer-mismatch": Reason("layers are missing or added against the base", by_nature=True),
     # update

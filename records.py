@@ -196,6 +196,10 @@ Verification = Literal["sha256", "crc", "unverified"]
 """How bytes were compared with what is listed of them: `ModelRecord.verified`."""
 
 
+PARTLY_READ = "rests on "
+"""How the note of a model begins of which some layer matrices were not read."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
     """What is known of a model without its weights.
@@ -251,10 +255,18 @@ class ModelRecord:
     vocabulary: int | None = None
     dtype: str | None = None
 
+    @property
+    def partly_read(self) -> str | None:
+        """The note that some of its layer matrices were not read, and may differ from the base's;
+        None where what is known of it rests on all of them."""
+        return next((note for note in self.notes if note.startswith(PARTLY_READ)), None)
+
     def as_copy_of(self, twin: ModelRecord) -> ModelRecord:
         """The record, with what reading the same weight files told of the twin."""
         read = ("method", "bytes_total", "verified", "layers", "vocabulary", "dtype")
-        return replace(self, **{name: getattr(twin, name) for name in read})
+        notes = () if twin.partly_read is None else (twin.partly_read,)
+        values = {name: getattr(twin, name) for name in read}
+        return replace(self, notes=(*self.notes, *notes), **values)
 
 
 FootprintKind = Literal["exact", "tied", "frozen", "dense", "none"]

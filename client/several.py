@@ -307,7 +307,7 @@ def _summed(documents: Sequence[Document]) -> Document:
     summed: Document = dict(documents[-1])
     for name in ("indexed", "unchanged", "skipped"):
         summed[name] = sum(document.get(name, 0) for document in documents)
-    for name in ("failed", "skipped_models", "outcomes"):
+    for name in ("failed", "skipped_models", "partly_read", "outcomes"):
         summed[name] = [row for document in documents for row in document.get(name, ())]
     return summed
 

@@ -305,7 +305,7 @@ class Audit(Question):
     )
 
     def answer(self, db: Opened) -> AuditTable:
-        from ..provenance import AuditOptions, audit_families
+        from ..provenance import AuditOptions, audit_families, unread_models
 
         catalog = db._catalog
         base, model = self._meaning(catalog)
@@ -316,8 +316,9 @@ class Audit(Question):
         if model is not None or self.where is not None:
             rows = catalog.models(ModelFilter(id=model, base=base, where=self.where))
             chosen = frozenset(row.id for row in rows)
-        bases = [family for family in bases if catalog.recipes_of(family)]
         options = AuditOptions(kind=self.kind, models=chosen, read=self.read, fetch=self.fetch)
+        unread = unread_models(catalog, bases, options)
+        bases = [family for family in bases if catalog.recipes_of(family)]
         findings, notes, n_models = audit_families(catalog, bases, options, db._track)
         if self.kind in (None, "card-dataset"):
             for family in bases:
@@ -329,6 +330,7 @@ class Audit(Question):
             {
                 "base": base,
                 "models": n_models,
+                "not_read": unread,
                 "findings": [finding.to_json() for finding in findings],
                 "notes": notes,
             }

@@ -436,7 +436,8 @@ class FindingTable(Table):
 class AuditTable(Table):
     """What stands out among models, a row for each finding: `model`, `base`, `kind`, `detail`, `z`.
 
-    A document also has `models`, how many were looked at, and `notes`: what was not.
+    A document also has `models`, how many were looked at, `notes`: what was not, and `not_read`:
+    the models whose layer matrices were not read, or in part (`model`, `note`).
     """
 
     columns = ("model", "kind", "detail", "z")

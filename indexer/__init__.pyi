@@ -1,9 +1,12 @@
 from .architecture import Key as Key
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement
+from .architecture import find_unread as find_unread
 from .architecture import place as place
 from .architecture import read_attention_config as read_attention_config
 from .base import Base as Base
+from .base import are_equal as are_equal
+from .base import blocks_of as blocks_of
 from .base import resolve_base as resolve_base
 from .base_version import base_version as base_version
 from .checkpoint import DTYPES as DTYPES

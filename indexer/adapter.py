@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -17,6 +17,7 @@ from ..errors import ModelError
 from .adapter_config import (
     FAMILIES,
     FILE,
+    MAX_PARTS,
     MAX_PATTERN,
     REFUSED,
     AdapterConfig,
@@ -24,7 +25,7 @@ from .adapter_config import (
     read_config,
     refused_by_names,
 )
-from .architecture import layer_modules, path_ends
+from .architecture import is_matrix, layer_modules, path_ends
 from .checkpoint import Checkpoint
 from .delta import Delta, DenseDelta, LowRankDelta, Scratch, flaw_of, update_against
 from .untrusted_text import name_some, shown
@@ -61,6 +62,7 @@ _ASIDE = {
     "bias": "full values of biases",
     "embedding": "updates of embeddings",
     "copy": "untouched copies of replaced modules",
+    "quantised": "quantised weights, taken as the base's",
     "frozen": "frozen base_layer weights, taken as the base's",
     "other": "tensors of unknown use",
 }
@@ -111,13 +113,15 @@ def _module(parts: list[str]) -> str:
 @dataclass(slots=True)
 class Contents:
     """What an adapter's file holds. `values`: by module, the name of a full weight; `unclear`: by
-    module, why the names of its tensors have no certain meaning."""
+    module, why the names of its tensors have no certain meaning; `others`: names of unknown use
+    with their modules."""
 
     factors: dict[str, dict[str, str]] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     unclear: dict[str, ModelError] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
     set_aside: Counter[str] = field(default_factory=Counter)
     _owners: dict[str, str] = field(default_factory=dict)
 
@@ -137,16 +141,25 @@ class Contents:
             line = f"tensor {name!r} is of a LoRA variant not known here"
             self.unclear.setdefault(module, _unsupported(line))
         elif kind == "value":
-            if parsed.wrapped and module in self.factors:
+            if module in self.factors and "modules_to_save" not in name:
                 self.set_aside["frozen"] += 1
             elif "modules_to_save" in name or module not in self.values:
                 self.values[module] = name
         elif kind in _ASIDE or kind == "bookkeeping":
             self.set_aside[kind] += 1
+            if kind == "other" and not parsed.wrapped:
+                self.others[name] = f"{module}.{name.rpartition('.')[2]}"
         elif kind in SHARED:
             self.shared.setdefault(kind, name)
         else:
             self._add_factor(name, parsed)
+
+    def set_aside_quantised(self, checkpoint: Checkpoint) -> None:
+        """Set aside whole weights of integers, which no training changes."""
+        for module, name in list(self.values.items()):
+            if checkpoint.tensors[name].dtype not in FLOATS:
+                del self.values[module]
+                self.set_aside["quantised"] += 1
 
     def leave_out(self, module: str) -> None:
         self.factors.pop(module, None)
@@ -297,6 +310,8 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     expected += ["lora_magnitude_vector"] if config.dora else []
     _require_parts(module, kinds, expected)
     a, b = kinds["lora_A"], kinds["lora_B"]
+    if len(tensors.shape(b)) > 2:
+        return build_merged_lora(module, kinds, tensors, config)
     rank, width = tensors.matrix(a, may_be_empty=adaptive)
     out, rank_b = tensors.matrix(b, may_be_empty=adaptive)
     if rank != rank_b or out == 0:
@@ -340,6 +355,46 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     )
 
 
+def build_merged_lora(
+    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig
+) -> ModuleUpdate:
+    """ΔW = s·B·A of PEFT 0.2's `MergedLinear`: the matrix has parts of equal height, of which
+    `enable_lora` says which are trained. B (rows, r, 1) is a convolution in groups, each over its
+    own rows of A; a part that is not trained has rows of zeros (`tuners/lora.py: zero_pad`)."""
+    a, b = kinds["lora_A"], kinds["lora_B"]
+    (n_right, width), (rows, n_group, _) = tensors.matrix(a), tensors.shape(b)
+    n_parts, n_trained = len(config.enabled), sum(config.enabled)
+    n_groups = n_right // n_group if n_group else 0
+    if not n_trained:
+        line = f"{b!r} is of PEFT 0.2's merged linear, and {FILE} has no enable_lora"
+        raise ModelError("not-read", f"module {module!r}: {line}")
+    if rows == 0 or rows % n_trained or n_right % n_trained or n_right > MAX_ELEMENTS // rows:
+        line = f"{n_trained} of {n_parts} parts, as {FILE} says in enable_lora"
+        raise tensors.misfit(b, f"as many rows for each of {line}, and rows of {a!r}")
+    if not 1 <= n_groups <= MAX_PARTS or n_groups * n_group != n_right or rows % n_groups:
+        raise tensors.misfit(b, f"groups of equal size over the {n_right} rows of {a!r}")
+    if kinds.keys() - {"lora_A", "lora_B", "alpha"} or config.start or config.dora:
+        raise _unsupported(f"module {module!r}: enable_lora beside another variant of LoRA")
+    height, per_group = rows // n_trained, rows // n_groups
+    rank = n_right // n_trained
+    scale = _scale_of(module, kinds, tensors, config, rank)
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        factor = scale.value(tensors)
+        blocks = (tensors.read(b) * factor).view(n_groups, per_group, n_group)
+        trained = torch.zeros(n_groups, per_group, n_groups, n_group)
+        at = torch.arange(n_groups)
+        trained[at, :, at] = blocks
+        left = torch.zeros(n_parts * height, n_right)
+        mask = torch.tensor(config.enabled).repeat_interleave(height)
+        left[mask] = trained.view(rows, n_right)
+        return LowRankDelta(left, tensors.read(a))
+
+    return ModuleUpdate(
+        shape=(n_parts * height, width), names=(a, b, *scale.names), delta=delta, rank=rank
+    )
+
+
 def _replaced_part(
     base: torch.Tensor, start: str, rank: int, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -360,11 +415,19 @@ def _lora_scale(
 ) -> Scale:
     """AdaLoRA divides by the rank before pruning, and reads alpha ≤ 0 as the rank."""
     rank = tensors.shape(kinds["lora_A"])[0]
-    alpha = config.alpha if adaptive else config.alpha_of(module)
     if adaptive:
+        alpha = config.alpha
         if alpha is not None and alpha <= 0:
             alpha = float(rank)
         return Scale(alpha, (config.init_rank or float(rank)) + 1e-5)
+    return _scale_of(module, kinds, tensors, config, rank)
+
+
+def _scale_of(
+    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, rank: int
+) -> Scale:
+    """alpha / r, or alpha / √r of rsLoRA."""
+    alpha = config.alpha_of(module)
     own = _own_alpha(kinds, tensors)
     if alpha is not None and ".lora_down" not in kinds["lora_A"]:
         own = None  # PEFT's names: PEFT reads alpha from the config alone
@@ -590,7 +653,9 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     settings = read_config(config)
     contents = sort_tensors(checkpoint.tensors)
     tensors = Tensors(checkpoint, contents.shared)
-    layers = layer_modules({*contents.factors, *contents.unclear})
+    layers = layer_modules(
+        {*contents.factors, *contents.unclear, *contents.values, *contents.others.values()}
+    )
     for module, problem in contents.unclear.items():
         if module in layers:
             raise problem
@@ -601,7 +666,7 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         shapes = [tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k]
         largest = max((shape[0] for shape in shapes if shape), default=0)
         settings = replace(settings, init_rank=float(largest) or None)
-    updates, convolutions = _build(family, layers, contents, tensors, settings)
+    updates = _build(family, layers, contents, tensors, settings)
     unused = _unused_targets(updates, contents, settings)
     if updates and unused and len(unused) == len(set(settings.targets)):
         raise ModelError(
@@ -609,11 +674,14 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
             f"{FILE} and the tensors are of two models: target_modules {name_some(unused)} fit no "
             f"module, the tensors are of {name_some(list(updates))}",
         )
-    values = {  # whole matrices; vectors and quantised leftovers are none
+    contents.set_aside_quantised(checkpoint)
+    values = {  # whole matrices; vectors are none
         module: build_full_value(name, (ref.shape[0], ref.shape[1]), tensors)
         for module, name in contents.values.items()
-        if len((ref := checkpoint.tensors[name]).shape) == 2 and ref.dtype in FLOATS
+        if len((ref := checkpoint.tensors[name]).shape) == 2
     }
+    _require_all_read({**updates, **values}, layers, contents, tensors)
+    convolutions = len(contents.factors) - len(updates)
     method = _method(family, contents, settings)
     return Adapter(
         method=method,
@@ -662,10 +730,10 @@ def _build(
     contents: Contents,
     tensors: Tensors,
     settings: AdapterConfig,
-) -> tuple[dict[str, ModuleUpdate], int]:
+) -> dict[str, ModuleUpdate]:
     updates: dict[str, ModuleUpdate] = {}
     for module, kinds in list(contents.factors.items()):
-        if any(len(tensors.shape(name)) > 2 for name in kinds.values()):
+        if _is_convolution(kinds, tensors):
             continue
         try:
             updates[module] = FORMULAS[family](module, kinds, tensors, settings)
@@ -673,7 +741,45 @@ def _build(
             if module in layers:
                 raise
             contents.leave_out(module)
-    return updates, len(contents.factors) - len(updates)
+    return updates
+
+
+def _is_convolution(kinds: Kinds, tensors: Tensors) -> bool:
+    """Whether a module's factors have more than two dimensions, and are no merged linear's."""
+    dims = {kind: len(tensors.shape(name)) for kind, name in kinds.items()}
+    if dims.get("lora_A") == 2 and dims.get("lora_B") == 3:
+        return tensors.shape(kinds["lora_B"])[2] != 1
+    return max(dims.values()) > 2
+
+
+def _require_all_read(
+    read: Collection[str], layers: frozenset[str], contents: Contents, tensors: Tensors
+) -> None:
+    """Pass if every matrix of the layers is read, else `not-read`; kernels of convolutions, which
+    have four dimensions, are none."""
+    names = [
+        *(
+            name
+            for module, kinds in contents.factors.items()
+            if module not in read and max(len(tensors.shape(n)) for n in kinds.values()) == 3
+            for name in kinds.values()
+        ),
+        *(name for module, name in contents.values.items() if module not in read),
+        *contents.others,
+    ]
+    modules = {name: contents.others.get(name) or parse_name(name).module for name in names}
+    lost = {
+        modules[name]: name
+        for name in names
+        if modules[name] in layers and is_matrix(tensors.shape(name))
+    }
+    if lost:
+        n_layers = len(lost) + len(layers.intersection(read))
+        raise ModelError(
+            "not-read",
+            f"{len(lost)} of {n_layers} layer matrices that it changes are stored in a form that "
+            f"is not read: {name_some(list(lost.values()))}",
+        )
 
 
 def _method(family: str, contents: Contents, settings: AdapterConfig) -> str:

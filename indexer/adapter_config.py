@@ -71,6 +71,9 @@ MAX_RANK = 1 << 20
 MAX_ALPHA = 1e9
 """Beyond it an update leaves float16, whatever its factors are."""
 
+MAX_PARTS = 64
+"""Parts of a fused matrix that PEFT 0.2 trains apart; there are three in a `c_attn`."""
+
 MAX_PATTERNS = 4096
 
 MAX_MATCHES = 1 << 23
@@ -97,7 +100,8 @@ def refused_by_names(parts: Iterable[str]) -> str | None:
 class AdapterConfig:
     """The settings of an adapter; published files lack any of them, and None stands for those.
     `alphas`: patterns of module paths, in order, with their alpha; `start`: `pissa`, `olora` or "";
-    `transposed_flag`: `fan_in_fan_out`, which matters to OLoRA only."""
+    `transposed_flag`: `fan_in_fan_out`, which matters to OLoRA only; `enabled`: PEFT 0.2's
+    `enable_lora`, which equal parts of a fused matrix are trained."""
 
     peft_type: str | None = None
     alpha: float | None = None
@@ -110,6 +114,7 @@ class AdapterConfig:
     start: str = ""
     transposed_flag: bool = False
     targets: tuple[str, ...] = ()
+    enabled: tuple[bool, ...] = ()
     notes: tuple[str, ...] = ()
 
     def require_matchable(self, n_modules: int) -> None:
@@ -152,8 +157,18 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         start=start,
         transposed_flag=_flag(config, "fan_in_fan_out"),
         targets=tuple(t for t in names if isinstance(t, str) and len(t) <= MAX_PATTERN),
+        enabled=_enabled(config.get("enable_lora")),
         notes=notes,
     )
+
+
+def _enabled(value: object) -> tuple[bool, ...]:
+    if value is None:
+        return ()
+    is_mask = isinstance(value, list) and all(isinstance(part, bool) for part in value)
+    if not is_mask or len(value) > MAX_PARTS:  # type: ignore[arg-type]
+        raise _bad("enable_lora", f"a list of at most {MAX_PARTS} times true or false")
+    return tuple(value)  # type: ignore[arg-type]
 
 
 def _method(config: Mapping[str, object]) -> str | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 
@@ -31,8 +31,10 @@ HEADS = (
     "num_heads",
     "attention_heads",
     "encoder_attention_heads",
+    "num_query_heads",
 )
-KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads")
+HEAD_DIM = ("head_dim", "kv_channels", "head_size", "d_head", "attention_head_dim")
 
 Rows = slice | tuple[int, ...]
 Runs = tuple[tuple[str, int], ...]
@@ -45,17 +47,27 @@ CODEGEN_BLOCKS = 4
 class AttentionConfig:
     """The attention settings of a config; None for those without a usable value. `grouped_decoder`:
     Falcon's `new_decoder_architecture`; `nope_dim` and `value_dim`: rows of a latent-attention key
-    head that are not rotated, and of its value head."""
+    head that are not rotated, and of its value head; `by_layer`: query and key-value heads of each
+    layer, where they differ."""
 
     model_type: str | None = None
     text_model_type: str | None = None
     n_heads: int | None = None
     n_kv_heads: int | None = None
+    head_dim: int | None = None
+    by_layer: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     multi_query: bool | None = None
     grouped_decoder: bool | None = None
     nope_dim: int | None = None
     value_dim: int | None = None
     inner_group: int | None = None
+
+    def of_layer(self, layer: int) -> AttentionConfig:
+        """The same with the heads of one layer."""
+        query, key_value = (counts[layer : layer + 1] for counts in self.by_layer)
+        if not query or not key_value:
+            return self
+        return replace(self, n_heads=query[0], n_kv_heads=key_value[0])
 
 
 def read_attention_config(config: Mapping[str, object] | None) -> AttentionConfig:
@@ -64,7 +76,9 @@ def read_attention_config(config: Mapping[str, object] | None) -> AttentionConfi
         model_type=_text(scopes[:1], "model_type"),
         text_model_type=_text(scopes[::-1], "model_type"),
         n_heads=_count(scopes, *HEADS),
-        n_kv_heads=_count(scopes, *KEY_VALUE_HEADS),
+        n_kv_heads=_count([*scopes, *_nested(config or {}, ("attn_config",))], *KEY_VALUE_HEADS),
+        head_dim=_count(scopes, *HEAD_DIM),
+        by_layer=(_counts(scopes, *HEADS), _counts(scopes, *KEY_VALUE_HEADS)),
         multi_query=_flag(scopes, "multi_query"),
         grouped_decoder=_flag(scopes, "new_decoder_architecture"),
         nope_dim=_count(scopes, "qk_nope_head_dim"),
@@ -75,7 +89,11 @@ def read_attention_config(config: Mapping[str, object] | None) -> AttentionConfi
 
 def _scopes(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     yield config
-    for name in NESTED:
+    yield from _nested(config, NESTED)
+
+
+def _nested(config: Mapping[str, object], names: Iterable[str]) -> Iterator[Mapping[str, object]]:
+    for name in names:
         nested = config.get(name)
         if isinstance(nested, Mapping):
             yield nested
@@ -86,10 +104,16 @@ def _values(scopes: list[Mapping[str, object]], *names: str) -> Iterator[object]
 
 
 def _count(scopes: list[Mapping[str, object]], *names: str) -> int | None:
-    for value in _values(scopes, *names):
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return None
+    return next((value for value in _values(scopes, *names) if _is_count(value)), None)
+
+
+def _counts(scopes: list[Mapping[str, object]], *names: str) -> tuple[int, ...]:
+    lists = (v for v in _values(scopes, *names) if isinstance(v, list) and all(map(_is_count, v)))
+    return tuple(next(lists, ()))
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _flag(scopes: list[Mapping[str, object]], name: str) -> bool | None:
@@ -103,12 +127,14 @@ def _text(scopes: list[Mapping[str, object]], name: str) -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
     """One fused matrix and what is known of its model. `head_rows`: query rows, where the output
-    projection beside it shows them; `maybe_conv1d`: q, k and v may be contiguous."""
+    projection beside it shows them; `inner_rows`: the same of a gate, by the down projection;
+    `maybe_conv1d`: q, k and v may be contiguous."""
 
     out: int
     width: int
     config: AttentionConfig
     head_rows: int | None = None
+    inner_rows: int | None = None
     maybe_conv1d: bool = True
 
 
@@ -124,15 +150,15 @@ def _pattern(split: str, fused: Fused) -> tuple[int, Runs] | None:
     """(repeats, runs) of a layout; None where a setting it needs is missing."""
     out, config = fused.out, fused.config
     match split:
-        case "thirds":
-            return 1, (("q", out // 3), ("k", out // 3), ("v", out // 3))
+        case "gate-up" | "gate-up-interleaved" if fused.inner_rows not in (None, out / 2):
+            return None
         case "gate-up":
             return 1, (("gate", out // 2), ("up", out // 2))
         case "gate-up-interleaved":
             return out // 2, (("gate", 1), ("up", 1))
         case "cross-halves":
             return 1, (("cross_k", out // 2), ("cross_v", out // 2))
-        case "codegen":
+        case "codegen" if config.text_model_type in (None, "codegen") and _is_three_squares(fused):
             run = out // (3 * CODEGEN_BLOCKS)
             return CODEGEN_BLOCKS, (("q", run), ("v", run), ("k", run))
         case "falcon" if config.grouped_decoder:
@@ -154,40 +180,57 @@ def _pattern(split: str, fused: Fused) -> tuple[int, Runs] | None:
     return None
 
 
+def _is_three_squares(fused: Fused) -> bool:
+    """Whether query, key and value rows are each as many as the input's columns."""
+    return fused.out == 3 * fused.width and fused.head_rows in (None, fused.width)
+
+
 def _grouped(fused: Fused, n_kv: int | None) -> tuple[int, Runs] | None:
     """A run of query heads, then their key and value head, once for each of `n_kv`."""
     n_heads = fused.config.n_heads
     if not n_heads or not n_kv or n_heads % n_kv or fused.width % n_heads:
         return None
+    if fused.head_rows not in (None, fused.width):
+        return None
     head = fused.width // n_heads
     return n_kv, (("q", n_heads // n_kv * head), ("k", head), ("v", head))
 
 
-def _shared_head(fused: Fused) -> tuple[int, Runs]:
+def _shared_head(fused: Fused) -> tuple[int, Runs] | None:
     """All query heads, as wide as the input, then one key head and one value head."""
-    head = (fused.out - fused.width) // 2
+    head, n_heads = (fused.out - fused.width) // 2, fused.config.n_heads
+    if head < 1 or fused.head_rows not in (None, fused.width) or fused.width % head:
+        return None
+    if n_heads and n_heads * head != fused.width:
+        return None
     return 1, (("q", fused.width), ("k", head), ("v", head))
 
 
 def _c_attn(fused: Fused) -> tuple[int, Runs] | None:
     """GPT-2's contiguous thirds, or either form of GPT-BigCode, which is never a Conv1D."""
     bigcode = fused.config.text_model_type == "gpt_bigcode"
-    if fused.out < 3 * fused.width:
-        return _shared_head(fused)
     if bigcode and fused.config.multi_query is False:
         return _grouped(fused, fused.config.n_heads)
-    if bigcode or not fused.maybe_conv1d:
-        return None
-    return _pattern("thirds", fused)
+    if fused.out == 3 * (fused.head_rows or fused.width):
+        third = fused.out // 3
+        is_sure = not bigcode and fused.maybe_conv1d
+        return (1, (("q", third), ("k", third), ("v", third))) if is_sure else None
+    return _shared_head(fused) if fused.out < 3 * fused.width else None
 
 
 def _grouped_runs(fused: Fused) -> tuple[int, Runs] | None:
-    """All query heads, all key heads, all value heads."""
-    n_heads, n_kv = fused.config.n_heads, fused.config.n_kv_heads
-    query = fused.head_rows
-    if query is None and n_heads and n_kv and fused.out % (n_heads + 2 * n_kv) == 0:
-        query = fused.out // (n_heads + 2 * n_kv) * n_heads
-    if query is None:
+    """All query heads, all key heads, all value heads: as many as the config says, and as the
+    output projection is wide; where neither says it, as in a layer whose heads are all alike."""
+    query, n_heads, n_kv = fused.head_rows, fused.config.n_heads, fused.config.n_kv_heads
+    if n_heads and n_kv:
+        head = fused.config.head_dim or fused.out // (n_heads + 2 * n_kv)
+        stated = n_heads * head
+        if query not in (None, stated) or fused.out != stated + 2 * n_kv * head:
+            return None
+        query = stated
+    elif query is None and fused.out == 3 * fused.width:
+        query = fused.width
+    if query is None or (fused.out - query) % 2 or query % (n_heads or 1):
         return None
     other = (fused.out - query) // 2
     return 1, (("q", query), ("k", other), ("v", other))
@@ -263,20 +306,27 @@ class Placement:
 @dataclass(frozen=True, kw_only=True)
 class PlacedModel:
     """Where every tensor of a checkpoint, or every module of an adapter, belongs: placements by
-    stack, layer, role and part; what is known to be no slot; matrices in numbered layers that no
-    rule places."""
+    stack, layer, role and part; what is known to be no slot; `unread`: matrices in numbered layers
+    that no rule places, and factors of adapters there. All tensors are in one of the three."""
 
     placements: tuple[Placement, ...]
     ignored: tuple[str, ...]
-    unknown: tuple[str, ...]
+    unread: tuple[str, ...]
 
     def require_known(self) -> None:
-        if self.unknown:
+        if self.unread:
+            _refuse_factors(self.unread)
             raise ModelError(
                 "unknown-architecture",
-                f"cannot place {name_some(self.unknown)}: expected layer matrices named as "
+                f"cannot place {name_some(self.unread)}: expected layer matrices named as "
                 "transformers names them; such an architecture is not supported yet",
             )
+
+    @property
+    def share_read(self) -> str:
+        """How many of the layers' stored matrices have slots, `8 of 12`."""
+        n_read = len(self.by_tensor())
+        return f"{n_read} of {n_read + len(self.unread)}"
 
     def by_tensor(self) -> dict[str, list[Placement]]:
         placements: dict[str, list[Placement]] = {}
@@ -323,13 +373,60 @@ def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
 
 
 def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
-    """Pass if both fill the same parts of the same slots with matrices of equal shape."""
+    """Pass if both fill the same parts of the same slots with matrices of equal shape, and what no
+    slot takes in one is in the other, too."""
+    pairs = pair_unread(child.unread, base.unread)
+    require_none_new([name for name in child.unread if name not in pairs])
     ours, theirs = child.by_key, base.by_key
     missing = [placement for key, placement in theirs.items() if key not in ours]
     added = [placement for key, placement in ours.items() if key not in theirs]
     if missing or added:
         raise ModelError("layer-mismatch", _differences(missing, added, len(theirs)))
+    if lost := sorted(set(base.unread) - set(pairs.values())):
+        raise ModelError("layer-mismatch", f"lacks {name_some(lost)} of the base's layers")
     _require_equal_shapes(child, base)
+
+
+def pair_unread(ours: Iterable[str], theirs: Iterable[str]) -> dict[str, str]:
+    """The base's tensor of each of a model's that no slot takes, where it has one of the same name
+    from the layers on."""
+    by_end = {_from_layers(name): name for name in theirs}
+    pairs = {name: by_end.get(_from_layers(name)) for name in ours}
+    return {name: other for name, other in pairs.items() if other is not None}
+
+
+def require_none_new(names: Sequence[str]) -> None:
+    """Refuse, as `not-read`, a model with these tensors in its layers, which its base has not."""
+    _refuse_factors(names)
+    if names:
+        raise ModelError(
+            "not-read",
+            f"{len(names)} tensors of its layers are no slot's and none of the base's: "
+            f"{name_some(names)}; expected layer matrices named as transformers names them",
+        )
+
+
+def _refuse_factors(names: Sequence[str]) -> None:
+    """Refuse, as `not-read`, a checkpoint that holds factors of an adapter."""
+    is_factor = table().factor_word.fullmatch
+    if factors := [name for name in names if any(map(is_factor, name.split(".")))]:
+        raise ModelError(
+            "not-read",
+            "an adapter beside the weights that it changes, as in the whole state dict of a PEFT "
+            f"model: {name_some(factors)}; merge it (merge_and_unload), or save the adapter alone "
+            "(save_pretrained)",
+        )
+
+
+def _from_layers(name: str) -> str:
+    """A tensor's name from the path of its layers on, whatever it is wrapped in."""
+    module = name.removesuffix(WEIGHT)
+    match = next(_layers(module), None)
+    if match is not None:
+        return module[match.start() :]
+    parts = module.split(".")
+    first = next((n for n, part in enumerate(parts) if part.isdecimal()), 1)
+    return ".".join(parts[max(0, first - 1) :])
 
 
 def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
@@ -418,6 +515,8 @@ class Table:
         self.ignored = tuple(map(_rule, raw["ignored_suffixes"]))
         self.ignored_word = re.compile("|".join(raw["ignored_words"]), re.IGNORECASE)
         self.attention_word = re.compile(raw["attention_words"], re.IGNORECASE)
+        self.outside_word = re.compile("|".join(raw["outside_words"]), re.IGNORECASE)
+        self.factor_word = re.compile("|".join(raw["factor_words"]))
 
 
 @cache
@@ -513,6 +612,9 @@ class Numbered:
     path: str
     suffix: str
 
+    def __str__(self) -> str:
+        return f"{self.before.rpartition('.')[2]}.{self.suffix}"
+
 
 def find_number(module: str) -> Numbered | None:
     """The layer number behind a known path, else the first behind any word, else None."""
@@ -562,9 +664,6 @@ the largest mixtures have some hundreds."""
 OPEN_PATH = "layers"
 """A layer path of encoders, decoders and towers alike."""
 
-QUERY_WIDTH = "self_attn.o_proj"
-"""The output projection whose width is the number of query rows of a fused matrix beside it."""
-
 
 def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
     """The slots of a checkpoint's tensors, whatever their prefix and order; `shapes`: as stored, by
@@ -584,18 +683,18 @@ def _place(
     shapes: Mapping[str, Shape], config: Mapping[str, object] | None, *, stored: bool
 ) -> PlacedModel:
     facts = read_attention_config(config)
-    spots, unknown, rest = _locate_all(shapes, stored=stored)
+    spots, unread, rest = _locate_all(shapes, stored=stored)
     stacks = gather_stacks(spots, shapes.keys(), facts)
     placements = [
         placement
         for stack, group in stacks.items()
         for placement in place_stack(stack, group, facts, stored=stored)
     ]
-    unknown += _unknown(rest, shapes, stored=stored)
+    unread += find_unread(rest, shapes, in_any_number=not stored)
     placed = PlacedModel(
         placements=tuple(sorted(placements, key=sort_key)),
-        ignored=tuple(sorted(set(rest) - set(unknown))),
-        unknown=tuple(sorted(unknown)),
+        ignored=tuple(sorted(set(rest) - set(unread))),
+        unread=tuple(sorted(unread)),
     )
     _refuse_doubles(placed.placements)
     if stored:
@@ -625,30 +724,46 @@ def _is_whole_matrix(spot: Spot, *, stored: bool) -> bool:
     return not spot.rule.stacked or spot.shape[0] <= MAX_EXPERTS
 
 
-def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool) -> list[str]:
-    """Layer matrices that no rule knows; in a checkpoint of layers that attend alone, as heads may
-    be numbered too."""
+def is_matrix(shape: Shape) -> bool:
+    """Whether a tensor can be a layer's matrix, or a stack of them: no vector, and no kernel of a
+    convolution over more than one axis."""
+    return len(shape) in (2, 3) and sum(size > 1 for size in shape) > 1
+
+
+def find_unread(
+    names: Iterable[str], shapes: Mapping[str, Shape], *, in_any_number: bool = False
+) -> list[str]:
+    """Those of the names, which no rule places, that are a layer's matrices, or factors of an
+    adapter's there. A number behind an unknown word is a layer's where several numbers have the
+    same tensor, or one has attention, or `in_any_number`."""
     numbers = {name: find_number(name.removesuffix(WEIGHT)) for name in shapes}
-    attending = _attending(numbers.values())
+    times = Counter(numbers.values())
+    attends = table().attention_word.search
+    blocks = {
+        number.before
+        for number, n in times.items()
+        if number and (n > 1 or in_any_number or number.path or attends(f"{number}"))
+    }
     return [
         name
         for name in names
-        if len(shapes[name]) in (2, 3)
-        and sum(size > 1 for size in shapes[name]) > 1
-        and _is_in_layer(numbers[name], attending, any_known_path=not stored)
+        if (number := numbers[name]) is not None
+        and number.before in blocks
+        and (_is_factor(number) or (is_matrix(shapes[name]) and _is_in_layer(number)))
     ]
+
+
+def _is_factor(number: Numbered) -> bool:
+    return any(map(table().factor_word.fullmatch, number.suffix.split(".")))
 
 
 def layer_modules(modules: Iterable[str]) -> frozenset[str]:
     """The module paths inside numbered layers, be they placeable or unknown; no head is among them,
     no embedding, and nothing that is known to be no slot."""
-    numbers = {module: find_number(module) for module in modules}
-    attending = _attending(numbers.values())
     return frozenset(
         module
-        for module, number in numbers.items()
-        if _is_in_layer(number, attending, any_known_path=True)
-        or locate(module, module, ()) is not None
+        for module in modules
+        if _is_in_layer(find_number(module)) or locate(module, module, ()) is not None
     )
 
 
@@ -691,18 +806,11 @@ def _is_foreign(
     return placement.part == "" and known not in (None, placement.shape)
 
 
-def _attending(numbers: Iterable[Numbered | None]) -> set[str]:
-    """What comes before the layer numbers of layers that attend."""
-    attends = table().attention_word.search
-    return {number.before for number in numbers if number and attends(number.suffix)}
-
-
-def _is_in_layer(number: Numbered | None, attending: set[str], *, any_known_path: bool) -> bool:
-    """Whether it is a layer's matrix; `any_known_path`: also where no attention is known."""
-    if number is None:
+def _is_in_layer(number: Numbered | None) -> bool:
+    """Whether a matrix is a layer's; heads, which may be numbered too, are not."""
+    if number is None or is_ignored(number.path, number.suffix):
         return False
-    counts = number.before in attending or (number.path != "" and any_known_path)
-    return counts and not is_ignored(number.path, number.suffix)
+    return not any(map(table().outside_word.fullmatch, number.before.split(".")))
 
 
 def _refuse_doubles(placements: Sequence[Placement]) -> None:
@@ -718,7 +826,8 @@ def _refuse_doubles(placements: Sequence[Placement]) -> None:
 def _require_attention(placed: PlacedModel) -> None:
     if any(p.slot.role in ATTENTION_ROLES for p in placed.placements):
         return
-    placed.require_known()
+    if any(map(table().attention_word.search, placed.unread)):
+        placed.require_known()
     seen = name_some(placed.ignored[:2]) or "none"
     raise ModelError(
         "no-attention",
@@ -746,7 +855,7 @@ def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfi
     first = group[0]
     by_suffix = next((spot.rule.stack for spot in group if spot.rule.stack), "")
     default = by_suffix or table().layers[first.path]
-    if by_suffix or first.path not in ("layers", "encoder.layers"):
+    if by_suffix or first.path not in ("layers", "encoder.layers", "blocks"):
         return default
     for embedding, stack in table().stack_of_embedding.items():
         if first.path == "encoder.layers" and f"{first.prefix}{embedding}.weight" in names:
@@ -759,7 +868,8 @@ def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfi
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackContext:
     """What is known of one stack from all its tensors; `stored`: shapes are as on disk, otherwise
-    they are (out, in) already."""
+    they are (out, in) already; `widths`: columns of a layer's matrix of a role, where it is one and
+    they are known."""
 
     stack: str
     config: AttentionConfig
@@ -767,19 +877,28 @@ class StackContext:
     conv1d: bool
     inner_group: int
     shapes: Mapping[tuple[int, str], tuple[int, ...]]
+    widths: Mapping[tuple[int, str], int]
 
 
 def place_stack(
     stack: str, spots: Sequence[Spot], config: AttentionConfig, *, stored: bool
 ) -> Iterator[Placement]:
+    if stack == "vision":  # the config's heads are the language model's
+        config = replace(config, n_heads=None, n_kv_heads=None, head_dim=None, by_layer=((), ()))
+    # q, k and v together are wider than the input, so only in × out is flat
+    conv1d = stored and any(s.rule.split == "c-attn" and s.shape[0] < s.shape[1] for s in spots)
     context = StackContext(
         stack=stack,
         config=config,
         stored=stored,
-        # q, k and v together are wider than the input, so only in × out is flat
-        conv1d=stored and any(s.rule.split == "c-attn" and s.shape[0] < s.shape[1] for s in spots),
+        conv1d=conv1d,
         inner_group=config.inner_group or 1 + max(spot.layer for spot in spots),
         shapes={(spot.layer, spot.suffix): spot.shape for spot in spots},
+        widths={
+            (spot.layer, spot.rule.role): spot.shape[0 if conv1d and spot.rule.conv1d else -1]
+            for spot in spots
+            if not spot.rule.part and not spot.rule.split and spot.shape[-1]
+        },
     )
     for spot in spots:
         yield from _stack_placements(spot, context)
@@ -829,12 +948,12 @@ def _rows(
         return {spot.rule.role: None}
     if spot.rule.stacked and (transposed or context.config.text_model_type == "gpt_oss"):
         split = "gate-up-interleaved"
-    output = context.shapes.get((spot.layer, QUERY_WIDTH))
     fused = Fused(
         out=out,
         width=width,
-        config=context.config,
-        head_rows=output[1] if output else None,
+        config=context.config.of_layer(spot.layer),
+        head_rows=context.widths.get((spot.layer, "o")),
+        inner_rows=None if spot.rule.stacked else context.widths.get((spot.layer, "down")),
         maybe_conv1d=context.conv1d or not context.stored,
     )
     return split_rows(split, fused) or {spot.rule.role: None}

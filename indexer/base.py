@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -51,6 +52,9 @@ REMOTE_MEMORY = 1 << 30
 """Bytes of a remote base that stay in memory between models; the rest is read again."""
 
 
+BLOCK_VALUES = 1 << 22
+"""Entries of a tensor that are held at once."""
+
 _Stored = tuple[str, int | None]
 """A tensor, and where matrices are stacked in it, which of them."""
 
@@ -60,12 +64,12 @@ WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 def place_checkpoint(
     checkpoint: Checkpoint, config: Config | None, *, whole: bool = False
 ) -> PlacedModel:
-    """Where its tensors belong; `whole`: fused matrices as modules, in one piece."""
+    """Where its tensors belong, those that are `unread` among them; `whole`: fused matrices as
+    modules, in one piece."""
     scheme = quantization(config, checkpoint.tensors.values(), ())
     if scheme:
         raise ModelError("quantized", f"weights are stored as {scheme}")
     placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
-    placed.require_known()
     return whole_modules(placed) if whole else placed
 
 
@@ -92,6 +96,33 @@ def _matrix_block(placement: Placement, checkpoint: Checkpoint) -> RowBlock:
     n_rows = checkpoint.tensors[placement.tensor].shape[-2]
     first = (placement.index or 0) * n_rows
     return RowBlock(placement.tensor, first, first + n_rows)
+
+
+def blocks_of(checkpoint: Checkpoint, name: str) -> Iterator[torch.Tensor]:
+    """A tensor in its stored type, some rows at a time."""
+    ref = checkpoint.tensors[name]
+    if len(ref.shape) < 2 or 0 in ref.shape:
+        yield checkpoint.read(name)
+        return
+    n_rows = math.prod(ref.shape[:-1])
+    height = max(1, BLOCK_VALUES // ref.shape[-1])
+    starts = range(0, n_rows, height)
+    wanted = [RowBlock(name, start, min(start + height, n_rows)) for start in starts]
+    yield from (rows for _, rows in checkpoint.stream_rows(wanted))
+
+
+def are_equal(ours: Checkpoint, name: str, theirs: Checkpoint, other: str) -> bool:
+    """Whether a tensor has the base's values, as they are or as the model's type rounds them; of
+    two numbers of rows the first that both have. Tensors of other widths are not equal."""
+    if ours.tensors[name].shape[1:] != theirs.tensors[other].shape[1:]:
+        return False
+    for child, base in zip(blocks_of(ours, name), blocks_of(theirs, other), strict=False):
+        if child.dim():
+            height = min(len(child), len(base))
+            child, base = child[:height], base[:height]
+        if not torch.equal(child, base.to(child.dtype)):
+            return False
+    return True
 
 
 @dataclass(slots=True)

@@ -3,12 +3,24 @@ base is: layer i of the model in the slots of the layer of the base that it is."
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from ..errors import BaseError, ModelError
-from .architecture import PlacedModel, Placement, place, sort_key
+from .architecture import (
+    PlacedModel,
+    Placement,
+    find_number,
+    find_unread,
+    is_matrix,
+    place,
+    require_none_new,
+    sort_key,
+    without_numbers,
+)
+from .base import BaseWeights
 from .checkpoint import FEW_BYTES, Checkpoint
 from .family import Member
 from .job import Job
@@ -16,7 +28,14 @@ from .layer_map import LayerMap, describe_layers, find_layer_map
 from .weight_samples import layer_matrices, sample_matrices
 
 MAY_BE_MOVED = frozenset(
-    {"layer-mismatch", "unknown-architecture", "no-attention", "wrong-base", "other-base"}
+    {
+        "layer-mismatch",
+        "not-read",
+        "unknown-architecture",
+        "no-attention",
+        "wrong-base",
+        "other-base",
+    }
 )
 """Codes that a model ends with whose layers moved, or whose tensors are renamed."""
 
@@ -34,11 +53,13 @@ def find_moved(member: Member, job: Job) -> MovedModel | None:
     """Where a full checkpoint's layers are in the base; None where its weights do not show it."""
     try:
         with closing(member.checkpoint(FEW_BYTES, job.session)) as checkpoint:
-            base = job.base.weights().placed
+            weights = job.base.weights()
+            base = weights.placed
             found = _layer_map(member, checkpoint, job)
             if found is None or not found.is_significant:
                 return None
             placed = _placed(found, member, checkpoint, base)
+            placed = replace(placed, unread=_unread(found, placed, member, checkpoint, weights))
             note = "" if found.is_identity and found.by_name else _note(found, placed, base)
             return MovedModel(placed, note)
     except (ModelError, BaseError):
@@ -64,7 +85,7 @@ def _placed(
             placements.append(replace(placement, module=own.module))
     if not placements:
         raise ModelError("layer-mismatch", "no matrix has the place of one of the base's")
-    return PlacedModel(placements=tuple(sorted(placements, key=sort_key)), ignored=(), unknown=())
+    return PlacedModel(placements=tuple(sorted(placements, key=sort_key)), ignored=(), unread=())
 
 
 def _in_base(
@@ -91,6 +112,46 @@ def _in_base(
         if chosen.get((stack, own.layer)) == child.layer:
             for placement in by_tensor.get(own.tensor, ()):
                 yield replace(placement, tensor=child.tensor)
+
+
+def _unread(
+    found: LayerMap,
+    placed: PlacedModel,
+    member: Member,
+    checkpoint: Checkpoint,
+    base: BaseWeights,
+) -> tuple[str, ...]:
+    """The matrices in the model's layers that have no place in the base's; `not-read` where they
+    are in a layer that has one, and the base has none of their name."""
+    taken = placed.by_tensor()
+    shapes = {n: ref.shape for n, ref in checkpoint.tensors.items()}
+    rest = [name for name in shapes if name not in taken]
+    unread = find_unread(rest, shapes)
+    if found.by_name:
+        # whole layers that are none of the base's, or the same one again
+        placeable = place(shapes, member.config).by_tensor()
+        known = set(map(without_numbers, base.placed.unread))
+        new = [n for n in unread if n not in placeable and without_numbers(n) not in known]
+    else:
+        layers = {child.layer for child, _ in found.pairs}
+        matrices = layer_matrices(checkpoint.tensors, member.config)
+        layer_of = {matrix.tensor: matrix.layer for matrix in matrices}
+        new = [n for n in unread if layer_of.get(n) in layers]
+        if not any(map(find_number, taken)):
+            unread += _extra({name: shapes[name] for name in rest}, base)
+    require_none_new(new)
+    return tuple(sorted(unread))
+
+
+def _extra(shapes: Mapping[str, tuple[int, ...]], base: BaseWeights) -> Iterator[str]:
+    """The matrices, under names without numbers, that are more than what the base has of their
+    shape beside its layers."""
+    layers = base.placed.by_tensor()
+    beside = Counter(ref.shape for n, ref in base.checkpoint.tensors.items() if n not in layers)
+    for name, shape in shapes.items():
+        beside[shape] -= 1
+        if is_matrix(shape) and beside[shape] < 0:
+            yield name
 
 
 def _note(found: LayerMap, placed: PlacedModel, base: PlacedModel) -> str:

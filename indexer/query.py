@@ -69,6 +69,7 @@ def collect_updates(
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, collector)
         else:
+            family.weights().placed.require_known()
             slots = family.weights().placed.by_key
             only = [key for key, placement in slots.items() if placement.slot.role in roles]
             collect_full(member, checkpoint, job, collector, only=only)
@@ -151,6 +152,7 @@ def weight_spectra(
         else:
             checkpoint = opened.enter_context(closing(member.checkpoint()))
             placed = place_checkpoint(checkpoint, member.config)
+        placed.require_known()
         return member.record, _stored(placed, checkpoint, place)
 
 

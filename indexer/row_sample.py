@@ -67,6 +67,7 @@ class RowSample:
         with closing(member.checkpoint(FEW_BYTES)) as checkpoint:
             if not member.is_adapter:
                 placed = place_checkpoint(checkpoint, member.config)
+                placed.require_known()
                 require_same_layers(placed, self.base.weights().placed)
                 read = read_parts(checkpoint, placed.placements, self.parts.parts)
                 return {placement.key: rows.clone() for placement, rows in read}

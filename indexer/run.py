@@ -31,7 +31,15 @@ from typing import Any, Protocol, TextIO, runtime_checkable
 from uuid import uuid4
 
 from ..errors import REASONS, BaseError, DeltadexError, ModelError, RequestError, StoreDamaged
-from ..records import Footprint, Indexed, ModelRecord, Outcome, Recipe, Refused
+from ..records import (
+    Fingerprint,
+    Footprint,
+    Indexed,
+    ModelRecord,
+    Outcome,
+    Recipe,
+    Refused,
+)
 from ..results import size
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint
@@ -96,7 +104,8 @@ class Report:
     """What a run did: indexed models are only counted, for there may be many. `guessed`: models
     indexed with a label guessed from their name; `base_bytes_read`: of a base on the Hub, in
     `bytes_read` too; `relabelled`: members that need not be read, with the labels that a file gives
-    them; `lacking`: members of which only the footprint is to be read."""
+    them; `lacking`: members of which only the footprint is to be read; `partly_read`: the indexed
+    models of which some layer matrices were not read, and what."""
 
     base: str
     recipes: Sequence[Recipe]
@@ -114,6 +123,7 @@ class Report:
     base_bytes_read: int = 0
     relabelled: list[ModelRecord] = field(default_factory=list)
     lacking: list[Member] = field(default_factory=list)
+    partly_read: dict[str, str] = field(default_factory=dict)
     _start: float = field(default_factory=time.monotonic)
 
     def begin(
@@ -183,6 +193,8 @@ class Report:
         if isinstance(outcome, Indexed):
             self.indexed += 1
             self.guessed += outcome.model.label_source == "name"
+            if (note := outcome.model.partly_read) is not None:
+                self.partly_read[outcome.model.id] = note
         else:
             insort(self.refused, outcome, key=lambda o: o.model.id)
         self.bytes_read += outcome.bytes_read
@@ -208,6 +220,7 @@ class Report:
             "unchanged": self.unchanged,
             "failed": rows["failed"],
             "skipped_models": rows["skipped"],
+            "partly_read": [{"model": m, "note": n} for m, n in sorted(self.partly_read.items())],
             "bytes_read": self.bytes_read,
             "bytes_total": self.bytes_total,
             "bytes_wanted": self.bytes_wanted,
@@ -294,15 +307,15 @@ def _read(
             record = collect_adapter(member, checkpoint, job, collector)
         else:
             placed = None if moved is None else moved.placed
-            collect_full(member, checkpoint, job, collector, placed)
-            notes = [moved.note] if moved is not None and moved.note else []
+            unread = collect_full(member, checkpoint, job, collector, placed)
+            notes = [moved.note if moved else "", unread, *_other_claim(member, job)]
             form = form_of(checkpoint.tensors, layer_matrices(checkpoint.tensors, member.config))
-            notes = [*record.notes, *notes, *_other_claim(member, job)]
+            notes = [*record.notes, *filter(None, notes)]
             record = replace(record, notes=tuple(notes), **asdict(form))
         verified = checkpoint.verify()
         return Indexed(
             model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),
-            fingerprints=collector.fingerprints(),
+            fingerprints=_fingerprints(collector, record),
             slots=collector.statistics(),
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
@@ -342,6 +355,16 @@ def _footprint_alone(
         log.debug("%s: its embedding is not read", member.record.id, exc_info=err)
         return checkpoint, None
     return checkpoint, footprint if footprint.kind in TELLING else None
+
+
+def _fingerprints(collector: UpdateCollector, record: ModelRecord) -> tuple[Fingerprint, ...]:
+    try:
+        return collector.fingerprints()
+    except ModelError as err:
+        if err.code != "no-update" or record.partly_read is None:
+            raise
+        line = "every matrix that was read equals the base's, and the model"
+        raise ModelError("not-read", f"{line} {record.partly_read}") from None
 
 
 NO_MEMORY = "not enough memory for one of its matrices"

@@ -13,18 +13,19 @@ from typing import Generic
 import torch
 
 from ..errors import ModelError
-from ..records import ModelRecord
+from ..records import PARTLY_READ, ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import (
     Key,
     PlacedModel,
     Placement,
+    pair_unread,
     place_modules,
     require_known_slots,
     require_same_layers,
     require_within_base,
 )
-from .base import place_checkpoint, stream_matrices
+from .base import are_equal, place_checkpoint, stream_matrices
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement
 from .delta import (
     RELATIVE_ROUNDING,
@@ -63,10 +64,11 @@ def collect_full(
     collector: Collector[Measurement],
     placed: PlacedModel | None = None,
     only: Collection[Key] | None = None,
-) -> None:
-    """Pass the update of every layer matrix to the collector, or of those in `only`. `placed`:
-    where the matrices are of a model whose layers are not the base's of the same name; a model
-    without it is refused, as `layer-mismatch`, where some of its layers owe the base's nothing."""
+) -> str:
+    """Pass the update of every layer matrix to the collector, or of those in `only`; returns a note
+    on those that no slot takes. `placed`: where the matrices are of a model whose layers are not
+    the base's of the same name; a model without it is refused, as `layer-mismatch`, where some of
+    its layers owe the base's nothing."""
     if job.plan.whole:
         job.base.verify(keep=job.parts is None)
     is_moved = placed is not None
@@ -91,6 +93,32 @@ def collect_full(
     if strange and not is_moved:
         names = name_some([f"{stack}.{layer}" for stack, layer in sorted(strange)])
         raise ModelError("layer-mismatch", f"{names} owe the base's layers of that number nothing")
+    if only is not None or not placed.unread:
+        return ""
+    return _note_on_unread(placed, checkpoint, job, is_moved=is_moved)
+
+
+def _note_on_unread(
+    placed: PlacedModel, checkpoint: Checkpoint, job: Job, *, is_moved: bool
+) -> str:
+    """What part of a model its update rests on: under a budget, and where layers moved, what has no
+    slot is not compared."""
+    part = f"{placed.share_read} layer matrices"
+    names = name_some(placed.unread)
+    if is_moved or job.parts is not None:
+        return f"{PARTLY_READ}{part}: {names} were not read"
+    base = job.base.weights()
+    pairs = pair_unread(placed.unread, base.placed.unread)
+    theirs = base.checkpoint
+    differ = [
+        name
+        for name, other in pairs.items()
+        if checkpoint.tensors[name].shape != theirs.tensors[other].shape
+        or not are_equal(checkpoint, name, theirs, other)
+    ]
+    if not differ:
+        return f"{part} have slots; the others, {names}, equal the base's"
+    return f"{PARTLY_READ}{part}: {name_some(differ)} differ from the base's and have no slot"
 
 
 @dataclass(slots=True)

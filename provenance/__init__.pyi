@@ -1,6 +1,7 @@
 from .audit.audit import AuditOptions as AuditOptions
 from .audit.audit import Finding as Finding
 from .audit.audit import audit_families as audit_families
+from .audit.audit import unread_models as unread_models
 from .audit.one_direction import find_direction_edit as find_direction_edit
 from .bases.signatures import known_bases as known_bases
 from .bases.signatures import register as register

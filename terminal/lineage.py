@@ -28,6 +28,9 @@ MARKS = {"duplicate": "copy", "quantised": "rounded copy", "merge": "merge", "fi
 def show_lineage(document: Mapping[str, Any], *, everything: bool = False) -> None:
     """The tree, then what cards say otherwise, then what was not compared."""
     console = screen()
+    left_out = [row for row in document["not_compared"] if row["reason"].startswith("not-read")]
+    if n_unread := len(left_out) + len(partly := document.get("partly_read", [])):
+        console.print(f"{count(n_unread, 'model')} not read, or in part: see below", style="yellow")
     console.print(_tree(document, everything=everything))
     n_models, n_without = document["models"], document["without_parent"]
     console.print(
@@ -40,6 +43,7 @@ def show_lineage(document: Mapping[str, Any], *, everything: bool = False) -> No
         console.print(f"{n_future} in the future ignored", style="dim")
     notes = [f"{row['model']}: {row['note']}" for row in document["claims"] if row["note"]]
     notes += [f"{row['model']}: not compared: {row['reason']}" for row in document["not_compared"]]
+    notes += [f"{row['model']} {row['note']}" for row in partly]
     for note in notes if everything else notes[:CLAIMS_SHOWN]:
         console.print(Text(plain(note)))
     if not everything and len(notes) > CLAIMS_SHOWN:

@@ -56,6 +56,7 @@ NEAREST_OF_EACH = 3
 """Models that are shown of each of several data sets."""
 
 MEMBERS_SHOWN = 3
+NOTES_SHOWN = 5
 SUGGESTIONS_SHOWN = 50
 
 
@@ -141,7 +142,11 @@ def show_report(document: Document) -> None:
             _say(f"[yellow]{count(n, 'model')} left out[/]: {_text(reason)}")
         return
     refused = len(document["failed"])
-    parts = [f"[bold]{document['indexed']}[/] indexed", f"{document['unchanged']} unchanged"]
+    partly = document.get("partly_read", [])
+    indexed = f"[bold]{document['indexed']}[/] indexed"
+    if partly:
+        indexed += f" ([yellow]{len(partly)} on part of their matrices[/])"
+    parts = [indexed, f"{document['unchanged']} unchanged"]
     if document["skipped_models"]:
         parts.append(f"{len(document['skipped_models'])} skipped")
     if refused:
@@ -152,6 +157,17 @@ def show_report(document: Document) -> None:
     if base_read:
         read += f", and {size(base_read)} of the base"
     _say(f"{_text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s")
+    if partly:
+        notes = Counter(row["note"] for row in partly)
+        said = "; ".join(
+            f"{note}" + f" ({count(n, 'model')})" * (len(notes) > 1)
+            for note, n in notes.most_common(NOTES_SHOWN)
+        )
+        rest = "model rests on part of its" if len(partly) == 1 else "models rest on part of their"
+        _say(
+            f"[yellow]{len(partly)} {rest} matrices[/]: "
+            f"{_text(said)}{' …' * (len(notes) > NOTES_SHOWN)}"
+        )
     if labels := document.get("labels"):
         _say(f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched", "dim")
     if guessed := document.get("labels_guessed"):
@@ -500,8 +516,10 @@ def show_extraction(document: Document) -> None:
 def show_audit(document: Document) -> None:
     """A row for each finding, and what was not looked at."""
     findings, models = document["findings"], count(document["models"], "model")
+    unread = document.get("not_read", [])
+    beside = f"; {count(len(unread), 'model')} not read, or in part" if unread else ""
     if findings:
-        _say(f"[bold]{count(len(findings), 'finding')} among {models}[/]")
+        _say(f"[bold]{count(len(findings), 'finding')} among {models}[/]{beside}")
         _say_rows(
             ("model", "kind", "detail", "z"),
             [
@@ -510,7 +528,9 @@ def show_audit(document: Document) -> None:
             ],
         )
     else:
-        _say(f"no finding among {models}")
+        _say(f"no finding among {models}{beside}")
+    for row in unread:
+        _say(f"  {_text(row['model'])}: {_text(row['note'])}")
     for note in document["notes"]:
         _say(_text(note), "dim")
 

@@ -232,9 +232,9 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
                 continue
             square = max(0.0, float(distance[place, np.argmax(is_same[place])]))
             share = math.sqrt(square) / float(norms[row])
-            yield family.finding(
-                row, *_like_another(family.ids[row], family.ids[twin], share, files)
-            )
+            kind, detail = _like_another(family.ids[row], family.ids[twin], share, files)
+            partly = family.rows[family.ids[row]].record.partly_read
+            yield family.finding(row, kind, f"{detail}; it {partly}" if partly else detail)
 
 
 def _like_another(
@@ -580,6 +580,19 @@ class AuditOptions:
 
     def includes(self, model: str) -> bool:
         return self.models is None or model in self.models
+
+
+def unread_models(
+    catalog: Catalog, bases: Sequence[str], options: AuditOptions
+) -> list[dict[str, str]]:
+    """The models of some families that were not read, or in part, and the note on each."""
+    rows = [row for base in bases for row in catalog.models(base=base) if options.includes(row.id)]
+    notes = {
+        row.id: row.record.partly_read or f"not-read: {row.reason}"
+        for row in rows
+        if row.code == "not-read" or row.record.partly_read
+    }
+    return [{"model": id, "note": note} for id, note in sorted(notes.items())]
 
 
 def audit_families(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,6 +17,7 @@ from ...indexer import (
     MatrixSample,
     Member,
     find_member,
+    find_unread,
     form_of,
     layer_matrices,
     place,
@@ -61,6 +62,18 @@ class OpenedModel:
     def matrices(self) -> tuple[LayerMatrix, ...]:
         """The matrices of numbered layers, by the headers."""
         return layer_matrices(self.checkpoint.tensors, self.config)
+
+    def unread_beside(self, compared: Collection[str]) -> list[str]:
+        """The tensors of its layers that are not among those that were compared; of experts, which
+        are sampled, those of a layer are compared with the first."""
+        shapes = {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
+        try:
+            placed = set(place(shapes, self.config).by_tensor())
+        except ModelError:
+            placed = set()
+        sampled = {matrix.tensor for matrix in self.matrices}
+        rest = [name for name in shapes if name not in compared and name not in placed - sampled]
+        return sorted(find_unread(rest, shapes))
 
     @cached_property
     def samples(self) -> tuple[MatrixSample, ...]:

@@ -33,7 +33,10 @@ from ...indexer import (
     find_member,
     folder_at,
     is_model_path,
+    name_some,
+    stack_of,
 )
+from ...results import count
 from ...store import Catalog, ModelRow, write_user_file
 from ..merges.mergekit_config import mergekit_config
 from ..merges.merges import Merge, find_merge
@@ -85,6 +88,7 @@ class Trace:
             rounding; None where weights could not be read. `chance_share`: of a wrong recipe.
         copies: Models of the family with the same update.
         reason: Why the verdict is "unknown", in one line.
+        unread: The tensors of its layers that were compared with none of the base's.
         bases: How many bases the model was compared with.
         found: The merge, for its config file; no part of the document.
         not_compared: Which tensors were not, and why; in the sentence and the notes.
@@ -111,6 +115,7 @@ class Trace:
     alternatives: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     reason: str = ""
+    unread: list[str] = field(default_factory=list)
     bases: int = 0
     bytes_read: int = 0
     bytes_total: int = 0
@@ -123,14 +128,24 @@ class Trace:
         if self.verdict == "unknown" or self.base is None:
             return f"{self.model}: unknown: {self.reason or 'its weights are none of a known base'}"
         if self.verdict == "merge":
-            return f"{self.model}: {self.merge}; base {self.base}"
+            return f"{self.model}: {self.merge}; base {self.base}{self._beside}"
         what = "a changed copy" if self.verdict == "transformed" else f"a {self.verdict}"
         changes = self.changes if self.verdict == "transformed" else []
         if self.not_compared and self.verdict == "copy":
             what = "in the sampled entries of its layers a copy"
         layers = self.merge if self.verdict == "transformed" else ""
         said = "; ".join(filter(None, [*changes, layers, self.not_compared]))
-        return f"{self.model}: {what} of {self.base}" + (f" ({said})" if said else "")
+        beside = f" ({said})" if said else ""
+        return f"{self.model}: {what} of {self.base}{beside}{self._beside}"
+
+    @property
+    def _beside(self) -> str:
+        """The end of a sentence that rests on part of the layers."""
+        if not self.unread:
+            return ""
+        return f"; {count(len(self.unread), 'tensor')} of its layers not read: " + name_some(
+            self.unread
+        )
 
     def to_json(self) -> dict[str, Any]:
         inner = ("found", "not_compared")
@@ -294,6 +309,20 @@ def compare_others(subject: Subject, trace: Trace) -> None:
         trace.verdict = "transformed"
 
 
+def check_unread(subject: Subject, trace: Trace) -> None:
+    """Name what is in the model's layers and was not compared; what may differ there is no copy."""
+    found = subject.maps.get(trace.base or "")
+    if found is None:
+        return
+    compared = {child.tensor for child, _ in found.pairs}
+    new = set(found.unmatched)  # layers that are none of the base's have been said
+    compared |= {m.tensor for m in subject.model.matrices if (stack_of(m.group), m.layer) in new}
+    trace.unread = subject.model.unread_beside(compared)
+    if trace.unread and trace.verdict == "copy":
+        trace.reason = f"not-read: what was read of it equals {trace.base}{trace._beside}"
+        trace.base, trace.verdict, trace.layers = None, "unknown", []
+
+
 def check_claims(subject: Subject, trace: Trace) -> None:
     """Say where the model's own files name another base than its weights show."""
     model = subject.model
@@ -365,6 +394,7 @@ def _say_merge(trace: Trace, merge: Merge | None) -> None:
 STAGES: tuple[Stage, ...] = (
     align,
     recognise,
+    check_unread,
     compare_others,
     check_claims,
     add_layer_sources,
@@ -476,6 +506,7 @@ def _by_catalog(trace: Trace, catalog: Catalog, row: ModelRow) -> None:
         trace.reason = f"{NO_PROOF}; it is indexed as one of {row.base}"
         return
     trace.verdict, trace.not_compared = "fine-tune", "as indexed: its files are not there"
+    trace.notes += [row.record.partly_read] if row.record.partly_read else []
     trace.notes.append(
         "its files are not there: its weights were compared with this base when it was indexed, "
         "and p is not known"

@@ -12,13 +12,13 @@ from ...errors import ModelError
 from ...indexer import (
     LayerMap,
     TensorRef,
+    are_equal,
     describe_layers,
     find_layer_map,
     folder_at,
     name_some,
 )
 from ..extraction.other_tensors import (
-    are_equal,
     name_in_memory,
     names_in_base,
     parameters,

@@ -14,12 +14,11 @@ from typing import Any
 import torch
 
 from ...errors import ModelError, RequestError
-from ...indexer import Key, OpenUpdate, Placement
+from ...indexer import Key, OpenUpdate, Placement, blocks_of
 from .low_rank import FactorSpool, ModuleUpdate, deal_out
 from .other_tensors import (
     OtherTensors,
     architecture,
-    blocks_of,
     compare_others,
     finite,
     name_in_memory,

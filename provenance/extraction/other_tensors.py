@@ -3,7 +3,6 @@ modules of PEFT that hold them."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ...errors import ModelError
-from ...indexer import Checkpoint, OpenUpdate, RowBlock
-
-BLOCK_VALUES = 1 << 22
-"""Entries of a tensor that are held at once."""
+from ...indexer import Checkpoint, OpenUpdate, are_equal
 
 _BUFFER = re.compile(r"(^|\.)(masked_bias|inv_freq|position_ids|token_type_ids|attn\.bias)$")
 """What checkpoints of earlier versions hold beside their parameters."""
@@ -122,11 +118,10 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
         other = next((theirs[n] for n in names_in_base(name, starts) if n in theirs), None)
         if other is not None:
             in_base[name] = other
-        if other is None or base.checkpoint.tensors[other].shape != ref.shape:
-            changed.add(name)
-            if other is not None:
+            if base.checkpoint.tensors[other].shape != ref.shape:
                 reshaped.add(name)
-        elif not are_equal(model, tensor, base.checkpoint, other):
+        is_there = other is not None and name not in reshaped
+        if not is_there or not are_equal(model, tensor, base.checkpoint, in_base[name]):
             changed.add(name)
     return OtherTensors(
         stored=stored, in_base=in_base, changed=frozenset(changed), reshaped=frozenset(reshaped)
@@ -155,31 +150,6 @@ def starts_of(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def names_in_base(name: str, starts: Collection[tuple[str, str]]) -> Iterator[str]:
     yield from (theirs + name[len(ours) :] for ours, theirs in starts if name.startswith(ours))
     yield name
-
-
-def blocks_of(checkpoint: Checkpoint, name: str) -> Iterator[torch.Tensor]:
-    """A tensor in its stored type, some rows at a time."""
-    ref = checkpoint.tensors[name]
-    if len(ref.shape) < 2 or 0 in ref.shape:
-        yield checkpoint.read(name)
-        return
-    n_rows = math.prod(ref.shape[:-1])
-    height = max(1, BLOCK_VALUES // ref.shape[-1])
-    starts = range(0, n_rows, height)
-    wanted = [RowBlock(name, start, min(start + height, n_rows)) for start in starts]
-    yield from (rows for _, rows in checkpoint.stream_rows(wanted))
-
-
-def are_equal(ours: Checkpoint, name: str, theirs: Checkpoint, other: str) -> bool:
-    """Whether all values are the base's, as they are or as the model's type rounds them; of two
-    numbers of rows the first that both have."""
-    for child, base in zip(blocks_of(ours, name), blocks_of(theirs, other), strict=False):
-        if child.dim():
-            height = min(len(child), len(base))
-            child, base = child[:height], base[:height]
-        if not torch.equal(child, base.to(child.dtype)):
-            return False
-    return True
 
 
 def finite(blocks: Iterator[torch.Tensor], name: str) -> Iterator[torch.Tensor]:

@@ -37,7 +37,9 @@ def trace_lineage(
     """
     chosen = choose_linear_recipe(catalog, base, recipe)
     view = catalog.family(base, chosen, is_current=True)
-    records = {row.id: row.record for row in catalog.models(base=base) if row.status == "indexed"}
+    family = catalog.models(base=base)
+    records = {row.id: row.record for row in family if row.status == "indexed"}
+    unread = {row.id: f"not-read: {row.reason}" for row in family if row.code == "not-read"}
     updates = view.updates()
     here = np.array([id in records for id in view.ids], dtype=np.bool_) & updates.sketched
     rows = np.flatnonzero(here)
@@ -52,7 +54,13 @@ def trace_lineage(
     edges = infer_edges(own, times, _rank(members, times, own, forms), forms)
     return _document(base, chosen, ids, members, edges) | {
         "not_compared": [
-            {"model": id, "reason": NO_SKETCH} for id in sorted(records.keys() - set(ids))
+            {"model": id, "reason": unread.get(id, NO_SKETCH)}
+            for id in sorted({*unread, *records} - set(ids))
+        ],
+        "partly_read": [
+            {"model": id, "note": records[id].partly_read}
+            for id in ids
+            if records[id].partly_read is not None
         ],
         "times": {"known": int(np.isfinite(times).sum()), "future": n_future},
     }

@@ -297,3 +297,41 @@ def test_dora_without_the_base_says_so(tmp_path):
 
     assert without.value.code == "needs-base"
     assert misfit.value.code == "shape-mismatch"
+
+
+@pytest.mark.parametrize("mask", [(True, False, True), (True, True, True), (False, True, False)])
+def test_a_merged_linear_of_peft_0_2_is_what_its_grouped_convolution_adds(mask):
+    """`tuners/lora.py: MergedLinear` of PEFT 0.2: two groups, and rows of zeros where a part is
+    not enabled."""
+    rank, width, height, alpha = 4, 6, 5, 8.0
+    n_trained = sum(mask)
+    torch.manual_seed(3)
+    down = torch.randn(rank * n_trained, width)
+    if height * n_trained % 2:
+        height += 1
+    up = torch.nn.Conv1d(rank * n_trained, height * n_trained, 1, groups=2, bias=False)
+    name = "base_model.model.h.0.attn.c_attn"
+    stored = {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up.weight.detach()}
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "enable_lora": list(mask)}
+
+    adapter = read_adapter(MemoryCheckpoint(stored), config)
+    delta = dense(adapter.delta("h.0.attn.c_attn", None))
+
+    inputs = torch.randn(7, width)
+    with torch.no_grad():
+        added = up((inputs @ down.T).T).T * alpha / rank
+    expected = torch.zeros(7, 3 * height)
+    expected[:, torch.tensor(mask).repeat_interleave(height)] = added
+    assert adapter.modules == {"h.0.attn.c_attn": (3 * height, width)}
+    torch.testing.assert_close(inputs @ delta.T, expected)
+
+
+def test_a_merged_linear_without_its_mask_is_not_read():
+    name = "base_model.model.h.0.attn.c_attn"
+    stored = {
+        f"{name}.lora_A.weight": torch.ones(8, 6),
+        f"{name}.lora_B.weight": torch.ones(12, 4, 1),
+    }
+
+    with pytest.raises(ModelError, match=r"^not-read: .*no enable_lora"):
+        read_adapter(MemoryCheckpoint(stored), {"peft_type": "LORA", "r": 4})

@@ -5,6 +5,8 @@ what moves is watched. A softmax over a single key is 1, so at length one only v
 at length three, a push at the first position moves the others only through its key.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_models import saved
@@ -161,7 +163,16 @@ def fused(out, width, **settings):
         ("per-head", fused(90, 32, n_heads=4)),
         ("per-group", fused(64, 32, n_heads=4, n_kv_heads=3)),
         ("grouped", fused(65, 32, n_heads=4, n_kv_heads=2)),
-        ("thirds", fused(97, 32)),
+        ("grouped", fused(97, 32)),
+        ("grouped", fused(96, 24)),  # three times something, of no known width
+        ("grouped", fused(96, 32, n_heads=4, n_kv_heads=2, head_dim=16)),
+        ("grouped", fused(64, 32, n_heads=6, n_kv_heads=3)),
+        ("grouped", replace(fused(96, 32, n_heads=4, n_kv_heads=4), head_rows=64)),
+        ("per-head", replace(fused(96, 32, n_heads=4), head_rows=64)),
+        ("c-attn", replace(fused(80, 32), head_rows=24)),
+        ("codegen", fused(96, 32, text_model_type="openelm")),
+        ("codegen", replace(fused(96, 32), head_rows=48)),
+        ("gate-up", replace(fused(64, 8), inner_rows=64)),
         ("codegen", fused(90, 32)),
         ("gate-up", fused(31, 8)),
         ("multi-query", fused(32, 32)),
@@ -187,3 +198,60 @@ def test_falcons_first_names_mean_the_same_layouts(model_type, settings, out, li
     by_name = {"RefinedWeb": "per-group", "RefinedWebModel": "multi-query", "falcon": "falcon"}
 
     assert split_rows(by_name, matrix) == split_rows(like, matrix) is not None
+
+
+def heads_by_layer(rows, out_width):
+    """Two layers as OpenELM stores them: query, key and value heads one after the other."""
+    shapes = {}
+    for layer, (fused_rows, width) in enumerate(zip(rows, out_width, strict=True)):
+        start = f"transformer.layers.{layer}"
+        shapes[f"{start}.attn.qkv_proj.weight"] = (fused_rows, 48)
+        shapes[f"{start}.attn.out_proj.weight"] = (48, width)
+        shapes[f"{start}.ffn.proj_1.weight"] = (192, 48)
+        shapes[f"{start}.ffn.proj_2.weight"] = (48, 96)
+    return shapes
+
+
+OPENELM = {
+    "model_type": "openelm",
+    "head_dim": 8,
+    "num_query_heads": [6, 12],
+    "num_kv_heads": [3, 4],
+}
+
+
+def test_heads_that_differ_by_layer_are_those_of_the_config():
+    placed = place(heads_by_layer((96, 160), (48, 96)), OPENELM)
+
+    rows = {str(p.slot): p.shape[0] for p in placed.placements}
+    attention = {slot: n for slot, n in rows.items() if slot[-1] in "qkv"}
+    assert attention == {
+        **{"decoder.0.q": 48, "decoder.0.k": 24, "decoder.0.v": 24},
+        **{"decoder.1.q": 96, "decoder.1.k": 32, "decoder.1.v": 32},
+    }
+    assert (rows["decoder.0.gate"], rows["decoder.0.up"], rows["decoder.0.down"]) == (96, 96, 48)
+
+
+@pytest.mark.parametrize(
+    ("rows", "widths", "settings"),
+    [
+        ((96, 160), (48, 96), {"num_kv_heads": [4, 4]}),  # the config of another model
+        ((96, 160), (40, 80), {}),  # outputs of another width
+        ((144, 144), (48, 48), {"num_query_heads": [6, 6], "num_kv_heads": [3, 3]}),
+    ],
+)
+def test_a_fused_matrix_that_its_config_does_not_explain_stays_whole(rows, widths, settings):
+    placed = place(heads_by_layer(rows, widths), OPENELM | settings)
+
+    whole = {p.slot.layer: p.shape[0] for p in placed.placements if p.slot.role == "qkv"}
+    assert whole[0] == rows[0]
+
+
+def test_a_pruned_gpt2_is_cut_by_the_width_of_its_output():
+    shapes = {"h.0.attn.c_attn.weight": (48, 96), "h.0.attn.c_proj.weight": (32, 48)}
+
+    placed = place(shapes, {"model_type": "gpt2", "n_head": 6})
+
+    assert {p.slot.role: p.shape for p in placed.placements if p.slot.role != "o"} == dict.fromkeys(
+        "qkv", (32, 48)
+    )

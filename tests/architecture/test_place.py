@@ -68,7 +68,7 @@ def test_each_matrix_of_a_saved_model_gets_the_slot_the_table_says(variant):
     placed = place(model.shapes, model.config)
 
     assert described(placed) == EXPECTED[variant]
-    assert placed.unknown == ()
+    assert placed.unread == ()
     assert prefixes(placed) == {""}
     assert {p.tensor for p in placed.placements}.isdisjoint(placed.ignored)
     assert {p.tensor for p in placed.placements} | set(placed.ignored) == set(model.shapes)
@@ -208,7 +208,7 @@ def test_a_bert_that_decodes_has_cross_attention():
     placed = place(shapes_in_memory(transformers.BertModel(config)), None)
 
     assert {f"cross_{x}" for x in "qkvo"} <= {p.slot.role for p in placed.placements}
-    assert placed.unknown == ()
+    assert placed.unread == ()
 
 
 def test_a_language_model_with_eyes_has_a_stack_for_each():
@@ -256,7 +256,7 @@ def test_any_prefix_any_order_and_extra_heads_give_the_same_placements(
 
     assert slots(placed, more=True) == slots(place(model.shapes, model.config), more=True)
     assert prefixes(placed) == {prefix}
-    assert placed.unknown == ()
+    assert placed.unread == ()
 
 
 @settings(max_examples=60, deadline=None)

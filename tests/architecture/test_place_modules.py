@@ -137,7 +137,7 @@ def test_a_module_that_no_rule_knows_is_refused_by_name(module, shape):
 def test_heads_routers_and_state_space_modules_are_ignored_and_no_error(modules):
     placed = place_modules(dict.fromkeys(modules, (2, 32)), None)
 
-    assert (placed.placements, placed.ignored, placed.unknown) == ((), modules, ())
+    assert (placed.placements, placed.ignored, placed.unread) == ((), modules, ())
     placed.require_known()
 
 

@@ -71,9 +71,9 @@ def test_an_unknown_matrix_among_known_ones_and_a_known_name_on_a_vector_are_rep
 
     placed = place(shapes, None)
 
-    assert place(bert() | vector, None).unknown == tuple(vector)
+    assert place(bert() | vector, None).unread == tuple(vector)
 
-    assert placed.unknown == ("bert.encoder.layer.1.attention.self.gizmo.weight",)
+    assert placed.unread == ("bert.encoder.layer.1.attention.self.gizmo.weight",)
     assert len(placed.placements) == 12
     with pytest.raises(ModelError, match=r"unknown-architecture: .*self\.gizmo\.weight'"):
         placed.require_known()
@@ -96,7 +96,7 @@ def test_masks_heads_and_strays_do_not_disturb(extra):
     placed = place(bert() | extra, None)
 
     assert slots(placed) == slots(place(bert(), None))
-    assert placed.unknown == ()
+    assert placed.unread == ()
     assert set(extra) <= set(placed.ignored)
 
 

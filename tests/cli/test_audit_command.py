@@ -8,7 +8,7 @@ from running import document, run
 def test_audit_prints_the_contract(family):
     report = document(family, "audit", "base")
 
-    assert set(report) == {"base", "models", "findings", "notes"}
+    assert set(report) == {"base", "models", "not_read", "findings", "notes"}
     assert (report["models"], report["findings"]) == (4, [])
 
 

@@ -319,5 +319,5 @@ def test_experts_without_number_are_not_placed(shape):
 
     placed = place(shapes, None)
 
-    assert placed.unknown == ("layers.0.mlp.experts.gate_up_proj",)
+    assert placed.unread == ("layers.0.mlp.experts.gate_up_proj",)
     assert len(placed.placements) == 1

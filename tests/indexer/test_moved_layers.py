@@ -81,9 +81,11 @@ def test_updates_are_those_of_the_model_before_it_was_changed(indexed, model, mi
     plain = {s: n for s, n in norms(catalog, "plain").items() if s.split(".")[1] != missing}
 
     assert norms(catalog, model) == pytest.approx(plain, rel=1e-6)
-    (note,) = notes(catalog, model)
+    note, *more = notes(catalog, model)
     assert note.endswith(said)
     assert "indexed through a layer map" in note
+    unread = "rests on 24 of 30 layer matrices: 'encoder.layer."
+    assert [line.startswith(unread) for line in more] == [True] * (model == "doubled")
     if not missing:
         ours, theirs = (
             catalog.family(catalog.bases()[0], catalog.find_recipe(None)).by_id()[1][row]

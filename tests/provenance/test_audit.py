@@ -314,6 +314,14 @@ def test_a_label_that_all_near_models_contradict_is_said_by_audit_eval_and_find_
     assert table[0]["detail"].startswith("its card says data-5, whose other models are far (z ")
     assert "; near are models of data-0 (z " in table[0]["detail"]
     assert table[0]["z"] > 3
+    (suspect,) = evaluated["suspects"]
+    assert (suspect["model"], suspect["dataset"], suspect["nearer"]) == ("m03", "data-5", "data-0")
+    assert suspect["z"] - suspect["own_z"] > 2.5
+    assert evaluated["labels_compared"] == 64
+    assert asked["suspects"] == near["suspects"] == [suspect]
+    assert far["suspects"] == []
+    assert near["calibration"]["doubted"] == 1
+    assert {row["verdict"] for row in asked["neighbours"][:5]} != {"no model stands out"}
 
 
 def without_directions(base, n, strength, *, length=0.0, seed=0):
@@ -426,12 +434,3 @@ def test_one_length_stands_out_and_a_group_does_not(lengths, sign):
     assert abs(lone_z(np.array([*lengths, far]))[-1]) >= OUTLIER_Z
     group = np.array([*lengths, *[far] * (2 + len(lengths) // 8)])
     assert not lone_z(group)[len(lengths) :].any()
-
-    (suspect,) = evaluated["suspects"]
-    assert (suspect["model"], suspect["dataset"], suspect["nearer"]) == ("m03", "data-5", "data-0")
-    assert suspect["z"] - suspect["own_z"] > 2.5
-    assert evaluated["labels_compared"] == 64
-    assert asked["suspects"] == near["suspects"] == [suspect]
-    assert far["suspects"] == []
-    assert near["calibration"]["doubted"] == 1
-    assert {row["verdict"] for row in asked["neighbours"][:5]} != {"no model stands out"}

@@ -1,0 +1,165 @@
+"""What no slot takes in a model's layers is named, and never counts as unchanged."""
+
+import json
+
+import peft
+import pytest
+import torch
+from factories import finetune, make_bert, make_checkpoint, write_weights
+
+import deltadex as dx
+from deltadex.errors import RequestError
+from deltadex.terminal.tables import show_audit, show_report
+
+GIZMO = "encoder.layer.{}.attention.self.gizmo.weight"
+METHODS = {
+    "lora": peft.LoraConfig(r=4, lora_alpha=8, target_modules=["query", "value"]),
+    "every-matrix": peft.LoraConfig(r=2, target_modules="all-linear"),
+    "ia3": peft.IA3Config(target_modules=["query"], feedforward_modules=[]),
+    "oft": peft.OFTConfig(target_modules=["query"], oft_block_size=4),
+}
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """A base with a matrix of unknown name in each layer, and its config."""
+    folder = tmp_path_factory.mktemp("unread")
+    tensors = make_bert(folder / "plain", seed=0)
+    config = json.loads((folder / "plain" / "config.json").read_text())
+    draw = torch.Generator().manual_seed(1)
+    tensors |= {GIZMO.format(n): torch.randn(32, 32, generator=draw) for n in range(2)}
+    make_checkpoint(folder / "base", tensors, config=config)
+    return folder, tensors, config
+
+
+def whole_state(folder, config):
+    """The state dict of a PEFT model, the adapter of which has values."""
+    from transformers import BertModel
+
+    model = peft.get_peft_model(BertModel.from_pretrained(folder / "plain"), config)
+    factors = ("lora_", "ia3_", "oft_")
+    return {
+        name: torch.ones_like(t) if any(f in name for f in factors) else t.clone()
+        for name, t in model.state_dict().items()
+    }
+
+
+@pytest.mark.parametrize("prefix", ["base_model.model.", ""])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_whole_state_dict_of_peft_is_not_read_whoever_asks(family, tmp_path, method, prefix):
+    folder, _, config = family
+    state = whole_state(folder, METHODS[method])
+    state = {prefix + name.removeprefix("base_model.model."): t for name, t in state.items()}
+    tuned = make_checkpoint(tmp_path / "models" / "tuned", state, config=config)
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(folder / "plain"), tmp_path / "models").to_json()
+        traced = db.trace(str(tuned)).to_json()
+        audited = db.audit().to_json()
+        with pytest.raises(RequestError, match="not-read"):
+            db.extract_adapter(str(tuned), tmp_path / "out", base=str(folder / "plain"))
+
+    assert [row["code"] for row in report["failed"]] == ["not-read"]
+    assert "merge_and_unload" in report["failed"][0]["reason"]
+    assert traced["verdict"] == "unknown"
+    assert "not read" in traced["sentence"].splitlines()[0]
+    assert [row["model"] for row in audited["not_read"]] == ["tuned"]
+    assert audited["findings"] == []
+
+
+def indexed(family, tmp_path, changed, **options):
+    """The report of a fine-tune that changed the tensors of these names."""
+    folder, base, config = family
+    tuned = {n: t * 1.1 if n in changed else t for n, t in base.items()}
+    make_checkpoint(tmp_path / "models" / "tuned", tuned, config=config)
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(folder / "base"), tmp_path / "models", **options).to_json()
+        return report, db.audit().to_json()
+
+
+QUERY = "encoder.layer.0.attention.self.query.weight"
+
+
+def test_a_report_says_which_models_rest_on_part_of_their_matrices(family, tmp_path, capsys):
+    report, audited = indexed(family, tmp_path, {QUERY, GIZMO.format(1)})
+    show_report(report)
+    show_audit(audited)
+
+    first, *more = capsys.readouterr().out.splitlines()
+    (row,) = report["partly_read"]
+    assert row["note"].startswith("rests on 12 of 14 layer matrices")
+    assert GIZMO.format(1) in row["note"]
+    assert GIZMO.format(0) not in row["note"]
+    assert "1 indexed (1 on part of their matrices)" in first
+    assert any("1 model rests on part of its matrices" in line for line in more)
+    assert any("1 model not read, or in part" in line for line in more)
+
+
+def test_what_has_no_slot_and_equals_the_base_is_no_lack(family, tmp_path):
+    report, audited = indexed(family, tmp_path, {QUERY})
+
+    assert (report["indexed"], report["partly_read"], audited["not_read"]) == (1, [], [])
+
+
+def test_a_budget_compares_less_and_says_so(family, tmp_path):
+    report, _ = indexed(family, tmp_path, {QUERY}, budget="50%")
+
+    assert "were not read" in report["partly_read"][0]["note"]
+
+
+def test_an_update_of_nothing_but_what_has_no_slot_is_not_read(family, tmp_path):
+    changed, _ = indexed(family, tmp_path / "changed", {GIZMO.format(0)})
+    same, _ = indexed(family, tmp_path / "same", ())
+
+    assert [row["code"] for row in changed["failed"]] == ["not-read"]
+    assert GIZMO.format(0) in changed["failed"][0]["reason"]
+    assert [row["code"] for row in same["failed"]] == ["no-update"]
+
+
+def test_a_matrix_that_the_base_lacks_is_named(family, tmp_path):
+    folder, base, config = family
+    more = finetune(base, seed=3) | {"encoder.layer.1.output.gadget.weight": torch.ones(4, 4)}
+    make_checkpoint(tmp_path / "models" / "tuned", more, config=config)
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(folder / "base"), tmp_path / "models").to_json()
+
+    assert [row["code"] for row in report["failed"]] == ["not-read"]
+    assert "'encoder.layer.1.output.gadget.weight'" in report["failed"][0]["reason"]
+
+
+def test_a_trace_of_equal_layers_is_no_copy_where_some_were_not_compared(family, tmp_path):
+    folder, base, config = family
+    copied = make_checkpoint(tmp_path / "copy", base, config=config)
+    tuned = make_checkpoint(tmp_path / "tuned", finetune(base, seed=3), config=config)
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db.known_bases.add(str(folder / "base"))
+        copy, tune = (db.trace(str(model)).to_json() for model in (copied, tuned))
+
+    assert (copy["verdict"], copy["unread"]) == ("unknown", [GIZMO.format(0), GIZMO.format(1)])
+    assert tune["verdict"] == "fine-tune"
+    assert "2 tensors of its layers not read" in tune["sentence"]
+
+
+def test_an_adapter_of_which_a_layer_matrix_is_lost_is_refused_by_name(family, tmp_path):
+    folder, _, _ = family
+    module = "base_model.model.encoder.layer.{}.attention.self.{}.lora_{}.weight"
+    factors = {
+        module.format(0, "query", "A"): torch.ones(2, 32),
+        module.format(0, "query", "B"): torch.ones(32, 2),
+        module.format(1, "value", "A"): torch.ones(2, 32, 1),
+        module.format(1, "value", "B"): torch.ones(32, 2, 1),
+    }
+    adapter = tmp_path / "models" / "lora"
+    adapter.mkdir(parents=True)
+    write_weights(adapter / "adapter_model.safetensors", factors)
+    settings = {"peft_type": "LORA", "base_model_name_or_path": str(folder / "plain")}
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(folder / "plain"), tmp_path / "models").to_json()
+
+    assert [row["code"] for row in report["failed"]] == ["not-read"]
+    assert "1 of 2 layer matrices" in report["failed"][0]["reason"]
+    assert "layer.1.attention.self.value" in report["failed"][0]["reason"]
