@@ -684,6 +684,7 @@ class Worker:
     def __init__(self, job: Job, parts: str, budget: str) -> None:
         self._job = job
         job.session.budget = RemoteBudget(budget)
+        job.session.contact.answered = True  # who gives the leases has listed the models
         self._folder = PartFolder(parts)
 
     def write_part(self, lease: Lease) -> str:

@@ -96,10 +96,10 @@ def add_family(hub, folder):
     full("bin", 3, form="bin")
     full("other", 4)
     full("child", 5, "org/full")
-    hub.add("org/adapter", _adapter(base), parents=("org/base",), relation="adapter")
+    hub.add("org/adapter", lora_files(base), parents=("org/base",), relation="adapter")
 
 
-def _adapter(base):
+def lora_files(base):
     generator = torch.Generator().manual_seed(9)
     tensors = {}
     for name, weight in base.items():
