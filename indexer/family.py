@@ -43,7 +43,7 @@ from .hub import (
     read_small_file,
     stated_bytes,
 )
-from .untrusted_text import base_key, distinct_texts, shown, text_or_none
+from .untrusted_text import BaseName, distinct_texts, shown, text_or_none
 
 log = logging.getLogger(__name__)
 
@@ -208,17 +208,19 @@ CLAIMS_SHOWN = 8
 def same_base(claim: str, base: str) -> bool:
     """Whether a model that says `claim` belongs to the family of `base`.
 
-    Besides equal names: the instruction-tuned release of a base is a fine-tune of it, so its
-    adapters belong to the base's family; and a path on somebody's disk is a loose hint, so
-    it may leave that suffix out. A Hub id without the suffix is another model.
+    Besides spellings of one name: the instruction-tuned release of a base is a fine-tune of it,
+    so its adapters belong to the base's family; and a path on somebody's disk is a loose hint:
+    it tells no owner, and may leave that suffix out. A Hub id without the suffix is another model.
     """
-    claimed, wanted = base_key(claim), base_key(base)
-    if not claimed or claimed == wanted:
-        return claimed == wanted != ""
-    if _TUNED_SUFFIX.sub("", claimed) == wanted:
+    claimed, wanted = BaseName.of(claim), BaseName.of(base)
+    if claimed.fits(wanted) or _untuned(claimed).fits(wanted):
         return True
     is_path = not HUB_ID.match(claim) or claim.startswith((".", "/"))
-    return is_path and claimed == _TUNED_SUFFIX.sub("", wanted)
+    return is_path and claimed.fits(_untuned(wanted))
+
+
+def _untuned(name: BaseName) -> BaseName:
+    return name._replace(last=_TUNED_SUFFIX.sub("", name.last))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

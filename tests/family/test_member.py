@@ -12,7 +12,6 @@ from deltadex.indexer.family import (
     EXCLUSIONS,
     Member,
     Selection,
-    base_key,
     find_member,
     folder_members,
     format_of,
@@ -22,6 +21,7 @@ from deltadex.indexer.family import (
     same_base,
 )
 from deltadex.indexer.hub import HubModel
+from deltadex.indexer.untrusted_text import base_key
 from deltadex.records import ModelRecord
 
 SPELLINGS = [
@@ -56,6 +56,31 @@ OTHERS = ["bert-base-cased", "bert-large-uncased", "someone/bert-base-uncased-im
 @pytest.mark.parametrize("other", [*OTHERS, "distilbert-base-uncased", "", ".", "/"])
 def test_another_name_is_another_base(other):
     assert not same_base(other, "bert-base-uncased")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("klue/roberta-base", "roberta-base"),
+        ("klue/roberta-base", "FacebookAI/roberta-base"),
+        ("klue/roberta-base", "models--FacebookAI--roberta-base"),
+        ("https://hub.example/klue/roberta-base", "roberta-base"),
+        ("dccuchile/bert-base-uncased", "google-bert/bert-base-uncased"),
+        ("someone/pythia-70m", "EleutherAI/pythia-70m"),
+        ("someone/Llama-3.2-1B-Instruct", "meta-llama/Llama-3.2-1B"),
+    ],
+)
+def test_one_last_name_of_two_owners_is_two_bases(one, other):
+    assert base_key(one) != base_key(other)
+    assert not same_base(one, other)
+    assert not same_base(other, one)
+
+
+@pytest.mark.parametrize("path", ["/data/roberta-base", "models/roberta-base", "..\\roberta-base"])
+def test_a_path_tells_no_owner_so_that_it_fits_any(path):
+    assert same_base(path, "klue/roberta-base")
+    assert same_base("klue/roberta-base", path)
+    assert base_key(path) == base_key("roberta-base")
 
 
 def test_the_tuned_release_of_a_base_is_of_its_family_and_not_the_other_way_round():

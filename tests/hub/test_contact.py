@@ -9,8 +9,7 @@ import threading
 import time
 
 import pytest
-from factories import make_bert
-from fault_family import lora_files
+from factories import lora_files, make_bert
 from hub_standin import StandInHub
 
 from deltadex.errors import ModelError
