@@ -190,6 +190,8 @@ class SlotSpectrum:
 
 
 GATED_NOTE, PRIVATE_NOTE = "gated on the Hub", "private on the Hub"
+NOT_OF_WEIGHTS = (GATED_NOTE, PRIVATE_NOTE, "its card names ", "its files name ", "names no base")
+"""Beginnings of notes that tell nothing of the weights."""
 """Notes of models that not everybody may read: they are not published unasked."""
 
 Verification = Literal["sha256", "crc", "unverified"]
@@ -247,8 +249,13 @@ class ModelRecord:
 
     def as_copy_of(self, twin: ModelRecord) -> ModelRecord:
         """The record, with what reading the same weight files told of the twin."""
+        notes = (note for note in twin.notes if not note.startswith(NOT_OF_WEIGHTS))
         return replace(
-            self, method=twin.method, bytes_total=twin.bytes_total, verified=twin.verified
+            self,
+            method=twin.method,
+            bytes_total=twin.bytes_total,
+            verified=twin.verified,
+            notes=(*self.notes, *notes),
         )
 
 
