@@ -214,8 +214,8 @@ class ModelRecord:
         source: Absolute folder, `hub`, or `upload` of what a service was sent.
         run: Checkpoints of one training run share it.
         dataset: Normalised label; None = unlabelled.
-        dataset_raw: The label as its source spells it.
-        label_source: `labels`, `tags`, `card`, `model-index`, `name`.
+        dataset_raw: The label as its source spells it; a card's collection without a part too.
+        label_source: `labels`, `tags`, `card`, `model-index`, `sentence`, `name`.
         bytes_total: Size of the weight files, in bytes.
         notes: Sentences about irregularities of the files.
         duplicate_of: The oldest indexed model of the family with the same weight files.

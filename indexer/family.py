@@ -684,8 +684,7 @@ def stated_license(files: ModelFolder) -> str | None:
 
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
-    card = {**model.card_data, "model-index": model.model_index}
-    label = label_of(name=model.id, tags=model.tags, card=card)
+    label = label_of(name=model.id, tags=model.tags, card=_stated_card(model))
     adapter = model.kind == "adapter"
     notes = [*parents_note(model.base_models)]
     notes += [GATED_NOTE] if model.gated else []
@@ -717,6 +716,12 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     )
 
 
+def _stated_card(model: HubModel) -> dict[str, object]:
+    """The front matter as the Hub states it, without what it does not state."""
+    stated = {**model.card_data, "model-index": model.model_index}
+    return {name: value for name, value in stated.items() if value is not None}
+
+
 MAX_CARD_BYTES = 4 * MAX_CARD_CHARS
 
 LONGEST_CALL_S = 20.0
@@ -734,7 +739,7 @@ def needs_card(member: Member) -> bool:
 
 
 def with_card_label(member: Member, session: HubSession) -> Member:
-    """The member with the label of its card's text, where it needs one and that names data."""
+    """The member with the label of its card, where it needs one and the Hub stated none."""
     if member.hub is None or not needs_card(member):
         return member
     patience = replace(
@@ -744,15 +749,14 @@ def with_card_label(member: Member, session: HubSession) -> Member:
         content = read_small_file(
             member.hub, CARD, session=session, max_bytes=MAX_CARD_BYTES, patience=patience
         )
-        _, text = split_card(content.decode("utf-8", "replace"))
-        label = label_of(name=member.record.id, text=text)
+        front, text = split_card(content.decode("utf-8", "replace"))
+        card = {**front, **_stated_card(member.hub)}
+        label = label_of(name=member.record.id, tags=member.hub.tags, card=card, text=text)
     except ModelError as err:
         log.info("%s: its card is not read: %s", member.record.id, err)
         return member
     # A card's text must not cost its model, whatever is wrong with it.
     except Exception:
         log.debug("%s: defect while reading its card", member.record.id, exc_info=True)
-        return member
-    if label.label_source != "sentence":
         return member
     return replace(member, record=replace(member.record, **asdict(label)))
