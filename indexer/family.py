@@ -28,6 +28,8 @@ from .checkpoint import (
     ModelFolder,
     ReadPlan,
     choose_weights,
+    foreign_lora,
+    is_foreign_lora,
     model_type,
     open_adapter_weights,
     open_local,
@@ -91,8 +93,10 @@ _SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 _NOT_PYTORCH = "models in folders that are hidden or not of PyTorch"
 
 _FULL_WEIGHTS = re.compile(
-    r"(model.*\.safetensors|pytorch_model.*\.bin)(\.index\.json)?", re.DOTALL
+    r"(?s:.*\.safetensors|pytorch_model.*\.bin)(\.index\.json)?"
+    r"|tf_model\.h5|flax_model\.msgpack|(weights|model)(\.\d+)?\.npz|consolidated.*\.pth|.*\.ckpt"
 )
+"""Weights that are read, or that a folder is refused for as it has no others."""
 
 NAMES_SHOWN = 3
 """Names that are shown of what is left out for one reason."""
@@ -100,8 +104,9 @@ NAMES_SHOWN = 3
 
 @dataclass(slots=True)
 class FolderWalk:
-    """Model folders at any depth below `root` (itself included), each of them once: its path from
-    the root, of a link the link's, and where it is without links, None where a link leads out.
+    """Model folders at any depth below `root` (itself included), and files that are adapters in
+    another form than PEFT's, each of them once: its path from the root, of a link the link's, and
+    where it is without links, None where a link leads out.
 
     Links to folders are followed last, in so far as they stay inside `root`. A folder in the place
     of a weight or config file makes a model too, which is refused when it is read. `root`: absolute
@@ -162,7 +167,9 @@ class FolderWalk:
             for entry in entries:
                 below, path = name / entry.name, place / entry.name
                 if entry not in folders:
-                    if not is_found and entry.is_symlink() and not path.exists():
+                    if is_foreign_lora(entry.name):
+                        yield below, path
+                    elif not is_found and entry.is_symlink() and not path.exists():
                         self._left_out["links to nothing"].append(below)
                 elif entry.name.startswith(".") or entry.name in _SKIPPED_FOLDERS:
                     if not entry.is_symlink() and is_model_folder(path):
@@ -179,8 +186,7 @@ def is_model(names: Collection[str]) -> bool:
     return (
         "adapter_config.json" in names
         or any(n in ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
-        or any(_FULL_WEIGHTS.fullmatch(n) for n in names)
-        or ("config.json" in names and any(n.endswith(".safetensors") for n in names))
+        or any(_FULL_WEIGHTS.fullmatch(n) and not is_foreign_lora(n) for n in names)
     )
 
 
@@ -568,10 +574,17 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
         if place is None:
             record = ModelRecord(id=storable(id), base=base, source=storable(str(root / id)))
             yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
+        elif is_foreign_lora(place.name) and not place.is_dir():
+            yield _foreign_member(place, id=storable(id), base=base)
         elif place != leave_out:
             yield read_member(place, id=id, base=base, given=root)
     if walk.left_out:
         log.warning("%s: left out: %s", folder, walk.left_out)
+
+
+def _foreign_member(file: Path, *, id: str, base: str) -> Member:
+    record = ModelRecord(id=id, base=base, source=storable(str(file)), kind="adapter")
+    return Member(record=record, refusal=foreign_lora(file.name))
 
 
 def listed_members(list_file: Path, base: str) -> Iterator[Member]:
@@ -638,6 +651,9 @@ def _describe(member: Member) -> Member:
         notes=parents_note(card_bases(front)),
     )
     member = replace(member, is_merge=bool(record.notes))
+    foreign = next(filter(is_foreign_lora, names), None)
+    if foreign is not None and choose_weights(names, adapter=adapter) is None:
+        return replace(member, record=record, refusal=foreign_lora(foreign))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
         config = files.json(config_name) if config_name in names else None

@@ -152,10 +152,12 @@ def test_merges_are_those_that_the_hub_says_or_that_name_several_parents():
     assert not keeps(listed, "full")
 
 
-def test_quantised_weights_under_a_usual_name_are_quantised():
-    packed = hub_member("model.safetensors", tags=["4-bit", "awq"])
+def test_quantised_weights_under_a_usual_name_are_quantised_and_not_for_their_tags():
+    types = {"parameters": {"I32": 700, "F16": 300}}
+    packed = hub_member("model.safetensors", tags=["4-bit", "awq"], safetensors=types)
+    tagged = hub_member("model.safetensors", tags=["4-bit", "awq"])
 
-    assert kind_of(packed) == "quantized"
+    assert (kind_of(packed), kind_of(tagged)) == ("quantized", "full")
     assert not keeps(packed, "quantized")
     assert keeps(packed, "gguf")
 
@@ -318,6 +320,41 @@ def test_every_folder_that_is_left_out_is_said_in_one_line(tmp_path, caplog):
     assert ".a-0, .a-1, .a-2 and 2 more (models in folders that are hidden" in line
     assert "closed (links to nothing)" in line
     assert ".git" not in line
+
+
+FOREIGN = ["pytorch_lora_weights.safetensors", "adapters.npz", "lora_rank8.safetensors"]
+
+
+def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):
+    models = make_family(tmp_path)
+    (models / "styles").mkdir()
+    for file in FOREIGN:
+        (models / "styles" / file).write_bytes(b"\0" * 16)
+        (models / "a-0" / file).write_bytes(b"\0" * 16)
+
+    members = {m.record.id: m for m in folder_members(models, "b", leave_out=None)}
+
+    other = {f"{folder}/{file}" for folder in ("styles", "a-0") for file in FOREIGN}
+    assert members.keys() == {"a-0", "a-1", "b-0", "b-1"} | other
+    assert {members[id].refusal.code for id in other} == {"unsupported-adapter"}
+    assert all(members[id].refusal is None for id in members.keys() - other)
+    refusal = find_member(str(models / "styles"), "b").refusal
+    assert refusal is not None
+    assert refusal.code == "unsupported-adapter"
+
+
+@pytest.mark.parametrize(
+    "file", ["tf_model.h5", "flax_model.msgpack", "weights.npz", "epoch3.ckpt", "style.safetensors"]
+)
+def test_a_folder_of_weights_in_any_form_is_a_member(tmp_path, file):
+    (tmp_path / "all" / "m").mkdir(parents=True)
+    (tmp_path / "all" / "m" / file).write_bytes(b"\0" * 16)
+
+    (member,) = folder_members(tmp_path / "all", "b", leave_out=None)
+
+    assert member.record.id == "m"
+    with pytest.raises(ModelError, match=r"no-weights|truncated|bad-header"):
+        member.checkpoint()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root lists every folder")

@@ -83,6 +83,15 @@ def test_two_owners_of_one_last_name_have_two_families_and_mirrors_one(tmp_path)
     assert family["0"] == family["1"] != family["2"] == "klue/roberta-base"
 
 
+def test_files_of_other_forms_are_left_out_by_name(folder, tmp_path):
+    (folder / "one" / "a-0" / "lora_rank8.safetensors").write_bytes(b"")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        left_out = {row["model"]: row["code"] for row in db.index(folder).to_json()["left_out"]}
+
+    assert left_out["one/a-0/lora_rank8.safetensors"] == "unsupported-adapter"
+
+
 def test_a_folder_without_models_is_an_error(tmp_path):
     (tmp_path / "empty").mkdir()
 
