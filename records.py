@@ -190,6 +190,8 @@ class SlotSpectrum:
 
 
 GATED_NOTE, PRIVATE_NOTE = "gated on the Hub", "private on the Hub"
+NOT_OF_WEIGHTS = (GATED_NOTE, PRIVATE_NOTE, "its card names ", "its files name ", "names no base")
+"""Beginnings of notes that tell nothing of the weights."""
 """Notes of models that not everybody may read: they are not published unasked."""
 
 Verification = Literal["sha256", "crc", "unverified"]
@@ -216,8 +218,8 @@ class ModelRecord:
         source: Absolute folder, `hub`, or `upload` of what a service was sent.
         run: Checkpoints of one training run share it.
         dataset: Normalised label; None = unlabelled.
-        dataset_raw: The label as its source spells it.
-        label_source: `labels`, `tags`, `card`, `model-index`, `name`.
+        dataset_raw: The label as its source spells it; a card's collection without a part too.
+        label_source: `labels`, `tags`, `card`, `model-index`, `sentence`, `name`.
         bytes_total: Size of the weight files, in bytes.
         notes: Sentences about irregularities of the files.
         duplicate_of: The oldest indexed model of the family with the same weight files.
@@ -264,7 +266,7 @@ class ModelRecord:
     def as_copy_of(self, twin: ModelRecord) -> ModelRecord:
         """The record, with what reading the same weight files told of the twin."""
         read = ("method", "bytes_total", "verified", "layers", "vocabulary", "dtype")
-        notes = () if twin.partly_read is None else (twin.partly_read,)
+        notes = (note for note in twin.notes if not note.startswith(NOT_OF_WEIGHTS))
         values = {name: getattr(twin, name) for name in read}
         return replace(self, notes=(*self.notes, *notes), **values)
 

@@ -74,6 +74,7 @@ from .query import weight_spectra as weight_spectra
 from .row_sample import RowSample as RowSample
 from .run import Progress as Progress
 from .run import Report as Report
+from .untrusted_text import BaseName as BaseName
 from .untrusted_text import base_key as base_key
 from .untrusted_text import is_model_path as is_model_path
 from .untrusted_text import name_some as name_some

@@ -260,6 +260,7 @@ class Base:
     _tokenizer: bytes | None = None
     _verified: bool = False
     _failure: str | None = None
+    _bytes_before: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -275,7 +276,7 @@ class Base:
                     # ranges that are kept may be what is wrong with it
                     if err.code not in READ_AGAIN or not self.kept.forget():
                         raise
-                    self._weights = self._open()
+                    self._weights = self._open_again(err)
             return self._weights
 
     def samples(self) -> tuple[MatrixSample, ...]:
@@ -287,6 +288,7 @@ class Base:
                 with closing(opened.checkpoint) as checkpoint:
                     matrices = layer_matrices(checkpoint.tensors, opened.config)
                     self._samples = sample_matrices(checkpoint, matrices)
+                    self._bytes_before += _fetched_by(opened)
             return self._samples
 
     def verify(self, *, keep: bool) -> None:
@@ -303,7 +305,7 @@ class Base:
             except ModelError as err:
                 if err.code not in READ_AGAIN:
                     raise
-                self._weights = self._open()
+                self._weights = self._open_again(err)
                 self._weights.verify(keep=keep)
             self._verified = True
 
@@ -334,14 +336,17 @@ class Base:
     @property
     def bytes_fetched(self) -> int:
         """Bytes of a remote base that were fetched; of a cached base, none."""
-        opened = self._weights
-        if opened is None or opened.checkpoint.concurrent:
-            return 0
-        return opened.checkpoint.bytes_read
+        return self._bytes_before + _fetched_by(self._weights)
 
     def say_what_was_kept(self) -> None:
         if self.kept.bytes_used:
             log.info("base %s: %s from %s", self.name, size(self.kept.bytes_used), self.kept.folder)
+
+    def _open_again(self, err: ModelError) -> BaseWeights:
+        log.info("base %s: %s; it is read once more", self.name, err.code)
+        self._bytes_before += _fetched_by(self._weights)
+        self._weights = None
+        return self._open()
 
     def _open(self) -> BaseWeights:
         config: Config | None = None
@@ -371,6 +376,12 @@ def _tokenizer_of(base: Base) -> bytes | None:
     except ModelError as err:
         log.warning("base %s: its tokenizer cannot be read: %s", base.name, err.reason)
         return None
+
+
+def _fetched_by(opened: BaseWeights | None) -> int:
+    if opened is None or opened.checkpoint.concurrent:
+        return 0
+    return opened.checkpoint.bytes_read
 
 
 def _base_elsewhere(

@@ -113,9 +113,12 @@ def label_of(
     card: Config | None = None,
     text: str = "",
 ) -> Label:
-    """The first label that names data: tags, card, model-index, card sentence, name."""
+    """The first label that names data: tags, card, model-index, card sentence, name. A collection
+    of which nothing tells the part is no label to compare: it is kept as it is spelled, beside a
+    name's guess too."""
     card = card or {}
     hint = _name_hint(name)
+    collection = ""
     for source, labels in (
         ("tags", [str(t)[8:] for t in tags if str(t).startswith("dataset:")]),
         ("card", _strings(card.get("datasets"))),
@@ -125,8 +128,10 @@ def label_of(
     ):
         names = sorted({n for raw in labels if (n := normalise(raw, hint=hint))})
         if names:
-            return Label("+".join(names), "+".join(sorted(set(labels))), source)
-    return NO_LABEL
+            spelled = "+".join(sorted(set(labels)))
+            return Label("+".join(names), (source == "name" and collection) or spelled, source)
+        collection = collection or "+".join(sorted({raw for raw in labels if _is_collection(raw)}))
+    return Label(None, collection or None, None)
 
 
 def normalise(raw: str, *, hint: str | None = None) -> str | None:
@@ -148,6 +153,10 @@ def normalise(raw: str, *, hint: str | None = None) -> str | None:
     if rest:
         return f"{collection}/{rest[0]}"
     return hint if hint and hint.startswith(collection + "/") else None
+
+
+def _is_collection(raw: str) -> bool:
+    return raw.strip().rsplit("/", 1)[-1].lower() in _canonical()["needs_config"]
 
 
 def _name_hint(name: str) -> str | None:

@@ -56,7 +56,9 @@ def families_below(catalog: Catalog, folder: Path, labels: Path | None = None) -
     """The families of a folder's models: by the base that a model names; a full one that names none
     belongs to the only base whose config has its architecture and sizes. A `SourceError` if a file
     of labels names none of them."""
-    members = [m for m in folder_members(folder, "", leave_out=None) if m.folder is not None]
+    everything = list(folder_members(folder, "", leave_out=None))
+    members = [member for member in everything if member.folder is not None]
+    left_out = {m.record.id: m.refusal for m in everything if m.folder is None and m.refusal}
     if labels is not None and members:
         matches = read_labels(labels).match(members)
         if matches.unmatched:
@@ -72,7 +74,6 @@ def families_below(catalog: Catalog, folder: Path, labels: Path | None = None) -
     folders = {place.resolve() for name in names.values() if (place := folder_at(name))}
     sizes = _sizes_of_bases(catalog, [*names.values(), *catalog.bases()])
     ids: dict[str, set[str]] = defaultdict(set)
-    left_out: dict[str, ModelError] = {}
     for member in members:
         if member.folder in folders:
             continue  # a base itself

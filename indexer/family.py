@@ -28,6 +28,8 @@ from .checkpoint import (
     ModelFolder,
     ReadPlan,
     choose_weights,
+    foreign_lora,
+    is_foreign_lora,
     model_type,
     open_adapter_weights,
     open_local,
@@ -45,7 +47,7 @@ from .hub import (
     stated_bytes,
 )
 from .tokenizer import LARGEST_TOKENIZER, read_tokenizer
-from .untrusted_text import base_key, distinct_texts, shown, text_or_none
+from .untrusted_text import BaseName, distinct_texts, shown, text_or_none
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +95,10 @@ _SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 _NOT_PYTORCH = "models in folders that are hidden or not of PyTorch"
 
 _FULL_WEIGHTS = re.compile(
-    r"(model.*\.safetensors|pytorch_model.*\.bin)(\.index\.json)?", re.DOTALL
+    r"(?s:.*\.safetensors|pytorch_model.*\.bin)(\.index\.json)?"
+    r"|tf_model\.h5|flax_model\.msgpack|(weights|model)(\.\d+)?\.npz|consolidated.*\.pth|.*\.ckpt"
 )
+"""Weights that are read, or that a folder is refused for as it has no others."""
 
 NAMES_SHOWN = 3
 """Names that are shown of what is left out for one reason."""
@@ -102,8 +106,9 @@ NAMES_SHOWN = 3
 
 @dataclass(slots=True)
 class FolderWalk:
-    """Model folders at any depth below `root` (itself included), each of them once: its path from
-    the root, of a link the link's, and where it is without links, None where a link leads out.
+    """Model folders at any depth below `root` (itself included), and files that are adapters in
+    another form than PEFT's, each of them once: its path from the root, of a link the link's, and
+    where it is without links, None where a link leads out.
 
     Links to folders are followed last, in so far as they stay inside `root`. A folder in the place
     of a weight or config file makes a model too, which is refused when it is read. `root`: absolute
@@ -164,7 +169,9 @@ class FolderWalk:
             for entry in entries:
                 below, path = name / entry.name, place / entry.name
                 if entry not in folders:
-                    if not is_found and entry.is_symlink() and not path.exists():
+                    if is_foreign_lora(entry.name):
+                        yield below, path
+                    elif not is_found and entry.is_symlink() and not path.exists():
                         self._left_out["links to nothing"].append(below)
                 elif entry.name.startswith(".") or entry.name in _SKIPPED_FOLDERS:
                     if not entry.is_symlink() and is_model_folder(path):
@@ -181,8 +188,7 @@ def is_model(names: Collection[str]) -> bool:
     return (
         "adapter_config.json" in names
         or any(n in ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
-        or any(_FULL_WEIGHTS.fullmatch(n) for n in names)
-        or ("config.json" in names and any(n.endswith(".safetensors") for n in names))
+        or any(_FULL_WEIGHTS.fullmatch(n) and not is_foreign_lora(n) for n in names)
     )
 
 
@@ -210,17 +216,19 @@ CLAIMS_SHOWN = 8
 def same_base(claim: str, base: str) -> bool:
     """Whether a model that says `claim` belongs to the family of `base`.
 
-    Besides equal names: the instruction-tuned release of a base is a fine-tune of it, so its
-    adapters belong to the base's family; and a path on somebody's disk is a loose hint, so
-    it may leave that suffix out. A Hub id without the suffix is another model.
+    Besides spellings of one name: the instruction-tuned release of a base is a fine-tune of it,
+    so its adapters belong to the base's family; and a path on somebody's disk is a loose hint:
+    it tells no owner, and may leave that suffix out. A Hub id without the suffix is another model.
     """
-    claimed, wanted = base_key(claim), base_key(base)
-    if not claimed or claimed == wanted:
-        return claimed == wanted != ""
-    if _TUNED_SUFFIX.sub("", claimed) == wanted:
+    claimed, wanted = BaseName.of(claim), BaseName.of(base)
+    if claimed.fits(wanted) or _untuned(claimed).fits(wanted):
         return True
     is_path = not HUB_ID.match(claim) or claim.startswith((".", "/"))
-    return is_path and claimed == _TUNED_SUFFIX.sub("", wanted)
+    return is_path and claimed.fits(_untuned(wanted))
+
+
+def _untuned(name: BaseName) -> BaseName:
+    return name._replace(last=_TUNED_SUFFIX.sub("", name.last))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -574,10 +582,17 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
         if place is None:
             record = ModelRecord(id=storable(id), base=base, source=storable(str(root / id)))
             yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
+        elif is_foreign_lora(place.name) and not place.is_dir():
+            yield _foreign_member(place, id=storable(id), base=base)
         elif place != leave_out:
             yield read_member(place, id=id, base=base, given=root)
     if walk.left_out:
         log.warning("%s: left out: %s", folder, walk.left_out)
+
+
+def _foreign_member(file: Path, *, id: str, base: str) -> Member:
+    record = ModelRecord(id=id, base=base, source=storable(str(file)), kind="adapter")
+    return Member(record=record, refusal=foreign_lora(file.name))
 
 
 def listed_members(list_file: Path, base: str) -> Iterator[Member]:
@@ -644,6 +659,9 @@ def _describe(member: Member) -> Member:
         notes=parents_note(card_bases(front)),
     )
     member = replace(member, is_merge=bool(record.notes))
+    foreign = next(filter(is_foreign_lora, names), None)
+    if foreign is not None and choose_weights(names, adapter=adapter) is None:
+        return replace(member, record=record, refusal=foreign_lora(foreign))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
         config = files.json(config_name) if config_name in names else None
@@ -690,8 +708,7 @@ def stated_license(files: ModelFolder) -> str | None:
 
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
-    card = {**model.card_data, "model-index": model.model_index}
-    label = label_of(name=model.id, tags=model.tags, card=card)
+    label = label_of(name=model.id, tags=model.tags, card=_stated_card(model))
     adapter = model.kind == "adapter"
     notes = [*parents_note(model.base_models)]
     notes += [GATED_NOTE] if model.gated else []
@@ -723,6 +740,12 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     )
 
 
+def _stated_card(model: HubModel) -> dict[str, object]:
+    """The front matter as the Hub states it, without what it does not state."""
+    stated = {**model.card_data, "model-index": model.model_index}
+    return {name: value for name, value in stated.items() if value is not None}
+
+
 MAX_CARD_BYTES = 4 * MAX_CARD_CHARS
 
 LONGEST_CALL_S = 20.0
@@ -740,7 +763,7 @@ def needs_card(member: Member) -> bool:
 
 
 def with_card_label(member: Member, session: HubSession) -> Member:
-    """The member with the label of its card's text, where it needs one and that names data."""
+    """The member with the label of its card, where it needs one and the Hub stated none."""
     if member.hub is None or not needs_card(member):
         return member
     patience = replace(
@@ -750,15 +773,14 @@ def with_card_label(member: Member, session: HubSession) -> Member:
         content = read_small_file(
             member.hub, CARD, session=session, max_bytes=MAX_CARD_BYTES, patience=patience
         )
-        _, text = split_card(content.decode("utf-8", "replace"))
-        label = label_of(name=member.record.id, text=text)
+        front, text = split_card(content.decode("utf-8", "replace"))
+        card = {**front, **_stated_card(member.hub)}
+        label = label_of(name=member.record.id, tags=member.hub.tags, card=card, text=text)
     except ModelError as err:
         log.info("%s: its card is not read: %s", member.record.id, err)
         return member
     # A card's text must not cost its model, whatever is wrong with it.
     except Exception:
         log.debug("%s: defect while reading its card", member.record.id, exc_info=True)
-        return member
-    if label.label_source != "sentence":
         return member
     return replace(member, record=replace(member.record, **asdict(label)))

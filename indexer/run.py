@@ -46,7 +46,7 @@ from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .footprint import read_footprint
-from .hub import HubWeights, LocalBudget, RequestKind, is_repo_id
+from .hub import HubSession, HubWeights, LocalBudget, RequestKind, is_repo_id
 from .job import ALL_BYTES, Job, WantedBytes, cpu_count, single_torch_thread, thread_pool
 from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
 from .options import IndexOptions
@@ -103,8 +103,7 @@ class Upgrade:
 class Report:
     """What a run did: indexed models are only counted, for there may be many. `guessed`: models
     indexed with a label guessed from their name; `base_bytes_read`: of a base on the Hub, in
-    `bytes_read` too; `relabelled`: members that need not be read, with the labels that a file gives
-    them; `lacking`: members of which only the footprint is to be read; `partly_read`: the indexed
+    `bytes_read` too; `relabelled`: members that need not be read, with their new labels; `lacking`: members of which only the footprint is to be read; `partly_read`: the indexed
     models of which some layer matrices were not read, and what."""
 
     base: str
@@ -165,7 +164,7 @@ class Report:
             elif before.status == "indexed" and recipes <= set(before.recipes):
                 self.unchanged += 1
                 self.bytes_total += before.bytes_total
-                self._relabel(member)
+                self._relabel(member, before)
                 if member.record.id not in has_footprint and member.refusal is None:
                     self.lacking.append(member)
             elif (
@@ -179,13 +178,15 @@ class Report:
             ):
                 fresh.append(member)
             else:
-                self._relabel(member)
+                self._relabel(member, before)
                 reason = before.reason or ""
                 self.add(Refused(model=member.record, code=before.code, reason=reason))
         return fresh
 
-    def _relabel(self, member: Member) -> None:
-        if member.record.label_source == "labels":
+    def _relabel(self, member: Member, before: Known) -> None:
+        """Note a label of a file, or of the card of a folder, which is no part of its signature."""
+        is_edited = member.folder is not None and before.is_outdated_by(member.record)
+        if member.record.label_source == "labels" or is_edited:
             self.relabelled.append(member.record)
 
     def add(self, outcome: Outcome, progress: Progress | None = None) -> None:
@@ -200,8 +201,9 @@ class Report:
         self.bytes_read += outcome.bytes_read
         self.bytes_total += outcome.model.bytes_total
         is_whole = isinstance(outcome, Indexed) and outcome.bytes_read > 0
-        size = self.wanted.of(outcome.model.kind, outcome.model.bytes_total)
-        self.bytes_wanted += size if is_whole else outcome.bytes_read
+        total = outcome.model.bytes_total
+        part = min(outcome.bytes_read, total)  # of what is refused, or was not read
+        self.bytes_wanted += self.wanted.of(outcome.model.kind, total) if is_whole else part
         if progress is not None:
             progress.outcome(outcome)
 
@@ -282,8 +284,9 @@ def _read(
         footprint = None
         if job.footprints and code in READABLE_EMBEDDING and not member.is_adapter:
             checkpoint, footprint = _footprint_alone(member, checkpoint, job)
+        total = checkpoint.bytes_total if checkpoint else member.record.bytes_total
         return Refused(
-            model=member.record,
+            model=replace(member.record, bytes_total=total),
             code=code,
             reason=reason,
             bytes_read=checkpoint.bytes_read if checkpoint else 0,
@@ -414,11 +417,13 @@ def read_members(
     workers: int,
     by_hash: dict[str, str],
     copy: Callable[[ModelRecord], Indexed],
+    known: Mapping[str, Known],
     wait_s: float | None = None,
 ) -> Iterator[Outcome | None]:
     """Each member's outcome as soon as it is there, at most `workers` at work; None where for
     `wait_s` seconds there was none. `by_hash`: indexed models by the hash of their weights; `copy`:
-    the outcome of a copy of one, which is not read."""
+    the outcome of a copy of one, or of a model of `known` whose card alone is new, which are not
+    read."""
 
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):
@@ -434,7 +439,7 @@ def read_members(
         try:
             while True:
                 while len(running) < workers and (member := next(queue, None)) is not None:
-                    running.add(pool.submit(_work, member, job, by_hash))
+                    running.add(pool.submit(_work, member, job, by_hash, known))
                 if not running:
                     return
                 done, running = wait(running, wait_s, return_when=FIRST_COMPLETED)
@@ -449,7 +454,9 @@ def read_members(
             raise
 
 
-def _work(member: Member, job: Job, by_hash: Mapping[str, str]) -> Outcome | ModelRecord:
+def _work(
+    member: Member, job: Job, by_hash: Mapping[str, str], known: Mapping[str, Known]
+) -> Outcome | ModelRecord:
     """One member's outcome; of a Hub model whose bytes the catalog has, the record alone."""
     remote: HubWeights | None = None
     model = member.hub
@@ -458,16 +465,50 @@ def _work(member: Member, job: Job, by_hash: Mapping[str, str]) -> Outcome | Mod
         try:
             remote = HubWeights(model, job.plan, session=job.session)
             sha256 = remote.sha256()
+            before = known.get(member.record.id)
+            is_same = (
+                before is not None
+                and _holds(before, sha256, job)
+                and _settings_stay(member, before.signature, job.session)
+            )
         except Exception as err:
             job.meter.closed(member.record.id)
             code, reason = refusal(err, member.record.id)
             return Refused(model=member.record, code=code, reason=reason)
         member = replace(member, record=replace(member.record, content_sha256=sha256))
+        if is_same:
+            return replace(member.record, notes=(*member.record.notes, *_other_claim(member, job)))
         original = by_hash.get(sha256) if sha256 else None
         # an adapter's ΔW depends on its config too, and its files are small
         if original is not None and original != member.record.id and not member.is_adapter:
             return replace(member.record, duplicate_of=original)
     return fingerprint_member(member, job, remote)
+
+
+def _holds(before: Known, sha256: str | None, job: Job) -> bool:
+    """Whether the catalog has all that these weights would give."""
+    is_indexed = before.status == "indexed" and sha256 is not None
+    is_verified = not job.verify or before.verified != "unverified"
+    recipes = {recipe.id for recipe in job.recipes}
+    return (
+        is_indexed
+        and before.content_sha256 == sha256
+        and is_verified
+        and recipes <= set(before.recipes)
+    )
+
+
+def _settings_stay(member: Member, commit: str, session: HubSession) -> bool:
+    """Whether a model's config, which says how its weights are read, is that of an earlier commit;
+    where that is not there any more, an adapter's may be another one."""
+    model = member.hub
+    assert model is not None
+    commits = (model, replace(model, sha=commit, files=None))
+    try:
+        now, then = (replace(member, hub=each).with_config(session).config for each in commits)
+    except ModelError:
+        return False
+    return now == then or (then is None and not member.is_adapter)
 
 
 _SPELLING = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
@@ -541,7 +582,7 @@ def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
         assert isinstance(original, Indexed)
         return replace(original, model=model.as_copy_of(original.model), bytes_read=0, seconds=0.0)
 
-    for outcome in read_members(lease.members, job, workers, {}, copy):
+    for outcome in read_members(lease.members, job, workers, {}, copy, {}):
         if outcome is not None:
             outcomes[outcome.model.id] = outcome
     return part_of(lease, job, outcomes.values(), job.base.bytes_fetched - fetched)
@@ -747,6 +788,7 @@ class Worker:
     def __init__(self, job: Job, parts: str, budget: str) -> None:
         self._job = job
         job.session.budget = RemoteBudget(budget)
+        job.session.contact.answered = True  # who gives the leases has listed the models
         self._folder = PartFolder(parts)
 
     def write_part(self, lease: Lease) -> str:
@@ -886,13 +928,12 @@ def _recorded(
         by_hash = {k: id for k, id in by_hash.items() if known[id].verified != "unverified"}
 
     def copy(model: ModelRecord) -> Indexed:
-        assert model.duplicate_of is not None
         record()
-        return catalog.outcome_of_copy(base, model.duplicate_of, model, ids)
+        return catalog.outcome_of_copy(base, model.duplicate_of or model.id, model, ids)
 
     since = 0.0
     try:
-        for outcome in read_members(members, job, workers, by_hash, copy, GROUP_S):
+        for outcome in read_members(members, job, workers, by_hash, copy, known, GROUP_S):
             if outcome is not None:
                 since = since if waiting else time.monotonic()
                 waiting.append(outcome)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from ..records import LONGEST_TEXT
 
@@ -14,6 +18,8 @@ _QUANTISED = re.compile(
     re.IGNORECASE,
 )
 _CACHE_FOLDER = re.compile(r"models--(?P<name>[^/\\]+)", re.IGNORECASE)
+_HOST = re.compile(r"^https?://[^/]*", re.IGNORECASE)
+_PATH = re.compile(r"[./~\\]|[a-z]:", re.IGNORECASE)
 _SHA = re.compile(r"^[0-9a-f]{40}$")
 _STEP = re.compile(r"^(checkpoint|step|epoch)[-_]?\d+$", re.IGNORECASE)
 _FILLER = {"", ".", "..", "snapshots", "resolve", "main", "tree", "blob"}
@@ -58,18 +64,52 @@ def is_model_path(model: str) -> bool:
 
 
 def base_key(name: str) -> str:
-    """What is left of a base's name without owner, path, separators and marks of quantisation.
+    """What is equal for spellings of one base: its name without path, separators and marks of
+    quantisation, after its owner unless that is one under which others' bases, or those that had no
+    owner, are published (`base_owners.json`).
 
     `google-bert/bert-base-uncased`, `/models/bert-base-uncased/`, `D:\\nets\\bert_base_uncased`,
-    a cache folder, a URL and `unsloth/bert-base-uncased-bnb-4bit` all give `bertbaseuncased`.
+    a cache folder, a URL and `unsloth/bert-base-uncased-bnb-4bit` all give `bertbaseuncased`;
+    `klue/roberta-base` gives `klue/robertabase`.
     """
-    cached = _CACHE_FOLDER.search(name)
-    if cached:
-        name = cached["name"].replace("--", "/")
-    parts = [p for p in re.split(r"[/\\]+", name.strip().strip("\"'")) if p not in _FILLER]
-    while len(parts) > 1 and (_SHA.match(parts[-1]) or _STEP.match(parts[-1])):
-        parts.pop()
-    last = parts[-1] if parts else ""
-    while (stripped := _QUANTISED.sub("", last)) != last:
-        last = stripped
-    return re.sub(r"[^0-9a-z]", "", last.lower())
+    owner, last = BaseName.of(name)
+    return f"{owner}/{last}" if owner else last
+
+
+class BaseName(NamedTuple):
+    """A base as it is compared: `owner` is "" where none counts, and None where a path or a
+    quantised copy does not tell it."""
+
+    owner: str | None
+    last: str
+
+    @classmethod
+    def of(cls, name: str) -> BaseName:
+        name = name.strip().strip("\"'")
+        if cached := _CACHE_FOLDER.search(name):
+            name = cached["name"].replace("--", "/")
+        plain = _HOST.sub("", name)
+        parts = [part for part in re.split(r"[/\\]+", plain) if part not in _FILLER]
+        is_path = plain == name and (_PATH.match(name) is not None or len(parts) > 2)
+        while len(parts) > 1 and (_SHA.match(parts[-1]) or _STEP.match(parts[-1])):
+            is_path |= _STEP.match(parts.pop()) is not None
+        last = parts[-1] if parts else ""
+        while (stripped := _QUANTISED.sub("", last)) != last:
+            last, is_path = stripped, True
+        owner = parts[0].lower() if len(parts) == 2 else ""
+        tells_owner = not is_path and owner not in _owners()["folders"]
+        if owner in _owners()["owners"]:
+            owner = ""
+        return cls(owner if tells_owner else None, re.sub(r"[^0-9a-z]", "", last.lower()))
+
+    def fits(self, other: BaseName) -> bool:
+        """Whether both may name one base: where one tells no owner, any fits."""
+        has_owners = None not in (self.owner, other.owner)
+        return self.last == other.last != "" and (self.owner == other.owner or not has_owners)
+
+
+@cache
+def _owners() -> dict[str, list[str]]:
+    text = (files(__package__) / "base_owners.json").read_text(encoding="utf-8")
+    data: dict[str, list[str]] = json.loads(text)
+    return data

@@ -287,7 +287,8 @@ def show_models(
         columns = [column for column in columns if column not in ("status", "code")]
     if counts_rest and any(m["kind"] == "adapter" and _names_another_base(m) for m in shown):
         columns = [*columns, "base_raw"]
-    show_rows(columns, [[model[column] for column in columns] for model in shown], wide=wide)
+    labelled = [model | {"dataset": _marked_label(model)} for model in shown]
+    show_rows(columns, [[model[column] for column in columns] for model in labelled], wide=wide)
     total = document.get("total", len(models))
     if total > len(models):
         _say(f"{len(models)} of {count(total, 'model')}", "dim")
@@ -295,6 +296,17 @@ def show_models(
         codes = Counter(model["code"] for model in rest).most_common()
         reasons = ", ".join(f"{n} {code}" for code, n in codes)
         _say(f"not indexed: {reasons} (`deltadex failures`)", "dim")
+
+
+def _marked_label(model: Document) -> str | None:
+    """A model's data set, with a mark where it is guessed from the name, or where its card names a
+    collection and not the part."""
+    label, raw, source = (model.get(name) for name in ("dataset", "dataset_raw", "label_source"))
+    if source == "name":
+        return f"{label} (guess)" if raw in (None, label) else f"{label} (guess; card: {raw})"
+    if label is None and raw and source is None:
+        return f"{raw} (which part?)"
+    return label if label is None else str(label)
 
 
 def show_rows(

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 Form = Literal["safetensors", "bin"]
 
@@ -176,6 +176,29 @@ def random_update(weight, generator, *, scale, rank=None):
 def is_layer_matrix(name, tensor):
     """Whether it is a 2-D tensor under a numbered module."""
     return tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
+
+
+def lora_files(base):
+    """The files of an adapter of every attention matrix, by name; its base is `org/base`."""
+    generator = torch.Generator().manual_seed(9)
+    tensors = {}
+    for name, weight in base.items():
+        if ".attention." in name and weight.dim() == 2:
+            stem = "base_model.model." + name.removesuffix(".weight")
+            rows, cols = weight.shape
+            tensors[f"{stem}.lora_A.weight"] = torch.randn(48, cols, generator=generator)
+            tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, 48, generator=generator) / 50
+    config = {
+        "peft_type": "LORA",
+        "r": 48,
+        "lora_alpha": 48,
+        "base_model_name_or_path": "org/base",
+        "target_modules": ["query", "key", "value", "dense"],
+    }
+    return {
+        "adapter_config.json": json.dumps(config).encode(),
+        "adapter_model.safetensors": save(tensors),
+    }
 
 
 def make_family(folder, *, pairs=("a", "b"), runs=2):

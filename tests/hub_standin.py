@@ -68,12 +68,13 @@ class Request:
 
 @dataclass(kw_only=True)
 class Repo:
-    """One repository at one commit."""
+    """One repository at one commit; `earlier`: the files of those before it."""
 
     id: str
     sha: str
     files: dict[str, bytes]
     fields: dict[str, Any]
+    earlier: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
 
 class StandInHub:
@@ -145,6 +146,16 @@ class StandInHub:
         repo = Repo(id=id, sha=sha, files=files, fields={**defaults, **fields, "tags": tags})
         self.repos[id] = repo
         return repo
+
+    def commit(self, id, files, **fields):
+        """A commit that adds or replaces files."""
+        repo = self.repos[id]
+        repo.earlier[repo.sha] = repo.files
+        repo.files = {**repo.files, **files}
+        repo.sha = hashlib.sha1(
+            repo.sha.encode() + repr(sorted(files.items())).encode()
+        ).hexdigest()
+        repo.fields = {**repo.fields, **fields}
 
     def children(self, id):
         """How many models name this one as their base, by relation."""

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import threading
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
@@ -202,7 +203,9 @@ class _Handler(Datasets):
         if repo.fields["gated"] and not self.headers.get("Authorization"):
             self._refuse(401, "GatedRepo")
             return
-        if revision not in ("main", repo.sha):
+        if revision in repo.earlier:
+            repo = replace(repo, sha=revision, files=repo.earlier[revision])
+        elif revision not in ("main", repo.sha):
             self._refuse(404, "RevisionNotFound")
             return
         if name not in repo.files:

@@ -23,6 +23,8 @@ from .files import read_json as read_json
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement
+from .weights import foreign_lora as foreign_lora
+from .weights import is_foreign_lora as is_foreign_lora
 from .weights import open_adapter_weights as open_adapter_weights
 from .weights import open_local as open_local
 from .weights import open_weights as open_weights

@@ -477,10 +477,11 @@ def _skeleton(
     file = io.BytesIO()
     storages = [name for name in entries if name.startswith(f"{prefix}data/")]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as copy:
-        copy.writestr(f"{prefix}data.pkl", pickled)
-        copy.writestr(f"{prefix}version", b"3\n")
+        # with names alone zipfile would take the time, and refuses one before 1980 or after 2107
+        copy.writestr(zipfile.ZipInfo(f"{prefix}data.pkl"), pickled)
+        copy.writestr(zipfile.ZipInfo(f"{prefix}version"), b"3\n")
         for name in storages:
-            copy.writestr(name, b"")
+            copy.writestr(zipfile.ZipInfo(name), b"")
         entry_at = {
             copy.getinfo(name).header_offset + LOCAL_HEADER + len(name.encode()): entries[name]
             for name in storages

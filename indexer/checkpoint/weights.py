@@ -125,6 +125,12 @@ _FULL = (
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """In the order in which PEFT looks for them."""
 
+_FOREIGN_LORA = re.compile(
+    r"(?!.*(merged|fused))(adapters\.npz|([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt))",
+    re.IGNORECASE,
+)
+"""Adapters of MLX, of diffusers (`pytorch_lora_weights.safetensors`), of a run's several ranks."""
+
 _SUFFIXES = (".safetensors", ".bin")
 _SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$")
 
@@ -294,7 +300,18 @@ def _open_file(source: ByteSource) -> TensorFile:
 
 
 def _other_weights(names: Iterable[str]) -> list[str]:
-    return sorted(n for n in names if n.endswith(".safetensors") and not n.startswith("adapter_"))
+    files = (name for name in names if name.endswith(".safetensors"))
+    return sorted(n for n in files if not n.startswith("adapter_") and not is_foreign_lora(n))
+
+
+def is_foreign_lora(name: str) -> bool:
+    """Whether a file is by its name an adapter in a form other than PEFT's."""
+    return _FOREIGN_LORA.fullmatch(name) is not None
+
+
+def foreign_lora(name: str) -> ModelError:
+    line = "an adapter in a form other than PEFT's; save it as adapter_model.safetensors"
+    return ModelError("unsupported-adapter", f"{name}: {line}")
 
 
 def _weight_map(index: bytes, name: str) -> dict[str, str]:

@@ -16,7 +16,14 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError, SourceError
-from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, choose_weights, quantization
+from ..checkpoint import (
+    ADAPTER_WEIGHTS,
+    ModelFolder,
+    choose_weights,
+    foreign_lora,
+    is_foreign_lora,
+    quantization,
+)
 from ..untrusted_text import distinct_texts, text_or_none
 from .session import (
     HubSession,
@@ -118,11 +125,12 @@ class HubModel:
         relation = _relation(tags, card)
         gated = raw.get("gated")
         licenses = [tag[8:] for tag in tags if tag.startswith("license:")] or [""]
-        dtypes = _mapping(_mapping(raw.get("safetensors")).get("parameters"))
+        stated = _mapping(_mapping(raw.get("safetensors")).get("parameters"))
+        dtypes = {dtype: n for dtype, n in stated.items() if isinstance(n, int) and n > 0}
         return cls(
             id=str(raw["id"]),
             sha=text_or_none(raw.get("sha")) or "",
-            kind=_kind(files, relation),
+            kind=_kind(files, relation, dtypes),
             files=files,
             base_models=_base_models(tags, card),
             relation=relation,
@@ -137,23 +145,33 @@ class HubModel:
             downloads=_count(raw.get("downloads")),
             created_at=_moment(raw.get("createdAt")),
             license=licenses[0] or text_or_none(card.get("license")),
-            dtypes={dtype: n for dtype, n in dtypes.items() if isinstance(n, int) and n > 0},
+            dtypes=dtypes,
             n_children=_child_count(raw.get(CHILD_COUNTS)),
         )
 
 
-def _kind(files: tuple[str, ...] | None, relation: str | None) -> Kind:
-    """What the files at the top say; the declared relation where they are not known."""
+def _kind(files: tuple[str, ...] | None, relation: str | None, dtypes: Mapping[str, int]) -> Kind:
+    """What the files at the top say, and the types in them; the declared relation where they are
+    not known: the Hub calls a model quantised for a `.gguf` beside its weights."""
     if files is None:
         return {"adapter": "adapter", "quantized": "quantized"}.get(relation or "", "full")  # type: ignore[return-value]
     top = [name for name in files if "/" not in name]
     if any(name in ADAPTER_FILES for name in top):
         return "adapter"
-    if relation == "quantized":
-        return "quantized"
-    if any(name.endswith(WEIGHT_ENDINGS) for name in top):
-        return "full"
-    return "quantized" if any(name.endswith(".gguf") for name in files) else "other"
+    if any(name.endswith(WEIGHT_ENDINGS) and not is_foreign_lora(name) for name in top):
+        return "quantized" if relation == "quantized" and _packed_type(dtypes) else "full"
+    if any(map(is_foreign_lora, top)):
+        return "adapter"
+    is_quantised = relation == "quantized" or any(name.endswith(".gguf") for name in files)
+    return "quantized" if is_quantised else "other"
+
+
+def _packed_type(dtypes: Mapping[str, int]) -> str | None:
+    """The commonest type of quantised values, where they are a good part of the weights."""
+    packed = {n: c for n, c in dtypes.items() if n in _PACKED_DTYPES or n.startswith("F8_")}
+    if not packed or sum(packed.values()) < _PACKED_SHARE * sum(dtypes.values()):
+        return None
+    return max(packed, key=packed.__getitem__)
 
 
 def _relation(tags: tuple[str, ...], card: Mapping[str, object]) -> str | None:
@@ -251,6 +269,8 @@ def early_refusal(model: HubModel, *, session: HubSession | None = None) -> Mode
         return ModelError("quantized", f"{model.id}: weights are stored as {scheme}")
     is_adapter = model.kind == "adapter"
     if model.files is not None and choose_weights(model.files, adapter=is_adapter) is None:
+        if foreign := next(filter(is_foreign_lora, model.files), None):
+            return foreign_lora(f"{model.id}: {foreign}")
         return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights at its top")
     return None
 
@@ -263,12 +283,9 @@ def _quantised_as(model: HubModel) -> str | None:
         return scheme
     if model.kind == "quantized":
         return "a quantised copy of its base"
-    total = sum(model.dtypes.values())
-    packed = {n: c for n, c in model.dtypes.items() if n in _PACKED_DTYPES or n.startswith("F8_")}
-    if packed and sum(packed.values()) >= _PACKED_SHARE * total:
-        return max(packed, key=packed.__getitem__)
-    tag = next((tag for tag in model.tags if _TAG.fullmatch(tag.lower())), None)
-    return tag if tag is not None and (packed or not total) else None
+    if model.dtypes or choose_weights(model.files or (), adapter=False) is not None:
+        return _packed_type(model.dtypes)
+    return next((tag for tag in model.tags if _TAG.fullmatch(tag.lower())), None)
 
 
 MAX_BARREN = 3

@@ -10,17 +10,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
-from httpcore2 import NetworkStream, ReadTimeout, SyncBackend
+from httpcore2 import ConnectTimeout, NetworkStream, ReadTimeout, SyncBackend
 from huggingface_hub import (
     constants,
     get_session,
@@ -158,6 +159,36 @@ RETRIED = (
     httpx2.ProxyError,
 )
 
+NOT_THERE = (httpx2.ConnectError, httpx2.TimeoutException, httpx2.ProxyError)
+
+FIRST_CONNECT_S, FIRST_READ_S = 3.0, 10.0
+"""Limits for a server that has not answered this process yet: to connect, and to answer at all."""
+
+SILENCE_S = 60.0
+"""How long such a server counts as not there once a try failed."""
+
+
+@dataclass(slots=True)
+class Contact:
+    """Whether a server is there, as far as this process knows. Before its first answer a try that
+    finds nobody is the last one, for every call, for `SILENCE_S`."""
+
+    answered: bool = False
+    _failure: str = ""
+    _failed_at: float = 0.0
+
+    def lost(self, failure: str) -> bool:
+        """Take note of a try that found nobody; whether that is the last word for now."""
+        self._failure, self._failed_at = failure, time.monotonic()
+        return not self.answered
+
+    @property
+    def failure(self) -> str:
+        """Why nothing is tried now; empty where it is."""
+        is_recent = time.monotonic() < self._failed_at + SILENCE_S
+        return self._failure if is_recent and not self.answered else ""
+
+
 CURRENT_CALL: ContextVar[Call | None] = ContextVar("deltadex_hub_call", default=None)
 """The call that this thread's requests belong to."""
 
@@ -264,13 +295,19 @@ class Call:
 
     def exchange(self, send: Send, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
         """The answer to a request, requested again where that may help."""
+        contact = self.session.contact
+        if contact.failure:
+            raise ModelError("hub-unreachable", f"{self.what}: {contact.failure}")
         while True:
             try:
                 response = self._follow(send, request)
                 if self._is_final(response):
                     return response if stream else self._read_whole(response)
             except RETRIED as err:
-                self.failed(ModelError("hub-unreachable", f"{self.what}: {describe_error(err)}"))
+                error = ModelError("hub-unreachable", f"{self.what}: {describe_error(err)}")
+                if isinstance(err, NOT_THERE) and contact.lost(describe_error(err)):
+                    raise error from None
+                self.failed(error)
             except (httpx2.HTTPError, httpx2.InvalidURL) as err:
                 raise ModelError("hub-bad-answer", f"{self.what}: {describe_error(err)}") from None
 
@@ -329,6 +366,7 @@ class Call:
 
     def _observe(self, response: httpx2.Response, kind: RequestKind) -> None:
         budget, traffic = self.session.budget, self.session.traffic
+        self.session.contact.answered = True
         traffic.count(response, kind)
         if kind == "storage":
             return
@@ -506,6 +544,7 @@ class HubSession:
     expand_level: int = 0
     budget: LocalBudget = field(default_factory=LocalBudget, repr=False)
     traffic: Traffic = field(default_factory=Traffic, repr=False)
+    contact: Contact = field(default_factory=Contact, repr=False)
 
     def __post_init__(self) -> None:
         self.endpoint = self.endpoint.rstrip("/")
@@ -611,6 +650,12 @@ class HubClient(httpx2.Client):
                 raise ModelError("offline", f"{call.what}: offline mode (HF_HUB_OFFLINE)")
             raise OfflineModeIsEnabled("offline mode is enabled (HF_HUB_OFFLINE)")
         patience = _DEFAULT if call is None else call.patience
+        if call is not None and not call.session.contact.answered:
+            patience = replace(
+                patience,
+                connect_s=min(patience.connect_s, FIRST_CONNECT_S),
+                read_s=min(patience.read_s, FIRST_READ_S),
+            )
         request.extensions["timeout"] = _finite(request.extensions.get("timeout"), patience)
         if call is None:
             return super().send(request, stream=stream, **options)
@@ -643,11 +688,28 @@ def _make_client() -> HubClient:
 
 
 class _BoundedBackend(SyncBackend):
-    """Connections whose reads end with the thread's current call: the client's own limit is for one
-    read, and a server that sends a header byte by byte keeps every one short."""
+    """Connections whose beginning is limited as a whole (a name's look-up has no limit, and a
+    name's addresses are tried one after the other), and whose reads end with the thread's current
+    call: the client's own limit is for one read, and a server that sends a header byte by byte
+    keeps every one short."""
 
-    def connect_tcp(self, *where: Any, **options: Any) -> NetworkStream:
-        return _BoundedStream(super().connect_tcp(*where, **options))
+    def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, *options: Any, **more: Any
+    ) -> NetworkStream:
+        begun: Future[NetworkStream] = Future()
+        connect = partial(super().connect_tcp, host, port, timeout, *options, **more)
+        threading.Thread(target=_settle, args=(begun, connect), daemon=True).start()
+        try:
+            return _BoundedStream(begun.result(timeout))
+        except TimeoutError:
+            raise ConnectTimeout("no connection in time") from None
+
+
+def _settle(future: Future[NetworkStream], connect: Callable[[], NetworkStream]) -> None:
+    try:
+        future.set_result(connect())
+    except Exception as err:
+        future.set_exception(err)
 
 
 class _BoundedStream(NetworkStream):

@@ -20,7 +20,14 @@ import numpy as np
 
 from ...arrays import Bool, Float64
 from ...errors import DeltadexError
-from ...indexer import EQUAL_MATRICES, base_key, name_some, names_of_base, resolve_base
+from ...indexer import (
+    EQUAL_MATRICES,
+    BaseName,
+    base_key,
+    name_some,
+    names_of_base,
+    resolve_base,
+)
 from ...results import count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
@@ -544,7 +551,7 @@ def find_other_bases(catalog: Catalog, family: AuditedFamily) -> Iterator[Findin
     family, or what so many models name that it must be a name of this base.
     """
     wanted = names_of_base(catalog, family.base)
-    ids = {base_key(id) for id in family.rows}
+    ids = {BaseName.of(id).last for id in family.rows}
     named = [row for row in family.rows.values() if row.record.base_raw]
     keys = {row.id: base_key(row.record.base_raw or "") for row in named}
     counts = Counter(keys[row.id] for row in named if row.status == "indexed")
@@ -556,7 +563,8 @@ def find_other_bases(catalog: Catalog, family: AuditedFamily) -> Iterator[Findin
         if row.code == "wrong-base" and is_ours:
             detail = f"its card names {claim} as its base, but its weights are {row.reason}"
         elif row.status == "indexed" and row.record.kind == "full" and not is_ours:
-            is_usual = key in ids or counts[key] >= usual or not _HUB_ID.fullmatch(claim)
+            is_usual = BaseName.of(claim).last in ids or counts[key] >= usual
+            is_usual |= not _HUB_ID.fullmatch(claim)
             if key not in others and is_usual:
                 continue
             detail = (

@@ -21,12 +21,12 @@ from ...errors import (
 from ...indexer import (
     LEAST_P,
     SIGNIFICANT,
+    BaseName,
     LayerMap,
     MatrixSample,
     Member,
     Placement,
     adapter_placements,
-    base_key,
     describe_layers,
     describe_stack,
     find_layer_map,
@@ -331,8 +331,7 @@ def check_claims(subject: Subject, trace: Trace) -> None:
         trace.notes.append("its card names the model itself as its base")
     if trace.base is None:
         return
-    keys = {base_key(claim) for claim in claims}
-    named = [base.base for base in subject.bases if base_key(base.base) in keys]
+    named = _named([base.base for base in subject.bases], claims)
     fits = {trace.base, *(row["base"] for row in trace.alternatives)}
     if named and not fits & set(named):
         trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
@@ -355,6 +354,11 @@ def add_layer_sources(subject: Subject, trace: Trace) -> None:
         trace.complete = is_complete
     elif parents:
         trace.related = parents
+
+
+def _named(bases: Sequence[str], claims: Sequence[str]) -> list[str]:
+    names = list(map(BaseName.of, claims))
+    return [base for base in bases if any(map(BaseName.of(base).fits, names))]
 
 
 def add_parents(subject: Subject, trace: Trace) -> None:
@@ -529,8 +533,7 @@ def _by_shapes(
     signatures = [k.signature for k in known if k.signature is not None]
     trace.bases = len(signatures)
     fitting = [s.base for s in signatures if _fits(changed, s.samples)]
-    keys = {base_key(claim) for claim in member.claims}
-    named = [base for base in fitting if base_key(base) in keys]
+    named = _named(fitting, member.claims)
     trace.alternatives = [
         {"base": base, "p": None, "distance": None, "as_close": True}
         for base in fitting

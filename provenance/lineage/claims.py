@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ...indexer import base_key
+from ...indexer import BaseName
 
 Says = Literal["agrees", "base", "other", "outside", "itself"]
 """What a card names: the parent that the weights show, or one of a merge; the base, where they show
@@ -27,7 +27,7 @@ def read_claims(
     """
     by_key: dict[str, list[str]] = {}
     for model in named:
-        by_key.setdefault(base_key(model), []).append(model)
+        by_key.setdefault(BaseName.of(model).last, []).append(model)
     claimed = {}
     rows = []
     for model in sorted(named):
@@ -56,10 +56,10 @@ def _resolve(
     """The base, or the model of the family, that a card names; None where neither is meant."""
     if card in named:
         return card
-    key = base_key(card)
-    if key == base_key(base):
+    name = BaseName.of(card)
+    if name.fits(BaseName.of(base)):
         return base
-    alike = by_key.get(key, ())
+    alike = by_key.get(name.last, ())
     return alike[0] if len(alike) == 1 else model if model in alike else None
 
 

@@ -19,7 +19,10 @@ _LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
 _FIRST = ("status", "code", "reason", "dataset", "author", "run")
 _LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
 
-KNOWN_COLUMNS = ("signature", "source", "bytes_total", "verified", "status", "code", "reason")
+KNOWN_COLUMNS = (
+    *("signature", "source", "bytes_total", "verified", "status", "code", "reason"),
+    *("content_sha256", "dataset", "dataset_raw", "label_source"),
+)
 """Fields of `Known` that are columns of models."""
 
 MOST_ALIKE = 1_000
@@ -142,6 +145,10 @@ class Known:
     source: str
     bytes_total: int
     verified: str | None
+    content_sha256: str | None
+    dataset: str | None
+    dataset_raw: str | None
+    label_source: str | None
     recipes: tuple[str, ...]
     indexed_at: str = ""
 
@@ -156,6 +163,12 @@ class Known:
         """What the catalog says of a model whose outcome was recorded at a time."""
         fingerprints = outcome.fingerprints if isinstance(outcome, Indexed) else ()
         return cls.of_row(outcome_row(outcome), [f.recipe.id for f in fingerprints], indexed_at)
+
+    def is_outdated_by(self, record: ModelRecord) -> bool:
+        """Whether a record has another label, and none of a labels file would be lost to it."""
+        labels = (self.dataset, self.dataset_raw, self.label_source)
+        is_new = labels != (record.dataset, record.dataset_raw, record.label_source)
+        return is_new and self.label_source != "labels"
 
     def has(self, outcome: Outcome) -> bool:
         """Whether recording the outcome would add nothing."""

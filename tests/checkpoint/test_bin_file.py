@@ -1,6 +1,7 @@
 import io
 import os
 import pickle
+import time
 import zipfile
 
 import pytest
@@ -40,6 +41,17 @@ def rewrite(path, edit=lambda _, data: data, compression=zipfile.ZIP_STORED):
         for name, data in entries.items():
             if data is not None:
                 new.writestr(name, data)
+
+
+@both
+@pytest.mark.parametrize(
+    "clock", [0.0, 315_000_000.0, 4_400_000_000.0], ids=["1970", "1979", "2109"]
+)
+def test_the_time_of_reading_does_not_matter(path, opened, clock, monkeypatch):
+    torch.save({"w": WEIGHT}, path)
+    monkeypatch.setattr(time, "time", lambda: clock)
+
+    assert torch.equal(opened(path).read("w"), WEIGHT)
 
 
 @both

@@ -73,6 +73,27 @@ def test_unknown_values_come_last_in_either_order(db, arguments, order):
     assert [row[0] for row in table[1:]] == order
 
 
+def test_a_guess_and_a_collection_without_its_part_are_marked(tmp_path):
+    labels = {
+        "a": ("imdb", "imdb", "name"),
+        "b": ("imdb", "glue", "name"),
+        "c": (None, "glue", None),
+        "d": ("imdb", "imdb", "card"),
+        "e": (None, "glue", "labels"),
+    }
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        for id, (dataset, raw, source) in labels.items():
+            model = ModelRecord(
+                id=id, base="base", dataset=dataset, dataset_raw=raw, label_source=source
+            )
+            catalog.record(Refused(model=model, code="truncated", reason="short"))
+
+    lines = run(tmp_path / "c.duckdb").stdout.splitlines()
+
+    cells = [line.split("truncated")[1].strip() for line in lines[1:]]
+    assert cells == ["imdb (guess)", "imdb (guess; card: glue)", "glue (which part?)", "imdb", ""]
+
+
 def test_id_is_another_name_of_model(db):
     assert rows(run(db, "--csv", "--columns", "id"))[0] == ["model"]
 

@@ -5,7 +5,15 @@ from factories import make_family
 
 from deltadex.errors import ModelError, SourceError
 from deltadex.indexer import family as family_sources
-from deltadex.indexer.card import MAX_PARENTS, NO_LABEL, card_bases, label_of, normalise, split_card
+from deltadex.indexer.card import (
+    MAX_PARENTS,
+    NO_LABEL,
+    Label,
+    card_bases,
+    label_of,
+    normalise,
+    split_card,
+)
 from deltadex.indexer.family import Member, Wanted, find_member, read_labels, refuse_strangers
 from deltadex.indexer.hub import HubModel
 from deltadex.records import ModelRecord
@@ -141,6 +149,21 @@ def test_the_part_of_a_collection_comes_from_the_model_index_or_the_name():
     assert label_of(name="x/bert-cola", tags=["dataset:glue"]).dataset == "glue/cola"
 
 
+@pytest.mark.parametrize("source", ["tags", "card", "model-index"])
+def test_a_collection_without_a_part_is_kept_as_it_is_spelled_beside_a_guess_too(source):
+    said = {
+        "tags": {"tags": ["dataset:nyu-mll/glue"]},
+        "card": {"card": {"datasets": ["nyu-mll/glue"]}},
+        "model-index": {
+            "card": {"model-index": [{"results": [{"dataset": {"type": "nyu-mll/glue"}}]}]}
+        },
+    }[source]
+
+    assert label_of(name="x/bert-imdb", **said) == Label("imdb", "nyu-mll/glue", "name")
+    assert label_of(name="x/run-7", **said) == Label(None, "nyu-mll/glue", None)
+    assert label_of(name="x/bert-imdb") == Label("imdb", "imdb", "name")
+
+
 @pytest.mark.parametrize("junk", [None, 3, {"a": 1}, [None, {}, 4], [[]]])
 def test_junk_is_no_label(junk):
     assert label_of(name="x/y", card={"datasets": junk, "model-index": junk}) == NO_LABEL
@@ -169,7 +192,8 @@ def test_all_parents_are_claims_and_a_note_and_a_merge_is_of_the_family_of_any(m
     assert member.claims[:2] == ("x/one", "y/two")
     assert member.record.notes == ("its card names the parents 'x/one', 'y/two'",)
     assert member.record.base_raw == "x/one"
-    assert Wanted(names=("two",)).named_in(member.claims)
+    assert Wanted(names=("y/two",)).named_in(member.claims)
+    assert not Wanted(names=("z/two",)).named_in(member.claims)
     stranger = refuse_strangers(member, Wanted(names=("three",), config={"model_type": "llama"}))
     assert isinstance(stranger.refusal, ModelError)
     assert "names base 'x/one' and 'y/two'" in stranger.refusal.reason
@@ -190,7 +214,7 @@ def test_whatever_a_card_says_its_bases_are_a_few_names(value, names):
 
 
 def test_spellings_of_one_parent_are_no_merge(merge):
-    card = CARD.replace("x/one", "google-bert/two")
+    card = CARD.replace("x/one", "google-bert/two").replace("y/two", "two")
     (merge / "README.md").write_text(card)
 
     assert find_member(str(merge), "b").record.notes == ()

@@ -12,7 +12,6 @@ from deltadex.indexer.family import (
     EXCLUSIONS,
     Member,
     Selection,
-    base_key,
     find_member,
     folder_members,
     format_of,
@@ -22,6 +21,7 @@ from deltadex.indexer.family import (
     same_base,
 )
 from deltadex.indexer.hub import HubModel
+from deltadex.indexer.untrusted_text import base_key
 from deltadex.records import ModelRecord
 
 SPELLINGS = [
@@ -56,6 +56,31 @@ OTHERS = ["bert-base-cased", "bert-large-uncased", "someone/bert-base-uncased-im
 @pytest.mark.parametrize("other", [*OTHERS, "distilbert-base-uncased", "", ".", "/"])
 def test_another_name_is_another_base(other):
     assert not same_base(other, "bert-base-uncased")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("klue/roberta-base", "roberta-base"),
+        ("klue/roberta-base", "FacebookAI/roberta-base"),
+        ("klue/roberta-base", "models--FacebookAI--roberta-base"),
+        ("https://hub.example/klue/roberta-base", "roberta-base"),
+        ("dccuchile/bert-base-uncased", "google-bert/bert-base-uncased"),
+        ("someone/pythia-70m", "EleutherAI/pythia-70m"),
+        ("someone/Llama-3.2-1B-Instruct", "meta-llama/Llama-3.2-1B"),
+    ],
+)
+def test_one_last_name_of_two_owners_is_two_bases(one, other):
+    assert base_key(one) != base_key(other)
+    assert not same_base(one, other)
+    assert not same_base(other, one)
+
+
+@pytest.mark.parametrize("path", ["/data/roberta-base", "models/roberta-base", "..\\roberta-base"])
+def test_a_path_tells_no_owner_so_that_it_fits_any(path):
+    assert same_base(path, "klue/roberta-base")
+    assert same_base("klue/roberta-base", path)
+    assert base_key(path) == base_key("roberta-base")
 
 
 def test_the_tuned_release_of_a_base_is_of_its_family_and_not_the_other_way_round():
@@ -127,10 +152,12 @@ def test_merges_are_those_that_the_hub_says_or_that_name_several_parents():
     assert not keeps(listed, "full")
 
 
-def test_quantised_weights_under_a_usual_name_are_quantised():
-    packed = hub_member("model.safetensors", tags=["4-bit", "awq"])
+def test_quantised_weights_under_a_usual_name_are_quantised_and_not_for_their_tags():
+    types = {"parameters": {"I32": 700, "F16": 300}}
+    packed = hub_member("model.safetensors", tags=["4-bit", "awq"], safetensors=types)
+    tagged = hub_member("model.safetensors", tags=["4-bit", "awq"])
 
-    assert kind_of(packed) == "quantized"
+    assert (kind_of(packed), kind_of(tagged)) == ("quantized", "full")
     assert not keeps(packed, "quantized")
     assert keeps(packed, "gguf")
 
@@ -293,6 +320,41 @@ def test_every_folder_that_is_left_out_is_said_in_one_line(tmp_path, caplog):
     assert ".a-0, .a-1, .a-2 and 2 more (models in folders that are hidden" in line
     assert "closed (links to nothing)" in line
     assert ".git" not in line
+
+
+FOREIGN = ["pytorch_lora_weights.safetensors", "adapters.npz", "lora_rank8.safetensors"]
+
+
+def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):
+    models = make_family(tmp_path)
+    (models / "styles").mkdir()
+    for file in FOREIGN:
+        (models / "styles" / file).write_bytes(b"\0" * 16)
+        (models / "a-0" / file).write_bytes(b"\0" * 16)
+
+    members = {m.record.id: m for m in folder_members(models, "b", leave_out=None)}
+
+    other = {f"{folder}/{file}" for folder in ("styles", "a-0") for file in FOREIGN}
+    assert members.keys() == {"a-0", "a-1", "b-0", "b-1"} | other
+    assert {members[id].refusal.code for id in other} == {"unsupported-adapter"}
+    assert all(members[id].refusal is None for id in members.keys() - other)
+    refusal = find_member(str(models / "styles"), "b").refusal
+    assert refusal is not None
+    assert refusal.code == "unsupported-adapter"
+
+
+@pytest.mark.parametrize(
+    "file", ["tf_model.h5", "flax_model.msgpack", "weights.npz", "epoch3.ckpt", "style.safetensors"]
+)
+def test_a_folder_of_weights_in_any_form_is_a_member(tmp_path, file):
+    (tmp_path / "all" / "m").mkdir(parents=True)
+    (tmp_path / "all" / "m" / file).write_bytes(b"\0" * 16)
+
+    (member,) = folder_members(tmp_path / "all", "b", leave_out=None)
+
+    assert member.record.id == "m"
+    with pytest.raises(ModelError, match=r"no-weights|truncated|bad-header"):
+        member.checkpoint()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root lists every folder")

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 import huggingface_hub
 import pytest
-import torch
 from click.testing import CliRunner
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, lora_files, make_bert, make_checkpoint
 from hub_standin import StandInHub
-from safetensors.torch import save
 
 from deltadex.cli import main
 from deltadex.indexer.hub import LocalBudget
@@ -96,29 +94,7 @@ def add_family(hub, folder):
     full("bin", 3, form="bin")
     full("other", 4)
     full("child", 5, "org/full")
-    hub.add("org/adapter", _adapter(base), parents=("org/base",), relation="adapter")
-
-
-def _adapter(base):
-    generator = torch.Generator().manual_seed(9)
-    tensors = {}
-    for name, weight in base.items():
-        if ".attention." in name and weight.dim() == 2:
-            stem = "base_model.model." + name.removesuffix(".weight")
-            rows, cols = weight.shape
-            tensors[f"{stem}.lora_A.weight"] = torch.randn(48, cols, generator=generator)
-            tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, 48, generator=generator) / 50
-    config = {
-        "peft_type": "LORA",
-        "r": 48,
-        "lora_alpha": 48,
-        "base_model_name_or_path": "org/base",
-        "target_modules": ["query", "key", "value", "dense"],
-    }
-    return {
-        "adapter_config.json": json.dumps(config).encode(),
-        "adapter_model.safetensors": save(tensors),
-    }
+    hub.add("org/adapter", lora_files(base), parents=("org/base",), relation="adapter")
 
 
 @contextmanager

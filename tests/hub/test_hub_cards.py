@@ -70,6 +70,18 @@ def test_no_card_is_wanted_where_it_can_say_nothing_more(fields):
     assert not needs_card(member_of(HubModel.from_json(bare | fields), "base", claims=()))
 
 
+@pytest.mark.parametrize("name", ["org/bert-imdb", "org/run-7"])
+def test_the_front_matter_of_a_card_counts_where_the_hub_states_none_of_it(family, name):
+    card = b"---\ndatasets: [acme/reviews]\n---\n# x\n"
+    family.add(name, {"model.safetensors": b"", "README.md": card})
+    session = run_session()
+    listed = member_of(describe(name, session=session), "base", claims=())
+
+    labelled = with_card_label(listed, session).record
+
+    assert (labelled.dataset, labelled.label_source) == ("acme/reviews", "card")
+
+
 def test_a_sentence_counts_more_than_a_models_name(family):
     files = {"model.safetensors": b"", **CARD}
     family.add("org/bert-sst2", files)

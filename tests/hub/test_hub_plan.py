@@ -23,7 +23,8 @@ HUB = ("org/base", "--hub")
 def family(family_of_module):
     hub, base = family_of_module, ("org/base",)
     hub.add("org/gguf", {"m.gguf": b""}, parents=base, relation="quantized", downloads=5)
-    hub.add("org/awq", {"model.safetensors": b""}, parents=base, tags=["awq"])
+    types = {"parameters": {"I32": 7, "F16": 3}}
+    hub.add("org/awq", {"model.safetensors": b""}, parents=base, tags=["awq"], safetensors=types)
     hub.add("org/empty", {"README.md": b""}, parents=base)
     hub.add("org/gone", {"model.safetensors": b""}, parents=base, disabled=True)
     return hub

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from factories import make_family
+from factories import lora_files, make_bert, make_family
 
 import deltadex as dx
 from deltadex.errors import SourceError
@@ -64,6 +64,32 @@ def test_a_base_that_is_not_there_leaves_its_models_out_with_a_reason(folder, tm
     refused = {row["model"]: row for row in (*document["left_out"], *document["failed"])}
     assert (document["indexed"], set(refused)) == (6, {"two/a-0", "two/a-1"})
     assert {row["code"] for row in refused.values()} == {"needs-base"}
+
+
+def test_two_owners_of_one_last_name_have_two_families_and_mirrors_one(tmp_path):
+    base = make_bert(tmp_path / "base", seed=0)
+    names = ("roberta-base", "FacebookAI/roberta-base", "klue/roberta-base")
+    for model, name in enumerate(names):
+        (tmp_path / "all" / str(model)).mkdir(parents=True)
+        for file, content in lora_files(base).items():
+            content = content.replace(b"org/base", name.encode())
+            (tmp_path / "all" / str(model) / file).write_bytes(content)
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(tmp_path / "all")
+        family = {row["model"]: row["base"] for row in db.models()}
+
+    assert report.indexed == 3
+    assert family["0"] == family["1"] != family["2"] == "klue/roberta-base"
+
+
+def test_files_of_other_forms_are_left_out_by_name(folder, tmp_path):
+    (folder / "one" / "a-0" / "lora_rank8.safetensors").write_bytes(b"")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        left_out = {row["model"]: row["code"] for row in db.index(folder).to_json()["left_out"]}
+
+    assert left_out["one/a-0/lora_rank8.safetensors"] == "unsupported-adapter"
 
 
 def test_a_folder_without_models_is_an_error(tmp_path):

@@ -47,6 +47,18 @@ def test_a_family_is_indexed_found_and_scored_and_a_second_run_reads_nothing(fam
     assert (again.indexed, again.unchanged, again.bytes_read) == (0, 4, 0)
 
 
+def test_an_edited_card_of_a_folder_changes_labels_but_those_of_a_user(family, catalog):
+    index_family(catalog, _options(family))
+    catalog.label("a-0", dataset="mine")
+    for id in ("a-0", "a-1"):
+        (family / "models" / id / "README.md").write_text("---\ndatasets: imdb\n---\n")
+
+    again = index_family(catalog, _options(family))
+
+    assert (again.unchanged, again.bytes_read) == (4, 0)
+    assert [catalog.model(id).dataset for id in ("a-0", "a-1")] == ["mine", "imdb"]
+
+
 def test_embeddings_are_not_read(tmp_path, catalog):
     base = make_bert(tmp_path / "base", seed=0)
     wide = {**finetune(base, seed=1), "embeddings.word_embeddings.weight": torch.zeros(50_000, 32)}

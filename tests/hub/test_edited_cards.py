@@ -1,0 +1,102 @@
+"""What a second run reads of models whose commit is new and whose weights are not."""
+
+import hashlib
+import json
+
+import pytest
+from fault_family import MEMBERS, family_hub, run
+from hub_standin import Fault
+
+from deltadex.store import Catalog
+
+INDEX = ("index", "org/base", "--hub")
+CARD = b"---\ndatasets: [imdb]\n---\n# A model\n"
+
+
+@pytest.fixture
+def hub(tmp_path):
+    with family_hub(tmp_path / "family") as hub:
+        yield hub
+
+
+def weight_bytes(hub):
+    return sum(r.body_bytes for r in hub.log if r.where == "cdn")
+
+
+def labels(folder):
+    with Catalog.open(folder / "catalog.duckdb", read_only=True, create=False) as catalog:
+        return {row.id: (row.dataset, row.record.revision) for row in catalog.models()}
+
+
+def test_an_edited_card_brings_its_label_and_no_byte_of_weights(hub, tmp_path):
+    before = run(tmp_path, *INDEX)
+    for id in MEMBERS:
+        hub.commit(id, {"README.md": CARD}, cardData={"datasets": ["imdb"]})
+    hub.behave()
+
+    after = run(tmp_path, *INDEX)
+
+    document = json.loads(after.stdout)
+    assert weight_bytes(hub) == document["bytes_read"] == 0
+    assert (document["indexed"], document["failed"]) == (len(MEMBERS), [])
+    assert after.vectors == before.vectors
+    assert labels(tmp_path) == {id: ("imdb", hub.repos[id].sha) for id in MEMBERS}
+    assert json.loads(run(tmp_path, *INDEX).stdout)["unchanged"] == len(MEMBERS)
+
+
+def test_where_the_earlier_commit_is_gone_only_adapters_are_read_again(hub, tmp_path):
+    run(tmp_path, *INDEX)
+    for id in MEMBERS:
+        hub.commit(id, {"README.md": CARD})
+        hub.repos[id].earlier.clear()
+    hub.behave()
+
+    document = json.loads(run(tmp_path, *INDEX).stdout)
+
+    adapter = len(hub.repos["org/adapter"].files["adapter_model.safetensors"])
+    assert document["indexed"] == len(MEMBERS)
+    assert document["bytes_read"] <= adapter + 1000
+
+
+def test_weights_are_read_again_where_the_config_that_says_how_is_another(hub, tmp_path):
+    run(tmp_path, *INDEX)
+    config = json.loads(hub.repos["org/adapter"].files["adapter_config.json"])
+    changed = json.dumps({**config, "lora_alpha": 96}).encode()
+    hub.commit("org/adapter", {"adapter_config.json": changed})
+    hub.behave()
+
+    after = run(tmp_path, *INDEX)
+
+    assert json.loads(after.stdout)["bytes_read"] > 0
+    assert after.codes["org/adapter"] == "indexed"
+
+
+def place_of(hub, id):
+    """The path of a model's only weight file in the storage."""
+    content = hub.repos[id].files["model.safetensors"]
+    return f"/store/{hashlib.sha256(content).hexdigest()}"
+
+
+def test_a_base_that_is_fetched_twice_is_counted_twice(hub, tmp_path):
+    base = place_of(hub, "org/base")
+    once = json.loads(run(tmp_path, *INDEX).stdout)
+    hub.behave()
+    hub.faults.append(Fault(path=base, kind="flip", nth=2, after=70_001))
+    (tmp_path / "again").mkdir()
+
+    twice = json.loads(run(tmp_path / "again", *INDEX).stdout)
+
+    served = sum(request.body_bytes for request in hub.log if base in request.path)
+    assert once["base_bytes_read"] < twice["base_bytes_read"] == served
+    assert twice["indexed"] == len(MEMBERS)
+
+
+def test_what_was_to_be_read_is_never_more_than_there_is(hub, tmp_path):
+    hub.faults.append(
+        Fault(path=place_of(hub, "org/full"), kind="flip", nth=2, onward=True, after=-40)
+    )
+
+    document = json.loads(run(tmp_path, *INDEX).stdout)
+
+    assert [row["code"] for row in document["failed"]] == ["checksum-mismatch"]
+    assert 0 < document["bytes_wanted"] <= document["bytes_total"]
