@@ -103,8 +103,9 @@ class Upgrade:
 class Report:
     """What a run did: indexed models are only counted, for there may be many. `guessed`: models
     indexed with a label guessed from their name; `base_bytes_read`: of a base on the Hub, in
-    `bytes_read` too; `relabelled`: members that need not be read, with their new labels; `lacking`: members of which only the footprint is to be read; `partly_read`: the indexed
-    models of which some layer matrices were not read, and what."""
+    `bytes_read` too; `relabelled`: members that need not be read, with their new labels;
+    `lacking`: members of which only the footprint is to be read; `partly_read`: the indexed models
+    of which some layer matrices were not read, and what."""
 
     base: str
     recipes: Sequence[Recipe]
