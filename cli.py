@@ -18,8 +18,7 @@ from . import __version__
 from .commands import COMMANDS, GROUPS
 from .commands.command_line import EXIT_NOTHING_DONE, KEPT
 from .errors import DeltadexError, RequestError
-from .results import size
-from .terminal.text import plain, write_every_character, write_no_more
+from .terminal.text import plain, size, write_every_character, write_no_more
 
 EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_TERMINATED = 130, 141, 143
 """Exit codes of a process that SIGINT, SIGPIPE or SIGTERM ends."""
