@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,16 @@ from click.shell_completion import get_completion_class
 from .. import database, terminal
 from ..options import argument, option, record
 from ..terminal.text import count, plain, size
-from .command_line import EXIT_SOME_FAILED, Common, command, print_answer, print_document, tracker
+from .command_line import (
+    CONTINUES,
+    EXIT_SOME_FAILED,
+    Common,
+    command,
+    print_answer,
+    print_document,
+    tracker,
+    when_stopped,
+)
 
 PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
 
@@ -137,18 +146,39 @@ class DemoFolder:
 def demo(common: Common, target: DemoFolder) -> None:
     """Train a small family, index it, score it, map it; no network.
 
-    Models and map go into FOLDER. Needs `pip install 'deltadex[demo]'`.
+    Models and map go into FOLDER; a model that is there whole is not trained again. Needs
+    `pip install 'deltadex[demo]'`.
 
     \b
     Example:
       deltadex demo
     """
-    try:
-        from ..demo import run_demo
-    except ModuleNotFoundError as err:
-        raise click.UsageError(f"the demo needs {err.name}: pip install 'deltadex[demo]'") from err
+    when_stopped(lambda: _kept(target.folder))
     quiet = common.quiet or common.as_json
     with terminal.RunProgress(quiet=quiet) as progress:
         screen = terminal.DemoScreen(progress, quiet=quiet)
+        screen.heading("Loading torch, transformers and PEFT")
+        run_demo = _load_demo()
         document = run_demo(target.folder, common.db, screen)
     print_document(document, lambda _: None, common)
+
+
+def _load_demo() -> Callable[[Path, Path, terminal.DemoScreen], dict[str, Any]]:
+    try:
+        from ..demo import run_demo
+    except ModuleNotFoundError as err:
+        if err.name is None:  # transformers could not load its own
+            raise
+        raise click.UsageError(f"the demo needs {err.name}: pip install 'deltadex[demo]'") from err
+    return run_demo
+
+
+def _kept(folder: Path) -> str:
+    if not (folder / "base" / "model.safetensors").exists():
+        return "No model is saved yet; run the same command again."
+    weights, settings = (
+        {path.parent for path in (folder / "models").glob(f"*/{name}")}
+        for name in ("*.safetensors", "*config.json")
+    )
+    saved = count(len(weights & settings), "fine-tune")
+    return f"The base and {saved} are saved in {folder}; {CONTINUES}"

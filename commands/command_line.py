@@ -30,16 +30,24 @@ from ..terminal.text import PlainFormatter, csv_text, json_text, plain
 
 Command = Callable[..., None]
 
+KEPT = "deltadex.kept"
+"""The place in click's context of a call: what a stopped command says of what is saved."""
+
+CONTINUES = "run the same command again to continue."
+FINISHED = f"What was finished is saved; {CONTINUES}"
+
 
 def command(
     *records: type[Any],
     group: click.Group | None = None,
     prints_table: bool = True,
+    continues: bool = False,
     **settings: Any,
 ) -> Callable[[Command], click.Command]:
     """A command that is called with a `Common`, then with one object of each of these records.
 
     Logging is set up before it runs. It has `-o FILE` for its table, unless a record has its own.
+    `continues`: Whether it saves what it does step by step, and goes on there after a stop.
     """
     flags = {flag for kind in records for _, own in options_of(kind).values() for flag in own.flags}
     saves_table = prints_table and "-o" not in flags
@@ -49,6 +57,8 @@ def command(
         def called(**values: Any) -> None:
             common: Common = _asked(Common, values if saves_table else {**values, "output": None})
             _set_up_logging(quiet=common.quiet)
+            if continues:
+                when_stopped(lambda: FINISHED)
             if common.output is not None:
                 database.check_table_ending(common.output)  # before anything is computed
             function(common, *(_asked(record, values) for record in records))
@@ -67,6 +77,11 @@ def command(
         return made
 
     return decorate
+
+
+def when_stopped(kept: Callable[[], str]) -> None:
+    """What the command says from now on if a signal ends it."""
+    click.get_current_context().meta[KEPT] = kept
 
 
 def _asked(record: type[Any], values: Mapping[str, Any]) -> Any:

@@ -13,8 +13,9 @@ from .. import terminal
 from ..database import Add, Index, Label, Opened, Plan, Remove, open_as
 from ..errors import REASONS
 from ..options import as_kind, option, record
-from ..terminal.text import plain
+from ..terminal.text import count, plain
 from .command_line import (
+    CONTINUES,
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
     Common,
@@ -23,6 +24,7 @@ from .command_line import (
     print_document,
     show_pairs,
     tracker,
+    when_stopped,
 )
 
 
@@ -143,6 +145,7 @@ def _run(
         _opened(common, writes_catalog=writes_catalog) as db,
         terminal.RunProgress(quiet=common.quiet) as progress,
     ):
+        when_stopped(lambda: _kept(progress.n_outcomes))
         report = replace(asked, progress=progress).answer(db)
     print_document(report, terminal.show_report, common)
     document = report.to_json()
@@ -152,6 +155,12 @@ def _run(
         reasons = [reason for reason in reasons if strictness.strict or not reason.by_rights]
     if any(strictness.strict or reason.is_failure for reason in reasons):
         sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)
+
+
+def _kept(n_models: int) -> str:
+    if n_models:
+        return f"Progress is saved: {count(n_models, 'model')}; {CONTINUES}"
+    return "No model was finished yet; run the same command again."
 
 
 def _show_label(document: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ def panel() -> None:
     """
 
 
-@command(database.BuildPanel, group=panel)
+@command(database.BuildPanel, group=panel, continues=True)
 def build(common: Common, asked: database.BuildPanel) -> None:
     """Compute the gradient of each data set of a panel on the base of every family.
 

@@ -21,6 +21,7 @@ from ..terminal.text import count, plain, size
 from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
+    FINISHED,
     Common,
     Engine,
     command,
@@ -28,6 +29,7 @@ from .command_line import (
     print_answer,
     print_document,
     show_pairs,
+    when_stopped,
 )
 
 TAKEN = ("added", "updated", "unchanged", "differing", "data_sets")
@@ -239,6 +241,7 @@ def export(common: Common, asked: AnyExport) -> None:
     """
     asked.check()
     if asked.to is not None:
+        when_stopped(lambda: FINISHED)
         vectors = database.ExportVectors(asked.to, recipe=asked.recipe, base=asked.base)
         print_answer(common, vectors, show_pairs)
         return
@@ -298,7 +301,7 @@ class Attaching(database.Attach):
     remove: str | None = option(default=None, metavar="NAME", help="Stop searching this index.")
 
 
-@command(Attaching)
+@command(Attaching, continues=True)
 def attach(common: Common, asked: Attaching) -> None:
     """Search a published index beside the catalog: a folder, an https:// address or hf://datasets/OWNER/NAME.
 
@@ -351,7 +354,7 @@ class Merging:
     )
 
 
-@command(Merging)
+@command(Merging, continues=True)
 def merge(common: Common, merging: Merging) -> None:
     """Bring all that the SOURCE catalogs know into the catalog TARGET.
 

@@ -366,6 +366,8 @@ def translated(path: Path) -> Iterator[None]:
 def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
     text = str(err)
     line = text.splitlines()[0][:300]
+    if isinstance(err, duckdb.OutOfMemoryException):
+        return StoreError(f"{path}: not enough memory ({line})")
     lowered = _PATH.sub("", text).lower()
     if any(phrase in lowered for phrase in _HELD):
         holder = re.search(r"held in (.+?) \(PID (\d+)\)", text)

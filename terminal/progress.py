@@ -106,7 +106,7 @@ class RunProgress:
 
     def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
         console = Screen(stderr=True, emoji=False)
-        self._refused = self._come = self._expected = 0
+        self.n_outcomes = self._refused = self._come = self._expected = 0
         self._bytes_read: Callable[[], tuple[int, int]] | None = None
         self._lines = ProgressLines(
             "indexing", every_s=every_s, silent=quiet or console.is_terminal, status=self._status
@@ -155,6 +155,7 @@ class RunProgress:
     def outcome(self, outcome: Outcome) -> None:
         if self._bytes_read is None:
             self._come += outcome.bytes_read
+        self.n_outcomes += 1
         self._refused += outcome.status != "indexed"
         self._lines.advance()
         self._bar.update(self._task, advance=1, latest=escape(plain(outcome.model.id)[-20:]))

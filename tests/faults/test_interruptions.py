@@ -1,6 +1,7 @@
 """A signal, a full disk, a lost network: what is there stays, and a second run continues."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -44,7 +45,8 @@ def _wait_until_at(phase, db, process):
 
 @pytest.fixture
 def signalled(nursery, prepared, expected, tmp_path):
-    """What a run said that got signals in a phase, and its exit code; a second run continues."""
+    """What a run said that got signals in a phase, its exit code, and how many models it had
+    recorded; a second run continues."""
 
     def run(phase, *numbers):
         folder = tmp_path / "c"
@@ -61,7 +63,7 @@ def signalled(nursery, prepared, expected, tmp_path):
         said = db.with_suffix(".output").read_text("utf-8")
         nursery.again(INDEX, prepared, db)
         assert not finish(INDEX, expected, folder, 0.0, trace, findings).findings
-        return said, process.exitcode
+        return said, process.exitcode, len(trace.there)
 
     return run
 
@@ -75,18 +77,22 @@ def signalled(nursery, prepared, expected, tmp_path):
     ],
 )
 def test_a_signal_ends_the_run_in_one_line_and_it_continues(signalled, number, phase):
-    said, code = signalled(phase, number)
+    said, code, n_recorded = signalled(phase, number)
 
     # the last phase may be over before the signal is there
     assert code in ({CODES[number], 0} if phase == "closing" else {CODES[number]}), said
     if code:
-        line = f"{WORDS[number]}. Progress is saved; run the same command again to continue.\n"
+        *document, line = said.splitlines()
         # after the last phase, the document may be out too
-        assert said == line or (phase == "closing" and said.endswith(f"\n}}\n{line}"))
+        assert not document or (phase == "closing" and document[-1] == "}")
+        assert line.startswith(f"{WORDS[number]}. ")
+        n_said = re.search(r"Progress is saved: (\d+) models?; run the same command again", line)
+        assert n_said or "No model was finished yet; run the same command again" in line
+        assert (int(n_said[1]) if n_said else 0) <= n_recorded
 
 
 def test_a_second_ctrl_c_does_no_harm(signalled):
-    said, code = signalled("recording", signal.SIGINT, signal.SIGINT)
+    said, code, _ = signalled("recording", signal.SIGINT, signal.SIGINT)
 
     assert code == 130
     assert "Traceback" not in said
