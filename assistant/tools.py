@@ -14,12 +14,13 @@ from typing import Any, get_args, get_origin
 
 from jsonschema import Draft202012Validator
 
-from ..database import Database, FindSimilar, FindTrainedOn, Select, Show, Trace
+from ..database import Database, FindSimilar, FindTrainedOn, Select, Show, Trace, Words
 from ..errors import DeltadexError, RequestError
 from ..options import Option, choices_of, hints_of, options_of
 
 QUESTIONS: Mapping[str, type[Any]] = {
     "find_similar": FindSimilar,
+    "words": Words,
     "find_trained_on": FindTrainedOn,
     "trace": Trace,
     "show": Show,
