@@ -20,11 +20,11 @@ from ..options import Option, choices_of, hints_of, options_of
 
 QUESTIONS: Mapping[str, type[Any]] = {
     "find_similar": FindSimilar,
-    "words": Words,
     "find_trained_on": FindTrainedOn,
     "trace": Trace,
     "show": Show,
     "sql": Select,
+    "words": Words,
 }
 """The tools by name; every one only reads."""
 
