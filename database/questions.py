@@ -405,6 +405,7 @@ def _fresh(made: Indexed, name: str) -> FreshQuery:
         kind=made.model.kind,
         dataset=made.model.dataset,
         slots=made.slots,
+        footprint=made.footprint,
     )
 
 
