@@ -31,7 +31,7 @@ from ..errors import (
     UnknownRecipe,
     offered,
 )
-from ..options import Place, Question, argument, option, record
+from ..options import Place, Question, argument, as_kind, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
 from .opened import (
@@ -97,6 +97,8 @@ class FindSimilar(Filters, Family):
         BadFilter: `where` is not understood, or no model has that dataset or author.
         BadIndex: an attached index is missing or damaged.
 
+    With `across` the answer is that of `db.panels.find_similar`.
+
     >>> hits = db.find_similar("imdb-0", k=2)
     >>> hits[0]["model"], hits[0]["z"] > hits[1]["z"], hits[0]["verdict"]
     ('imdb-1', True, 'no model stands out')
@@ -126,13 +128,21 @@ class FindSimilar(Filters, Family):
         help="Show which layers and roles carry each cosine; models of attached indexes keep no "
         "sketches to show it of.",
     )
+    across: bool = option(
+        default=False,
+        doors="local",
+        help="Find models of other bases that were trained on the same data: by the words of "
+        "footprints, or by the data sets of a panel where there are none.",
+    )
     attached: bool = option(
         default=True,
         doors="python",
         help="Whether attached indexes of the same base and recipe are searched too.",
     )
 
-    def answer(self, db: Opened) -> NeighbourTable:
+    def answer(self, db: Opened) -> NeighbourTable | AcrossTable:
+        if self.across:
+            return self._across(db)
         indexes = open_attached(db._catalog) if self.attached else []
         base = find_base_with(db._catalog, self.base, indexes)
         if not _is_several(self.model):
@@ -146,6 +156,15 @@ class FindSimilar(Filters, Family):
             except (RequestError, ModelError) as err:
                 failed.append({"model": str(name), "reason": str(err)})
         return NeighbourTable({"queries": answers, "failed": failed})
+
+    def _across(self, db: Opened) -> AcrossTable:
+        from .across import FindAcross
+
+        if _is_several(self.model):
+            raise RequestError(f"across bases one model is asked, and {len(self.model)} are named")
+        if self.explain:
+            raise RequestError("across bases no slots carry a similarity: leave explain out")
+        return as_kind(FindAcross, self).answer(db)
 
     def _nearest(
         self, db: Opened, model: Query, base: str | None, indexes: Sequence[AttachedIndex]

@@ -236,13 +236,13 @@ def measure_traits(
     blocks: HasBlocks,
     cohort_kinds: Int64[np.ndarray, " cohort"],
     weights: WithCohort,
-    counts: CohortCounts,
+    counts: Bool[np.ndarray, "models profiled"],
     n_kinds: int,
 ) -> Traits:
     """Centres and spreads of some models' cosines with the cohort; no profile yet.
 
     `weights` say how much of a stranger each model of the cohort is, 0…1; `counts` whether it
-    counts in the profile.
+    counts in the profile, if there is to be one.
     """
     centres = np.zeros((*cosines.shape[:2], n_kinds))
     spreads = np.zeros_like(centres)
@@ -453,7 +453,8 @@ class Scored:
 
     def take(self, rows: Rows) -> Scored:
         tokens = None if self.tokens is None else self.tokens.take(rows)
-        return Scored(self.features.take(rows), self.traits.take(rows), self.seen.take(rows), tokens)
+        features, traits = self.features.take(rows), self.traits.take(rows)
+        return Scored(features, traits, self.seen.take(rows), tokens)
 
     @property
     def numbers(self) -> Float64[np.ndarray, "models numbers"]:
@@ -809,14 +810,14 @@ class TokenScores:
         self._cohort = cohort.known(products)
         toward, square = products @ self._mean, float(self._mean @ products @ self._mean)
         self._square = square
-        self._sides = toward, _lengths(self._here, toward, square)
+        self._sides = toward, lengths_without(self._here, toward, square)
         self.strangers = self.prepare(self._cohort, np.arange(len(self._here)))
 
     def prepare(self, rows: TokenRows, places: Codes) -> ScoredTokens:
         """Some models, compared with the cohort; at some places of it, −1 for others."""
         products = rows.products(self._cohort)
         toward = products @ self._mean
-        sides = toward, _lengths(rows.are_here, toward, self._square)
+        sides = toward, lengths_without(rows.are_here, toward, self._square)
         cosines = self._cosines(products, sides, self._sides)
         is_other = (np.arange(len(self._here)) != places[:, None]) & (self._here > 0)
         traits = measure_traits(
@@ -868,7 +869,7 @@ def _beyond_related(z: Pairs) -> Pairs:
     return np.asarray(np.minimum(z, low) + np.maximum(z - high, 0.0))
 
 
-def _lengths(
+def lengths_without(
     squares: Float64[np.ndarray, " models"], toward: Float64[np.ndarray, " models"], mean: float
 ) -> Float64[np.ndarray, " models"]:
     """Of models less a mean, by their squares, their products with the mean, and its square."""

@@ -36,7 +36,7 @@ read."""
 
 def usual_reading(footprints: Sequence[Footprint | None]) -> Reading | None:
     """That of most of some models that name tokens; None where none does."""
-    found = Counter(_reading(one) for one in footprints if one is not None and _tells(one))
+    found = Counter(_reading(one) for one in footprints if one is not None and tells(one))
     return min(found, key=lambda one: (-found[one], one[0] or "", one[1]), default=None)
 
 
@@ -44,7 +44,8 @@ def _reading(footprint: Footprint) -> Reading:
     return footprint.tokenizer, footprint.share
 
 
-def _tells(footprint: Footprint) -> bool:
+def tells(footprint: Footprint) -> bool:
+    """Whether a footprint names enough tokens to be compared."""
     return footprint.kind in KINDS and len(footprint.tokens) >= FEWEST_TOUCHED
 
 
@@ -59,13 +60,11 @@ class TokenRows:
     codes: Int64[np.ndarray, " models"]
 
     @classmethod
-    def of(
-        cls, footprints: Sequence[Footprint | None], reading: Reading | None
-    ) -> TokenRows:
+    def of(cls, footprints: Sequence[Footprint | None], reading: Reading | None) -> TokenRows:
         """Those of a reading; of all where it is None, whatever their tokenizers."""
         codes, tokens, ranks = [], [], []
         for one in footprints:
-            is_here = one is not None and _tells(one) and reading in (None, _reading(one))
+            is_here = one is not None and tells(one) and reading in (None, _reading(one))
             codes.append(KINDS.index(one.kind) if one is not None and is_here else ABSENT)
             tokens.append(one.tokens if one is not None and is_here else _NO_TOKENS)
             ranks.append(_ranks(one.strengths) if one is not None and is_here else _NO_RANKS)
@@ -109,7 +108,10 @@ class TokenRows:
 
         places, values = [], []
         for number, (tokens, ranks) in enumerate(zip(self.tokens, self.ranks, strict=True)):
-            place = columns[number][tokens] if columns else tokens.astype(np.int64)
+            place = tokens.astype(np.int64)
+            if columns:
+                inside = place < len(columns[number])
+                place = np.where(inside, columns[number][place * inside], -1)
             kept = ranks[place >= 0].astype(np.float64)
             places.append(place[place >= 0])
             values.append(kept / max(float(np.sqrt(np.vecdot(kept, kept))), np.finfo(float).tiny))
@@ -122,8 +124,8 @@ class TokenRows:
 class _KnownRows(TokenRows):
     """Some of the rows of `whole`, the products of them all; `places` are theirs."""
 
-    whole: Products
-    places: Rows
+    whole: Float64[np.ndarray, "all all"]
+    places: Int64[np.ndarray, " models"]
 
     def take(self, rows: Rows) -> TokenRows:
         some = TokenRows.take(self, rows)

@@ -17,7 +17,12 @@ from ..records import Footprint, Recipe
 from .files import derived_path
 from .session import Session
 from .tables.filters import Condition, Filters
-from .tables.footprints import footprint_stamp, root_tokenizers, select_footprints_of
+from .tables.footprints import (
+    as_stored,
+    footprint_stamp,
+    root_tokenizers,
+    select_footprints_of,
+)
 from .tables.models import GUESSED, Label, Labels, Stored, select_keys, select_labels
 from .tables.outcomes import Keyed, count_vectors, fetch_keys, fetch_vectors_of
 
@@ -43,8 +48,8 @@ class Members:
     """The models of a family that have a vector under a recipe; in order of key.
 
     Results that are computed from them are stored with them (`derived`, by class), for as long as
-    they do not change, nor `footprints`, the stamp of theirs; so is their search `index`. `before` is that of the earlier members, until
-    it is caught up.
+    they do not change, nor their footprints, whose stamp is `footprints`; so is their search
+    `index`. `before` is that of the earlier members, until it is caught up.
     """
 
     keys: Int64[np.ndarray, " models"]
@@ -228,8 +233,8 @@ class FamilyView:
         return [found.get(key) for key in keys.tolist()]
 
     def comparable(self, footprint: Footprint) -> Footprint:
-        """A footprint with the tokenizer that its own extends, as `footprints` has it."""
-        return root_tokenizers(self._session, self.base, [footprint])[0]
+        """A footprint of a model that is not stored, as `footprints` would have it."""
+        return root_tokenizers(self._session, self.base, [as_stored(footprint)])[0]
 
     def updates(self, keys: Int64[np.ndarray, " keys"] | None = None) -> FamilyUpdates:
         """The linear sketches and slot statistics of the models with these keys, rising, or of all;

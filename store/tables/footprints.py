@@ -64,6 +64,12 @@ def unpack(
     return tokens, np.frombuffer(plain[n_bits:], np.uint8)
 
 
+def as_stored(footprint: Footprint) -> Footprint:
+    """A footprint with strengths as coarse as they are stored."""
+    tokens, strengths = unpack(pack(footprint), footprint.vocabulary, len(footprint.tokens))
+    return replace(footprint, tokens=tokens, strengths=strengths)
+
+
 def tokenizer_hash(content: bytes) -> str:
     """Of a tokenizer's JSON."""
     return hashlib.sha256(content).hexdigest()[:32]
@@ -178,9 +184,7 @@ def _of_row(session: Session, id: str, base: str, key: int, *row: Any) -> ModelF
     return ModelFootprint(id, base, key, footprint)
 
 
-def select_footprints_of(
-    session: Session, base: str, keys: Sequence[int]
-) -> dict[int, Footprint]:
+def select_footprints_of(session: Session, base: str, keys: Sequence[int]) -> dict[int, Footprint]:
     """Those of some models of a base, by key, with the tokenizer that theirs extends."""
     rows = session.execute(
         "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
