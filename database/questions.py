@@ -31,7 +31,7 @@ from ..errors import (
     UnknownRecipe,
     offered,
 )
-from ..options import Place, Question, argument, as_kind, option, record
+from ..options import Place, Question, argument, option, record
 from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
 from .opened import (
@@ -46,6 +46,7 @@ from .opened import (
 )
 from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
+    AcrossTable,
     ClusterTable,
     DifferenceTable,
     Document,
@@ -158,13 +159,14 @@ class FindSimilar(Filters, Family):
         return NeighbourTable({"queries": answers, "failed": failed})
 
     def _across(self, db: Opened) -> AcrossTable:
-        from .across import FindAcross
-
         if _is_several(self.model):
             raise RequestError(f"across bases one model is asked, and {len(self.model)} are named")
         if self.explain:
             raise RequestError("across bases no slots carry a similarity: leave explain out")
-        return as_kind(FindAcross, self).answer(db)
+        names = ("k", "recipe", "base", "dataset", "author", "where")
+        wanted = {name: getattr(self, name) for name in names}
+        found: AcrossTable = cast("Any", db).panels.find_similar(self.model, **wanted)
+        return found
 
     def _nearest(
         self, db: Opened, model: Query, base: str | None, indexes: Sequence[AttachedIndex]

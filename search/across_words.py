@@ -40,8 +40,8 @@ COEFFICIENTS = (-8.3, 29.0, 6.6, 3.3)
 family; and whether one of the two footprints is tied."""
 
 LONE_BOUND = 0.87
-"""Probability from which there is a verdict, `perhaps`: 2 % of models reach it whose data no other base has,
-and whose corpus one has."""
+"""Probability from which there is a verdict, `perhaps`: 2 % of models reach it whose data no other
+base has, and whose corpus one has."""
 
 MODELS_AT_ONCE = 4_000
 """Models whose tokens are held at a time: 64 MB."""

@@ -73,12 +73,12 @@ class TokenRows:
     @property
     def are_here(self) -> Float64[np.ndarray, " models"]:
         """1 of a model whose tokens are known, else 0."""
-        return (self.codes != ABSENT).astype(np.float64)
+        return np.asarray(self.codes != ABSENT, dtype=np.float64)
 
     @property
     def kinds(self) -> Int64[np.ndarray, " models"]:
         """Places in `KINDS`; of absent ones the first."""
-        return np.maximum(self.codes, 0)
+        return np.asarray(np.maximum(self.codes, 0))
 
     @classmethod
     def joined(cls, parts: Sequence[TokenRows]) -> TokenRows:
