@@ -29,21 +29,9 @@ from .command_line import (
 )
 
 
-@record
-class Across(database.OverPanel):
-    """Other bases."""
-
-    _: KW_ONLY
-    across: bool = option(
-        default=False,
-        help="Find models of other bases that were trained on the same data, by the data sets of a "
-        "panel.",
-    )
-
-
-@command(database.FindSimilar, Engine, Across)
+@command(database.FindSimilar, Engine, database.OverPanel)
 def find_similar(
-    common: Common, asked: database.FindSimilar, candidates: Engine, other: Across
+    common: Common, asked: database.FindSimilar, candidates: Engine, other: database.OverPanel
 ) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
@@ -55,8 +43,9 @@ def find_similar(
     standard deviations above the family's strangers; fdr is the share of all answers up to a row
     that are expected to be wrong.
 
-    --across finds models of other bases: each model's place among the data sets of a panel does not
-    depend on its base. Where there is no panel, one that comes with deltadex is computed first.
+    --across finds models of other bases, by the words that models were trained on. Where there are
+    no footprints, or a --panel is named, by each model's place among the data sets of a panel: the
+    one that comes with deltadex is computed first where there is none.
 
     \b
     Example:
@@ -68,7 +57,7 @@ def find_similar(
     typed = cast("tuple[str, ...]", asked.model)
     models = _named(typed)
     is_one = typed == models and len(models) == 1
-    if other.across:
+    if asked.across:
         if len(models) > 1:
             raise click.UsageError(f"--across takes one MODEL, and {len(models)} are named")
         if asked.explain or candidates.engine != Engine.engine:

@@ -1,4 +1,4 @@
-"""Models of different bases, compared through the data sets of a panel."""
+"""Models of different bases, compared by the words of their footprints, or through a panel."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Mapping
 
+    from ..search import FreshQuery, StoredQuery
     from .opened import Opened
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,11 @@ MEANING = (
     "Without a verdict the order is a hint: the panel may hold nothing like what the model saw."
 )
 """What an answer says at most; printed with every one of them."""
+
+WORDS_MEANING = (
+    "trained on the same data, or on data of the same words, as far as footprints tell. Without a "
+    "verdict the order is a hint: no other base may have a model of such data."
+)
 
 
 @record
@@ -51,15 +57,17 @@ class OverPanel(Question):
 class FindAcross(Filters, Family, OverPanel):
     """The `k` models of *other* bases that were likeliest trained on a model's data.
 
-    Models of different bases are compared by how they lie among the data sets of a panel, whose
-    gradients were computed on each base. Where the catalog has no panel, the one that comes with
-    deltadex is computed first.
+    Where the model and those of another base have footprints, they are compared by the words that
+    they were trained on. Else, or where a panel is named, by how they lie among the data sets of a
+    panel, whose gradients were computed on each base; where the catalog has no panel, the one that
+    comes with deltadex is computed first.
 
     Returns:
         A row for each model, likeliest first: `rank`, `model`, `base`, `verdict`, `probability`,
         `z`, `fdr`, `cosine`, `data` (the data set of the panel that both were likeliest trained
-        on) and labels. The document has `query`, `panel`, `families`, `left_out` (families that
-        could not be compared, with the reason) and `meaning`.
+        on; None by words) and labels. The document has `query`, `panel` (None by words),
+        `families`, `left_out` (families that could not be compared, with the reason) and
+        `meaning`.
 
     Raises:
         RequestError: there is no other family, or none has the panel.
@@ -80,8 +88,7 @@ class FindAcross(Filters, Family, OverPanel):
     )
 
     def answer(self, db: Opened) -> AcrossTable:
-        from ..search import find_across
-        from .panels import notes_on
+        from ..search import find_across_by_words
 
         catalog = db._catalog
         if len(catalog.bases()) < 2:
@@ -92,7 +99,17 @@ class FindAcross(Filters, Family, OverPanel):
             )
         require_labels(catalog, self)
         start = Searches(catalog, catalog.find_base(self.base), self.recipe).from_any(self.model)
-        counts = coverage(catalog)
+        if self.panel is None:
+            found = find_across_by_words(catalog, start, k=self.k, filters=self, recipe=self.recipe)
+            if found is not None:
+                return AcrossTable({**found, "meaning": WORDS_MEANING})
+        return self._over_panel(db, start)
+
+    def _over_panel(self, db: Opened, start: StoredQuery | FreshQuery) -> AcrossTable:
+        from ..search import find_across
+        from .panels import notes_on
+
+        catalog, counts = db._catalog, coverage(db._catalog)
         panel = self._panel(db, counts)
         notes = notes_on(catalog, panel)
         for note in notes:

@@ -46,6 +46,7 @@ from .opened import (
 )
 from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
+    AcrossTable,
     ClusterTable,
     DifferenceTable,
     Document,
@@ -97,6 +98,8 @@ class FindSimilar(Filters, Family):
         BadFilter: `where` is not understood, or no model has that dataset or author.
         BadIndex: an attached index is missing or damaged.
 
+    With `across` the answer is that of `db.panels.find_similar`.
+
     >>> hits = db.find_similar("imdb-0", k=2)
     >>> hits[0]["model"], hits[0]["z"] > hits[1]["z"], hits[0]["verdict"]
     ('imdb-1', True, 'no model stands out')
@@ -126,13 +129,21 @@ class FindSimilar(Filters, Family):
         help="Show which layers and roles carry each cosine; models of attached indexes keep no "
         "sketches to show it of.",
     )
+    across: bool = option(
+        default=False,
+        doors="local",
+        help="Find models of other bases that were trained on the same data: by the words of "
+        "footprints, or by the data sets of a panel where there are none.",
+    )
     attached: bool = option(
         default=True,
         doors="python",
         help="Whether attached indexes of the same base and recipe are searched too.",
     )
 
-    def answer(self, db: Opened) -> NeighbourTable:
+    def answer(self, db: Opened) -> NeighbourTable | AcrossTable:
+        if self.across:
+            return self._across(db)
         indexes = open_attached(db._catalog) if self.attached else []
         base = find_base_with(db._catalog, self.base, indexes)
         if not _is_several(self.model):
@@ -146,6 +157,16 @@ class FindSimilar(Filters, Family):
             except (RequestError, ModelError) as err:
                 failed.append({"model": str(name), "reason": str(err)})
         return NeighbourTable({"queries": answers, "failed": failed})
+
+    def _across(self, db: Opened) -> AcrossTable:
+        if _is_several(self.model):
+            raise RequestError(f"across bases one model is asked, and {len(self.model)} are named")
+        if self.explain:
+            raise RequestError("across bases no slots carry a similarity: leave explain out")
+        names = ("k", "recipe", "base", "dataset", "author", "where")
+        wanted = {name: getattr(self, name) for name in names}
+        found: AcrossTable = cast("Any", db).panels.find_similar(self.model, **wanted)
+        return found
 
     def _nearest(
         self, db: Opened, model: Query, base: str | None, indexes: Sequence[AttachedIndex]
@@ -405,6 +426,7 @@ def _fresh(made: Indexed, name: str) -> FreshQuery:
         kind=made.model.kind,
         dataset=made.model.dataset,
         slots=made.slots,
+        footprint=made.footprint,
     )
 
 

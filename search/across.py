@@ -145,7 +145,8 @@ def _coordinates(
 class ModelAcross:
     """A model of another base near the query. cosine: of canonical coordinates, −1…1. z: of the
     score, in deviations among the models of its base. data: the panel's data set that both were
-    likeliest trained on, and `data_probability` the product of the two probabilities."""
+    likeliest trained on, and `data_probability` the product of the two probabilities; None where
+    words were compared."""
 
     rank: int
     model: str
@@ -157,7 +158,7 @@ class ModelAcross:
     cosine: float
     score: float
     data: str | None
-    data_probability: float
+    data_probability: float | None
     dataset: str | None
     author: str | None
     run: str | None
@@ -208,7 +209,7 @@ def find_across(
         if not families:
             reasons = "; ".join(f"{row['base']} {row['reason']}" for row in left_out)
             raise RequestError(f"no other family to compare {view.base} with: {reasons or 'none'}")
-        ranked = _ranked(found, k)
+        ranked = ranked_across(found, k)
         return {
             "query": {
                 "model": resolved.model,
@@ -317,7 +318,7 @@ def _of_family(
     return models, about
 
 
-def _ranked(found: list[ModelAcross], k: int) -> list[ModelAcross]:
+def ranked_across(found: list[ModelAcross], k: int) -> list[ModelAcross]:
     """The likeliest of all bases, those of unknown probability last, with rates of false
     discoveries down to each."""
 

@@ -5,7 +5,8 @@ centre and spread of model i's with the cohort's models of kind κ, a block's no
 z(i, j) = ½[(c − μ(i, κj)) / σ(i, κj) + (c − μ(j, κi)) / σ(j, κi)] (Auckenthaler et al. 2000;
 Matějka et al., Interspeech 2017, by the candidate's kind). Blocks are summed with the weights of
 the pair's kinds. Added to that: the correlation of the two models' scores with the cohort, and a
-part of the whitened cosine. docs/scores.md has what was tried.
+part of the whitened cosine. Of two models whose footprints name tokens, the normalised cosine of
+those is added last. docs/scores.md has what was tried.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import numpy as np
 import xxhash
 
 from ..arrays import Bool, Float64, Int64, Shaped, UInt64
-from ..records import Recipe
+from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
 from .evidence import COPY_COSINE, LabelledCohort, Numbers
+from .token_rows import KINDS, SHRINKAGE, Reading, TokenRows, usual_reading
 from .whitening import Seen, Whitening
 
 Rows = Int64[np.ndarray, " rows"]
@@ -84,6 +86,13 @@ Z_DECIMALS = 9
 
 TIE_DECIMALS = 9
 """Scores equal to this many decimals are ties, and the smaller model id comes first."""
+
+RELATED = 1.0, 4.0
+"""Deviations of footprints above strangers between which more says nothing: texts of one corpus
+share as many words, whatever they teach."""
+
+FEWEST_FOOTPRINTS = 8
+"""Models of a cohort whose footprints name tokens, from which these count in scores."""
 
 COPY_MARGIN = 0.05
 """Below `COPY_COSINE`: where a model turns from a stranger into a copy."""
@@ -227,13 +236,13 @@ def measure_traits(
     blocks: HasBlocks,
     cohort_kinds: Int64[np.ndarray, " cohort"],
     weights: WithCohort,
-    counts: CohortCounts,
+    counts: Bool[np.ndarray, "models profiled"],
     n_kinds: int,
 ) -> Traits:
     """Centres and spreads of some models' cosines with the cohort; no profile yet.
 
     `weights` say how much of a stranger each model of the cohort is, 0…1; `counts` whether it
-    counts in the profile.
+    counts in the profile, if there is to be one.
     """
     centres = np.zeros((*cosines.shape[:2], n_kinds))
     spreads = np.zeros_like(centres)
@@ -440,9 +449,12 @@ class Scored:
     features: SketchMatrix
     traits: Traits
     seen: Seen
+    tokens: ScoredTokens | None = None
 
     def take(self, rows: Rows) -> Scored:
-        return Scored(self.features.take(rows), self.traits.take(rows), self.seen.take(rows))
+        tokens = None if self.tokens is None else self.tokens.take(rows)
+        features, traits = self.features.take(rows), self.traits.take(rows)
+        return Scored(features, traits, self.seen.take(rows), tokens)
 
     @property
     def numbers(self) -> Float64[np.ndarray, "models numbers"]:
@@ -455,20 +467,28 @@ class FamilyScores:
     rows."""
 
     def __init__(
-        self, cohort: Cohort, recipe: Recipe, read: Callable[[Rows], SketchMatrix]
+        self,
+        cohort: Cohort,
+        recipe: Recipe,
+        read: Callable[[Rows], SketchMatrix],
+        tokens: TokenRows | None = None,
     ) -> None:
-        """Of a cohort, whose sketches `read` gives by rows. Peak: these sketches and their
-        cosines."""
+        """Of a cohort, whose sketches `read` gives by rows, and the tokens of its footprints, if
+        there are any. Peak: these sketches and their cosines."""
         self.cohort, self.kinds = cohort.rows, cohort.kinds
         self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
         self._cohort_kinds = cohort.of_models[cohort.rows]
         self._held: dict[int, Float64[np.ndarray, " numbers"]] = {}
+        self._held_tokens: dict[int, ScoredTokens] = {}
+        self._reading: Reading | None = None
         self._file: TraitFile | None = None
         self._recipe = recipe
         self._features = read(self.cohort)
         self._cohort_blocks = _blocks_of(self._features)
         self.has_sketches = bool(self._features.has_sketches.any())
+        is_known = tokens is not None and tokens.are_here.sum() >= FEWEST_FOOTPRINTS
+        self._tokens = TokenScores(tokens) if tokens is not None and is_known else None
         self._measure(self._features.cosines(self._features))
 
     @classmethod
@@ -482,12 +502,17 @@ class FamilyScores:
 
     @property
     def strangers(self) -> Scored:
-        return Scored(self._features, self._traits, self._seen)
+        tokens = None if self._tokens is None else self._tokens.strangers
+        return Scored(self._features, self._traits, self._seen, tokens)
 
     @classmethod
     def _of(cls, view: FamilyView) -> FamilyScores:
         cohort = Cohort.of(view)
-        family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]))
+        footprints = view.footprints(view.keys[cohort.rows])
+        reading = usual_reading(footprints)
+        tokens = None if reading is None else TokenRows.of(footprints, reading)
+        family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]), tokens)
+        family._reading = reading
         if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:
             family._file = view.trait_file(family._digest(view), family.strangers.numbers.shape[1])
         return family
@@ -501,17 +526,31 @@ class FamilyScores:
         digest.update(_checksums(self._features).tobytes())
         return digest.digest()
 
-    def prepare(self, features: SketchMatrix, kinds: Sequence[str], rows: Sequence[int]) -> Scored:
+    def prepare(
+        self,
+        features: SketchMatrix,
+        kinds: Sequence[str],
+        rows: Sequence[int],
+        tokens: TokenRows | None = None,
+    ) -> Scored:
         """Some models, compared with the cohort; the row of one that is not stored is −1."""
         cosines, codes = features.cosines(self._features), codes_of(kinds, self.kinds)
         own = codes, _blocks_of(features)
-        counts, weights, seen = self._seen_by_cohort(cosines, own, self._places(rows))
+        places = self._places(rows)
+        counts, weights, seen = self._seen_by_cohort(cosines, own, places)
         whitened = self._whitened(cosines, seen, self._seen)
         traits = measure_traits(
             whitened, *own, self._cohort_kinds, weights, counts, len(self.kinds)
         )
         first = normalised(whitened, traits, self._traits, self._weights)
-        return Scored(features, traits.with_profile(first), seen)
+        known = self._tokens.prepare(tokens, places) if self._tokens and tokens else None
+        return Scored(features, traits.with_profile(first), seen, known)
+
+    def fresh_tokens(self, view: FamilyView, footprint: Footprint | None) -> TokenRows | None:
+        """Those of a model that is not stored, for `prepare`."""
+        if self._tokens is None or footprint is None:
+            return None
+        return TokenRows.of([view.comparable(footprint)], self._reading)
 
     def of_cohort(self, rows: Rows) -> Scored | None:
         """Some models that are all of the cohort, whose cosines with one another are known."""
@@ -525,9 +564,10 @@ class FamilyScores:
         sketches, listed = view.sketches(view.keys[rows]), rows.tolist()
         places = self._places(listed)
         if (places >= 0).all():
-            return Scored(sketches, self._traits.take(places), self._seen.take(places))
+            return replace(self.strangers.take(places), features=sketches)
         if len(listed) > HELD_TRAITS:
-            return self.prepare(sketches, [view.kinds[row] for row in listed], listed)
+            kinds = [view.kinds[row] for row in listed]
+            return replace(self.prepare(sketches, kinds, listed), tokens=self._stored(view, rows))
         held = self._held
         new = np.array([i for i, row in enumerate(listed) if row not in held], dtype=np.int64)
         if len(new):
@@ -539,7 +579,30 @@ class FamilyScores:
         numbers = np.stack([held[row] for row in listed])
         n_traits = self._traits.numbers.shape[1]
         traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, self._traits.n_cohort)
-        return Scored(sketches, traits, Seen(numbers[:, n_traits:], self._traits.n_cohort))
+        seen = Seen(numbers[:, n_traits:], self._traits.n_cohort)
+        return Scored(sketches, traits, seen, self._stored(view, rows))
+
+    def _stored(self, view: FamilyView, rows: Rows) -> ScoredTokens | None:
+        """The tokens of some stored models; those of the latest are held."""
+        scores, reading = self._tokens, self._reading
+        if scores is None:
+            return None
+
+        def read(new: Rows) -> ScoredTokens:
+            tokens = TokenRows.of(view.footprints(view.keys[new]), reading)
+            return scores.prepare(tokens, self._places(new.tolist()))
+
+        if len(rows) > HELD_TRAITS:
+            return read(rows)
+        held, listed = self._held_tokens, rows.tolist()
+        new = [row for row in dict.fromkeys(listed) if row not in held]
+        if new:
+            fresh = read(np.array(new, dtype=np.int64))
+            # a new dictionary: other threads read the one there is
+            held = {**held, **{row: fresh.take(np.array([i])) for i, row in enumerate(new)}}
+            is_full = len(held) > HELD_TRAITS
+            self._held_tokens = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
+        return ScoredTokens.joined([held[row] for row in listed])
 
     def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
         """Bring the family's file of traits up to date, so that no search computes them."""
@@ -581,6 +644,8 @@ class FamilyScores:
         whitened = self._whitened(cosines, left.seen, right.seen)
         parts = self._parts(whitened, mine, theirs)
         z = self._null.of(self._sum(parts, *kinds), *kinds)
+        if self._tokens is not None and left.tokens is not None and right.tokens is not None:
+            z = self._tokens.added(z, left.tokens, right.tokens)
         return PairScores(cosines=true_cosines(plain_cosines), z=np.round(z, Z_DECIMALS))
 
     def unwhitened(self, models: Scored) -> Scored:
@@ -614,6 +679,8 @@ class FamilyScores:
         total = self._sum(parts, kinds, kinds)
         self._null = measure_scale(total, counts, kinds, lower_spread)
         z = self._null.of(total, kinds, kinds)
+        if self._tokens is not None:
+            z = self._tokens.measure(z, counts)
         self.evidence = LabelledCohort(self.cohort, z, counts, self._rescore)
 
     def _rescore(
@@ -625,9 +692,18 @@ class FamilyScores:
         kinds = [self.kinds[code] for code in self._cohort_kinds.tolist()]
         # places order models as their ids do
         cohort = Cohort.sample([f"{place:06}" for place in kept], [kinds[place] for place in kept])
-        family = FamilyScores(cohort, self._recipe, lambda rows: known.take(kept[rows]))
+        tokens = None if self._tokens is None else self._tokens.strangers.rows
+        family = FamilyScores(
+            cohort,
+            self._recipe,
+            lambda rows: known.take(kept[rows]),
+            None if tokens is None else tokens.take(kept[cohort.rows]),
+        )
         asked = family.prepare(
-            known.take(left_out), [kinds[place] for place in left_out], [-1] * len(left_out)
+            known.take(left_out),
+            [kinds[place] for place in left_out],
+            [-1] * len(left_out),
+            None if tokens is None else tokens.take(left_out),
         )
         z = np.full((len(left_out), len(places)), np.nan)
         z[:, kept[family.cohort]] = family.compare(asked, family.strangers).z
@@ -697,6 +773,107 @@ class KnownCosines(SketchMatrix):
     def cosines(self, other: SketchMatrix) -> BlockPairs:
         assert isinstance(other, KnownCosines)
         return np.asarray(self._cosines[:, self._rows][:, :, other._rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredTokens:
+    """The tokens of some models, ready to be compared; a row of numbers each: the product with the
+    cohort's mean, the length without that mean, and traits of the cosines without it."""
+
+    rows: TokenRows
+    numbers: Float64[np.ndarray, "models numbers"]
+
+    @classmethod
+    def joined(cls, parts: Sequence[ScoredTokens]) -> ScoredTokens:
+        rows = TokenRows.joined([part.rows for part in parts])
+        return cls(rows, np.concatenate([part.numbers for part in parts]))
+
+    def take(self, rows: Rows) -> ScoredTokens:
+        return ScoredTokens(self.rows.take(rows), self.numbers[rows])
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(self.numbers[:, 2:], 1, 0)
+
+
+class TokenScores:
+    """What footprints add to the scores of pairs of models that both have one.
+
+    Cosines of ranked tokens without the cohort's mean, normalised against the cohort's strangers as
+    those of sketches are, but not whitened, count as much as z, but for what data that is only
+    related has too (`RELATED`); the sum is z again.
+    """
+
+    def __init__(self, cohort: TokenRows) -> None:
+        products, self._here = cohort.products(cohort), cohort.are_here
+        self._mean = self._here / (self._here.sum() + SHRINKAGE)
+        self._cohort = cohort.known(products)
+        toward, square = products @ self._mean, float(self._mean @ products @ self._mean)
+        self._square = square
+        self._sides = toward, lengths_without(self._here, toward, square)
+        self.strangers = self.prepare(self._cohort, np.arange(len(self._here)))
+
+    def prepare(self, rows: TokenRows, places: Codes) -> ScoredTokens:
+        """Some models, compared with the cohort; at some places of it, −1 for others."""
+        products = rows.products(self._cohort)
+        toward = products @ self._mean
+        sides = toward, lengths_without(rows.are_here, toward, self._square)
+        cosines = self._cosines(products, sides, self._sides)
+        is_other = (np.arange(len(self._here)) != places[:, None]) & (self._here > 0)
+        traits = measure_traits(
+            cosines[None],
+            rows.kinds,
+            rows.are_here[:, None],
+            self._cohort.kinds,
+            is_other * _strangeness(cosines),
+            is_other[:, :0],
+            len(KINDS),
+        )
+        return ScoredTokens(rows, np.column_stack([*sides, traits.numbers]))
+
+    def measure(self, z: Pairs, counts: CohortCounts) -> Pairs:
+        """z of the cohort's pairs with their tokens, whose scales are measured."""
+        kinds, both = self._cohort.kinds, self._both(self.strangers, self.strangers)
+        part = self._part(self.strangers, self.strangers)
+        self._scale = measure_scale(part, counts & both, kinds, lower_spread)
+        total = z + _beyond_related(self._scale.of(part, kinds, kinds))
+        self._null = measure_scale(total, counts & both, kinds, lower_spread)
+        return self.added(z, self.strangers, self.strangers)
+
+    def added(self, z: Pairs, left: ScoredTokens, right: ScoredTokens) -> Pairs:
+        """z of some pairs with their tokens; as it is where a model has none."""
+        kinds = left.rows.kinds, right.rows.kinds
+        total = z + _beyond_related(self._scale.of(self._part(left, right), *kinds))
+        return np.where(self._both(left, right), self._null.of(total, *kinds), z)
+
+    def _part(self, left: ScoredTokens, right: ScoredTokens) -> Pairs:
+        products = left.rows.products(right.rows)
+        cosines = self._cosines(products, left.numbers[:, :2].T, right.numbers[:, :2].T)
+        return normalised(cosines[None], left.traits, right.traits, _ALIKE)
+
+    def _both(self, left: ScoredTokens, right: ScoredTokens) -> Bool[np.ndarray, "models others"]:
+        return np.asarray(np.outer(left.rows.are_here, right.rows.are_here) > 0)
+
+    def _cosines(self, products: Pairs, left: Sides, right: Sides) -> Pairs:
+        """Without the mean, of products, and of each side's products with the mean and lengths."""
+        covariances = products - left[0][:, None] - right[0][None, :] + self._square
+        return np.asarray(covariances / (left[1][:, None] * right[1][None, :]))
+
+
+Sides = Sequence[Float64[np.ndarray, " models"]]
+_ALIKE = np.ones((len(KINDS), len(KINDS), 1))
+
+
+def _beyond_related(z: Pairs) -> Pairs:
+    low, high = RELATED
+    return np.asarray(np.minimum(z, low) + np.maximum(z - high, 0.0))
+
+
+def lengths_without(
+    squares: Float64[np.ndarray, " models"], toward: Float64[np.ndarray, " models"], mean: float
+) -> Float64[np.ndarray, " models"]:
+    """Of models less a mean, by their squares, their products with the mean, and its square."""
+    return np.sqrt(np.maximum(squares - 2 * toward + mean, np.finfo(np.float32).eps))
 
 
 def _checksums(sketches: SketchMatrix) -> UInt64[np.ndarray, " models"]:

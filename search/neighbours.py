@@ -19,7 +19,7 @@ import numpy as np
 
 from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
-from ..records import ROLES, STACKS, Fingerprint, Recipe, Slot, SlotStats
+from ..records import ROLES, STACKS, Fingerprint, Footprint, Recipe, Slot, SlotStats
 from ..store import (
     Catalog,
     FamilyView,
@@ -92,6 +92,7 @@ class FreshQuery:
     dataset: str | None = None
     slots: tuple[SlotStats, ...] = ()
     published: SketchMatrix | None = None
+    footprint: Footprint | None = None
 
     @classmethod
     def of_attached(cls, index: AttachedIndex, id: str) -> FreshQuery:
@@ -188,6 +189,7 @@ class ResolvedQuery:
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
     sketches: SketchMatrix | None
+    footprint: Footprint | None = None
     near: Rows | None = None
 
 
@@ -287,6 +289,7 @@ def resolve(
         vector=query.fingerprint.vector,
         itself=None,
         sketches=SketchMatrix.of_model(sketches, made_by) if sketches else query.published,
+        footprint=query.footprint,
     )
 
 
@@ -509,7 +512,9 @@ def _scored(
         if is_here:
             asked = family.stored(view, np.array([itself]))
         else:
-            asked = family.prepare(query.sketches, [query.kind], [-1 if strangers else itself])
+            place = -1 if strangers else itself
+            tokens = None if strangers else family.fresh_tokens(view, query.footprint)
+            asked = family.prepare(query.sketches, [query.kind], [place], tokens)
         if strangers is None:
             others = family.stored(view, rows)
         else:

@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..arrays import Float32, Int64
-from ..records import Recipe
+from ..records import Footprint, Recipe
 from .files import derived_path
 from .session import Session
 from .tables.filters import Condition, Filters
+from .tables.footprints import (
+    as_stored,
+    footprint_stamp,
+    root_tokenizers,
+    select_footprints_of,
+)
 from .tables.models import GUESSED, Label, Labels, Stored, select_keys, select_labels
 from .tables.outcomes import Keyed, count_vectors, fetch_keys, fetch_vectors_of
 
@@ -42,14 +48,15 @@ class Members:
     """The models of a family that have a vector under a recipe; in order of key.
 
     Results that are computed from them are stored with them (`derived`, by class), for as long as
-    they do not change; so is their search `index`. `before` is that of the earlier members, until
-    it is caught up.
+    they do not change, nor their footprints, whose stamp is `footprints`; so is their search
+    `index`. `before` is that of the earlier members, until it is caught up.
     """
 
     keys: Int64[np.ndarray, " models"]
     ids: Sequence[str]
     kinds: Sequence[str]
     row_of: Mapping[str, int]
+    footprints: str = ""
     before: SearchIndex | None = None
     index: SearchIndex | None = None
     derived: dict[type, Any] = field(default_factory=dict)
@@ -62,17 +69,21 @@ class Members:
         `last` may be later than the session's snapshot: a model that was written again then has
         a key in it that the snapshot does not have.
         """
+        stamp = footprint_stamp(session, base)
         if last is not None and len(last.keys):
             newest = int(last.keys[-1])
             here = fetch_keys(session, base, recipe, newest - 1)
             n_new = len(here.ids) - 1
             n_models = count_vectors(session, base, recipe)
             if n_new >= 0 and here.keys[0] == newest and len(last.keys) + n_new == n_models:
-                return last._with(here, 1) if n_new else last
+                is_same = not n_new and last.footprints == stamp
+                return last if is_same else last._with(here, 1, stamp)
         none = cls(keys=np.zeros(0, dtype=np.int64), ids=[], kinds=[], row_of={})
-        return none._with(fetch_keys(session, base, recipe, -1), 0, last)
+        return none._with(fetch_keys(session, base, recipe, -1), 0, stamp, last)
 
-    def _with(self, new: Keyed, start: int, last: Members | None = None) -> Members:
+    def _with(
+        self, new: Keyed, start: int, footprints: str, last: Members | None = None
+    ) -> Members:
         """These and later members, from a row on. The search index of `last`, or of these, is
         caught up."""
         last = last or self
@@ -82,6 +93,7 @@ class Members:
             ids=ids,
             kinds=[*self.kinds, *new.kinds[start:]],
             row_of={id: row for row, id in enumerate(ids)},
+            footprints=footprints,
             before=last.index or last.before,
         )
 
@@ -213,6 +225,16 @@ class FamilyView:
             )
             return whole.take(np.searchsorted(self.keys, keys))
         return fetch_matrix(self._session, keys.tolist(), self.recipe)
+
+    def footprints(self, keys: Int64[np.ndarray, " keys"]) -> list[Footprint | None]:
+        """Those of the models with these keys, None where there is none; each with the tokenizer
+        that its own extends, None for the base's."""
+        found = select_footprints_of(self._session, self.base, keys.tolist())
+        return [found.get(key) for key in keys.tolist()]
+
+    def comparable(self, footprint: Footprint) -> Footprint:
+        """A footprint of a model that is not stored, as `footprints` would have it."""
+        return root_tokenizers(self._session, self.base, [as_stored(footprint)])[0]
 
     def updates(self, keys: Int64[np.ndarray, " keys"] | None = None) -> FamilyUpdates:
         """The linear sketches and slot statistics of the models with these keys, rising, or of all;

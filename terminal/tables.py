@@ -592,35 +592,44 @@ def show_trained_models(document: Document) -> None:
 
 
 def show_across(document: Document) -> None:
-    """Models of other bases, and by which data sets they were compared."""
+    """Models of other bases, and by which words or data sets they were compared."""
     query, panel, models = document["query"], document["panel"], document["neighbours"]
-    left_out = document["left_out"]
-    names = names_of_bases(
-        [query["base"], *(row["base"] for row in (*document["families"], *left_out))]
-    )
-    others = ", ".join(
-        f"{names[row['base']]} ({count(row['models'], 'model')}, {count(row['sets'], 'data set')})"
-        for row in document["families"]
-    )
+    families, left_out = document["families"], document["left_out"]
+    names = names_of_bases([query["base"], *(row["base"] for row in (*families, *left_out))])
+    by = "words" if panel is None else f"the panel {panel['name']}"
+    others = ", ".join(f"{names[row['base']]} ({_compared_of(row)})" for row in families)
     _say(
         f"models of other bases like [bold]{_text(query['model'])}[/] of "
-        f"{_text(names[query['base']])}, by the panel {_text(panel['name'])}: {_text(others)}"
+        f"{_text(names[query['base']])}, by {_text(by)}: {_text(others)}"
     )
-    near = ", ".join(f"{row['data']} (z {row['z']:.1f})" for row in query["data"])
-    _say(f"the model's nearest data sets of the panel: {_text(near)}", "dim")
-    if panel["others"]:
-        _say(f"other panels: {_text(', '.join(panel['others']))} (--panel NAME)", "dim")
+    if panel is not None:
+        near = ", ".join(f"{row['data']} (z {row['z']:.1f})" for row in query["data"])
+        _say(f"the model's nearest data sets of the panel: {_text(near)}", "dim")
+        if panel["others"]:
+            _say(f"other panels: {_text(', '.join(panel['others']))} (--panel NAME)", "dim")
     if models:
         _say(f"[bold]{document['verdict']}[/]")
-        few = [names[row["base"]] for row in document["families"] if not row["is_calibrated"]]
+        few = [names[row["base"]] for row in families if not row["is_calibrated"]]
         if few:
-            _say(f"too few data sets or models for a probability: {_text(', '.join(few))}", "dim")
+            what = "models" if panel is None else "data sets or models"
+            _say(f"too few {what} for a probability: {_text(', '.join(few))}", "dim")
         heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "data", "dataset")
-        _say_evidence(heads, _named(models, names))
+        shown = tuple(head for head in heads if panel is not None or head != "data")
+        _say_evidence(shown, _named(models, names))
     else:
         _say("no model passes the filters")
     _show_left_out(document)
     _say(f"It says at most: {document['meaning']}", "dim")
+
+
+def _compared_of(family: Document) -> str:
+    """How much of a family was compared, and by how much."""
+    models = count(family["models"], "model")
+    if "words" not in family:
+        return f"{models}, {count(family['sets'], 'data set')}"
+    compared = family["compared"]
+    of = models if compared == family["models"] else f"{compared} of {models}"
+    return f"{of}, {count(family['words'], 'word')}"
 
 
 def _names_of_several(document: Document) -> dict[str, str]:

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from ...arrays import Bool, Float32, Int64, UInt8
 from ...errors import BadIndex, RequestError, StoreFull, StoreLocked
-from ...records import GATED_NOTE, PRIVATE_NOTE, Recipe
+from ...records import GATED_NOTE, PRIVATE_NOTE, Footprint, Recipe
 from ...results import size
 from ..catalog import Catalog
 from ..derived.row_files import SketchMatrix, TraitFile, fetch_matrix
@@ -708,6 +708,9 @@ class PublishedFamily(FamilyView):
 
     def sketches(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
         return self._index.sketches_at(keys)
+
+    def footprints(self, keys: Int64[np.ndarray, " keys"]) -> list[Footprint | None]:
+        return [None] * len(keys)
 
     def derived(self, kind: type[T], make: Callable[[FamilyView], T]) -> T:
         with self._members.lock:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -62,6 +62,12 @@ def unpack(
     if len(plain) != n_bits + touched or len(tokens) != touched:
         raise ValueError("its bytes do not fit its counts")
     return tokens, np.frombuffer(plain[n_bits:], np.uint8)
+
+
+def as_stored(footprint: Footprint) -> Footprint:
+    """A footprint with strengths as coarse as they are stored."""
+    tokens, strengths = unpack(pack(footprint), footprint.vocabulary, len(footprint.tokens))
+    return replace(footprint, tokens=tokens, strengths=strengths)
 
 
 def tokenizer_hash(content: bytes) -> str:
@@ -176,6 +182,46 @@ def _of_row(session: Session, id: str, base: str, key: int, *row: Any) -> ModelF
     except ValueError as err:
         raise StoreDamaged(f"{session.path}: the footprint of {id}: {err}; index it again") from err
     return ModelFootprint(id, base, key, footprint)
+
+
+def select_footprints_of(session: Session, base: str, keys: Sequence[int]) -> dict[int, Footprint]:
+    """Those of some models of a base, by key, with the tokenizer that theirs extends."""
+    rows = session.execute(
+        "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
+        "WHERE f.model IN (SELECT unnest(?::BIGINT[]))",
+        [list(keys)],
+    )
+    found = [_of_row(session, *row) for row in rows]
+    roots = root_tokenizers(session, base, [one.footprint for one in found])
+    return {one.key: rooted for one, rooted in zip(found, roots, strict=True)}
+
+
+def root_tokenizers(
+    session: Session, base: str, footprints: Sequence[Footprint]
+) -> list[Footprint]:
+    """Footprints with the tokenizer that theirs extends, in which tokens have the same numbers;
+    None for the base's."""
+    own = session.execute("SELECT tokenizer FROM families WHERE base = ?", [base])
+    roots: dict[str | None, str | None] = {None: None, own[0][0] if own else None: None}
+    for one in footprints:
+        if one.tokenizer is not None and one.tokenizer not in roots:
+            content = one.own_tokenizer or _stored_tokenizer(session, one.tokenizer)
+            extends = json.loads(content)["extends"] if content.startswith(_EXTENDS) else None
+            roots[one.tokenizer] = roots.get(extends, extends) if extends else one.tokenizer
+    return [replace(one, tokenizer=roots[one.tokenizer]) for one in footprints]
+
+
+_EXTENDS = b'{"extends"'
+
+
+def footprint_stamp(session: Session, base: str) -> str:
+    """Of a family's footprints: another one where any was added or replaced."""
+    rows = session.execute(
+        "SELECT sum(hash(f.model, f.kind, f.touched, f.share, f.tokenizer)) "
+        "FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?",
+        [base],
+    )
+    return str(rows[0][0])
 
 
 def replace_footprint(session: Session, base: str, id: str, footprint: Footprint) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from deltadex.search.across import (
     Correspondence,
     ModelAcross,
-    _ranked,
     probabilities,
+    ranked_across,
     scores_of,
 )
 from deltadex.search.panels import Columns, PanelScores, shared_sets
@@ -132,7 +132,7 @@ def test_bases_are_ranked_together_and_the_rate_never_falls():
         make_model("last", 0.45),
     ]
 
-    ranked = _ranked(found, 4)
+    ranked = ranked_across(found, 4)
 
     assert [model.model for model in ranked] == ["first", "second", "last", "small"]
     assert [model.rank for model in ranked] == [1, 2, 3, 4]

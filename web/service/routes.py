@@ -331,7 +331,7 @@ async def across(
 ) -> Response:
     """The models of other bases likeliest of the same data; as `find-similar --across --json`.
 
-    Only panels that the catalog has are asked.
+    By words; else only panels that the catalog has are asked.
     """
     question = asked(model)
 

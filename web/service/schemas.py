@@ -225,8 +225,8 @@ class SimilarAnswer(Answer):
 
 
 class NeighbourAcrossAnswer(Answer):
-    """`cosine` is of canonical coordinates; `data` is the panel's data set that both were
-    likeliest trained on."""
+    """`cosine` is of canonical coordinates, or of words; `data` is the panel's data set that both
+    were likeliest trained on."""
 
     rank: int
     model: str
@@ -238,17 +238,18 @@ class NeighbourAcrossAnswer(Answer):
     cosine: float
     score: float
     data: str | None
-    data_probability: float
+    data_probability: float | None
     dataset: str | None
     author: str | None
     run: str | None
 
 
 class AcrossAnswer(Answer):
-    """`left_out` has the families that could not be compared, with the reason."""
+    """`left_out` has the families that could not be compared, with the reason; `panel` is null
+    where words were compared."""
 
     query: dict[str, Any]
-    panel: dict[str, Any]
+    panel: dict[str, Any] | None
     recipe: str
     verdict: Verdict
     verdict_from: float

@@ -1,0 +1,310 @@
+"""Models of other bases that were trained on the same data, by the words of their footprints.
+
+Words are the same whatever the base. Over the whole words that two vocabularies share, a model is
+the row of its touched tokens' ranks, of unit length, without the mean of its family; two models are
+compared by the cosine. What it proves depends on who else is near: a model of the candidate's base
+that lies nearer to another of the query's family was trained on that one's data. Coefficients are
+of other families (docs/across.md). No panel, no label and no gradient is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Bool, Float64, Int64
+from ..errors import RequestError, UnknownRecipe
+from ..records import Footprint
+from ..store import Catalog, FamilyView, Filters, tokenizer_hash
+from .across import ModelAcross, ranked_across
+from .evidence import Numbers, sigmoid
+from .family_scores import Cohort, Rows, bounded, lengths_without, lower_spread
+from .footprints import Vocabularies
+from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
+from .token_rows import SHRINKAGE, TokenRows, sparse_products, tells, usual_reading
+from .vocabulary import Vocabulary
+from .words import shared_words
+
+FEWEST_RANKED, FEWEST_KNOWN = 4, 8
+"""Models with a footprint, of either family, from which models are ordered and a probability is
+known."""
+
+FEWEST_WORDS = 100
+"""Words that two vocabularies share, from which models are compared."""
+
+COEFFICIENTS = (-8.3, 29.0, 6.6, 3.3)
+"""Of 1; the cosine; how far it is above the candidate's best with another model of the query's
+family; and whether one of the two footprints is tied."""
+
+LONE_BOUND = 0.87
+"""Probability from which there is a verdict, `perhaps`: 2 % of models reach it whose data no other
+base has, and whose corpus one has."""
+
+MODELS_AT_ONCE = 4_000
+"""Models whose tokens are held at a time: 64 MB."""
+
+Tokens = Int64[np.ndarray, " tokens"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """Some models of a family over shared words: sparse rows, and the mean of its cohort."""
+
+    rows: Any
+    mean: Float64[np.ndarray, " words"]
+
+    def cosines(self, other: Side) -> Float64[np.ndarray, "models others"]:
+        mine, theirs = (side.rows @ side.mean for side in (self, other))
+        across = self.rows @ other.mean, other.rows @ self.mean
+        covariances = sparse_products(self.rows, other.rows) - across[0][:, None] - across[1]
+        covariances += self.mean @ other.mean
+        lengths = (
+            lengths_without(_squares(side.rows), toward, float(side.mean @ side.mean))
+            for side, toward in ((self, mine), (other, theirs))
+        )
+        return np.asarray(covariances / np.outer(*lengths))
+
+
+def _squares(rows: Any) -> Numbers:
+    return np.asarray(rows.multiply(rows).sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordSpace:
+    """The columns of shared words, and how each tokenizer's tokens are placed in them."""
+
+    catalog: Catalog
+    columns: Mapping[str, int]
+
+    def rows(self, view: FamilyView, footprints: Sequence[Footprint | None]) -> Any:
+        first = {one.tokenizer: one for one in footprints if one is not None}
+        known = {tokenizer: self._places(view, one) for tokenizer, one in first.items()}
+        places = [_NOWHERE if one is None else known[one.tokenizer] for one in footprints]
+        return TokenRows.of(footprints, None).matrix(len(self.columns), places)
+
+    def _places(self, view: FamilyView, footprint: Footprint) -> Tokens:
+        try:
+            vocabulary = _vocabulary(self.catalog, view, footprint)
+        except RequestError:
+            return _NOWHERE
+        return places_of(vocabulary, self.columns)
+
+
+_NOWHERE = np.full(1, -1)
+
+
+def places_of(vocabulary: Vocabulary, columns: Mapping[str, int]) -> Tokens:
+    """The column of each token, −1 of one that is none of the words."""
+    places = np.full(len(vocabulary), -1, dtype=np.int64)
+    for word, token in vocabulary.words.items():
+        places[token] = columns.get(word, -1)
+    return places
+
+
+def _vocabulary(catalog: Catalog, view: FamilyView, footprint: Footprint) -> Vocabulary:
+    """That of a footprint's tokens; `RequestError` where none is kept."""
+    sha256, own = footprint.tokenizer, footprint.own_tokenizer
+    if own and tokenizer_hash(own) == sha256:
+        return Vocabulary(own)
+    sha256 = sha256 or catalog.footprints.family_tokenizer(view.base)
+    if sha256 is None:
+        raise RequestError("has no tokenizer")
+    return Vocabularies.of(catalog).get(catalog, sha256)
+
+
+def find_across_by_words(
+    catalog: Catalog,
+    query: Query,
+    *,
+    k: int,
+    filters: Filters = EVERY_MODEL,
+    recipe: str | None = None,
+) -> dict[str, Any] | None:
+    """The document of the `k` models of other bases that were likeliest trained on the query's
+    data, by words; None where the query, its family or all others have too few footprints, or the
+    query's vocabulary is not known."""
+
+    def answer() -> dict[str, Any] | None:
+        view, resolved = resolve(catalog, query, recipe, None)
+        try:
+            asked = _Asked.of(catalog, view, resolved)
+        except RequestError:
+            return None
+        left_out, families, found = [], [], []
+        for base in catalog.bases():
+            if base == view.base:
+                continue
+            try:
+                other = catalog.family(base, catalog.find_recipe(recipe, base))
+                some, about = asked.compare(other, k, filters)
+            except (RequestError, UnknownRecipe) as err:
+                left_out.append({"base": base, "reason": str(err)})
+                continue
+            found += some
+            families.append(about)
+        if not families:
+            return None
+        ranked = ranked_across(found, k)
+        return {
+            "query": {
+                "model": resolved.model,
+                "base": view.base,
+                "dataset": resolved.dataset,
+                "data": [],
+            },
+            "panel": None,
+            "recipe": view.recipe.name,
+            "verdict": ranked[0].verdict if ranked else "no model stands out",
+            "verdict_from": LONE_BOUND,
+            "neighbours": [asdict(model) for model in ranked],
+            "families": families,
+            "left_out": left_out,
+        }
+
+    return catalog.look(answer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A query and the cohort of its family, by their footprints."""
+
+    catalog: Catalog
+    view: FamilyView
+    footprints: Sequence[Footprint]
+    vocabulary: Vocabulary
+
+    @classmethod
+    def of(cls, catalog: Catalog, view: FamilyView, query: ResolvedQuery) -> _Asked:
+        """The query's footprint is the first; `RequestError` where it has none to compare."""
+        own = view.rows([] if query.itself is None else [query.itself])
+        if query.footprint is not None:
+            first: Footprint | None = view.comparable(query.footprint)
+        else:
+            first = next(iter(view.footprints(view.keys[own])), None)
+        cohort = Cohort.of(view).rows
+        others = _whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
+        (first,) = _whole([first])
+        if first is None:
+            raise RequestError(f"{query.model} has no footprint")
+        # a copy of the query is not another model of its family
+        known = [one for one in others if one is not None and not _are_copies(one, first)]
+        if len(known) < FEWEST_RANKED:
+            raise RequestError(_too_few(len(known)))
+        return cls(catalog, view, [first, *known], _vocabulary(catalog, view, first))
+
+    def compare(
+        self, other: FamilyView, k: int, filters: Filters
+    ) -> tuple[list[ModelAcross], dict[str, Any]]:
+        """The `k` likeliest models of another family, and what they are chosen from; `RequestError`
+        where it cannot be compared."""
+        cohort = _whole(other.footprints(other.keys[Cohort.of(other).rows]))
+        n_known, usual = sum(one is not None for one in cohort), usual_reading(cohort)
+        if usual is None or n_known < FEWEST_RANKED:
+            raise RequestError(_too_few(n_known))
+        theirs = next(one for one in cohort if one is not None and one.tokenizer == usual[0])
+        words = shared_words([self.vocabulary, _vocabulary(self.catalog, other, theirs)])
+        if len(words) < FEWEST_WORDS:
+            raise RequestError(f"shares {len(words)} words; {FEWEST_WORDS} are needed")
+        space = WordSpace(self.catalog, {word: place for place, word in enumerate(words)})
+        mine = space.rows(self.view, self.footprints)
+        asked = Side(mine, _mean(mine))
+        mean = _mean(space.rows(other, cohort))
+        is_tied, numbers = self._numbers(asked, mean, space, other)
+        rows = np.flatnonzero(np.isfinite(numbers[0]))
+        cosines, gaps = numbers[:, rows]
+        likely = probabilities(cosines, gaps, is_tied[rows] | (self.footprints[0].kind == "tied"))
+        is_known = min(len(self.footprints), len(rows)) >= FEWEST_KNOWN
+        about = {
+            "base": other.base,
+            "models": len(other),
+            "compared": len(rows),
+            "words": len(words),
+            "is_calibrated": is_known,
+        }
+        allowed = other.rows_where(filters) if filters else rows
+        best = np.flatnonzero(np.isin(rows, allowed))
+        best = best[rank_rows(other.ids, rows[best], cosines[best])][:k]
+        return _models(other, rows, cosines, likely if is_known else None, best), about
+
+    def _numbers(
+        self, asked: Side, mean: Float64[np.ndarray, " words"], space: WordSpace, other: FamilyView
+    ) -> tuple[Bool[np.ndarray, " models"], Float64[np.ndarray, "2 models"]]:
+        """Of every model of a family: whether its footprint is tied; its cosine with the query, and
+        how far that is above its best with another model of the query's family, NaN where it has no
+        footprint."""
+        numbers, is_tied = np.full((2, len(other)), np.nan), np.zeros(len(other), dtype=np.bool_)
+        for start in range(0, len(other), MODELS_AT_ONCE):
+            footprints = _whole(other.footprints(other.keys[start : start + MODELS_AT_ONCE]))
+            rows = space.rows(other, footprints)
+            cosines = asked.cosines(Side(rows, mean))
+            here = start + np.flatnonzero(np.diff(rows.indptr))
+            numbers[0, here] = cosines[0, here - start]
+            numbers[1, here] = (cosines[0] - cosines[1:].max(axis=0))[here - start]
+            is_tied[here] = TokenRows.of(footprints, None).codes[here - start] == 1
+        return is_tied, numbers
+
+
+def _are_copies(one: Footprint, other: Footprint) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "strengths")
+    )
+
+
+def _too_few(n: int) -> str:
+    return f"has {n} models whose footprints name tokens; {FEWEST_RANKED} are needed"
+
+
+def _whole(footprints: Sequence[Footprint | None]) -> list[Footprint | None]:
+    """Those that name tokens and of which all rows were read: a token that was not read is not one
+    that is untouched."""
+    return [
+        one if one is not None and tells(one) and one.share == 1 else None for one in footprints
+    ]
+
+
+def _mean(rows: Any) -> Float64[np.ndarray, " words"]:
+    n = np.count_nonzero(np.diff(rows.indptr))
+    return np.asarray(rows.sum(axis=0)) / (n + SHRINKAGE)
+
+
+def probabilities(cosines: Numbers, gaps: Numbers, is_tied: Bool[np.ndarray, " models"]) -> Numbers:
+    """That models of two bases were trained on the same data, 0…1."""
+    constant, of_cosine, of_gap, of_tied = COEFFICIENTS
+    return sigmoid(constant + of_cosine * cosines + of_gap * gaps + of_tied * is_tied)
+
+
+def _models(
+    view: FamilyView,
+    rows: Rows,
+    cosines: Numbers,
+    likely: Numbers | None,
+    best: Int64[np.ndarray, " best"],
+) -> list[ModelAcross]:
+    """The models at some places of the compared rows, not yet ranked among others."""
+    centre, spread = lower_spread(cosines)
+    z, labels = (cosines - centre) / spread, view.labels_at(rows[best].tolist())
+    models = []
+    for place in best.tolist():
+        row, p = int(rows[place]), None if likely is None else float(likely[place])
+        models.append(
+            ModelAcross(
+                rank=0,
+                model=view.ids[row],
+                base=view.base,
+                probability=p,
+                verdict="no model stands out" if p is None or p < LONE_BOUND else "perhaps",
+                z=float(z[place]),
+                fdr=None,
+                cosine=float(np.clip(cosines[place], -1.0, 1.0)),
+                score=float(bounded(z[place : place + 1])[0]),
+                data=None,
+                data_probability=None,
+                dataset=labels[row].dataset,
+                author=labels[row].author,
+                run=labels[row].run,
+            )
+        )
+    return models

@@ -1,0 +1,199 @@
+"""Footprints in scores, and across bases: models that were really trained on words of a topic."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from footprint_families import make_families
+
+import deltadex as dx
+from deltadex.cli import main
+from deltadex.search.family_scores import FamilyScores
+from deltadex.search.token_rows import TokenRows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = make_families(tmp_path_factory.mktemp("footprints"))
+    with dx.open(folder / "c.duckdb") as db:
+        index(db, folder / "one")
+        db.index(folder / "other" / "base", folder / "other" / "models")
+    with dx.open(folder / "without.duckdb") as db:
+        index(db, folder / "one", footprints=False)
+    return folder
+
+
+def index(db, family, **rest):
+    for models in ("models", "frozen"):
+        db.index(family / "base", family / models, **rest)
+
+
+@pytest.fixture(scope="module")
+def db(folder):
+    with dx.open(folder / "c.duckdb") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def one(folder):
+    return str(folder / "one" / "base")
+
+
+def scores_of(db, base, query, **rest):
+    return {row["model"]: row["z"] for row in db.find_similar(query, base=base, k=99, **rest)}
+
+
+def copied(models, folder, letters):
+    """The models of some topics, in a folder."""
+    for model in models.iterdir():
+        if model.name[0] in letters:
+            shutil.copytree(model, folder / model.name)
+    return folder
+
+
+def topic(id):
+    return id.split("-")[0]
+
+
+def test_footprints_alone_find_the_model_of_the_same_words(db, one):
+    catalog = db._catalog
+    named = [row for row in catalog.footprints.all(one) if row.footprint.kind == "exact"]
+    rows = TokenRows.of([row.footprint for row in named], (None, 1.0))
+
+    products = rows.products(rows)
+    np.fill_diagonal(products, -1.0)
+
+    ids = [row.model for row in named]
+    assert len(ids) == 12
+    assert [topic(ids[best]) for best in products.argmax(axis=1)] == list(map(topic, ids))
+
+
+def test_pairs_with_a_footprint_score_by_it(db, folder, one):
+    with dx.open(folder / "without.duckdb") as without:
+        plain = scores_of(without, None, "a-0")
+    with_tokens = scores_of(db, one, "a-0")
+
+    assert max(with_tokens, key=with_tokens.get) == "a-1"
+    assert with_tokens["b-0"] != plain["b-0"]
+
+
+def test_a_model_without_a_footprint_has_the_scores_that_it_had(db, folder, one):
+    with dx.open(folder / "without.duckdb") as without:
+        assert scores_of(without, None, "frozen-0") == scores_of(db, one, "frozen-0")
+        plain, mixed = scores_of(without, None, "a-0"), scores_of(db, one, "a-0")
+
+    assert plain["frozen-0"] == mixed["frozen-0"]
+    assert plain["frozen-1"] == mixed["frozen-1"]
+
+
+def test_a_family_without_footprints_has_the_scores_that_it_had(folder, tmp_path):
+    """Frozen embeddings, read and not read."""
+    asked = {}
+    for number, read in enumerate((True, False)):
+        with dx.open(tmp_path / f"{number}.duckdb") as db:
+            db.index(folder / "one" / "base", folder / "one" / "frozen", footprints=read)
+            asked[read] = db.find_similar("frozen-0").to_json()["neighbours"]
+
+    assert asked[True] == asked[False]
+
+
+def test_the_order_of_models_changes_no_score(db, folder, one, tmp_path):
+    with dx.open(tmp_path / "reversed.duckdb") as reversed_:
+        for letter in "fedcba":
+            some = copied(folder / "one" / "models", tmp_path / letter, letter)
+            reversed_.index(folder / "one" / "base", some)
+        reversed_.index(folder / "one" / "base", folder / "one" / "frozen")
+
+        for query in ("a-0", "d-1", "frozen-0"):
+            assert scores_of(reversed_, None, query) == scores_of(db, one, query)
+
+
+def test_a_folder_is_scored_as_the_stored_model(db, folder, one, tmp_path):
+    elsewhere = copied(folder / "one" / "models", tmp_path, "c")
+    stored = scores_of(db, one, "c-0")
+    fresh = scores_of(db, one, elsewhere / "c-0")
+
+    assert fresh.pop("c-0") > max(stored.values())
+    assert fresh == pytest.approx(stored, abs=1e-6)
+
+
+def test_footprints_that_come_later_count_at_once(folder, one, tmp_path):
+    shutil.copy(folder / "without.duckdb", tmp_path / "c.duckdb")
+    with dx.open(tmp_path / "c.duckdb") as db, dx.open(folder / "c.duckdb") as whole:
+        before = scores_of(db, None, "a-0")
+        for row in whole._catalog.footprints.all(one):
+            db._catalog.footprints.add(one, row.model, row.footprint)
+
+        assert scores_of(db, None, "a-0") == scores_of(whole, one, "a-0") != before
+
+
+def test_every_pair_that_is_compared_has_the_score_of_the_search(db, one):
+    catalog = db._catalog
+    view = catalog.family(one, catalog.find_recipe(None, one))
+    family, rows = FamilyScores.of(view), np.arange(len(view))
+    models = family.stored(view, rows)
+
+    z = family.compare(models, models).z
+
+    assert np.array_equal(z, z.T)
+    searched = scores_of(db, one, "e-1")
+    (place,) = view.rows(["e-1"])
+    assert {view.ids[row]: z[place, row] for row in rows if row != place} == searched
+
+
+@pytest.mark.parametrize("base", ["one", "other"])
+def test_the_same_data_is_found_on_another_base_by_words(db, folder, base):
+    other = str(folder / ({"one", "other"} - {base}).pop() / "base")
+    for query in ("a-0", "b-1", "c-0", "d-1", "e-0", "f-1"):
+        found = db.panels.find_similar(query, base=str(folder / base / "base"), k=3)
+
+        assert topic(found[0]["model"]) == topic(query)
+        assert {row["base"] for row in found} == {other}
+        assert found[0]["probability"] > 0.9
+        assert found[0]["verdict"] == "perhaps"
+    document = found.to_json()
+    assert document["panel"] is None
+    assert document["families"][0]["compared"] == 12
+    assert document["families"][0]["words"] == 220
+
+
+def test_a_query_whose_data_no_other_base_has_gets_no_verdict(folder, tmp_path):
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db.index(folder / "one" / "base", folder / "one" / "models")
+        models = copied(folder / "other" / "models", tmp_path / "lone", "bcdef")
+        db.index(folder / "other" / "base", models)
+
+        for query in ("a-0", "a-1"):
+            found = db.find_similar(query, base=str(folder / "one" / "base"), across=True)
+            assert found.to_json()["verdict"] == "no model stands out"
+            assert max(row["probability"] for row in found) < 0.5
+
+
+def test_across_is_the_same_answer_by_every_way(db, folder, one):
+    by_words = db.panels.find_similar("a-0", base=one, k=3).to_json()
+
+    assert db.find_similar("a-0", base=one, k=3, across=True).to_json() == by_words
+    command = ["find-similar", "a-0", "--across", "-k", "3", "--base", one]
+    ran = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb"), "--json"])
+    assert json.loads(ran.output) == json.loads(json.dumps(by_words))
+    said = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb")]).output
+    assert "by words: " in said
+    assert "12 models, 220 words" in said
+
+
+def test_a_folder_is_compared_across_as_the_stored_model(db, folder, one, tmp_path):
+    elsewhere = copied(folder / "one" / "models", tmp_path, "b") / "b-0"
+    stored, fresh = (
+        db.find_similar(model, base=one, across=True, k=2) for model in ("b-0", elsewhere)
+    )
+
+    assert [row["model"] for row in fresh] == [row["model"] for row in stored]
+    cosines = [[row["cosine"] for row in some] for some in (fresh, stored)]
+    assert cosines[0] == pytest.approx(cosines[1])
+
+
+def test_models_without_footprints_go_to_the_panels(db, one):
+    with pytest.raises(dx.errors.RequestError, match="panel"):
+        db.panels.find_similar("frozen-0", base=one, only_built=True)
