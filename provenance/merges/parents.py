@@ -430,7 +430,13 @@ class _Search:
         zeros = self._zeros(sums.rows)
         geometry = self._geometry(sums.rows)
         copies = self._ids(self.copies)
-        found = Parentage(kind="part", parents=parents, unexplained=min(1.0, rest), copies=copies)
+        found = Parentage(
+            kind="part",
+            parents=parents,
+            unexplained=min(1.0, rest),
+            zeros=zeros,
+            copies=copies,
+        )
         if len(parents) == 1:
             return self._copy() if self.copies else found
         seen = Appearance(weights=sums.weights[:, 0], rest=rest, zeros=zeros)
