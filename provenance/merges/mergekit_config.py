@@ -67,6 +67,10 @@ def _comments(merge: Merge) -> Iterator[str]:
     else:
         share, chance = f"{proof.share:.2%}", f"{proof.chance:.2%}"
         yield f"reproduces {share} of {proof.entries} sampled entries; a wrong recipe {chance}"
+    if merge.unequal:
+        names = ", ".join(merge.unequal)
+        yield _text(f"of unequal shapes, no part of this recipe: {names}; mergekit stops at them:")
+        yield "name models without them, or of a vocabulary write `tokenizer: {source: base}`"
     if any(parent.layers for parent in found.parents) and not _layers(merge):
         yield "weights vary by layer in more than one stack: these are their means"
 

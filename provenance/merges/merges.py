@@ -57,6 +57,7 @@ class Merge:
         sources: Folder or Hub id of the base and of each parent, by name.
         proof: None where the weights of the model, its base or a parent cannot be read.
         modules: The name of each matrix's module, for filters of a config file.
+        unequal: Tensors that are not of one shape in the models that a config file names.
     """
 
     model: str
@@ -68,6 +69,7 @@ class Merge:
     adapters: frozenset[str] = frozenset()
     modules: Mapping[Key, str] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
+    unequal: tuple[str, ...] = ()
 
     @property
     def is_merge(self) -> bool:
@@ -310,7 +312,18 @@ class Proof:
             adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
             modules=self.sample.modules,
             dtype=next(iter(self.merged.values())).dtype,
+            unequal=self._unequal([source for row in rows.values() if (source := source_of(row))]),
         )
+
+    def _unequal(self, sources: Sequence[str]) -> tuple[str, ...]:
+        """Tensors that the parents, or the base and a parent, have in different shapes."""
+        refs = self.sample.base.weights().checkpoint.tensors
+        found: dict[str, set[tuple[int, ...]]] = {}
+        of_base = {name: tuple(ref.shape) for name, ref in refs.items()}
+        for shapes in (of_base, *(self.sample.shapes.get(source, {}) for source in sources)):
+            for name, shape in shapes.items():
+                found.setdefault(name, set()).add(shape)
+        return tuple(sorted(name for name, shapes in found.items() if len(shapes) > 1))
 
     def _readable(self, parent: Parent) -> Parent:
         """The parent under the first of its names whose files can be read."""

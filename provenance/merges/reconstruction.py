@@ -54,6 +54,9 @@ MOST_ERROR = 0.4
 SAMPLED = 10.0
 """Standard errors by which what rows show of a whole matrix may be off."""
 
+MOST_SEARCHED = 0.6
+"""The same of the best of a few TIES, from which its numbers are not searched."""
+
 MOST_DECODED = 5
 """Parents up to which all sets of them are tried."""
 
@@ -271,7 +274,7 @@ def reconstruct(
         found = _best(rows, np.array(guess))
         if best is None or _order(found) < _order(best):
             best = found
-        if best.is_reproduced and best.error < best.rounding * 0.1:
+        if best.error > MOST_SEARCHED or (best.is_reproduced and 10 * best.error < best.rounding):
             break
     return best
 
@@ -631,7 +634,9 @@ def _fitted_ties(
         for density in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
         for length in ((1.0,) if normalises else (0.7, 1.0, 1.4))
     ]
-    numbers = _descended(error, min(grid, key=error))
+    numbers = min(grid, key=error)
+    if error(numbers) < MOST_SEARCHED:
+        numbers = _descended(error, numbers)
     return _written_ties(rows, numbers, normalises=normalises)
 
 
