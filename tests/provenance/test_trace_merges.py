@@ -27,6 +27,12 @@ def family(tmp_path_factory):
         for n in first
     }
     third, fourth = tuned[2:4]
+    for name, tensors, classes in (("m3", third, 3), ("m4", fourth, 5)):
+        head = {"classifier.weight": torch.zeros(classes, 64)}
+        make_checkpoint(folder / "models" / name, tensors | head, config=config)
+    headed = {
+        n: 0.4 * t + 0.6 * fourth[n] if t.is_floating_point() else t for n, t in third.items()
+    }
     drawn = {n: dared(base[n], third[n], fourth[n]) for n in first}
     trained = {
         n: 0.5 * t + 0.5 * fourth[n] + 2e-5 * torch.randn(t.shape) if t.dim() == 2 else t
@@ -34,6 +40,7 @@ def family(tmp_path_factory):
     }
     trimmed = {n: without_outliers(base[n], third[n], fourth[n]) for n in first}
     merges = {"models/mean": mean, "drawn": drawn, "trained": trained, "trimmed": trimmed}
+    merges["headed"] = headed
     for name, tensors in merges.items():
         make_checkpoint(folder / name, tensors, config=config)
     with dx.open(folder / "c.duckdb") as db:
@@ -151,3 +158,14 @@ def test_of_a_method_that_is_not_known_parents_are_named_and_no_file_is_written(
     with pytest.raises(RequestError, match="no config file: a merge by a method that is not known"):
         trace(family, family / "trimmed", mergekit=tmp_path / "none.yaml")
     assert not (tmp_path / "none.yaml").exists()
+
+
+def test_heads_of_unequal_shape_are_named_in_the_file_and_are_no_part_of_the_recipe(
+    family, tmp_path
+):
+    answer = trace(family, family / "headed", mergekit=tmp_path / "merge.yaml")
+
+    assert (answer["method"], answer["complete"]) == ("linear", True)
+    lines = (tmp_path / "merge.yaml").read_text("utf-8").splitlines()
+    (note,) = [line for line in lines if "classifier.weight" in line]
+    assert note.startswith("# of unequal shapes, no part of this recipe: classifier.weight;")
