@@ -15,6 +15,7 @@ from ...indexer import Key, RowSample, fingerprint_query, folder_at
 from ...records import Indexed, Slot
 from ...store import SLOT_NUMBERS, Catalog, FamilyUpdates, FamilyView, ModelRow
 from ..recipes import find_linear_recipe
+from .file_on_rows import Matrices, Place, Reconstruction
 from .parents import (
     MOST_CHANGED,
     SCREENED,
@@ -26,14 +27,7 @@ from .parents import (
     find_parents,
     near_rows,
 )
-from .reconstruction import (
-    MOST_DECODED,
-    Matrices,
-    Place,
-    Reconstruction,
-    further_parent,
-    reconstruct,
-)
+from .reconstruction import MOST_DECODED, further_parent, reconstruct
 
 BLOCK_MODELS = 8192
 
@@ -79,7 +73,7 @@ class Merge:
         """`parents` of a merge; `related`: models whose updates are part of an update that they do
         not explain."""
         found, proof = self.parentage, self.proof
-        is_file = proof is not None and proof.method is not None and not proof.is_drawn
+        file = proof if proof and proof.method is not None and not proof.is_drawn else None
         rows = [_parent_row(parent) for parent in found.parents if found.is_related]
         return {
             "parents": rows if self.is_merge else [],
@@ -88,8 +82,8 @@ class Merge:
             "density": found.density,
             "unexplained": round(found.unexplained, 6) if rows else None,
             "complete": found.is_complete if rows else None,
-            "reconstructed_share": round(proof.share, 4) if is_file else None,
-            "chance_share": round(proof.chance, 4) if is_file else None,
+            "reconstructed_share": round(file.share, 4) if file else None,
+            "chance_share": round(file.chance, 4) if file else None,
             "copies": list(found.copies),
             "merge": self.sentence,
         }
@@ -260,7 +254,7 @@ def _proven(catalog: Catalog, merge: Merge, source: str) -> Merge:
         return replace(merge, notes=(f"not proven by its weights: {err}",))
     rows = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
     places = setting_places(sample.modules)
-    return Proof(merge, sample, base, merged, rows, places).proven()
+    return Proof(merge, sample, base, merged, rows, places=places).proven()
 
 
 @dataclass(slots=True)
@@ -272,9 +266,9 @@ class Proof:
     base: Matrices
     merged: Matrices
     rows_of: Mapping[str, ModelRow]
-    places: Mapping[Key, Place] | None = None
     read: dict[str, Matrices | None] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    places: Mapping[Key, Place] | None = None
 
     def matrices(self, id: str) -> Matrices | None:
         """A parent's rows; None where its files cannot be read, for a reason that is kept."""
