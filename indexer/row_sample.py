@@ -31,6 +31,8 @@ class RowSample:
 
     base: Base
     parts: BaseParts
+    shapes: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Of every tensor of the full models that were read, by source."""
 
     @classmethod
     def of_base(cls, catalog: Catalog, base: str) -> RowSample:
@@ -66,6 +68,7 @@ class RowSample:
         member = member.with_config()
         with closing(member.checkpoint(FEW_BYTES)) as checkpoint:
             if not member.is_adapter:
+                self.shapes[source] = {n: tuple(ref.shape) for n, ref in checkpoint.tensors.items()}
                 placed = place_checkpoint(checkpoint, member.config)
                 placed.require_known()
                 require_same_layers(placed, self.base.weights().placed)

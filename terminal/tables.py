@@ -469,7 +469,8 @@ def _show_merge(document: Document) -> None:
     if document["parents"] and document["reconstructed_share"] is not None:
         found, chance = share(document["reconstructed_share"]), share(document["chance_share"])
         line = f"{found} of the sampled entries ({chance} by chance)"
-        _say(Text(f"  reproduced from its parents: {line}"))
+        said = "reproduced from its parents" if document["complete"] else "not reproduced; at best"
+        _say(Text(f"  {said}: {line}"))
     if "written" in document:
         _say(Text(f"  written: {plain(document['written'])}"))
 

@@ -83,9 +83,10 @@ class Trace:
         related: Models whose updates it contains, which do not explain it.
         density: Share of entries that a method kept of each parent.
         unexplained: Share of |ΔW|² that parents and method do not explain.
-        complete: Whether nothing but rounding is unexplained.
-        reconstructed_share: Of a hundredth of the entries, those that the recipe reproduces up to
-            rounding; None where weights could not be read. `chance_share`: of a wrong recipe.
+        complete: Whether a config file gives the model again but for rounding; None where that
+            cannot be told.
+        reconstructed_share: Of a hundredth of the entries, those that the config file gives up to
+            rounding; None without one, or weights. `chance_share`: of a wrong recipe.
         copies: Models of the family with the same update.
         reason: Why the verdict is "unknown", in one line.
         unread: The tensors of its layers that were compared with none of the base's.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from ...indexer import Key
-from .merges import Merge
+import torch
+
+from ...errors import RequestError
+from .merges import Merge, attention_name
 from .parents import Parent
-
-ATTENTION = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
 
 WITH_BASE = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 
@@ -21,17 +21,26 @@ Weights = tuple[float, float]
 
 
 def mergekit_config(merge: Merge) -> str:
-    """YAML; comments say how much of the merge it explains, and what it cannot reproduce."""
+    """YAML; comments say how much of the merge it gives, and what it cannot reproduce.
+
+    Raises:
+        RequestError: no file gives such a merge.
+    """
     found, proof = merge.parentage, merge.proof
-    method = found.method or "task_arithmetic"
+    method = found.method
+    if not merge.is_merge or method is None or not found.parents:
+        raise RequestError(f"{merge.model}: no config file: {merge.sentence}")
     lines = [f"# deltadex trace {_text(merge.model)}", *(f"# {line}" for line in _comments(merge))]
     lines.append(f"merge_method: {method}")
     if method in WITH_BASE:
         lines.append(f"base_model: {_source(merge, merge.base)}")
     if method == "slerp":
         lines.append(f"base_model: {_source(merge, found.parents[0].model)}")
-    lines.append(f"dtype: {merge.dtype or 'float32'}")
-    if method in WITH_BASE and proof is not None and proof.is_proven:
+    arithmetic = merge.dtype if proof is None else proof.arithmetic
+    lines.append(f"dtype: {_name(arithmetic)}")
+    if arithmetic != merge.dtype:
+        lines.append(f"out_dtype: {_name(merge.dtype)}")
+    if method in WITH_BASE and proof is not None:
         lines.append("parameters:")
         lines.append(f"  normalize: {json.dumps(proof.normalises)}")
         if proof.scale != 1:
@@ -44,18 +53,24 @@ def mergekit_config(merge: Merge) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _comments(merge: Merge) -> Iterator[str]:
     found, proof = merge.parentage, merge.proof
     yield _text(merge.sentence)
     if proof is None:
         yield "not compared with the weights: the recipe is by sketches alone"
+    elif proof.is_drawn:
+        yield "entries were drawn at random: a run of this file keeps others"
     else:
         share, chance = f"{proof.share:.2%}", f"{proof.chance:.2%}"
         yield f"reproduces {share} of {proof.entries} sampled entries; a wrong recipe {chance}"
-    if found.method in ("dare_linear", "dare_ties"):
-        yield "the entries are drawn at random: another run keeps others"
-    if found.method is None:
-        yield "the method is not known"
+    if merge.unequal:
+        names = ", ".join(merge.unequal)
+        yield _text(f"of unequal shapes, no part of this recipe: {names}; mergekit stops at them:")
+        yield "name models without them, or of a vocabulary write `tokenizer: {source: base}`"
     if any(parent.layers for parent in found.parents) and not _layers(merge):
         yield "weights vary by layer in more than one stack: these are their means"
 
@@ -91,7 +106,7 @@ def _models(merge: Merge, method: str) -> list[str]:
 
 def _densities(merge: Merge) -> Sequence[float | None]:
     found, proof = merge.parentage, merge.proof
-    if proof is not None and proof.is_proven and proof.densities:
+    if proof is not None and proof.densities:
         return proof.densities
     return [found.density] * len(found.parents)
 
@@ -105,7 +120,6 @@ def _layers(merge: Merge) -> list[list[Weights]]:
     parents, proof = merge.parentage.parents, merge.proof
     if not any(parent.layers for parent in parents):
         return []
-    by_matrix: Sequence[Mapping[Key, float]] = proof.by_matrix if proof is not None else ()
     stacks = {stack for parent in parents for stack, _ in parent.layers}
     stacks |= {slot.stack for slot, _ in merge.modules}
     if len(stacks) != 1:
@@ -114,28 +128,25 @@ def _layers(merge: Merge) -> list[list[Weights]]:
         [layer for parent in parents for _, layer in parent.layers]
         + [slot.layer for slot, _ in merge.modules]
     )
+    by_place = {} if proof is None else proof.by_place
+    tells = attention_name(merge.modules) is not None
     rows = []
     for layer in range(n_layers):
-        row = []
-        for place, parent in enumerate(parents):
-            matrices = by_matrix[place] if by_matrix else {}
-            row.append(_layer_weights(parent, matrices, layer))
-        rows.append(row)
+        row = [_layer_weight(parent, layer) for parent in parents]
+        beside = by_place.get((layer, False), row)
+        inside = by_place.get((layer, True), row if tells else beside)
+        rows.append(list(zip(inside, beside, strict=True)))
     return rows
 
 
-def _layer_weights(parent: Parent, matrices: Mapping[Key, float], layer: int) -> Weights:
-    known = next((w for (_, n), w in parent.layers.items() if n == layer), parent.weight)
-    inside = [w for (s, _), w in matrices.items() if s.layer == layer and s.role in ATTENTION]
-    beside = [w for (s, _), w in matrices.items() if s.layer == layer and s.role not in ATTENTION]
-    means = [sum(values) / len(values) if values else known for values in (inside, beside)]
-    return means[0], means[1]
+def _layer_weight(parent: Parent, layer: int) -> float:
+    return next((w for (_, n), w in parent.layers.items() if n == layer), parent.weight)
 
 
 def _slices(merge: Merge, method: str, layers: list[list[Weights]]) -> list[str]:
     """Runs of layers with equal weights."""
     parents, densities = merge.parentage.parents, _densities(merge)
-    attention = _attention_name(merge)
+    attention = attention_name(merge.modules)
     lines, first = ["slices:"], 0
     while first < len(layers):
         last = first + 1
@@ -173,19 +184,3 @@ def _setting(name: str, weights: Weights, attention: str | None, indent: str) ->
         f"{indent}    value: {_number(inside)}",
         f"{indent}  - value: {_number(beside)}",
     ]
-
-
-def _attention_name(merge: Merge) -> str | None:
-    """The part of module names that attention's have, and no others do."""
-    names = {True: set[str](), False: set[str]()}
-    first = True
-    for (slot, _), module in merge.modules.items():
-        parts = set(module.split("."))
-        inside = slot.role in ATTENTION
-        if not inside:
-            names[False] |= parts
-        elif first:
-            names[True], first = parts, False
-        else:
-            names[True] &= parts
-    return min(names[True] - names[False], default=None)

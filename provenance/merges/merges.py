@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...errors import BaseError, ModelError, RequestError
 from ...indexer import Key, RowSample, fingerprint_query, folder_at
 from ...records import Indexed, Slot
 from ...store import SLOT_NUMBERS, Catalog, FamilyUpdates, FamilyView, ModelRow
 from ..recipes import find_linear_recipe
+from .file_on_rows import Matrices, Place, Reconstruction
 from .parents import (
     MOST_CHANGED,
     SCREENED,
@@ -25,7 +27,7 @@ from .parents import (
     find_parents,
     near_rows,
 )
-from .reconstruction import MOST_DECODED, Matrices, Reconstruction, further_parent, reconstruct
+from .reconstruction import MOST_DECODED, further_parent, reconstruct
 
 BLOCK_MODELS = 8192
 
@@ -33,6 +35,8 @@ MOST_READ = 48
 """Candidates whose rows are read, where sketches' parents prove nothing."""
 
 HUB = "hub"
+
+ATTENTION = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
 
 MOST_TRIED = 4
 """Further models that are taken for parents in the rows, one after the other."""
@@ -47,6 +51,7 @@ class Merge:
         sources: Folder or Hub id of the base and of each parent, by name.
         proof: None where the weights of the model, its base or a parent cannot be read.
         modules: The name of each matrix's module, for filters of a config file.
+        unequal: Tensors that are not of one shape in the models that a config file names.
     """
 
     model: str
@@ -57,7 +62,8 @@ class Merge:
     sources: Mapping[str, str] = field(default_factory=dict)
     adapters: frozenset[str] = frozenset()
     modules: Mapping[Key, str] = field(default_factory=dict)
-    dtype: str = ""
+    dtype: torch.dtype = torch.float32
+    unequal: tuple[str, ...] = ()
 
     @property
     def is_merge(self) -> bool:
@@ -67,6 +73,7 @@ class Merge:
         """`parents` of a merge; `related`: models whose updates are part of an update that they do
         not explain."""
         found, proof = self.parentage, self.proof
+        file = proof if proof and proof.method is not None and not proof.is_drawn else None
         rows = [_parent_row(parent) for parent in found.parents if found.is_related]
         return {
             "parents": rows if self.is_merge else [],
@@ -75,8 +82,8 @@ class Merge:
             "density": found.density,
             "unexplained": round(found.unexplained, 6) if rows else None,
             "complete": found.is_complete if rows else None,
-            "reconstructed_share": None if proof is None else round(proof.share, 4),
-            "chance_share": None if proof is None else round(proof.chance, 4),
+            "reconstructed_share": round(file.share, 4) if file else None,
+            "chance_share": round(file.chance, 4) if file else None,
             "copies": list(found.copies),
             "merge": self.sentence,
         }
@@ -94,12 +101,12 @@ class Merge:
         if found.kind == "scaled":
             return f"{named}, the rest of the base's weights"
         if found.kind == "merge" and found.is_complete is not False:
-            doubt = "" if found.is_complete else "; by sketches alone, which a sibling may mislead"
-            return f"a merge by {found.method}: {named}{doubt}" + (f"; {same}" if same else "")
+            method = found.method or "a method that is not known"
+            return f"a merge by {method}: {named}{self._doubt}" + (f"; {same}" if same else "")
         if found.kind == "merge":
             return (
-                f"a merge, and changed since: {named}; {rest} of |ΔW|² is of training, or of a "
-                "parent of small weight that is not indexed"
+                f"a merge by a method that is not known, or changed since: {named}; {rest} of "
+                "|ΔW|² is of that, or of a parent of small weight that is not indexed"
             )
         if len(found.parents) == 1:
             return (
@@ -107,9 +114,22 @@ class Merge:
                 "a parent that is not indexed"
             )
         return (
-            f"not a merge of what is indexed alone: beside {named}, {rest} of |ΔW|² is of a parent "
-            "that is not indexed, of training, or of a method that is not known"
+            f"whether it is a merge of what is indexed cannot be told: beside {named}, {rest} of "
+            "|ΔW|² is of a parent that is not indexed, of training, or of a method that is not "
+            "known"
         )
+
+    @property
+    def _doubt(self) -> str:
+        """What keeps a merge's recipe from being proven."""
+        found, proof = self.parentage, self.proof
+        if found.is_complete:
+            return ""
+        if proof is None:
+            return "; by sketches alone, which a sibling may mislead"
+        if not proof.explains:
+            return "; no recipe that is known makes it again"
+        return "; its entries were drawn at random: no file makes them again" * proof.is_drawn
 
 
 def _parent_row(parent: Parent) -> dict[str, Any]:
@@ -233,7 +253,8 @@ def _proven(catalog: Catalog, merge: Merge, source: str) -> Merge:
     except (BaseError, ModelError, RequestError) as err:
         return replace(merge, notes=(f"not proven by its weights: {err}",))
     rows = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
-    return Proof(merge, sample, base, merged, rows).proven()
+    places = setting_places(sample.modules)
+    return Proof(merge, sample, base, merged, rows, places=places).proven()
 
 
 @dataclass(slots=True)
@@ -247,6 +268,7 @@ class Proof:
     rows_of: Mapping[str, ModelRow]
     read: dict[str, Matrices | None] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    places: Mapping[Key, Place] | None = None
 
     def matrices(self, id: str) -> Matrices | None:
         """A parent's rows; None where its files cannot be read, for a reason that is kept."""
@@ -271,21 +293,31 @@ class Proof:
             notes = (*notes, f"not proven by its weights: {self.reasons[0]}")
         else:
             named, proof = self._best(named)
-            if proof is None:
-                notes = (*notes, "not proven: its storage type rounds away which entries it has")
         rows = {p.model: self.rows_of[p.model] for p in named if p.model in self.rows_of}
         opened = self.sample.base
+        stack = next(slot.stack for slot, _ in self.base)
         return replace(
             self.merge,
-            parentage=found if proof is None else _agreed(found, named, proof),
+            parentage=found if proof is None else _agreed(found, named, proof, stack),
             proof=proof,
             notes=notes,
             sources={self.merge.base: str(opened.folder or opened.name)}
             | {id: source_of(row) or id for id, row in rows.items()},
             adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
             modules=self.sample.modules,
-            dtype=str(next(iter(self.merged.values())).dtype).removeprefix("torch."),
+            dtype=next(iter(self.merged.values())).dtype,
+            unequal=self._unequal([source for row in rows.values() if (source := source_of(row))]),
         )
+
+    def _unequal(self, sources: Sequence[str]) -> tuple[str, ...]:
+        """Tensors that the parents, or the base and a parent, have in different shapes."""
+        refs = self.sample.base.weights().checkpoint.tensors
+        found: dict[str, set[tuple[int, ...]]] = {}
+        of_base = {name: tuple(ref.shape) for name, ref in refs.items()}
+        for shapes in (of_base, *(self.sample.shapes.get(source, {}) for source in sources)):
+            for name, shape in shapes.items():
+                found.setdefault(name, set()).add(shape)
+        return tuple(sorted(name for name, shapes in found.items() if len(shapes) > 1))
 
     def _readable(self, parent: Parent) -> Parent:
         """The parent under the first of its names whose files can be read."""
@@ -298,7 +330,7 @@ class Proof:
         first = proof = self._reconstruct(named)
         chosen = list(named)
         for _ in range(MOST_TRIED):
-            if proof is None or proof.is_proven:
+            if proof is None or proof.explains:
                 break
             taken = {parent.model for parent in chosen}
             wanted = [id for id in self.merge.parentage.candidates if id not in taken]
@@ -314,14 +346,14 @@ class Proof:
                 break
             chosen.append(Parent(model=list(others)[best], weight=0.0))
             proof = self._reconstruct(chosen)
-        if proof is not None and not proof.is_proven and 2 < len(chosen) <= MOST_DECODED:
+        if proof is not None and not proof.explains and 2 < len(chosen) <= MOST_DECODED:
             # one may be a merge of others itself
             for parent in chosen:
                 fewer = [other for other in chosen if other is not parent]
                 without = self._reconstruct(fewer)
-                if without is not None and without.is_proven:
+                if without is not None and without.explains:
                     return fewer, without
-        return (chosen, proof) if proof is not None and proof.is_proven else (named, first)
+        return (chosen, proof) if proof is not None and proof.explains else (named, first)
 
     def _is_remote(self, id: str) -> bool:
         row = self.rows_of.get(id)
@@ -330,19 +362,23 @@ class Proof:
     def _reconstruct(self, parents: Sequence[Parent]) -> Reconstruction | None:
         rows = [rows for parent in parents if (rows := self.matrices(parent.model)) is not None]
         weights = [parent.weight for parent in parents]
-        is_sparse = self.merge.parentage.density is not None
-        return reconstruct(self.base, self.merged, rows, weights, is_sparse=is_sparse)
+        return reconstruct(self.base, self.merged, rows, weights, places=self.places)
 
 
-def _agreed(found: Parentage, named: Sequence[Parent], proof: Reconstruction) -> Parentage:
-    """What sketches say, corrected by a proof; what rows do not prove is not complete."""
-    if not proof.is_proven:
+def _agreed(
+    found: Parentage, named: Sequence[Parent], proof: Reconstruction, stack: str
+) -> Parentage:
+    """What sketches say, corrected by the rows; only what a file gives again is complete."""
+    if not proof.explains:
+        is_close = found.kind == "merge" and found.is_complete is not False
         is_small = found.method is None and found.unexplained <= MOST_CHANGED
-        kind: Kind = "merge" if is_small and found.kind == "merge" else "part"
-        return replace(found, parents=tuple(named), kind=kind, is_complete=False)
+        kind: Kind = "merge" if is_close or (is_small and found.kind == "merge") else "part"
+        complete = None if is_close else False
+        unproven = replace(found, parents=tuple(named), kind=kind, is_complete=complete)
+        return replace(unproven, method=None, density=None)
     parents = []
     for place, (parent, weight) in enumerate(zip(named, proof.weights, strict=True)):
-        layers = _by_layer(proof.by_matrix[place]) if proof.by_matrix else {}
+        layers = _by_layer(stack, {own: w[place] for own, w in proof.by_place.items()})
         parents.append(replace(parent, weight=weight, layers=layers))
     return replace(
         found,
@@ -351,15 +387,15 @@ def _agreed(found: Parentage, named: Sequence[Parent], proof: Reconstruction) ->
         method=proof.method,
         density=float(np.mean(proof.densities)) if proof.densities else None,
         unexplained=0.0,
-        is_complete=True,
+        is_complete=True if proof.is_reproduced else None,
     )
 
 
-def _by_layer(weights: Mapping[Key, float]) -> dict[tuple[str, int], float]:
+def _by_layer(stack: str, weights: Mapping[Place, float]) -> dict[tuple[str, int], float]:
     layers: dict[tuple[str, int], list[float]] = {}
-    for (slot, _), weight in weights.items():
-        layers.setdefault((slot.stack, slot.layer), []).append(weight)
-    return {name: float(np.mean(values)) for name, values in sorted(layers.items())}
+    for (layer, _), weight in sorted(weights.items()):
+        layers.setdefault((stack, layer), []).append(weight)
+    return {name: float(np.mean(values)) for name, values in layers.items()}
 
 
 def source_of(row: ModelRow) -> str | None:
@@ -368,3 +404,20 @@ def source_of(row: ModelRow) -> str | None:
     if source == HUB:
         return row.id
     return source if Path(source).is_absolute() and folder_at(source) is not None else None
+
+
+def setting_places(modules: Mapping[Key, str]) -> Mapping[Key, Place] | None:
+    """Where a config file may give each matrix weights of its own; None of several stacks, whose
+    layers it cannot tell apart."""
+    if len({slot.stack for slot, _ in modules}) != 1:
+        return None
+    tells = attention_name(modules) is not None
+    return {key: (key[0].layer, tells and key[0].role in ATTENTION) for key in modules}
+
+
+def attention_name(modules: Mapping[Key, str]) -> str | None:
+    """The part of module names that attention's have, and no others do."""
+    inside = [set(m.split(".")) for (slot, _), m in modules.items() if slot.role in ATTENTION]
+    beside = [set(m.split(".")) for (slot, _), m in modules.items() if slot.role not in ATTENTION]
+    common = set.intersection(*inside) if inside else set[str]()
+    return min(common.difference(*beside), default=None)

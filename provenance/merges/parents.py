@@ -53,6 +53,13 @@ siblings they are."""
 MOST_ROUNDING = 0.5
 """Share of |ΔW|² that is rounding from which nothing is said of parents."""
 
+NEARLY = 0.01
+"""Share of |ΔW|² in which two updates, or an update and a sum, may differ and count as one because
+rounding explains it; where more is rounding, a sum that explains more of it is preferred."""
+
+SAME_WEIGHT = 4.0
+"""Standard errors within which the weight of one parent alone is 1: a copy, up to rounding."""
+
 MOST_CHANGED = 0.10
 """Share of |ΔW|² that a merge may leave unexplained, if it was trained on; above, a parent is
 missing."""
@@ -303,7 +310,7 @@ class _Search:
         near = np.flatnonzero(self.allowed & (distances <= MOST_ROUNDING * length))
         exact = self.whole.updates[near, 0].astype(np.float64) - update
         limits = ROUNDING_ENERGY * (floor + self.family.floors[near].sum(1))
-        limits = np.maximum(limits, LEAST_REST**2 * length)
+        limits = np.clip(limits, LEAST_REST**2 * length, NEARLY * length)
         equal: list[int] = near[(exact**2).sum(1) <= limits].tolist()
         return equal
 
@@ -313,7 +320,7 @@ class _Search:
         sums = self._combination(self.whole, allowed, signed=False)
         for trial in self._trials(sums, allowed):
             if trial.rows and self._is_rounding(trial):
-                return self._sum(trial)
+                return self._rounded_copy(trial) or self._sum(trial)
         if not sums.rows:
             return self._copy()
         return replace(self._sparse(sums), candidates=self._candidates(sums.rows))
@@ -351,7 +358,7 @@ class _Search:
             self.wholes if whole else self.layers,
             allowed,
             signed,
-            max(float(self.floor.sum()), LEAST_REST**2 * self.energy),
+            float(np.clip(self.floor.sum() / self.energy, LEAST_REST**2, NEARLY)) * self.energy,
             self.whole_norms if whole else self.layer_norms,
         )
 
@@ -373,6 +380,16 @@ class _Search:
             return False
         dims = self.whole.dims if fit.weights.shape[1] == 1 else self.by_layer.dims
         return fit.energy <= limit * (1 - len(fit.rows) / dims)
+
+    def _rounded_copy(self, fit: Combination) -> Parentage | None:
+        """One model whose weight is 1 as far as rounding tells."""
+        if len(fit.rows) > 1 or fit.weights.shape[1] > 1:
+            return None
+        row, weight = fit.rows[0], float(fit.weights[0, 0])
+        error = (fit.energy / self.whole.dims / self.whole_norms[row, 0]) ** 0.5
+        if abs(weight - 1) > SAME_WEIGHT * error or fit.energy <= LEAST_REST**2 * self.energy:
+            return None
+        return Parentage(kind="copy", copies=self._ids([row]))
 
     def _copy(self) -> Parentage:
         return Parentage(kind="copy" if self.copies else "none", copies=self._ids(self.copies))
@@ -430,7 +447,13 @@ class _Search:
         zeros = self._zeros(sums.rows)
         geometry = self._geometry(sums.rows)
         copies = self._ids(self.copies)
-        found = Parentage(kind="part", parents=parents, unexplained=min(1.0, rest), copies=copies)
+        found = Parentage(
+            kind="part",
+            parents=parents,
+            unexplained=min(1.0, rest),
+            zeros=zeros,
+            copies=copies,
+        )
         if len(parents) == 1:
             return self._copy() if self.copies else found
         seen = Appearance(weights=sums.weights[:, 0], rest=rest, zeros=zeros)

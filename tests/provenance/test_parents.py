@@ -135,3 +135,16 @@ def test_storage_rounding_as_long_as_half_the_update_is_no_ground_for_parents():
     noisy = sketched(update[None], floor=float(update.flatten(1).norm(dim=1).mean()) * 0.8)
 
     assert find_parents(noisy, KNOWN).kind == "rounding"
+
+
+def test_a_parent_as_short_as_the_rounding_is_found_and_a_copy_is_still_a_copy():
+    noise = torch.randn(MODELS[0].shape, generator=torch.Generator().manual_seed(3)) / WIDTH
+    floor = 0.3 * float(MODELS[1].flatten(1).norm(dim=1).mean())
+    noise = noise * floor / noise.flatten(1).norm(dim=1)[:, None, None]
+    mixed = (MODELS[[10, 2]] * column(0.8, 0.2)).sum(0) + noise
+
+    found = find_parents(sketched(mixed[None], floor=floor), KNOWN)
+    copied = find_parents(sketched((MODELS[10] + noise)[None], floor=floor), KNOWN)
+
+    assert set(weights_of(found)) == {"m10", "m2"}
+    assert (copied.kind, copied.copies) == ("copy", ("m10",))

@@ -27,12 +27,21 @@ def family(tmp_path_factory):
         for n in first
     }
     third, fourth = tuned[2:4]
+    for name, tensors, classes in (("m3", third, 3), ("m4", fourth, 5)):
+        head = {"classifier.weight": torch.zeros(classes, 64)}
+        make_checkpoint(folder / "models" / name, tensors | head, config=config)
+    headed = {
+        n: 0.4 * t + 0.6 * fourth[n] if t.is_floating_point() else t for n, t in third.items()
+    }
     drawn = {n: dared(base[n], third[n], fourth[n]) for n in first}
     trained = {
         n: 0.5 * t + 0.5 * fourth[n] + 2e-5 * torch.randn(t.shape) if t.dim() == 2 else t
         for n, t in third.items()
     }
-    for name, tensors in (("models/mean", mean), ("drawn", drawn), ("trained", trained)):
+    trimmed = {n: without_outliers(base[n], third[n], fourth[n]) for n in first}
+    merges = {"models/mean": mean, "drawn": drawn, "trained": trained, "trimmed": trimmed}
+    merges["headed"] = headed
+    for name, tensors in merges.items():
         make_checkpoint(folder / name, tensors, config=config)
     with dx.open(folder / "c.duckdb") as db:
         db.index(folder / "base", folder / "models")
@@ -46,6 +55,18 @@ def dared(base, *parents, density=0.5):
     keeps = [torch.rand(base.shape, generator=rng) < density for _ in parents]
     parts = [0.5 * (p - base) * keep / density for p, keep in zip(parents, keeps, strict=True)]
     return base + sum(parts)
+
+
+def without_outliers(base, *parents, density=0.6, outliers=0.05):
+    """Model breadcrumbs (Davari, Belilovsky 2023)."""
+    if base.dim() != 2 or not base.is_floating_point():
+        return parents[0]
+    merged = base.clone()
+    for part in (parent - base for parent in parents):
+        ranks = part.abs().flatten().argsort(descending=True).argsort() / part.numel()
+        kept = (ranks >= outliers) & (ranks < density + outliers)
+        merged += 0.5 * part * kept.view_as(part)
+    return merged
 
 
 def trace(family, model, **options):
@@ -122,3 +143,29 @@ def test_a_parent_that_was_removed_is_missed(family, tmp_path):
     assert answer["verdict"] == "fine-tune"
     assert weights(answer["related"]) == pytest.approx({"m1": 0.7}, abs=0.1)
     assert "a parent that is not indexed" in answer["merge"]
+
+
+def test_of_a_method_that_is_not_known_parents_are_named_and_no_file_is_written(family, tmp_path):
+    answer = trace(family, family / "trimmed")
+
+    assert set(weights(answer["parents"])) == {"m3", "m4"}
+    assert (answer["method"], answer["complete"], answer["reconstructed_share"]) == (
+        None,
+        None,
+        None,
+    )
+    assert answer["merge"].startswith("a merge by a method that is not known: ")
+    with pytest.raises(RequestError, match="no config file: a merge by a method that is not known"):
+        trace(family, family / "trimmed", mergekit=tmp_path / "none.yaml")
+    assert not (tmp_path / "none.yaml").exists()
+
+
+def test_heads_of_unequal_shape_are_named_in_the_file_and_are_no_part_of_the_recipe(
+    family, tmp_path
+):
+    answer = trace(family, family / "headed", mergekit=tmp_path / "merge.yaml")
+
+    assert (answer["method"], answer["complete"]) == ("linear", True)
+    lines = (tmp_path / "merge.yaml").read_text("utf-8").splitlines()
+    (note,) = [line for line in lines if "classifier.weight" in line]
+    assert note.startswith("# of unequal shapes, no part of this recipe: classifier.weight;")

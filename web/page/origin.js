@@ -25,7 +25,7 @@
     const evidence = [
       found.p === null ? null : chance(found.p),
       found.method && `merged by ${found.method}`,
-      found.reconstructed_share === null ? null : `${format.percent(found.reconstructed_share, 1)} of the sampled rows redone bit by bit`,
+      found.reconstructed_share === null || !found.complete ? null : `${format.percent(found.reconstructed_share, 1)} of the sampled entries reproduced`,
       found.bytes_read ? `${format.bytes(found.bytes_read)} read` : null,
     ].filter(Boolean);
     const facts = [...(found.verdict === "transformed" ? [] : found.changes), ...found.notes];

@@ -16,8 +16,9 @@ class WithTraces(MadeUp):
         return 200, {
             "model": path, "base": "b", "verdict": "merge", "p": 1e-30,
             "layers": [[0, 0], [1, 2]], "changes": ["layer 1 dropped"], "notes": [],
-            "parents": parents, "method": "linear", "reconstructed_share": 0.998,
-            "bytes_read": 250_000, "sentence": "m: a merge of models of b",
+            "parents": parents, "method": "linear", "complete": True,
+            "reconstructed_share": 0.998, "bytes_read": 250_000,
+            "sentence": "m: a merge of models of b",
         }  # fmt: skip
 
 

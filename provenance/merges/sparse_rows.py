@@ -1,0 +1,615 @@
+"""TIES and DARE in rows: numbers by descent, entries decoded into their parents'.
+
+Where single precision keeps multiples exact, an entry that came from one parent alone is found
+among all ratios, and every entry is decoded into its parents; in coarser types the same begins with
+the best sum. Sets without regard to magnitude are DARE's: its draws are not known, no file gives
+them again, and the decoded share is the proof. Sets of the largest entries are TIES's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from ...arrays import Bool, Float64
+from .file_on_rows import MOST_SEARCHED, Reconstruction, Rows, combined, evaluated
+from .merge_formulas import FORMULAS, Formula, Method
+
+MOST_ERROR = 0.4
+"""The same from which no threshold is looked for."""
+
+SPIKE_WIDTH = 0.01
+"""Of log ratios, over all matrices: DARE's rescaling differs by as much."""
+
+RESCALED = 4.0
+"""Over the square root of a matrix's entries: how far its rescaling may be from the others'."""
+
+FINE_WIDTH = 2e-4
+"""In one matrix: rounding of single precision in updates of a thousandth of the weights."""
+
+GAIN_ERROR = {True: 2e-6, False: 8e-3}
+"""Relative error of a multiple after least squares, in single precision and in coarser types, whose
+products are rounded themselves."""
+
+APART = 3.0
+"""Slacks by which the sums of all sets differ in an entry that a coarse type decodes."""
+
+DENSITY_ERROR = 0.006
+"""Of a density that draws show, of some ten thousand entries."""
+
+RATES_WITHIN = 0.1
+"""How far the shares of entries that are kept of each parent differ, if one density is given."""
+
+SPIKE_ENTRIES = 12
+"""Fewest entries of a spike."""
+
+LEAST_DECODED = 400
+"""Fewest entries by which draws are told from what depends on magnitude."""
+
+TRIMMED = 0.97
+"""Probability that a kept entry is larger than one that is not, from which they were trimmed."""
+
+DRAWN = 0.012
+"""How far from a half that probability may be, beside two standard errors, if entries were drawn at
+random: DELLA's draws, of an epsilon of .15 and half of the entries, are .10 off."""
+
+MOST_DOUBT = 0.0125
+"""Its standard error from which nothing is said of draws."""
+
+
+def sparse(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Iterator[Reconstruction]:
+    """TIES, and what is decoded into its parents' entries."""
+    decoded = _decoded(rows, guess) if rows.is_fine else _decoded_coarse(rows, guess)
+    if decoded is not None:
+        yield decoded
+        if decoded.explains and (rows.is_fine or decoded.is_drawn):
+            return
+    for normalises in (True, False):
+        fitted = _fitted_ties(rows, guess, normalises=normalises)
+        yield fitted
+        if fitted.explains:
+            return
+
+
+@dataclass(slots=True, eq=False)
+class _Trimming:
+    """How large each entry of a parent is among those of its matrix: 0 the largest, 1 the least."""
+
+    rows: Rows
+    ranks: Float64[np.ndarray, "parents entries"]
+
+    @classmethod
+    def of(cls, rows: Rows) -> _Trimming:
+        ranks = np.empty_like(rows.parts)
+        for piece in rows.pieces:
+            order = np.argsort(-np.abs(rows.parts[:, piece]), axis=1, kind="stable")
+            places = np.arange(piece.stop - piece.start) / (piece.stop - piece.start)
+            np.put_along_axis(ranks[:, piece], order, places[None], axis=1)
+        return cls(rows, ranks)
+
+    def made(
+        self,
+        weights: Float64[np.ndarray, " parents"],
+        kept: Float64[np.ndarray, "parents pieces"],
+        formula: Formula,
+        scale: float,
+    ) -> Float64[np.ndarray, " entries"]:
+        own = np.repeat(weights[:, None], len(self.rows.pieces), axis=1)
+        masks = self.ranks < self.rows.spread(kept)
+        return combined(self.rows, own, formula, scale, masks)
+
+    def cut(
+        self,
+        weights: Float64[np.ndarray, " parents"],
+        densities: Float64[np.ndarray, " parents"],
+        formula: Formula,
+        scale: float,
+    ) -> Float64[np.ndarray, "parents pieces"]:
+        """The share of rows that is kept of each matrix, whose threshold is that of the whole: that
+        which fits best, within the standard error of the density."""
+        rows = self.rows
+        lengths = np.array([p.stop - p.start for p in rows.pieces], dtype=np.float64)
+        width = 4 * np.sqrt((densities * (1 - densities))[:, None] / lengths) + 1e-9
+        kept = np.repeat(densities[:, None], len(lengths), axis=1)
+        starts = [p.start for p in rows.pieces]
+        for finer in (1.0, 1 / 5, 1 / 25, 1 / 125):
+            for parent in range(len(kept)):
+                tried, errors = [], []
+                for offset in np.linspace(-1, 1, 11) * finer:
+                    other = kept.copy()
+                    other[parent] += offset * width[parent]
+                    misses = (self.made(weights, other, formula, scale) - rows.wanted) ** 2
+                    tried.append(other[parent])
+                    # as likely as so many standard errors from the density
+                    away = 4 * (other[parent] - densities[parent]) / width[parent]
+                    errors.append(np.add.reduceat(misses, starts) + away**2 * misses.mean())
+                best = np.array(errors).argmin(0)
+                kept[parent] = np.array(tried)[best, np.arange(len(lengths))]
+        return kept
+
+
+def _ties_formula(*, normalises: bool) -> Formula:
+    return replace(FORMULAS["ties"], normalises=normalises)
+
+
+def _fitted_ties(
+    rows: Rows, guess: Float64[np.ndarray, " parents"], *, normalises: bool
+) -> Reconstruction:
+    """TIES by descent over weights, densities and, where it divides by the weights, its length."""
+    trimming = _Trimming.of(rows.thinned())
+    formula, n_parents = _ties_formula(normalises=normalises), len(guess)
+    start = np.abs(guess) / max(float(np.abs(guess).sum()), 1e-9)
+
+    def error(numbers: Float64[np.ndarray, " numbers"]) -> float:
+        weights, densities, scale = _as_ties(numbers, n_parents, normalises=normalises)
+        kept = np.repeat(densities[:, None], len(trimming.rows.pieces), axis=1)
+        return trimming.rows.error(trimming.made(weights, kept, formula, scale))
+
+    grid = [
+        np.array([*(start * length), *np.full(n_parents, density), 1.0])
+        for density in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+        for length in ((1.0,) if normalises else (0.7, 1.0, 1.4))
+    ]
+    numbers = min(grid, key=error)
+    if error(numbers) < MOST_SEARCHED:
+        numbers = _descended(error, numbers)
+    return _written_ties(rows, numbers, normalises=normalises)
+
+
+def _as_ties(
+    numbers: Float64[np.ndarray, " numbers"], n_parents: int, *, normalises: bool
+) -> tuple[Float64[np.ndarray, " parents"], Float64[np.ndarray, " parents"], float]:
+    weights, densities = numbers[:n_parents], np.clip(numbers[n_parents:-1], 0.001, 1.0)
+    return (
+        (weights / max(weights.sum(), 1e-9), densities, float(numbers[-1]))
+        if normalises
+        else (
+            weights,
+            densities,
+            1.0,
+        )
+    )
+
+
+def _descended(
+    error: Callable[[Float64[np.ndarray, " numbers"]], float],
+    numbers: Float64[np.ndarray, " numbers"],
+) -> Float64[np.ndarray, " numbers"]:
+    """By coordinate, in shrinking steps."""
+    least = error(numbers)
+    for step in (0.1, 0.05, 0.02, 0.01, 0.005, 0.002):
+        improved = True
+        while improved:
+            improved = False
+            for place in range(len(numbers)):
+                for change in (step, -step):
+                    other = numbers.copy()
+                    other[place] = max(0.0, other[place] + change)
+                    if (found := error(other)) < least * (1 - 1e-4):
+                        numbers, least, improved = other, found, True
+    return numbers
+
+
+def _written_ties(
+    rows: Rows, numbers: Float64[np.ndarray, " numbers"], *, normalises: bool
+) -> Reconstruction:
+    """With the fewest digits that give the merge as well."""
+    weights, densities, scale = _as_ties(numbers, len(rows.parts), normalises=normalises)
+    found = [
+        _ties_of(rows, weights.round(digits), densities.round(2), length, normalises=normalises)
+        for digits, length in ((2, 1.0), (2, round(scale, 2)), (3, round(scale, 3)))
+    ]
+    return max(found, key=lambda one: round(one.share, 2))
+
+
+def _round_density(density: float) -> float:
+    """As somebody would write it, as far as thresholds of some rows tell."""
+    twentieth = round(density * 20) / 20
+    return twentieth if abs(density - twentieth) < 2 * DENSITY_ERROR else round(density, 2)
+
+
+def _polished(
+    trimming: _Trimming,
+    weights: Float64[np.ndarray, " parents"],
+    kept: Float64[np.ndarray, "parents pieces"],
+    formula: Formula,
+    scale: float,
+) -> tuple[Float64[np.ndarray, " parents"], float]:
+    """Weights and length changed by hundredths as long as more entries are given."""
+    numbers = np.array([*weights, scale])
+
+    def share(of: Float64[np.ndarray, " numbers"]) -> float:
+        return trimming.rows.share(trimming.made(of[:-1], kept, formula, float(of[-1])))
+
+    most, improved = share(numbers), True
+    while improved:
+        improved = False
+        for place in range(len(numbers) if formula.normalises else len(weights)):
+            for change in (0.01, -0.01):
+                other = numbers.copy()
+                other[place] += change
+                if (found := share(other)) > most + 1e-3:
+                    numbers, most, improved = other.round(4), found, True
+    short = numbers[:-1] / numbers[:-1].sum() if formula.normalises else numbers[:-1]
+    rounded = np.array([*short.round(2), numbers[-1]])
+    numbers = rounded if share(rounded) > most - 1e-3 else numbers
+    return numbers[:-1], float(numbers[-1])
+
+
+def _ties_of(
+    rows: Rows,
+    weights: Float64[np.ndarray, " parents"],
+    densities: Float64[np.ndarray, " parents"],
+    scale: float,
+    *,
+    normalises: bool,
+) -> Reconstruction:
+    formula, trimming = _ties_formula(normalises=normalises), _Trimming.of(rows)
+    kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
+    if rows.error(trimming.made(weights, kept, formula, scale)) < MOST_ERROR:
+        kept = trimming.cut(weights, densities, formula, scale)
+        lengths = [p.stop - p.start for p in rows.pieces]
+        pooled = np.average(kept, axis=1, weights=lengths)
+        densities = np.array([_round_density(density) for density in pooled])
+        if normalises:
+            weights = (weights / weights.sum()).round(3)
+        weights, scale = _polished(trimming, weights, kept, formula, scale)
+
+    def make(of: Rows) -> Float64[np.ndarray, " entries"]:
+        return _Trimming.of(of).made(weights, kept, formula, scale)
+
+    return evaluated(
+        rows,
+        make,
+        "ties",
+        weights.tolist(),
+        densities=tuple(densities.tolist()),
+        normalises=normalises,
+        scale=scale,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Code:
+    """Which parents each entry is made of: the number of a set, −1 where none fits."""
+
+    sets: list[tuple[int, ...]]
+    number: np.ndarray
+
+    def has(self, parent: int) -> Bool[np.ndarray, " entries"]:
+        inside = np.array([parent in members for members in self.sets] + [False])
+        member: Bool[np.ndarray, " entries"] = inside[self.number]
+        return member
+
+
+def _spike(ratios: Float64[np.ndarray, " entries"], width: float) -> tuple[float, int]:
+    """The value at which most positive ratios lie, to a relative width, and how many."""
+    logs = np.sort(np.log(ratios[(ratios > 1e-4) & (ratios < 1e4)]))
+    if len(logs) < SPIKE_ENTRIES:
+        return 0.0, 0
+    ends = np.searchsorted(logs, logs + width, side="right")
+    counts = ends - np.arange(len(logs))
+    first = int(counts.argmax())
+    return float(np.exp(np.median(logs[first : ends[first]]))), int(counts[first])
+
+
+def _ratios(over: np.ndarray, under: np.ndarray) -> np.ndarray:
+    usable = (under != 0) & (over != 0)
+    return np.asarray(over[usable] / under[usable])
+
+
+def _decoded(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Reconstruction | None:
+    """The recipe of a sparse merge; None where parents have no spikes."""
+    signs = np.where(guess < 0, -1.0, 1.0)
+    gains = np.zeros((len(rows.parts), len(rows.pieces)))
+    for parent, part in enumerate(rows.parts):
+        pooled, count = _spike(_ratios(rows.wanted, part * signs[parent]), SPIKE_WIDTH)
+        if count < SPIKE_ENTRIES:
+            return None
+        for column, piece in enumerate(rows.pieces):
+            ratios = _ratios(rows.wanted[piece], part[piece] * signs[parent])
+            width = max(2 * SPIKE_WIDTH, RESCALED / (piece.stop - piece.start) ** 0.5)
+            near = ratios[np.abs(np.log(np.clip(ratios, 1e-9, None) / pooled)) < width]
+            fine, count = _spike(near, FINE_WIDTH)
+            gains[parent, column] = signs[parent] * (
+                fine if count >= SPIKE_ENTRIES // 2 else pooled
+            )
+    typical = np.median(gains, axis=1)
+    readings = [_read(rows, gains, None)]
+    if len(typical) > 1 and np.ptp(typical) < 2e-3 * np.abs(typical).max():
+        # entries of one parent are as long whatever the weights: or all weights are equal
+        weights = _pair_weights(rows, typical.mean())
+        readings += [_read(rows, gains, weights)] if weights is not None else []
+    return max(readings, key=lambda found: round(found.share, 3))
+
+
+def _read(
+    rows: Rows,
+    gains: Float64[np.ndarray, "parents pieces"],
+    weights: Float64[np.ndarray, " parents"] | None,
+) -> Reconstruction:
+    """The recipe by which entries of several parents are a sum, or a mean by these weights."""
+    code, _ = _decode(rows, _set_values(rows, gains, weights), 3 * FINE_WIDTH)
+    gains = _refined_gains(rows, code, gains)
+    weights = None if weights is None else _refined_weights(rows, code, gains, weights)
+    code, share = _decode(rows, _set_values(rows, gains, weights), GAIN_ERROR[True])
+    wrong = rows.shifted()
+    _, chance = _decode(wrong, _set_values(wrong, gains, weights), GAIN_ERROR[True])
+    return _recipe(rows, _Decoding(code, gains, code.number >= 0, share, chance), weights)
+
+
+def _refined_gains(
+    rows: Rows, code: _Code, gains: Float64[np.ndarray, "parents pieces"]
+) -> Float64[np.ndarray, "parents pieces"]:
+    """Least squares over the entries that are of one parent alone."""
+    refined = gains.copy()
+    for parent, part in enumerate(rows.parts):
+        alone = code.number == code.sets.index((parent,))
+        for column, piece in enumerate(rows.pieces):
+            own, wanted = part[piece][alone[piece]], rows.wanted[piece][alone[piece]]
+            if 2 * len(own) >= SPIKE_ENTRIES:
+                refined[parent, column] = (own @ wanted) / (own @ own)
+    return refined
+
+
+def _refined_weights(
+    rows: Rows,
+    code: _Code,
+    gains: Float64[np.ndarray, "parents pieces"],
+    weights: Float64[np.ndarray, " parents"],
+) -> Float64[np.ndarray, " parents"]:
+    """The weights for which Σ w (x − y) of a set is smallest, over entries of several parents."""
+    lengths = [piece.stop - piece.start for piece in rows.pieces]
+    away = rows.parts * np.repeat(gains, lengths, axis=1) - rows.wanted
+    members = np.stack([code.has(parent) for parent in range(len(away))])
+    several = members.sum(0) > 1
+    system = (away * members)[:, several]
+    _, vectors = np.linalg.eigh(system @ system.T)
+    solved = vectors[:, 0] / vectors[:, 0].sum()
+    refined: Float64[np.ndarray, " parents"] = solved if (solved > 0).all() else weights
+    return refined
+
+
+def _pair_weights(rows: Rows, scale: float) -> Float64[np.ndarray, " parents"] | None:
+    """Weights, of a sum of 1, where entries of two parents are their mean by weight: the place of
+    the merge between both is the same everywhere."""
+    n_parents = len(rows.parts)
+    equations, logs = [], []
+    for one, other in combinations(range(n_parents), 2):
+        span = scale * (rows.parts[one] - rows.parts[other])
+        usable = (rows.parts[one] * rows.parts[other] > 0) & (rows.wanted != 0) & (span != 0)
+        place = (rows.wanted[usable] - scale * rows.parts[other][usable]) / span[usable]
+        inside = place[(place > 0.01) & (place < 0.99)]
+        value, count = _spike(inside / (1 - inside), 4 * FINE_WIDTH)
+        if count >= SPIKE_ENTRIES:
+            equation = np.zeros(n_parents)
+            equation[one], equation[other] = count**0.5, -(count**0.5)
+            equations.append(equation)
+            logs.append(np.log(value) * count**0.5)
+    if np.linalg.matrix_rank(np.array(equations)) < n_parents - 1 if equations else True:
+        return None
+    solved = np.exp(np.linalg.lstsq(np.array(equations), np.array(logs), rcond=None)[0])
+    weights: Float64[np.ndarray, " parents"] = solved / solved.sum()
+    return weights
+
+
+def _set_values(
+    rows: Rows,
+    gains: Float64[np.ndarray, "parents pieces"],
+    weights: Float64[np.ndarray, " parents"] | None,
+) -> dict[tuple[int, ...], Float64[np.ndarray, " entries"]]:
+    """ΔW of every entry, were it made of a set of parents."""
+    lengths = [piece.stop - piece.start for piece in rows.pieces]
+    terms = rows.parts * np.repeat(gains, lengths, axis=1)
+    values: dict[tuple[int, ...], Float64[np.ndarray, " entries"]] = {}
+    values[()] = np.zeros(rows.parts.shape[1])
+    for size in range(1, len(terms) + 1):
+        for members in combinations(range(len(terms)), size):
+            chosen = list(members)
+            if weights is None:
+                values[members] = terms[chosen].sum(0)
+            else:
+                values[members] = weights[chosen] @ terms[chosen] / weights[chosen].sum()
+    return values
+
+
+def _decode(
+    rows: Rows,
+    values: Mapping[tuple[int, ...], Float64[np.ndarray, " entries"]],
+    error: float | Float64[np.ndarray, " entries"],
+) -> tuple[_Code, float]:
+    """The set whose value is nearest, of those within rounding and a relative error of gains."""
+    sets = list(values)
+    best = np.full(len(rows.wanted), np.inf)
+    number = np.full(len(rows.wanted), -1)
+    for place, members in enumerate(sets):
+        distance = np.abs(values[members] - rows.wanted)
+        slack = rows.slack + error * np.abs(values[members])
+        nearer = (distance <= slack) & (distance < best)
+        best[nearer], number[nearer] = distance[nearer], place
+    return _Code(sets, number), float((number >= 0).mean())
+
+
+def _decoded_coarse(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Reconstruction | None:
+    """Draws, in a type that keeps no exact multiples; None where rounding hides them. Entries in
+    which all parents go the same way have the weights of a sum on average, whatever is elected."""
+    terms = rows.parts * np.where(guess < 0, -1.0, 1.0)[:, None]
+    same = (terms >= 0).all(0) | (terms <= 0).all(0)
+    weights = np.linalg.lstsq(rows.parts[:, same].T, rows.wanted[same], rcond=None)[0]
+    own = rows.spread(np.repeat(weights[:, None], len(rows.pieces), axis=1)) * rows.parts
+    large = (np.abs(own) > APART * rows.slack).all(0)
+    if large.sum() < LEAST_DECODED or not weights.all():
+        return None
+    dropped = float((np.abs(rows.wanted[large]) <= rows.slack[large] / 2).mean())
+    density = 1 - dropped ** (1 / len(weights))
+    if density <= 0:
+        return None
+    gains = np.repeat(weights[:, None] / density, len(rows.pieces), axis=1)
+    lengths = np.array([[piece.stop - piece.start for piece in rows.pieces]])
+    rescaled = rows.spread(RESCALED / lengths**0.5 * ((1 - density) / density) ** 0.5)[0]
+    for narrower in (1.0, 0.5, 0.1, 0.0):
+        values = _set_values(rows, gains, None)
+        code, share = _decode(rows, values, GAIN_ERROR[False] + narrower * rescaled)
+        clear = _clear(rows, values) & (code.number >= 0)
+        if clear.sum() < LEAST_DECODED:
+            return None
+        gains = _gains_of(rows, code, clear, gains)
+    wrong = rows.shifted()
+    _, chance = _decode(wrong, _set_values(wrong, gains, None), GAIN_ERROR[False])
+    return _recipe(rows, _Decoding(code, gains, clear, share, chance), None)
+
+
+def _clear(
+    rows: Rows, values: Mapping[tuple[int, ...], Float64[np.ndarray, " entries"]]
+) -> Bool[np.ndarray, " entries"]:
+    """Entries in which no two sets are so near that rounding could take one for the other."""
+    apart = np.diff(np.sort(np.stack(list(values.values())), axis=0), axis=0).min(0)
+    clear: Bool[np.ndarray, " entries"] = apart > APART * rows.slack
+    return clear
+
+
+def _gains_of(
+    rows: Rows,
+    code: _Code,
+    clear: Bool[np.ndarray, " entries"],
+    gains: Float64[np.ndarray, "parents pieces"],
+) -> Float64[np.ndarray, "parents pieces"]:
+    """Least squares over decoded entries: of all matrices, and of one where it has enough."""
+    kept = np.stack([code.has(parent) for parent in range(len(rows.parts))]) * rows.parts
+    pooled = np.linalg.lstsq(kept[:, clear].T, rows.wanted[clear], rcond=None)[0]
+    refined = np.repeat(pooled[:, None], gains.shape[1], axis=1)
+    for column, piece in enumerate(rows.pieces):
+        chosen = np.flatnonzero(clear[piece]) + piece.start
+        if len(chosen) >= SPIKE_ENTRIES * len(kept):
+            own = kept[:, chosen]
+            refined[:, column] = np.linalg.lstsq(own.T, rows.wanted[chosen], rcond=None)[0]
+    return refined
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Decoding:
+    """Entries as sums of parents' entries. `clear`: those that rounding leaves no doubt of."""
+
+    code: _Code
+    gains: Float64[np.ndarray, "parents pieces"]
+    clear: Bool[np.ndarray, " entries"]
+    share: float
+    chance: float
+
+
+def _recipe(
+    rows: Rows, decoding: _Decoding, mean_weights: Float64[np.ndarray, " parents"] | None
+) -> Reconstruction:
+    """What the sets of entries tell of the method. `mean_weights`: where entries of several parents
+    are a mean."""
+    typical = np.median(decoding.gains, axis=1)
+    n_parents = len(typical)
+    kept = np.stack([decoding.code.has(parent) for parent in range(n_parents)])
+    terms = rows.parts * typical[:, None]
+    against = (terms > 0).any(0) & (terms < 0).any(0)
+    opposed = against & decoding.clear & (kept.sum(0) > 0)
+    mixed = (kept & (terms > 0)).any(0) & (kept & (terms < 0)).any(0) & opposed
+    # of draws that are not elected, both are kept in the square of the density
+    rate = float((kept & decoding.clear).sum() / max(1, n_parents * decoding.clear.sum()))
+    least = max(0.01, rate**2 / 4)
+    elects = bool(opposed.sum() >= SPIKE_ENTRIES and mixed.sum() < least * opposed.sum())
+    # an entry that another was elected over says nothing of whether it was kept
+    counted = decoding.clear & ~(against & elects)
+    separation, error = _separation(rows, kept, counted)
+    scale = round(float(typical.mean()), 5) if mean_weights is not None else 1.0
+    used = typical if mean_weights is None else mean_weights
+    if rows.is_fine and separation >= TRIMMED and elects:
+        densities = [_trimmed_density(rows, kept[i], counted, i) for i in range(n_parents)]
+        numbers = np.array(used).round(4), np.array(densities).round(2), round(scale, 3)
+        return _ties_of(rows, *numbers, normalises=mean_weights is not None)
+    rates = (kept & counted).sum(1) / max(1, int(counted.sum()))
+    drawn, density = _drawn(rows, kept, counted, decoding.gains)
+    used = drawn if mean_weights is None else mean_weights
+    found = Reconstruction(
+        method=None,
+        weights=tuple(_written(weight) for weight in used),
+        share=decoding.share,
+        chance=decoding.chance,
+        arithmetic=rows.arithmetic,
+        entries=len(rows.wanted),
+    )
+    is_even = error <= MOST_DOUBT and abs(separation - 0.5) <= DRAWN + 2 * error
+    if not is_even or np.ptp(rates) > RATES_WITHIN:
+        return found
+    method: Method = "dare_ties" if elects else "dare_linear"
+    return replace(
+        found,
+        method=method,
+        densities=(_written(density),) * n_parents,
+        normalises=mean_weights is not None,
+        is_drawn=True,
+    )
+
+
+def _drawn(
+    rows: Rows,
+    kept: Bool[np.ndarray, "parents entries"],
+    counted: Bool[np.ndarray, " entries"],
+    gains: Float64[np.ndarray, "parents pieces"],
+) -> tuple[Float64[np.ndarray, " parents"], float]:
+    """Weights and density of draws: a matrix is rescaled to the sum of |entries| it had."""
+    sizes = np.abs(rows.parts) * counted
+    starts = [piece.start for piece in rows.pieces]
+    before = np.add.reduceat(sizes, starts, axis=1)
+    after = np.add.reduceat(sizes * kept, starts, axis=1)
+    weights = (gains * after).sum(1) / np.maximum(before.sum(1), 1e-300)
+    usable = sizes > 0
+    density = float((kept & usable).sum() / max(int(usable.sum()), 1))
+    means = gains.mean(1)
+    if (np.ptp(gains, axis=1) < 1e-3 * np.abs(means)).all():
+        weights = means * _written(density)  # divided by the density, as the method was published
+    return weights, density
+
+
+def _written(value: float) -> float:
+    """A number that draws show, as somebody would write it."""
+    short = round(float(value), 2)
+    return short if abs(value - short) < DENSITY_ERROR else round(float(value), 3)
+
+
+def _trimmed_density(
+    rows: Rows, kept: np.ndarray, counted: Bool[np.ndarray, " entries"], parent: int
+) -> float:
+    """The share of entries above the threshold that best parts what was kept from what was not."""
+    above, sizes = 0.0, np.abs(rows.parts[parent])
+    for piece in rows.pieces:
+        use = counted[piece] & (sizes[piece] > 0)
+        order = np.argsort(sizes[piece][use], kind="stable")
+        is_kept = kept[piece][use][order]
+        # errors where everything from a place on is kept
+        below = np.concatenate([[0], np.cumsum(is_kept)])
+        over = np.concatenate([[0], np.cumsum(~is_kept)])
+        place = int((below + over[-1] - over).argmin())
+        least = np.append(sizes[piece][use][order], np.inf)[place]
+        above += float((sizes[piece] >= least).sum())
+    return above / len(sizes)
+
+
+def _separation(
+    rows: Rows, kept: np.ndarray, counted: Bool[np.ndarray, " entries"]
+) -> tuple[float, float]:
+    """The probability that a kept entry of a parent is larger than one that is not: mean over
+    matrices and parents (Mann, Whitney 1947), with its standard error."""
+    found, variances = [], []
+    for parent, is_of in enumerate(kept):
+        for piece in rows.pieces:
+            use = counted[piece] & (rows.parts[parent, piece] != 0)
+            sizes, is_kept = np.abs(rows.parts[parent, piece])[use], is_of[piece][use]
+            n_kept, n_not = int(is_kept.sum()), int((~is_kept).sum())
+            if n_kept and n_not:
+                ranks = np.argsort(np.argsort(sizes, kind="stable"), kind="stable")
+                wins = ranks[is_kept].sum() - n_kept * (n_kept - 1) / 2
+                found.append(float(wins) / (n_kept * n_not))
+                variances.append((n_kept + n_not + 1) / (12 * n_kept * n_not))
+    if not found:
+        return 0.5, 1.0
+    weights = 1 / np.array(variances)
+    return float(np.average(found, weights=weights)), float(weights.sum() ** -0.5)
