@@ -2,8 +2,8 @@
 
     python -I .ci/every_route.py demo.duckdb
 
-Pages are asked for each file that they name. The catalog needs two models of one labelled family; of kept
-data sets, panels and jobs, which it may lack, the answer may be that there is none of that name.
+Pages are asked for each file that they name. The catalog needs two models of one labelled family;
+of kept data sets, panels and jobs, which it may lack, the answer may be that there is none.
 """
 
 import json

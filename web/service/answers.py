@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
+from ...database.worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 from ...errors import (
     DeltadexError,
     EmptyCatalog,
@@ -32,7 +33,6 @@ from ...errors import (
     code_of,
 )
 from .catalog import Names
-from .worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 
 JSON = "application/json"
 PACKED_FROM = 1024

@@ -21,11 +21,7 @@ from starlette.datastructures import UploadFile
 
 from ...database import Evaluate, FindSimilar, Tabled, open
 from ...database.serving import AdapterReading, load_adapter_reader, read_adapter
-from ...errors import DeltadexError
-from ...records import Indexed
-from .answers import Packed, Problem, busy, encode
-from .catalog import Readers, names_of
-from .worker import (
+from ...database.worker import (
     Worker,
     WorkerCancelled,
     WorkerCrashed,
@@ -34,6 +30,10 @@ from .worker import (
     WorkerTooSlow,
     report,
 )
+from ...errors import DeltadexError
+from ...records import Indexed
+from .answers import Packed, Problem, busy, encode
+from .catalog import Readers, names_of
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
