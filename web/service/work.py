@@ -139,8 +139,9 @@ class Work(Shared[Any]):
         waited.add_done_callback(lambda done: done.cancelled() or done.exception())
         done, _ = await asyncio.wait([waited], timeout=self._seconds)
         if not done:
-            future.cancel()
-            raise busy(f"not answered within {self._seconds:g} s: ask for less, or later")
+            code = "busy" if future.cancel() else "too-slow"
+            detail = f"not answered within {self._seconds:g} s: ask for less, or later"
+            raise busy(detail, code=code)
         return waited.result()
 
 
