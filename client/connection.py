@@ -184,7 +184,7 @@ class Connection:
                 failure.__cause__ = err
                 after, is_busy = None, False
             else:
-                if answer.status_code not in _AGAIN:
+                if answer.status_code not in _AGAIN or _code(answer) == "stopped":
                     return answer
                 failure, after = _error_of(answer, self.url), _retry_after(answer)
                 is_busy, may_repeat = _code(answer) == "busy", True
