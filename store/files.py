@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
 from ..errors import RequestError, StoreError, StoreFull
+from ..options import check_name
 
 _TEMPORARY = re.compile(r"\..+?\.(\d+)(?:\.[0-9a-f]+)?\.partial(?:\.wal)?")
 
@@ -146,6 +147,7 @@ def user_file(target: Path) -> Iterator[Path]:
         RequestError: there is no such folder.
         StoreFull: the system refuses.
     """
+    check_name("path", target)
     if not target.parent.is_dir():
         raise RequestError(f"{target.parent}: no such folder; make it first")
     try:
