@@ -16,7 +16,7 @@ from .derived.row_files import SketchMatrix as SketchMatrix
 from .derived.row_files import TraitFile as TraitFile
 from .family import FamilyView as FamilyView
 from .files import abandoned as abandoned
-from .files import make_folder as make_folder
+from .files import check_folder as check_folder
 from .files import write_atomically as write_atomically
 from .files import write_user_file as write_user_file
 from .model_rows import block_dims as block_dims

@@ -136,6 +136,13 @@ def _reason(err: OSError) -> str:
     return os.strerror(err.errno) if err.errno else str(err)
 
 
+def check_folder(target: Path) -> None:
+    """Refuse, with a `RequestError`, a file of a user in a folder that is not there."""
+    check_name("path", target)
+    if not target.parent.is_dir():
+        raise RequestError(f"{target.parent}: no such folder; make it first")
+
+
 @contextmanager
 def user_file(target: Path) -> Iterator[Path]:
     """A file to write for a user: complete under the name `target`, or as it was before.
@@ -147,9 +154,7 @@ def user_file(target: Path) -> Iterator[Path]:
         RequestError: there is no such folder.
         StoreFull: the system refuses.
     """
-    check_name("path", target)
-    if not target.parent.is_dir():
-        raise RequestError(f"{target.parent}: no such folder; make it first")
+    check_folder(target)
     try:
         if _is_stream(target):
             yield target

@@ -32,6 +32,7 @@ from ...errors import (
     UnknownModel,
     code_of,
 )
+from ...results import printable
 from .catalog import Names
 
 JSON = "application/json"
@@ -139,7 +140,7 @@ class Problem(Exception):
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
-            "detail": self.detail,
+            "detail": printable(self.detail),
             "code": self.code,
         }
 
