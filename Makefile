@@ -49,14 +49,15 @@ dist: $(VENV)/.installed-test
 	$(BIN)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
 	  -o dist/deltadex.cdx.json .venv-plain/bin/python
 
-# What was built, used: the wheel and its demo in an environment without the checkout, and the steps
-# of the container's image.
+# What was built, used: the wheel, its demo and its service in an environment without the checkout,
+# and the steps of the container's image.
 try-dist: dist
-	$(MAKE) .venv-plain/.installed-demo VENV=.venv-plain
+	$(MAKE) .venv-plain/.installed-try VENV=.venv-plain
 	.venv-plain/bin/python -m pip install -q --no-deps --force-reinstall dist/*.whl
 	rm -rf .cache/try-dist && mkdir -p .cache/try-dist
 	cd .cache/try-dist && ../../.venv-plain/bin/python -I -m deltadex demo out --db demo.duckdb --quiet
 	cd .cache/try-dist && ../../.venv-plain/bin/deltadex map --db demo.duckdb -o map.png
+	cd .cache/try-dist && ../../.venv-plain/bin/python -I ../../.ci/every_route.py demo.duckdb
 	$(ALONE) $(BIN)/python -m pytest tests/test_deploy.py -m slow
 
 # Resolves constraints.txt anew, for every platform and Python. What torch needs is said here, since
@@ -150,6 +151,7 @@ endif
 	touch $@
 
 EXTRAS_demo := demo
+EXTRAS_try := demo,serve
 EXTRAS_test := demo,docs,serve,test,umap
 EXTRAS_families := families
 EXTRAS_docs := docs,serve

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import (
     Any,
     ClassVar,
@@ -195,7 +196,20 @@ class Question:
                 if choices and one is not None and one not in choices:
                     allowed = ", ".join(map(str, choices))
                     raise RequestError(f"{name} must be one of {allowed}; got {one!r}")
+                check_name(name, one)
                 _check_limits(name, one, declared)
+
+
+def check_name(field: str, value: object) -> None:
+    """Refuse, with a `RequestError`, a text that is no name of a model or file on any system."""
+    if not isinstance(value, str | PurePath):
+        return
+    try:
+        is_name = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise RequestError(f"{field}: {str(value)[:40]!a} holds a character that no name has")
 
 
 def _check_limits(name: str, value: Any, declared: Option) -> None:

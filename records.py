@@ -147,6 +147,12 @@ class SlotStats:
 LONGEST_TEXT = 4096
 """Characters of an id, a base's name, a licence, a task; what is longer is none."""
 
+
+def storable(name: str) -> str:
+    """The name as Unicode text: what is none in a file's name is spelled out (`\\udce9`)."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 LINEAR_DIM, LINEAR_LAYER_DIM = 1024, 256
 """Numbers of a linear sketch: over every slot, and of each layer."""
 

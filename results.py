@@ -121,9 +121,14 @@ def html_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def printable(text: str) -> str:
+    """The text with � for each character that is obeyed and not shown, or that XML cannot hold."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
+
+
 def _cell(value: object) -> str:
     text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-    clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    clean = printable(text)
     return clean if len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx2
+from httpcore2 import NetworkStream, ReadTimeout, SyncBackend, WriteTimeout
 
 from .. import __version__
 from ..errors import (
@@ -21,7 +25,9 @@ from ..errors import (
     NotServed,
     RequestError,
     ServiceError,
+    StoreFull,
 )
+from .schema import Schema
 
 PREFIX = "/api/v1"
 
@@ -29,7 +35,13 @@ RETRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S = 5, 0.25, 8.0
 """Of what is tried again; a busy service is asked for as long as the caller waits."""
 
 CONNECT_S = 10.0
-CHUNK = 1 << 20
+CHUNK, PIECE = 1 << 20, 1 << 14
+
+MOST_BYTES = 64 << 20
+"""Of an answer that is read into memory, unpacked; as of the Hub's."""
+
+_DEADLINE: ContextVar[float] = ContextVar("_DEADLINE")
+"""When the connection's reads and writes of this thread end."""
 
 _AGAIN = (429, 503)
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -40,7 +52,8 @@ _CLOSED = ("read-only", "hub-closed", "catalog-closed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
     """A request; `repeatable` ones may reach the service twice, `private` ones carry the token;
-    `tries` are made again where it fails, and what `streams` is not read into memory."""
+    `tries` are made again where it fails, what `streams` is not read into memory, and an answer is
+    checked by the schema."""
 
     method: str = "GET"
     path: str
@@ -52,6 +65,7 @@ class Sending:
     private: bool = False
     tries: int = RETRIES
     streams: bool = False
+    schema: Schema | None = None
 
 
 ANY_JOB = Sending(path="jobs")
@@ -79,30 +93,47 @@ class Connection:
             base_url=urlunsplit((parts.scheme, parts.netloc, path + PREFIX, "", "")),
             headers={"User-Agent": f"deltadex/{__version__}"},
         )
+        for transport in (self._client._transport, *self._client._mounts.values()):
+            if (pool := getattr(transport, "_pool", None)) is not None:
+                pool._network_backend = _BoundedBackend()
 
     def ask(self, sending: Sending) -> Any:
         """The document that a request is answered with, once it is there.
 
         Raises:
             DeltadexError: the class that the service's problem stands for.
-            ServiceError: no service of deltadex answers, or not in time.
+            ServiceError: no service of deltadex answers, or not in time, or with something else.
         """
         with self._answered(sending) as answer:
-            return _document(answer, self.url)
+            document = _document(answer, self.url)
+        if sending.schema is not None and (fault := sending.schema.fault(document)):
+            raise ServiceError(f"{self.url}: not an answer of deltadex: {fault}")
+        return document
 
     def download(self, sending: Sending, target: Path) -> str:
         """Write what a request is answered with into a file; the manifest that was sent with it."""
         for tries_left in reversed(range(RETRIES)):
             with self._answered(sending) as answer:
+                manifest = answer.headers.get("Deltadex-Manifest", "")
                 try:
-                    with target.open("wb") as file:
-                        for chunk in answer.iter_raw(CHUNK):
-                            file.write(chunk)
-                    return answer.headers.get("Deltadex-Manifest", "")
+                    self._save(answer, target, _bytes_of(manifest))
+                    return manifest
                 except httpx2.HTTPError as err:
                     if not tries_left:
                         raise ServiceError(f"{self.url}: {_why(err)}") from err
         raise AssertionError
+
+    def _save(self, answer: httpx2.Response, target: Path, n_bytes: int) -> None:
+        """Write a body of so many bytes; each chunk has the time of a question."""
+        if n_bytes > shutil.disk_usage(target.parent).free:
+            raise StoreFull(f"{target}: {n_bytes >> 20} MiB are to be written, fewer are free")
+        with target.open("wb") as file:
+            _DEADLINE.set(time.monotonic() + self._timeout)
+            for chunk in answer.iter_raw(CHUNK):
+                if file.tell() + len(chunk) > n_bytes:
+                    raise ServiceError(f"{self.url}: more came than the manifest says")
+                file.write(chunk)
+                _DEADLINE.set(time.monotonic() + self._timeout)
 
     def close(self) -> None:
         self._client.close()
@@ -117,7 +148,7 @@ class Connection:
         answer = self._exchange(sending, deadline)
         try:
             while answer.status_code == 202:
-                job = quote(str(_document(answer, self.url)["job"]), safe="")
+                job = quote(str(_document(answer, self.url).get("job")), safe="")
                 pause = _retry_after(answer) or FIRST_PAUSE_S
                 answer.close()
                 if time.monotonic() + pause > deadline:
@@ -153,11 +184,10 @@ class Connection:
                 failure.__cause__ = err
                 after, is_busy = None, False
             else:
-                if answer.status_code not in _AGAIN:
+                if answer.status_code not in _AGAIN or _code(answer) == "stopped":
                     return answer
                 failure, after = _error_of(answer, self.url), _retry_after(answer)
                 is_busy, may_repeat = _code(answer) == "busy", True
-                answer.close()
             failures += not is_busy
             wait = max(pause, after or 0.0)
             if not may_repeat or failures > sending.tries or time.monotonic() + wait > deadline:
@@ -167,6 +197,7 @@ class Connection:
 
     def _send(self, sending: Sending, deadline: float) -> httpx2.Response:
         left = max(1.0, deadline - time.monotonic())
+        _DEADLINE.set(time.monotonic() + left)
         headers = {}
         if sending.private and self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -181,9 +212,65 @@ class Connection:
             timeout=httpx2.Timeout(left, connect=min(left, CONNECT_S)),
         )
         answer = self._client.send(request, stream=True)
-        if not (sending.streams and answer.status_code == 200):
-            answer.read()
-        return answer
+        is_streamed = sending.streams and answer.status_code == 200
+        return answer if is_streamed else _read_whole(answer, self.url)
+
+
+class _BoundedBackend(SyncBackend):
+    """Connections whose reads and writes end at the thread's deadline: the client's own limit is
+    for one of them, and a server that sends byte by byte keeps every one short."""
+
+    def connect_tcp(self, *where: Any, **options: Any) -> NetworkStream:
+        return _BoundedStream(super().connect_tcp(*where, **options))
+
+
+class _BoundedStream(NetworkStream):
+    def __init__(self, inner: NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if (left := _DEADLINE.get() - time.monotonic()) <= 0:
+            raise ReadTimeout
+        return self._inner.read(max_bytes, left)
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), PIECE):
+            if (left := _DEADLINE.get() - time.monotonic()) <= 0:
+                raise WriteTimeout
+            self._inner.write(buffer[start : start + PIECE], left)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(self, *context: Any, **options: Any) -> NetworkStream:
+        return _BoundedStream(self._inner.start_tls(*context, **options))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+def _read_whole(answer: httpx2.Response, url: str) -> httpx2.Response:
+    """The same answer with its body in memory; `ServiceError` for one that is too long."""
+    body = bytearray()
+    try:
+        for piece in answer.iter_bytes():
+            body += piece
+            if len(body) > MOST_BYTES:
+                raise ServiceError(f"{url}: an answer of more than {MOST_BYTES >> 20} MiB")
+    finally:
+        answer.close()
+    packing = ("content-encoding", "content-length", "transfer-encoding")
+    headers = [(n, v) for n, v in answer.headers.multi_items() if n.lower() not in packing]
+    return httpx2.Response(answer.status_code, headers=headers, content=bytes(body))
+
+
+def _bytes_of(manifest: str) -> int:
+    """How long a file is, by its manifest; 0 where it does not say."""
+    try:
+        n_bytes = json.loads(manifest)["bytes"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return 0
+    return n_bytes if isinstance(n_bytes, int) else 0
 
 
 def in_path(value: str) -> str:
@@ -195,10 +282,14 @@ def in_path(value: str) -> str:
 def _parsed(answer: httpx2.Response) -> dict[str, Any] | None:
     """The JSON object of an answer; None for anything else."""
     try:
-        document = answer.json()
-    except ValueError:
+        document = json.loads(answer.content, parse_constant=_not_json)
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def _not_json(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _document(answer: httpx2.Response, url: str) -> dict[str, Any]:

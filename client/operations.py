@@ -13,7 +13,8 @@ from typing import Any
 
 from ..errors import NotServed, ServiceError
 from ..options import options_of
-from .connection import PREFIX, Sending, in_path
+from .connection import PREFIX, RETRIES, Sending, in_path
+from .schema import Schema, resolved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class Operation:
     body: frozenset[str]
     most: Mapping[str, int]
     private: bool
+    answer: Schema | None
 
     def sending(self, asked: Any, name: str, but: Collection[str] = (), **given: Any) -> Sending:
         """The request that asks a record, without the fields `but`; `given` are values in place of
@@ -53,8 +55,10 @@ class Operation:
             path=path,
             query=query,
             body=body if self.body else None,
-            repeatable=self.method == "GET" or name == "db.sql",
+            repeatable=self.method == "GET",
             private=self.private,
+            tries=0 if name == "db.sql" else RETRIES,
+            schema=self.answer,
         )
 
 
@@ -82,7 +86,7 @@ class Operations:
                     if question := declared.get("x-question"):
                         of.setdefault(question, made)
             return cls(str(info["version"]), of, at)
-        except (AttributeError, KeyError, TypeError) as err:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
             raise ServiceError(f"{url}: no service of deltadex answers there") from err
 
 
@@ -92,7 +96,7 @@ def _operation(
     named = declared.get("parameters", ())
     content = declared.get("requestBody", {}).get("content", {})
     # a request may be sent in several forms
-    schemas = [_resolved(document, form["schema"]) for form in content.values()]
+    schemas = [resolved(document, form["schema"]) for form in content.values()]
     properties = {k: v for schema in schemas for k, v in schema.get("properties", {}).items()}
     return Operation(
         method=method.upper(),
@@ -101,13 +105,17 @@ def _operation(
         body=frozenset(properties),
         most={name: p["maxItems"] for name, p in properties.items() if "maxItems" in p},
         private="security" in declared,
+        answer=_answer(document, declared),
     )
 
 
-def _resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    while "$ref" in schema:
-        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return schema
+def _answer(document: Mapping[str, Any], declared: Mapping[str, Any]) -> Schema | None:
+    """The schema of what a request gives; None where that is no JSON."""
+    for status in ("200", "201"):
+        content = declared.get("responses", {}).get(status, {}).get("content", {})
+        if "application/json" in content:
+            return Schema(content["application/json"]["schema"], document)
+    return None
 
 
 def is_default(value: Any, entry: Field[Any]) -> bool:

@@ -95,10 +95,11 @@ class RemoteDatabase(Database):
 
     def base_names(self) -> list[str]:
         """The same, asked anew."""
-        found = self.connection.ask(Sending(path="families"))
+        asked = self.at("GET", "families")
+        found = self.connection.ask(Sending(path=asked.path, schema=asked.answer))
         try:
             return sorted(family["base"] for family in found["families"])
-        except (KeyError, TypeError) as err:
+        except _NO_ANSWER as err:
             raise ServiceError(f"{self.url}: no service of deltadex answers there") from err
 
     @property
@@ -118,10 +119,19 @@ class RemoteDatabase(Database):
             ServiceError: the service cannot be reached, or not in time.
         """
         in_steps = IN_STEPS.get(type(asked))
-        if in_steps is not None:
-            return cast("Answer", in_steps(self, asked))
-        document = self.document(asked)
-        return cast("Answer", answer_of(type(asked))(document))
+        try:
+            if in_steps is not None:
+                table = in_steps(self, asked)
+            else:
+                document = self.document(asked)
+                table = answer_of(type(asked))(document)
+            _check_rows(table)
+        except _NO_ANSWER as err:
+            raise ServiceError(
+                f"{self.url}: not an answer of deltadex: {type(err).__name__} ({err}) in that to "
+                f"{name_of(type(asked))}"
+            ) from err
+        return cast("Answer", table)
 
     def document(self, asked: Any, **given: Any) -> dict[str, Any]:
         """The document that the service answers a record with; `given` are fields in place of its
@@ -139,6 +149,13 @@ class RemoteDatabase(Database):
             self.refuse(question)
         return found
 
+    def at(self, method: str, path: str) -> Operation:
+        """The request of that path; `NotServed` where there is none."""
+        found = self.operations.at.get((method, path))
+        if found is None:
+            raise NotServed(f"{method} {path}: this service does not answer it; {ELSEWHERE}")
+        return found
+
     def refuse(self, question: type[Any], why: str = "a service does not do this") -> NoReturn:
         """Raise `NotServed` for a question, or for what it is asked about."""
         raise NotServed(f"{name_of(question)}: {why}; {ELSEWHERE}")
@@ -152,6 +169,17 @@ class RemoteDatabase(Database):
 
     def __repr__(self) -> str:
         return f"<deltadex.RemoteDatabase {self.url!r}>"
+
+
+_NO_ANSWER = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+"""What a document raises that is none of those that `deltadex.open` gives."""
+
+
+def _check_rows(table: Any) -> None:
+    """See that each row has the column that names it; `TypeError` or `KeyError` else."""
+    for row in table:
+        for name in table.columns[:1]:
+            row[name]
 
 
 def name_of(question: type[Any]) -> str:

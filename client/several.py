@@ -19,6 +19,7 @@ from ..database import (
     FindTrainedOn,
     Map,
     Models,
+    Show,
     Trace,
 )
 from ..database.questions import IN_MEMORY, ModelInMemory, draw_columns
@@ -40,7 +41,7 @@ from ..errors import (
     UnknownModel,
 )
 from ..options import as_kind
-from .connection import Connection, Sending, in_path
+from .connection import Connection, Sending
 from .operations import Operation, Operations, changed
 
 PAGE = 500
@@ -67,6 +68,7 @@ class Remote(Protocol):
     def base_names(self) -> list[str]: ...
     def document(self, asked: Any, **given: Any) -> dict[str, Any]: ...
     def operation(self, question: type[Any]) -> Operation: ...
+    def at(self, method: str, path: str) -> Operation: ...
     def refuse(self, question: type[Any], why: str = ...) -> NoReturn: ...
     def only_base(self) -> str: ...
 
@@ -140,12 +142,20 @@ def _similar_each(db: Remote, asked: FindSimilar, names: Sequence[str]) -> Docum
 def _batch(
     db: Remote, asked: FindSimilar, queries: Sequence[Mapping[str, Any]]
 ) -> Iterator[Document]:
-    operation = db.operations.at["POST", "similar"]
-    most, base = operation.most["queries"], {} if asked.base is None else {"base": asked.base}
+    operation = db.at("POST", "similar")
+    most, base = (
+        operation.most.get("queries", 1),
+        {} if asked.base is None else {"base": asked.base},
+    )
     shared = operation.sending(asked, "db.find_similar", (*GIVEN, "base", "kind")).body or {}
     for start in range(0, len(queries), most):
         some = [{**query, **base} for query in queries[start : start + most]]
-        sending = Sending(method="POST", path="similar", body={**shared, "queries": some})
+        sending = Sending(
+            method="POST",
+            path=operation.path,
+            body={**shared, "queries": some},
+            schema=operation.answer,
+        )
         yield from db.connection.ask(sending)["results"]
 
 
@@ -156,7 +166,7 @@ def _raised(problem: Mapping[str, Any]) -> Exception:
 
 def _of_adapter(db: Remote, asked: FindSimilar, folder: Path, name: str) -> Document:
     """The neighbours of an adapter that is a folder here."""
-    operation = db.operations.at["POST", "similar/adapter"]
+    operation = db.at("POST", "similar/adapter")
     form = operation.sending(asked, "db.find_similar", GIVEN).body or {}
     document: Document = db.connection.ask(
         Sending(
@@ -164,6 +174,7 @@ def _of_adapter(db: Remote, asked: FindSimilar, folder: Path, name: str) -> Docu
             path=operation.path,
             form=form,
             files=_files(db, folder, FindSimilar),
+            schema=operation.answer,
         )
     )
     document["query"]["model"] = name
@@ -188,7 +199,9 @@ def find_trained_on(db: Remote, asked: FindTrainedOn) -> TrainedModelTable:
         db.refuse(FindTrainedOn, "of data sets a service takes kept ones, and single files")
     form = operation.sending(asked, "db.data.find_models", ("data",)).body or {}
     files = {"data": (file.name, file.read_bytes())}
-    sending = Sending(method="POST", path=operation.path, form=form, files=files)
+    sending = Sending(
+        method="POST", path=operation.path, form=form, files=files, schema=operation.answer
+    )
     return TrainedModelTable(db.connection.ask(sending))
 
 
@@ -196,6 +209,7 @@ def models(db: Remote, asked: Models) -> ModelTable:
     """Pages of models, until there are as many as are asked for."""
     asked.arranged([], 0)  # refuses unknown columns before anything is read
     rows: list[Document] = []
+    total: int | None = None  # of the first page: a service may go on for ever
     page = PageOfModels(**{name: getattr(asked, name) for name in changed(asked, *ARRANGED)})
     in_order = asked.sort is None and not asked.reverse
     first = in_order and (asked.base is not None or len(db.base_names()) < 2)
@@ -204,10 +218,11 @@ def models(db: Remote, asked: Models) -> ModelTable:
         most = int(min(PAGE, wanted - len(rows)))
         document = db.document(replace(page, limit=most, offset=len(rows)))
         rows += document["models"]
-        if not document["models"] or len(rows) >= min(wanted, document["total"]):
+        total = document["total"] if total is None else total
+        if not document["models"] or len(rows) >= min(wanted, total):
             break
     rows.sort(key=lambda row: (row["base"], row["model"]))
-    return asked.arranged(rows, document["total"])
+    return asked.arranged(rows, total)
 
 
 ARRANGED = ("columns", "sort", "reverse", "limit")
@@ -245,10 +260,7 @@ def audit(db: Remote, asked: Audit) -> AuditTable:
     base, model = asked.base, None
     if asked.subject is not None and asked.subject not in db.base_names():
         model = asked.subject
-        found = db.connection.ask(
-            Sending(path=f"models/{in_path(model)}", query={} if base is None else {"base": base})
-        )
-        base = found["base"]
+        base = db.document(Show(model, base=base))["base"]
     elif asked.subject is not None:
         if base not in (None, asked.subject):
             raise RequestError(f"{asked.subject} is another family than {base}")
@@ -273,7 +285,12 @@ def add(db: Remote, asked: Add) -> IndexReport:
     for start in range(0, len(ids), most):
         body = {"models": ids[start : start + most], "base": str(asked.base)}
         sending = Sending(
-            method="POST", path=operation.path, body=body, repeatable=False, private=True
+            method="POST",
+            path=operation.path,
+            body=body,
+            repeatable=False,
+            private=True,
+            schema=operation.answer,
         )
         documents.append(db.connection.ask(sending))
     if not documents:
@@ -294,6 +311,7 @@ def _sent(db: Remote, folder: Path, base: str, files: Mapping[str, tuple[str, by
                 files=files,
                 repeatable=False,
                 private=True,
+                schema=db.operation(Add).answer,
             )
         )
     except ModelError as err:

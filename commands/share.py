@@ -87,6 +87,7 @@ def serve(common: Common, serving: Serving) -> None:
             Service,
             ServiceSettings,
             address,
+            ends_in_time,
             listen,
             make_app,
             run_server,
@@ -105,13 +106,18 @@ def serve(common: Common, serving: Serving) -> None:
     settings = ServiceSettings(**given)
     if not settings.is_local:
         _warn(settings.host)
-    with listen(settings) as listening, Service(settings) as service:
+    with (
+        ends_in_time() as ending,
+        listen(settings) as listening,
+        Service(settings) as service,
+    ):
         document = {"address": address(settings, listening), "writable": settings.writable}
         run_server(
             make_app(service),
             settings,
             listening,
             lambda: print_document(document, _show_service, common),
+            ending,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -118,7 +119,7 @@ class DataMaking:
     def read(self, place: Place, name: str | None = None) -> ExampleSet:
         """The examples of a file or folder; without labels that no loss uses."""
         path, label = Path(place).expanduser(), self.reading.label
-        if not path.exists():
+        if not os.path.exists(path):
             raise RequestError(f"{path}: no such file, and no data set of that name is kept")
         if not self._takes_labels:
             examples, loss = self._read(path, "", name), self.reading.loss

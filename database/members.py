@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import BaseError, RequestError, SourceError, offered
+from ..errors import BadQuery, BaseError, RequestError, SourceError, offered
 from ..indexer import FamilyOptions, Fingerprinting
 from ..options import Place, Question, argument, as_kind, option, record
 from ..store import Filters
@@ -24,10 +27,11 @@ from .tables import (
     StatsTable,
     Table,
 )
+from .worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
 
 if TYPE_CHECKING:
     from ..indexer import Progress
-    from ..store import ModelFilter
+    from ..store import ModelFilter, QueryResult
     from .opened import Opened
 
 ModelStatus = Literal["indexed", "failed", "skipped", "no-update"]
@@ -398,11 +402,46 @@ class Select(Question):
 
     def of(self, path: Path, *, seconds: float | None = None, rows: int = 0) -> QueryTable:
         """The rows from the catalog in a file, which nobody has to open for it; at most so many,
-        where there is a limit of `seconds`, else `BadQuery`."""
-        from ..store import QueryLimits, query_catalog
+        where there is a limit of `seconds`, else `BadQuery`: then it runs in a process of its own,
+        which is killed when the time or 1 GiB of memory is used up."""
+        from ..store import query_catalog
 
-        limits = None if seconds is None else QueryLimits(seconds=seconds, rows=rows)
-        return QueryTable(query_catalog(path, self.statement, limits).to_json())
+        if seconds is None:
+            return QueryTable(query_catalog(path, self.statement).to_json())
+        return QueryTable(_queried_apart(path, self.statement, seconds, rows).to_json())
+
+
+SELECT_BYTES = 1 << 30
+"""Memory of the process that runs a SELECT of somebody else."""
+
+STACK_BYTES = 8 << 20
+"""Of a thread of DuckDB, one a processor."""
+
+COPYING_SECONDS = 60.0
+
+
+def _queried_apart(path: Path, sql: str, seconds: float, rows: int) -> QueryResult:
+    from ..store import QueryLimits, check_query, place_to_query, query_within
+
+    check_query(sql)
+    memory, limits = SELECT_BYTES + STACK_BYTES * (os.cpu_count() or 1), QueryLimits(rows=rows)
+    with (
+        tempfile.TemporaryDirectory(prefix="deltadex-") as folder,
+        closing(Worker("running a SELECT", memory, repeats=False)) as worker,
+    ):
+        try:
+            place = worker.run(place_to_query, path, sql, Path(folder), seconds=COPYING_SECONDS)
+        except WorkerTooSlow as err:
+            raise BadQuery(
+                f"sql: copying the tables that it names takes more than {COPYING_SECONDS:g} s; run "
+                "`deltadex sql` on the machine of the catalog"
+            ) from err
+        try:
+            return worker.run(query_within, place, sql, limits, seconds=seconds)
+        except WorkerTooSlow as err:
+            raise BadQuery(f"sql: stopped after {seconds:g} s: ask for less") from err
+        except (WorkerOutOfMemory, WorkerCrashed) as err:
+            raise BadQuery("sql: not enough memory: ask for less") from err
 
 
 def _columns(names: Sequence[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
 from ..errors import BadFilter, RequestError, StoreFull, StoreLocked, offered
-from ..options import Answers, Question, option, record
+from ..options import Answers, Question, check_name, option, record
 from ..options import Place as Place
 from ..store import Filters
 
@@ -72,7 +73,13 @@ class Opened:
         >>> db.ask(database.Explain("imdb-0", "imdb-1")).to_json()["model"]
         'imdb-1'
         """
-        return asked.answer(self)
+        try:
+            return asked.answer(self)
+        except OSError as err:
+            if err.errno != errno.ENAMETOOLONG:
+                raise
+            name = str(err.filename)[:40]
+            raise RequestError(f"{name}…: no such model or file: the name is too long") from err
 
     def close(self) -> None:
         """Close the file; a temporary catalog is deleted."""
@@ -98,6 +105,7 @@ def open_as(
     """What `deltadex.open` does, for another class: a record is answered without the whole face."""
     from ..store import Catalog
 
+    check_name("path", path)
     opening = ExitStack()
     if path is None:
         import tempfile

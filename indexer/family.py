@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ..errors import ModelError, RequestError, SourceError, nearest_names
-from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord
+from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
 from ..tables import TextFile, errors_as, open_named_csv
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
@@ -70,11 +70,6 @@ def folder_at(text: str | Path) -> Path | None:
         return path if path.is_dir() else None
     except (ValueError, RuntimeError, OSError):
         return None
-
-
-def storable(name: str) -> str:
-    """The name as Unicode text: what is none in a file's name is spelled out (`\\udce9`)."""
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def read_text_file(path: Path, what: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import NamedTuple
 
 from ..records import LONGEST_TEXT
@@ -60,7 +60,7 @@ def text_or_none(value: object) -> str | None:
 
 def is_model_path(model: str) -> bool:
     """Whether a model that is not in the catalog may be a folder or a Hub id."""
-    return Path(model).is_dir() or "/" in model
+    return os.path.isdir(model) or "/" in model
 
 
 def base_key(name: str) -> str:

@@ -22,8 +22,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from ..errors import RequestError
-from ..results import names_of_bases
-from ..store import make_folder, write_user_file
+from ..results import names_of_bases, printable
+from ..store import check_folder, write_user_file
 
 ENDINGS = (".png", ".svg", ".html")
 RESOLUTION = 300
@@ -155,7 +155,8 @@ def add_legend(
 
 
 def check_ending(target: Path) -> None:
-    """Refuse, with a `RequestError`, a file name that is not a picture's."""
+    """Refuse, with a `RequestError`, a file name that is not a picture's, or in no folder."""
+    check_folder(target)
     if target.suffix.lower() not in ENDINGS:
         raise RequestError(f"{target}: a picture's name ends in one of {', '.join(ENDINGS)}")
 
@@ -167,13 +168,13 @@ def save_picture(draw: Callable[[], Picture], target: Path, *, title: str, table
         table: A `<table>` that a page has below its picture.
 
     Raises:
-        RequestError: not a picture's ending.
+        RequestError: not a picture's ending, or there is no such folder.
         StoreFull: the file cannot be written.
     """
     check_ending(target)
     kind = target.suffix.lower()
     if kind == ".html":
-        data = _page(draw, title, table).encode("utf-8", "replace")
+        data = _page(draw, title, table).encode()
     elif kind == ".svg":
         data = _svg(draw, LIGHT, "light")[0].encode()
     else:
@@ -182,7 +183,6 @@ def save_picture(draw: Callable[[], Picture], target: Path, *, title: str, table
             sheet = draw().sheet
             sheet.savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
         data = buffer.getvalue()
-    make_folder(target.parent)
     write_user_file(target, data)
     return target
 
@@ -199,7 +199,7 @@ def _page(draw: Callable[[], Picture], title: str, table: str) -> str:
         sides[name] = text.replace("</svg>", f'<g class="points">{marks}</g></svg>')
     page = Template(files(__package__).joinpath("page.html").read_text("utf-8"))
     width = f"{PAGE_SCALE * picture.sheet.get_figwidth():.1f}in"
-    return page.substitute(sides, title=html.escape(title), table=table, width=width)
+    return _shown(page.substitute(sides, title=html.escape(title), table=table, width=width))
 
 
 @contextlib.contextmanager
@@ -217,7 +217,12 @@ def _svg(draw: Callable[[], Picture], theme: Mapping[str, str], name: str) -> tu
         picture = draw()
         picture.sheet.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    return _REFERENCE.sub(rf"\1{name}-", text[text.index("<svg") :]), picture
+    return _REFERENCE.sub(rf"\1{name}-", _shown(text[text.index("<svg") :])), picture
+
+
+def _shown(text: str) -> str:
+    """Lines of text, as `printable`: names stand in comments, titles and tables."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def short(name: str) -> str:
@@ -229,5 +234,5 @@ def short(name: str) -> str:
 
 
 def plain(name: str) -> str:
-    """The name with `$` as a character, which would start a formula."""
-    return name.replace("$", r"\$")
+    """The name as `printable`, with `$` as a character, which would start a formula."""
+    return printable(name).replace("$", r"\$")

@@ -10,7 +10,8 @@ from typing import Any
 from matplotlib.lines import Line2D
 
 from ..errors import RequestError
-from ..results import Descent
+from ..results import Descent, printable
+from ..store import check_folder
 from .figures import ENDINGS, PALETTE, SMALL, Picture, Width, add_legend, new_picture, short
 
 ROW_MM, HEAD_MM = 4.0, 16.0
@@ -54,7 +55,9 @@ class _Row:
 
 
 def check_lineage_ending(target: Path) -> None:
-    """Refuse, with a `RequestError`, a file name that is no picture's, nor one of Graphviz."""
+    """Refuse, with a `RequestError`, a file name that is no picture's, nor one of Graphviz; and one
+    in no folder."""
+    check_folder(target)
     if target.suffix.lower() not in (*ENDINGS, ".dot"):
         endings = ", ".join((*ENDINGS, ".dot"))
         raise RequestError(f"{target}: a lineage's file name ends in one of {endings}")
@@ -176,4 +179,4 @@ def graphviz_lineage(document: Mapping[str, Any]) -> str:
 
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else "�" for c in escaped) + '"'
+    return f'"{printable(escaped)}"'

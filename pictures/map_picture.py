@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from ..arrays import Bool, Float64, Int64
+from ..results import printable
 from ..store import write_user_file
 
 DRAWN_AT, RESOLUTION = 100, 200
@@ -356,7 +357,7 @@ def mixed(colour: str, sheet: str) -> str:
 
 def _shown(text: str, length: int) -> str:
     """Text that any font and XML can hold, cut in the middle: both ends of a name tell."""
-    clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    clean = printable(text)
     if len(clean) <= length:
         return clean
     tail = length // 2 - 1

@@ -16,7 +16,7 @@ from .derived.row_files import SketchMatrix as SketchMatrix
 from .derived.row_files import TraitFile as TraitFile
 from .family import FamilyView as FamilyView
 from .files import abandoned as abandoned
-from .files import make_folder as make_folder
+from .files import check_folder as check_folder
 from .files import write_atomically as write_atomically
 from .files import write_user_file as write_user_file
 from .model_rows import block_dims as block_dims
@@ -53,7 +53,10 @@ from .sketch_codes import sketch_bytes as sketch_bytes
 from .sketch_codes import true_cosines as true_cosines
 from .sql import QueryLimits as QueryLimits
 from .sql import QueryResult as QueryResult
+from .sql import check_query as check_query
+from .sql import place_to_query as place_to_query
 from .sql import query_catalog as query_catalog
+from .sql import query_within as query_within
 from .tables.documents import Attachment as Attachment
 from .tables.filters import Filters as Filters
 from .tables.filters import ModelFilter as ModelFilter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ..records import (
     Recipe,
     Slot,
     SlotStats,
+    storable,
 )
 from .opening import Create, connect
 from .session import Access, Session
@@ -311,7 +313,7 @@ class Catalog:
             RequestError: several families have one.
         """
         exact: list[ModelRow] = []
-        for column, value in (("id", id), ("source", str(Path(id).resolve()))):
+        for column, value in (("id", storable(id)), ("source", storable(os.path.realpath(id)))):
             # of one condition only, for DuckDB to use the index
             rows = [] if exact else self._select(Condition(f"m.{column} = ?", (value,)))
             exact += [row for row in rows if base in (None, row.base)]
@@ -324,7 +326,7 @@ class Catalog:
         ids = self.alike("id", id, self.find_base(base))
         if not ids:
             raise self._empty()
-        is_short = id and not Path(id).exists()
+        is_short = id and not os.path.exists(id)
         fitting = self._abbreviated(id, base) if is_short else []
         if len(fitting) == 1:
             return self.model(fitting[0], base)
@@ -447,7 +449,7 @@ class Catalog:
             raise self._empty()
         if spelling in bases:
             return spelling
-        if (folder := str(Path(spelling).expanduser().resolve())) in bases:
+        if (folder := os.path.realpath(os.path.expanduser(spelling))) in bases:
             return folder
         last = spelling.rstrip("/").rsplit("/", 1)[-1].lower()
         alike = [base for base in bases if base.rsplit("/", 1)[-1].lower() == last]

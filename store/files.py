@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
 from ..errors import RequestError, StoreError, StoreFull
+from ..options import check_name
 
 _TEMPORARY = re.compile(r"\..+?\.(\d+)(?:\.[0-9a-f]+)?\.partial(?:\.wal)?")
 
@@ -135,6 +136,13 @@ def _reason(err: OSError) -> str:
     return os.strerror(err.errno) if err.errno else str(err)
 
 
+def check_folder(target: Path) -> None:
+    """Refuse, with a `RequestError`, a file of a user in a folder that is not there."""
+    check_name("path", target)
+    if not target.parent.is_dir():
+        raise RequestError(f"{target.parent}: no such folder; make it first")
+
+
 @contextmanager
 def user_file(target: Path) -> Iterator[Path]:
     """A file to write for a user: complete under the name `target`, or as it was before.
@@ -146,8 +154,7 @@ def user_file(target: Path) -> Iterator[Path]:
         RequestError: there is no such folder.
         StoreFull: the system refuses.
     """
-    if not target.parent.is_dir():
-        raise RequestError(f"{target.parent}: no such folder; make it first")
+    check_folder(target)
     try:
         if _is_stream(target):
             yield target

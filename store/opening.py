@@ -238,6 +238,8 @@ def _warn_of(losses: Losses, path: Path) -> None:
 def is_file(path: Path) -> bool:
     """Whether a file is there; `StoreError` for anything else, for which DuckDB may wait for ever,
     and for symbolic links there or beside it."""
+    if not path.name:
+        raise StoreError(f"{path}: a folder, not a file; a catalog is a single file")
     refuse_links(path)
     try:
         mode = path.stat().st_mode

@@ -156,12 +156,9 @@ class RemoteSession:
         columns = [_plain(column) for column in self.arrow(sql, values).columns]
         return list(zip(*columns, strict=True))
 
-    def arrow(
-        self, sql: str, values: list[Any] | None = None, seconds: float | None = None
-    ) -> pa.Table:
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
         row = pa.table({str(i): pa.array([value]) for i, value in enumerate(values or ())})
-        limit = {} if seconds is None else {"seconds": str(seconds)}
-        return self._request({"do": "execute", "sql": sql, **limit}, row)[1]
+        return self._request({"do": "execute", "sql": sql}, row)[1]
 
     def register(self, name: str, table: pa.Table) -> None:
         self._request({"do": "register", "name": name}, table)
@@ -319,9 +316,7 @@ def _answered(
         match fields.get("do"):
             case "execute":
                 values = [column[0].as_py() for column in table.columns]
-                limit = fields.get("seconds")
-                seconds = None if limit is None else float(limit)
-                rows = session.arrow(fields["sql"], values or None, seconds)
+                rows = session.arrow(fields["sql"], values or None)
             case "register":
                 session.register(fields["name"], table)
             case "unregister":

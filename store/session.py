@@ -193,11 +193,9 @@ class Session:
         """The rows that a statement gives."""
         return self._read(lambda raw: raw.execute(sql, values))
 
-    def arrow(
-        self, sql: str, values: list[Any] | None = None, seconds: float | None = None
-    ) -> pa.Table:
-        """The rows as a table; a statement that takes longer is stopped."""
-        return self._read(lambda raw: raw.arrow(sql, values, seconds))
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
+        """The rows as a table."""
+        return self._read(lambda raw: raw.arrow(sql, values))
 
     @contextmanager
     def registered(self, name: str, table: pa.Table) -> Iterator[None]:

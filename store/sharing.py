@@ -270,9 +270,7 @@ class RawSession(Protocol):
 
     def session(self) -> RawSession: ...
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]: ...
-    def arrow(
-        self, sql: str, values: list[Any] | None = None, seconds: float | None = None
-    ) -> pa.Table: ...
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table: ...
     def register(self, name: str, table: pa.Table) -> None: ...
     def unregister(self, name: str) -> None: ...
     def begin(self) -> None: ...
@@ -354,14 +352,9 @@ class LocalSession:
         """The rows that a statement gives."""
         return self._run(sql, values)
 
-    def arrow(
-        self, sql: str, values: list[Any] | None = None, seconds: float | None = None
-    ) -> pa.Table:
-        """The same as a table; of no columns, for a statement that gives none.
-
-        One that takes longer is stopped, with DuckDB's `InterruptException`.
-        """
-        with signals_raised(), _in_time(self.interrupt, seconds):
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
+        """The same as a table; of no columns, for a statement that gives none."""
+        with signals_raised():
             relation = self._connection.sql(sql, params=values)
             if relation is None:
                 import pyarrow as pa
@@ -503,11 +496,9 @@ class Unwritten(LocalSession):
         self._end_if_made()
         return super().execute(sql, values)
 
-    def arrow(
-        self, sql: str, values: list[Any] | None = None, seconds: float | None = None
-    ) -> pa.Table:
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
         self._end_if_made()
-        return super().arrow(sql, values, seconds)
+        return super().arrow(sql, values)
 
     def changes(self) -> str:
         self._end_if_made()
@@ -520,21 +511,6 @@ class Unwritten(LocalSession):
     def _end_if_made(self) -> None:
         if self._is_made():
             raise Gone
-
-
-@contextmanager
-def _in_time(stop: Callable[[], None], seconds: float | None) -> Iterator[None]:
-    """Call `stop` unless the block ends within that time; None lets it run."""
-    if seconds is None:
-        yield
-        return
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 @contextmanager

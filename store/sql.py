@@ -2,13 +2,15 @@
 
 A statement is parsed before it runs: one SELECT, over tables of the catalog, with table functions
 that read nothing. It runs in a read-only transaction, for it may run in the process that holds the
-file; in this process DuckDB's access to anything but the catalog is switched off as well.
+file; in this process DuckDB's access to anything but the catalog is switched off as well. That of
+somebody else runs in a process of its own, never in the one that holds the file.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import pickle
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,7 +23,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from ..errors import BadQuery, StoreError
+from ..errors import BadQuery, StoreError, StoreLocked
+from .care.backup import copy_tables
 from .opening import connect, memory_connection
 from .session import Access, Session
 from .sharing import LocalSession
@@ -55,19 +58,19 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLimits:
-    """What a SELECT of somebody else may take: of its result bytes are limited too."""
+    """How large the result of a SELECT of somebody else may be, and how much memory DuckDB may take
+    for it."""
 
-    seconds: float
     rows: int
     bytes: int = 16 << 20
+    memory: str = "512MB"
 
 
-def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> QueryResult:
+def query_catalog(path: Path, sql: str) -> QueryResult:
     """The rows that a SELECT gives, also while another process holds the file.
 
     Raises:
-        BadQuery: it is no single SELECT of the catalog's tables, DuckDB refuses it, or it exceeds
-            the limits.
+        BadQuery: it is no single SELECT of the catalog's tables, or DuckDB refuses it.
         EmptyCatalog: there is no catalog.
         StoreError: it cannot be opened.
     """
@@ -78,11 +81,72 @@ def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> Qu
     ):
         with session.turn():
             _forbid_files(access)
-        table = _run(session, sql, limits)
-    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
-    return QueryResult(
-        columns=_distinct(table.column_names), rows=tuple(zip(*columns, strict=True))
-    )
+        return _result(_run(session, sql))
+
+
+def query_within(path: Path, sql: str, limits: QueryLimits) -> QueryResult:
+    """The same of a checked statement, in a file that no other process holds, within limits; for a
+    process that can be killed: DuckDB neither counts nor interrupts what one expression takes.
+
+    Raises:
+        BadQuery: DuckDB refuses it, or it exceeds the limits.
+        StoreError: the file cannot be opened, or another process holds it.
+    """
+    # DuckDB stops once it has one row too many; a comment may end the statement
+    sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {limits.rows + 1}"
+    check_query(sql)
+    with (
+        closing(connect(path, read_only=True, create=False, cache=limits.memory)) as access,
+        closing(Session(access)) as session,
+    ):
+        if _is_held(access):
+            raise StoreLocked(f"{path}: another process has just opened this catalog; ask again")
+        # what does not fit into the memory is not written to the disk either
+        session.execute("SET temp_directory = ''")
+        with session.turn():
+            _forbid_files(access)
+        result = _result(_run(session, sql))
+    if len(result.rows) > limits.rows:
+        raise BadQuery(f"sql: more than {limits.rows} rows: add a LIMIT, or count groups")
+    if len(pickle.dumps(result)) > limits.bytes:
+        raise BadQuery(f"sql: a result of more than {limits.bytes >> 20} MiB: name fewer columns")
+    return result
+
+
+def place_to_query(path: Path, sql: str, folder: Path) -> Path:
+    """A file with what a statement reads, which no other process holds: the catalog itself, or a
+    copy of the tables that it names, in the folder."""
+    with (
+        closing(connect(path, read_only=True, create=False)) as access,
+        closing(Session(access)) as session,
+    ):
+        if not _is_held(access):
+            return path
+        place = folder / "catalog.duckdb"
+        copy_tables(session, place, _tables_of(session, sql))
+        return place
+
+
+def _is_held(access: Access) -> bool:
+    """Whether another process holds the file."""
+    _, session = access.session()
+    with closing(session):
+        return not isinstance(session, LocalSession)
+
+
+def _tables_of(session: Session, sql: str) -> list[str]:
+    """The tables that a statement may read: a word of it, or of a view that it may read, is the
+    name of each. All, where it asks how large tables are."""
+    of_view = dict(session.execute("SELECT lower(view_name), sql FROM duckdb_views()"))
+    sql_tables = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'catalog'"
+    tables = [table for (table,) in session.execute(sql_tables)]
+    words: set[str] = set()
+    pending = [sql]
+    while pending:
+        new = set(_TABLE.findall(pending.pop().lower())) - words
+        words |= new
+        pending += [of_view[word] for word in new if word in of_view]
+    return [table for table in tables if table in words | {"meta"} or "duckdb_tables" in words]
 
 
 def check_query(sql: str) -> None:
@@ -100,7 +164,10 @@ def check_query(sql: str) -> None:
         except duckdb.Error as err:
             raise BadQuery(f"sql: {_first_line(err)}") from err
     assert row is not None
-    parsed = json.loads(row[0])
+    try:
+        parsed = json.loads(row[0])
+    except RecursionError as err:
+        raise BadQuery("sql: nested too deeply") from err
     if parsed.get("error"):
         raise BadQuery(f"sql: {parsed.get('error_message', 'not understood')}")
     for node in _nodes(parsed["statements"]):
@@ -146,26 +213,22 @@ def _forbid_files(access: Access) -> None:
         session.close()
 
 
-def _run(session: Session, sql: str, limits: QueryLimits | None) -> pa.Table:
-    seconds = None
-    if limits is not None:
-        # DuckDB stops once it has one row too many; a comment may end the statement
-        sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {limits.rows + 1}"
-        check_query(sql)
-        seconds = limits.seconds
+def _run(session: Session, sql: str) -> pa.Table:
     try:
-        table = session.look(lambda: session.arrow(sql, seconds=seconds))
+        return session.look(lambda: session.arrow(sql))
     except StoreError as err:
-        if isinstance(err.__cause__, duckdb.InterruptException):
-            raise BadQuery(f"sql: stopped after {seconds:g} s: ask for less") from err
+        if isinstance(err.__cause__, duckdb.OutOfMemoryException):
+            raise BadQuery("sql: not enough memory: ask for less") from err
         if isinstance(err.__cause__, duckdb.Error):
             raise BadQuery(f"sql: {_first_line(err.__cause__)}") from err
         raise
-    if limits is not None and table.num_rows > limits.rows:
-        raise BadQuery(f"sql: more than {limits.rows} rows: add a LIMIT, or count groups")
-    if limits is not None and table.nbytes > limits.bytes:
-        raise BadQuery(f"sql: a result of more than {limits.bytes >> 20} MiB: name fewer columns")
-    return table
+
+
+def _result(table: pa.Table) -> QueryResult:
+    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    return QueryResult(
+        columns=_distinct(table.column_names), rows=tuple(zip(*columns, strict=True))
+    )
 
 
 def _first_line(err: duckdb.Error) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -169,7 +170,7 @@ def find_subject(
     except (UnknownModel, UnknownBase, EmptyCatalog):
         if not is_model_path(model):
             raise
-        if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
+        if not os.path.isdir(model) and model.startswith(("/", ".", "~")):
             raise RequestError(f"{model}: no such folder") from None
     may_be_base = hinted is not None and (hinted in known or is_model_path(hinted))
     chosen = choose_base(catalog, source, base, hint if may_be_base else None)

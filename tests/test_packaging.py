@@ -32,6 +32,8 @@ POLLUTION = (
     "tests",
 )
 
+NOT_SHIPPED = {"tests", "benchmarks"}
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
@@ -72,8 +74,16 @@ def test_the_wheel_holds_one_package_with_its_data(wheel):
     panel = (f"training_data/builtin_panel/{name}" for name in panel)
     for data in ("py.typed", "indexer/roles.json", "store/migrations/0001.sql", *panel):
         assert f"deltadex/{data}" in names
-    assert [n for n in names if n.startswith("deltadex/web/") and n.endswith(".html")]
     assert not [n for n in names if "/tests/" in n or "/benchmarks/" in n]
+
+
+def test_the_wheel_holds_every_file_of_the_folders_with_modules(wheel):
+    listed = ["git", "ls-files", "-co", "--exclude-standard"]
+    tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {path.parent.name for path in ROOT.glob("[!.]*/__init__.py")} - NOT_SHIPPED
+    product = {f"deltadex/{name}" for name in tracked.splitlines() if name.split("/")[0] in folders}
+
+    assert product - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
 def test_a_release_has_one_version_and_one_date():
@@ -157,3 +167,15 @@ def test_an_installed_wheel_indexes_and_answers(installed, tmp_path):
 
     assert json.loads(indexed.stdout)["indexed"] == 4, indexed.stderr
     assert json.loads(found.stdout)["neighbours"][0]["model"] == "a-1", found.stderr
+
+
+@pytest.mark.slow  # `make try-dist` does this in an environment with its own dependencies
+def test_a_service_of_the_wheel_answers_every_get_route(installed, tmp_path):
+    models, db = make_family(tmp_path), str(tmp_path / "c.duckdb")
+    labels = ("--labels", str(models / "labels.csv"))
+    installed("-m", "deltadex", "index", str(tmp_path / "base"), str(models), *labels, "--db", db)
+
+    asked = installed(str(ROOT / ".ci" / "every_route.py"), db)
+
+    assert asked.returncode == 0, asked.stderr
+    assert ", 0 wrong" in asked.stdout

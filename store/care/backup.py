@@ -191,6 +191,7 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
         session = Session(catalog.access, about=target)
         generation = catalog.access.generation
         try:
+            _check_space(session, target)
             return _copy(session, target, temporary)
         except StoreError:
             if catalog.access.generation == generation:
@@ -200,8 +201,14 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
             log.unlink(missing_ok=True)
 
 
-def _copy(session: Session, target: Path, temporary: Path) -> tuple[int, int]:
-    _check_space(session, target)
+def copy_tables(session: Session, target: Path, tables: Collection[str]) -> None:
+    """Copy some tables of one moment into a new file: a catalog whose other tables are empty."""
+    _copy(session, target, target, tables)
+
+
+def _copy(
+    session: Session, target: Path, temporary: Path, tables: Collection[str] | None = None
+) -> tuple[int, int]:
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
     session.execute(f"ATTACH {literal(temporary)} AS {name} ({WRITING}, {NEW})")
     try:
@@ -209,7 +216,7 @@ def _copy(session: Session, target: Path, temporary: Path) -> tuple[int, int]:
             raise StoreFull(
                 f"{target}: the holder has another folder at this path; choose the catalog's folder"
             )
-        numbers = _fill(session, name)
+        numbers = _fill(session, name, tables)
         session.execute(f"DETACH {name}")
     except BaseException:
         # of a holder that ended, neither is left
@@ -230,11 +237,14 @@ def _check_space(session: Session, target: Path) -> None:
         raise StoreFull(f"{target}: {size(free)} are free there, the catalog takes {size(needed)}")
 
 
-def _fill(session: Session, name: str) -> tuple[int, int]:
-    """Copy everything in one transaction: schema and rows of the same moment; how many models, and
-    commits of the catalog until then."""
+def _fill(session: Session, name: str, tables: Collection[str] | None) -> tuple[int, int]:
+    """Copy in one transaction the schema, and rows of the same moment, of all tables or some; how
+    many models were copied, and commits of the catalog until then."""
     session.execute("BEGIN TRANSACTION")
-    session.execute(f"COPY FROM DATABASE catalog TO {name}")
+    whole = "" if tables is None else " (SCHEMA)"
+    session.execute(f"COPY FROM DATABASE catalog TO {name}{whole}")
+    for table in tables or ():
+        session.execute(f"INSERT INTO {name}.{table} FROM catalog.{table}")
     models, last = session.execute(f"SELECT count(*), max(key) FROM {name}.models")[0]
     # every backup's keys begin above those of all earlier ones, and of the catalog's next years
     next_key = max(time.time_ns() // 1000, int(last or 0) + 1)

@@ -3,13 +3,14 @@
 import csv
 import io
 import json
+import resource
 import subprocess
 import sys
+import time
 
 import pytest
 from click.testing import CliRunner
 
-import deltadex as dx
 from deltadex.cli import main
 from deltadex.database import Select
 from deltadex.errors import BadQuery
@@ -61,6 +62,21 @@ REFUSED = [
     "",
     ";",
 ]
+
+
+ANSWERED = [
+    "FROM failures ORDER BY ALL",
+    'SELECT f.model, m.dataset FROM "FAILURES" f JOIN Models m ON m.id = f.model ORDER BY ALL',
+    "SELECT (SELECT count(*) FROM models) AS n, count(*) AS d FROM data_sets",
+    "WITH a AS (FROM coverage) SELECT count(*) AS n FROM a",
+    "SELECT * EXCLUDE (catalog) FROM meta",
+    "SHOW TABLES",
+    "DESCRIBE models",
+    "SUMMARIZE models",
+    "SELECT table_name, estimated_size FROM duckdb_tables() ORDER BY 1",
+    "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1",
+]
+"""Statements over tables and views, some named in a subquery or with other letters."""
 
 
 @pytest.fixture
@@ -200,6 +216,45 @@ def test_what_others_may_ask_has_limits(db):
             Select(statement).of(db, seconds=seconds, rows=5)
     for statement in ("FROM range(5) -- comment", "FROM range(5);", "FROM (VALUES (1)) ORDER BY 1"):
         assert Select(statement).of(db, seconds=60.0, rows=5)
-    # also where another has the file open
-    with dx.open(db), pytest.raises(BadQuery, match="stopped after"):
-        Select(many).of(db, seconds=0.2, rows=5)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT repeat('x', 2000000000)",
+        "SELECT length(repeat(id[1], 2000000000)) FROM models",
+        "SELECT list_sum(range(400000000))",
+        "SELECT length(string_agg(repeat('x', 1000000), '')) FROM range(3000)",
+        "SELECT list_transform(range(50000000), lambda x: NULL)",
+        "WITH RECURSIVE t(s) AS (SELECT 'x' UNION ALL SELECT s || s FROM t) SELECT max(s) FROM t",
+        "SELECT levenshtein(repeat('ab', 100000), repeat('ba', 100000))",
+        "SELECT DISTINCT hash(range) AS h FROM range(500000000) ORDER BY h",
+    ],
+)
+def test_limits_of_time_and_memory_hold_inside_one_expression(catalog_file, statement):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.monotonic()
+
+    with pytest.raises(BadQuery, match=r"not enough memory|stopped after|than 5 rows"):
+        Select(statement).of(catalog_file, seconds=3.0, rows=5)
+
+    # a process is started, and tables are copied
+    assert time.monotonic() - started < 60.0
+    for whose, limit in (("SELF", before + (200 << 10)), ("CHILDREN", 3 << 19)):
+        usage = resource.getrusage(getattr(resource, f"RUSAGE_{whose}"))
+        assert usage.ru_maxrss < max(limit, before + (200 << 10))
+    assert [path.name for path in catalog_file.parent.glob("*tmp*")] == []
+
+
+@pytest.mark.parametrize("statement", ANSWERED)
+def test_what_others_ask_is_answered_as_the_owner_is(catalog_file, statement):
+    own = Select(statement).of(catalog_file).to_json()
+
+    assert Select(statement).of(catalog_file, seconds=60.0, rows=1000).to_json() == own
+
+
+def test_a_statement_that_is_nested_too_deeply_is_refused(db):
+    nested = "CASE WHEN true THEN " * 400 + "1" + " END" * 400
+
+    with pytest.raises(BadQuery, match="nested too deeply"):
+        Select(f"SELECT {nested}").of(db)

@@ -2,16 +2,23 @@
 
 import re
 from collections import Counter
+from functools import partial
 from xml.etree import ElementTree
 
 import matplotlib.image
 import numpy as np
 import pytest
 
+from deltadex.database.origins import LineageTable
+from deltadex.database.tables import html_table
 from deltadex.errors import RequestError, StoreFull
-from deltadex.pictures import DataScores, draw_data_scores
+from deltadex.pictures import DataScores, check_lineage_ending, draw_data_scores
 from deltadex.pictures.data_scores import MOST_MODELS
 from deltadex.pictures.figures import check_ending, new_picture, save_picture
+
+HOSTILE = (
+    "\x1b[31mred", "bell\x07", "nul\0", "\x9b2J", "\u202eleft", "no\ufffechar", "\ud800", "a\r\nb",
+)  # fmt: skip
 
 
 def draw(width="full", caption=""):
@@ -43,7 +50,7 @@ def referenced(page):
 
 def test_a_png_is_an_image_and_an_svg_is_well_formed_and_stands_alone(tmp_path):
     path = save(tmp_path / "a.png")
-    text = save(tmp_path / "new" / "folder" / "A.SVG").read_text("utf-8")
+    text = save(tmp_path / "A.SVG").read_text("utf-8")
 
     assert path == tmp_path / "a.png"
     assert matplotlib.image.imread(path).shape[:2] == (708, 2125)
@@ -52,6 +59,39 @@ def test_a_png_is_an_image_and_an_svg_is_well_formed_and_stands_alone(tmp_path):
     assert "http://" not in re.sub(
         r'xmlns(:\w+)?="[^"]+"|<metadata>.*?</metadata>', "", text, flags=re.S
     )
+
+
+def test_a_picture_in_no_folder_is_refused_before_it_is_drawn(tmp_path):
+    for name in ("a.svg", "a.png", "a.html"):
+        with pytest.raises(RequestError, match="no such folder; make it first"):
+            save_picture(pytest.fail, tmp_path / "new" / name, title="A title")
+    with pytest.raises(RequestError, match="no such folder"):
+        check_lineage_ending(tmp_path / "new" / "a.dot")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_names_hold_is_shown_and_neither_obeyed_nor_breaks_a_file(tmp_path, name):
+    edges = [("base", "child"), ("child", "grandchild")]
+    document = {"base": f"base{name}", "models": 2, "without_parent": 1, "edges": [
+        {"parent": f"{parent}{name}", "child": f"{child}{name}", "kind": "fine-tune",
+         "probability": 0.9, "weight": None}
+        for parent, child in edges
+    ]}  # fmt: skip
+    table = LineageTable(document)
+    named = partial(draw, caption=name)
+
+    pages = [table.save(tmp_path / f"lineage.{ending}") for ending in ("svg", "html", "dot")]
+    for ending in ("svg", "html"):
+        target = tmp_path / f"picture.{ending}"
+        below = html_table([name], [[name]])
+        pages.append(save_picture(named, target, title=name, table=below))
+
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert all(line.isprintable() for line in text.split("\n"))
+        if page.suffix == ".svg":
+            ElementTree.fromstring(text)
 
 
 def test_a_page_has_a_light_and_a_dark_picture_and_needs_nothing_from_elsewhere(page):
@@ -113,13 +153,13 @@ def test_other_endings_are_refused_before_anything_is_drawn(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("place", "line"),
-    [("file/a.svg", r"file: cannot be made"), ("a.svg", r"a\.svg: Is a directory")],
+    [("file/a.svg", r"file: no such folder"), ("a.svg", r"a\.svg: Is a directory")],
 )
 def test_a_place_that_cannot_be_written_is_refused(tmp_path, place, line):
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "a.svg").mkdir()
 
-    with pytest.raises(StoreFull, match=line):
+    with pytest.raises((RequestError, StoreFull), match=line):
         save(tmp_path / place)
 
 

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
+from ...database.worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 from ...errors import (
     DeltadexError,
     EmptyCatalog,
@@ -31,8 +32,8 @@ from ...errors import (
     UnknownModel,
     code_of,
 )
+from ...results import printable
 from .catalog import Names
-from .worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 
 JSON = "application/json"
 PACKED_FROM = 1024
@@ -139,7 +140,7 @@ class Problem(Exception):
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
-            "detail": self.detail,
+            "detail": printable(self.detail),
             "code": self.code,
         }
 

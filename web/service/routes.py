@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import re
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
@@ -62,6 +63,7 @@ from ...database import (
     serving,
 )
 from ...database.serving import PageOfModels
+from ...database.worker import WorkerCancelled, WorkerDied, WorkerTooSlow
 from ...errors import DeltadexError, RequestError
 from ...results import names_of_bases
 from . import schemas
@@ -104,7 +106,7 @@ from .settings import (
     ServiceSettings,
 )
 from .snapshots import Snapshot
-from .work import Document, Job, is_done, refuse_long
+from .work import Document, Job, Shared, add_in, is_done, refuse_long
 
 _models, _similar, _families, _jobs, _operations, _writing, _whole = VERSIONED = tuple(
     APIRouter(tags=[tag])
@@ -662,7 +664,8 @@ async def job(
 
 @_jobs.delete("/jobs/{job}", responses=gives(schemas.CancelledAnswer, 404, 409))
 async def cancel(service: ServiceIn, job: Annotated[str, InPath(max_length=100)]) -> Response:
-    """Stop a job: a background document at any time, an upload or a change until it has begun."""
+    """Stop a job: a background document, or models that are added from the Hub, at any time; an
+    upload or another change until it has begun."""
     if not await asyncio.to_thread(service.results.cancel, job):
         raise Problem(409, "too-late", "the job is done, or has begun and cannot be stopped")
     return reply({"job": job, "cancelled": True})
@@ -750,6 +753,10 @@ async def metrics(service: ServiceIn) -> Response:
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
+log = logging.getLogger(__name__)
+
+ADDING_SECONDS = 7 * 24 * 3600.0
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -825,14 +832,15 @@ async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None)
     it: one job, whose answer has the outcome of each."""
     _require_token(request, service.settings)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    line: Shared[dict[str, Any]] = service.writes
     if media_type == "application/json":
-        added = _begin_from_hub(service, await request.body())
+        added, line = _begin_from_hub(service, await request.body()), service.additions
     elif media_type == "multipart/form-data":
         async with request.form(max_files=2, max_fields=8) as form:
             added = await _begin_adapter(service, form)
     else:
         raise Problem(415, "media-type", "send multipart/form-data or application/json")
-    return await _answer_or_job(service, request, Job(added, service.writes), status=201)
+    return await _answer_or_job(service, request, Job(added, line), status=201)
 
 
 async def _begin_adapter(service: Service, form: FormData) -> Future[dict[str, Any]]:
@@ -883,17 +891,23 @@ def _begin_from_hub(service: Service, body: bytes) -> Future[dict[str, Any]]:
         raise Problem(
             403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
         )
-    return service.writes.submit(partial(_add_from_hub, service, wanted), wanted.model_dump_json())
+    key = wanted.model_dump_json()
+    return service.additions.submit(partial(_add_from_hub, service, wanted, key), key)
 
 
-def _add_from_hub(service: Service, wanted: AddFromHub) -> dict[str, Any]:
+def _add_from_hub(service: Service, wanted: AddFromHub, key: str) -> dict[str, Any]:
     """Fetch and index models of the Hub; as `deltadex add --json`."""
     for name in (*wanted.models, wanted.base):
         if Path(name).exists():
             raise RequestError(f"{name}: cannot be told from a folder of the server")
+    base, path = _base_of_hub(service.names(), wanted.base), service.readers.path
+    try:
+        document: dict[str, Any] = service.additions.compute(
+            key, add_in, path, wanted.models, base, seconds=ADDING_SECONDS
+        )
+    except (WorkerDied, WorkerCancelled, WorkerTooSlow) as err:
+        raise _stopped(service, wanted, base) from err
     with service.readers.writing() as catalog:
-        base = _base_of_hub(names_of(catalog), wanted.base)
-        document = catalog.add(*wanted.models, base=base).to_json()
         names = names_of(catalog)
     for refused in document["failed"]:
         refused["reason"] = names.redact(refused["reason"])
@@ -904,6 +918,18 @@ def _add_from_hub(service: Service, wanted: AddFromHub) -> dict[str, Any]:
         status = "failed" if refused["code"] else "indexed"
         outcomes.append({"model": model, "status": status} | refused)
     return names.with_bases({**document, "outcomes": outcomes})
+
+
+def _stopped(service: Service, wanted: AddFromHub, base: str) -> Problem:
+    """What is done of an addition that was stopped, for its client and for the log."""
+    with service.readers.catalog() as catalog:
+        done = {model["model"] for model in catalog.models(base=base)} & set(wanted.models)
+    detail = (
+        f"adding models was stopped: {len(done)} of {len(set(wanted.models))} are in the catalog; "
+        "send the same request again for the others"
+    )
+    log.warning(detail)
+    return Problem(503, "stopped", detail, {"Retry-After": "5"})
 
 
 def _base_of_hub(names: Names, base: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -54,8 +55,28 @@ def address(settings: ServiceSettings, listening: socket.socket) -> str:
     return f"http://{host}:{listening.getsockname()[1]}{settings.root_path}/"
 
 
+LONGEST_END_S, LONGEST_ANSWER_S = 9.0, 4.0
+"""From a signal to the end of the process, and to that of the requests at work."""
+
+
+@contextmanager
+def ends_in_time() -> Iterator[Callable[[], None]]:
+    """Gives what begins the end; where the block takes longer from then on, the process ends
+    without it: a copy of the catalog cannot be stopped, and what is recorded stays."""
+    timer = threading.Timer(LONGEST_END_S, os._exit, (0,))
+    timer.daemon = True
+    try:
+        yield timer.start
+    finally:
+        timer.cancel()
+
+
 def run_server(
-    app: FastAPI, settings: ServiceSettings, listening: socket.socket, started: Callable[[], None]
+    app: FastAPI,
+    settings: ServiceSettings,
+    listening: socket.socket,
+    started: Callable[[], None],
+    ending: Callable[[], None],
 ) -> None:
     """Answer requests until a signal to end; requests at work are waited for a while."""
     config = uvicorn.Config(
@@ -68,27 +89,39 @@ def run_server(
         backlog=BACKLOG,
         limit_concurrency=512,
         timeout_keep_alive=15,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=int(LONGEST_ANSWER_S),
         h11_max_incomplete_event_size=32 * 1024,
         ws="none",
         # whose address a proxy forwards is of no use here
         proxy_headers=False,
     )
     with _signals_pass():
-        _Server(config, started).run(sockets=[listening])
+        _Server(config, app.state.service, started, ending).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Calls `started` once it answers."""
+    """Calls `started` once it answers, and `ending` once it is to end."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        started: Callable[[], None],
+        ending: Callable[[], None],
+    ) -> None:
         super().__init__(config)
-        self._on_start = started
+        self._service, self._on_start, self._on_end = service, started, ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_end()
+        # whoever waits for models that are added is answered
+        await asyncio.to_thread(self._service.additions.close)
+        await super().shutdown(sockets)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from .middleware import Metrics
 from .sent_data import SentData
 from .settings import MAX_WRITES, ServiceSettings
 from .snapshots import Snapshots
-from .work import Jobs, Results, Shared, Together, Uploads, Work
+from .work import Jobs, Line, Results, Shared, Together, Uploads, Work
 
 Result = TypeVar("Result")
 
@@ -55,11 +55,12 @@ class Service:
         )
         self.data = SentData(readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub)
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
+        self.additions = Line("deltadex-additions", MAX_WRITES)
         self.snapshots = Snapshots(readers)
         self.results = Results()
         lines = (
             *(self.work, self.searches, self.batches, self.polls),
-            *(self.uploads.line, self.data.line, self.writes),
+            *(self.uploads.line, self.data.line, self.writes, self.additions),
         )
         self.metrics = Metrics(readers, lines, self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
@@ -98,6 +99,7 @@ class Service:
             self.batches,
             self.polls,
             self.writes,
+            self.additions,
             self.jobs,
             self.uploads,
             self.snapshots,

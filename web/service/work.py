@@ -10,8 +10,8 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,7 @@ from starlette.datastructures import UploadFile
 
 from ...database import Evaluate, FindSimilar, Tabled, open
 from ...database.serving import AdapterReading, load_adapter_reader, read_adapter
-from ...errors import DeltadexError
-from ...records import Indexed
-from .answers import Packed, Problem, busy, encode
-from .catalog import Readers, names_of
-from .worker import (
+from ...database.worker import (
     Worker,
     WorkerCancelled,
     WorkerCrashed,
@@ -34,6 +30,10 @@ from .worker import (
     WorkerTooSlow,
     report,
 )
+from ...errors import DeltadexError
+from ...records import Indexed, Outcome
+from .answers import Packed, Problem, busy, encode
+from .catalog import Readers, names_of
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -139,8 +139,9 @@ class Work(Shared[Any]):
         waited.add_done_callback(lambda done: done.cancelled() or done.exception())
         done, _ = await asyncio.wait([waited], timeout=self._seconds)
         if not done:
-            future.cancel()
-            raise busy(f"not answered within {self._seconds:g} s: ask for less, or later")
+            code = "busy" if future.cancel() else "too-slow"
+            detail = f"not answered within {self._seconds:g} s: ask for less, or later"
+            raise busy(detail, code=code)
         return waited.result()
 
 
@@ -289,6 +290,10 @@ class _Failed:
     until: float
 
 
+SAYING_S = 3.0
+"""How long what was stopped may take to answer."""
+
+
 class Line(Shared[Any]):
     """Documents that are computed one after the other in a process beside the service."""
 
@@ -320,8 +325,12 @@ class Line(Shared[Any]):
             self.reached.pop(key, None)
 
     def close(self) -> None:
+        """Begin no more, and stop what runs; it has a moment to say so."""
+        with self._lock:
+            futures = [begun.future for begun in self._at_work.values()]
         super().close()
         self.worker.close()
+        wait(futures, SAYING_S)
 
     def _key(self, future: Future[Any]) -> object:
         with self._lock:
@@ -435,6 +444,35 @@ def answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
 
     with open(path, read_only=True, track=track) as catalog:
         return asked.answer(catalog).to_json()
+
+
+DESCRIBED = 0.1
+"""Share of adding models that is done once all are described."""
+
+
+class _Shares:
+    """Reports which share of an addition is done, from its first look at a model on."""
+
+    def __init__(self, models: int) -> None:
+        self._named, self._unread, self._read = models, 1, 0
+
+    def listing(self, members: Iterable[Thing]) -> Iterator[Thing]:
+        for number, member in enumerate(members):
+            report(DESCRIBED * number / self._named)
+            yield member
+
+    def begin(self, models: int, bytes_total: int) -> None:
+        self._unread = max(1, models)
+
+    def outcome(self, outcome: Outcome) -> None:
+        self._read += 1
+        report(DESCRIBED + (1 - DESCRIBED) * self._read / self._unread)
+
+
+def add_in(path: Path, models: Sequence[str], base: str) -> dict[str, Any]:
+    """What becomes of models that are added to the catalog file; in the process beside."""
+    with open(path, create=False) as catalog:
+        return catalog.add(*models, base=base, progress=_Shares(len(models))).to_json()
 
 
 CONFIG_LIMIT = 1 << 20

@@ -13,9 +13,9 @@ from beside import end_at_first, note, refuse
 from services import API, TOKEN, WRITER, finished, served
 
 from deltadex.database.serving import MapColumns
+from deltadex.database.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
 from deltadex.errors import RequestError
 from deltadex.web.service import work
-from deltadex.web.service.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
 
 
 @pytest.fixture

@@ -240,7 +240,7 @@ def test_work_that_takes_too_long_is_a_problem_and_keeps_its_place():
     async def ask():
         with pytest.raises(Problem) as slow:
             await work.run(release.wait)
-        assert (slow.value.status, slow.value.code) == (503, "busy")
+        assert (slow.value.status, slow.value.code) == (503, "too-slow")
         assert slow.value.headers["Retry-After"]
         assert work.pending == 1
         waiting = asyncio.ensure_future(work.run(release.wait))
@@ -265,7 +265,7 @@ def test_what_fails_after_its_time_is_no_unretrieved_exception():
 
     async def ask():
         asyncio.get_running_loop().set_exception_handler(lambda _, told: seen.append(told))
-        with pytest.raises(Problem, match="busy"):
+        with pytest.raises(Problem, match="too-slow"):
             await work.run(fail)
         release.set()
         while work.pending:

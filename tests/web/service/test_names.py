@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from services import API, served
 
 from deltadex.errors import RequestError
 from deltadex.web.service.catalog import Names
@@ -53,3 +54,14 @@ def test_a_path_is_refused_with_the_bases_there_are():
 )
 def test_a_sentence_keeps_the_last_part_of_a_path(text, shown):
     assert names("/srv/m").redact(text) == shown
+
+
+def test_what_stands_in_a_detail_is_shown_and_not_obeyed(shared_db):
+    with served(shared_db) as client:
+        for sent in (
+            "similar?model=x%1B[31m%07",
+            "clusters?base=%C2%9B2J",
+            "models?where=%E2%80%AE",
+        ):
+            detail = client.get(f"{API}/{sent}").json()["detail"]
+            assert detail.isprintable()

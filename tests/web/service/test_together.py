@@ -8,10 +8,10 @@ import pytest
 from services import API, finished, served
 
 from deltadex.database import FindSimilar
+from deltadex.database.worker import NICENESS, Worker
 from deltadex.errors import UnknownModel
 from deltadex.web.service.answers import Problem
 from deltadex.web.service.work import MOST_TOGETHER, Together
-from deltadex.web.service.worker import NICENESS, Worker
 
 LIMITS = {"at_once": 1, "waiting": 40, "seconds": 60.0}
 FIRST, OTHER = FindSimilar("", k=3), FindSimilar("", k=4)

@@ -16,7 +16,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from ...errors import DeltadexError
+from ..errors import DeltadexError
 
 
 class Lifeline:
@@ -112,6 +112,7 @@ class Worker:
         yields: It has a low priority, and half of the processors' threads.
         load: What the process calls before its first function; with it, it is started again as
             soon as it died, so that it has loaded its modules before it is needed.
+        repeats: A function during which the process ended is run once more.
     """
 
     def __init__(
@@ -121,8 +122,10 @@ class Worker:
         load: Callable[[], None] | None = None,
         *,
         yields: bool = False,
+        repeats: bool = True,
     ) -> None:
         self._name, self._memory, self._load, self._yields = name, memory, load, yields
+        self._repeats = repeats
         self._turn, self._lock = threading.Lock(), threading.Lock()
         self._running: _Running | None = None
         self._name_at_work: object = None
@@ -144,7 +147,7 @@ class Worker:
 
         Raises:
             WorkerTooSlow: not within `seconds` of the moment at which the process began.
-            WorkerCrashed: it ended, twice.
+            WorkerCrashed: it ended, twice where it `repeats`.
             WorkerCancelled: as its name says.
             WorkerDied: it does not start, or the service is being closed.
             WorkerOutOfMemory, WorkerFailed: the function raised no error of ours.
@@ -152,6 +155,8 @@ class Worker:
         try:
             return self._run(function, args, seconds, progress, name)
         except WorkerCrashed:
+            if not self._repeats:
+                raise
             # the system may have ended it for the memory that others took
             return self._run(function, args, seconds, progress, name)
 

@@ -1,0 +1,1 @@
+"""The page of requests that the service shows: Swagger UI's frame and its script."""
