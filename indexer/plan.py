@@ -284,7 +284,7 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
     if options.parts is not None:
         known |= PartFolder(str(options.parts)).known(base.name)
     earlier = Report(base=base.name, recipes=recipes)
-    fresh = earlier.unread(members, known, options)
+    fresh = earlier.unread(members, known, options, known)
     if failure is not None:
         no_base = ModelError("needs-base", failure)
         fresh = [m if m.is_adapter or m.refusal else replace(m, refusal=no_base) for m in fresh]

@@ -211,7 +211,8 @@ def _moved(base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.d
     beyond = (rows.float() - wanted).abs()
     if stored in HALF_STEP:
         beyond = (beyond - _half_steps(wanted, stored) - _slack(decay) * wanted.abs()).clamp_min(0)
-    return np.nan_to_num((beyond.norm(dim=1) / base.float().norm(dim=1)).numpy(), posinf=0.0)
+    moved = beyond.norm(dim=1) / base.float().norm(dim=1)
+    return np.asarray(np.nan_to_num(moved.numpy(), posinf=0.0))
 
 
 def _pushed(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> RowMoves:

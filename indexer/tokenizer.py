@@ -12,6 +12,9 @@ from .checkpoint.files import read_json
 LARGEST_TOKENIZER = 64 << 20
 """Bytes of a tokenizer's file: one of 256,000 tokens has 34 MB."""
 
+SPECIAL: tuple[str, ...] = ("[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]")
+"""Tokens of BERT that stand for no text."""
+
 LEFT_OUT = ("truncation", "padding", "post_processor")
 """Settings that say nothing of the vocabulary and differ between saves."""
 
@@ -53,7 +56,7 @@ def _whole(content: Content, text: bytes) -> dict[str, Any]:
 
 
 def _wordpiece(content: Content, vocabulary: bytes) -> dict[str, Any]:
-    from tokenizers.implementations import BertWordPieceTokenizer
+    from tokenizers import BertWordPieceTokenizer
 
     lines = _text(vocabulary, "vocab.txt").split("\n")
     rows = {line.rstrip("\r"): row for row, line in enumerate(lines) if line}
@@ -63,13 +66,12 @@ def _wordpiece(content: Content, vocabulary: bytes) -> dict[str, Any]:
         lowercase=bool(settings.get("do_lower_case", True)),
         unk_token="[UNK]",
     )
-    special = [name for name in ("[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]") if name in rows]
-    made.add_special_tokens(special)
+    made.add_special_tokens([name for name in SPECIAL if name in rows])
     return read_json(made.to_str().encode(), name="vocab.txt", most_bytes=LARGEST_TOKENIZER)
 
 
 def _byte_pairs(content: Content, vocabulary: bytes, merges: bytes) -> dict[str, Any]:
-    from tokenizers.implementations import ByteLevelBPETokenizer
+    from tokenizers import ByteLevelBPETokenizer
 
     rows = read_json(vocabulary, name="vocab.json", most_bytes=LARGEST_TOKENIZER)
     lines = _text(merges, "merges.txt").split("\n")

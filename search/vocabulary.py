@@ -78,7 +78,7 @@ class Vocabulary:
             spellings.append(self._counted(texts, str.lower))
         if self._knows_spaces:
             spellings.append(self._counted(texts, " {}".format))
-        return np.max(spellings, axis=0)
+        return np.asarray(np.max(spellings, axis=0))
 
     def _counted(
         self, texts: Sequence[str], spell: Callable[[str], str]
@@ -93,11 +93,11 @@ class Vocabulary:
 
     @cached_property
     def _folds_case(self) -> bool:
-        return self._tokenizer.encode("Word").ids == self._tokenizer.encode("word").ids
+        return bool(self._tokenizer.encode("Word").ids == self._tokenizer.encode("word").ids)
 
     @cached_property
     def _knows_spaces(self) -> bool:
-        return self._tokenizer.encode(" word").ids != self._tokenizer.encode("word").ids
+        return bool(self._tokenizer.encode(" word").ids != self._tokenizer.encode("word").ids)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -112,7 +112,8 @@ class Vocabulary:
 
 def _pieces(settings: Mapping[str, Any]) -> list[Piece]:
     model = settings.get("model")
-    rows = _rows(model if isinstance(model, Mapping) else {})
+    model = model if isinstance(model, Mapping) else {}
+    rows = _rows(model)
     if not rows:
         raise RequestError("its tokenizer has no vocabulary that is known")
     special: set[int] = set()

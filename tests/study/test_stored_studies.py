@@ -186,7 +186,7 @@ def test_stored_results_load_nothing_heavy(statement):
     ("kind", "named", "notes"),
     [
         ("adapter", "klue/roberta-base", 1),
-        *(("adapter", name, 0) for name in ("roberta-base", None, "/home/me/roberta")),
+        *(("adapter", name, 0) for name in ("roberta-base", None, "/models/me/roberta")),
         ("full", "klue/roberta-base", 0),
     ],
 )
