@@ -78,7 +78,7 @@ def resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[
 
 
 def _is_kind(value: Any, kind: str | None) -> bool:
-    if kind not in KINDS:
+    if kind is None or kind not in KINDS:
         return True
     return isinstance(value, KINDS[kind]) and (not isinstance(value, bool) or kind == "boolean")
 
