@@ -179,8 +179,8 @@ def test_nobody_waits_for_a_backup(path, target, monkeypatch):
         fill = backup_module._fill
         is_copied, goes_on = threading.Event(), threading.Event()
 
-        def slow(connection, name):
-            models = fill(connection, name)
+        def slow(connection, name, tables):
+            models = fill(connection, name, tables)
             is_copied.set()
             assert goes_on.wait(10)
             return models
