@@ -270,6 +270,10 @@ class FindTrainedOn(Filters, DataReading):
             if catalog.read_only:
                 raise RequestError(f"{db.path} is opened to read only: nothing can be kept in it")
         require_labels(catalog, self)
+        if self.device != "cpu":
+            from ..study.study import usable_device
+
+            usable_device(self.device)  # refused before a data set is read
         words, examples = self._matched(catalog)
         is_enough = words is not None and words.is_complete and self.keep is self.control is None
         if words is not None and examples is not None and (self.quick or is_enough):
