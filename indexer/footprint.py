@@ -4,7 +4,6 @@ moved, of full checkpoints and of what adapters store of embeddings (docs/words.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -17,45 +16,14 @@ from ..records import Footprint
 from .adapter import parse_name
 from .base import BaseWeights
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
+from .embedding import find_embedding
 from .family import Member
 from .job import Job
 from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows, strengths_of
 from .tokenizer import difference
 
-_TOKENS = re.compile(
-    r"(^|\.)(embed_tokens|wte|word_embeddings?|embed_in|tok_embeddings|shared|token_embedding"
-    r"|tokens_embed|word_emb|embeddings?|emb|embed)\.(weight|emb_layers\.0\.weight)$"
-)
-_IN_LAYER = re.compile(r"\.\d+\.")
-_OTHER = re.compile(r"position|pos_emb|token_type|segment|patch|relative|lm_head|class_emb")
-
 BLOCKS = 8
 """Of rows that are read under a byte budget, evenly over the vocabulary."""
-
-
-def find_embedding(tensors: Mapping[str, TensorRef], config: Config | None) -> TensorRef | None:
-    """The matrix of the input tokens, (rows, width): outside the numbered blocks, by its name; of
-    several the one of the config's vocabulary, else of most rows."""
-    wanted = _vocabulary_size(config)
-    found = [
-        ref
-        for name, ref in tensors.items()
-        if len(ref.shape) == 2
-        and _TOKENS.search(name)
-        and not _IN_LAYER.search(name)
-        and not _OTHER.search(name)
-    ]
-    return max(
-        found,
-        key=lambda ref: (ref.shape[0] == wanted, ref.shape[0], -len(ref.name), ref.name),
-        default=None,
-    )
-
-
-def _vocabulary_size(config: Config | None) -> object:
-    inner = (config or {}).get("text_config")
-    settings = inner if isinstance(inner, Mapping) else config or {}
-    return settings.get("vocab_size")
 
 
 def read_footprint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:

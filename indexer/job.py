@@ -23,6 +23,7 @@ from .architecture import Key, PlacedModel, Placement
 from .base import Base, BaseWeights
 from .checkpoint import FEW_BYTES, WHOLE_TENSORS, Checkpoint, ReadPlan, RowBlock, TensorRef
 from .delta import Delta, DenseDelta, LowRankDelta, ScratchPool, flaw_of, frobenius
+from .embedding import find_embedding
 from .family import Wanted
 from .fingerprint import Layout
 from .hub import HubSession
@@ -210,16 +211,20 @@ class WantedBytes:
     header_bytes: int = 0
 
     @classmethod
-    def by(cls, base: BaseWeights | None, share: float) -> WantedBytes:
+    def by(cls, base: BaseWeights | None, share: float, *, footprints: bool = False) -> WantedBytes:
         if base is None:
             return cls(share=share)
         tensors = sum(ref.stop - ref.start for ref in base.checkpoint.tensors.values())
+        rows = layer_bytes(base, share) if share < 1 else 0
+        embedding = find_embedding(base.checkpoint.tensors, base.config)
+        if rows and footprints and embedding is not None:
+            rows += round(share * (embedding.stop - embedding.start))
         total = base.checkpoint.bytes_total
         return cls(
             share=share,
             base_bytes=total,
             layer_bytes=layer_bytes(base),
-            row_bytes=layer_bytes(base, share) if share < 1 else 0,
+            row_bytes=rows,
             header_bytes=max(0, total - tensors),
         )
 
@@ -398,7 +403,7 @@ class Job:
     @property
     def wanted_bytes(self) -> WantedBytes:
         share = 1.0 if self.parts is None or self.verify else self.parts.share
-        return WantedBytes.by(self.base.opened(), share)
+        return WantedBytes.by(self.base.opened(), share, footprints=self.footprints)
 
     def bytes_read(self) -> tuple[int, int]:
         """Bytes of models and of a remote base that have come, and all that will have."""

@@ -295,6 +295,7 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
         base_failure=failure,
         recipes=recipes,
         share=1.0 if options.verify else recipes[0].share,
+        footprints=options.footprints,
         earlier=earlier,
         listed=len(members) + excluded,
         excluded=excluded,
@@ -317,6 +318,7 @@ class Plan:
     base_failure: str | None
     recipes: Sequence[Recipe]
     share: float
+    footprints: bool
     earlier: Report
     listed: int
     excluded: int
@@ -338,7 +340,7 @@ class Plan:
 
     @cached_property
     def rule(self) -> WantedBytes:
-        return WantedBytes.by(self.weights, self.share)
+        return WantedBytes.by(self.weights, self.share, footprints=self.footprints)
 
     @property
     def n_full(self) -> int:
