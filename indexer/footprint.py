@@ -22,7 +22,7 @@ from .job import Job
 from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows, strengths_of
 from .tokenizer import difference
 
-BLOCKS = 8
+BLOCKS = 4
 """Of rows that are read under a byte budget, evenly over the vocabulary."""
 
 

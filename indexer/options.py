@@ -30,7 +30,8 @@ class Fingerprinting(Question):
         default=None,
         metavar="SHARE",
         shown_default="all",
-        help="Read only this much of every model's layers: 2%, 20MB.",
+        help="Read only this much of every model's layers, 2% or 20MB, and the same share of its "
+        "embedding.",
     )
     recipes: Sequence[str] = option(
         "--recipe",
