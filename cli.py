@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -35,6 +35,10 @@ OF_MEMORY = (
 """In an error that is no defect: words of the loader and the system, of torch, C++ and Python."""
 
 WITHOUT_MEMORY = "not enough memory"
+
+LONGEST_STOP_S = 30
+"""Below a limit of memory, what does not act on a signal by then is killed: OpenBLAS may ask for
+memory again and again while it is loaded."""
 
 SLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "OPENBLAS_THREAD_TIMEOUT": "4"}
 """GNU's OpenMP, LLVM's and Intel's, and OpenBLAS read these when they are loaded. On cores that are
@@ -73,6 +77,7 @@ class Boundary(click.Group):
             os.environ.update(SLEEP | os.environ)
         is_own_process = not args and not settings
         if is_own_process and (limit := _memory_limit()) is not None:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each has 32 MiB
             _watch(super().main, limit)
         return super().main(*args, **settings)
 
@@ -96,7 +101,8 @@ class Boundary(click.Group):
         except RequestError as err:
             raise click.UsageError(plain(str(err)), ctx=None) from err
         except DeltadexError as err:
-            _stop(f"Error: {err}", EXIT_NOTHING_DONE)
+            is_said = WITHOUT_MEMORY in str(err) or _memory_refused(err) is None
+            _stop(f"Error: {err if is_said else _in_words(err)}", EXIT_NOTHING_DONE)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
@@ -140,10 +146,16 @@ def _watch(command: Callable[[], Any], limit: int) -> NoReturn:
             told[0] = 1 + int(ended or 0)
             if ended == EXIT_NOTHING_DONE:  # what Python writes at its end, without memory
                 write_no_more()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: os.kill(child, number))
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        os.kill(child, number)
+        signal.alarm(LONGEST_STOP_S)
+
+    signal.signal(signal.SIGINT, pass_on)
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not told[0] and status not in (-signal.SIGKILL, -signal.SIGTERM):
+    if not told[0] and status != -signal.SIGTERM:
         why = f"this process is limited to {size(limit)}, by ulimit -v or -d"
         _stop(f"Error: {WITHOUT_MEMORY}: {why}", EXIT_NOTHING_DONE)
     code = told[0] - 1 if told[0] else 128 - status
@@ -187,7 +199,9 @@ def _in_words(err: Exception) -> str:
 def _stop(line: str, code: int) -> NoReturn:
     try:
         click.echo(plain(line), err=True)
-    except OSError:
+    except (OSError, MemoryError):
+        with suppress(OSError):  # without what echo wants of memory
+            os.write(sys.stderr.fileno(), f"{line}\n".encode())
         write_no_more()
     sys.exit(code)
 
