@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -136,6 +136,7 @@ def _watch(command: Callable[[], Any], limit: int) -> NoReturn:
         screen = os.dup(sys.stderr.fileno())
         sys.stderr = open(screen, "w", 1, sys.stderr.encoding, "escaped")  # noqa: SIM115
         os.dup2(written, 2)
+        sys.unraisablehook = lambda _: None  # errors of destructors, without memory
         ended: str | int | None = 1
         try:
             command()
@@ -185,6 +186,8 @@ def _in_words(err: Exception) -> str:
         return "the current folder is not there any more; change to another"
     if (refused := _memory_refused(err)) is not None:
         return f"{WITHOUT_MEMORY} ({refused})" if refused else WITHOUT_MEMORY
+    if isinstance(err, SystemError) and _memory_limit() is not None:
+        return f"{WITHOUT_MEMORY} ({line})"  # C that was refused some, and says nothing of it
     if isinstance(err, OSError):
         about = f"{err.filename}: " if err.filename else "the system refuses to read or write: "
         return about + (err.strerror or line)
@@ -199,9 +202,7 @@ def _in_words(err: Exception) -> str:
 def _stop(line: str, code: int) -> NoReturn:
     try:
         click.echo(plain(line), err=True)
-    except (OSError, MemoryError):
-        with suppress(OSError):  # without what echo wants of memory
-            os.write(sys.stderr.fileno(), f"{line}\n".encode())
+    except OSError:
         write_no_more()
     sys.exit(code)
 
