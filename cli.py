@@ -36,6 +36,10 @@ OF_MEMORY = (
 
 WITHOUT_MEMORY = "not enough memory"
 
+LONGEST_STOP_S = 30
+"""Below a limit of memory, what does not act on a signal by then is killed: OpenBLAS may ask for
+memory again and again while it is loaded."""
+
 SLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "OPENBLAS_THREAD_TIMEOUT": "4"}
 """GNU's OpenMP, LLVM's and Intel's, and OpenBLAS read these when they are loaded. On cores that are
 shared, threads that wait in a loop take ten times the processor time of their work."""
@@ -73,6 +77,7 @@ class Boundary(click.Group):
             os.environ.update(SLEEP | os.environ)
         is_own_process = not args and not settings
         if is_own_process and (limit := _memory_limit()) is not None:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each has 32 MiB
             _watch(super().main, limit)
         return super().main(*args, **settings)
 
@@ -96,7 +101,8 @@ class Boundary(click.Group):
         except RequestError as err:
             raise click.UsageError(plain(str(err)), ctx=None) from err
         except DeltadexError as err:
-            _stop(f"Error: {err}", EXIT_NOTHING_DONE)
+            is_said = WITHOUT_MEMORY in str(err) or _memory_refused(err) is None
+            _stop(f"Error: {err if is_said else _in_words(err)}", EXIT_NOTHING_DONE)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
@@ -130,6 +136,7 @@ def _watch(command: Callable[[], Any], limit: int) -> NoReturn:
         screen = os.dup(sys.stderr.fileno())
         sys.stderr = open(screen, "w", 1, sys.stderr.encoding, "escaped")  # noqa: SIM115
         os.dup2(written, 2)
+        sys.unraisablehook = lambda _: None  # errors of destructors, without memory
         ended: str | int | None = 1
         try:
             command()
@@ -140,10 +147,16 @@ def _watch(command: Callable[[], Any], limit: int) -> NoReturn:
             told[0] = 1 + int(ended or 0)
             if ended == EXIT_NOTHING_DONE:  # what Python writes at its end, without memory
                 write_no_more()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: os.kill(child, number))
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        os.kill(child, number)
+        signal.alarm(LONGEST_STOP_S)
+
+    signal.signal(signal.SIGINT, pass_on)
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not told[0] and status not in (-signal.SIGKILL, -signal.SIGTERM):
+    if not told[0] and status != -signal.SIGTERM:
         why = f"this process is limited to {size(limit)}, by ulimit -v or -d"
         _stop(f"Error: {WITHOUT_MEMORY}: {why}", EXIT_NOTHING_DONE)
     code = told[0] - 1 if told[0] else 128 - status
@@ -173,6 +186,8 @@ def _in_words(err: Exception) -> str:
         return "the current folder is not there any more; change to another"
     if (refused := _memory_refused(err)) is not None:
         return f"{WITHOUT_MEMORY} ({refused})" if refused else WITHOUT_MEMORY
+    if isinstance(err, SystemError) and _memory_limit() is not None:
+        return f"{WITHOUT_MEMORY} ({line})"  # C that was refused some, and says nothing of it
     if isinstance(err, OSError):
         about = f"{err.filename}: " if err.filename else "the system refuses to read or write: "
         return about + (err.strerror or line)

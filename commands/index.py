@@ -141,11 +141,9 @@ def _run(
     whole_family: bool = False,
 ) -> None:
     """Index with progress, print the report, and exit by what failed."""
-    with (
-        _opened(common, writes_catalog=writes_catalog) as db,
-        terminal.RunProgress(quiet=common.quiet) as progress,
-    ):
-        when_stopped(lambda: _kept(progress.n_outcomes))
+    progress = terminal.RunProgress(quiet=common.quiet)
+    when_stopped(lambda: _kept(progress.n_outcomes))
+    with _opened(common, writes_catalog=writes_catalog) as db, progress:
         report = replace(asked, progress=progress).answer(db)
     print_document(report, terminal.show_report, common)
     document = report.to_json()
