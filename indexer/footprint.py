@@ -18,7 +18,7 @@ from .base import BaseWeights
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
 from .embedding import find_embedding
 from .family import Member
-from .job import Job
+from .job import FOR_CONTENT, Job
 from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows, strengths_of
 from .tokenizer import difference
 
@@ -87,7 +87,7 @@ def _ranges(rows: int, job: Job) -> list[tuple[int, int]]:
     """The rows that are read, by the base's alone."""
     if job.parts is None:
         return [(0, rows)]
-    length = max(1, math.floor(rows * job.parts.share / BLOCKS))
+    length = max(1, math.floor(rows * job.parts.share * FOR_CONTENT / BLOCKS))
     starts = [round(number * (rows - length) / (BLOCKS - 1)) for number in range(BLOCKS)]
     return [(start, min(rows, start + length)) for start in starts]
 
