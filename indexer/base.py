@@ -33,8 +33,10 @@ from .checkpoint import (
     read_json,
 )
 from .delta import flaw_of, frobenius
+from .embedding import find_embedding, is_before_layers
 from .family import Member, Wanted, folder_at, stated_license
 from .hub import (
+    HubModel,
     HubSession,
     HubWeights,
     RangeFolder,
@@ -135,6 +137,7 @@ class BaseWeights:
     checkpoint: Checkpoint
     placed: PlacedModel
     license: str | None = None
+    hub: HubModel | None = None
     _cached: dict[_Stored, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _embedding: torch.Tensor | None = None
@@ -146,13 +149,20 @@ class BaseWeights:
     def architecture(self) -> str | None:
         return model_type(self.config)
 
-    def verify(self, *, keep: bool) -> None:
+    def verify(self, *, keep: bool, embedding: bool = False) -> None:
         """Read the files whole, once, and compare them with what is listed of them, or raise a
-        `ModelError`. `keep`: matrices of a remote base stay in memory, as far as there is room."""
+        `ModelError`. `keep`: matrices of a remote base stay in memory, as far as there is room;
+        `embedding`: and that of its tokens."""
         if keep and not self.checkpoint.concurrent:
+            ref = find_embedding(self.checkpoint.tensors, self.config) if embedding else None
+            is_first = ref is not None and is_before_layers(ref, self.checkpoint.tensors)
+            if ref is not None and is_first:
+                self.held_embedding(ref.name)
             for placements, matrix in stream_matrices(self.checkpoint, self.placed):
                 with self._lock:
                     self._keep(_stored(placements[0]), matrix)
+            if ref is not None and not is_first:
+                self.held_embedding(ref.name)
         self.checkpoint.verify()
 
     @contextmanager
@@ -291,7 +301,7 @@ class Base:
                     self._bytes_before += _fetched_by(opened)
             return self._samples
 
-    def verify(self, *, keep: bool) -> None:
+    def verify(self, *, keep: bool, embedding: bool = False) -> None:
         """Open the base, and compare all its bytes with what is listed of them; once a run. A base
         whose bytes differ is read a second time; a `BaseError` is the answer from then on, but
         where it could not be read."""
@@ -301,12 +311,12 @@ class Base:
                 return
             try:
                 self._weights = self._weights or self._open()
-                self._weights.verify(keep=keep)
+                self._weights.verify(keep=keep, embedding=embedding)
             except ModelError as err:
                 if err.code not in READ_AGAIN:
                     raise
                 self._weights = self._open_again(err)
-                self._weights.verify(keep=keep)
+                self._weights.verify(keep=keep, embedding=embedding)
             self._verified = True
 
     @contextmanager
@@ -350,7 +360,7 @@ class Base:
 
     def _open(self) -> BaseWeights:
         config: Config | None = None
-        revision = None
+        model, revision = None, None
         if self.folder is not None:
             files = ModelFolder.at(self.folder)
             config = files.json("config.json") if files.has("config.json") else None
@@ -365,13 +375,15 @@ class Base:
             )
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config, whole=self.by_module)
-        return BaseWeights(self.name, revision, config, checkpoint, placed, license)
+        return BaseWeights(self.name, revision, config, checkpoint, placed, license, model)
 
 
 def _tokenizer_of(base: Base) -> bytes | None:
     record = ModelRecord(id=base.name, base=base.name)
     try:
-        hub = None if base.folder else describe(base.name, session=base.session)
+        hub = base._weights.hub if base._weights else None
+        if hub is None and base.folder is None:
+            hub = describe(base.name, session=base.session)
         return Member(record=record, folder=base.folder, hub=hub).tokenizer(base.session)
     except ModelError as err:
         log.warning("base %s: its tokenizer cannot be read: %s", base.name, err.reason)

@@ -34,6 +34,12 @@ def find_embedding(tensors: Mapping[str, TensorRef], config: Config | None) -> T
     )
 
 
+def is_before_layers(ref: TensorRef, tensors: Mapping[str, TensorRef]) -> bool:
+    """Whether it lies before all of the numbered blocks of a file, whose tensors are in order:
+    bytes that are hashed are best read in theirs."""
+    return next(name for name in tensors if name == ref.name or _IN_LAYER.search(name)) == ref.name
+
+
 def _vocabulary_size(config: Config | None) -> object:
     inner = (config or {}).get("text_config")
     settings = inner if isinstance(inner, Mapping) else config or {}

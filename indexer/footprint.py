@@ -22,8 +22,9 @@ from .job import FOR_CONTENT, Job
 from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows, strengths_of
 from .tokenizer import difference
 
-BLOCKS = 4
-"""Of rows that are read under a byte budget, evenly over the vocabulary."""
+BLOCK_AT = 0.25
+"""Where in the vocabulary the block of rows begins that a byte budget reads: behind the words that
+every text has."""
 
 
 def read_footprint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
@@ -87,9 +88,9 @@ def _ranges(rows: int, job: Job) -> list[tuple[int, int]]:
     """The rows that are read, by the base's alone."""
     if job.parts is None:
         return [(0, rows)]
-    length = max(1, math.floor(rows * job.parts.share * FOR_CONTENT / BLOCKS))
-    starts = [round(number * (rows - length) / (BLOCKS - 1)) for number in range(BLOCKS)]
-    return [(start, min(rows, start + length)) for start in starts]
+    length = max(1, math.floor(rows * job.parts.share * FOR_CONTENT))
+    start = math.floor(BLOCK_AT * (rows - length))
+    return [(start, start + length)]
 
 
 @contextmanager

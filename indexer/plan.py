@@ -52,6 +52,7 @@ from .index import (
 from .job import WantedBytes, cpu_count
 from .options import IndexOptions
 from .run import Report, share_of
+from .tokenizer import files_of
 
 WINDOW_S = 300
 
@@ -367,6 +368,8 @@ class Plan:
         if self.fetches_base:
             requests["api"] += 1
             requests["resolve"] += 1 + small_file
+            if self.footprints and self.weights is not None and self.weights.hub is not None:
+                requests["resolve"] += small_file * len(files_of(self.weights.hub.files or ()))
         if self.walk is not None:
             requests["api"] += 1
         return requests

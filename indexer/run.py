@@ -43,6 +43,7 @@ from ..records import (
 from ..results import size
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint
+from .embedding import find_embedding, is_before_layers
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .footprint import read_footprint
@@ -283,7 +284,9 @@ def _read(
     def refused(code: str, reason: str) -> Refused:
         nonlocal checkpoint
         footprint = None
-        if job.footprints and code in READABLE_EMBEDDING and not member.is_adapter:
+        # what a listing refuses costs no request
+        is_free = member.hub is None or checkpoint is not None
+        if job.footprints and is_free and code in READABLE_EMBEDDING and not member.is_adapter:
             checkpoint, footprint = _footprint_alone(member, checkpoint, job)
         total = checkpoint.bytes_total if checkpoint else member.record.bytes_total
         return Refused(
@@ -306,7 +309,9 @@ def _read(
         checkpoint = remote.open() if remote else member.checkpoint(job.plan, job.session)
         job.meter.opened(member.record.id, checkpoint)
         collector = UpdateCollector(job.recipes, job.layout)
-        record = member.record
+        footprint, record = None, member.record
+        if job.footprints and _embedding_is_first(member, checkpoint):
+            footprint = read_footprint(member, checkpoint, job)
         if member.is_adapter:
             record = collect_adapter(member, checkpoint, job, collector)
         else:
@@ -316,6 +321,8 @@ def _read(
             form = form_of(checkpoint.tensors, layer_matrices(checkpoint.tensors, member.config))
             notes = [*record.notes, *filter(None, notes)]
             record = replace(record, notes=tuple(notes), **asdict(form))
+        if job.footprints and footprint is None:
+            footprint = read_footprint(member, checkpoint, job)
         verified = checkpoint.verify()
         return Indexed(
             model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),
@@ -324,7 +331,7 @@ def _read(
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
             linear=collector.linear_sketch(),
-            footprint=read_footprint(member, checkpoint, job) if job.footprints else None,
+            footprint=footprint,
         )
     # One model's files must not end a run over thousands, whatever is wrong with them.
     except Exception as err:
@@ -336,6 +343,13 @@ def _read(
         job.meter.closed(member.record.id)
         if checkpoint is not None:
             checkpoint.close()
+
+
+def _embedding_is_first(member: Member, checkpoint: Checkpoint) -> bool:
+    """Whether a remote file is read in order only if its embedding is read before its layers."""
+    ref = None if member.is_adapter else find_embedding(checkpoint.tensors, member.config)
+    is_remote = not checkpoint.concurrent
+    return is_remote and ref is not None and is_before_layers(ref, checkpoint.tensors)
 
 
 READABLE_EMBEDDING = frozenset(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..errors import ModelError
@@ -39,6 +39,15 @@ def read_tokenizer(content: Content) -> bytes | None:
                 separators=(",", ":"),
             ).encode()
     return None
+
+
+def files_of(names: Collection[str]) -> list[str]:
+    """The files that `read_tokenizer` reads where these are there."""
+    for files in _BUILDERS:
+        if set(files) <= set(names):
+            beside = ["tokenizer_config.json"] if files == ("vocab.txt",) else []
+            return [*files, *(name for name in beside if name in names)]
+    return []
 
 
 def difference(own: bytes, base_hash: str, base: bytes) -> bytes:

@@ -70,7 +70,7 @@ def collect_full(
     the base's of the same name; a model without it is refused, as `layer-mismatch`, where some of
     its layers owe the base's nothing."""
     if job.plan.whole:
-        job.base.verify(keep=job.parts is None)
+        job.base.verify(keep=job.parts is None, embedding=job.footprints)
     is_moved = placed is not None
     if placed is None:
         placed = place_checkpoint(checkpoint, member.config, whole=job.base.by_module)
@@ -282,7 +282,7 @@ def collect_adapter(
         changed = name_some((*placed.ignored, *adapter.outside)) or "nothing that is read"
         raise ModelError("no-layer-update", f"it changes only {changed}")
     if job.plan.whole and not adapter.needs_base.isdisjoint(placed.by_tensor()):
-        job.base.verify(keep=job.parts is None)
+        job.base.verify(keep=job.parts is None, embedding=job.footprints)
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
         dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}

@@ -383,7 +383,7 @@ def show_failures(document: Document) -> None:
 
 def _names_another_base(model: Document) -> bool:
     """Whether a model's files name its base by another name than the family's."""
-    named = model["base_raw"]
+    named = model.get("base_raw")
     return named is not None and named != model["base"] and named not in (model.get("reason") or "")
 
 

@@ -319,9 +319,9 @@ def check_unread(subject: Subject, trace: Trace) -> None:
     new = set(found.unmatched)  # layers that are none of the base's have been said
     compared |= {m.tensor for m in subject.model.matrices if (stack_of(m.group), m.layer) in new}
     trace.unread = subject.model.unread_beside(compared)
-    if trace.unread and trace.verdict == "copy":
+    if trace.unread and trace.verdict in ("copy", "transformed") and is_copy(found.pairs):
         trace.reason = f"not-read: what was read of it equals {trace.base}{trace._beside}"
-        trace.base, trace.verdict, trace.layers = None, "unknown", []
+        trace.base, trace.verdict, trace.layers, trace.changes = None, "unknown", [], []
 
 
 def check_claims(subject: Subject, trace: Trace) -> None:

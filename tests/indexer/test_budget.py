@@ -197,7 +197,7 @@ def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path, form):
     listed = 0 if form == "safetensors" else 40_000
     assert bodies <= (0.02 * layers + listed) * read
     assert report["bytes_read"] <= bodies
-    blocks_of_rows = 5
+    blocks_of_rows = 2
     per_layer = 4 * 6 / (2 if form == "safetensors" else 1)
     assert requests <= read * (3 + per_layer + blocks_of_rows)
 
