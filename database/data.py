@@ -275,7 +275,11 @@ class FindTrainedOn(Filters, DataReading):
 
             usable_device(self.device)  # refused before a data set is read
         words, examples = self._matched(catalog)
-        is_enough = words is not None and words.is_complete and self.keep is self.control is None
+        of_gradients = {"label", "loss", "max_examples", "max_tokens", "batch_size", "dtype"}
+        is_asked = (
+            bool(of_gradients & set(self.changed())) or (self.keep, self.control) != (None,) * 2
+        )
+        is_enough = words is not None and words.is_complete and not is_asked
         if words is not None and examples is not None and (self.quick or is_enough):
             return TrainedModelTable(words_answer(words, examples, self.k))
         if self.quick:

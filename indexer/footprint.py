@@ -36,7 +36,7 @@ def read_footprint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprin
         made = _of_adapter if member.is_adapter else _of_checkpoint
         return made(member, checkpoint, job)
     except BaseError as err:
-        return _none(f"the base's embedding is not at hand: {err}")
+        return _none(f"the base's embedding cannot be read: {err}")
     except ModelError as err:
         return _none(err.reason)
 

@@ -160,7 +160,10 @@ def write_first_schema(catalog: Path, target: Path) -> None:
         connection.execute(
             "INSERT INTO families SELECT * EXCLUDE (license, tokenizer) FROM today.families"
         )
-        connection.execute("INSERT INTO models SELECT * EXCLUDE (verified) FROM today.models")
+        connection.execute(
+            "INSERT INTO models "
+            "SELECT * EXCLUDE (verified, layers, vocabulary, dtype) FROM today.models"
+        )
         connection.execute("INSERT INTO slots SELECT * EXCLUDE (zero_share) FROM today.slots")
         connection.execute("INSERT INTO recipes SELECT * EXCLUDE (share) FROM today.recipes")
         for (name,) in vectors:

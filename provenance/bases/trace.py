@@ -7,6 +7,7 @@ leaves to the next; what none shows is "unknown".
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -310,6 +311,10 @@ def compare_others(subject: Subject, trace: Trace) -> None:
         trace.verdict = "transformed"
 
 
+_WRAPPED = re.compile(r"\.base_layer\.|lora_|ia3_|oft_")
+"""Tensors of a PEFT model that was saved whole."""
+
+
 def check_unread(subject: Subject, trace: Trace) -> None:
     """Name what is in the model's layers and was not compared; what may differ there is no copy."""
     found = subject.maps.get(trace.base or "")
@@ -319,7 +324,8 @@ def check_unread(subject: Subject, trace: Trace) -> None:
     new = set(found.unmatched)  # layers that are none of the base's have been said
     compared |= {m.tensor for m in subject.model.matrices if (stack_of(m.group), m.layer) in new}
     trace.unread = subject.model.unread_beside(compared)
-    if trace.unread and trace.verdict in ("copy", "transformed") and is_copy(found.pairs):
+    is_wrapped = is_copy(found.pairs) and any(map(_WRAPPED.search, trace.unread))
+    if trace.unread and (trace.verdict == "copy" or is_wrapped):
         trace.reason = f"not-read: what was read of it equals {trace.base}{trace._beside}"
         trace.base, trace.verdict, trace.layers, trace.changes = None, "unknown", [], []
 
