@@ -310,7 +310,7 @@ def _read(
         job.meter.opened(member.record.id, checkpoint)
         collector = UpdateCollector(job.recipes, job.layout)
         footprint, record = None, member.record
-        if job.footprints and _embedding_is_first(member, checkpoint):
+        if job.footprints and job.parts is None and _embedding_is_first(member, checkpoint):
             footprint = read_footprint(member, checkpoint, job)
         if member.is_adapter:
             record = collect_adapter(member, checkpoint, job, collector)
