@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ..store import Catalog
     from .opened import Opened
 
+NO_TOKENIZER = (
+    "{base}: no tokenizer is kept of this family: put tokenizer.json beside the base's weights and "
+    "run `deltadex index` again"
+)
+
 NAMED = 6
 """Words of the first sentence."""
 
@@ -89,6 +94,8 @@ class Words(Question):
             words = [word for word in words if word.text not in other_words]
             document["against"] = other
             document["only_other"] = _rows([w for w in known if w.text not in mine][: self.k])
+        if not words and footprint.tokens.size and not catalog.footprints.family_tokenizer(base):
+            document["note"] = NO_TOKENIZER.format(base=base)
         sentence = first_sentence(footprint, words, document)
         return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
 
@@ -98,6 +105,8 @@ class Words(Question):
         if footprint.kind not in SURE_KINDS:
             return []
         family = FamilyFootprints.read(catalog, base)
+        if footprint.tokenizer is None and family.tokenizer is None:
+            return []
         vocabulary = family.vocabulary(footprint)
         return family.words(footprint, vocabulary, model=model, private=self.all)
 
