@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from ..store import Catalog
     from .opened import Opened
 
-NO_TOKENIZER = (
-    "{base}: no tokenizer is kept of this family: put tokenizer.json beside the base's weights and "
-    "run `deltadex index` again"
-)
-
 NAMED = 6
 """Words of the first sentence."""
 
@@ -94,6 +89,8 @@ class Words(Question):
             words = [word for word in words if word.text not in other_words]
             document["against"] = other
             document["only_other"] = _rows([w for w in known if w.text not in mine][: self.k])
+        from ..search.footprints import NO_TOKENIZER
+
         if not words and footprint.tokens.size and not catalog.footprints.family_tokenizer(base):
             document["note"] = NO_TOKENIZER.format(base=base)
         sentence = first_sentence(footprint, words, document)
