@@ -10,11 +10,9 @@ from ..errors import RequestError
 from ..records import Footprint
 from ..store import Catalog, ModelFootprint
 from .footprint_match import FileMatch, FileTokens
+from .token_rows import KINDS as SURE_KINDS
 from .vocabulary import Vocabulary
 from .words import Word, words_of
-
-SURE_KINDS = ("exact", "tied")
-"""Of footprints that name tokens."""
 
 NO_TOKENIZER = (
     "{base}: no tokenizer is kept of this family: put tokenizer.json beside the base's weights and "
