@@ -271,6 +271,17 @@ class Member:
                 return None
             raise
 
+    @property
+    def may_tell_words(self) -> bool:
+        """Whether a listing refuses it for how its layers are stored, and its input embedding may
+        be stored as it was trained."""
+        return (
+            self.hub is not None
+            and self.refusal is not None
+            and self.refusal.code == "quantized"
+            and choose_weights(self.hub.files or (), adapter=False) is not None
+        )
+
     def checkpoint(
         self, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None
     ) -> Checkpoint:

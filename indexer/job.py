@@ -201,13 +201,14 @@ def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[Ro
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedBytes:
     """What of a model's files is read, by the base's own; 0 where the base is not open.
-    `row_bytes`: of the rows that are read under a budget; `header_bytes`: of the files beside their
-    tensors."""
+    `row_bytes`: of the rows that are read under a budget; `embedding_bytes`: of the input
+    embedding; `header_bytes`: of the files beside their tensors."""
 
     share: float = 1.0
     base_bytes: int = 0
     layer_bytes: int = 0
     row_bytes: int = 0
+    embedding_bytes: int = 0
     header_bytes: int = 0
 
     @classmethod
@@ -216,15 +217,15 @@ class WantedBytes:
             return cls(share=share)
         tensors = sum(ref.stop - ref.start for ref in base.checkpoint.tensors.values())
         rows = layer_bytes(base, share) if share < 1 else 0
-        embedding = find_embedding(base.checkpoint.tensors, base.config)
-        if rows and footprints and embedding is not None:
-            rows += round(share * (embedding.stop - embedding.start))
+        embedding = find_embedding(base.checkpoint.tensors, base.config) if footprints else None
+        of_it = 0 if embedding is None else round(share * (embedding.stop - embedding.start))
         total = base.checkpoint.bytes_total
         return cls(
             share=share,
             base_bytes=total,
             layer_bytes=layer_bytes(base),
-            row_bytes=rows,
+            row_bytes=rows + of_it if rows else 0,
+            embedding_bytes=of_it,
             header_bytes=max(0, total - tensors),
         )
 

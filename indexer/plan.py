@@ -65,22 +65,25 @@ LIMITS: dict[str, dict[RequestKind, RateLimit]] = {
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})\.(safetensors|bin)$")
 
 
-def count_requests(members: Iterable[Member], small_file: int = 1) -> Counter[RequestKind]:
+def count_requests(
+    members: Iterable[Member], small_file: int = 1, *, whole: bool = True
+) -> Counter[RequestKind]:
+    """`whole`: of models that are read, and not of their embeddings alone."""
     counts: Counter[RequestKind] = Counter({"api": 0, "resolve": 0})
     for member in members:
         model = member.hub
-        if model is None or member.refusal is not None:
+        if model is None or not (member.refusal is None or member.may_tell_words):
             continue
         if model.files is None or not model.sha:
             counts["api"] += 1
         names = file_names(member) or ()
         config = "adapter_config.json" if member.is_adapter else "config.json"
-        small_files = (not names or config in names) + needs_card(member)
+        small_files = (not names or config in names) + (whole and needs_card(member))
         weights = choose_weights(names, adapter=member.is_adapter)
         n_weights = 1
         if weights is not None and weights.endswith(".index.json"):
             # once for the hashes of the shards, once to open them
-            small_files += 2
+            small_files += 2 if whole else 1
             ending = weights.removesuffix(".index.json").rsplit(".", 1)[-1]
             shards = [match[2] for match in map(_SHARD.search, names) if match]
             n_weights = max(1, shards.count(ending))
@@ -268,7 +271,7 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
     if not members:
         raise SourceError(nothing_found(options, base, walk or WalkCounts(), catalog))
     weights, failure = None, None
-    if base.folder is not None or any(not m.is_adapter and m.refusal is None for m in members):
+    if base.folder is not None or any(_compares(member, options) for member in members):
         base.plan = FEW_BYTES
         try:
             weights = base.weights()
@@ -285,7 +288,8 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
     if options.parts is not None:
         known |= PartFolder(str(options.parts)).known(base.name)
     earlier = Report(base=base.name, recipes=recipes)
-    fresh = earlier.unread(members, known, options, known)
+    has_footprint = catalog.footprints.ids(base.name) if options.footprints else known
+    fresh = earlier.unread(members, known, options, has_footprint)
     if failure is not None:
         no_base = ModelError("needs-base", failure)
         fresh = [m if m.is_adapter or m.refusal else replace(m, refusal=no_base) for m in fresh]
@@ -335,6 +339,15 @@ class Plan:
         return [entry for entry in self.sized if entry.member.refusal is None]
 
     @cached_property
+    def words_alone(self) -> list[Member]:
+        """Members of which the input embedding is read and no layer: refused ones, and indexed ones
+        without a footprint."""
+        if not self.footprints or self.weights is None:
+            return []
+        refused = [entry.member for entry in self.sized if entry.member.may_tell_words]
+        return [*refused, *self.earlier.lacking]
+
+    @cached_property
     def refused(self) -> list[tuple[str, str]]:
         new = [(e.member.record.id, e.member.refusal.code) for e in self.sized if e.member.refusal]
         return new + [(row.model.id, row.code) for row in self.earlier.refused]
@@ -350,7 +363,8 @@ class Plan:
     @property
     def fetches_base(self) -> bool:
         weights = self.weights
-        return self.n_full > 0 and weights is not None and not weights.checkpoint.concurrent
+        n_compared = self.n_full + sum(not member.is_adapter for member in self.words_alone)
+        return n_compared > 0 and weights is not None and not weights.checkpoint.concurrent
 
     @property
     def base_again(self) -> int:
@@ -365,6 +379,7 @@ class Plan:
         traffic = self.base.session.traffic
         small_file = 2 if traffic.redirects_small_files else 1
         requests = count_requests((entry.member for entry in self.to_read), small_file)
+        requests.update(count_requests(self.words_alone, small_file, whole=False))
         if self.fetches_base:
             requests["api"] += 1
             requests["resolve"] += 1 + small_file
@@ -377,6 +392,7 @@ class Plan:
     @property
     def hours(self) -> RunHours:
         remote = _wanted(self.rule, (e for e in self.to_read if e.member.hub is not None))
+        remote += self._bytes_of_words
         base_bytes = self.rule.of_base if self.fetches_base else 0
         a_worker = (remote + self.base_again) / self.workers + base_bytes
         weights = self.weights
@@ -466,12 +482,17 @@ class Plan:
     def _bytes(self) -> dict[str, object]:
         return {
             "files": sum(entry.bytes for entry in self.to_read),
-            "to_read": _wanted(self.rule, self.to_read),
+            "to_read": _wanted(self.rule, self.to_read) + self._bytes_of_words,
             "to_read_whole": _wanted(WantedBytes.by(self.weights, 1.0), self.to_read),
             "base": self.rule.of_base if self.fetches_base else 0,
             "base_again": self.base_again,
             "sizes_from": dict(Counter(entry.origin for entry in self.to_read)),
         }
+
+    @property
+    def _bytes_of_words(self) -> int:
+        n_full = sum(m.hub is not None and not m.is_adapter for m in self.words_alone)
+        return n_full * (self.rule.embedding_bytes + self.rule.header_bytes)
 
     def _limits(self) -> Limits:
         session = self.base.session
@@ -510,6 +531,12 @@ class Plan:
             f"the Hub counts {unlisted} children more than it lists": unlisted,
         }
         return [note for note, holds in notes.items() if holds]
+
+
+def _compares(member: Member, options: IndexOptions) -> bool:
+    """Whether the base's weights are read for it."""
+    is_read = member.refusal is None or (options.footprints and member.may_tell_words)
+    return is_read and not member.is_adapter
 
 
 def _wanted(rule: WantedBytes, entries: Iterable[SizedMember]) -> int:

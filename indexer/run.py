@@ -284,8 +284,8 @@ def _read(
     def refused(code: str, reason: str) -> Refused:
         nonlocal checkpoint
         footprint = None
-        # what a listing refuses costs no request
-        is_free = member.hub is None or checkpoint is not None
+        # what else a listing refuses costs no request
+        is_free = member.hub is None or checkpoint is not None or member.may_tell_words
         if job.footprints and is_free and code in READABLE_EMBEDDING and not member.is_adapter:
             checkpoint, footprint = _footprint_alone(member, checkpoint, job)
         total = checkpoint.bytes_total if checkpoint else member.record.bytes_total
@@ -366,6 +366,7 @@ def _footprint_alone(
 ) -> tuple[Checkpoint | None, Footprint | None]:
     """The footprint of a model that is refused; None where its embedding tells nothing either."""
     try:
+        member = member if checkpoint else member.with_config(job.session)
         checkpoint = checkpoint or member.checkpoint(FEW_BYTES, job.session)
         footprint = read_footprint(member, checkpoint, job)
     # what is said of the model is why it was refused

@@ -18,7 +18,7 @@ import numpy as np
 from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
-from ..store import Catalog, FamilyView, Filters, tokenizer_hash
+from ..store import Catalog, FamilyView, Filters
 from .across import ModelAcross, ranked_across
 from .evidence import Numbers, sigmoid
 from .family_scores import Cohort, Rows, bounded, lengths_without, lower_spread
@@ -106,13 +106,10 @@ def places_of(vocabulary: Vocabulary, columns: Mapping[str, int]) -> Tokens:
 
 def _vocabulary(catalog: Catalog, view: FamilyView, footprint: Footprint) -> Vocabulary:
     """That of a footprint's tokens; `RequestError` where none is kept."""
-    sha256, own = footprint.tokenizer, footprint.own_tokenizer
-    if own and tokenizer_hash(own) == sha256:
-        return Vocabulary(own)
-    sha256 = sha256 or catalog.footprints.family_tokenizer(view.base)
+    sha256 = footprint.tokenizer or catalog.footprints.family_tokenizer(view.base)
     if sha256 is None:
         raise RequestError("has no tokenizer")
-    return Vocabularies.of(catalog).get(catalog, sha256)
+    return Vocabularies.of(catalog).get(catalog, sha256, footprint.own_tokenizer)
 
 
 def find_across_by_words(

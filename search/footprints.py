@@ -30,9 +30,11 @@ class Vocabularies:
     def of(cls, catalog: Catalog) -> Vocabularies:
         return catalog.access.derived(cls)
 
-    def get(self, catalog: Catalog, sha256: str) -> Vocabulary:
+    def get(self, catalog: Catalog, sha256: str, own: bytes = b"") -> Vocabulary:
+        """That of a stored tokenizer, or of one that a fresh footprint brings (`own`)."""
         if sha256 not in self._read:
-            self._read = {**self._read, sha256: Vocabulary(catalog.footprints.tokenizer(sha256))}
+            vocabulary = Vocabulary(catalog.footprints.tokenizer(sha256, own))
+            self._read = {**self._read, sha256: vocabulary}
         return self._read[sha256]
 
     def close(self) -> None:
@@ -61,8 +63,8 @@ class FamilyFootprints:
         return sha256
 
     def vocabulary(self, footprint: Footprint) -> Vocabulary:
-        found = Vocabularies.of(self.catalog).get(self.catalog, self.tokenizer_of(footprint))
-        return _fitting(found, footprint)
+        sha256, read = self.tokenizer_of(footprint), Vocabularies.of(self.catalog)
+        return _fitting(read.get(self.catalog, sha256, footprint.own_tokenizer), footprint)
 
     def words(
         self, footprint: Footprint, vocabulary: Vocabulary, *, model: str, private: bool

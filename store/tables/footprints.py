@@ -142,9 +142,10 @@ def insert_tokenizer(session: Session, sha256: str, content: bytes) -> None:
         session.execute("INSERT INTO tokenizers VALUES (?, ?)", [sha256, packed])
 
 
-def select_tokenizer(session: Session, sha256: str) -> bytes:
-    """A tokenizer's whole JSON; raises `StoreDamaged` where it is missing or damaged."""
-    content = _stored_tokenizer(session, sha256)
+def select_tokenizer(session: Session, sha256: str, own: bytes = b"") -> bytes:
+    """A tokenizer's whole JSON, by its hash or of a footprint that is not stored (`own`); raises
+    `StoreDamaged` where it is missing or damaged."""
+    content = own or _stored_tokenizer(session, sha256)
     extended = json.loads(content).get("extends")
     if extended is None:
         return content
@@ -290,9 +291,9 @@ class Footprints:
         """Keep the tokenizer of a base: its `tokenizer.json`."""
         self.session.write(lambda s: replace_tokenizer(s, base, content))
 
-    def tokenizer(self, sha256: str) -> bytes:
-        """The `tokenizer.json` of that hash."""
-        return select_tokenizer(self.session, sha256)
+    def tokenizer(self, sha256: str, own: bytes = b"") -> bytes:
+        """The `tokenizer.json` of that hash; `own`: that of a footprint that is not stored."""
+        return select_tokenizer(self.session, sha256, own)
 
     def family_tokenizer(self, base: str) -> str | None:
         """The hash of a base's tokenizer; None where none is kept."""

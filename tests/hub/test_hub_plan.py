@@ -9,7 +9,9 @@ from types import SimpleNamespace
 
 import duckdb
 import pytest
+import torch
 from click.testing import CliRunner
+from safetensors.torch import load, save
 
 import deltadex as dx
 from deltadex.cli import main
@@ -24,10 +26,28 @@ def family(family_of_module):
     hub, base = family_of_module, ("org/base",)
     hub.add("org/gguf", {"m.gguf": b""}, parents=base, relation="quantized", downloads=5)
     types = {"parameters": {"I32": 7, "F16": 3}}
-    hub.add("org/awq", {"model.safetensors": b""}, parents=base, tags=["awq"], safetensors=types)
+    hub.add("org/awq", awq_files(hub), parents=base, tags=["awq"], safetensors=types)
     hub.add("org/empty", {"README.md": b""}, parents=base)
     hub.add("org/gone", {"model.safetensors": b""}, parents=base, disabled=True)
     return hub
+
+
+MOVED = {3, 5, 8, 13, 21, 34, 55, 63}
+
+
+def awq_files(hub):
+    """Layers in 32-bit words, and an embedding in half precision of which some rows moved."""
+    base = hub.repos["org/base"].files
+    tensors = load(base["model.safetensors"])
+    (name,) = [n for n in tensors if n.endswith("word_embeddings.weight")]
+    rows = tensors[name].clone()
+    rows[list(MOVED)] *= 1.5
+    packed = torch.zeros(64, 8, dtype=torch.int32)
+    layers = {f"encoder.layer.{n}.output.dense.qweight": packed.clone() for n in range(4)}
+    return {
+        "config.json": base["config.json"],
+        "model.safetensors": save({name: rows.half()} | layers),
+    }
 
 
 @pytest.fixture
@@ -114,7 +134,7 @@ def test_a_plan_reads_no_weights_and_requests_the_sizes_that_the_listing_lacks(h
 
     assert planned["sizes_from"] == {"requested": 5, "sample": 1}
     assert planned["files"] - typical + in_shards == pytest.approx(report["bytes_total"], rel=0.01)
-    assert report["bytes_wanted"] == report["bytes_total"]
+    assert report["bytes_wanted"] == pytest.approx(report["bytes_total"], rel=0.01)
     assert planned["base"] == report["base_bytes_read"]
 
 
@@ -136,6 +156,27 @@ def test_what_is_refused_is_refused_by_the_run_with_the_same_codes(whole):
     rows = whole.report["failed"] + whole.report["skipped_models"]
     assert planned == Counter(row["code"] for row in rows)
     assert planned == {"quantized": 2, "disabled": 1, "no-weights": 1}
+
+
+@pytest.mark.parametrize("name", ["whole", "budgeted"])
+def test_a_quantised_model_on_the_hub_is_refused_and_has_a_footprint(name, request):
+    with dx.open(request.getfixturevalue(name).folder / "c.duckdb", read_only=True) as db:
+        document = db.words("org/awq").to_json()
+
+    assert document["kind"] == "exact"
+    assert document["touched"] == (len(MOVED) if name == "whole" else pytest.approx(3, abs=3))
+
+
+def test_a_family_without_footprints_is_planned_and_completed_by_embeddings(hub, tmp_path):
+    run(tmp_path, "index", *HUB, "--no-footprints")
+    hub.behave()
+    plan = run(tmp_path, "plan", *HUB)
+    hub.behave()
+    report = run(tmp_path, "index", *HUB)
+
+    assert plan["models"]["to_read"] == report["indexed"] == 0
+    assert plan["requests"]["run"] == sent(hub)
+    assert 0 < report["bytes_read"] <= plan["bytes"]["to_read"] + plan["bytes"]["base"]
 
 
 def test_what_is_in_the_catalog_is_not_planned_again(hub, budgeted):

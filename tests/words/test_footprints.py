@@ -127,6 +127,12 @@ def test_added_tokens_are_named_by_the_models_own_tokenizer(worded, tmp_path):
         assert footprint.tokenizer is not None
         assert "vocabulary" in footprint.note
         assert set(footprint.tokens.tolist()) - {0} == {t for t in seen if 0 < t < known}
+        stored = own.words("grown").to_json()
+    with dx.open(None) as other:
+        other.index(worded.base, worded.models)
+        fresh = other.words(tmp_path / "grown").to_json()
+        assert stored["touched"] == fresh["touched"]
+        assert {row["word"] for row in stored["seen"]} == {row["word"] for row in fresh["seen"]}
 
 
 def test_a_model_whose_layers_are_not_read_has_words(db, worded, tmp_path):
