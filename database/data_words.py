@@ -22,10 +22,12 @@ MOST_EXAMPLES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class WordMatches:
-    """How a file's tokens match models, and the models that have no footprint to compare."""
+    """How a file's tokens match models; how many of each base have a footprint that was compared,
+    and how many have none."""
 
     matches: Mapping[tuple[str, str], FileMatch]
     rows: Mapping[tuple[str, str], ModelRow]
+    compared: Mapping[str, int]
     without: int
     notes: tuple[str, ...]
 
@@ -52,18 +54,23 @@ def match_words(
 
     matches: dict[tuple[str, str], FileMatch] = {}
     rows: dict[tuple[str, str], ModelRow] = {}
-    notes = []
+    compared: dict[str, int] = {}
+    notes, without = [], 0
+    models = catalog.models(filters)
     for base in bases:
-        wanted = {row.id: row for row in catalog.models(filters) if row.base == base}
-        rows |= {(base, id): row for id, row in wanted.items()}
+        wanted = {row.key: row for row in models if row.base == base}
+        family = FamilyFootprints.read(catalog, base)
+        known = set(family.keys) & wanted.keys()
         try:
-            found = FamilyFootprints.read(catalog, base).match(texts, wanted.__contains__)
+            found = family.match(texts, known)
         except RequestError as err:
             notes.append(str(err))
-            continue
+            found, known = {}, set()
         matches |= {(base, id): match for id, match in found.items()}
-    judged = [key for key, row in rows.items() if row.status == "indexed" or key in matches]
-    return WordMatches(matches, rows, len(set(judged) - set(matches)), tuple(notes))
+        rows |= {(base, row.id): row for row in wanted.values() if row.id in found}
+        compared[base] = len(known)
+        without += sum(r.status == "indexed" and k not in known for k, r in wanted.items())
+    return WordMatches(matches, rows, compared, without, tuple(notes))
 
 
 def match_columns(match: FileMatch | None) -> Row:
@@ -112,19 +119,17 @@ MEANING = (
 def words_answer(words: WordMatches, examples: ExampleSet, k: int) -> Row:
     """The document of an answer by words alone."""
     neighbours = ranked_by_words(words, k)
-    bases = sorted({base for base, _ in words.matches})
+    bases = sorted(base for base, n in words.compared.items() if n)
     n_read = len(examples.examples)
     reading = f"{examples.source}: words of {n_read:,} of {examples.rows:,} rows"
     query = {"texts": examples.source, "n_texts": n_read, "sha256": examples.sha256}
     query |= {"base": bases[0] if len(bases) == 1 else None, "loss": None, "control": None}
-    families = [
-        {"base": base, "compared": sum(one == base for one, _ in words.matches)} for base in bases
-    ]
+    families = [{"base": base, "compared": words.compared[base]} for base in bases]
     return {
         "query": {**query, "counts": None, "settings": None, "reading": reading},
         **dict.fromkeys(("recipe", "recipe_id", "references", "calibration", "comparison")),
         "verdict": neighbours[0]["verdict"] if neighbours else "no model has a footprint",
-        "compared": len(words.matches),
+        "compared": sum(words.compared.values()),
         "without_footprint": words.without,
         "neighbours": neighbours,
         "families": families,

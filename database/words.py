@@ -97,9 +97,9 @@ class Words(Question):
         return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
 
     def _words(self, catalog: Catalog, base: str, model: str, footprint: Footprint) -> list[Word]:
-        from ..search.footprints import SURE_KINDS, FamilyFootprints
+        from ..search.footprints import FamilyFootprints
 
-        if footprint.kind not in SURE_KINDS:
+        if footprint.kind in KINDS:
             return []
         family = FamilyFootprints.read(catalog, base)
         if footprint.tokenizer is None and family.tokenizer is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bool, Int64
+from ..arrays import Bool, Float64, Int64
 from ..records import Footprint
 from .vocabulary import Vocabulary
 from .words import chance_of_tokens
@@ -82,14 +82,17 @@ class FileTokens:
 
     vocabulary: Vocabulary
     counts: Int64[np.ndarray, " tokens"]
+    chances: Float64[np.ndarray, " tokens"]
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, texts: Sequence[str]) -> FileTokens:
-        return cls(vocabulary, vocabulary.counts(texts))
+        counts = vocabulary.counts(texts)
+        return cls(vocabulary, counts, chance_of_tokens(vocabulary, int(np.count_nonzero(counts))))
 
     @property
-    def distinct(self) -> int:
-        return int(np.count_nonzero(self.counts))
+    def absent(self) -> Bool[np.ndarray, " tokens"]:
+        """Tokens of text that the file lacks."""
+        return (self.counts == 0) & ~self.vocabulary.special
 
     def match(self, footprint: Footprint) -> FileMatch:
         """Special tokens, and those beyond the vocabulary, are not compared."""
@@ -98,7 +101,7 @@ class FileTokens:
         inside[inside] = ~self.vocabulary.special[footprint.tokens[inside]]
         tokens = footprint.tokens[inside]
         lacks: Bool[np.ndarray, " touched"] = self.counts[tokens] == 0
-        expected = float((1 - self._chances()[tokens]).sum())
+        expected = float((1 - self.chances[tokens]).sum())
         missing = int(lacks.sum())
         return FileMatch(
             touched=len(tokens),
@@ -106,9 +109,6 @@ class FileTokens:
             missing_by_chance=round(expected, 1),
             accident=_accident(missing, expected),
         )
-
-    def _chances(self) -> np.ndarray:
-        return chance_of_tokens(self.vocabulary, self.distinct)
 
 
 def _accident(missing: int, expected: float) -> float:

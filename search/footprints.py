@@ -3,14 +3,15 @@ file's tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ..errors import RequestError
 from ..records import Footprint
-from ..store import Catalog, ModelFootprint
+from ..store import Catalog
 from .footprint_match import FileMatch, FileTokens
-from .token_rows import KINDS as SURE_KINDS
 from .vocabulary import Vocabulary
 from .words import Word, words_of
 
@@ -18,6 +19,12 @@ NO_TOKENIZER = (
     "{base}: no tokenizer is kept of this family: put tokenizer.json beside the base's weights and "
     "run `deltadex index` again"
 )
+
+MOST_MATCHED = 2_000
+"""Models of a family whose footprints are compared with a file token by token."""
+
+MOST_OTHERS = 500
+"""Models that say how usual a word is."""
 
 
 class Vocabularies:
@@ -43,17 +50,18 @@ class Vocabularies:
 
 @dataclass(frozen=True, slots=True)
 class FamilyFootprints:
-    """The footprints of one family, and which tokenizer each is of."""
+    """The footprints of one family, and which tokenizer each is of. `keys`: of the models whose
+    footprints name tokens, rising."""
 
     catalog: Catalog
     base: str
-    models: tuple[ModelFootprint, ...]
+    keys: Sequence[int]
     tokenizer: str | None
 
     @classmethod
     def read(cls, catalog: Catalog, base: str) -> FamilyFootprints:
-        models = tuple(catalog.footprints.all(base))
-        return cls(catalog, base, models, catalog.footprints.family_tokenizer(base))
+        kept = catalog.footprints
+        return cls(catalog, base, kept.keys(base), kept.family_tokenizer(base))
 
     def tokenizer_of(self, footprint: Footprint) -> str:
         """The hash of the tokenizer of a footprint's tokens; `RequestError` where none is kept."""
@@ -69,27 +77,51 @@ class FamilyFootprints:
     def words(
         self, footprint: Footprint, vocabulary: Vocabulary, *, model: str, private: bool
     ) -> list[Word]:
-        """The words of a footprint, by how usual they are among the family's other models."""
+        """The words of a footprint, by how usual they are among some of the family's others."""
+        some = self.keys[:: 1 + len(self.keys) // MOST_OTHERS]
         others = [
             one.footprint
-            for one in self.models
-            if one.model != model
-            and one.footprint.kind in SURE_KINDS
-            and one.footprint.tokenizer == footprint.tokenizer
+            for one in self.catalog.footprints.all(self.base, some)
+            if one.model != model and one.footprint.tokenizer == footprint.tokenizer
         ]
         return words_of(footprint, vocabulary, others, private=private)
 
-    def match(self, texts: Sequence[str], is_wanted: Callable[[str], bool]) -> dict[str, FileMatch]:
-        """Of the wanted models with a footprint that names tokens: how a file's tokens match it."""
-        tokens: dict[str, FileTokens] = {}
-        matches = {}
-        for one in self.models:
-            if one.footprint.kind in SURE_KINDS and is_wanted(one.model):
-                sha256 = self.tokenizer_of(one.footprint)
-                if sha256 not in tokens:
-                    tokens[sha256] = FileTokens.of(self.vocabulary(one.footprint), texts)
-                matches[one.model] = tokens[sha256].match(one.footprint)
-        return matches
+    def match(self, texts: Sequence[str], wanted: Collection[int]) -> dict[str, FileMatch]:
+        """How a file's tokens match models, by id: of the models with these keys those whose
+        footprints name tokens; of very many, those of which the file lacks the smallest share."""
+        read = _FileReader(self, texts)
+        keys = [key for key in self.keys if key in wanted]
+        if len(keys) > MOST_MATCHED and self.tokenizer is not None:
+            bits = self.catalog.footprint_bits(self.base)
+            shares = bits.shares_among(read.tokens(self.tokenizer).absent)
+            nearest = bits.keys[np.argsort(shares, kind="stable")].tolist()
+            allowed = set(keys)
+            keys = [key for key in nearest if key in allowed][:MOST_MATCHED]
+        return {
+            one.model: read.of(one.footprint).match(one.footprint)
+            for one in self.catalog.footprints.all(self.base, keys)
+        }
+
+
+class _FileReader:
+    """A file's tokens under each tokenizer that is asked for, counted once."""
+
+    def __init__(self, family: FamilyFootprints, texts: Sequence[str]) -> None:
+        self._family, self._texts = family, texts
+        self._tokens: dict[str, FileTokens] = {}
+
+    def of(self, footprint: Footprint) -> FileTokens:
+        sha256 = self._family.tokenizer_of(footprint)
+        if sha256 not in self._tokens:
+            self._family.vocabulary(footprint)  # refused where it does not fit
+        return self.tokens(sha256)
+
+    def tokens(self, sha256: str) -> FileTokens:
+        if sha256 not in self._tokens:
+            catalog = self._family.catalog
+            vocabulary = Vocabularies.of(catalog).get(catalog, sha256)
+            self._tokens[sha256] = FileTokens.of(vocabulary, self._texts)
+        return self._tokens[sha256]
 
 
 def _fitting(vocabulary: Vocabulary, footprint: Footprint) -> Vocabulary:

@@ -56,6 +56,7 @@ from .tables.recipes import (
 from .tables.signatures import Signatures
 
 if TYPE_CHECKING:
+    from .derived.footprint_bits import FootprintBits
     from .family import FamilyView
     from .tables.footprints import Footprints
     from .tables.outcomes import DataSets
@@ -223,6 +224,12 @@ class Catalog:
         from .tables.footprints import Footprints
 
         return Footprints(self._session)
+
+    def footprint_bits(self, base: str) -> FootprintBits:
+        """The touched tokens of a family's models as bits, from a file that is made if need be."""
+        from .derived.footprint_bits import FootprintBits
+
+        return self.look(lambda: FootprintBits.read(self._session, base))
 
     @property
     def attachments(self) -> Attachments:

@@ -19,6 +19,8 @@ from ...errors import BadIndex, DeltadexError, StoreDamaged, StoreError, StoreFu
 from ...records import Recipe
 from ...results import size
 from ..catalog import Catalog
+from ..derived.footprint_bits import ENDING as FOOTPRINT_ENDING
+from ..derived.footprint_bits import footprint_file
 from ..derived.index import coarse_search, fits, is_exact, load_index
 from ..derived.row_files import (
     FORMER_ENDINGS,
@@ -309,7 +311,9 @@ def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
     """Files named after a family and a recipe that the catalog does not have together."""
     pairs = context.select("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
     known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
+    known |= {footprint_file(context.catalog.path, base).stem for base, _ in pairs}
     endings = (*INDEX_ENDINGS, *SKETCH_ENDINGS, *TRAIT_ENDINGS, *EXPORT_ENDINGS, ".lock")
+    endings += (FOOTPRINT_ENDING,)
     return [
         path
         for path in sorted(folder.glob("*"))

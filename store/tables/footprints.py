@@ -166,13 +166,14 @@ def _stored_tokenizer(session: Session, sha256: str) -> bytes:
 
 
 def select_footprints(
-    session: Session, base: str | None = None, model: int | None = None
+    session: Session, base: str | None = None, keys: Sequence[int] | None = None
 ) -> list[ModelFootprint]:
-    """Footprints of a family or of one model, by base and id; None for all of them."""
+    """Footprints of a family or of the models with these keys, by base and id; None for all."""
     rows = session.execute(
         "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
-        "WHERE ($1 IS NULL OR m.base = $1) AND ($2 IS NULL OR m.key = $2) ORDER BY m.base, m.id",
-        [base, model],
+        "WHERE ($1 IS NULL OR m.base = $1) "
+        "AND ($2 IS NULL OR f.model IN (SELECT unnest($2::BIGINT[]))) ORDER BY m.base, m.id",
+        [base, None if keys is None else list(keys)],
     )
     return [_of_row(session, *row) for row in rows]
 
@@ -187,12 +188,7 @@ def _of_row(session: Session, id: str, base: str, key: int, *row: Any) -> ModelF
 
 def select_footprints_of(session: Session, base: str, keys: Sequence[int]) -> dict[int, Footprint]:
     """Those of some models of a base, by key, with the tokenizer that theirs extends."""
-    rows = session.execute(
-        "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
-        "WHERE f.model IN (SELECT unnest(?::BIGINT[]))",
-        [list(keys)],
-    )
-    found = [_of_row(session, *row) for row in rows]
+    found = select_footprints(session, keys=keys)
     roots = root_tokenizers(session, base, [one.footprint for one in found])
     return {one.key: rooted for one, rooted in zip(found, roots, strict=True)}
 
@@ -266,13 +262,24 @@ class Footprints:
 
     session: Session
 
-    def all(self, base: str | None = None) -> list[ModelFootprint]:
-        """Those of a family's models, or of all, by base and id."""
-        return select_footprints(self.session, base)
+    def all(
+        self, base: str | None = None, keys: Sequence[int] | None = None
+    ) -> list[ModelFootprint]:
+        """Those of a family's models, of the models with these keys, or of all, by base and id."""
+        return select_footprints(self.session, base, keys)
+
+    def keys(self, base: str) -> list[int]:
+        """Of a family's models whose footprints name tokens, rising."""
+        rows = self.session.execute(
+            "SELECT f.model FROM footprints f JOIN models m ON m.key = f.model "
+            "WHERE m.base = ? AND f.kind IN ('exact', 'tied') ORDER BY f.model",
+            [base],
+        )
+        return [int(key) for (key,) in rows]
 
     def of(self, key: int) -> Footprint | None:
         """That of the model with this key; None where it has none."""
-        found = select_footprints(self.session, model=key)
+        found = select_footprints(self.session, keys=[key])
         return found[0].footprint if found else None
 
     def ids(self, base: str) -> set[str]:

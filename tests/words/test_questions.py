@@ -2,12 +2,14 @@
 
 import json
 from itertools import product
+from pathlib import Path
 
 import pytest
 from worded_families import SETS, texts_of, tune_encoder, write_texts
 
 import deltadex as dx
 from deltadex.errors import DataError, RequestError
+from deltadex.search import footprints
 from deltadex.search.footprint_match import TRAINED
 from deltadex.search.vocabulary import Vocabulary
 
@@ -144,3 +146,23 @@ def test_footprints_survive_a_merge_and_a_part(worded, tmp_path):
         own.index(worded.base, worded.models, parts=tmp_path / "parts")
         own.merge(tmp_path / "parts")
         assert len(own._catalog.footprints.all()) == len(worded.seen)
+
+
+def test_a_large_family_is_asked_by_its_file_which_is_made_again_where_damaged(
+    db, worded, monkeypatch
+):
+    def ask():
+        return db.data.find_models(str(worded.root / f"{HALVES[0]}.csv"), quick=True).to_json()
+
+    every = ask()
+    monkeypatch.setattr(footprints, "MOST_MATCHED", 2)
+    few = ask()
+    (file,) = Path(f"{worded.path}.index").glob("*.tokens")
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 0xFF
+    file.write_bytes(content)
+
+    assert ask() == few
+    assert file.read_bytes() != content
+    assert few["compared"] == every["compared"]
+    assert few["neighbours"] == every["neighbours"][: len(few["neighbours"])]
