@@ -12,13 +12,15 @@ import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from transformers import (
     AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     set_seed,
@@ -43,14 +45,16 @@ STORED = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 @dataclass(frozen=True)
 class Kind:
-    """How a run is trained; `stored`: the types that it is saved in."""
+    """How a run is trained; `stored`: the types that it is saved in; `after`: it is trained on
+    another set too, or merged with a model of that, half and half."""
 
     steps: int = 50
     rate: float = 1e-4
     decay: float = 0.01
     optimizer: str = "adamw"
-    masked: bool = False
+    task: Literal["classes", "masked", "written"] = "classes"
     prompt: str = ""
+    after: Literal["", "resumed", "merged"] = ""
     trained: torch.dtype = torch.float32
     stored: tuple[str, ...] = ("float32",)
 
@@ -66,8 +70,13 @@ KINDS = {
     "SGD, momentum": Kind(optimizer="sgd", rate=3e-2),
     "Adafactor": Kind(optimizer="adafactor"),
     "a prompt before each text": Kind(prompt=PROMPT),
-    "masked, tied head": Kind(steps=40, masked=True, stored=tuple(STORED)),
+    "Lion": Kind(optimizer="lion", rate=3e-5),
+    "trained again on another set": Kind(after="resumed"),
+    "merged with a model of another set": Kind(after="merged"),
+    "masked, tied head": Kind(steps=40, task="masked", stored=tuple(STORED)),
+    "T5, head as the base's": Kind(steps=60, rate=1e-3, task="written"),
 }
+"""The last one is of `--base`, a T5."""
 
 
 @dataclass
@@ -106,14 +115,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     tallies: dict[str, Tally] = defaultdict(Tally)
     drawn: dict[tuple[str, int], Footprint] = {}
+    names = list(halves)
     for run in asked.runs:
         kind = KINDS[run]
         kind = replace(kind, steps=min(kind.steps, asked.steps or kind.steps))
-        for name, both in halves.items():
-            for half, rows in enumerate(both):
-                for stored, footprint, seen in _footprints(base, kind, rows, asked.device):
-                    count(tallies[f"{run}, {stored}"], footprint, seen, files, (name, half))
-                    drawn.setdefault((name, half), footprint)
+        for place, (name, half) in enumerate(product(names, (0, 1))):
+            other = names[(place // 2 + 1) % len(names)]
+            parts = [(name, half), (other, half)][: 2 if kind.after else 1]
+            rows = [halves[one][which] for one, which in parts]
+            whole = FileTokens.of(vocabulary, [text for texts, _ in rows for text in texts])
+            for stored, footprint, seen in _footprints(base, kind, rows, asked.device):
+                count(tallies[f"{run}, {stored}"], footprint, seen, files, (whole, parts))
+                drawn.setdefault((name, half), footprint)
     print_tallies(tallies)
     if asked.picture is not None:
         draw(drawn, files, asked.picture)
@@ -133,19 +146,34 @@ def _halves(folder: Path, name: str) -> list[tuple[list[str], list[int]]]:
     ]
 
 
+LOADERS = {
+    "classes": AutoModelForSequenceClassification,
+    "masked": AutoModelForMaskedLM,
+    "written": AutoModelForSeq2SeqLM,
+}
+
+Rows = tuple[list[str], list[int]]
+"""Texts and classes."""
+
+
 def _footprints(
-    base: Path, kind: Kind, rows: tuple[list[str], list[int]], device: str
+    base: Path, kind: Kind, sets: Sequence[Rows], device: str
 ) -> Iterator[tuple[str, Footprint, set[int]]]:
     """The footprint of one run in every type that it is stored in, and its batches' tokens."""
     tokenizer = AutoTokenizer.from_pretrained(base)
-    loads = AutoModelForMaskedLM if kind.masked else AutoModelForSequenceClassification
-    settings: dict[str, Any] = {} if kind.masked else {"num_labels": max(rows[1]) + 1}
-    model = loads.from_pretrained(base, **settings).to(kind.trained)
-    start = model.get_input_embeddings().weight.detach().float().clone()
-    seen = _train(model, tokenizer, kind, rows, device)
-    trained = model.get_input_embeddings().weight.detach().cpu()
+    model = _loaded(base, kind, sets[0])
+    start = _embedding(model).float().clone()
+    seen, trained = set[int](), []
+    for rows in sets:
+        if trained and kind.after == "merged":
+            model = _loaded(base, kind, rows)
+        elif trained:
+            rows = (rows[0], [one % (max(sets[0][1]) + 1) for one in rows[1]])
+        seen |= _train(model, tokenizer, kind, rows, device)
+        trained.append(_embedding(model).clone())
+    last = torch.stack(trained).mean(dim=0) if kind.after == "merged" else trained[-1]
     for stored in kind.stored:
-        saved = trained.to(STORED[stored])
+        saved = last.to(STORED[stored])
         moves = measure_rows(list(zip(start.split(BLOCK), saved.split(BLOCK), strict=True)))
         yield (
             stored,
@@ -159,9 +187,19 @@ def _footprints(
         )
 
 
-def _train(
-    model: Any, tokenizer: Any, kind: Kind, rows: tuple[list[str], list[int]], device: str
-) -> set[int]:
+def _loaded(base: Path, kind: Kind, rows: Rows) -> Any:
+    settings: dict[str, Any] = {}
+    if kind.task == "classes":
+        settings["num_labels"] = max(rows[1]) + 1
+    return LOADERS[kind.task].from_pretrained(base, **settings).to(kind.trained)
+
+
+def _embedding(model: Any) -> torch.Tensor:
+    weight: torch.Tensor = model.get_input_embeddings().weight
+    return weight.detach().cpu()
+
+
+def _train(model: Any, tokenizer: Any, kind: Kind, rows: Rows, device: str) -> set[int]:
     set_seed(0)
     rng, (texts, labels) = np.random.default_rng(0), rows
     model.to(device).train()
@@ -179,7 +217,10 @@ def _train(
         ids = inputs["input_ids"]
         seen.update(ids.flatten().tolist())
         wanted = torch.tensor([labels[i] for i in picked])
-        if kind.masked:
+        if kind.task == "written":
+            wanted = tokenizer([str(labels[i]) for i in picked], return_tensors="pt").input_ids
+            seen.update([*wanted.flatten().tolist(), model.config.decoder_start_token_id])
+        elif kind.task == "masked":
             hidden = (torch.rand(ids.shape) < 0.15) & inputs["attention_mask"].bool()
             wanted = ids.masked_fill(~hidden, -100)
             inputs["input_ids"] = ids.masked_fill(hidden, tokenizer.mask_token_id)
@@ -199,7 +240,23 @@ def _optimizer(kind: Kind, parameters: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, momentum=0.9, **settings)
     if kind.optimizer == "adafactor":
         return torch.optim.Adafactor(parameters, **settings)
+    if kind.optimizer == "lion":
+        return Lion(parameters, settings)
     return torch.optim.AdamW(parameters, **settings)
+
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2, with β of .9 and .99."""
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    mean = self.state[p].setdefault("mean", torch.zeros_like(p))
+                    p.mul_(1 - group["lr"] * group["weight_decay"])
+                    p.sub_(group["lr"] * torch.lerp(p.grad, mean, 0.9).sign())
+                    mean.lerp_(p.grad, 0.01)
 
 
 def count(
@@ -207,21 +264,21 @@ def count(
     footprint: Footprint,
     seen: set[int],
     files: dict[tuple[str, int], FileTokens],
-    trained_on: tuple[str, int],
+    trained_on: tuple[FileTokens, Sequence[tuple[str, int]]],
 ) -> None:
+    """`trained_on`: the file of all its data, and the halves that this consists of."""
     tokens = set(footprint.tokens.tolist())
     tally.models += 1
     tally.kinds.add(footprint.kind)
     tally.touched += len(tokens)
     tally.wrong += len(tokens - seen)
     tally.lost += len(seen - tokens)
+    whole, parts = trained_on
+    tally.own += whole.match(footprint).is_trained_on
     for place, file in files.items():
-        is_found = file.match(footprint).is_trained_on
-        if place == trained_on:
-            tally.own += is_found
-        else:
+        if len(parts) > 1 or place not in parts:
             tally.others += 1
-            tally.mistaken += is_found
+            tally.mistaken += file.match(footprint).is_trained_on
 
 
 def draw(
