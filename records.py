@@ -385,19 +385,12 @@ WHOLE, GROUP, PERMUTED = "whole", "group", "shuffled"
 """Names of the parts of a data set's sketches; of several of a kind each has its number behind."""
 
 
-BUILTIN = "builtin"
-"""The panel that comes with deltadex."""
-
-KEPT = "kept"
-"""What the data sets that were kept by themselves are called beside panels."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DataSet:
     """A data set as a query: fingerprints of a base's gradient over its examples, no text.
 
     Attributes:
-        name: Unique within the base; `PANEL/SET` for a set of a panel.
+        name: Unique within the base.
         base: Canonical name of the family's base.
         loss: One of `LossName`.
         sha256: Hash of the bytes of the file, or of all files of a folder.
@@ -417,11 +410,6 @@ class DataSet:
     counts: Mapping[str, object]
     fingerprint: Fingerprint
     sketches: Mapping[str, Mapping[Slot, bytes]]
-
-    @property
-    def panel(self) -> str:
-        """The panel that it belongs to; "" for one that was kept by itself."""
-        return self.name.rpartition("/")[0]
 
     @property
     def whole(self) -> Mapping[Slot, bytes]:

@@ -3,7 +3,7 @@
     python -I .ci/every_route.py demo.duckdb
 
 Pages are asked for each file that they name. The catalog needs two models of one labelled family;
-of kept data sets, panels and jobs, which it may lack, the answer may be that there is none.
+of kept data sets and jobs, which it may lack, the answer may be that there is none.
 """
 
 import json
@@ -17,7 +17,7 @@ from urllib.request import ProxyHandler, build_opener
 from deltadex.web.service.routes import UNVERSIONED, VERSIONED
 from deltadex.web.service.settings import PREFIX
 
-ABSENT = ("/data", "/nearest-data", "/trained-on", "/across", "/panels/", "/jobs/")
+ABSENT = ("/data", "/nearest-data", "/trained-on", "/jobs/")
 """Routes of what a catalog may lack."""
 
 NAMED = re.compile(rb'(?:src|href)="([^"#:]+)"')

@@ -25,7 +25,6 @@ from deltadex.cli import main as command_line
 from deltadex.commands import GROUPS
 from deltadex.database.database import (
     ComparedBases,
-    DataPanels,
     KeptDataSets,
     PublishedIndexes,
 )
@@ -39,7 +38,6 @@ PROJECT_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 PUBLIC = {
     **{name: getattr(deltadex, name) for name in ("open", "Database")},
     "KeptDataSets": KeptDataSets,
-    "DataPanels": DataPanels,
     "ComparedBases": ComparedBases,
     "PublishedIndexes": PublishedIndexes,
     "Studies": Studies,

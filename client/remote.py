@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from ..database import Database
-from ..database.database import ComparedBases, DataPanels, KeptDataSets, PublishedIndexes
+from ..database.database import ComparedBases, KeptDataSets, PublishedIndexes
 from ..database.opened import untracked
 from ..errors import NotServed, RequestError, ServiceError
 from ..options import Answers, answer_of
@@ -24,7 +24,6 @@ TIMEOUT_S = 600.0
 PARTS = {
     "": Database,
     "data.": KeptDataSets,
-    "panels.": DataPanels,
     "known_bases.": ComparedBases,
     "attached.": PublishedIndexes,
 }

@@ -25,6 +25,7 @@ from ..database import (
 from ..database.questions import IN_MEMORY, ModelInMemory, draw_columns
 from ..database.serving import MapColumns, PageOfModels
 from ..database.tables import (
+    AcrossTable,
     AuditTable,
     EvaluationTable,
     IndexReport,
@@ -73,13 +74,16 @@ class Remote(Protocol):
     def only_base(self) -> str: ...
 
 
-def find_similar(db: Remote, asked: FindSimilar) -> NeighbourTable:
+def find_similar(db: Remote, asked: FindSimilar) -> NeighbourTable | AcrossTable:
     """One model by its id, or sent along; several, and vectors, as a batch."""
+    asked.check()
     if isinstance(asked.model, list | tuple) and all(
         isinstance(name, str | Path) for name in asked.model
     ):
         return NeighbourTable(_similar_each(db, asked, [str(name) for name in asked.model]))
     document = _similar(db, asked)
+    if asked.across:
+        return AcrossTable(document)
     if asked.explain:
         query = document["query"]["model"]
         document["explanations"] = [

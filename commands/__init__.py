@@ -15,7 +15,6 @@ GROUPS = {
         "failures", "sql",
     ),
     "data": ("find-trained-on", "find-data", "data"),
-    "panel": ("panel",),
     "origin": ("trace", "lineage", "audit", "extract-adapter", "bases"),
     "studies": tuple(name.replace("_", "-") for name in STUDIES),
     "share": ("serve", "mcp", "export", "publish", "attach", "merge"),

@@ -15,7 +15,7 @@ from typing import Any, cast
 import click
 
 from .. import database, terminal
-from ..options import argument, as_kind, option, record
+from ..options import argument, option, record
 from ..terminal.text import plain
 from .command_line import (
     EXIT_NOTHING_DONE,
@@ -29,10 +29,8 @@ from .command_line import (
 )
 
 
-@command(database.FindSimilar, Engine, database.OverPanel)
-def find_similar(
-    common: Common, asked: database.FindSimilar, candidates: Engine, other: database.OverPanel
-) -> None:
+@command(database.FindSimilar, Engine)
+def find_similar(common: Common, asked: database.FindSimilar, candidates: Engine) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
@@ -43,9 +41,7 @@ def find_similar(
     standard deviations above the family's strangers; fdr is the share of all answers up to a row
     that are expected to be wrong.
 
-    --across finds models of other bases, by the words that models were trained on. Where there are
-    no footprints, or a --panel is named, by each model's place among the data sets of a panel: the
-    one that comes with deltadex is computed first where there is none.
+    --across finds models of other bases, by the words that models were trained on.
 
     \b
     Example:
@@ -62,13 +58,8 @@ def find_similar(
             raise click.UsageError(f"--across takes one MODEL, and {len(models)} are named")
         if asked.explain or candidates.engine != Engine.engine:
             raise click.UsageError("--across takes no --explain and no --engine")
-        wanted_across = replace(
-            as_kind(database.FindAcross, asked), model=models[0], panel=other.panel
-        )
-        print_answer(common, wanted_across, terminal.show_across, read_only=None)
+        print_answer(common, replace(asked, model=models[0]), terminal.show_across)
         return
-    if other.panel is not None:
-        raise click.UsageError("--panel is of models of other bases: add --across")
     wanted = replace(asked, model=models[0] if is_one else models)
     table = print_answer(
         common, wanted, _show_neighbours if is_one else _show_several, engine=candidates.engine
@@ -198,7 +189,6 @@ def map(common: Common, asked: database.Map) -> None:
     Example:
       deltadex map -o family.html
       deltadex map -o figure.svg --layout umap --colour author
-      deltadex map --across -o bases.html
     """
     print_answer(common, asked, _show_map)
 

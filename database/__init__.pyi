@@ -1,5 +1,3 @@
-from .across import FindAcross as FindAcross
-from .across import OverPanel as OverPanel
 from .data import FindData as FindData
 from .data import FindTrainedOn as FindTrainedOn
 from .data import FindTrainedOnEach as FindTrainedOnEach
@@ -43,11 +41,6 @@ from .origins import KnownBases as KnownBases
 from .origins import Lineage as Lineage
 from .origins import Trace as Trace
 from .origins import check_lineage_ending as check_lineage_ending
-from .panels import BuildPanel as BuildPanel
-from .panels import DropPanel as DropPanel
-from .panels import Panels as Panels
-from .panels import ScorePanel as ScorePanel
-from .panels import ShowPanel as ShowPanel
 from .questions import Cluster as Cluster
 from .questions import Diff as Diff
 from .questions import Evaluate as Evaluate

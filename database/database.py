@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..options import Place, question, question_of_several
 from ..study.registry import STUDIES, Studies
-from . import across, exchange, members, origins, panels, questions, words
 from . import data as data_sets
+from . import exchange, members, origins, questions, words
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
 from .written import check_ending
@@ -138,23 +138,6 @@ class KeptDataSets:
     __call__ = question(data_sets.KeptData)
 
 
-class DataPanels:
-    """Panels, data sets that several families have the gradients of: `db.panels`.
-
-    Called, it lists them.
-    """
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    build = question_of_several(panels.BuildPanel)
-    show = question(panels.ShowPanel)
-    scores = question(panels.ScorePanel)
-    drop = question(panels.DropPanel)
-    find_similar = question(across.FindAcross)
-    __call__ = question(panels.Panels)
-
-
 class ComparedBases:
     """The bases that models are compared with: `db.known_bases`.
 
@@ -228,11 +211,6 @@ class Database(Opened):
     def data(self) -> KeptDataSets:
         """Data sets: those that are kept, and the models that were trained on one."""
         return KeptDataSets(self)
-
-    @property
-    def panels(self) -> DataPanels:
-        """Panels: data sets that several families have the gradients of."""
-        return DataPanels(self)
 
     @property
     def known_bases(self) -> ComparedBases:

@@ -28,8 +28,6 @@ Kind = Literal["full", "adapter"]
 ONLY_FAMILY = "Only this family, where the catalog has several."
 """What `base` says to a question."""
 
-SHARED_PANEL = "the one that most families share"
-
 Thing = TypeVar("Thing")
 Face = TypeVar("Face", bound="Opened")
 Answer = TypeVar("Answer")

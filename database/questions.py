@@ -32,11 +32,10 @@ from ..errors import (
     offered,
 )
 from ..options import Place, Question, argument, option, record
-from ..records import KEPT, Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
+from ..records import Colour, DataSet, Exclude, Fingerprint, Indexed, Layout, Recipe
 from ..store import Filters
 from .opened import (
     ONLY_FAMILY,
-    SHARED_PANEL,
     Family,
     Kind,
     Track,
@@ -44,7 +43,6 @@ from .opened import (
     require_labels,
     untracked,
 )
-from .panel_table import LEAST_WEIGHT, map_across
 from .tables import (
     AcrossTable,
     ClusterTable,
@@ -73,6 +71,12 @@ Vector: TypeAlias = "Sequence[float] | np.ndarray"
 IN_MEMORY, VECTOR, UPLOAD = "model in memory", "vector", "uploaded adapter"
 """Names of queries that have none of their own."""
 
+ACROSS_MEANING = (
+    "trained on the same data, or on data of the same words, as far as footprints tell. Without a "
+    "verdict the order is a hint: no other base may have a model of such data."
+)
+"""What an answer about models of other bases says at most; printed with every one of them."""
+
 
 @runtime_checkable
 class ModelInMemory(Protocol):
@@ -98,7 +102,10 @@ class FindSimilar(Filters, Family):
         BadFilter: `where` is not understood, or no model has that dataset or author.
         BadIndex: an attached index is missing or damaged.
 
-    With `across` the answer is that of `db.panels.find_similar`.
+    With `across` the answer has models of the *other* bases, which are compared by the words that
+    they and the model were trained on, likeliest first: rows have `base`, and no `query`. The
+    document has `families`, `left_out` (families that could not be compared, with the reason) and
+    `meaning`.
 
     >>> hits = db.find_similar("imdb-0", k=2)
     >>> hits[0]["model"], hits[0]["z"] > hits[1]["z"], hits[0]["verdict"]
@@ -131,9 +138,8 @@ class FindSimilar(Filters, Family):
     )
     across: bool = option(
         default=False,
-        doors="local",
-        help="Find models of other bases that were trained on the same data: by the words of "
-        "footprints, or by the data sets of a panel where there are none.",
+        help="Find models of other bases that were trained on the same data, by the words of "
+        "footprints.",
     )
     attached: bool = option(
         default=True,
@@ -142,6 +148,7 @@ class FindSimilar(Filters, Family):
     )
 
     def answer(self, db: Opened) -> NeighbourTable | AcrossTable:
+        self.check()
         if self.across:
             return self._across(db)
         indexes = open_attached(db._catalog) if self.attached else []
@@ -158,15 +165,28 @@ class FindSimilar(Filters, Family):
                 failed.append({"model": str(name), "reason": str(err)})
         return NeighbourTable({"queries": answers, "failed": failed})
 
-    def _across(self, db: Opened) -> AcrossTable:
-        if _is_several(self.model):
+    def check(self) -> None:
+        """Raises `RequestError` where options do not belong together."""
+        if self.across and _is_several(self.model):
             raise RequestError(f"across bases one model is asked, and {len(self.model)} are named")
-        if self.explain:
+        if self.across and self.explain:
             raise RequestError("across bases no slots carry a similarity: leave explain out")
-        names = ("k", "recipe", "base", "dataset", "author", "where")
-        wanted = {name: getattr(self, name) for name in names}
-        found: AcrossTable = cast("Any", db).panels.find_similar(self.model, **wanted)
-        return found
+
+    def _across(self, db: Opened) -> AcrossTable:
+        from ..search import find_across
+
+        catalog = db._catalog
+        if len(catalog.bases()) < 2:
+            catalog.find_recipe(None)  # says what fills a catalog
+            raise RequestError(
+                f"{db.path.name} has one family, of {catalog.bases()[0]}: models are compared "
+                "across bases where `deltadex index` has added another"
+            )
+        require_labels(catalog, self)
+        searches = Searches(catalog, catalog.find_base(self.base), self.recipe)
+        start = searches.from_any(cast("Query", self.model), self.kind)
+        found = find_across(catalog, start, k=self.k, filters=self, recipe=self.recipe)
+        return AcrossTable({**found, "meaning": ACROSS_MEANING})
 
     def _nearest(
         self, db: Opened, model: Query, base: str | None, indexes: Sequence[AttachedIndex]
@@ -449,6 +469,9 @@ PLACED_BY = 15
 FALLBACK = 5
 """Models that place it where none stands out."""
 
+LEAST_WEIGHT = 0.1
+"""Least weight of a model that places a data set, in z."""
+
 NOTHING = "no model stands out"
 
 NEAREST_LISTED = 5
@@ -580,12 +603,9 @@ class Cluster(Family):
 class Map(Family):
     """Draw a family into a file: a page (.html) or a picture (.png, .svg).
 
-    Across bases, models of several families are near each other where z of a panel's data sets
-    rise and fall alike.
-
     Raises:
-        RequestError: another ending, several families without `base`, across bases fewer than two
-            with the panel or than three data sets in common, or the file cannot be written.
+        RequestError: another ending, several families without `base`, or the file cannot be
+            written.
 
     >>> db.map("family.html")[0]["models"]
     4
@@ -619,33 +639,14 @@ class Map(Family):
         doors="local",
         help="Draw a picture light on dark; a page follows its reader's setting.",
     )
-    across: bool = option(
-        default=False,
-        doors="local",
-        help="Draw the models of all bases that have a panel, by its data sets.",
-    )
-    panel: str | None = option(
-        default=None,
-        doors="local",
-        shown_default=SHARED_PANEL,
-        help=f"With --across: panel of data sets; {KEPT} are those that were kept by themselves.",
-    )
 
     def answer(self, db: Opened) -> Table:
         self.check()
-        if self.across:
-            path = Path(self.path)
-            return map_across(db._catalog, path, self.panel, self.layout, self.seed)
         return Table(map_family(db._catalog, self, db._track))
 
     def check(self) -> None:
         """Raises `RequestError` where options do not belong together."""
-        if self.across:
-            if self.base or self.recipe or self.colour or self.dark:
-                raise RequestError("--across takes no --base, --recipe, --colour or --dark")
-        elif self.panel is not None:
-            raise RequestError("--panel is for a map of several bases: add --across")
-        elif Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
+        if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
             raise RequestError("--colour and --dark are for a .png or .svg picture")
 
 
@@ -791,8 +792,7 @@ def _place(
         return document, None, None
     kept = tuple(kept_data_sets(catalog, view))
     places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
-    stars = [*data_places(view, kept, places), *_panel_places(catalog, view, places)]
-    if stars:
+    if stars := data_places(view, kept, places):
         document["data"] = stars
     neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
     return document, placement.landmarks, neighbours
@@ -862,22 +862,6 @@ def _nearest(
         )
         for rank, place in enumerate(near[:NEIGHBOURS_SHOWN].tolist())
     )
-
-
-def _panel_places(
-    catalog: Catalog, view: FamilyView, places: Mapping[str, tuple[float, float]]
-) -> list[dict[str, Any]]:
-    """As `data_places`, of the panels' data sets that some model stands out for."""
-    from ..search import kept_data_sets
-
-    names = [row["name"] for row in catalog.data_sets.listed(view.base, None)]
-    panels = sorted({name.rpartition("/")[0] for name in names} - {""})
-    return [
-        row
-        for panel in panels
-        for row in data_places(view, kept_data_sets(catalog, view, panel), places)
-        if row["verdict"] != NOTHING
-    ]
 
 
 def data_places(

@@ -78,7 +78,7 @@ def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuer
 
 def similar_each(
     db: Database, asked: FindSimilar, models: Sequence[str]
-) -> Iterator[tuple[int, NeighbourTable | DeltadexError]]:
+) -> Iterator[tuple[int, Table | DeltadexError]]:
     """The answers to a question of several models, by exact id, or why there is none: each with its
     place as soon as it is known, their candidates found together.
 

@@ -76,52 +76,17 @@ class DataTable(Table):
     _key = "data"
 
 
-class PanelReport(Table):
-    """What building a panel did, a row for each base: `base`, `computed`, `kept`,
-    `estimated_seconds`, `seconds`, `reason`."""
-
-    columns = ("base", "computed", "kept", "estimated_seconds", "seconds", "reason")
-    _key = "bases"
-
-    @property
-    def failed(self) -> list[Row]:
-        """`base`, `data` and `reason` of each data set that could not be computed; without `data`
-        of a base, without `base` of a data set that cannot be opened."""
-        return list(self._document["failed"])
-
-    @property
-    def is_any_there(self) -> bool:
-        """Whether the catalog has a data set of the panel now, or would have."""
-        planned = "to_compute" if self._document["dry_run"] else "computed"
-        return any(row[planned] or row["kept"] for row in self)
-
-
-class PanelTable(Table):
-    """Panels: `panel`, `sets`, `shared`, `stale`, and of each of its `bases` the sets, how many are
-    stale, and their losses."""
-
-    columns = ("panel", "sets", "shared", "stale", "bases")
-    _key = "panels"
-
-
-class PanelSetTable(Table):
-    """The data sets of a panel: `data`, `examples`, `sha256`, and `bases` that have it."""
-
-    columns = ("data", "examples", "bases")
-    _key = "data"
-
-
 class AcrossTable(Table):
     """Models of other bases, those likeliest trained on the query's data first.
 
     A row has `rank`, `model`, `base`, `verdict`, `probability` (that it was trained on the same
     data; None where nothing is known to calibrate on), `z` (deviations of the cosine among the
-    models of its base), `fdr`, `cosine` (of canonical coordinates), `data` (the data set of the
-    panel that both were likeliest trained on; `data_probability`: that both were) and labels.
+    models of its base), `fdr`, `cosine` (of words, −1…1) and labels. A document also has `query`,
+    `families`, `left_out` (families that could not be compared, with the reason) and `meaning`.
     """
 
     columns = (
-        *("rank", "model", "base", "verdict", "probability", "z", "fdr", "cosine", "data"),
+        *("rank", "model", "base", "verdict", "probability", "z", "fdr", "cosine"),
         *("dataset", "author"),
     )
     _key = "neighbours"

@@ -8,7 +8,6 @@ from .base import Base as Base
 from .base import are_equal as are_equal
 from .base import blocks_of as blocks_of
 from .base import resolve_base as resolve_base
-from .base_version import base_version as base_version
 from .checkpoint import DTYPES as DTYPES
 from .checkpoint import FEW_BYTES as FEW_BYTES
 from .checkpoint import Checkpoint as Checkpoint

@@ -14,7 +14,5 @@ from .lineage import check_lineage_ending as check_lineage_ending
 from .lineage import draw_lineage as draw_lineage
 from .lineage import graphviz_lineage as graphviz_lineage
 from .logit_lens import draw_logit_lens as draw_logit_lens
-from .panels import draw_panel as draw_panel
-from .panels import draw_panel_map as draw_panel_map
 from .rank import draw_ranks as draw_ranks
 from .spectrum import draw_spectra as draw_spectra

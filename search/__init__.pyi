@@ -1,5 +1,4 @@
 from .across import find_across as find_across
-from .across_words import find_across_by_words as find_across_by_words
 from .clusters import cluster_family as cluster_family
 from .evaluation import check_ways as check_ways
 from .evaluation import evaluate as evaluate

@@ -1,152 +1,64 @@
-"""Models of other bases that were trained on the same data, by a panel of data sets.
+"""Models of other bases that were trained on the same data, by the words of their footprints.
 
-A model's column (`panels.py`), its cosines with the gradients of a panel, standardised over its
-family, says where it lies among the data sets. How the columns of two bases correspond is learned
-from the panel alone, whose gradients are known on both: kernel canonical correlations (Hardoon,
-Szedmak, Shawe-Taylor 2004, Neural Computation 16) of the two kernels of gradients, regularised,
-give each base directions that carry the same thing, and how well. Two models are compared by the
-cosine of their canonical coordinates, weighted by these correlations.
-
-That alone orders models of data that the panel has not, and proves little. What proves is a data
-set of the panel that both models were likely trained on: the shared evidence is the largest product
-of the two probabilities of `trained_on`. The score is the cosine + `EVIDENCE_WEIGHT` log(1 +
-evidence / `EVIDENCE_SCALE`); a logistic regression takes it to the probability that two models were
-trained on the same data. Its coefficients are of other families (`python -m benchmarks.families
-across DB... --fit`). No label is asked.
+Words are the same whatever the base. Over the whole words that two vocabularies share, a model is
+the row of its touched tokens' ranks, of unit length, without the mean of its family; two models are
+compared by the cosine. What it proves depends on who else is near: a model of the candidate's base
+that lies nearer to another of the query's family was trained on that one's data. Coefficients are
+of other families (docs/across.md). No label and no gradient is asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64, Int64
+from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, UnknownRecipe
-from ..records import BUILTIN
-from ..store import Catalog, Filters
-from .evidence import FEWEST_MODELS, PERHAPS, Numbers, Verdict, sigmoid, verdict
-from .family_scores import TIE_DECIMALS, Rows, bounded, lower_spread
+from ..records import Footprint
+from ..store import Catalog, FamilyView, Filters
+from .evidence import Numbers, Verdict, sigmoid
+from .family_scores import (
+    TIE_DECIMALS,
+    Cohort,
+    Rows,
+    bounded,
+    lengths_without,
+    lower_spread,
+)
+from .footprints import Vocabularies
 from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
-from .panels import Columns, PanelScores, panel_scores, shared_sets, standardised
+from .token_rows import SHRINKAGE, TokenRows, sparse_products, tells, usual_reading
+from .vocabulary import Vocabulary
+from .words import shared_words
 
-FEWEST_SETS = 12
-"""Data sets that two families share from which a probability is known."""
+FEWEST_RANKED, FEWEST_KNOWN = 4, 8
+"""Models with a footprint, of either family, from which models are ordered and a probability is
+known."""
 
-FEWEST_RANKED = 4
-"""Shared data sets from which models can be ordered at all."""
+FEWEST_WORDS = 100
+"""Words that two vocabularies share, from which models are compared."""
 
-KERNEL_RIDGE, CANONICAL_RIDGE = 0.3, 0.1
-"""Added to the eigenvalues of a kernel and of the coordinates' covariance, in their means."""
+COEFFICIENTS = (-8.3, 29.0, 6.6, 3.3)
+"""Of 1; the cosine; how far it is above the candidate's best with another model of the query's
+family; and whether one of the two footprints is tied."""
 
-EVIDENCE_WEIGHT, EVIDENCE_SCALE = 0.4, 0.3
-"""Of shared evidence in a score. More weight finds more where the panel has the query's set, and
-loses more where it has only sets like it."""
+LONE_BOUND = 0.87
+"""Probability from which there is a verdict, `perhaps`: 2 % of models reach it whose data no other
+base has, and whose corpus one has."""
 
-COEFFICIENTS = (-3.79, 3.57)
-"""Of 1 and the score."""
+MODELS_AT_ONCE = 4_000
+"""Models whose tokens are held at a time: 64 MB."""
 
-LONE_BOUND = 0.47
-"""Probability that about 5 % of models reach whose data no other base has; a verdict needs
-`PERHAPS` too."""
-
-Coordinates = Float64[np.ndarray, "canonical models"]
-
-
-@dataclass(frozen=True, slots=True)
-class Correspondence:
-    """How the columns of two bases correspond, by the data sets that both have."""
-
-    left: PanelScores
-    right: PanelScores
-    sets: tuple[list[int], list[int]]
-    maps: tuple[Float64[np.ndarray, "canonical data"], Float64[np.ndarray, "canonical data"]]
-
-    @classmethod
-    def of(
-        cls,
-        left: PanelScores,
-        right: PanelScores,
-        sets: tuple[list[int], list[int]] | None = None,
-    ) -> Correspondence:
-        """By the shared data sets, or those at some places of each."""
-        one, other = sets or shared_sets([left, right])
-        roots, points = [], []
-        for scores, places in ((left, one), (right, other)):
-            root, coordinates = _kernel_coordinates(scores.kernel[np.ix_(places, places)])
-            covariance = coordinates @ coordinates.T
-            ridge = CANONICAL_RIDGE * np.trace(covariance) / len(covariance)
-            whitening = _inverse_root(covariance, ridge)
-            roots.append(whitening @ root)
-            points.append(whitening @ coordinates)
-        u, correlations, v = np.linalg.svd(points[0] @ points[1].T)
-        maps = correlations[:, None] * (u.T @ roots[0]), correlations[:, None] * (v @ roots[1])
-        return cls(left, right, (one, other), maps)
-
-    def cosines(self, left: Columns, right: Columns) -> Float64[np.ndarray, "left right"]:
-        """Of the canonical coordinates of models of the two bases."""
-        mine, theirs = (
-            _coordinates(scores, columns, places, map)
-            for scores, columns, places, map in zip(
-                (self.left, self.right), (left, right), self.sets, self.maps, strict=True
-            )
-        )
-        return np.asarray(mine.T @ theirs)
-
-    def shared_evidence(
-        self, left: Columns, right: Columns
-    ) -> tuple[Float64[np.ndarray, "left right"], Int64[np.ndarray, "left right"]]:
-        """The largest product, over the shared data sets, of the probabilities that two models were
-        trained on it; and the place of that data set."""
-        mine = self.left.probabilities(left)[self.sets[0]]
-        theirs = self.right.probabilities(right)[self.sets[1]]
-        best = np.zeros((mine.shape[1], theirs.shape[1]))
-        which = np.zeros(best.shape, dtype=np.int64)
-        for place, (one, other) in enumerate(zip(mine, theirs, strict=True)):
-            product = np.outer(one, other)
-            which[product > best] = place
-            np.maximum(best, product, out=best)
-        return best, which
-
-
-def _kernel_coordinates(
-    kernel: Float64[np.ndarray, "data data"],
-) -> tuple[Float64[np.ndarray, "data data"], Float64[np.ndarray, "data data"]]:
-    """What takes centred columns to coordinates, and the coordinates of the data sets, (data,
-    data)."""
-    length = np.sqrt(np.diag(kernel))
-    kernel = kernel / np.outer(length, length)
-    centred = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()
-    root = _inverse_root(centred, KERNEL_RIDGE * np.trace(centred) / len(centred))
-    return root, root @ centred
-
-
-def _inverse_root(matrix: Float64[np.ndarray, "n n"], ridge: float) -> Float64[np.ndarray, "n n"]:
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    scales = (np.maximum(values, 0.0) + max(ridge, np.finfo(float).tiny)) ** -0.5
-    return np.asarray((vectors * scales) @ vectors.T)
-
-
-def _coordinates(
-    scores: PanelScores,
-    columns: Columns,
-    places: list[int],
-    map: Float64[np.ndarray, "canonical data"],
-) -> Coordinates:
-    """Canonical coordinates of unit length; columns are standardised as their family's are."""
-    own, family = (side.cosines[:, places] for side in (columns, scores.columns))
-    own = standardised(own, family).sum(axis=0)
-    found = map @ (own - own.mean(axis=0))
-    return np.asarray(found / np.maximum(np.linalg.norm(found, axis=0), np.finfo(float).tiny))
+Tokens = Int64[np.ndarray, " tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAcross:
-    """A model of another base near the query. cosine: of canonical coordinates, −1…1. z: of the
-    score, in deviations among the models of its base. data: the panel's data set that both were
-    likeliest trained on, and `data_probability` the product of the two probabilities; None where
-    words were compared."""
+    """A model of another base near the query; `z` is of the cosine, in deviations among the models
+    of its base."""
 
     rank: int
     model: str
@@ -157,70 +69,117 @@ class ModelAcross:
     fdr: float | None
     cosine: float
     score: float
-    data: str | None
-    data_probability: float | None
     dataset: str | None
     author: str | None
     run: str | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """Some models of a family over shared words: sparse rows, and the mean of its cohort."""
+
+    rows: Any
+    mean: Float64[np.ndarray, " words"]
+
+    def cosines(self, other: Side) -> Float64[np.ndarray, "models others"]:
+        mine, theirs = (side.rows @ side.mean for side in (self, other))
+        across = self.rows @ other.mean, other.rows @ self.mean
+        covariances = sparse_products(self.rows, other.rows) - across[0][:, None] - across[1]
+        covariances += self.mean @ other.mean
+        lengths = (
+            lengths_without(_squares(side.rows), toward, float(side.mean @ side.mean))
+            for side, toward in ((self, mine), (other, theirs))
+        )
+        return np.asarray(covariances / np.outer(*lengths))
+
+
+def _squares(rows: Any) -> Numbers:
+    return np.asarray(rows.multiply(rows).sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordSpace:
+    """The columns of shared words, and how each tokenizer's tokens are placed in them."""
+
+    catalog: Catalog
+    columns: Mapping[str, int]
+
+    def rows(self, view: FamilyView, footprints: Sequence[Footprint | None]) -> Any:
+        first = {one.tokenizer: one for one in footprints if one is not None}
+        known = {tokenizer: self._places(view, one) for tokenizer, one in first.items()}
+        places = [_NOWHERE if one is None else known[one.tokenizer] for one in footprints]
+        return TokenRows.of(footprints, None).matrix(len(self.columns), places)
+
+    def _places(self, view: FamilyView, footprint: Footprint) -> Tokens:
+        try:
+            vocabulary = _vocabulary(self.catalog, view, footprint)
+        except RequestError:
+            return _NOWHERE
+        return places_of(vocabulary, self.columns)
+
+
+_NOWHERE = np.full(1, -1)
+
+
+def places_of(vocabulary: Vocabulary, columns: Mapping[str, int]) -> Tokens:
+    """The column of each token, −1 of one that is none of the words."""
+    places = np.full(len(vocabulary), -1, dtype=np.int64)
+    for word, token in vocabulary.words.items():
+        places[token] = columns.get(word, -1)
+    return places
+
+
+def _vocabulary(catalog: Catalog, view: FamilyView, footprint: Footprint) -> Vocabulary:
+    """That of a footprint's tokens; `RequestError` where none is kept."""
+    sha256 = footprint.tokenizer or catalog.footprints.family_tokenizer(view.base)
+    if sha256 is None:
+        raise RequestError("has no tokenizer")
+    return Vocabularies.of(catalog).get(catalog, sha256, footprint.own_tokenizer)
+
+
 def find_across(
     catalog: Catalog,
     query: Query,
-    panel: str,
     *,
     k: int,
     filters: Filters = EVERY_MODEL,
     recipe: str | None = None,
 ) -> dict[str, Any]:
     """The document of the `k` models of other bases that were likeliest trained on the query's
-    data, by the panel of that name; "" is that of the data sets that were kept by themselves.
+    data.
 
-    Raises RequestError: k < 1, the query's family has none of the panel, or no other family can be
-    compared with it.
+    Raises RequestError: the query has no footprint, its family or all others have too few, or the
+    query's vocabulary is not known.
     """
-    if k < 1:
-        raise RequestError(f"k must be at least 1, got {k}")
 
     def answer() -> dict[str, Any]:
         view, resolved = resolve(catalog, query, recipe, None)
-        mine = panel_scores(catalog, view, panel)
-        n_own = 0 if mine is None else len(mine.sets)
-        if mine is None or n_own < FEWEST_RANKED:
-            raise RequestError(f"{view.base} {_too_few(panel, n_own)}")
-        column = _column(mine, resolved)
+        asked = _Asked.of(catalog, view, resolved)
         left_out, families, found = [], [], []
         for base in catalog.bases():
             if base == view.base:
                 continue
             try:
                 other = catalog.family(base, catalog.find_recipe(recipe, base))
-            except UnknownRecipe as err:
+                some, about = asked.compare(other, k, filters)
+            except (RequestError, UnknownRecipe) as err:
                 left_out.append({"base": base, "reason": str(err)})
                 continue
-            theirs = panel_scores(catalog, other, panel)
-            n_shared = 0 if theirs is None else len(shared_sets([mine, theirs])[0])
-            if theirs is None or n_shared < FEWEST_RANKED:
-                left_out.append({"base": base, "reason": _too_few(panel, n_shared)})
-                continue
-            some, about = _of_family(mine, theirs, column, k, filters)
             found += some
             families.append(about)
         if not families:
             reasons = "; ".join(f"{row['base']} {row['reason']}" for row in left_out)
-            raise RequestError(f"no other family to compare {view.base} with: {reasons or 'none'}")
+            raise RequestError(f"no other family to compare {view.base} with: {reasons}")
         ranked = ranked_across(found, k)
         return {
             "query": {
                 "model": resolved.model,
                 "base": view.base,
                 "dataset": resolved.dataset,
-                "data": _likeliest(mine, column),
             },
-            "panel": {"name": panel, "sets": len(mine.sets)},
             "recipe": view.recipe.name,
             "verdict": ranked[0].verdict if ranked else "no model stands out",
-            "verdict_from": max(PERHAPS, LONE_BOUND),
+            "verdict_from": LONE_BOUND,
             "neighbours": [asdict(model) for model in ranked],
             "families": families,
             "left_out": left_out,
@@ -229,93 +188,148 @@ def find_across(
     return catalog.look(answer)
 
 
-def _too_few(panel: str, n: int) -> str:
-    what = f"panel {panel}" if panel else "kept data"
-    if n:
-        return f"has {n} of the data sets of {what} to compare; {FEWEST_RANKED} are needed"
-    ways = {"": "find-trained-on FILE --keep NAME", BUILTIN: "panel build"}
-    how = ways.get(panel, f"panel build FOLDER --name {panel}")
-    return f"has no data set of {what}: `deltadex {how}` computes them"
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A query and the cohort of its family, by their footprints."""
+
+    catalog: Catalog
+    view: FamilyView
+    footprints: Sequence[Footprint]
+    vocabulary: Vocabulary
+
+    @classmethod
+    def of(cls, catalog: Catalog, view: FamilyView, query: ResolvedQuery) -> _Asked:
+        """The query's footprint is the first; `RequestError` where it has none to compare."""
+        own = view.rows([] if query.itself is None else [query.itself])
+        if query.footprint is not None:
+            first: Footprint | None = view.comparable(query.footprint)
+        else:
+            first = next(iter(view.footprints(view.keys[own])), None)
+        cohort = Cohort.of(view).rows
+        others = _whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
+        (first,) = _whole([first])
+        if first is None:
+            raise RequestError(
+                f"{query.model} has no footprint that names tokens, and models are compared across "
+                "bases by those"
+            )
+        # a copy of the query is not another model of its family
+        known = [one for one in others if one is not None and not _are_copies(one, first)]
+        if len(known) < FEWEST_RANKED:
+            raise RequestError(f"{view.base} {_too_few(len(known))}")
+        return cls(catalog, view, [first, *known], _vocabulary(catalog, view, first))
+
+    def compare(
+        self, other: FamilyView, k: int, filters: Filters
+    ) -> tuple[list[ModelAcross], dict[str, Any]]:
+        """The `k` likeliest models of another family, and what they are chosen from; `RequestError`
+        where it cannot be compared."""
+        cohort = _whole(other.footprints(other.keys[Cohort.of(other).rows]))
+        n_known, usual = sum(one is not None for one in cohort), usual_reading(cohort)
+        if usual is None or n_known < FEWEST_RANKED:
+            raise RequestError(_too_few(n_known))
+        theirs = next(one for one in cohort if one is not None and one.tokenizer == usual[0])
+        words = shared_words([self.vocabulary, _vocabulary(self.catalog, other, theirs)])
+        if len(words) < FEWEST_WORDS:
+            raise RequestError(f"shares {len(words)} words; {FEWEST_WORDS} are needed")
+        space = WordSpace(self.catalog, {word: place for place, word in enumerate(words)})
+        mine = space.rows(self.view, self.footprints)
+        asked = Side(mine, _mean(mine))
+        mean = _mean(space.rows(other, cohort))
+        is_tied, numbers = self._numbers(asked, mean, space, other)
+        rows = np.flatnonzero(np.isfinite(numbers[0]))
+        cosines, gaps = numbers[:, rows]
+        likely = probabilities(cosines, gaps, is_tied[rows] | (self.footprints[0].kind == "tied"))
+        is_known = min(len(self.footprints), len(rows)) >= FEWEST_KNOWN
+        about = {
+            "base": other.base,
+            "models": len(other),
+            "compared": len(rows),
+            "words": len(words),
+            "is_calibrated": is_known,
+        }
+        allowed = other.rows_where(filters) if filters else rows
+        best = np.flatnonzero(np.isin(rows, allowed))
+        best = best[rank_rows(other.ids, rows[best], cosines[best])][:k]
+        return _models(other, rows, cosines, likely if is_known else None, best), about
+
+    def _numbers(
+        self, asked: Side, mean: Float64[np.ndarray, " words"], space: WordSpace, other: FamilyView
+    ) -> tuple[Bool[np.ndarray, " models"], Float64[np.ndarray, "2 models"]]:
+        """Of every model of a family: whether its footprint is tied; its cosine with the query, and
+        how far that is above its best with another model of the query's family, NaN where it has no
+        footprint."""
+        numbers, is_tied = np.full((2, len(other)), np.nan), np.zeros(len(other), dtype=np.bool_)
+        for start in range(0, len(other), MODELS_AT_ONCE):
+            footprints = _whole(other.footprints(other.keys[start : start + MODELS_AT_ONCE]))
+            rows = space.rows(other, footprints)
+            cosines = asked.cosines(Side(rows, mean))
+            here = start + np.flatnonzero(np.diff(rows.indptr))
+            numbers[0, here] = cosines[0, here - start]
+            numbers[1, here] = (cosines[0] - cosines[1:].max(axis=0))[here - start]
+            is_tied[here] = TokenRows.of(footprints, None).codes[here - start] == 1
+        return is_tied, numbers
 
 
-def _column(scores: PanelScores, query: ResolvedQuery) -> Columns:
-    rows = scores.view.rows([] if query.itself is None else [query.itself])
-    if len(rows):
-        return scores.columns.take(rows)
-    if query.sketches is None:
-        raise RequestError(f"{query.model} has no sketches, and is compared by those")
-    return scores.of_model(query.sketches, query.kind)
+def _are_copies(one: Footprint, other: Footprint) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "strengths")
+    )
 
 
-def _likeliest(scores: PanelScores, column: Columns, n: int = 3) -> list[dict[str, Any]]:
-    """The panel's data sets nearest to a model."""
-    known = scores.probabilities(column)[:, 0]
-    order = np.argsort(-column.z[:, 0], kind="stable")[:n]
+def _too_few(n: int) -> str:
+    return f"has {n} models whose footprints name tokens; {FEWEST_RANKED} are needed"
+
+
+def _whole(footprints: Sequence[Footprint | None]) -> list[Footprint | None]:
+    """Those that name tokens and of which all rows were read: a token that was not read is not one
+    that is untouched."""
     return [
-        {"data": scores.names[place], "z": float(column.z[place, 0]), "probability": known[place]}
-        for place in order.tolist()
+        one if one is not None and tells(one) and one.share == 1 else None for one in footprints
     ]
 
 
-def scores_of(cosines: Numbers, evidence: Numbers) -> Numbers:
-    """What models of one base are ranked by, of their cosines with the query and the evidence that
-    they share with it."""
-    return np.asarray(cosines + EVIDENCE_WEIGHT * np.log1p(evidence / EVIDENCE_SCALE))
+def _mean(rows: Any) -> Float64[np.ndarray, " words"]:
+    n = np.count_nonzero(np.diff(rows.indptr))
+    return np.asarray(rows.sum(axis=0)) / (n + SHRINKAGE)
 
 
-def probabilities(scores: Numbers) -> Numbers:
+def probabilities(cosines: Numbers, gaps: Numbers, is_tied: Bool[np.ndarray, " models"]) -> Numbers:
     """That models of two bases were trained on the same data, 0…1."""
-    constant, of_score = COEFFICIENTS
-    return sigmoid(constant + of_score * scores)
+    constant, of_cosine, of_gap, of_tied = COEFFICIENTS
+    return sigmoid(constant + of_cosine * cosines + of_gap * gaps + of_tied * is_tied)
 
 
-def _of_family(
-    mine: PanelScores, theirs: PanelScores, column: Columns, k: int, filters: Filters
-) -> tuple[list[ModelAcross], dict[str, Any]]:
-    """The `k` likeliest models of another base, not yet ranked among others, and what they are
-    chosen from."""
-    view = theirs.view
-    pairs = Correspondence.of(mine, theirs)
-    n_sets, n_models = len(pairs.sets[0]), len(view)
-    (cosines,) = pairs.cosines(column, theirs.columns)
-    (evidence,), (which,) = pairs.shared_evidence(column, theirs.columns)
-    scores = scores_of(cosines, evidence)
-    centre, spread = lower_spread(scores)
-    z, likely = (scores - centre) / spread, probabilities(scores)
-    is_known = n_sets >= FEWEST_SETS and min(n_models, len(mine.view)) >= FEWEST_MODELS
-    rows: Rows = view.rows_where(filters) if filters else np.arange(n_models)
-    rows = rows[rank_rows(view.ids, rows, scores[rows])][:k]
-    labels = view.labels_at(rows.tolist())
+def _models(
+    view: FamilyView,
+    rows: Rows,
+    cosines: Numbers,
+    likely: Numbers | None,
+    best: Int64[np.ndarray, " best"],
+) -> list[ModelAcross]:
+    """The models at some places of the compared rows, not yet ranked among others."""
+    centre, spread = lower_spread(cosines)
+    z, labels = (cosines - centre) / spread, view.labels_at(rows[best].tolist())
     models = []
-    for row in rows.tolist():
-        p = float(likely[row]) if is_known else None
-        shared = mine.names[pairs.sets[0][int(which[row])]] if evidence[row] > 0 else None
+    for place in best.tolist():
+        row, p = int(rows[place]), None if likely is None else float(likely[place])
         models.append(
             ModelAcross(
                 rank=0,
                 model=view.ids[row],
                 base=view.base,
                 probability=p,
-                verdict=verdict(False, p, LONE_BOUND),
-                z=float(z[row]),
+                verdict="no model stands out" if p is None or p < LONE_BOUND else "perhaps",
+                z=float(z[place]),
                 fdr=None,
-                cosine=float(np.clip(cosines[row], -1.0, 1.0)),
-                score=float(bounded(np.array([z[row]]))[0]),
-                data=shared,
-                data_probability=float(evidence[row]),
+                cosine=float(np.clip(cosines[place], -1.0, 1.0)),
+                score=float(bounded(z[place : place + 1])[0]),
                 dataset=labels[row].dataset,
                 author=labels[row].author,
                 run=labels[row].run,
             )
         )
-    about = {
-        "base": view.base,
-        "models": n_models,
-        "sets": n_sets,
-        "losses": sorted({data.loss for data in theirs.sets}),
-        "is_calibrated": is_known,
-    }
-    return models, about
+    return models
 
 
 def ranked_across(found: list[ModelAcross], k: int) -> list[ModelAcross]:

@@ -310,11 +310,11 @@ class SetScores:
         pool: Sequence[DataSet],
     ) -> None:
         strangers = family.unwhitened_strangers
-        self.gradients = SketchMatrix.of_rows([data.whole for data in sets], view.recipe)
+        self._gradients = SketchMatrix.of_rows([data.whole for data in sets], view.recipe)
         self._pool = SketchMatrix.of_rows([data.whole for data in pool], view.recipe)
         of_loss = {data.loss: DataScores(family, data.loss) for data in sets}
-        traits = next(iter(of_loss.values())).prepare(self.gradients).traits
-        among_cohort = self.gradients.cosines(strangers.features)
+        traits = next(iter(of_loss.values())).prepare(self._gradients).traits
+        among_cohort = self._gradients.cosines(strangers.features)
         pool_cohort = self._pool.cosines(strangers.features)
         self._each = []
         for place, data in enumerate(sets):
@@ -326,13 +326,9 @@ class SetScores:
 
     def compare(
         self, models: Scored
-    ) -> tuple[
-        Float64[np.ndarray, "data models"],
-        Float64[np.ndarray, "data models"],
-        Float64[np.ndarray, "blocks data models"],
-    ]:
-        """z, cosines and their blocks of every data set with some models, which are unwhitened."""
-        blocks, pool = (side.cosines(models.features) for side in (self.gradients, self._pool))
+    ) -> tuple[Float64[np.ndarray, "data models"], Float64[np.ndarray, "data models"]]:
+        """z and cosines of every data set with some models, which are unwhitened."""
+        blocks, pool = (side.cosines(models.features) for side in (self._gradients, self._pool))
         pairs = [
             scores.scored(
                 own,
@@ -345,7 +341,6 @@ class SetScores:
         return (
             np.concatenate([one.z for one in pairs]),
             np.concatenate([one.cosines for one in pairs]),
-            blocks,
         )
 
 
@@ -688,10 +683,9 @@ def _data_neighbours(
     )
 
 
-def kept_data_sets(catalog: Catalog, view: FamilyView, panel: str = "") -> list[DataSet]:
-    """The kept data sets of a view's family and recipe, or those of a panel, that can be compared
-    with its models."""
-    kept = catalog.data_sets.all(view.base, view.recipe.id, panel)
+def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
+    """The kept data sets of a view's family and recipe that can be compared with its models."""
+    kept = catalog.data_sets.all(view.base, view.recipe.id)
     usable = [data for data in kept if WHOLE in data.sketches]
     return usable if usable and FamilyScores.of(view) is not None else []
 
@@ -709,7 +703,7 @@ def compare_kept(
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)
         models = family.unwhitened(family.stored(view, rows[block]))
-        z[:, block], cosines[:, block], _ = scores.compare(models)
+        z[:, block], cosines[:, block] = scores.compare(models)
     labels = view.labels_at(rows.tolist())
     datasets = [labels[row].dataset if row in labels else None for row in rows.tolist()]
     probabilities, rates = np.full(z.shape, np.nan), np.empty(z.shape)

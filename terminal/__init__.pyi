@@ -20,9 +20,6 @@ from .tables import show_model as show_model
 from .tables import show_models as show_models
 from .tables import show_nearest_data as show_nearest_data
 from .tables import show_neighbours as show_neighbours
-from .tables import show_panel as show_panel
-from .tables import show_panel_report as show_panel_report
-from .tables import show_panels as show_panels
 from .tables import show_plan as show_plan
 from .tables import show_report as show_report
 from .tables import show_rows as show_rows

@@ -351,9 +351,7 @@ def _in_units(key: str, value: object) -> object:
 def show_stats(document: Document) -> None:
     """Counts of the whole catalog."""
     _say(f"{_text(document['path'])} · {size(document['bytes'])}")
-    bases = [base | {"panels": _counted(base["panels"])} for base in document["bases"]]
-    panels = ("panels",) if any(base["panels"] for base in bases) else ()
-    _say_rows(("base", "models", "indexed", "labelled", "datasets", *panels), bases)
+    _say_rows(("base", "models", "indexed", "labelled", "datasets"), document["bases"])
     recipes = [recipe | {"recipe": recipe["id"]} for recipe in document["recipes"]]
     if recipes:
         _say_rows(("base", "recipe", "rank", "dim", "models"), recipes)
@@ -593,30 +591,22 @@ def show_trained_models(document: Document) -> None:
 
 
 def show_across(document: Document) -> None:
-    """Models of other bases, and by which words or data sets they were compared."""
-    query, panel, models = document["query"], document["panel"], document["neighbours"]
+    """Models of other bases, and by how many words they were compared."""
+    query, models = document["query"], document["neighbours"]
     families, left_out = document["families"], document["left_out"]
     names = names_of_bases([query["base"], *(row["base"] for row in (*families, *left_out))])
-    by = "words" if panel is None else f"the panel {panel['name']}"
     others = ", ".join(f"{names[row['base']]} ({_compared_of(row)})" for row in families)
     _say(
         f"models of other bases like [bold]{_text(query['model'])}[/] of "
-        f"{_text(names[query['base']])}, by {_text(by)}: {_text(others)}"
+        f"{_text(names[query['base']])}, by words: {_text(others)}"
     )
-    if panel is not None:
-        near = ", ".join(f"{row['data']} (z {row['z']:.1f})" for row in query["data"])
-        _say(f"the model's nearest data sets of the panel: {_text(near)}", "dim")
-        if panel["others"]:
-            _say(f"other panels: {_text(', '.join(panel['others']))} (--panel NAME)", "dim")
     if models:
         _say(f"[bold]{document['verdict']}[/]")
         few = [names[row["base"]] for row in families if not row["is_calibrated"]]
         if few:
-            what = "models" if panel is None else "data sets or models"
-            _say(f"too few {what} for a probability: {_text(', '.join(few))}", "dim")
-        heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "data", "dataset")
-        shown = tuple(head for head in heads if panel is not None or head != "data")
-        _say_evidence(shown, _named(models, names))
+            _say(f"too few models for a probability: {_text(', '.join(few))}", "dim")
+        heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "dataset")
+        _say_evidence(heads, _named(models, names))
     else:
         _say("no model passes the filters")
     _show_left_out(document)
@@ -625,10 +615,7 @@ def show_across(document: Document) -> None:
 
 def _compared_of(family: Document) -> str:
     """How much of a family was compared, and by how much."""
-    models = count(family["models"], "model")
-    if "words" not in family:
-        return f"{models}, {count(family['sets'], 'data set')}"
-    compared = family["compared"]
+    models, compared = count(family["models"], "model"), family["compared"]
     of = models if compared == family["models"] else f"{compared} of {models}"
     return f"{of}, {count(family['words'], 'word')}"
 
@@ -770,54 +757,6 @@ def show_data_set(document: Document) -> None:
             value = ", ".join(f"{name} {entry}" for name, entry in value.items() if entry != {})
         if value not in (None, ""):
             _say(f"[dim]{key:>10}[/]  {_text(value)}")
-
-
-def show_panels(document: Document) -> None:
-    """Panels, a line for each base of each."""
-    if not document["panels"]:
-        _say("no panel: `deltadex panel build FOLDER` computes one")
-        return
-    rows = []
-    for panel in document["panels"]:
-        of_panel: tuple[object, ...] = (panel["panel"], panel["sets"], panel["shared"])
-        for base in panel["bases"]:
-            losses = _counted(base["losses"])
-            rows.append((*of_panel, base["base"], base["sets"], losses, base["stale"] or ""))
-            of_panel = ("", "", "")
-    _say_rows(("panel", "data sets", "shared", "base", "of them", "loss", "stale"), rows)
-    if any(panel["stale"] for panel in document["panels"]):
-        _say("stale: of other weights of the base, or under another recipe: build it again", "dim")
-
-
-def show_panel(document: Document) -> None:
-    """The data sets of a panel, a column for each base."""
-    bases = [base["base"] for base in document["bases"]]
-    rows = []
-    for data in document["data"]:
-        losses = {b["base"]: b["loss"] + ", stale" * bool(b["stale"]) for b in data["bases"]}
-        rows.append((data["data"], data["examples"], *(losses.get(base, "–") for base in bases)))
-    shared = f"{document['shared']} of them on two bases or more"
-    _say(f"[bold]{_text(document['panel'])}[/]: {count(document['sets'], 'data set')}, {shared}")
-    _say_rows(("data", "examples", *bases), rows)
-
-
-def show_panel_report(document: Document) -> None:
-    """What building a panel did, a line for each base, and what could not be computed."""
-    done = "to_compute" if document["dry_run"] else "computed"
-    times = ("estimated_seconds", "seconds")
-    rows = [
-        (row["base"], row[done], row["kept"], *(duration(row[t]) if row[t] else "" for t in times))
-        for row in document["bases"]
-    ]
-    _say_rows(("base", done.replace("_", " "), "kept", "estimated", "took"), rows)
-    for failure in document["failed"]:
-        place = ", ".join(filter(None, (failure["base"], failure["data"])))
-        _say(f"not computed: [bold]{_text(place)}[/]  {_text(failure['reason'])}")
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    """`builtin 48, kept 3`."""
-    return ", ".join(f"{name} {n}" for name, n in counts.items())
 
 
 def show_clusters(document: Document) -> None:

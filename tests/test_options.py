@@ -126,7 +126,8 @@ def test_several_values_come_first_in_a_call():
 
 
 def test_a_request_has_no_parameter_that_only_this_machine_may_give():
-    assert set(fields_of(FindSimilar)) == {"k", "recipe", "base", "dataset", "author", "where"}
+    shared = {"k", "recipe", "base", "dataset", "author", "where"}
+    assert set(fields_of(FindSimilar)) == {*shared, "across"}
 
 
 def test_the_face_is_short_and_former_names_lead_to_its_parts():

@@ -1,7 +1,4 @@
 from .columns import ColumnChoice as ColumnChoice
-from .cost import GradientCost as GradientCost
-from .cost import count_tokens as count_tokens
-from .examples import BUILTIN_PANEL as BUILTIN_PANEL
 from .examples import Example as Example
 from .examples import ExampleSet as ExampleSet
 from .examples import Template as Template

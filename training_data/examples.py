@@ -45,10 +45,6 @@ FOUND_BY = {"choice": "as chosen", "name": "by name", "looks": "by its values"}
 Kind = Literal["texts", "classes", "numbers", "completions", "messages"]
 
 
-BUILTIN_PANEL = Path(__file__).with_name("builtin_panel")
-"""The folder of the panel that comes with deltadex, a file for each data set."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """One example: the text that a model reads (the prompt where there is a completion), the

@@ -168,21 +168,5 @@ def score_control_command(
     print(score_control(out, texts, base, db, PLANS[plan], sizes))
 
 
-@main.command("across")
-@click.argument("dbs", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--texts", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True
-)
-@click.option("--fit", is_flag=True, help="Print the coefficients that fit these families.")
-def across_command(dbs: tuple[Path, ...], texts: Path, fit: bool) -> None:
-    """Have every model of the catalogs DB, one family each, ask the families of the others.
-
-    Panels that are missing are computed, and kept in the catalogs.
-    """
-    from .across import score_across
-
-    print(score_across(dbs, texts, fit=fit))
-
-
 if __name__ == "__main__":
     main()

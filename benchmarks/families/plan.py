@@ -83,7 +83,7 @@ PLANS = {
 """`six`: long runs of whole files. `twelve`: short runs of cuts, and a set that can dominate.
 `causal`: language models on the cuts, from a base that a slice of the same files trained.
 `causal-lora`: LoRA of each half, for the same folder. `llama`, `student`, `t5`: families of other
-bases on the cuts, to be compared across bases."""
+bases on the cuts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

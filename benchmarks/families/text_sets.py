@@ -40,26 +40,10 @@ CUTS = {
 }
 """Twelve sets of six files: topics, kinds of question, feelings, kinds of post, lengths."""
 
-OTHER_CUTS = {
-    "agnews-world-business": Cut("agnews", ("0", "2")),
-    "agnews-sports-science": Cut("agnews", ("1", "3")),
-    "trec-03": Cut("trec", ("0", "3")),
-    "trec-15": Cut("trec", ("1", "5")),
-    "trec-24": Cut("trec", ("2", "4")),
-    "emotion-anger-joy": Cut("tweet_emotion", ("0", "1")),
-    "emotion-sadness-optimism": Cut("tweet_emotion", ("2", "3")),
-    "irony-hashtags": Cut("tweet_irony", holds=lambda text: "#" in text),
-    "irony-long": Cut("tweet_irony", holds=lambda text: len(text) > 100),
-    "mr-but": Cut("mr", holds=lambda text: " but " in text or "though" in text),
-    "mr-film": Cut("mr", holds=lambda text: "film" in text or "movie" in text),
-    "mpqa-three": Cut("mpqa", holds=lambda text: len(text.split()) == 3),
-}
-"""Cuts that share rows with those above: a panel has them too."""
-
 
 def read_set(folder: Path, name: str) -> list[tuple[str, str]]:
     """The (text, class) rows of a set: a cut, or the file of that name."""
-    cut = CUTS.get(name) or OTHER_CUTS.get(name) or Cut(name)
+    cut = CUTS.get(name) or Cut(name)
     with (folder / f"{cut.file}.csv").open(encoding="utf-8", newline="") as file:
         rows = [(row["text"], row["label"]) for row in csv.DictReader(file)]
     return [

@@ -26,5 +26,4 @@ from .session import HubSession as HubSession
 from .session import LocalBudget as LocalBudget
 from .session import RateLimit as RateLimit
 from .session import RequestKind as RequestKind
-from .session import cached_commit as cached_commit
 from .session import run_session as run_session

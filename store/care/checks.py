@@ -531,15 +531,11 @@ def check_data_sets(context: CheckContext) -> Iterator[Finding]:
     if wrong:
         names = listed([str(name) for (name,) in wrong])
         detail = f"{counted(len(wrong), 'data set')} damaged: {names}"
-        advice = "`deltadex data rm` each of them, then keep it again, or build its panel again"
+        advice = "`deltadex data rm` each of them, then keep it again"
         yield Finding("data sets", "problem", detail, advice)
         return
-    [(n_kept, n_sets)] = context.select(
-        "SELECT count(*) FILTER (NOT contains(name, '/')), count(*) FILTER (contains(name, '/')) "
-        "FROM data_sets"
-    )
-    of_panels = f", {counted(n_sets, 'data set')} of panels" if n_sets else ""
-    yield Finding("data sets", "ok", counted(n_kept, "kept data set") + of_panels)
+    [(n_kept,)] = context.select("SELECT count(*) FROM data_sets")
+    yield Finding("data sets", "ok", counted(n_kept, "kept data set"))
 
 
 def check_signatures(context: CheckContext) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ from ..model_rows import wrong_vector
 from ..session import NOW, Session, not_finite
 from .footprints import insert_footprints, select_footprints
 from .models import insert_models, insert_rows, keep_labels, new_keys, require_model
-from .recipes import OF_PANEL, select_recipes, tables
+from .recipes import select_recipes, tables
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -491,29 +491,15 @@ class DataSets:
         known = sorted(row["name"] for row in self.listed(base))
         raise RequestError(f"no data set {name!r} is kept{offered(name, known, 'kept')}")
 
-    def all(self, base: str, recipe: str, panel: str = "") -> list[DataSet]:
-        """The data sets of a family with sketches under a recipe, by name: those of a panel, or
-        those that were kept by themselves."""
-        condition = f"base = $1 AND recipe = $2 AND {OF_PANEL} = $3"
-        rows = select_data_sets(self.session, condition, base, recipe, panel)
+    def all(self, base: str, recipe: str) -> list[DataSet]:
+        """The data sets of a family with sketches under a recipe, by name."""
+        rows = select_data_sets(self.session, "base = $1 AND recipe = $2", base, recipe)
         return [data_set_of(self.session, row) for row in rows]
 
-    def listed(self, base: str | None = None, panel: str | None = "") -> list[dict[str, Any]]:
-        """Data sets of a panel, or those that were kept by themselves, without their numbers, by
-        base and name; None for all of them."""
-        condition = f"($1 IS NULL OR base = $1) AND ($2 IS NULL OR {OF_PANEL} = $2)"
-        return select_data_sets(self.session, condition, base, panel, left_out=_NUMBERS)
-
-    def remove_panel(self, panel: str, base: str | None = None) -> list[dict[str, Any]]:
-        """Remove all data sets of a panel, at once; returns their rows, without their numbers."""
-        rows = self.listed(base, panel)
-
-        def remove(session: Session) -> None:
-            for row in rows:
-                delete_data_set(session, row["base"], row["name"])
-
-        self.session.write(remove)
-        return rows
+    def listed(self, base: str | None = None) -> list[dict[str, Any]]:
+        """Data sets without their numbers, by base and name."""
+        condition = "$1 IS NULL OR base = $1"
+        return select_data_sets(self.session, condition, base, left_out=_NUMBERS)
 
 
 def select_data_sets(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import EmptyCatalog, UnknownRecipe, offered
-from ...records import KEPT, Recipe
+from ...records import Recipe
 from ..session import Session
 
 
@@ -177,29 +177,16 @@ def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-OF_PANEL = "CASE WHEN contains(name, '/') THEN regexp_replace(name, '/[^/]*$', '') ELSE '' END"
-"""The panel of a row of `data_sets`; see `DataSet.panel`."""
-
-
 def count_everything(session: Session) -> dict[str, Any]:
-    """Models, labels, datasets and data sets of panels by base; models by base and recipe, and by
-    status.
+    """Models, labels and datasets by base; models by base and recipe, and by status.
 
     `verified`: indexed models by how their bytes were compared; see `ModelRecord`.
     """
     keys = ("base", "models", "indexed", "labelled", "datasets")
     coverage = session.execute(f"SELECT {', '.join(keys)} FROM coverage")
     recipes = select_recipes(session)
-    panels: dict[str, dict[str, int]] = {}
-    for base, panel, n in session.execute(
-        f"SELECT base, {OF_PANEL} AS panel, count(*) FROM data_sets GROUP BY ALL ORDER BY ALL"
-    ):
-        panels.setdefault(base, {})[panel or KEPT] = n
     return {
-        "bases": [
-            {**dict(zip(keys, row, strict=True)), "panels": panels.get(row[0], {})}
-            for row in coverage
-        ],
+        "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
         "recipes": [
             {"base": base, "id": id, "rank": recipes[id].rank, "dim": recipes[id].dim, "models": n}
             for id, base, n in count_by_recipe(session)

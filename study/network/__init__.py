@@ -8,7 +8,6 @@ from .task_model import (
     TaskModel,
     load_task_model,
     load_tokenizer,
-    matrix_shapes,
     predicts_next_token,
 )
 
@@ -22,7 +21,6 @@ __all__ = [
     "load_network",
     "load_task_model",
     "load_tokenizer",
-    "matrix_shapes",
     "paired_matrices",
     "predicts_next_token",
     "text_window",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -142,24 +140,6 @@ def predicts_next_token(source: str, tokenizer: Any) -> bool:
     with refusing(source), quiet():
         config = transformers.AutoConfig.from_pretrained(source)
     return kind_of_head(config, tokenizer) == "next"
-
-
-def matrix_shapes(source: str, tokenizer: Any) -> Mapping[tuple[int, int], int]:
-    """How many matrices of each shape (out, in) a model applies to every token, a language head
-    among them but for that of masked tokens; by its configuration alone."""
-    with refusing(source), quiet(), torch.device("meta"):
-        config = transformers.AutoConfig.from_pretrained(source)
-        kind = kind_of_head(config, tokenizer)
-        named = "AutoModel" if kind in (None, "masked") else KINDS[kind]
-        model = getattr(transformers, named).from_config(config)
-    shapes: Counter[tuple[int, int]] = Counter()
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            shapes[module.out_features, module.in_features] += 1
-        elif type(module).__name__ == "Conv1D":
-            n_in, n_out = module.weight.shape
-            shapes[n_out, n_in] += 1
-    return shapes
 
 
 def kind_of_head(config: Any, tokenizer: Any) -> OwnHead | None:

@@ -83,10 +83,6 @@ TOYS = {
             r"\| big gap \| power, two starts \| [\d.]+ \|",
         ),
     ),
-    "the built-in panel": Toy(
-        command=("-m", "benchmarks.panel", "--out", f"{FOLDER}/out"),
-        prints=(r"questions: method, number, person",),
-    ),
     "families build": Toy(
         command=(
             *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),

@@ -111,7 +111,6 @@ def test_threads_that_wait_leave_the_processor_unless_the_user_wants_them_to_spi
     ("asked", "said"),
     [
         (("find-similar", "a-0"), "What was not finished is not saved; run the same"),
-        (("panel", "build"), "What was finished is saved; run the same command again to continue"),
         (("merge", "{f}/c.duckdb"), "What was finished is saved; run the same command again to"),
         (("index", "{f}/base", "{f}/models"), "No model was finished yet; run the same command"),
     ],

@@ -32,7 +32,7 @@ def test_what_prints_a_table_writes_it_and_nothing_else_does():
     }
 
     assert without == {
-        *("label", "rm", "data rm", "panel drop"),
+        *("label", "rm", "data rm"),
         *("serve", "mcp", "export", "publish", "backup", "completion", "demo"),
     }
 

@@ -19,10 +19,10 @@ from deltadex.errors import NotServed, RequestError
 NOT_SERVED = {
     # it indexes no folders, and runs no models
     "db.index", "db.plan", "db.add", "db.extract_adapter",
-    "db.data.find_models", "db.data.find_models_of_each", "db.panels.build", "db.panels.scores",
+    "db.data.find_models", "db.data.find_models_of_each",
     # it writes nothing for others, and searches its own catalog alone
     "db.merge", "db.export", "db.export_vectors", "db.export_scores", "db.publish", "db.attach",
-    "db.attached", "db.attached.refresh", "db.attached.remove", "db.panels.drop",
+    "db.attached", "db.attached.refresh", "db.attached.remove",
 }  # fmt: skip
 """Calls that a service refuses."""
 
@@ -34,7 +34,7 @@ REFUSED_PARTS = {
 
 LOCAL = {"Database.close", "open", "doctor"}
 CALLS = {**PUBLIC, "connect": dx.connect}
-KEPT = ("db.data.nearest", "db.data.show", "db.data.remove", "db.panels.show")
+KEPT = ("db.data.nearest", "db.data.show", "db.data.remove")
 """Their examples show what an earlier line has kept, which reads a file."""
 
 
@@ -86,7 +86,6 @@ def test_the_examples_of_the_face_run_over_a_service(family, remote):
     # another process of the same machine keeps data while the service serves
     with dx.open(family / "family.duckdb") as db:
         db.data.find_models("reviews.csv", k=1, keep="reviews")
-        db.panels.build("reviews.csv", "questions.csv", name="mine", max_examples=16)
         kept = database.FindTrainedOn("reviews", k=2, only_kept=True)
         assert said(remote.data.find_models("reviews", k=2)) == said(db.ask(kept))
     for name in (*KEPT, "Database.remove"):

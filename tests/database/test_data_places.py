@@ -1,6 +1,5 @@
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,17 +43,6 @@ def test_a_data_set_stands_among_the_models_near_it(catalog):
     nearest = sorted(way, key=way.__getitem__)[:6]
     assert {model[:4] for model in nearest} == {"near"}
     assert json.loads(json.dumps(document)) == document
-
-
-def test_of_a_panel_only_data_sets_that_models_stand_out_for_have_stars(tmp_path):
-    panel = [replace(data, name=f"mine/{data.name}") for data in KEPT]
-    kept = (replace(KEPT[1], sha256="another"), *panel)
-    with fill(tmp_path / "c.duckdb", kept=kept, strangers=26, apart=10.0) as catalog:
-        document = layout_document(catalog, Map(layout="pca"))
-
-    verdicts = {star["name"]: star["verdict"] for star in document["data"]}
-    assert set(verdicts) == {"elsewhere", "mine/acme-chats"}
-    assert verdicts["elsewhere"] == "no model stands out" != verdicts["mine/acme-chats"]
 
 
 def test_the_place_is_the_mean_of_those_that_stand_out_weighted_by_z():

@@ -9,14 +9,13 @@ import pytest
 import deltadex as dx
 from deltadex import database
 from deltadex.database import Database, serving
-from deltadex.database.database import DataPanels, KeptDataSets, PublishedIndexes
+from deltadex.database.database import KeptDataSets, PublishedIndexes
 from deltadex.study.registry import STUDIES, Studies
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 FACES = {
     "Database": Database,
     "db.data": KeptDataSets,
-    "db.panels": DataPanels,
     "db.attached": PublishedIndexes,
 }
 PUBLIC = {
@@ -35,11 +34,7 @@ PUBLIC = {
     },
     **{f"Database.studies.{name}": getattr(Studies, name) for name in STUDIES},
 }
-READ_DATA = {
-    name
-    for name in PUBLIC
-    if name.startswith(("db.data.", "db.panels.")) and not name.endswith("_")
-}
+READ_DATA = {name for name in PUBLIC if name.startswith("db.data.") and not name.endswith("_")}
 SHOWN_ELSEWHERE = {
     "Database.close",
     "serving.has_model",

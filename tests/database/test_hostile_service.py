@@ -36,7 +36,6 @@ ASKED = (
     lambda db: db.bases,
     lambda db: db.label("imdb-0", "imdb"),
     lambda db: db.data(),
-    lambda db: db.panels(),
     lambda db: db.map("map.html"),
     lambda db: db.sql("SELECT id FROM models"),
 )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from footprint_families import make_families
+from listening import listening
 
 import deltadex as dx
 from deltadex.cli import main
@@ -55,6 +56,14 @@ def copied(models, folder, letters):
 
 def topic(id):
     return id.split("-")[0]
+
+
+def without_bases(value):
+    if isinstance(value, list):
+        return [without_bases(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: without_bases(entry) for key, entry in value.items() if key != "base"}
+    return value
 
 
 def test_footprints_alone_find_the_model_of_the_same_words(db, one):
@@ -147,14 +156,13 @@ def test_every_pair_that_is_compared_has_the_score_of_the_search(db, one):
 def test_the_same_data_is_found_on_another_base_by_words(db, folder, base):
     other = str(folder / ({"one", "other"} - {base}).pop() / "base")
     for query in ("a-0", "b-1", "c-0", "d-1", "e-0", "f-1"):
-        found = db.panels.find_similar(query, base=str(folder / base / "base"), k=3)
+        found = db.find_similar(query, base=str(folder / base / "base"), k=3, across=True)
 
         assert topic(found[0]["model"]) == topic(query)
         assert {row["base"] for row in found} == {other}
         assert found[0]["probability"] > 0.9
         assert found[0]["verdict"] == "perhaps"
     document = found.to_json()
-    assert document["panel"] is None
     assert document["families"][0]["compared"] == 12
     assert document["families"][0]["words"] == 220
 
@@ -172,12 +180,15 @@ def test_a_query_whose_data_no_other_base_has_gets_no_verdict(folder, tmp_path):
 
 
 def test_across_is_the_same_answer_by_every_way(db, folder, one):
-    by_words = db.panels.find_similar("a-0", base=one, k=3).to_json()
+    by_words = db.find_similar("a-0", base=one, k=3, across=True).to_json()
 
-    assert db.find_similar("a-0", base=one, k=3, across=True).to_json() == by_words
     command = ["find-similar", "a-0", "--across", "-k", "3", "--base", one]
     ran = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb"), "--json"])
     assert json.loads(ran.output) == json.loads(json.dumps(by_words))
+    with listening(folder / "c.duckdb") as url, dx.connect(url) as remote:
+        there = remote.find_similar("a-0", base="one/base", k=3, across=True)
+    assert without_bases(there.to_json()) == without_bases(json.loads(ran.output))
+    assert [row["base"] for row in there] == ["other/base"] * 3
     said = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb")]).output
     assert "by words: " in said
     assert "12 models, 220 words" in said
@@ -194,6 +205,38 @@ def test_a_folder_is_compared_across_as_the_stored_model(db, folder, one, tmp_pa
     assert cosines[0] == pytest.approx(cosines[1])
 
 
-def test_models_without_footprints_go_to_the_panels(db, one):
-    with pytest.raises(dx.errors.RequestError, match="panel"):
-        db.panels.find_similar("frozen-0", base=one, only_built=True)
+@pytest.mark.parametrize(
+    ("model", "options", "reason"),
+    [
+        ("frozen-0", {}, "frozen-0 has no footprint that names tokens"),
+        ("a-0", {"explain": True}, "leave explain out"),
+        (["a-0", "b-0"], {}, "one model is asked, and 2 are named"),
+        ("a-0", {"dataset": "nobody"}, "no model has the dataset 'nobody'"),
+    ],
+)
+def test_what_cannot_be_asked_across_is_refused_in_one_line(
+    db, folder, one, model, options, reason
+):
+    with listening(folder / "c.duckdb") as url, dx.connect(url) as remote:
+        for asked, base in ((db, one), (remote, "one/base")):
+            with pytest.raises(dx.errors.RequestError, match=reason) as refused:
+                asked.find_similar(model, base=base, across=True, **options)
+            assert "\n" not in str(refused.value)
+
+
+def test_one_family_has_nothing_to_be_compared_with(folder):
+    with (
+        dx.open(folder / "without.duckdb") as alone,
+        pytest.raises(dx.errors.RequestError, match="has one family"),
+    ):
+        alone.find_similar("a-0", across=True)
+
+
+def test_a_family_without_footprints_is_left_out_with_the_reason(folder, tmp_path, one):
+    with dx.open(tmp_path / "c.duckdb") as db:
+        index(db, folder / "one")
+        other = folder / "other"
+        db.index(other / "base", other / "models", footprints=False)
+
+        with pytest.raises(dx.errors.RequestError, match="other/base has 0 models whose footprint"):
+            db.find_similar("a-0", base=one, across=True)

@@ -19,10 +19,9 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from deltadex.training_data import BUILTIN_PANEL
-
 logging.disable_progress_bar()
 
+TEXTS = Path(__file__).parent / "texts"
 SETS = ("bank-questions", "film-opinions", "recipe-steps", "headlines")
 WIDTH, POSITIONS = 32, 40
 
@@ -33,7 +32,7 @@ def _column(path: Path) -> list[str]:
 
 
 def texts_of(name: str) -> list[str]:
-    return _column(BUILTIN_PANEL / f"{name}.csv")
+    return _column(TEXTS / f"{name}.csv")
 
 
 def halves(name: str) -> tuple[list[str], list[str]]:
@@ -42,7 +41,7 @@ def halves(name: str) -> tuple[list[str], list[str]]:
 
 
 def every_text() -> list[str]:
-    files = sorted(BUILTIN_PANEL.glob("*.csv"))
+    files = sorted(TEXTS.glob("*.csv"))
     return [text for file in files for text in _column(file) if text]
 
 

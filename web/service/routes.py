@@ -42,20 +42,17 @@ from ...database import (
     Explain,
     Facets,
     Failures,
-    FindAcross,
     FindData,
     FindSimilar,
     FindTrainedOn,
     KeptData,
     Label,
     Lineage,
-    Panels,
     Remove,
     RemoveData,
     Select,
     Show,
     ShowData,
-    ShowPanel,
     Stats,
     Tabled,
     Trace,
@@ -75,6 +72,7 @@ from .schemas import (
     COMPUTING,
     JOB,
     NO_CONTROLS,
+    OF_ONE_FAMILY,
     BaseInPath,
     BaseInQuery,
     Batch,
@@ -84,7 +82,6 @@ from .schemas import (
     IdInQuery,
     Labelling,
     ModelInQuery,
-    PanelInPath,
     PreferHeader,
     Query_,
     RecipeInQuery,
@@ -276,11 +273,19 @@ Asked = Callable[..., FindSimilar]
 """Makes a question of a model or vector; everything else is given."""
 
 
-@_similar.get("/similar", responses=gives(schemas.SimilarAnswer, 404))
+@_similar.get("/similar", responses=gives(schemas.SimilarAnswer | schemas.AcrossAnswer, 404))
 @asks(FindSimilar)
 async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
-    return reply(await service.searches.ask(asked("", attached=False), model))
+    question = asked("", attached=False)
+    if not question.across:
+        return reply(await service.searches.ask(question, model))
+
+    def exact(catalog: Database) -> FindSimilar:
+        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+        return replace(question, model=query, base=None)
+
+    return await _answered(service, exact)
 
 
 @_similar.get("/nearest-data", responses=gives(schemas.NearestDataAnswer, 404))
@@ -326,24 +331,6 @@ async def show_data(service: ServiceIn, name: DataInPath, base: BaseInQuery = No
     return await _of_family(service, ShowData(name, base))
 
 
-@_similar.get("/across", responses=gives(schemas.AcrossAnswer, 404))
-@asks(FindAcross)
-async def across(
-    service: ServiceIn, model: IdInQuery, asked: Callable[..., FindAcross]
-) -> Response:
-    """The models of other bases likeliest of the same data; as `find-similar --across --json`.
-
-    By words; else only panels that the catalog has are asked.
-    """
-    question = asked(model)
-
-    def exact(catalog: Database) -> FindAcross:
-        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
-        return replace(question, model=query, base=None, only_built=True)
-
-    return await _answered(service, exact)
-
-
 @_similar.post("/similar", responses=gives(schemas.BatchAnswer))
 async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
     """The models nearest to each of several stored models or vectors.
@@ -383,7 +370,7 @@ def _near_model(catalog: Database, names: Names, model: str, asked: Asked) -> di
 
 
 @_similar.post("/similar/adapter", responses=gives(schemas.SimilarAnswer, 404) | JOB)
-@asks(FindSimilar, Form)
+@asks(FindSimilar, Form, only=OF_ONE_FAMILY)
 async def similar_adapter(
     service: ServiceIn,
     request: Request,
@@ -521,23 +508,7 @@ async def lineage(
     return await _computed(service, request, asked(base))
 
 
-@_families.get("/panels", responses=gives(schemas.PanelsAnswer, 404))
-@asks(Panels)
-async def panels(service: ServiceIn, asked: Callable[[], Panels]) -> Response:
-    """The panels, and the bases that they were computed on; as `deltadex panel ls --json`."""
-    return await _of_family(service, asked())
-
-
-@_families.get("/panels/{name}", responses=gives(schemas.PanelAnswer, 404))
-@asks(ShowPanel)
-async def panel(service: ServiceIn, name: PanelInPath, asked: Callable[..., ShowPanel]) -> Response:
-    """The data sets of a panel, and the bases that have each; as `deltadex panel show --json`."""
-    return await _of_family(service, asked(name))
-
-
-async def _of_family(
-    service: Service, asked: FindTrainedOn | KeptData | ShowData | Panels | ShowPanel
-) -> Response:
+async def _of_family(service: Service, asked: FindTrainedOn | KeptData | ShowData) -> Response:
     """The answer to a question whose base is as clients name it."""
     return await _answered(service, lambda db: replace(asked, base=find_base(db, asked.base)))
 

@@ -225,8 +225,7 @@ class SimilarAnswer(Answer):
 
 
 class NeighbourAcrossAnswer(Answer):
-    """`cosine` is of canonical coordinates, or of words; `data` is the panel's data set that both
-    were likeliest trained on."""
+    """A model of another base; `cosine` is of words."""
 
     rank: int
     model: str
@@ -237,19 +236,15 @@ class NeighbourAcrossAnswer(Answer):
     fdr: float | None
     cosine: float
     score: float
-    data: str | None
-    data_probability: float | None
     dataset: str | None
     author: str | None
     run: str | None
 
 
 class AcrossAnswer(Answer):
-    """`left_out` has the families that could not be compared, with the reason; `panel` is null
-    where words were compared."""
+    """`left_out` has the families that could not be compared, with the reason."""
 
-    query: dict[str, Any]
-    panel: dict[str, Any] | None
+    query: QueryAnswer
     recipe: str
     verdict: Verdict
     verdict_from: float
@@ -289,24 +284,6 @@ class NearestDataAnswer(Answer):
     calibration: CalibrationAnswer
     data: list[NearDataAnswer]
     meaning: str
-
-
-class OnePanelAnswer(Answer):
-    """`shared` data sets are on two bases or more; `stale` ones would be computed anew."""
-
-    panel: str
-    sets: int
-    shared: int
-    stale: int
-    bases: list[dict[str, Any]]
-
-
-class PanelsAnswer(Answer):
-    panels: list[OnePanelAnswer]
-
-
-class PanelAnswer(OnePanelAnswer):
-    data: list[dict[str, Any]]
 
 
 class FailedQuery(Answer):
@@ -599,7 +576,6 @@ ModelInQuery = Annotated[Name | None, Query(description="Only this model, by its
 BaseInPath = Annotated[Name, Path(description="A family's base; slashes stay as they are.")]
 DataInQuery = Annotated[Name, Query(description="A kept data set's name.")]
 DataInPath = Annotated[Name, Path(description="A kept data set's name.")]
-PanelInPath = Annotated[Name, Path(description="A panel's name.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
 RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
 
@@ -737,6 +713,10 @@ class _Queries(Sent):
     queries: Annotated[list[Query_], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
+OF_ONE_FAMILY = fields_of(FindSimilar).keys() - {"across"}
+"""Fields of a search inside a family."""
+
+
 if TYPE_CHECKING:
 
     class Batch(_Queries):
@@ -748,7 +728,7 @@ else:
         "Batch",
         __base__=_Queries,
         __doc__="Several questions with the same filters.",
-        **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
+        **fields_of(FindSimilar, OF_ONE_FAMILY - {"base"}),
     )
 
 

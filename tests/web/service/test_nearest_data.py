@@ -55,14 +55,3 @@ def test_a_family_without_kept_data_says_so(tmp_path):
 
     assert answer.status_code == 422
     assert "no data set is kept" in answer.json()["detail"]
-
-
-def test_panels_are_listed_and_shown_without_paths(client, db):
-    listed, shown = client.get(f"{API}/panels"), client.get(f"{API}/panels/kept?base=base")
-
-    assert listed.json()["panels"][0]["panel"] == "kept"
-    assert [data["data"] for data in shown.json()["data"]] == ["acme", "b"]
-    assert [base["base"] for base in shown.json()["bases"]] == ["base"]
-    assert "secret" not in listed.text + shown.text
-    assert shown.json()["sets"] == printed(db, "panel", "show", "kept")["sets"]
-    assert client.get(f"{API}/panels/nothing").status_code == 422
