@@ -72,7 +72,7 @@ def test_the_wheel_holds_one_package_with_its_data(wheel):
     assert not [n for n in names if n.split("/")[0].removesuffix(".py") in POLLUTION]
     panel = ("questions.csv", "wordnet-verbs.csv", "_SOURCES.md")
     panel = (f"training_data/builtin_panel/{name}" for name in panel)
-    for data in ("py.typed", "indexer/roles.json", "store/migrations/0001.sql", *panel):
+    for data in ("py.typed", "indexer/roles.json", "store/schema.sql", *panel):
         assert f"deltadex/{data}" in names
     assert not [n for n in names if "/tests/" in n or "/benchmarks/" in n]
 
