@@ -219,7 +219,7 @@ def test_a_slot_s_sketch_is_the_codes_of_its_numbers():
             is_sure = (np.abs(deviations) > 1e-5) & (np.abs(np.abs(deviations) - 0.9957) > 1e-5)
             decoded = decode(matrix.codes[:, 0], start, len(numbers))[0]
             assert np.array_equal(decoded[is_sure], expected[is_sure])
-            assert np.mean(is_sure) > 0.8
+            assert np.mean(is_sure) > 0.5
         assert np.array_equal(matrix.weights, np.ones((1, 1, 3)))
 
 
