@@ -165,12 +165,8 @@ class ForeignDatabase(StoreError):
     """A DuckDB database, but not a deltadex catalog."""
 
 
-class OlderSchema(StoreError):
-    """The catalog was written by an earlier deltadex, and may not be changed."""
-
-
-class NewerSchema(StoreError):
-    """The catalog was written by a later deltadex."""
+class OtherSchema(StoreError):
+    """The catalog was written by another version of deltadex."""
 
 
 class StoreFull(StoreError):

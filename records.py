@@ -125,11 +125,11 @@ class SlotStats:
         energy: Share of |ΔW|² in `sigma`, 0…1.
         stable_rank: |ΔW|² / σ₁².
         noise_floor: Estimated Frobenius norm of the storage rounding inside ΔW.
-        sketch: Features of the update under the recipe, as stored: `recipes.version` 2 has float16
-            numbers, little-endian, 3 has codes (`store/sketch_codes.py`); empty without.
+        sketch: Features of the update under the recipe, as codes (`store/sketch_codes.py`); empty
+            without.
         zero_share: Share of ΔW's entries that are exactly 0, 0…1, of the rows that were read. Of a
             low-rank update, those in a row or column that the factors leave at 0; None where it was
-            not counted, as before schema version 4.
+            not counted.
     """
 
     slot: Slot

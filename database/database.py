@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ..options import Place, question, question_of_several
-from ..study.registry import STUDIES, Studies
+from ..study.registry import Studies
 from . import data as data_sets
 from . import exchange, members, origins, questions, words
 from .opened import Create, Opened, Track, open_as, untracked
@@ -107,18 +105,6 @@ def check_picture_ending(path: Place) -> None:
     from .. import pictures
 
     check_ending(path, pictures.check_ending)
-
-
-_FORMER = {
-    "find_trained_on": "data.find_models",
-    "find_trained_on_each": "data.find_models_of_each",
-    "find_data": "data.nearest",
-    "show_data": "data.show",
-    "remove_data": "data.remove",
-    "refresh_attached": "attached.refresh",
-    "detach": "attached.remove",
-}
-"""Methods by the names that they had while 0.2 was made; 0.4 no longer has them."""
 
 
 class KeptDataSets:
@@ -226,28 +212,6 @@ class Database(Opened):
     def studies(self) -> Studies:
         """Studies of models; those of an indexed model are stored beside its fingerprint."""
         return Studies(self._catalog, self._track)
-
-    if TYPE_CHECKING:
-        find_trained_on = question(data_sets.FindTrainedOn)
-        find_trained_on_each = question(data_sets.FindTrainedOnEach)
-        find_data = question(data_sets.FindData)
-        show_data = question(data_sets.ShowData)
-        remove_data = question(data_sets.RemoveData)
-        refresh_attached = question(exchange.RefreshAttached)
-        detach = question(exchange.Detach)
-    else:
-
-        def __getattr__(self, name: str) -> Any:
-            now = f"studies.{name}" if name in STUDIES else _FORMER.get(name)
-            if now is None:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            warnings.warn(
-                f"Database.{name} is Database.{now}; the former name works until 0.4",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            part, _, method = now.partition(".")
-            return getattr(getattr(self, part), method)
 
     def reader(self, *, waits_for_index: bool = True) -> Database:
         """The same catalog for another thread, to be closed before this one.

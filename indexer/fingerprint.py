@@ -6,12 +6,12 @@ these powers. A TensorSketch (Pham, Pagh 2013) estimates inner products of matri
 without bias from `rank` vectors a side: two count-sketches, multiplied as spectra. All slots add up
 under independent hashes.
 
-Version 3 has the same spectra as version 2. It keeps a slot's blocks as codes with one weight, and
-half as many numbers of the vector, and beside them the linear sketch, a CountSketch that is not
-normalised. Entry (i, j) of a slot's matrix is added, with sign s(i) t(j), to number a(i) + j modulo
-`DIM` (Charikar, Chen, Farach-Colton 2002, with signs that are a product, as in Pham, Pagh 2013).
-Inner products of two sketches estimate ⟨ΔW, ΔW'⟩ without bias, since the signs of two entries agree
-as often as not; the shifts a decide the variance, near (|ΔW|²|ΔW'|² + ⟨ΔW, ΔW'⟩²) / `DIM`.
+A slot's blocks are kept as codes with one weight. Beside them is the linear sketch, a CountSketch
+that is not normalised. Entry (i, j) of a slot's matrix is added, with sign s(i) t(j), to number
+a(i) + j modulo `DIM` (Charikar, Chen, Farach-Colton 2002, with signs that are a product, as in
+Pham, Pagh 2013). Inner products of two sketches estimate ⟨ΔW, ΔW'⟩ without bias, since the signs of
+two entries agree as often as not; the shifts a decide the variance, near
+(|ΔW|²|ΔW'|² + ⟨ΔW, ΔW'⟩²) / `DIM`.
 
 The shift a(i) is a random number of the row's block of `BLOCK`, plus `step` for every row further
 down in it: a block spans all `DIM` numbers. It is sketched by one product, since in a matrix whose
@@ -61,30 +61,27 @@ BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
 """Numbers of buckets that are drawn; a circular sketch folded to a length has them modulo it."""
 
 SLOT_DIMS = {"update": 512, "output": 1024, "input": 512}
-VECTOR_DIMS = {2: BLOCK_DIMS, 3: SLOT_DIMS}
-"""Lengths of the blocks of the vector, by the recipe's version: those of the circular sketches that
+"""Lengths of the blocks of a slot's sketch and of the vector: those of the circular sketches that
 are added up, as spectra."""
 
-VERSION = max(VECTOR_DIMS)
 POWERS = {"update": 1.0, "output": 0.5, "input": 2.0}
 WEIGHTS = {"update": 1.0, "output": 2.0, "input": 2.0}
 LEAST_INPUT = 0.1
 """What is left of the input side's weight where an update is exactly of low rank."""
 
 
-def sketch_recipe(rank: int, share: float = 1.0, version: int = VERSION) -> Recipe:
+def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
     """The default recipe; `slot_blocks` holds the lengths of a sketch's blocks. A share makes it
     another."""
-    form = ("centring", "kind") if version == 2 else ("bits", "2")
     slot_blocks = ",".join(f"{block}:{dim}" for block, dim in SLOT_DIMS.items())
     weights = ",".join(f"{block}:{weight:g}" for block, weight in WEIGHTS.items())
     return Recipe(
         name="sketch",
         rank=rank,
-        dim=sum(VECTOR_DIMS[version].values()),
-        version=version,
+        dim=sum(SLOT_DIMS.values()),
+        version=VERSIONS["sketch"],
         params=(
-            form,
+            ("bits", "2"),
             *((("rows", f"{share * 100:g}%"),) if share < 1 else ()),
             ("slot_blocks", slot_blocks),
             ("weights", weights),
@@ -92,8 +89,8 @@ def sketch_recipe(rank: int, share: float = 1.0, version: int = VERSION) -> Reci
     )
 
 
-def _empty_spectra(dims: Mapping[str, int]) -> dict[str, torch.Tensor]:
-    return {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in dims.items()}
+def _empty_spectra() -> dict[str, torch.Tensor]:
+    return {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in SLOT_DIMS.items()}
 
 
 @dataclass(slots=True)
@@ -124,19 +121,15 @@ class SketchPool:
     powers: Mapping[str, float] = field(default_factory=lambda: POWERS)
     _slots: dict[Slot, _SlotSpectra] = field(default_factory=dict)
 
-    @property
-    def _dims(self) -> Mapping[str, int]:
-        return VECTOR_DIMS[self.recipe.version]
-
     def features(self, update: MatrixUpdate, factors: Factors) -> Features:
         """One matrix's spectrum a block; may run in any thread: Fourier transforms of the
         TensorSketches of Σ σᵢᵖ aᵢ bᵢᵀ, (dim // 2 + 1,)."""
         if len(factors.sigma) == 0:
             return {}
-        key, dims = f"{update.slot}/{update.part}", self._dims
-        sketches = sketch_sides(factors.u, factors.v, self.recipe.seed, key, tuple(dims.values()))
+        key, dims = f"{update.slot}/{update.part}", tuple(SLOT_DIMS.values())
+        sketches = sketch_sides(factors.u, factors.v, self.recipe.seed, key, dims)
         features, start = {}, 0
-        for block, dim in dims.items():
+        for block, dim in SLOT_DIMS.items():
             sides = sketches[start : start + 2 * dim].view(2, dim, -1)
             left, right = torch.fft.rfft(sides, dim=1)
             weights = (factors.sigma ** self.powers[block]).to(torch.complex64)
@@ -159,32 +152,25 @@ class SketchPool:
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""
-        blocks = _empty_spectra(self._dims)
+        blocks = _empty_spectra()
         for sums in self._slots.values():
             scales = _block_scales(sums)
             for block, spectrum in sums.spectra.items():
                 blocks[block] += spectrum * scales[block]
-        return _unit(torch.cat(list(_folded(blocks, self._dims).values())))
+        return _unit(torch.cat(list(_sketches(blocks).values())))
 
     def slot_sketch(self, slot: Slot) -> bytes:
-        """One slot's three blocks of `SLOT_DIMS`, or nothing where all of it was rounding.
-
-        Of version 2, float16 numbers whose inner products estimate the slot's weighted kernels; of
-        version 3, the codes of the same numbers, with the slot's weight.
-        """
+        """The codes of one slot's three blocks, with the slot's weight, or nothing where all of it
+        was rounding."""
         sums = self._slots.get(slot)
         if sums is None:
             return b""
-        folded = _folded(sums.spectra or _empty_spectra(self._dims), SLOT_DIMS)
-        if self.recipe.version == 2:
-            scales = _block_scales(sums)
-            blocks = [numbers * scales[block] for block, numbers in folded.items()]
-            return torch.cat(blocks).numpy().astype("<f2").tobytes()
         weight = 0.0 if sums.squares["update"] == 0.0 else sums.signal**0.5
-        weights = {block: weight * sums.is_seen_whole(block) for block in folded}
-        if not any(weights.values()):
+        weights = [weight * sums.is_seen_whole(block) for block in SLOT_DIMS]
+        if not any(weights):
             return b""
-        return encode_sketch([b.numpy() for b in folded.values()], list(weights.values()))
+        blocks = _sketches(sums.spectra or _empty_spectra())
+        return encode_sketch([numbers.numpy() for numbers in blocks.values()], weights)
 
 
 def _unit(vector: torch.Tensor) -> tuple[Float32[np.ndarray, " dim"], float]:
@@ -192,15 +178,8 @@ def _unit(vector: torch.Tensor) -> tuple[Float32[np.ndarray, " dim"], float]:
     return (vector / norm if norm > 0 else vector).numpy(), norm
 
 
-def _folded(
-    spectra: Mapping[str, torch.Tensor], dims: Mapping[str, int]
-) -> dict[str, torch.Tensor]:
-    """Sketches of these lengths: a circular sketch of length D folded to D/k is every k-th value
-    of its spectrum."""
-    return {
-        block: torch.fft.irfft(spectra[block][:: 2 * (len(spectra[block]) - 1) // dim], n=dim)
-        for block, dim in dims.items()
-    }
+def _sketches(spectra: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {block: torch.fft.irfft(spectra[block], n=dim) for block, dim in SLOT_DIMS.items()}
 
 
 def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
@@ -289,7 +268,7 @@ RANKS_AT_ONCE = 64
 
 
 def has_linear_sketch(recipe: Recipe) -> bool:
-    return recipe.name == "sketch" and recipe.version >= 3
+    return recipe.name == "sketch"
 
 
 @dataclass(slots=True)
@@ -480,8 +459,7 @@ def fix_signs(u: torch.Tensor) -> torch.Tensor:
 
 DEFAULT_RECIPE = "sketch"
 RECIPE_NAMES = ("sketch", "mean-factors")
-VERSIONS = {"sketch": tuple(VECTOR_DIMS), "mean-factors": (1,)}
-"""Those that can be made; the last one is the newest."""
+VERSIONS = {"sketch": 3, "mean-factors": 1}
 
 DEFAULT_RANK = {"sketch": 16, "mean-factors": 8}
 POWER_STEPS = {"sketch": 0, "mean-factors": 2}
@@ -491,13 +469,11 @@ Pool = SketchPool | MeanFactorsPool
 """Takes the features of a model's matrices one at a time, then gives a vector."""
 
 
-def make_recipe(
-    name: str, rank: int | None, layout: Layout, share: float = 1.0, version: int = VERSION
-) -> Recipe:
+def make_recipe(name: str, rank: int | None, layout: Layout, share: float = 1.0) -> Recipe:
     """The recipe that users call `name`, for a family with this layout; `UnknownRecipe` lists the
-    names there are. `version`: of `sketch`; 2 for a family that was indexed by deltadex 0.1."""
+    names there are."""
     if name == "sketch":
-        return sketch_recipe(rank or DEFAULT_RANK[name], share, version)
+        return sketch_recipe(rank or DEFAULT_RANK[name], share)
     if name in RECIPE_NAMES and share < 1:
         raise RequestError(f"recipe {name} needs whole matrices: leave --budget out")
     if name == "mean-factors":
@@ -508,7 +484,7 @@ def make_recipe(
 def make_pool(recipe: Recipe, layout: Layout) -> Pool:
     """An empty pool for one model, or `UnknownRecipe` for a version that this deltadex cannot
     make."""
-    if recipe.version not in VERSIONS.get(recipe.name, ()):
+    if recipe.version != VERSIONS.get(recipe.name):
         raise UnknownRecipe(
             f"recipe {recipe.id} is version {recipe.version} of {recipe.name!r}, which this "
             "deltadex cannot make: choose another --recipe"

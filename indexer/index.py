@@ -29,7 +29,6 @@ from .family import (
 )
 from .fingerprint import (
     DEFAULT_RECIPE,
-    VERSIONS,
     Layout,
     family_layout,
     has_linear_sketch,
@@ -38,7 +37,7 @@ from .fingerprint import (
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .options import IndexOptions
-from .run import ListingProgress, Progress, Report, Upgrade, index_members, share_of
+from .run import ListingProgress, Progress, Report, index_members, share_of
 
 log = logging.getLogger(__name__)
 
@@ -53,61 +52,14 @@ def choose_recipes(
     share: float,
     follows_family: bool,
 ) -> list[Recipe]:
-    """The recipes of a run: of the newest version where `names` are given, else the version that
-    the family has. `follows_family`: take rank and share as the family has them."""
-    held = catalog.recipes_of(base)
-    chosen = []
-    for name in names or (DEFAULT_RECIPE,):
-        newest = make_recipe(name, rank, layout, share)
-        versions = (newest.version,) if names else VERSIONS[name]
-        same = (
-            recipe
-            for recipe in held
-            if recipe.name == name
-            and recipe.version in versions
-            and (follows_family or _is_earlier_or_same(recipe, newest))
-        )
-        chosen.append(next(same, newest))
-    return chosen
+    """The recipes of a run. `follows_family`: take rank and share as the family has them."""
+    held = catalog.recipes_of(base) if follows_family else []
+    made = [make_recipe(name, rank, layout, share) for name in names or (DEFAULT_RECIPE,)]
+    return [next((h for h in held if _is_alike(h, recipe)), recipe) for recipe in made]
 
 
-def _is_earlier_or_same(recipe: Recipe, newest: Recipe) -> bool:
-    if recipe.version == newest.version:
-        return recipe.id == newest.id
-    return recipe.rank == newest.rank and recipe.share == newest.share
-
-
-def find_upgrade(
-    catalog: Catalog, base: str, recipes: Sequence[Recipe], members: Iterable[Member]
-) -> Upgrade | None:
-    for recipe in recipes:
-        earlier = [
-            held
-            for held in catalog.recipes_of(base)
-            if held.name == recipe.name
-            and held.version < recipe.version
-            and _is_earlier_or_same(held, recipe)
-        ]
-        if not earlier:
-            continue
-        known = catalog.known(base)
-        ids = {member.record.id for member in members}
-        outdated = [
-            row
-            for id, row in known.items()
-            if id in ids and earlier[0].id in row.recipes and recipe.id not in row.recipes
-        ]
-        if outdated:
-            slots = catalog.shapes(base)
-            n_layers = len({(slot.stack, slot.layer) for slot in slots})
-            return Upgrade(
-                earlier=earlier[0].id,
-                recipe=recipe.id,
-                models=len(outdated),
-                bytes_to_read=round(recipe.share * sum(row.bytes_total for row in outdated)),
-                catalog_bytes=len(outdated) * recipe_bytes(recipe, len(slots), n_layers),
-            )
-    return None
+def _is_alike(held: Recipe, recipe: Recipe) -> bool:
+    return (held.name, held.version) == (recipe.name, recipe.version)
 
 
 def linear_numbers(recipe: Recipe, layers: int) -> int:
@@ -250,9 +202,6 @@ def index_family(
     members = [refuse_strangers(member, wanted) for member in members]
     shapes = known_shapes(catalog, base.name) or usual_shapes(members, base)
     recipes, layout = run_recipes(catalog, base, members, options)
-    upgrade = find_upgrade(catalog, base.name, recipes, members)
-    if upgrade is not None:
-        log.info("%s", upgrade)
     members = place_unnamed(members, base, catalog)
     members = share_of(members, options.share)
     # a large checkpoint uses all processors by itself; others wait for a network, or are small: the
@@ -276,7 +225,7 @@ def index_family(
     )
     _require_base(base, members, catalog)
     report = index_members(members, job, catalog, options, workers, progress)
-    report.labels, report.upgrade = matches, upgrade
+    report.labels = matches
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
         said = (weights.revision, weights.architecture) if weights else (None, None)

@@ -37,7 +37,7 @@ class Fingerprinting(Question):
         "--recipe",
         default=(),
         shown_default="the family's, or sketch",
-        help="Name of a recipe, of its newest version; may be repeated.",
+        help="Name of a recipe; may be repeated.",
     )
     aliases: Sequence[str] = option(
         "--alias", default=(), help="Another name that members give the base."

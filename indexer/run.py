@@ -40,7 +40,6 @@ from ..records import (
     Recipe,
     Refused,
 )
-from ..results import size
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint
 from .embedding import find_embedding, is_before_layers
@@ -82,24 +81,6 @@ class ListingProgress(Progress, Protocol):
     def listing(self, members: Iterable[Member]) -> Iterable[Member]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upgrade:
-    """What a newer version of a family's recipe costs; the vectors of the older one stay."""
-
-    earlier: str
-    recipe: str
-    models: int
-    bytes_to_read: int
-    catalog_bytes: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.earlier} → {self.recipe}: reads {self.models} models again, about "
-            f"{size(self.bytes_to_read)}; the catalog grows by about "
-            f"{size(self.catalog_bytes)}, and the earlier fingerprints stay in it"
-        )
-
-
 @dataclass(slots=True)
 class Report:
     """What a run did: indexed models are only counted, for there may be many. `guessed`: models
@@ -118,7 +99,6 @@ class Report:
     seconds: float = 0.0
     labels: LabelMatches | None = None
     guessed: int = 0
-    upgrade: Upgrade | None = None
     wanted: WantedBytes = ALL_BYTES
     bytes_wanted: int = 0
     base_bytes_read: int = 0
@@ -232,7 +212,6 @@ class Report:
             "seconds": round(self.seconds, 3),
             "labels": self.labels.to_json() if self.labels else None,
             "labels_guessed": self.guessed,
-            "upgrade": asdict(self.upgrade) if self.upgrade else None,
         }
 
 

@@ -93,11 +93,11 @@ class Catalog:
         read_only: bool = False,
         create: Create = True,
         cache: str | None = None,
-        migrates: bool = True,
+        repairs: bool = True,
     ) -> Catalog:
         """The catalog in the file `path`; arguments and errors as of `connect`. `cache` is how much
         memory DuckDB may take, as it has it: `2GB`, `10%`."""
-        access = connect(path, read_only=read_only, create=create, cache=cache, migrates=migrates)
+        access = connect(path, read_only=read_only, create=create, cache=cache, repairs=repairs)
         return cls(access, path, read_only=read_only)
 
     def reader(self, *, waits_for_index: bool = True) -> Catalog:
@@ -392,8 +392,7 @@ class Catalog:
         return [recipes[id] for id in rank_recipes(recipes, totals)]
 
     def find_recipe(self, name: str | None, base: str | None = None) -> Recipe:
-        """The recipe of that name or id that most models of the base have; of two versions of it,
-        the newer one as soon as nine in ten of the models have it.
+        """The recipe of that name or id that most models of the base have.
 
         Raises:
             EmptyCatalog: nothing is fingerprinted.

@@ -182,15 +182,6 @@ def block_dims(recipe: Recipe) -> dict[str, int]:
     return {block: int(dim) for block, dim in pairs}
 
 
-def _sketch_form(recipe: Recipe) -> tuple[int, int]:
-    """Bytes of a slot's sketch, and how many half-precision numbers it begins with: a weight a
-    block before the codes, or, of version 2, all of it."""
-    dims = block_dims(recipe)
-    if recipe.version > 2:
-        return sketch_bytes(dims), len(dims)
-    return WEIGHT.itemsize * sum(dims.values()), sum(dims.values())
-
-
 def check_outcome(outcome: Outcome) -> None:
     """Compare all that a model's outcome would write with what the catalog's rows may hold;
     `ValueError` names the model and what is wrong of it, in one line."""
@@ -258,11 +249,12 @@ def _sketches_fault(outcome: Indexed) -> str:
         return ""
     if not sketches:
         return f"no sketches of recipe {kept[0].id}"
-    n_bytes, n_halves = _sketch_form(kept[0])
+    dims = block_dims(kept[0])
+    n_bytes = sketch_bytes(dims)
     for sketch in sketches:
         if len(sketch) != n_bytes:
             return f"a sketch of {len(sketch)} bytes, recipe {kept[0].id} has {n_bytes}"
-        if not np.isfinite(np.frombuffer(sketch, WEIGHT, n_halves)).all():
+        if not np.isfinite(np.frombuffer(sketch, WEIGHT, len(dims))).all():
             return "a sketch with numbers that are not finite"
     return ""
 
@@ -305,19 +297,21 @@ _NOT_FINITE_HALF = "^(.{4})*..[7F][C-F]"
 
 def slot_fault(recipes: Sequence[Recipe]) -> str:
     """Of a row of `slots`, whose sketch is of one of the recipes."""
-    forms = {recipe.id: _sketch_form(recipe) for recipe in recipes}
-
-    def by_recipe(place: int) -> str:
-        cases = " ".join(f"WHEN '{id}' THEN {form[place]}" for id, form in forms.items())
-        return f"CASE recipe {cases} ELSE 0 END" if cases else "0"
-
-    halves = f"hex(sketch[1:2 * {by_recipe(1)}])"
+    dims = {recipe.id: block_dims(recipe) for recipe in recipes}
+    n_bytes = _by_recipe({id: sketch_bytes(of_recipe) for id, of_recipe in dims.items()})
+    n_weights = _by_recipe({id: len(of_recipe) for id, of_recipe in dims.items()})
+    weights = f"hex(sketch[1:{WEIGHT.itemsize} * {n_weights}])"
     sketch = (
         "recipe IS NULL OR sketch IS NULL OR (octet_length(sketch) > 0 "
-        f"AND octet_length(sketch) = {by_recipe(0)} "
-        f"AND NOT regexp_matches({halves}, '{_NOT_FINITE_HALF}'))"
+        f"AND octet_length(sketch) = {n_bytes} "
+        f"AND NOT regexp_matches({weights}, '{_NOT_FINITE_HALF}'))"
     )
     return row_fault(SLOT, sketch=sketch)
+
+
+def _by_recipe(numbers: Mapping[str, int]) -> str:
+    cases = " ".join(f"WHEN '{id}' THEN {number}" for id, number in numbers.items())
+    return f"CASE recipe {cases} ELSE 0 END" if cases else "0"
 
 
 def linear_faults(where: str = "true") -> str:

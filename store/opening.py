@@ -1,4 +1,4 @@
-"""Opening a catalog file: made, brought to this schema version, held or joined.
+"""Opening a catalog file: made, held or joined.
 
 What a power loss left while DuckDB wrote is repaired. DuckDB syncs its log before it reports a
 commit, and its file before a new header counts. Two states that a power loss can leave it refuses
@@ -33,18 +33,15 @@ import duckdb
 from ..errors import (
     EmptyCatalog,
     ForeignDatabase,
-    NewerSchema,
-    OlderSchema,
+    OtherSchema,
     StoreDamaged,
     StoreError,
     StoreFull,
-    StoreLocked,
 )
 from .files import atomic_file, beside, make_folder, refuse_links
 from .session import Access, Session, literal, translated
 from .sharing import (
     CommitLog,
-    HolderFile,
     Ledger,
     LocalSession,
     Losses,
@@ -54,25 +51,18 @@ from .sharing import (
 )
 
 SCHEMA_VERSION = 9
+"""A catalog of another one is not opened."""
 
 
-def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
-    """Bring a file that this process holds up to this version, in one transaction; `OlderSchema`
-    where it is opened read-only."""
-    version = schema_version(own, path)
-    if version == 0 and read_only:
-        raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
-    if read_only and version < SCHEMA_VERSION:
-        raise OlderSchema(
-            f"{path}: schema version {version}, this deltadex has {SCHEMA_VERSION}; "
-            "`deltadex doctor` brings a file that may be written up to date"
-        )
-    if version == SCHEMA_VERSION:
+def ensure_schema(own: LocalSession, path: Path, *, read_only: bool) -> None:
+    """Make a file that this process holds, and that is empty, a catalog, in one transaction."""
+    if has_schema(own, path):
         return
+    if read_only:
+        raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
     own.begin()
     try:
-        for script in migrations()[version:]:
-            own.execute(script)
+        own.execute(schema())
         own.execute("UPDATE meta SET schema_version = ?", [SCHEMA_VERSION])
         own.commit()
     except BaseException:
@@ -80,45 +70,30 @@ def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
         raise
 
 
-def check_schema(guest: RawSession, note: HolderFile, path: Path) -> None:
-    """Refuse a catalog of another version that another process holds: a guest migrates nothing."""
-    if schema_version(guest, path) < SCHEMA_VERSION:
-        raise StoreLocked(
-            f"{path}: process {note.pid}, of an older deltadex, holds this catalog; end it first"
-        )
-
-
-def migrations() -> list[str]:
-    """A script a version, each from the one before; the first from an empty file."""
-    folder = files(__package__) / "migrations"
-    numbers = range(1, SCHEMA_VERSION + 1)
-    return [(folder / f"{number:04}.sql").read_text("utf-8") for number in numbers]
-
-
 def schema() -> str:
-    """What makes an empty file a catalog of this version: all `migrations`."""
-    return "\n".join(migrations())
+    """What makes an empty file a catalog."""
+    return (files(__package__) / "schema.sql").read_text("utf-8")
 
 
-def schema_version(session: RawSession, path: Path) -> int:
-    """The version of an open file; 0 for a database that holds nothing.
+def has_schema(session: RawSession, path: Path) -> bool:
+    """Whether an open file is a catalog; False for a database that holds nothing.
 
     Raises:
-        NewerSchema: of a later deltadex.
+        OtherSchema: of another version of deltadex.
         ForeignDatabase: it is not a catalog.
     """
     with suppress(duckdb.CatalogException, duckdb.BinderException):
         sql = "SELECT schema_version FROM meta WHERE application = 'deltadex'"
         for (version,) in session.execute(sql):
-            if version > SCHEMA_VERSION:
-                raise NewerSchema(
-                    f"{path}: schema version {version}, this deltadex knows up to "
-                    f"{SCHEMA_VERSION}; upgrade it"
+            if version != SCHEMA_VERSION:
+                raise OtherSchema(
+                    f"{path}: schema version {version}, this deltadex has {SCHEMA_VERSION}: "
+                    "index again into another --db, or use the deltadex that made it"
                 )
-            return int(version)
+            return True
     sql = "SELECT count(*) FROM information_schema.tables WHERE table_catalog = 'catalog'"
     if session.execute(sql) == [(0,)]:
-        return 0
+        return False
     raise ForeignDatabase(
         f"{path}: a DuckDB database, but not a deltadex catalog; choose another --db"
     )
@@ -166,16 +141,15 @@ def connect(
     read_only: bool,
     create: Create,
     cache: str | None = None,
-    migrates: bool = True,
+    repairs: bool = True,
 ) -> Access:
-    """Access to the catalog at `path`, at this schema version: held, or through its holder.
+    """Access to the catalog at `path`: held, or through its holder.
 
     A new catalog appears under its name once it is complete.
 
     Args:
         create: Whether a file that is not there is made; `late` makes it with the first change.
-        migrates: Bring an older file up to date, and repair what a power loss left, also for one
-            who only reads.
+        repairs: Repair what a power loss left, also for one who only reads.
 
     Raises:
         EmptyCatalog: there is no file and none is to be made.
@@ -191,9 +165,7 @@ def connect(
     def open_own() -> LocalSession:
         if create == "late" and not is_file(path):
             return _unwritten(path)
-        own = _open_up_to_date(
-            path, read_only=read_only, cache=cache or CACHE_SHARE, migrates=migrates
-        )
+        own = _open_file(path, read_only=read_only, cache=cache or CACHE_SHARE, repairs=repairs)
         try:
             with translated(path):
                 _warn_of(find_losses(own, path) if read_only else own.follow(path), path)
@@ -202,8 +174,8 @@ def connect(
             raise
         return own
 
-    def check_guest(guest: RawSession, note: HolderFile) -> None:
-        check_schema(guest, note, path)
+    def check_guest(guest: RawSession) -> None:
+        has_schema(guest, path)
         _warn_of(find_losses(guest, path), path)
 
     return Access(path, open_own, check_guest, shares=not read_only)
@@ -263,7 +235,7 @@ def _unwritten(path: Path) -> Unwritten:
     empty = LocalSession(connection, Ledger())
     empty.execute("ATTACH ':memory:' AS catalog")
     empty.execute("USE catalog")
-    migrate(empty, path, read_only=False)
+    ensure_schema(empty, path, read_only=False)
     return Unwritten(connection, lambda: _make(target), lambda: is_file(path))
 
 
@@ -274,27 +246,15 @@ def _make(path: Path) -> None:
     with atomic_file(path, replaces=False) as temporary, translated(path):
         try:
             with closing(_attached(temporary, options, CACHE_SHARE)) as own:
-                migrate(own, path, read_only=False)
+                ensure_schema(own, path, read_only=False)
                 own.execute("CHECKPOINT")
         finally:
             log_path(temporary).unlink(missing_ok=True)
 
 
-def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool) -> LocalSession:
-    """As `_open_file`; a reader of an older file that may be written migrates it first."""
-    try:
-        return _open_file(path, read_only=read_only, cache=cache, repairs=migrates)
-    except OlderSchema:
-        if not migrates or not os.access(path, os.W_OK):
-            raise
-    _open_file(path, read_only=False, cache=cache).close()
-    log.info("%s: brought to schema version %d", path, SCHEMA_VERSION)
-    return _open_file(path, read_only=read_only, cache=cache)
-
-
 def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True) -> LocalSession:
-    """A session on an existing file, at this schema version; what a power loss left is repaired,
-    where that is wanted and the file may be written."""
+    """A session on an existing file; what a power loss left is repaired, where that is wanted and
+    the file may be written."""
     seen = Seen.of(path)
     try:
         with translated(path):
@@ -302,7 +262,7 @@ def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True)
             try:
                 if seen.has_begun_checkpoint:
                     _read_metadata(own)
-                migrate(own, path, read_only=read_only)
+                ensure_schema(own, path, read_only=read_only)
             except BaseException:
                 own.close()
                 raise

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 
 from ..errors import HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
-from .sharing import UNSETTLED, Gone, HolderFile, LocalSession, RawSession
+from .sharing import UNSETTLED, Gone, LocalSession, RawSession
 
 if TYPE_CHECKING:
     from .remote import Host
@@ -69,14 +69,14 @@ class Access:
         self,
         path: Path,
         open_own: Callable[[], LocalSession],
-        check: Callable[[RawSession, HolderFile], None],
+        check: Callable[[RawSession], None],
         shares: bool,
     ) -> None:
         """Open the file, or join the process that holds it.
 
         Args:
             open_own: Opens the file itself; raises `StoreLocked` while it is held.
-            check: Raises what is wrong with the catalog of another process, by its note.
+            check: Raises what is wrong with the catalog of another process.
             shares: Whether others are let in while this process holds the file.
 
         Raises:
@@ -145,7 +145,7 @@ class Access:
 
                 if guest := join(self._file):
                     try:
-                        self._check(guest, guest.note)
+                        self._check(guest)
                         return guest
                     except BaseException as fault:
                         guest.close()

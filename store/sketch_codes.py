@@ -57,15 +57,6 @@ def encode_sketch(blocks: Sequence[Float[np.ndarray, " _"]], weights: Sequence[f
     return b"".join(parts)
 
 
-def coded(halves: bytes, dims: Mapping[str, int]) -> bytes:
-    """The codes of a sketch of recipe version 2: float16 numbers, every block scaled by the root
-    of its share, of which the first block's is the slot's weight."""
-    numbers = np.frombuffer(halves, dtype="<f2").astype(np.float32)
-    blocks = np.split(numbers, np.cumsum(list(dims.values()))[:-1])
-    weight = min(1.0, float(np.linalg.norm(blocks[0])))
-    return encode_sketch(blocks, [weight] * len(blocks))
-
-
 def decode(
     codes: UInt8[np.ndarray, "rows bytes"], start: int, dim: int
 ) -> Float32[np.ndarray, "rows dim"]:

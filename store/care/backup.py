@@ -44,7 +44,6 @@ class BackupManifest:
 
     Attributes:
         commits: The catalog's commits until then: a copy that was written to has more.
-        schema_version: A copy that a later deltadex has opened has a later one.
         made_at: UTC, in ISO 8601.
     """
 

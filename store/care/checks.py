@@ -33,7 +33,7 @@ from ..model_rows import (
     slot_fault,
     vector_fault,
 )
-from ..opening import SCHEMA_VERSION, find_losses, log_path, schema
+from ..opening import find_losses, log_path, schema
 from ..remote import join
 from ..session import Session, literal
 from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
@@ -268,9 +268,7 @@ def check_manifest(path: Path, track: Track) -> Callable[[CheckContext | None], 
         if is_same:
             models = counted(manifest.models, "model")
             return Finding("manifest", "ok", f"{of_then}: {models}, SHA-256 as written")
-        if context is not None and (
-            context.n_commits() > manifest.commits or manifest.schema_version < SCHEMA_VERSION
-        ):
+        if context is not None and context.n_commits() > manifest.commits:
             return Finding("manifest", "note", f"{of_then}, changed since by deltadex")
         detail = f"not {of_then}: its SHA-256 is another"
         return Finding("manifest", "problem", detail, ANOTHER_COPY)
@@ -370,10 +368,7 @@ def _identity(name: str, rank: int, dim: int, seed: int, version: int, params: s
 
 def check_views(context: CheckContext) -> Iterator[Finding]:
     """Every view is present and can be read; a missing one is made from the schema."""
-    made: dict[str, str] = {}
-    for match in _VIEW.finditer(schema()):
-        made.pop(match[1], None)  # a later one may need what stands between
-        made[match[1]] = match[0]
+    made = {match[1]: match[0] for match in _VIEW.finditer(schema())}
     sql = "SELECT view_name, sql FROM duckdb_views() WHERE database_name = 'catalog'"
     present = dict(context.select(f"{sql} AND NOT internal"))
     broken = [name for name in made if name not in present or not _is_readable(context, name)]

@@ -23,7 +23,6 @@ from ..derived.footprint_bits import ENDING as FOOTPRINT_ENDING
 from ..derived.footprint_bits import footprint_file
 from ..derived.index import coarse_search, fits, is_exact, load_index
 from ..derived.row_files import (
-    FORMER_ENDINGS,
     DamagedRows,
     Rows,
     SketchFile,
@@ -40,9 +39,9 @@ from ..opening import (
     SCHEMA_VERSION,
     Seen,
     find_repair,
+    has_schema,
     is_file,
     memory_connection,
-    schema_version,
 )
 from ..published.manifest import is_whole
 from ..published.publication import AttachedIndex, attached_folder
@@ -60,7 +59,7 @@ from .checks import (
 from .raw_file import Track
 
 INDEX_ENDINGS = (".json", ".faiss")
-SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches", *FORMER_ENDINGS)
+SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches")
 """The keys first: without them the other files are not read."""
 
 TRAIT_ENDINGS = (".traitkeys", ".traits", ".traitlock")
@@ -476,11 +475,11 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
         if not path.stat().st_size:
             refusal = problem(f"{path}: an empty file", "remove it, or put a backup in its place")
             return None, refusal, False
-        before, is_interrupted = _state_before(path)
+        is_empty, is_interrupted = _state_before(path)
         if is_interrupted and not repairs:
             detail = f"{path}: the machine stopped while this catalog was written"
             return None, problem(detail, RUN_REPAIR), False
-        if before == 0:
+        if is_empty:
             detail = f"{path}: a database without a table, not a catalog"
             return None, problem(detail, "choose another --db"), False
         catalog, repairs = _open(path, repairs)
@@ -488,9 +487,6 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
         return None, _problem(err), False
     if is_interrupted:
         detail = "what was not complete when the machine stopped is undone"
-        return catalog, Finding("catalog", "repaired", detail), repairs
-    if before is not None and before < SCHEMA_VERSION:
-        detail = f"brought from schema version {before} to {SCHEMA_VERSION}"
         return catalog, Finding("catalog", "repaired", detail), repairs
     detail = f"opens{'' if repairs else ', read only'}, schema version {SCHEMA_VERSION}"
     return catalog, Finding("catalog", "ok", detail), repairs
@@ -501,22 +497,22 @@ def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
     if repairs:
         with suppress(StoreFull):
             return Catalog.open(path, create=False, cache=CACHE), True
-    return Catalog.open(path, create=False, read_only=True, cache=CACHE, migrates=False), False
+    return Catalog.open(path, create=False, read_only=True, cache=CACHE, repairs=False), False
 
 
-def _state_before(path: Path) -> tuple[int | None, bool]:
-    """The schema's version before anything is changed, None while another process holds the file;
-    and whether that is as a power loss left it, to be repaired."""
+def _state_before(path: Path) -> tuple[bool, bool]:
+    """Whether a file that no other process holds has no table, and whether it is as a power loss
+    left it, to be repaired."""
     with closing(LocalSession(memory_connection(), Ledger())) as own:
         try:
             with translated(path):
                 own.execute(f"ATTACH {literal(path)} AS catalog ({OF_DUCKDB}, READ_ONLY)")
                 own.execute("USE catalog")
                 own.execute(NOTHING_ELSE)
-                return schema_version(own, path), False
+                return not has_schema(own, path), False
         except StoreLocked:
-            return None, False
+            return False, False
         except StoreDamaged as err:
             if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
                 raise
-            return None, True
+            return False, True

@@ -659,7 +659,7 @@ def _merge_catalog(
     writing: Session, name: str, counts: Counts, path: Path, *, tracked: Tracked
 ) -> None:
     with (
-        Catalog.open(path, read_only=True, create=False, cache=CACHE, migrates=False) as opened,
+        Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as opened,
         closing(Session(opened.access)) as reading,
     ):
         _check_columns(name, reading, _columns_of_a_catalog())

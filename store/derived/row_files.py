@@ -45,7 +45,6 @@ from ..sketch_codes import (
     WEIGHT,
     bit_products,
     code_bytes,
-    coded,
     decode,
     sketch_bytes,
     squared_lengths,
@@ -66,9 +65,6 @@ log = logging.getLogger(__name__)
 
 FORMAT = 3
 """Of the files; files of another are made again."""
-
-FORMER_ENDINGS = (".slots", ".sums")
-"""Of files that earlier formats had beside these."""
 
 AT_ONCE = 256
 """Models whose sketches are written by one pass, at least."""
@@ -180,9 +176,8 @@ class Rows:
             OSError, StoreFull: the system refuses.
         """
         path.unlink(missing_ok=True)
-        for ending in (*columns, *FORMER_ENDINGS):
-            path.with_suffix(ending).unlink(missing_ok=True)
         for ending in columns:
+            path.with_suffix(ending).unlink(missing_ok=True)
             path.with_suffix(ending).touch()
         write_atomically(path, header + b"\n")
         return cls.read(path, header, columns)
@@ -366,22 +361,15 @@ class SketchMatrix:
         columns: Int64[np.ndarray, " sketches"],
         sketches: Sequence[bytes],
     ) -> None:
-        """Write sketches, of recipe version 2 too, to their models and slots; ValueError where one
-        is of another size."""
+        """Write sketches to their models and slots; ValueError where one is of another size."""
         size = sketch_bytes(self.dims)
-        same = [s if len(s) == size else self._coded(s) for s in sketches]
-        data = np.frombuffer(b"".join(same), np.uint8).reshape(-1, size)
+        for sketch in sketches:
+            if len(sketch) != size:
+                raise ValueError(f"a sketch of {len(sketch)} bytes, not {size}")
+        data = np.frombuffer(b"".join(sketches), np.uint8).reshape(-1, size)
         at = len(self.dims) * WEIGHT.itemsize
         self.weights[rows, columns] = np.ascontiguousarray(data[:, :at]).view(WEIGHT)
         self.codes[rows, columns] = data[:, at:]
-
-    def _coded(self, sketch: bytes) -> bytes:
-        if len(sketch) != 2 * sum(self.dims.values()):
-            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
-        if np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
-            return coded(sketch, self.dims)
-        not_finite = np.full(len(self.dims), np.nan, WEIGHT)
-        return not_finite.tobytes() + bytes(code_bytes(self.dims))
 
     def __len__(self) -> int:
         return len(self.weights)

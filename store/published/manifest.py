@@ -73,8 +73,8 @@ BLOCK = 64
 LENGTH_TOLERANCE = 0.02
 """By which a stored vector's length may differ from 1."""
 
-FORMATS = (1, 2)
-"""That are read; the last is written. The first had statistics and no sketches."""
+FORMAT = 2
+"""Of the manifest; another is refused."""
 
 MANIFEST = "deltadex-index.json"
 CARD = "README.md"
@@ -162,7 +162,7 @@ class Manifest:
         card: The README that was written with it; not needed, and not fetched.
     """
 
-    format: int = FORMATS[-1]
+    format: int = FORMAT
     index: str
     serial: int
     created: str
@@ -209,7 +209,7 @@ def sha256_of(data: bytes) -> str:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest in a file's content; raises `BadIndex` if it is none, of a later format, or
+    """The manifest in a file's content; raises `BadIndex` if it is none, of another format, or
     states what cannot be."""
     if len(data) > LARGEST_MANIFEST:
         raise BadIndex(f"{MANIFEST}: more than {LARGEST_MANIFEST} bytes")
@@ -218,12 +218,12 @@ def parse_manifest(data: bytes) -> Manifest:
         if not isinstance(document, dict):
             raise TypeError("no object")
         form = document.get("format")
-        if isinstance(form, int) and form > FORMATS[-1]:
-            raise BadIndex(
-                f"{MANIFEST}: format {form}, this deltadex reads {FORMATS[-1]}; upgrade it"
-            )
-        if form not in FORMATS or isinstance(form, bool):
+        if not isinstance(form, int) or isinstance(form, bool):
             raise ValueError("format")
+        if form != FORMAT:
+            raise BadIndex(
+                f"{MANIFEST}: format {form}, this deltadex reads {FORMAT}: have it published again"
+            )
         return _manifest(document)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as err:
         # which field is at fault; nothing that the file says
@@ -247,8 +247,8 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         raise ValueError("parts")
     if any(part.bytes < part.models * vector_bytes(recipe.dim, form) for part in parts):
         raise ValueError("parts")
-    sketches = _sketch_form(raw.get("sketches"), recipe)
-    listed = checked_list(raw.get("sketch_files", []), "sketch_files", MOST_PARTS)
+    sketches = _sketch_form(raw["sketches"], recipe)
+    listed = checked_list(raw["sketch_files"], "sketch_files", MOST_PARTS)
     files = tuple(_file(file, "sketches") for file in listed)
     sizes = [(p.models, p.models * sketches.n_bytes) for p in parts] if sketches else []
     if [(file.models, file.bytes) for file in files] != sizes:

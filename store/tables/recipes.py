@@ -69,9 +69,6 @@ def replace_base(session: Session, record: BaseRecord) -> None:
 
 DEFAULT_RECIPE = "sketch"
 
-UPGRADED_FROM = 0.9
-"""Share of an older version's models: a few may have no files any more."""
-
 
 def select_recipes(session: Session) -> dict[str, Recipe]:
     """Every recipe by id."""
@@ -104,24 +101,8 @@ def count_by_recipe(session: Session) -> list[tuple[str, str, int]]:
 
 
 def rank_recipes(recipes: Mapping[str, Recipe], totals: Mapping[str, int]) -> list[str]:
-    """Ids in order of preference: by models, a newer version of a recipe before the older one as
-    soon as `UPGRADED_FROM` of the older one's models have it."""
-
-    def settings(id: str) -> tuple[object, ...]:
-        recipe = recipes[id]
-        return recipe.name, recipe.rank, recipe.seed, recipe.share
-
-    def models(id: str) -> int:
-        older = (
-            totals[other]
-            for other in totals
-            if recipes[other].version < recipes[id].version
-            and settings(other) == settings(id)
-            and totals[id] >= UPGRADED_FROM * totals[other]
-        )
-        return max(totals[id], *older, 0)
-
-    return sorted(totals, key=lambda id: (-models(id), -recipes[id].version, id))
+    """Ids in order of preference: by models."""
+    return sorted(totals, key=lambda id: (-totals[id], -recipes[id].version, id))
 
 
 def choose_recipe(

@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 import deltadex as dx
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.store import Catalog
+from deltadex.store import Catalog, encode_sketch
 
 WIDTH, LAYERS = 16, 2
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -36,7 +36,7 @@ def write_catalog(folder):
 def _indexed(number, vector):
     name, dataset, author = f"m{number:02}", f"d{number % 3}", f"a{number % 20}"
     record = ModelRecord(id=name, base="base", signature=name, dataset=dataset, author=author)
-    slot = replace(SLOT, sketch=vector.astype("<f2").tobytes())
+    slot = replace(SLOT, sketch=encode_sketch([vector], [1.0]))
     fingerprint = Fingerprint(recipe=RECIPE, vector=vector, norm=1.0)
     return Indexed(
         model=record, fingerprints=(fingerprint,), slots=(slot,), bytes_read=0, seconds=0.0

@@ -229,7 +229,6 @@ def test_models_of_an_older_catalog_are_read_again_once(tmp_path):
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
         index_family(catalog, options)
         assert [m.record.verified for m in catalog.models()] == ["crc", None]
-        # what the migration says of models that an earlier version indexed
         catalog._session.execute("UPDATE models SET verified = 'unverified'")
         again = index_family(catalog, options)
         third = index_family(catalog, options)

@@ -27,7 +27,7 @@ INDEX = next(task for task in TASKS if task.name == "index")
 WORDS = {signal.SIGINT: "Interrupted", signal.SIGTERM: "Terminated"}
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 LONGEST_S = 30.0
-PHASES = ("opening", "migrating", "reading", "committing", "closing")
+PHASES = ("opening", "reading", "committing", "closing")
 QUICK = (("reading", signal.SIGINT), ("committing", signal.SIGTERM))
 
 

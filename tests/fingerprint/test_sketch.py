@@ -12,8 +12,6 @@ from deltadex.indexer.fingerprint import (
     BLOCK_DIMS,
     LEAST_INPUT,
     SLOT_DIMS,
-    VECTOR_DIMS,
-    VERSION,
     WEIGHTS,
     SketchPool,
     hash_rows,
@@ -41,14 +39,14 @@ def _updates(seed, rank=6, width=48):
 
 
 def _numbers(pool, slot):
-    """A slot's blocks as version 2 stores them."""
-    sketch = pool.slot_sketch(slot)
-    blocks = np.split(np.frombuffer(sketch, "<f2").astype(float), [512, 1536])
+    """A slot's part of the vector, block by block."""
+    vector, norm = SketchPool(pool.recipe, _slots={slot: pool._slots[slot]}).vector()
+    blocks = np.split(vector.astype(float) * norm, [512, 1536])
     return dict(zip(SLOT_DIMS, blocks, strict=True))
 
 
-def _pool(updates, *, order=1, seed=0, rank=16, version=VERSION):
-    pool = SketchPool(sketch_recipe(rank, version=version))
+def _pool(updates, *, order=1, seed=0, rank=16):
+    pool = SketchPool(sketch_recipe(rank))
     for slot, (left, right) in list(updates.items())[::order]:
         _add(pool, slot, "", factorise(LowRankDelta(left, right), rank, seed=seed), 0.0)
     return pool
@@ -144,7 +142,7 @@ def test_an_adapter_and_its_merged_checkpoint_have_one_fingerprint():
 
 
 def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does():
-    low, full = (SketchPool(sketch_recipe(4, version=2)) for _ in range(2))
+    low, full = (SketchPool(sketch_recipe(4)) for _ in range(2))
     generator = torch.Generator().manual_seed(0)
     left_out = []
     for slot in SLOTS:
@@ -169,9 +167,9 @@ def _input_square(pool):
     return np.mean([np.sum(_numbers(pool, slot)["input"] ** 2) for slot in SLOTS])
 
 
-def test_slot_sketches_estimate_what_the_pooled_vector_estimates():
+def test_slots_estimate_what_the_pooled_vector_estimates():
     first, second = _updates(5), _related(_updates(5), 6, 2.0)
-    pools = [_pool(updates, version=2) for updates in (first, second)]
+    pools = [_pool(updates) for updates in (first, second)]
 
     sketches = [
         np.concatenate([block for slot in SLOTS for block in _numbers(pool, slot).values()])
@@ -186,7 +184,7 @@ def test_experts_of_one_slot_count_as_one_block_matrix():
     generator = torch.Generator().manual_seed(7)
     parts = [torch.randn(20, 3, generator=generator) for _ in range(2)]
     right = torch.randn(3, 16, generator=generator)
-    pool = SketchPool(sketch_recipe(8, version=2))
+    pool = SketchPool(sketch_recipe(8))
     for number, left in enumerate(parts):
         factors = factorise(LowRankDelta(left, right), 8, seed=0)
         _add(pool, SLOTS[0], f"expert.{number}", factors, 0.0)
@@ -196,57 +194,33 @@ def test_experts_of_one_slot_count_as_one_block_matrix():
     assert np.linalg.norm(update) == pytest.approx(1, abs=0.3)
 
 
-@pytest.mark.parametrize("version", VECTOR_DIMS)
-def test_nothing_above_rounding_gives_a_zero_vector(version):
-    pool = SketchPool(sketch_recipe(4, version=version))
+def test_nothing_above_rounding_gives_a_zero_vector():
+    pool = SketchPool(sketch_recipe(4))
     nothing = Factors(u=torch.zeros(5, 0), sigma=torch.zeros(0), v=torch.zeros(4, 0), fro_norm=1.0)
     _add(pool, SLOTS[0], "", nothing, 2.0)
 
     vector, norm = pool.vector()
 
     assert norm == 0.0
-    assert vector.shape == (sum(VECTOR_DIMS[version].values()),)
+    assert vector.shape == (pool.recipe.dim,)
     assert not any(pool.slot_sketch(SLOTS[0]))
 
 
-# version 3 beside version 2
-
-
-def test_sketches_of_version_3_are_the_codes_of_version_2():
-    updates = _updates(8)
-    old, new = _pool(updates, version=2), _pool(updates, version=3)
+def test_a_slot_s_sketch_is_the_codes_of_its_numbers():
+    pool = _pool(_updates(8))
 
     for slot in SLOTS:
-        halves, codes = (
-            SketchMatrix.of_model({slot: pool.slot_sketch(slot)}, pool.recipe)
-            for pool in (old, new)
-        )
-        numbers = np.frombuffer(old.slot_sketch(slot), "<f2")
-        decoded = [
-            [decode(matrix.codes[:, 0], start, dim)[0] for matrix in (halves, codes)]
-            for start, dim in zip((0, 128, 384), SLOT_DIMS.values(), strict=True)
-        ]
-        differ = np.concatenate([one != other for one, other in decoded])
-
-        # a code is another one where float16 rounds a number, by 2⁻¹¹ of itself, over a threshold
-        # near one standard deviation: of 2,048 one, by 2 · φ(1) · 2⁻¹¹ · 2,048 = 0.5; or to 0,
-        # as what rounding leaves of an exact 0 in such small matrices
-        assert np.count_nonzero(differ & (numbers != 0)) <= 5
-        assert np.array_equal(codes.weights, np.ones((1, 1, 3)))
-        # version 2 stores the weight as the length of a sketch of 512 numbers: 1 ± 2 √(11 / 512)
-        assert np.allclose(halves.weights, 1.0, atol=0.3)
-
-
-def test_a_vector_of_version_3_estimates_what_that_of_version_2_does():
-    first, second = _updates(1), _related(_updates(1), 2, 1.5)
-
-    cosines = [
-        float(np.dot(*(_pool(updates, version=version).vector()[0] for updates in (first, second))))
-        for version in (2, 3)
-    ]
-
-    # half as many numbers: standard errors near 0.016 and 0.022
-    assert cosines[1] == pytest.approx(cosines[0], abs=4 * (0.016**2 + 0.022**2) ** 0.5)
+        matrix = SketchMatrix.of_model({slot: pool.slot_sketch(slot)}, pool.recipe)
+        for start, numbers in zip((0, 128, 384), _numbers(pool, slot).values(), strict=True):
+            # the four levels of Max 1960, for a standard deviation of 1
+            deviations = numbers / np.sqrt(np.mean(numbers**2))
+            expected = np.sign(deviations) * np.where(np.abs(deviations) > 0.9957, 3, 1)
+            # what rounding leaves of an exact 0, or moves over a threshold
+            is_sure = (np.abs(deviations) > 1e-5) & (np.abs(np.abs(deviations) - 0.9957) > 1e-5)
+            decoded = decode(matrix.codes[:, 0], start, len(numbers))[0]
+            assert np.array_equal(decoded[is_sure], expected[is_sure])
+            assert np.mean(is_sure) > 0.5
+        assert np.array_equal(matrix.weights, np.ones((1, 1, 3)))
 
 
 @pytest.mark.parametrize(("cut_axis", "unseen"), [(0, "output"), (1, "input")])

@@ -55,7 +55,8 @@ def test_it_says_what_a_query_needs(document):
 
 
 WRONG = {
-    "a later format": (("format",), 3, "upgrade"),
+    "a later format": (("format",), 3, "format 3"),
+    "an earlier format": (("format",), 1, "format 1, this deltadex reads 2"),
     "no format": (("format",), None, "format"),
     "another recipe": (("recipe", "rank"), 3, "recipe_id"),
     "a large recipe": (("recipe", "dim"), 10**9, "dim"),

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from deltadex.store.published.manifest import MANIFEST, SketchForm, parse_manife
 from deltadex.store.sketch_codes import decode
 
 BASE, DIM, N = "example/base", 48, 24
-OLD = Path(__file__).parent / "golden" / "format-1"
 DEFAULT = Recipe(
     name="sketch",
     rank=8,
@@ -207,19 +205,6 @@ def test_sketches_that_cannot_be_are_refused_by_field(made, path, value, field):
 
     with pytest.raises(BadIndex, match=field):
         parse_manifest(json.dumps(document).encode())
-
-
-def test_an_index_of_an_earlier_version_answers_as_it_did(tmp_path):
-    """`golden/format-1` and its answer are of the version before sketches were published."""
-    with dx.open(tmp_path / "mine.duckdb") as mine:
-        mine.attach(OLD)
-        hits = mine.find_similar("author-1/model-7", k=4)
-
-    wanted = [("author-2/model-11", 2.1511), ("author-1/model-1", 1.1140)]
-    wanted += [("author-1/model-19", 0.9370), ("author-1/model-4", 0.9164)]
-    assert [(hit["model"], round(hit["z"], 3)) for hit in hits] == [
-        (id, round(z, 3)) for id, z in wanted
-    ]
 
 
 # what is published of a sketch

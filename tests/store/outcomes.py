@@ -14,6 +14,7 @@ from deltadex.records import (
     Slot,
     SlotStats,
 )
+from deltadex.store import encode_sketch
 
 RECIPE = Recipe(name="sketch", rank=4, dim=8, params=(("slot_blocks", "update:8"),))
 OTHER = Recipe(name="mean-factors", rank=2, dim=6)
@@ -22,6 +23,10 @@ OTHER = Recipe(name="mean-factors", rank=2, dim=6)
 def unit(seed, dim):
     vector = np.random.default_rng(seed).normal(size=dim).astype(np.float32)
     return vector / np.linalg.norm(vector)
+
+
+def sketch(rng):
+    return encode_sketch([rng.normal(size=8)], [1.0])
 
 
 def linear(seed, layers=2, recipe=RECIPE):
@@ -48,7 +53,7 @@ def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=T
             energy=0.9,
             stable_rank=1.2,
             noise_floor=1e-6,
-            sketch=rng.normal(size=8 if sketched else 0).astype("<f2").tobytes(),
+            sketch=sketch(rng) if sketched else b"",
             zero_share=0.25 * layer,
         )
         for layer in range(2)
@@ -75,10 +80,7 @@ def data_set(name, *, seed=0, base="base", sha256="0" * 64):
         counts={"rows": 600, "skipped": {"empty": 3}},
         fingerprint=Fingerprint(recipe=RECIPE, vector=unit(seed, RECIPE.dim), norm=2.0),
         sketches={
-            part: {
-                Slot("encoder", layer, "q"): rng.normal(size=8).astype("<f2").tobytes()
-                for layer in range(2)
-            }
+            part: {Slot("encoder", layer, "q"): sketch(rng) for layer in range(2)}
             for part in ("whole", "group 0", "group 1", "shuffled 0")
         },
     )

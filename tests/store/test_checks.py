@@ -12,7 +12,6 @@ from deltadex.records import Fingerprint
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, merge_catalogs
 from deltadex.store.files import index_folder
-from deltadex.store.opening import SCHEMA_VERSION, migrations
 
 pytestmark = pytest.mark.usefixtures("small_files")
 
@@ -126,17 +125,6 @@ def test_what_is_no_catalog_is_a_line_and_stays_as_it_is(tmp_path, make, said_of
 
     assert said_of_it in state(found, "catalog")[1]
     assert files(path) == before
-
-
-def test_an_older_schema_is_brought_up_to_date_unless_one_only_looks(path):
-    sql(path, migrations()[0], "UPDATE meta SET schema_version = 1")
-
-    looked, mended, again = look(path, repairs=False), look(path), look(path)
-
-    assert "schema version 1" in state(looked, "catalog")[1]
-    assert state(mended, "catalog")[0] == "repaired"
-    assert f"from schema version 1 to {SCHEMA_VERSION}" in state(mended, "catalog")[1]
-    assert troubles(again) == set()
 
 
 # the database
@@ -293,7 +281,7 @@ def test_lengths_up_to_the_tolerance_pass(db):
 
 LEFT_OVER = "1 row of models that are not"
 DAMAGE = {
-    "catalog": [("UPDATE meta SET schema_version = 999", "upgrade it")],
+    "catalog": [("UPDATE meta SET schema_version = 999", "schema version 999")],
     "tables": [("DROP VIEW study_results; DROP TABLE studies", "missing: studies")],
     "keys": [("UPDATE models SET id = 'm03' WHERE id = 'm04'", "stored twice: m03")],
     "rows": [

@@ -17,8 +17,7 @@ from processes import holding, kill, process, said
 from deltadex.errors import (
     EmptyCatalog,
     ForeignDatabase,
-    NewerSchema,
-    OlderSchema,
+    OtherSchema,
     RequestError,
     StoreDamaged,
     StoreError,
@@ -370,18 +369,11 @@ def test_nothing_is_merged_when_one_source_is_missing(a, b, tmp_path):
         assert catalog.models() == []
 
 
-@pytest.mark.parametrize(
-    ("change", "kind", "says"),
-    [
-        ("UPDATE meta SET schema_version = 2", OlderSchema, "`deltadex doctor` brings"),
-        ("UPDATE meta SET schema_version = 99", NewerSchema, "upgrade"),
-    ],
-)
-def test_a_source_of_another_version_is_refused_by_name(a, b, change, kind, says):
+def test_a_source_of_another_version_is_refused_by_name(a, b):
     write(b, indexed("x"))
-    sql(b, change)
+    sql(b, "UPDATE meta SET schema_version = 2")
 
-    with pytest.raises(kind, match=rf"b\.duckdb.*{says}"):
+    with pytest.raises(OtherSchema, match=r"b\.duckdb: schema version 2, .*index again"):
         merge(a, b)
 
 

@@ -266,7 +266,7 @@ def test_a_catalog_opened_as_it_is_is_not_repaired(logged):
     before = _contents(db)
 
     with pytest.raises(StoreDamaged):
-        Catalog.open(db, read_only=True, migrates=False)
+        Catalog.open(db, read_only=True, repairs=False)
     assert _contents(db) == before
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from outcomes import RECIPE, indexed
 from processes import holding, kill, process, said
 
-from deltadex.errors import HolderLost, NewerSchema, StoreLocked
+from deltadex.errors import HolderLost, OtherSchema, StoreLocked
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, ModelFilter, Page, opening
 from deltadex.store import session as sessions
@@ -189,14 +189,14 @@ def test_a_snapshot_of_several_questions_is_lost_with_its_holder(path):
 
 
 def test_a_holder_that_dies_while_one_enters_is_succeeded(path, monkeypatch):
-    check = opening.check_schema
+    check = opening.has_schema
     with holding(path, 3) as holder:
 
         def after_a_death(*asked):
             kill(holder)
-            check(*asked)
+            return check(*asked)
 
-        monkeypatch.setattr(opening, "check_schema", after_a_death)
+        monkeypatch.setattr(opening, "has_schema", after_a_death)
 
         with Catalog.open(path) as catalog:
             assert len(_ids(catalog)) == 3
@@ -392,11 +392,11 @@ def test_a_folder_that_refuses_the_note_keeps_the_catalog_usable(path):
         assert _ids(catalog) == ["a"]
 
 
-def test_a_catalog_of_a_later_version_is_refused_through_its_holder_too(path):
+def test_a_catalog_of_another_version_is_refused_through_its_holder_too(path):
     with Catalog.open(path) as catalog:
         catalog._session.execute("UPDATE meta SET schema_version = 99")
 
-        with pytest.raises(NewerSchema):
+        with pytest.raises(OtherSchema):
             Catalog.open(path)
 
 

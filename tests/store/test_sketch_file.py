@@ -130,22 +130,6 @@ def test_of_many_models_a_byte_a_number_is_kept_and_doctor_finds_them_well(catal
     assert not troubles(look(catalog.path))
 
 
-def test_files_of_version_0_1_are_written_again(catalog):
-    path = derived_path(catalog.path, "base", RECIPE.id, ".sketches")
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"IxSQ" + bytes(200))
-    path.with_suffix(".slots").write_text('{"dim": 8, "slots": [["encoder", 0, "q", 8]]}')
-    path.with_suffix(".keys").write_bytes(bytes(32))
-    path.with_suffix(".vectors").write_bytes(bytes(64))
-    keys = _keys(catalog)
-
-    assert _read(catalog, keys) == _as_stored(catalog, keys)
-    catalog.access.derived(SketchFiles).close()
-    _view(catalog).write_sketch_file()
-
-    assert _rows(_file(catalog).matrix(np.array(keys))) == _as_stored(catalog, keys)
-
-
 def test_new_models_are_added_and_old_rows_stay(catalog):
     _view(catalog).write_sketch_file()
     size = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
