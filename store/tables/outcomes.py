@@ -407,7 +407,7 @@ def outcome_of_copy(
         bytes_read=0,
         seconds=0.0,
         linear=select_linear_sketch(session, key, sketched) if sketched else None,
-        footprint=next((f.footprint for f in select_footprints(session, model=key)), None),
+        footprint=next((f.footprint for f in select_footprints(session, keys=[key])), None),
     )
 
 
