@@ -297,6 +297,9 @@ class Footprint:
         own_tokenizer: That tokenizer, as `store/tables/footprints.py` keeps it; empty once it is
             stored.
         note: What could not be read, or was added; one line.
+        lexicon: Hash of the words that `responses` are of; None where there are none.
+        responses: Of each word a signed byte: how strongly the update answers to it
+            (`indexer/lexicon.py`).
     """
 
     kind: FootprintKind
@@ -307,6 +310,8 @@ class Footprint:
     tokenizer: str | None = None
     own_tokenizer: bytes = field(default=b"", repr=False)
     note: str | None = None
+    lexicon: str | None = None
+    responses: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import BadQuery, BaseError, RequestError, SourceError, offered
+from ..errors import BadQuery, BaseError, RequestError, SourceError, StudyError, offered
 from ..indexer import FamilyOptions, Fingerprinting
 from ..options import Place, Question, argument, as_kind, option, record
 from ..store import Filters
@@ -31,6 +31,7 @@ from .worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
 
 if TYPE_CHECKING:
     from ..indexer import Progress
+    from ..indexer.lexicon import BaseLexicon
     from ..store import ModelFilter, QueryResult
     from .opened import Opened
 
@@ -129,8 +130,17 @@ class Plan(FamilyOptions):
 def _index(asked: Index | Add, db: Opened) -> IndexReport:
     from ..indexer import IndexOptions, index_family
 
-    report = index_family(db._catalog, as_kind(IndexOptions, asked), asked.progress)
+    report = index_family(db._catalog, as_kind(IndexOptions, asked), asked.progress, _build_lexicon)
     return IndexReport(report.to_json())
+
+
+def _build_lexicon(source: str, tokenizer: bytes, device: str) -> BaseLexicon | None:
+    """None where nothing that runs a model is installed."""
+    try:
+        from ..training_data.lexicon import build_lexicon
+    except StudyError:
+        return None
+    return build_lexicon(source, tokenizer, device)
 
 
 def _index_all(asked: Index, db: Opened) -> IndexReport:

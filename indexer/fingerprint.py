@@ -32,7 +32,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 import torch
 
-from ..arrays import Float32
+from ..arrays import Float32, Int8
 from ..errors import ModelError, RequestError, UnknownRecipe, offered
 from ..records import LINEAR_DIM as DIM
 from ..records import (
@@ -56,6 +56,7 @@ from .delta import (
     factorise,
     largest_noise_sigma,
 )
+from .lexicon import BaseLexicon, ResponseSum
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
 """Numbers of buckets that are drawn; a circular sketch folded to a length has them modulo it."""
@@ -516,13 +517,15 @@ class _SlotSums:
 @dataclass(frozen=True, slots=True)
 class MeasuredUpdate:
     """The measurements of one matrix's update, without its ΔW; no factors for an exact zero.
-    `features`: for each recipe, the factors it looks at and what it makes of them."""
+    `features`: for each recipe, the factors it looks at and what it makes of them; `answers`: how
+    strongly it answers to each word of a lexicon."""
 
     update: MatrixUpdate
     zero_share: float
     linear: torch.Tensor | None = None
     factors: Factors | None = None
     features: tuple[tuple[Factors, Features], ...] = ()
+    answers: torch.Tensor | None = None
 
 
 Measurement = TypeVar("Measurement")
@@ -545,6 +548,8 @@ class UpdateCollector:
 
     recipes: Sequence[Recipe]
     layout: Layout
+    lexicon: BaseLexicon | None = None
+    _responses: ResponseSum = field(default_factory=ResponseSum)
     _pools: list[Pool] = field(default_factory=list)
     _linear: LinearPool | None = None
     _slots: dict[Slot, _SlotSums] = field(default_factory=dict)
@@ -573,7 +578,9 @@ class UpdateCollector:
                 by_steps[steps] = factorise(delta, rank, seed=pool.recipe.seed, power_steps=steps)
             factors = by_steps[steps].above(noise).first(pool.recipe.rank)
             features.append((factors, pool.features(update, factors)))
-        return MeasuredUpdate(rest, zeros, linear, next(iter(by_steps.values())), tuple(features))
+        factors = next(iter(by_steps.values()))
+        answers = self.lexicon and self.lexicon.answers(update, factors.above(noise))
+        return MeasuredUpdate(rest, zeros, linear, factors, tuple(features), answers)
 
     def take(self, measured: MeasuredUpdate) -> None:
         update = measured.update
@@ -588,6 +595,7 @@ class UpdateCollector:
             self._linear.take(update.slot, measured.linear)
         if measured.factors is None:
             return
+        self._responses.take(measured.answers)
         sums.update_sq += measured.factors.fro_norm**2
         sums.noise_sq += update.noise_norm**2
         sums.sigmas.append(measured.factors.sigma)
@@ -616,6 +624,10 @@ class UpdateCollector:
             f"its update is smaller than the rounding of its numbers: {less}{share:.2%} of the "
             "entries of its layer matrices differ from the base's, rounded"
         )
+
+    def responses(self) -> Int8[np.ndarray, " words"]:
+        """What the model's update answers to, as `Footprint` has it."""
+        return self._responses.stored()
 
     def linear_sketch(self) -> LinearSketch | None:
         return None if self._linear is None else self._linear.sketch()

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from ..errors import NOWHERE, BaseError, ModelError, RequestError, SourceError, offered
+from ..errors import (
+    NOWHERE,
+    BaseError,
+    ModelError,
+    RequestError,
+    SourceError,
+    StoreFull,
+    offered,
+)
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe, Slot
-from ..store import Catalog, ModelFilter, Page, block_dims, save_family, sketch_bytes
+from ..store import (
+    Catalog,
+    ModelFilter,
+    Page,
+    block_dims,
+    derived_path,
+    make_folder,
+    save_family,
+    sketch_bytes,
+)
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base, find_renamed, resolve_base, wanted_base
@@ -36,10 +54,14 @@ from .fingerprint import (
 )
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
+from .lexicon import BaseLexicon, LexiconOnce
 from .options import IndexOptions
 from .run import ListingProgress, Progress, Report, index_members, share_of
 
 log = logging.getLogger(__name__)
+
+
+LEXICON_ENDING = ".lexicon"
 
 
 def choose_recipes(
@@ -178,12 +200,19 @@ def run_layout(
     return family_layout(blocks)
 
 
+MakeLexicon = Callable[[str, bytes, str], BaseLexicon | None]
+"""Of a base's folder, its tokenizer's JSON, and a device."""
+
+
 def index_family(
-    catalog: Catalog, options: IndexOptions, progress: Progress | None = None
+    catalog: Catalog,
+    options: IndexOptions,
+    progress: Progress | None = None,
+    make_lexicon: MakeBaseLexicon | None = None,
 ) -> Report:
     """Fingerprint the family's members that are new or changed, and record every outcome. A
     `SourceError` if they or their labels cannot be listed, a `BaseError` if the base's own folder
-    cannot be used."""
+    cannot be used. `make_lexicon`: runs the base, where that can be done."""
     device = choose_device(options.device)
     labels = read_labels(Path(options.labels)) if options.labels else None
     base = meant_base(catalog, options)
@@ -222,6 +251,7 @@ def index_family(
         parts=base_parts(base, recipes, verify=options.verify),
         verify=options.verify,
         footprints=options.footprints,
+        lexicon=LexiconOnce(partial(_lexicon, catalog, base, options, make_lexicon)),
     )
     _require_base(base, members, catalog)
     report = index_members(members, job, catalog, options, workers, progress)
@@ -235,6 +265,32 @@ def index_family(
     if options.hub:
         catalog.listings(base.name).clear()
     return report
+
+
+def lexicon_file(catalog: Catalog, base: str) -> Path:
+    """Where the states of a base's words are kept."""
+    return derived_path(catalog.path, base, "lexicon", LEXICON_ENDING)
+
+
+def _lexicon(
+    catalog: Catalog, base: Base, options: IndexOptions, make: MakeBaseLexicon | None
+) -> BaseLexicon | None:
+    """That of the base's folder, made where none is kept of these files."""
+    if not options.footprints or base.folder is None or make is None:
+        return None
+    path = lexicon_file(catalog, base.name)
+    made_of = find_member(str(base.folder), base.name).record.signature
+    found, tokenizer = BaseLexicon.load(path, made_of), base.tokenizer()
+    if found is None and tokenizer is not None:
+        log.info("reading what %s answers to single words", base.name)
+        found = make(str(base.folder), tokenizer, choose_device(options.device))
+        if found is not None:
+            with suppress(StoreFull, OSError):
+                make_folder(path.parent)
+                found.save(path, made_of)
+    if found is None:
+        return None
+    return replace(found, sha256=catalog.footprints.save_lexicon(found.kept.to_bytes()))
 
 
 def _save_tokenizer(catalog: Catalog, base: Base, options: IndexOptions) -> None:

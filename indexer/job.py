@@ -27,6 +27,7 @@ from .embedding import find_embedding
 from .family import Wanted
 from .fingerprint import Layout
 from .hub import HubSession
+from .lexicon import LexiconOnce
 
 FOR_CONTENT = 0.92
 """Share of a budget that is spent on matrices: headers and requests take the rest."""
@@ -371,7 +372,7 @@ class Job:
     """The base, the recipes, and how many matrices are compared where. `shapes`: (out, in) by slot,
     of the family's models; `parts`: what is read of every matrix under a budget; `verify`: read
     whole files also under a budget, and those again that were not verified; `footprints`: whether
-    input embeddings are read."""
+    input embeddings are read; `lexicon`: the words to which updates answer."""
 
     base: Base
     wanted: Wanted
@@ -383,6 +384,7 @@ class Job:
     parts: BaseParts | None = None
     verify: bool = False
     footprints: bool = False
+    lexicon: LexiconOnce = field(default_factory=LexiconOnce)
     scratch: ScratchPool = field(default_factory=ScratchPool)
     meter: Meter = field(default_factory=Meter)
 

@@ -287,7 +287,8 @@ def _read(
                 raise member.refusal
         checkpoint = remote.open() if remote else member.checkpoint(job.plan, job.session)
         job.meter.opened(member.record.id, checkpoint)
-        collector = UpdateCollector(job.recipes, job.layout)
+        lexicon = job.lexicon.get()
+        collector = UpdateCollector(job.recipes, job.layout, lexicon)
         footprint, record = None, member.record
         if job.footprints and job.parts is None and _embedding_is_first(member, checkpoint):
             footprint = read_footprint(member, checkpoint, job)
@@ -302,6 +303,8 @@ def _read(
             record = replace(record, notes=tuple(notes), **asdict(form))
         if job.footprints and footprint is None:
             footprint = read_footprint(member, checkpoint, job)
+        if footprint is not None and lexicon is not None and len(found := collector.responses()):
+            footprint = replace(footprint, lexicon=lexicon.sha256, responses=found.tobytes())
         verified = checkpoint.verify()
         return Indexed(
             model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),

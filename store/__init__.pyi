@@ -17,6 +17,8 @@ from .derived.row_files import TraitFile as TraitFile
 from .family import FamilyView as FamilyView
 from .files import abandoned as abandoned
 from .files import check_folder as check_folder
+from .files import derived_path as derived_path
+from .files import make_folder as make_folder
 from .files import write_atomically as write_atomically
 from .files import write_user_file as write_user_file
 from .model_rows import block_dims as block_dims
@@ -62,6 +64,8 @@ from .tables.filters import Filters as Filters
 from .tables.filters import ModelFilter as ModelFilter
 from .tables.footprints import ModelFootprint as ModelFootprint
 from .tables.footprints import tokenizer_hash as tokenizer_hash
+from .tables.lexicons import STEPS as STEPS
+from .tables.lexicons import Lexicon as Lexicon
 from .tables.models import Known as Known
 from .tables.models import Label as Label
 from .tables.models import Labels as Labels

@@ -216,20 +216,24 @@ CREATE TABLE footprints (
     share DOUBLE NOT NULL,
     tokenizer VARCHAR,
     note VARCHAR,
-    tokens BLOB NOT NULL
+    tokens BLOB NOT NULL,
+    lexicon VARCHAR,
+    responses BLOB
 );
 COMMENT ON TABLE footprints IS 'Which tokens of the vocabulary occurred in a model''s training: the rows of its input embedding that moved';
 COMMENT ON COLUMN footprints.kind IS 'exact, tied (the sure tokens alone), frozen, dense, or none where no embedding was read';
 COMMENT ON COLUMN footprints.vocabulary IS 'Rows that were compared with the base''s';
 COMMENT ON COLUMN footprints.share IS 'Of the rows, how many were read, 0 to 1';
 COMMENT ON COLUMN footprints.tokenizer IS 'Hash in `tokenizers` of the model''s own; NULL for that of its base';
+COMMENT ON COLUMN footprints.lexicon IS 'Hash in `tokenizers` of the words that `responses` are of';
+COMMENT ON COLUMN footprints.responses IS 'A signed byte for each word: how strongly the update answers to it, in 1/32 standard deviations above the mean';
 COMMENT ON COLUMN footprints.tokens IS 'zlib: a bit for each row of the vocabulary, then a byte of strength for each touched one';
 
 CREATE TABLE tokenizers (
     sha256 VARCHAR NOT NULL,
     content BLOB NOT NULL
 );
-COMMENT ON TABLE tokenizers IS 'Tokenizers of bases, and of models that have another one';
+COMMENT ON TABLE tokenizers IS 'Tokenizers of bases, of models that have another one, and lexicons: words of a base with their vectors';
 COMMENT ON COLUMN tokenizers.content IS 'zlib: a tokenizer.json; or of one that adds tokens to another, {"extends": hash, "added_tokens": [...]}';
 
 CREATE VIEW coverage AS

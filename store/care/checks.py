@@ -498,8 +498,9 @@ def check_footprints(context: CheckContext) -> Iterator[Finding]:
             wrong.append(str(id))
     missing = context.select(
         "SELECT DISTINCT tokenizer FROM (SELECT tokenizer FROM footprints UNION "
-        "SELECT tokenizer FROM families) WHERE tokenizer IS NOT NULL AND "
-        "tokenizer NOT IN (SELECT sha256 FROM tokenizers) ORDER BY 1"
+        "SELECT lexicon FROM footprints UNION SELECT tokenizer FROM families) "
+        "WHERE tokenizer IS NOT NULL "
+        "AND tokenizer NOT IN (SELECT sha256 FROM tokenizers) ORDER BY 1"
     )
     if wrong:
         names = listed([short_id(id) for id in wrong])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
@@ -436,13 +436,14 @@ def take_studies(target: Session, source: Source, keys: Mapping[int, int]) -> se
 
 
 def take_footprints(target: Session, source: Source, keys: Mapping[int, int]) -> set[int]:
-    """Copy the footprints of models that the target has none of, and their tokenizers; the source's
-    keys of these models."""
+    """Copy the footprints of models that the target has none of, their tokenizers and lexicons; the
+    source's keys of these models."""
     sql = f"SELECT * FROM footprints WHERE model IN {THESE}"
     footprints = source.session.arrow(sql, [list(keys)])
     if not footprints.num_rows:
         return set()
-    for sha256 in set(footprints.column("tokenizer").to_pylist()) - {None}:
+    named = (footprints.column(name).to_pylist() for name in ("tokenizer", "lexicon"))
+    for sha256 in set(chain.from_iterable(named)) - {None}:
         take_tokenizer(target, source.session, sha256)
     return _insert(
         target,

@@ -27,7 +27,10 @@ COARSER = (1, 2, 4, 8)
 
 LEVEL = 9
 
-FOOTPRINT_COLUMNS = ("kind", "vocabulary", "touched", "share", "tokenizer", "note", "tokens")
+FOOTPRINT_COLUMNS = (
+    *("kind", "vocabulary", "touched", "share", "tokenizer", "note", "tokens"),
+    *("lexicon", "responses"),
+)
 
 LARGEST_VOCABULARY = 1 << 24
 """Rows of an embedding that a stored footprint may have."""
@@ -95,6 +98,8 @@ def footprint_row(footprint: Footprint) -> dict[str, Any]:
         "tokenizer": footprint.tokenizer,
         "note": footprint.note,
         "tokens": pack(footprint),
+        "lexicon": footprint.lexicon,
+        "responses": footprint.responses or None,
     }
 
 
@@ -107,6 +112,8 @@ def footprint_of(
     tokenizer: str | None,
     note: str | None,
     tokens: bytes,
+    lexicon: str | None = None,
+    responses: bytes | None = None,
     own_tokenizer: bytes | None = None,
 ) -> Footprint:
     """A footprint from its columns; ValueError where they do not fit one another."""
@@ -123,6 +130,8 @@ def footprint_of(
         tokenizer=tokenizer,
         own_tokenizer=own_tokenizer or b"",
         note=note,
+        lexicon=lexicon,
+        responses=responses or b"",
     )
 
 
@@ -293,6 +302,30 @@ class Footprints:
     def add(self, base: str, id: str, footprint: Footprint) -> None:
         """Give a model of the catalog a footprint, in place of its last."""
         self.session.write(lambda s: replace_footprint(s, base, id, footprint))
+
+    def lexicons(self, base: str) -> list[str]:
+        """The hashes of the lexicons that responses of a family's models are of, the commonest
+        first."""
+        rows = self.session.execute(
+            "SELECT f.lexicon FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
+            "AND f.lexicon IS NOT NULL GROUP BY ALL ORDER BY count(*) DESC, f.lexicon",
+            [base],
+        )
+        return [str(sha256) for (sha256,) in rows]
+
+    def responses(self, base: str, lexicon: str) -> list[tuple[int, bytes]]:
+        """Key and stored responses of a family's models, by key."""
+        return self.session.execute(
+            "SELECT f.model, f.responses FROM footprints f JOIN models m ON m.key = f.model "
+            "WHERE m.base = ? AND f.lexicon = ? ORDER BY f.model",
+            [base, lexicon],
+        )
+
+    def save_lexicon(self, content: bytes) -> str:
+        """Keep a lexicon's JSON; returns its hash."""
+        sha256 = tokenizer_hash(content)
+        self.session.write(lambda s: insert_tokenizer(s, sha256, content))
+        return sha256
 
     def save_tokenizer(self, base: str, content: bytes) -> None:
         """Keep the tokenizer of a base: its `tokenizer.json`."""

@@ -1,0 +1,130 @@
+"""Words of a base, and the states that it has for each alone; what an update answers to among them.
+
+An update ΔW that was trained on texts answers more strongly to the states of their words than to
+others: r_w = Σ log(|ΔW x_w| / mean over words), over the matrices that read the state x_w, which is
+centred over words and of unit length (docs/words.md). ΔW is taken by its leading factors.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..arrays import Float32, Int8
+from ..store import STEPS, Lexicon, tokenizer_hash
+from .delta import Factors, MatrixUpdate
+
+LEAST = 1e-6
+"""|ΔW x| beside its mean, of a word to which a matrix does not answer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BaseLexicon:
+    """Words of a base, and what its layers read of each.
+
+    Attributes:
+        kept: What the catalog keeps of it.
+        states: By slot as text, the states of the words that its matrix reads: (words, width),
+            float32.
+        sha256: By which the catalog knows it.
+    """
+
+    kept: Lexicon
+    states: Mapping[str, torch.Tensor]
+    sha256: str = ""
+
+    def save(self, path: Path, made_of: str) -> None:
+        """Write the states, in half precision, those of several slots once. `made_of`: tells the
+        base's files from others."""
+        distinct = list({id(states): states for states in self.states.values()}.values())
+        places = {
+            slot: next(i for i, s in enumerate(distinct) if s is states)
+            for slot, states in self.states.items()
+        }
+        arrays = {str(i): states.half().numpy() for i, states in enumerate(distinct)}
+        with path.open("wb") as file:
+            np.savez(
+                file,
+                made_of=made_of,
+                places=json.dumps(places),
+                lexicon=self.kept.to_bytes(),
+                **arrays,
+            )
+
+    @classmethod
+    def load(cls, path: Path, made_of: str | None = None) -> BaseLexicon | None:
+        """That of these files of a base, or of any; None where the file is missing or another's."""
+        try:
+            return cls._load(path, made_of)
+        # whatever is wrong with a file that can be made again
+        except Exception:
+            return None
+
+    @classmethod
+    def _load(cls, path: Path, made_of: str | None) -> BaseLexicon | None:
+        with np.load(path) as file:
+            if made_of not in (None, str(file["made_of"])):
+                return None
+            kept = Lexicon.from_bytes(bytes(file["lexicon"]))
+            places = json.loads(str(file["places"]))
+            arrays = {i: torch.from_numpy(file[str(i)]).float() for i in set(places.values())}
+        states = {slot: arrays[i] for slot, i in places.items()}
+        return cls(kept, states, tokenizer_hash(kept.to_bytes()))
+
+    def answers(self, update: MatrixUpdate, factors: Factors) -> torch.Tensor | None:
+        """How strongly one matrix answers to each word, (words,); None where it does not read
+        their states, or only some of their entries."""
+        states = self.states.get(str(update.slot))
+        if states is None or update.cut_axis == 1 or not len(factors.sigma):
+            return None
+        if states.shape[1] != factors.v.shape[0]:
+            return None
+        strengths = torch.linalg.norm((states @ factors.v) * factors.sigma, dim=1)
+        return (strengths / strengths.mean().clamp_min(torch.finfo().tiny) + LEAST).log()
+
+
+@dataclass(slots=True)
+class ResponseSum:
+    """What all matrices of a model answer to, added up."""
+
+    total: torch.Tensor | None = None
+
+    def take(self, answers: torch.Tensor | None) -> None:
+        if answers is not None:
+            self.total = answers if self.total is None else self.total + answers
+
+    def stored(self) -> Int8[np.ndarray, " words"]:
+        """Beside the mean, in steps of a standard deviation; empty where no matrix answered."""
+        if self.total is None:
+            return np.zeros(0, np.int8)
+        return standardised(self.total.numpy())
+
+
+def standardised(responses: Float32[np.ndarray, " words"]) -> Int8[np.ndarray, " words"]:
+    """As responses are stored."""
+    spread = float(responses.std())
+    if not np.isfinite(spread) or spread == 0:
+        return np.zeros(0, np.int8)
+    scaled = STEPS * (responses - responses.mean()) / spread
+    return np.clip(np.round(scaled), -127, 127).astype(np.int8)
+
+
+class LexiconOnce:
+    """A lexicon that is made when the first model asks for it. Safe between threads."""
+
+    def __init__(self, make: Callable[[], BaseLexicon | None] = lambda: None) -> None:
+        self._make: Callable[[], BaseLexicon | None] | None = make
+        self._made: BaseLexicon | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> BaseLexicon | None:
+        with self._lock:
+            if self._make is not None:
+                self._made, self._make = self._make(), None
+        return self._made

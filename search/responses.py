@@ -1,0 +1,178 @@
+"""What models' updates answer to: words of one model, and models whose data is about a text.
+
+A stored response is beside the model's own mean over words; here it is beside what models of its
+kind answer, too, so that function words and what every update favours do not count. A text's words
+count with the words near them, by the squared cosine of their vectors and by how far a word tells
+the family's models apart. What random words would give says whether a text matches at all
+(docs/words.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Float32, Float64, Int8, Int64
+from ..store import STEPS, Catalog, FamilyView, Lexicon
+
+NEAR = 10
+"""Words of the lexicon that stand for one of a text; itself among them."""
+
+SMOOTHED = 15
+"""Words over which a word's response is averaged before a model's words are listed."""
+
+SHRINKAGE = 4.0
+"""Models as which the family counts in the mean of a kind, and nothing in that of the family."""
+
+COMMONEST = 120
+"""Words of the language so frequent that a text is not about them, by their rank."""
+
+DRAWS = 200
+"""Texts of random words that say how well one matches by chance."""
+
+MOST_QUERY_WORDS = 64
+"""Words of a text that are asked: its rarest."""
+
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FamilyResponses:
+    """The responses of a family's models, centred. `keys`: of the models, rising; `columns`: by
+    word, in standard deviations of the model over words, (words, models)."""
+
+    lexicon: Lexicon
+    keys: Int64[np.ndarray, " models"]
+    columns: Float32[np.ndarray, "words models"]
+    spread: Float32[np.ndarray, " words"]
+
+    @classmethod
+    def of(cls, catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
+        """Those of a family under its commonest lexicon; None where no model has any."""
+        return view.derived(_Held, lambda view: _Held(_read(catalog, view))).responses
+
+    def words(self, key: int) -> list[tuple[str, float]]:
+        """The words that a model answers to, the strongest first, with standard deviations."""
+        smooth = smoothed(self.columns[:, self._place(key)], self._near(SMOOTHED))
+        order = np.argsort(-smooth, kind="stable")
+        return [(self.lexicon.words[i], float(smooth[i])) for i in order.tolist()]
+
+    def has(self, key: int) -> bool:
+        return bool(np.isin(key, self.keys))
+
+    def _place(self, key: int) -> int:
+        return int(np.searchsorted(self.keys, key))
+
+    def _near(self, n: int) -> tuple[Int64[np.ndarray, "words n"], Float32[np.ndarray, "words n"]]:
+        vectors = _floats(self.lexicon)[: len(self.lexicon.words)]
+        return nearest(vectors, vectors, n)
+
+    def ask(self, words: Sequence[str]) -> TextMatch | None:
+        """How well models match a text's words; None where the lexicon knows none of them."""
+        known = self.known(words)
+        if not known:
+            return None
+        vectors = _floats(self.lexicon)
+        places, weights = nearest(vectors[known], vectors[: len(self.lexicon.words)], NEAR)
+        scores = self._scores(places, weights)
+        return TextMatch(scores, places, self.chance_of(float(scores.max()), len(known)))
+
+    def known(self, words: Sequence[str]) -> list[int]:
+        """Places of a text's words among all of the lexicon's, the rarest ones of a long text."""
+        every = {word: i for i, word in enumerate((*self.lexicon.words, *self.lexicon.others))}
+        found = sorted({every[word] for word in words if word in every})
+        telling = [place for place in found if place >= COMMONEST]
+        return telling[-MOST_QUERY_WORDS:]
+
+    def _scores(
+        self, places: Int64[np.ndarray, "asked n"], weights: Float32[np.ndarray, "asked n"]
+    ) -> Float64[np.ndarray, " models"]:
+        told = weights * self.spread[places] ** 2
+        chosen = self.columns[places.ravel()].astype(np.float64)
+        return np.asarray(told.ravel() @ chosen / max(float(told.sum()), 1e-12))
+
+    def chance_of(self, best: float, n_words: int) -> float:
+        """The chance that a text of so many random words has so good a best match."""
+        rng = np.random.default_rng(n_words)
+        vectors = _floats(self.lexicon)[: len(self.lexicon.words)]
+        n_better = 0
+        for _ in range(DRAWS):
+            drawn = rng.choice(len(vectors), min(n_words, len(vectors)), replace=False)
+            n_better += self._scores(*nearest(vectors[drawn], vectors, NEAR)).max() >= best
+        return (1 + n_better) / (1 + DRAWS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextMatch:
+    """scores: of each model; places: the lexicon's words that stand for the text's; by_chance: the
+    chance that random words would match a model so well."""
+
+    scores: Float64[np.ndarray, " models"]
+    places: Int64[np.ndarray, "asked n"]
+    by_chance: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    responses: FamilyResponses | None
+
+
+def words_in(text: str) -> list[str]:
+    """The words of a text, lower-cased."""
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def nearest(
+    of: Float32[np.ndarray, "some axes"], among: Float32[np.ndarray, "words axes"], n: int
+) -> tuple[Int64[np.ndarray, "some n"], Float32[np.ndarray, "some n"]]:
+    """The nearest words of each, and their squared cosines."""
+    cosines = of @ among.T
+    n = min(n, cosines.shape[1])
+    places = np.argpartition(-cosines, n - 1, axis=1)[:, :n]
+    return places, np.maximum(np.take_along_axis(cosines, places, 1), 0) ** 2
+
+
+def smoothed(
+    responses: Float32[np.ndarray, " words"],
+    near: tuple[Int64[np.ndarray, "words n"], Float32[np.ndarray, "words n"]],
+) -> Float64[np.ndarray, " words"]:
+    """Each word's response, averaged with those of the words near it."""
+    places, weights = near
+    return np.asarray((responses[places] * weights).sum(axis=1) / weights.sum(axis=1))
+
+
+def _floats(lexicon: Lexicon) -> Float32[np.ndarray, "all axes"]:
+    vectors = lexicon.vectors.astype(np.float32)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+
+
+def _read(catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
+    lexicons = catalog.footprints.lexicons(view.base)
+    if not lexicons:
+        return None
+    lexicon = Lexicon.from_bytes(catalog.footprints.tokenizer(lexicons[0]))
+    rows = catalog.footprints.responses(view.base, lexicons[0])
+    rows = [(key, content) for key, content in rows if len(content) == len(lexicon.words)]
+    keys = np.array([key for key, _ in rows], dtype=np.int64)
+    inside = np.isin(keys, view.keys)
+    stored = np.stack([np.frombuffer(content, np.int8) for _, content in rows])[inside]
+    kinds = np.asarray(view.kinds)[np.searchsorted(view.keys, keys[inside])]
+    centred = _centred(stored, kinds)
+    columns = np.ascontiguousarray(centred.T)
+    return FamilyResponses(lexicon, keys[inside], columns, columns.std(axis=1))
+
+
+def _centred(
+    stored: Int8[np.ndarray, "models words"], kinds: np.ndarray
+) -> Float32[np.ndarray, "models words"]:
+    """Beside the mean of the model's kind, in the model's standard deviations."""
+    responses = stored.astype(np.float32) / STEPS
+    family = responses.sum(axis=0) / (len(responses) + SHRINKAGE)
+    for kind in np.unique(kinds):
+        rows = kinds == kind
+        usual = (responses[rows].sum(axis=0) + SHRINKAGE * family) / (rows.sum() + SHRINKAGE)
+        responses[rows] -= usual
+    return responses / np.maximum(responses.std(axis=1, keepdims=True), 1e-6)

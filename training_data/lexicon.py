@@ -1,0 +1,165 @@
+"""The lexicon of a base: its words, and the states of its layers when it reads each alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..indexer.lexicon import BaseLexicon
+from ..records import Slot
+from ..search.vocabulary import Vocabulary
+from ..store import Lexicon
+from ..study.network.task_model import TaskModel, load_task_model
+from .gradients import layer_matrices
+
+log = logging.getLogger(__name__)
+
+MOST_WORDS, MOST_OTHERS, LEAST_LETTERS = 4_096, 20_000, 3
+"""Words of responses, further words that a text may have, and letters of one."""
+
+MOST_LAYERS = 6
+"""Layers whose states are kept, evenly spread: measured, all of MiniLM's."""
+
+AXES = 64
+"""Numbers of a word's vector."""
+
+BATCH = 256
+
+READ = ("q", "k", "v")
+"""Slots that read the state between layers; where a layer has none of them, all that read one."""
+
+
+def build_lexicon(source: str, tokenizer: bytes, device: str = "cpu") -> BaseLexicon | None:
+    """That of the base in a folder or at a Hub id; None, with a line in the log, where it cannot
+    be run."""
+    try:
+        model = load_task_model(source, device=device)
+        words, ids = _words(Vocabulary(tokenizer))
+        states = _states(model, ids[:MOST_WORDS])
+        vectors = _vectors(model, ids)
+    # whatever a model's own code does, the base's fine-tunes are indexed without
+    except Exception as err:
+        log.info("%s: what updates answer to is not read: %s", source, str(err)[:200])
+        return None
+    return BaseLexicon(Lexicon(words[:MOST_WORDS], words[MOST_WORDS:], vectors), states)
+
+
+def _words(vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
+    """Whole words and their tokens, the most frequent first."""
+    long = [
+        (w, t) for w, t in vocabulary.words.items() if len(w) >= LEAST_LETTERS or not w.isascii()
+    ]
+    ranked = sorted(long, key=lambda one: (-vocabulary.frequencies[one[1]], one[1]))
+    chosen = ranked[: MOST_WORDS + MOST_OTHERS]
+    return [word for word, _ in chosen], [token for _, token in chosen]
+
+
+def _states(model: TaskModel, ids: Sequence[int]) -> dict[str, torch.Tensor]:
+    """By slot, the states of the words, centred and of unit length; one tensor for all slots of a
+    layer that read the same."""
+    modules = _reading(model)
+    seen: dict[int, list[torch.Tensor]] = {layer: [] for layer in modules}
+    with _captured(modules, seen):
+        _read_alone(model, ids)
+    states = {}
+    for layer, (_, slots) in modules.items():
+        unit = _unit(torch.cat(seen[layer]))
+        states |= {str(slot): unit for slot in slots}
+    return states
+
+
+def _reading(model: TaskModel) -> dict[int, tuple[nn.Module, list[Slot]]]:
+    """Of the layers that are kept, the module whose input is the state before the layer, and the
+    slots that read it."""
+    matrices = layer_matrices(model.whole, model.config.to_dict())
+    found: dict[tuple[str, int], list[tuple[nn.Module, Slot]]] = {}
+    for module, placements in matrices.modules.values():
+        for placement in placements:
+            place = placement.slot.stack, placement.slot.layer
+            found.setdefault(place, []).append((module, placement.slot))
+    kept = {}
+    stack = "encoder" if any(stack == "encoder" for stack, _ in found) else "decoder"
+    layers = sorted(layer for one, layer in found if one == stack)
+    spread = np.linspace(0, len(layers) - 1, min(MOST_LAYERS, len(layers))).round().astype(int)
+    for layer in (layers[place] for place in spread):
+        entries = found[stack, layer]
+        reading = [entry for entry in entries if entry[1].role in READ] or entries[:1]
+        kept[layer] = reading[0][0], [slot for _, slot in reading]
+    return kept
+
+
+@contextmanager
+def _captured(
+    modules: Mapping[int, tuple[nn.Module, list[Slot]]], seen: dict[int, list[torch.Tensor]]
+) -> Any:
+    """The input of each module at each text's word, while the block lasts."""
+    with ExitStack() as hooks:
+        for layer, (module, _) in modules.items():
+
+            def keep(_: nn.Module, given: tuple[torch.Tensor, ...], place: int = layer) -> None:
+                seen[place].append(given[0].detach()[:, WORD].float().cpu())
+
+            hooks.enter_context(module.register_forward_pre_hook(keep))
+        yield
+
+
+WORD = 1
+"""Place of the word: behind one token that begins a text."""
+
+
+def _read_alone(model: TaskModel, ids: Sequence[int]) -> None:
+    first, last = _ends(model)
+    for start in range(0, len(ids), BATCH):
+        rows = [[first, token, *last] for token in ids[start : start + BATCH]]
+        tokens = torch.tensor(rows, device=model.device)
+        with torch.no_grad():
+            model.backbone(**_inputs(model, tokens))
+
+
+def _inputs(model: TaskModel, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    if getattr(model.config, "is_encoder_decoder", False):
+        inputs["decoder_input_ids"] = tokens[:, :1]
+    return inputs
+
+
+def _ends(model: TaskModel) -> tuple[int, list[int]]:
+    """The token before a text, and those behind it."""
+    known = model.tokenizer
+    first = next(
+        (
+            t
+            for t in (
+                known.cls_token_id,
+                known.bos_token_id,
+                known.eos_token_id,
+                known.pad_token_id,
+            )
+            if t is not None
+        ),
+        0,
+    )
+    return first, [] if known.sep_token_id is None else [known.sep_token_id]
+
+
+def _vectors(model: TaskModel, ids: Sequence[int]) -> np.ndarray:
+    """The input embeddings of the words on their main axes."""
+    weight = model.whole.get_input_embeddings().weight  # type: ignore[operator]
+    rows = weight.detach()[torch.tensor(ids, device=weight.device)].float().cpu()
+    rows = _unit(rows)
+    axes = torch.pca_lowrank(rows, q=min(AXES, *rows.shape), center=False, niter=2)[2]
+    return (127 * _unit_rows(rows @ axes)).round().clamp(-127, 127).to(torch.int8).numpy()
+
+
+def _unit(rows: torch.Tensor) -> torch.Tensor:
+    return _unit_rows(rows - rows.mean(dim=0))
+
+
+def _unit_rows(rows: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(rows, dim=1)
