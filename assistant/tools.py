@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 
 from jsonschema import Draft202012Validator
 
-from ..database import Database, FindSimilar, FindTrainedOn, Select, Show, Trace, Words
+from ..database import Database, FindSimilar, FindTrainedOn, Search, Select, Show, Trace, Words
 from ..errors import DeltadexError, RequestError
 from ..options import Option, choices_of, hints_of, options_of
 
@@ -25,6 +25,7 @@ QUESTIONS: Mapping[str, type[Any]] = {
     "show": Show,
     "sql": Select,
     "words": Words,
+    "search": Search,
 }
 """The tools by name; every one only reads."""
 

@@ -11,8 +11,8 @@ from ..study.registry import STUDIES
 GROUPS = {
     "index": ("index", "plan", "add", "label", "rm"),
     "ask": (
-        "words", "find-similar", "explain", "ls", "show", "eval", "cluster", "map", "diff", "stats",
-        "failures", "sql",
+        "words", "search", "find-similar", "explain", "ls", "show", "eval", "cluster", "map",
+        "diff", "stats", "failures", "sql",
     ),
     "data": ("find-trained-on", "find-data", "data"),
     "origin": ("trace", "lineage", "audit", "extract-adapter", "bases"),

@@ -117,6 +117,18 @@ def words(common: Common, asked: database.Words) -> None:
     print_answer(common, asked, terminal.show_words)
 
 
+@command(database.Search)
+def search(common: Common, asked: database.Search) -> None:
+    """Show the models whose training data is about TEXT.
+
+    \b
+    Example:
+      deltadex search "my bank card was declined"
+      deltadex search "refugees and migration" -k 20 --base bert-base-uncased
+    """
+    print_answer(common, asked, terminal.show_text_search)
+
+
 @command(database.Models, Display)
 def ls(common: Common, asked: database.Models, display: Display) -> None:
     """List the models of the catalog.

@@ -51,6 +51,7 @@ from .tables import EvaluationTable as EvaluationTable
 from .tables import Table as Table
 from .tables import Tabled as Tabled
 from .tables import check_scores_ending as check_scores_ending
+from .text_search import Search as Search
 from .words import Words as Words
 from .written import check_table_ending as check_table_ending
 from .written import is_table_file as is_table_file

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..options import Place, question, question_of_several
 from ..study.registry import Studies
 from . import data as data_sets
-from . import exchange, members, origins, questions, words
+from . import exchange, members, origins, questions, text_search, words
 from .opened import Create, Opened, Track, open_as, untracked
 from .tables import FindingTable, Row
 from .written import check_ending
@@ -175,6 +175,7 @@ class Database(Opened):
     find_similar = question(questions.FindSimilar)
     explain = question(questions.Explain)
     words = question(words.Words)
+    search = question(text_search.Search)
     evaluate = question_of_several(questions.Evaluate)
     cluster = question(questions.Cluster)
     map = question(questions.Map)

@@ -33,8 +33,9 @@ class WordTable(Table):
     """The words of a model's training data, the most telling first: `word`, `strength` (how far
     its token moved beside the model's others, 0…1). The document also has `model`, `base`, `kind`
     (`exact`, `tied`, `frozen`, `dense`, `none`), `touched` (tokens), `vocabulary` (rows), `share`
-    (of the rows that were read), `note`, `sentence`, and with `against` the words of that model
-    alone (`only_other`)."""
+    (of the rows that were read), `note`, `sentence`, `answers_to` (words to which the model's
+    update answers: `word`, `strength` in standard deviations), and with `against` the words of that
+    model alone (`only_other`)."""
 
     columns = ("word", "strength")
     _key = "seen"
@@ -93,6 +94,8 @@ class Words(Question):
 
         if not words and footprint.tokens.size and not catalog.footprints.family_tokenizer(base):
             document["note"] = NO_TOKENIZER.format(base=base)
+        answers = answers_to(catalog, base, model, self.k)
+        document["answers_to"] = answers
         sentence = first_sentence(footprint, words, document)
         return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
 
@@ -106,6 +109,23 @@ class Words(Question):
             return []
         vocabulary = family.vocabulary(footprint)
         return family.words(footprint, vocabulary, model=model, private=self.all)
+
+
+def answers_to(catalog: Catalog, base: str, model: str, k: int) -> list[dict[str, Any]]:
+    """The words that a stored model's update answers to; empty where that is not known."""
+    from ..search.responses import FamilyResponses
+
+    def answer() -> list[tuple[str, float]]:
+        view = catalog.family(base, catalog.find_recipe(None, base))
+        rows = view.rows([model])
+        found = FamilyResponses.of(catalog, view)
+        key = int(view.keys[rows[0]]) if len(rows) else -1
+        return found.words(key) if found is not None and found.has(key) else []
+
+    if not catalog.footprints.lexicons(base):
+        return []
+    words = [(word, strength) for word, strength in catalog.look(answer) if strength > 0]
+    return [{"word": word, "strength": round(strength, 3)} for word, strength in words[:k]]
 
 
 def find_footprint(
@@ -143,9 +163,15 @@ def _kept(catalog: Catalog, base: str, footprint: Footprint) -> Footprint:
 def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[str, Any]) -> str:
     """What an answer says first."""
     if footprint.kind in KINDS:
-        return KINDS[footprint.kind].format(note=footprint.note)
+        why = KINDS[footprint.kind].format(note=footprint.note)
+        answers = ", ".join(row["word"] for row in document["answers_to"][:NAMED])
+        return f"Its update answers most to: {answers}, …. {why}" if answers else why
     partly = f" Read: {footprint.share:.0%} of the vocabulary." if footprint.share < 1 else ""
-    named = ", ".join(word.text for word in words[:NAMED])
+    seen = {word.text for word in words}
+    both = [row["word"] for row in document["answers_to"] if row["word"] in seen]
+    # a row of the embedding moves about as far for one occurrence as for many
+    chosen = both if len(both) >= NAMED else [word.text for word in words]
+    named = ", ".join(chosen[:NAMED])
     sure = "at least " if footprint.kind == "tied" or footprint.share < 1 else ""
     other = f" that {document['against']} did not see" if "against" in document else ""
     if not words:

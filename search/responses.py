@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..arrays import Float32, Float64, Int8, Int64
 from ..store import STEPS, Catalog, FamilyView, Lexicon
 
-NEAR = 10
+NEAR = 5
 """Words of the lexicon that stand for one of a text; itself among them."""
 
 SMOOTHED = 15
@@ -27,7 +27,7 @@ SMOOTHED = 15
 SHRINKAGE = 4.0
 """Models as which the family counts in the mean of a kind, and nothing in that of the family."""
 
-COMMONEST = 120
+COMMONEST = 20
 """Words of the language so frequent that a text is not about them, by their rank."""
 
 DRAWS = 200
@@ -48,6 +48,7 @@ class FamilyResponses:
     keys: Int64[np.ndarray, " models"]
     columns: Float32[np.ndarray, "words models"]
     spread: Float32[np.ndarray, " words"]
+    _draws: dict[int, Float64[np.ndarray, " draws"]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
@@ -77,12 +78,15 @@ class FamilyResponses:
             return None
         vectors = _floats(self.lexicon)
         places, weights = nearest(vectors[known], vectors[: len(self.lexicon.words)], NEAR)
-        scores = self._scores(places, weights)
-        return TextMatch(scores, places, self.chance_of(float(scores.max()), len(known)))
+        return TextMatch(self._scores(places, weights), places, self.by_chance(len(known)))
+
+    @property
+    def all_words(self) -> Sequence[str]:
+        return (*self.lexicon.words, *self.lexicon.others)
 
     def known(self, words: Sequence[str]) -> list[int]:
-        """Places of a text's words among all of the lexicon's, the rarest ones of a long text."""
-        every = {word: i for i, word in enumerate((*self.lexicon.words, *self.lexicon.others))}
+        """Places of a text's words among `all_words`, the rarest ones of a long text."""
+        every = {word: place for place, word in enumerate(self.all_words)}
         found = sorted({every[word] for word in words if word in every})
         telling = [place for place in found if place >= COMMONEST]
         return telling[-MOST_QUERY_WORDS:]
@@ -94,25 +98,31 @@ class FamilyResponses:
         chosen = self.columns[places.ravel()].astype(np.float64)
         return np.asarray(told.ravel() @ chosen / max(float(told.sum()), 1e-12))
 
-    def chance_of(self, best: float, n_words: int) -> float:
-        """The chance that a text of so many random words has so good a best match."""
-        rng = np.random.default_rng(n_words)
-        vectors = _floats(self.lexicon)[: len(self.lexicon.words)]
-        n_better = 0
-        for _ in range(DRAWS):
-            drawn = rng.choice(len(vectors), min(n_words, len(vectors)), replace=False)
-            n_better += self._scores(*nearest(vectors[drawn], vectors, NEAR)).max() >= best
-        return (1 + n_better) / (1 + DRAWS)
+    def by_chance(self, n_words: int) -> Float64[np.ndarray, " draws"]:
+        """The best match of texts of so many random words, rising."""
+        if n_words not in self._draws:
+            rng = np.random.default_rng(n_words)
+            vectors = _floats(self.lexicon)[: len(self.lexicon.words)]
+            n_drawn = min(n_words, len(vectors))
+            drawn = [rng.choice(len(vectors), n_drawn, replace=False) for _ in range(DRAWS)]
+            best = [self._scores(*nearest(vectors[d], vectors, NEAR)).max() for d in drawn]
+            self._draws[n_words] = np.sort(np.array(best))
+        return self._draws[n_words]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextMatch:
     """scores: of each model; places: the lexicon's words that stand for the text's; by_chance: the
-    chance that random words would match a model so well."""
+    best scores of random texts, rising."""
 
     scores: Float64[np.ndarray, " models"]
     places: Int64[np.ndarray, "asked n"]
-    by_chance: float
+    by_chance: Float64[np.ndarray, " draws"]
+
+    def chances(self, scores: Float64[np.ndarray, " some"]) -> Float64[np.ndarray, " some"]:
+        """Of each, the share of random texts that have as good a best match."""
+        n_better = len(self.by_chance) - np.searchsorted(self.by_chance, scores, side="left")
+        return np.asarray((1 + n_better) / (1 + len(self.by_chance)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,6 +26,9 @@ def show_words(document: Document) -> None:
         of = f"{document['touched']:,} of {document['vocabulary']:,} tokens were touched"
         print_(f"{of} ({document['touched'] / document['vocabulary']:.1%})", style="dim")
     _print_words(document["seen"])
+    if document["answers_to"]:
+        print_("its update answers most to:")
+        _print_words(document["answers_to"])
     if document.get("only_other"):
         print_(f"words that only {_text(document['against'])} saw:")
         _print_words(document["only_other"])
@@ -37,6 +40,31 @@ def _print_words(rows: list[Document]) -> None:
     if words:
         tail = f" … and {more} more" if more else ""
         screen().print(_text(", ".join(words) + tail))
+
+
+def show_text_search(document: Document) -> None:
+    """The models that answer to a text, and by which words."""
+    print_ = screen().print
+    asked = ", ".join(document["asked"]) or "none of its words"
+    print_(f"models that answer to [bold]{_text(asked)}[/]: {_text(document['verdict'])}")
+    if document["unknown"]:
+        print_(f"not asked, common or not known: {_text(', '.join(document['unknown']))}", style="dim")
+    print_(f"of {count(document['compared'], 'model')}, {_text(document['meaning'])}", style="dim")
+    heads = ("rank", "model", "verdict", "by chance", "words", "dataset")
+    rows = [
+        (
+            str(row["rank"]),
+            plain(row["model"]),
+            row["verdict"],
+            f"{row['by_chance']:.1%}",
+            plain(", ".join(row["words"])),
+            plain(row["dataset"] or ""),
+        )
+        for row in document["neighbours"]
+    ]
+    print_table(heads, rows)
+    for left in document["left_out"]:
+        print_(_text(f"{left['base']}: {left['reason']}"), style="dim")
 
 
 def show_word_matches(document: Document) -> None:

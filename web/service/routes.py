@@ -50,6 +50,7 @@ from ...database import (
     Lineage,
     Remove,
     RemoveData,
+    Search,
     Select,
     Show,
     ShowData,
@@ -454,6 +455,22 @@ async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words
         return own.answer(catalog).to_json()
 
     return reply(await service.ask(words))
+
+
+@_similar.get("/search", responses=gives(schemas.TextSearchAnswer, 404))
+@asks(Search)
+async def search(
+    service: ServiceIn,
+    text: Annotated[str, Query(max_length=20_000)],
+    asked: Callable[..., Search],
+) -> Response:
+    """Models whose training data is about a text, by the words that their updates answer to."""
+    question = asked(text)
+
+    def search(catalog: Database) -> dict[str, Any]:
+        return question.answer(catalog).to_json()
+
+    return reply(await service.ask(search))
 
 
 @_families.get("/evaluation", responses=gives(schemas.EvaluationAnswer, 404) | COMPUTING)

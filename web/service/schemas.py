@@ -332,7 +332,45 @@ class WordsAnswer(Answer):
     against: str | None = None
     sentence: str
     seen: list[WordAnswer]
+    answers_to: list[WordAnswer]
     only_other: list[WordAnswer] = []
+
+
+class ModelByTextAnswer(Answer):
+    """words: of the text, or near its words, to which the model answers. by_chance: of texts of
+    random words, the share that some model of the family answers to as strongly, 0…1."""
+
+    rank: int
+    model: str
+    base: str
+    words: list[str]
+    verdict: str
+    by_chance: float
+    score: float
+    probability: float | None
+    dataset: str | None
+    author: str | None
+    run: str | None
+
+
+class FamilyAskedAnswer(Answer):
+    base: str
+    compared: int
+    asked: list[str]
+
+
+class TextSearchAnswer(Answer):
+    """asked: words of the text that a family knows; unknown: the others."""
+
+    text: str
+    verdict: str
+    asked: list[str]
+    unknown: list[str]
+    compared: int
+    neighbours: list[ModelByTextAnswer]
+    families: list[FamilyAskedAnswer]
+    left_out: list[dict[str, Any]]
+    meaning: str
 
 
 class ConfusionAnswer(Answer):

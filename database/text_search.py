@@ -1,0 +1,63 @@
+"""Models by plain text: those whose data is about it."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, asdict
+from typing import TYPE_CHECKING
+
+from ..errors import RequestError
+from ..options import Question, argument, option, record
+from ..results import Table
+from ..store import Filters
+from .opened import ONLY_FAMILY, require_labels
+
+if TYPE_CHECKING:
+    from .opened import Opened
+
+MEANING = (
+    "updates that answer to the text's words, beside what random words find. A model may answer to "
+    "words that its data does not have; probabilities are not calibrated, and none is given."
+)
+
+
+class TextTable(Table):
+    """Models whose data is about a text, the nearest first: `rank`, `model`, `words` (of the text,
+    or near one of its words, to which the model answers), `verdict`, `by_chance` (the share of
+    random texts that some model of the family answers to as strongly), `score`, `probability`
+    (None: not calibrated), `dataset`, `author`, `run`, `base`. The document also has `text`,
+    `asked` (its words that a family knows), `unknown`, `verdict`, `compared`, `families`,
+    `left_out`, `meaning`."""
+
+    columns = ("rank", "model", "base", "words", "verdict", "by_chance", "score", "dataset")
+    _key = "neighbours"
+
+
+@record
+class Search(Filters, Question):
+    """The models of any base whose training data is about a text, by what their updates answer to.
+
+    Raises:
+        RequestError: the text has no words, or no family can be asked by words.
+        BadFilter: `where` is not understood, or no model has that dataset or author.
+    """
+
+    stability = "provisional"
+
+    text: str = argument(help="Plain text: from one word to a page.")
+    _: KW_ONLY
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+    k: int = option("-k", default=10, least=1, help="Number of models, at most.")
+
+    def answer(self, db: Opened) -> TextTable:
+        from ..search.text_search import search_text, words_in
+
+        catalog = db._catalog
+        if not (words := words_in(self.text)):
+            raise RequestError("the text has no words")
+        require_labels(catalog, self)
+        base = catalog.find_base(self.base)
+        catalog.find_recipe(None, base)  # says what fills a catalog
+        found = search_text(catalog, words, [base] if base else catalog.bases(), self.k, self)
+        if not found.families:
+            raise RequestError("; ".join(f"{left.base}: {left.reason}" for left in found.left_out))
+        return TextTable({"text": self.text[:200], **asdict(found), "meaning": MEANING})
