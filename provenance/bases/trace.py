@@ -7,7 +7,6 @@ leaves to the next; what none shows is "unknown".
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -34,6 +33,7 @@ from ...indexer import (
     find_member,
     folder_at,
     is_model_path,
+    is_wrapped,
     name_some,
     stack_of,
 )
@@ -311,10 +311,6 @@ def compare_others(subject: Subject, trace: Trace) -> None:
         trace.verdict = "transformed"
 
 
-_WRAPPED = re.compile(r"\.base_layer\.|lora_|ia3_|oft_")
-"""Tensors of a PEFT model that was saved whole."""
-
-
 def check_unread(subject: Subject, trace: Trace) -> None:
     """Name what is in the model's layers and was not compared; what may differ there is no copy."""
     found = subject.maps.get(trace.base or "")
@@ -324,8 +320,8 @@ def check_unread(subject: Subject, trace: Trace) -> None:
     new = set(found.unmatched)  # layers that are none of the base's have been said
     compared |= {m.tensor for m in subject.model.matrices if (stack_of(m.group), m.layer) in new}
     trace.unread = subject.model.unread_beside(compared)
-    is_wrapped = is_copy(found.pairs) and any(map(_WRAPPED.search, trace.unread))
-    if trace.unread and (trace.verdict == "copy" or is_wrapped):
+    has_factors = is_copy(found.pairs) and any(map(is_wrapped, trace.unread))
+    if trace.unread and (trace.verdict == "copy" or has_factors):
         trace.reason = f"not-read: what was read of it equals {trace.base}{trace._beside}"
         trace.base, trace.verdict, trace.layers, trace.changes = None, "unknown", [], []
 
