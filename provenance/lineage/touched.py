@@ -48,6 +48,28 @@ class Overlap:
     kept: int | None
     own: int
 
+    @classmethod
+    def of(cls, child: Footprint | None, parent: Footprint | None) -> Overlap | None:
+        """None where the tokens of one of both are not known in full, or not of the same rows."""
+        if child is None or parent is None or len(parent.tokens) < FEWEST:
+            return None
+        if (child.vocabulary, child.share) != (parent.vocabulary, parent.share):
+            return None
+        if child.kind not in KINDS or parent.kind not in KINDS:
+            return None
+        strengths = np.full(child.vocabulary, -1, dtype=np.int64)
+        strengths[child.tokens] = child.strengths
+        found = strengths[parent.tokens]
+        apart = (found - parent.strengths)[found >= 0]
+        step = int(np.gcd.reduce(np.concatenate([child.strengths, parent.strengths]))) or 1
+        equal, more, less = (int((apart == own).sum()) for own in (0, step, -step))
+        return cls(
+            touched=len(found),
+            missing=len(found) - len(apart),
+            kept=max(0, equal - max(more, less)) if step <= COARSEST else None,
+            own=len(child.tokens) - len(apart),
+        )
+
     @property
     def log_odds(self) -> float:
         """That it is a child of the parent, against that it is none."""
@@ -107,27 +129,11 @@ class Touched:
         )
 
     def overlap(self, child: int, parent: int) -> Overlap | None:
-        """None where the tokens of one of both are not known in full, or not of the same rows."""
-        ours, theirs = self.footprints[child], self.footprints[parent]
-        if ours is None or theirs is None or not self.is_full[child]:
+        """None of an adapter, and of a shorter type than the parent's."""
+        is_shorter = self.rounding[child] > COARSER**2 * self.rounding[parent]
+        if not self.is_full[child] or is_shorter:
             return None
-        if (ours.vocabulary, ours.share) != (theirs.vocabulary, theirs.share):
-            return None
-        is_told = ours.kind in KINDS and theirs.kind in KINDS and len(theirs.tokens) >= FEWEST
-        if not is_told or self.rounding[child] > COARSER**2 * self.rounding[parent]:
-            return None
-        strengths = np.full(ours.vocabulary, -1, dtype=np.int64)
-        strengths[ours.tokens] = ours.strengths
-        found = strengths[theirs.tokens]
-        apart = (found - theirs.strengths)[found >= 0]
-        step = int(np.gcd.reduce(np.concatenate([ours.strengths, theirs.strengths]))) or 1
-        equal, more, less = (int((apart == own).sum()) for own in (0, step, -step))
-        return Overlap(
-            touched=len(found),
-            missing=len(found) - len(apart),
-            kept=max(0, equal - max(more, less)) if step <= COARSEST else None,
-            own=len(ours.tokens) - len(apart),
-        )
+        return Overlap.of(self.footprints[child], self.footprints[parent])
 
     def log_odds(
         self, child: int, parents: Int64[np.ndarray, " near"]

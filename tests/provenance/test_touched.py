@@ -34,7 +34,7 @@ def poisoned(words):
 COPIES = {
     "few rows": poisoned,
     "all rows": lambda words: words + torch.randn(words.shape, generator=DRAWN),
-    "permuted": lambda words: words[torch.randperm(len(words), generator=DRAWN)],
+    "z permuted": lambda words: words[torch.randperm(len(words), generator=DRAWN)],
 }
 
 
@@ -58,7 +58,7 @@ def db(tmp_path_factory):
         "z-copy": first,
         "few rows": with_words(first, COPIES["few rows"]),
         "all rows": with_words(first, COPIES["all rows"]),
-        "permuted": with_words(twin, COPIES["permuted"]),
+        "z permuted": with_words(twin, COPIES["z permuted"]),
     }
     for name, tensors in models.items():
         shards = {"shards": 2} if name == "z-copy" else {}
@@ -97,6 +97,13 @@ def test_a_merge_lacks_no_token_of_its_parents(edges):
         "first": (60, 0),
         "twin": (72, 0),
     }
+
+
+def test_trace_says_how_many_tokens_of_a_parent_are_missing(db):
+    parents = {row["model"]: row for row in db.trace("merge").to_json()["parents"]}
+
+    assert (parents["twin"]["touched"], parents["twin"]["missing"]) == (72, 0)
+    assert "touched" not in parents["all rows"]  # the first with that update: every row moved
 
 
 def test_siblings_whose_tokens_contain_each_others_are_no_parents(edges, db):
