@@ -198,8 +198,9 @@ class Lineage(Question):
     Returns:
         A row for each edge: `parent` (the base, where no indexed model is likely enough), `child`,
         `probability`, `kind` (`fine-tune`, `duplicate`, `quantised`, `merge`), `weight` (of a
-        parent of a merge), `explained` (share of the child's update) and `cosine`. The document
-        also has `claims`: what cards say beside it.
+        parent of a merge), `explained` (share of the child's update) and `cosine`; `touched`,
+        `missing` and `kept` (tokens of the parent's training, those that the child lacks, and those
+        that moved as far in it). The document also has `claims`: what cards say beside it.
 
     Raises:
         UnknownRecipe: the recipe keeps no linear sketches.

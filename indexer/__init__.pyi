@@ -1,3 +1,4 @@
+from .adapter import is_wrapped as is_wrapped
 from .architecture import Key as Key
 from .architecture import PlacedModel as PlacedModel
 from .architecture import Placement as Placement

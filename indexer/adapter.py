@@ -25,7 +25,7 @@ from .adapter_config import (
     read_config,
     refused_by_names,
 )
-from .architecture import is_matrix, layer_modules, path_ends
+from .architecture import has_factor, is_matrix, layer_modules, path_ends
 from .checkpoint import Checkpoint
 from .delta import Delta, DenseDelta, LowRankDelta, Scratch, flaw_of, update_against
 from .untrusted_text import name_some, shown
@@ -108,6 +108,11 @@ def _module(parts: list[str]) -> str:
             path.append(part)
         skip = part == "modules_to_save"
     return ".".join(path)
+
+
+def is_wrapped(name: str) -> bool:
+    """Whether a tensor is an adapter's factor, or of a module that something wraps."""
+    return has_factor(name) or not set(WRAPPERS).isdisjoint(name.split("."))
 
 
 @dataclass(slots=True)

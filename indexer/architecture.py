@@ -408,8 +408,7 @@ def require_none_new(names: Sequence[str]) -> None:
 
 def _refuse_factors(names: Sequence[str]) -> None:
     """Refuse, as `not-read`, a checkpoint that holds factors of an adapter."""
-    is_factor = table().factor_word.fullmatch
-    if factors := [name for name in names if any(map(is_factor, name.split(".")))]:
+    if factors := [name for name in names if has_factor(name)]:
         raise ModelError(
             "not-read",
             "an adapter beside the weights that it changes, as in the whole state dict of a PEFT "
@@ -749,12 +748,13 @@ def find_unread(
         for name in names
         if (number := numbers[name]) is not None
         and number.before in blocks
-        and (_is_factor(number) or (is_matrix(shapes[name]) and _is_in_layer(number)))
+        and (has_factor(number.suffix) or (is_matrix(shapes[name]) and _is_in_layer(number)))
     ]
 
 
-def _is_factor(number: Numbered) -> bool:
-    return any(map(table().factor_word.fullmatch, number.suffix.split(".")))
+def has_factor(name: str) -> bool:
+    """Whether a part of a tensor's name is that of an adapter's factor."""
+    return any(map(table().factor_word.fullmatch, name.split(".")))
 
 
 def layer_modules(modules: Iterable[str]) -> frozenset[str]:

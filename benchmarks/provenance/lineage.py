@@ -24,7 +24,7 @@ import pickle
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,11 @@ import deltadex as dx
 from deltadex.provenance.lineage.arborescence import best_arborescence
 from deltadex.provenance.lineage.descent import Neighbourhood, Updates, compare_pairs, find_near
 from deltadex.provenance.lineage.edges import BASE, Edge, infer_edges
+from deltadex.provenance.lineage.forms import Forms
 from deltadex.provenance.lineage.lineage import choose_linear_recipe
 from deltadex.provenance.lineage.odds import features_of
 from deltadex.provenance.lineage.repeats import find_repeat
+from deltadex.provenance.lineage.touched import Touched
 
 COPIES = ("copy", "bfloat16", "int8")
 DAY_S = 86_400.0
@@ -44,13 +46,15 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Models in order of row, with the rows of their parents, what they are, and when."""
+    """Models in order of row, with the rows of their parents, what they are, and when; with their
+    footprints, where the catalog has them."""
 
     name: str
     updates: Updates
     parents: list[set[int]]
     kinds: list[str]
     times: np.ndarray
+    touched: Touched
 
     def originals(self) -> list[int]:
         """The model that each is an equal copy of, or itself."""
@@ -67,16 +71,25 @@ def read_tree(path: Path) -> Tree:
             {name: getattr(node, name) for name in ("name", "parents", "form", "decoy_of")}
             for node in small.nodes
         ]
-        return _tree(path.stem, [node["name"] for node in nodes], small.updates, nodes)
+        ids, unknown = [node["name"] for node in nodes], Touched.unknown(len(nodes))
+        return _tree(path.stem, ids, small.updates, nodes, unknown)
     nodes = json.loads((path / "truth.json").read_text())
     with dx.open(path / "catalog.duckdb", read_only=True) as db:
         catalog, base = db._catalog, db.bases[0]
         view = catalog.family(base, choose_linear_recipe(catalog, base, None), is_current=True)
-        return _tree(path.name, list(view.ids), Updates.of_family(view.updates()), nodes)
+        updates, ids = Updates.of_family(view.updates()), list(view.ids)
+        records = {row.id: row.record for row in catalog.models(base=base)}
+        members = [records[id] for id in ids]
+        touched = Touched.of_family(catalog, base, members, updates.rounding)
+        return _tree(path.name, ids, updates, nodes, touched)
 
 
 def _tree(
-    name: str, ids: Sequence[str], updates: Updates, nodes: Sequence[Mapping[str, Any]]
+    name: str,
+    ids: Sequence[str],
+    updates: Updates,
+    nodes: Sequence[Mapping[str, Any]],
+    touched: Touched,
 ) -> Tree:
     row_of = {id: row for row, id in enumerate(ids)}
     made = {node["name"]: at for at, node in enumerate(nodes)}
@@ -93,18 +106,23 @@ def _tree(
             for node in known
         ],
         np.array([DAY_S * made[id] for id in ids]),
+        touched,
     )
 
 
-Method = Callable[[Updates, np.ndarray], list[Edge]]
+Method = Callable[[Updates, np.ndarray, Touched], list[Edge]]
 
 
-def ours(updates: Updates, times: np.ndarray) -> list[Edge]:
+def ours(updates: Updates, times: np.ndarray, touched: Touched) -> list[Edge]:
     rank = np.argsort(np.argsort(np.nan_to_num(times), kind="stable"), kind="stable")
-    return infer_edges(updates, times, rank)
+    return infer_edges(updates, times, rank, replace(Forms.unknown(len(updates)), touched=touched))
 
 
-def spanning_tree(updates: Updates, times: np.ndarray) -> list[Edge]:
+def without_footprints(updates: Updates, times: np.ndarray, touched: Touched) -> list[Edge]:
+    return ours(updates, times, Touched.unknown(len(updates)))
+
+
+def spanning_tree(updates: Updates, times: np.ndarray, touched: Touched) -> list[Edge]:
     """Prim's tree of the distances of all models and the base, from the base."""
     distances = _distances(updates)
     n_models = len(distances) - 1
@@ -119,7 +137,7 @@ def spanning_tree(updates: Updates, times: np.ndarray) -> list[Edge]:
     return _as_edges(parents[:-1], n_models)
 
 
-def norms_directed(updates: Updates, times: np.ndarray) -> list[Edge]:
+def norms_directed(updates: Updates, times: np.ndarray, touched: Touched) -> list[Edge]:
     """Edmonds' tree of least distances; no edge leads from a longer update to a shorter one."""
     distances = _distances(updates)
     n_models = len(distances) - 1
@@ -149,6 +167,7 @@ def _as_edges(parents: np.ndarray, n_models: int) -> list[Edge]:
 
 METHODS: dict[str, Method] = {
     "deltadex": ours,
+    "without footprints": without_footprints,
     "spanning tree": spanning_tree,
     "directed by norm": norms_directed,
 }
@@ -188,7 +207,7 @@ def score(trees: Sequence[Tree]) -> None:
             rows = []
             for tree in trees:
                 times = tree.times if dated else np.full(len(tree.times), np.nan)
-                rows += outcomes(tree, method(tree.updates, times), dated=dated)
+                rows += outcomes(tree, method(tree.updates, times, tree.touched), dated=dated)
             print_rows(name, rows)
             if name == "deltadex":
                 print_reliability(rows)
@@ -209,7 +228,7 @@ def print_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         by_kind.setdefault(row["kind"], []).append(row)
     print("   " + ", ".join(f"{k} {mean(v)} ({len(v)})" for k, v in sorted(by_kind.items())))
-    if name == "deltadex":
+    if name in ("deltadex", "without footprints"):
         wrong = [f"{row['tree']}:{row['row']}" for row in rows if not row["right"]]
         print("   wrong: " + " ".join(wrong))
 
@@ -392,7 +411,8 @@ def synthetic_tree(n_models: int, layers: int, seed: int) -> Tree:
         np.zeros(n_models),
         np.sqrt(squares),
     )
-    return Tree(f"synthetic-{seed}", own, parents, kinds, DAY_S * np.arange(n_models))
+    times, unknown = DAY_S * np.arange(n_models), Touched.unknown(n_models)
+    return Tree(f"synthetic-{seed}", own, parents, kinds, times, unknown)
 
 
 def measure_scale(n_models: int, layers: int, seed: int) -> None:
@@ -405,7 +425,7 @@ def measure_scale(n_models: int, layers: int, seed: int) -> None:
     if n_models > len(updates):
         updates = _repeated(updates, n_models, seed)
     started = time.perf_counter()
-    edges = ours(updates, np.full(n_models, np.nan))
+    edges = ours(updates, np.full(n_models, np.nan), Touched.unknown(n_models))
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
@@ -434,7 +454,7 @@ def main() -> None:
     build = commands.add_parser("build")
     build.add_argument("out", type=Path)
     build.add_argument("--texts", type=Path, required=True)
-    build.add_argument("--shape", choices=("wide", "chains", "random"), default="wide")
+    build.add_argument("--shape", choices=("wide", "chains", "random", "stages"), default="wide")
     build.add_argument("--seed", type=int, default=101)
     small = commands.add_parser("small")
     small.add_argument("out", type=Path)

@@ -21,7 +21,7 @@ from ..families.base import base_folder
 from ..families.text_sets import CUTS, read_set
 from ..families.training import steps
 
-Shape = Literal["wide", "chains", "random", "star"]
+Shape = Literal["wide", "chains", "random", "star", "stages"]
 Form = Literal["full", "lora", "adapter", "copy", "bfloat16", "int8", "merge"]
 
 TARGETS = ["query", "value"]
@@ -58,8 +58,11 @@ def plan_tree(shape: Shape, seed: int) -> list[Node]:
     `wide` has 4 children and 16 grandchildren, `chains` four chains of five, `random` 20 models
     that each descend from any before; `star` has 20 children of the base, half of them on the
     data of another. All get copies, round trips and merges as leaves, two fine-tunes of merges.
+    `stages` is `plan_stages`.
     """
     rng = np.random.default_rng(seed)
+    if shape == "stages":
+        return plan_stages(rng)
     nodes: list[Node] = []
     if shape == "wide":
         tops = [_child(rng, nodes, None) for _ in range(4)]
@@ -79,6 +82,39 @@ def plan_tree(shape: Shape, seed: int) -> list[Node]:
             several = number > 2 and rng.random() < 0.85
             _child(rng, nodes, nodes[int(rng.integers(len(nodes)))] if several else None)
     nodes += list(_leaves(rng, nodes))
+    return nodes
+
+
+def plan_stages(rng: np.random.Generator) -> list[Node]:
+    """Trainings that go on from others, all in float32: with their words and with new ones, with a
+    frozen embedding, as LoRA, for long; merges; and siblings of one data set, or of one run."""
+    first, second, third = rng.permutation(list(CUTS))[:3].tolist()
+
+    def full(name: str, above: str, texts: str, **numbers: Any) -> Node:
+        settings = {"rate": 5e-5, "steps": 12, "seed": int(rng.integers(1 << 30))} | numbers
+        return Node(name=name, parents=(above,) if above else (), texts=texts, **settings)
+
+    run = int(rng.integers(1 << 30))
+    nodes = [
+        full("a", "", first, seed=run),
+        full("a-run", "", first, seed=run, steps=20, rate=8e-5, decoy_of="a"),
+        full("a-twin", "", first),
+        full("b", "", second),
+        full("c", "", third, frozen=1),
+    ]
+    for top in ("a", "b"):
+        nodes += [
+            full(f"{top}-again", top, first),
+            full(f"{top}-new", top, third),
+            full(f"{top}-newer", f"{top}-new", second),
+            full(f"{top}-frozen", top, third, frozen=1),
+            full(f"{top}-lora", top, second, form="lora", rate=1e-3),
+            full(f"{top}-tuned", f"{top}-lora", third),
+        ]
+    nodes += [full("a-long", "a", first, steps=80), full("c-new", "c", second)]
+    for name, pair in (("twins", ("a", "a-twin")), ("others", ("a", "b-new"))):
+        nodes.append(Node(name=name, parents=pair, form="merge", weights=(0.6, 0.4)))
+        nodes.append(full(f"{name}-tuned", name, third))
     return nodes
 
 

@@ -30,6 +30,8 @@ from ...indexer import (
 )
 from ...results import count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
+from ..lineage.descent import Updates
+from ..lineage.touched import Touched
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ class AuditedFamily:
     ids: Sequence[str]
     updates: FamilyUpdates
     out_of: Mapping[Slot, int]
+    touched: Touched
 
     @classmethod
     def read(cls, catalog: Catalog, base: str) -> AuditedFamily:
@@ -130,7 +133,10 @@ class AuditedFamily:
         rows = {row.id: row for row in catalog.models(base=view.base)}
         shapes = catalog.shapes(view.base)
         out_of = {slot: out for slot, (out, _) in shapes.items()}
-        return cls(view.base, rows, view.ids, view.updates(), out_of)
+        updates, members = view.updates(), [rows[id].record for id in view.ids]
+        rounding = Updates.of_family(updates).rounding
+        touched = Touched.of_family(catalog, view.base, members, rounding)
+        return cls(view.base, rows, view.ids, updates, out_of, touched)
 
     @property
     def is_full(self) -> Bool[np.ndarray, " models"]:
@@ -234,21 +240,26 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
         apart = np.abs(exact[block][:, None] - exact[earlier][None, :])
         is_same &= apart <= NOISE_FACTOR * rounding + 2 * SAME_UPDATE * exact[block][:, None]
         for place in np.flatnonzero(is_same.any(axis=1)).tolist():
-            row, twin = int(block[place]), int(earlier[np.argmax(is_same[place])])
+            row, alike = int(block[place]), np.flatnonzero(is_same[place]).tolist()
             if family.rows[family.ids[row]].record.duplicate_of is not None:
                 continue
-            square = max(0.0, float(distance[place, np.argmax(is_same[place])]))
+            # the first whose embedding may be equal too; else the first
+            column = next((c for c in alike if family.touched.same(row, int(earlier[c]))), alike[0])
+            twin, square = int(earlier[column]), max(0.0, float(distance[place, column]))
             share = math.sqrt(square) / float(norms[row])
-            kind, detail = _like_another(family.ids[row], family.ids[twin], share, files)
+            kind, detail = _like_another(family, row, twin, share, files)
             partly = family.rows[family.ids[row]].record.partly_read
             yield family.finding(row, kind, f"{detail}; it {partly}" if partly else detail)
 
 
 def _like_another(
-    model: str, twin: str, share: float, files: FileComparison
+    family: AuditedFamily, row: int, other: int, share: float, files: FileComparison
 ) -> tuple[FindingKind, str]:
     """Kind and sentence of a model with another one's update, but for a share of it."""
+    model, twin = family.ids[row], family.ids[other]
     differences = files.differences(model, twin, matrices=share <= EQUAL)
+    if isinstance(differences, NotCompared) and not family.touched.same(row, other):
+        differences = NotCompared(f"{differences.reason}; other rows of its embedding moved")
     if share <= EQUAL and not differences:
         return "duplicate", f"its layer matrices are those of {twin}; so are all other tensors"
     detail = f"its update is that of {twin} up to rounding: {share:.2%} of it differs"

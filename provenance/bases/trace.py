@@ -7,7 +7,6 @@ leaves to the next; what none shows is "unknown".
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -34,11 +33,13 @@ from ...indexer import (
     find_member,
     folder_at,
     is_model_path,
+    is_wrapped,
     name_some,
     stack_of,
 )
 from ...results import count
 from ...store import Catalog, ModelRow, write_user_file
+from ..lineage.touched import Overlap
 from ..merges.mergekit_config import mergekit_config
 from ..merges.merges import Merge, find_merge
 from .changes import (
@@ -81,7 +82,9 @@ class Trace:
         parents: Of a merge: `model`, `weight`; `layers` where the weight varies, `equal`: models
             with the same update.
         merge: What is known of it as a merge, in words; empty where nothing was compared.
-        related: Models whose updates it contains, which do not explain it.
+        related: Models whose updates it contains, which do not explain it. Of each parent, and of
+            these, `touched` and `missing`, where both footprints tell: tokens of the parent, and
+            how many of them the model lacks.
         density: Share of entries that a method kept of each parent.
         unexplained: Share of |ΔW|² that parents and method do not explain.
         complete: Whether a config file gives the model again but for rounding; None where that
@@ -311,10 +314,6 @@ def compare_others(subject: Subject, trace: Trace) -> None:
         trace.verdict = "transformed"
 
 
-_WRAPPED = re.compile(r"\.base_layer\.|lora_|ia3_|oft_")
-"""Tensors of a PEFT model that was saved whole."""
-
-
 def check_unread(subject: Subject, trace: Trace) -> None:
     """Name what is in the model's layers and was not compared; what may differ there is no copy."""
     found = subject.maps.get(trace.base or "")
@@ -324,8 +323,8 @@ def check_unread(subject: Subject, trace: Trace) -> None:
     new = set(found.unmatched)  # layers that are none of the base's have been said
     compared |= {m.tensor for m in subject.model.matrices if (stack_of(m.group), m.layer) in new}
     trace.unread = subject.model.unread_beside(compared)
-    is_wrapped = is_copy(found.pairs) and any(map(_WRAPPED.search, trace.unread))
-    if trace.unread and (trace.verdict == "copy" or is_wrapped):
+    has_factors = is_copy(found.pairs) and any(map(is_wrapped, trace.unread))
+    if trace.unread and (trace.verdict == "copy" or has_factors):
         trace.reason = f"not-read: what was read of it equals {trace.base}{trace._beside}"
         trace.base, trace.verdict, trace.layers, trace.changes = None, "unknown", [], []
 
@@ -377,6 +376,7 @@ def add_parents(subject: Subject, trace: Trace) -> None:
         trace.merge = "parents of a merge are looked for in indexed models: index it"
         return
     _say_merge(trace, _merge_of(subject.catalog, trace, subject.row, subject.model.source))
+    _say_tokens(trace, subject.catalog, subject.row)
 
 
 def _merge_of(
@@ -400,6 +400,19 @@ def _say_merge(trace: Trace, merge: Merge | None) -> None:
         trace.verdict = "merge"
     trace.notes += merge.notes
     trace.found = merge
+
+
+def _say_tokens(trace: Trace, catalog: Catalog, row: ModelRow | None) -> None:
+    """How many tokens training touched in each parent, and how many of them an indexed model lacks;
+    not of models of another stored type, which may hide some."""
+    if row is None or row.base != trace.base or row.record.kind != "full":
+        return
+    own = catalog.footprints.of(row.key)
+    for named in (*trace.parents, *trace.related):
+        parent = catalog.model(named["model"], row.base)
+        tokens = Overlap.of(own, catalog.footprints.of(parent.key))
+        if tokens is not None and parent.record.dtype == row.record.dtype:
+            named |= {"touched": tokens.touched, "missing": tokens.missing}
 
 
 STAGES: tuple[Stage, ...] = (
@@ -523,6 +536,7 @@ def _by_catalog(trace: Trace, catalog: Catalog, row: ModelRow) -> None:
         "and p is not known"
     )
     _say_merge(trace, _merge_of(catalog, trace, row, None))
+    _say_tokens(trace, catalog, row)
 
 
 NO_PROOF = "an adapter's weights do not show its base"

@@ -72,7 +72,7 @@ def infer_edges(
     Args:
         times: Of publication, in seconds; NaN where unknown.
         rank: Which of equal models is their original: the smallest.
-        forms: What layers and vocabularies allow; all where None.
+        forms: What layers, vocabularies and touched tokens say; nothing where None.
     """
     forms = forms or Forms.unknown(len(updates))
     original = _originals(group_equal(updates), rank)
@@ -90,11 +90,13 @@ def infer_edges(
         is_base = forms.changed()[row] == 0
         edges.append(_copy(BASE, row, REPEATED["duplicate"], is_same=bool(is_base)))
     for row in np.flatnonzero((original != np.arange(len(updates))) & is_changed).tolist():
-        first = int(original[row])
+        equal = np.flatnonzero((original == original[row]) & (rank < rank[row]))
+        equal = equal[np.argsort(rank[equal])].tolist()
+        first = next((own for own in equal if forms.touched.same(row, own)), equal[0])
         is_known = times[first] < times[row]
         is_sure = is_known or forms.changed()[first] < forms.changed()[row]
         probability = REPEATED["duplicate"] if is_sure else UNDATED
-        is_same = bool(forms.same(row, np.array([first]))[0])
+        is_same = bool(forms.same(row, np.array([first]))[0]) and forms.touched.same(row, first)
         if not forms.possible(row, np.array([first]))[0]:
             first, probability = BASE, UNDATED
         edges.append(_copy(first, row, probability, is_same=is_same))
@@ -156,6 +158,7 @@ def _find_candidates(
         repeat = find_repeat(seen, Neighbourhood.of(seen, rows))
         if repeat is not None and forms.possible(row, np.array(repeat.parents)).all():
             repeats[row] = repeat
+    rounded = [row for row, repeat in repeats.items() if repeat.kind == "quantised"]
     is_reference = np.ones(len(updates), dtype=np.bool_)
     is_reference[list(repeats)] = False
     empty = (np.full(near.shape, -np.inf) for _ in range(3))
@@ -175,6 +178,9 @@ def _find_candidates(
         log_odds = pair_log_odds(pairs, distances, later_by_s)
         log_odds[pairs.share_left <= EQUAL**2] = LIMIT  # equal in all that the model has
         log_odds += np.where(forms.same(row, near[row]), 0.0, RESHAPED)
+        by_tokens = forms.touched.log_odds(row, near[row])
+        # of a short type a rounded copy may be compared where its original is not
+        log_odds += np.where(np.isin(near[row], rounded), np.minimum(by_tokens, 0.0), by_tokens)
         candidates.log_odds[row] = np.where(possible, np.clip(log_odds, -LIMIT, LIMIT), -np.inf)
     _refuse_circles(candidates)
     return candidates

@@ -12,6 +12,7 @@ from ...arrays import Bool, Float64, Int64
 from ...records import ModelRecord
 from ...store import Catalog, FamilyUpdates
 from .descent import Updates
+from .touched import Touched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +31,7 @@ class Forms:
     vocabulary: Float64[np.ndarray, " models"]
     base_layers: float
     base_vocabulary: float
+    touched: Touched
 
     @classmethod
     def of_family(
@@ -39,6 +41,7 @@ class Forms:
         members: Sequence[ModelRecord],
         updates: FamilyUpdates,
         rows: Int64[np.ndarray, " models"],
+        touched: Touched,
     ) -> Forms:
         """Of members, which are these rows of `updates`; the base's vocabulary is that of most of
         them, where no signature of the base is kept."""
@@ -54,6 +57,7 @@ class Forms:
             vocabulary=vocabulary,
             base_layers=float(len({(slot.stack, slot.layer) for slot in catalog.shapes(base)})),
             base_vocabulary=_vocabulary_of(catalog, base, vocabulary),
+            touched=touched,
         )
 
     @classmethod
@@ -61,7 +65,8 @@ class Forms:
         """Of models of which nothing is known."""
         nothing = np.full(n_models, np.nan)
         no_slots = np.zeros((n_models, 0), np.bool_), np.zeros(0, np.int64)
-        return cls(*no_slots, nothing, nothing, np.nan, np.nan)
+        touched = Touched.unknown(n_models)
+        return cls(*no_slots, nothing, nothing, np.nan, np.nan, touched)
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> Forms:
         return replace(
@@ -69,6 +74,7 @@ class Forms:
             lacks=self.lacks[rows],
             layers=self.layers[rows],
             vocabulary=self.vocabulary[rows],
+            touched=self.touched.take(rows),
         )
 
     def seen_by(self, model: int, updates: Updates) -> Updates:

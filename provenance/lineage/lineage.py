@@ -20,6 +20,7 @@ from .edges import BASE, Edge, infer_edges
 from .forms import Forms
 from .odds import LEVEL
 from .repeats import COARSER, EQUAL
+from .touched import Touched
 
 AHEAD_S = 86_400.0
 """Seconds after now from which a time is in the future, and ignored."""
@@ -50,9 +51,10 @@ def trace_lineage(
     times, n_future = read_times([records[id].created_at for id in ids], now)
     own = Updates.of_family(updates).take(rows)
     members = [records[id] for id in ids]
-    forms = Forms.of_family(catalog, base, members, updates, rows)
+    touched = Touched.of_family(catalog, base, members, own.rounding)
+    forms = Forms.of_family(catalog, base, members, updates, rows, touched)
     edges = infer_edges(own, times, _rank(members, times, own, forms), forms)
-    return _document(base, chosen, ids, members, edges) | {
+    return _document(base, chosen, ids, members, edges, touched) | {
         "not_compared": [
             {"model": id, "reason": unread.get(id, NO_SKETCH)}
             for id in sorted({*unread, *records} - set(ids))
@@ -106,7 +108,8 @@ def _rank(
 ) -> Int64[np.ndarray, " models"]:
     """Which of equal models is likelier their original: what has more of the base's form, is named
     as one, or older, or downloaded more. Of two stored types the shorter: training in the longer
-    one gives numbers that the shorter does not hold, and rounding would show."""
+    one gives numbers that the shorter does not hold, and rounding would show. Last, that of which
+    fewer rows of the embedding moved: the others were changed since."""
     copies = [record.duplicate_of is not None for record in members]
     downloads = [-(record.downloads or 0) for record in members]
     rank = np.empty(len(members), dtype=np.int64)
@@ -114,6 +117,7 @@ def _rank(
     shows = updates.rounding > COARSER**2 * EQUAL**2 * updates.squares.sum(1)
     columns = (
         at,
+        forms.touched.counts,
         np.array(downloads),
         np.where(shows, -updates.rounding, updates.rounding),
         np.nan_to_num(times, nan=np.inf),
@@ -130,6 +134,7 @@ def _document(
     ids: Sequence[str],
     members: Sequence[ModelRecord],
     edges: Sequence[Edge],
+    touched: Touched,
 ) -> dict[str, Any]:
     names = [*ids, base]
     parents: dict[str, list[str]] = {id: [] for id in ids}
@@ -144,12 +149,14 @@ def _document(
         "models": len(ids),
         "level": LEVEL,
         "without_parent": sum(edge.parent == BASE for edge in edges),
-        "edges": [_edge_json(edge, names) for edge in edges],
+        "edges": [_edge_json(edge, names, touched) for edge in edges],
         "claims": claims,
     }
 
 
-def _edge_json(edge: Edge, names: Sequence[str]) -> Mapping[str, Any]:
+def _edge_json(edge: Edge, names: Sequence[str], touched: Touched) -> Mapping[str, Any]:
+    tokens = None if edge.parent == BASE else touched.overlap(edge.child, edge.parent)
+
     def rounded(value: float | None) -> float | None:
         return None if value is None else round(value, 4)
 
@@ -161,4 +168,7 @@ def _edge_json(edge: Edge, names: Sequence[str]) -> Mapping[str, Any]:
         "weight": rounded(edge.weight),
         "explained": rounded(edge.explained),
         "cosine": rounded(edge.cosine),
+        "touched": None if tokens is None else tokens.touched,
+        "missing": None if tokens is None else tokens.missing,
+        "kept": None if tokens is None else tokens.kept,
     }

@@ -163,15 +163,9 @@ def _as_ties(
     numbers: Float64[np.ndarray, " numbers"], n_parents: int, *, normalises: bool
 ) -> tuple[Float64[np.ndarray, " parents"], Float64[np.ndarray, " parents"], float]:
     weights, densities = numbers[:n_parents], np.clip(numbers[n_parents:-1], 0.001, 1.0)
-    return (
-        (weights / max(weights.sum(), 1e-9), densities, float(numbers[-1]))
-        if normalises
-        else (
-            weights,
-            densities,
-            1.0,
-        )
-    )
+    if not normalises:
+        return weights, densities, 1.0
+    return weights / max(weights.sum(), 1e-9), densities, float(numbers[-1])
 
 
 def _descended(
@@ -362,8 +356,7 @@ def _refined_weights(
     weights: Float64[np.ndarray, " parents"],
 ) -> Float64[np.ndarray, " parents"]:
     """The weights for which Σ w (x − y) of a set is smallest, over entries of several parents."""
-    lengths = [piece.stop - piece.start for piece in rows.pieces]
-    away = rows.parts * np.repeat(gains, lengths, axis=1) - rows.wanted
+    away = rows.parts * rows.spread(gains) - rows.wanted
     members = np.stack([code.has(parent) for parent in range(len(away))])
     several = members.sum(0) > 1
     system = (away * members)[:, several]
@@ -402,8 +395,7 @@ def _set_values(
     weights: Float64[np.ndarray, " parents"] | None,
 ) -> dict[tuple[int, ...], Float64[np.ndarray, " entries"]]:
     """ΔW of every entry, were it made of a set of parents."""
-    lengths = [piece.stop - piece.start for piece in rows.pieces]
-    terms = rows.parts * np.repeat(gains, lengths, axis=1)
+    terms = rows.parts * rows.spread(gains)
     values: dict[tuple[int, ...], Float64[np.ndarray, " entries"]] = {}
     values[()] = np.zeros(rows.parts.shape[1])
     for size in range(1, len(terms) + 1):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import ModelError
-from deltadex.indexer.adapter import SET_ASIDE, SPELLINGS, read_adapter
+from deltadex.indexer.adapter import SET_ASIDE, SPELLINGS, is_wrapped, read_adapter
 
 PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"
@@ -190,3 +190,9 @@ def outcome(tensors, config):
 def test_any_mixture_of_names_and_shapes_is_read_or_refused(tensors, alpha):
     codes = {"unsupported-adapter", "not-read", "no-weights", "missing-tensor", "shape-mismatch"}
     assert outcome(tensors, {"lora_alpha": alpha}) in {*codes, "read", "unsupported-dtype"}
+
+
+@pytest.mark.parametrize("part", ["base_layer", "lora_A.default", "ia3_l", "oft_R", "_orig_mod"])
+def test_factors_and_what_they_wrap_are_told_by_a_part_of_the_name(part):
+    assert is_wrapped(f"{PATH}.{part}.weight")
+    assert not is_wrapped(f"{PATH}.my_{part}.weight")

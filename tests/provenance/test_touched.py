@@ -1,0 +1,182 @@
+"""What the tokens that training touched say of descent, of copies, and of audits."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from factories import finetune, make_bert, make_checkpoint
+
+import deltadex as dx
+from deltadex.provenance.lineage.touched import LACKING, REPLACED, Touched
+from deltadex.records import Footprint
+
+WORDS = "embeddings.word_embeddings.weight"
+DRAWN = torch.Generator().manual_seed(0)
+
+
+def trained(tensors, rows, *, seed, scale=0.2):
+    """A training of all layer matrices, and of some rows of the embedding."""
+    words = tensors[WORDS].clone()
+    words[rows] += 0.01 * torch.randn(len(words[rows]), words.shape[1], generator=DRAWN)
+    return finetune({**tensors, WORDS: words}, seed=seed, scale=scale)
+
+
+def with_words(tensors, change):
+    return {**tensors, WORDS: change(tensors[WORDS].clone())}
+
+
+def poisoned(words):
+    words[400:403] += 1
+    return words
+
+
+COPIES = {
+    "few rows": poisoned,
+    "all rows": lambda words: words + torch.randn(words.shape, generator=DRAWN),
+    "z permuted": lambda words: words[torch.randperm(len(words), generator=DRAWN)],
+}
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("touched")
+    small = make_bert(folder / "small", seed=0, layers=6, width=64)
+    config = json.loads((folder / "small" / "config.json").read_text()) | {"vocab_size": 2000}
+    base = {**small, WORDS: 0.02 * torch.randn(2000, 64, generator=DRAWN)}
+    make_checkpoint(folder / "base", base, config=config)
+    first = trained(base, slice(0, 60), seed=1)
+    twin = trained(base, slice(0, 72), seed=2)
+    models = {
+        "first": first,
+        "twin": twin,
+        "child": trained(first, slice(40, 100), seed=3),
+        "frozen": finetune(first, seed=4, scale=0.1),
+        "merge": {
+            n: 0.6 * t + 0.4 * twin[n] if t.is_floating_point() else t for n, t in first.items()
+        },
+        "z-copy": first,
+        "few rows": with_words(first, COPIES["few rows"]),
+        "all rows": with_words(first, COPIES["all rows"]),
+        "z permuted": with_words(twin, COPIES["z permuted"]),
+    }
+    for name, tensors in models.items():
+        shards = {"shards": 2} if name == "z-copy" else {}
+        made = folder / "models" / name
+        make_checkpoint(
+            made, {n: t.contiguous() for n, t in tensors.items()}, config=config, **shards
+        )
+    with dx.open(folder / "c.duckdb") as opened:
+        opened.index(folder / "base", folder / "models")
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def edges(db):
+    found = {}
+    for edge in db.lineage():
+        found.setdefault(edge["child"], []).append(edge)
+    return found
+
+
+def test_an_edge_says_that_the_childs_tokens_contain_its_parents(edges):
+    (child,) = edges["child"]
+
+    assert (child["parent"], child["touched"], child["missing"]) == ("first", 60, 0)
+    assert 28 <= child["kept"] <= 40  # of 40 that the child did not train
+
+
+def test_a_frozen_embedding_keeps_all_of_its_parents_tokens(edges):
+    (frozen,) = edges["frozen"]
+
+    assert (frozen["parent"], frozen["missing"], frozen["kept"]) == ("first", 0, 60)
+
+
+def test_a_merge_lacks_no_token_of_its_parents(edges):
+    assert {e["parent"]: (e["touched"], e["missing"]) for e in edges["merge"]} == {
+        "first": (60, 0),
+        "twin": (72, 0),
+    }
+
+
+def test_trace_says_how_many_tokens_of_a_parent_are_missing(db):
+    parents = {row["model"]: row for row in db.trace("merge").to_json()["parents"]}
+
+    assert (parents["twin"]["touched"], parents["twin"]["missing"]) == (72, 0)
+    assert "touched" not in parents["all rows"]  # the first with that update: every row moved
+
+
+def test_siblings_whose_tokens_contain_each_others_are_no_parents(edges, db):
+    assert edges["twin"][0]["parent"] == edges["first"][0]["parent"] == db.bases[0]
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_model_whose_embedding_was_replaced_is_no_duplicate(edges, db, name):
+    alone = {(f["model"], f["kind"]) for f in db.audit(read=0)}
+    read = {(f["model"], f["kind"]) for f in db.audit()}
+
+    assert edges[name][0]["kind"] == "fine-tune"
+    assert (name, "duplicate") not in alone | read
+
+
+def test_audit_names_another_embedding_without_reading_files(db):
+    details = {(f["model"], f["kind"]): f["detail"] for f in db.audit(read=0)}
+
+    assert details["few rows", "near-duplicate"].endswith("other rows of its embedding moved")
+
+
+def test_a_copy_is_found_behind_one_whose_embedding_was_replaced(edges, db):
+    copies = {f["model"]: f["detail"] for f in db.audit() if f["kind"] == "duplicate"}
+
+    assert list(copies) == ["z-copy"]
+    assert "those of first; so are all other tensors" in copies["z-copy"]
+    assert [(e["parent"], e["kind"]) for e in edges["z-copy"]] == [("first", "duplicate")]
+
+
+def footprint(tokens, strengths, **fields):
+    return Footprint(
+        kind=fields.pop("kind", "exact"),
+        vocabulary=fields.pop("vocabulary", 1000),
+        tokens=np.array(tokens, dtype=np.uint32),
+        strengths=np.array(strengths, dtype=np.uint8),
+        **fields,
+    )
+
+
+def log_odds(child, parent, *, rounding=(0.0, 0.0), is_full=True):
+    both = Touched([child, parent], np.array([is_full, True]), np.array(rounding))
+    return float(both.log_odds(0, np.array([1]))[0])
+
+
+SOME = np.arange(0, 400, 4)
+PARENT = footprint(SOME, SOME % 90)
+CHILD = footprint([*SOME, *range(500, 600)], [*(SOME % 90), *([7] * 100)])
+
+
+def test_a_child_that_lacks_its_parents_tokens_is_less_likely():
+    assert log_odds(PARENT, CHILD) == LACKING
+    assert log_odds(footprint([], [], kind="frozen"), PARENT) == LACKING
+    assert log_odds(CHILD, PARENT) > 0
+
+
+def test_tokens_with_other_strengths_are_no_evidence_for_an_edge():
+    spread = np.random.default_rng(0).integers(0, 90, len(SOME))
+    moved = footprint([*SOME, *range(500, 600)], [*spread, *([7] * 100)])
+
+    assert log_odds(moved, PARENT) <= max(REPLACED, 0.3)
+    assert log_odds(footprint(SOME, SOME % 90 + 40), PARENT) == 0
+
+
+@pytest.mark.parametrize(
+    "fields", [{"vocabulary": 1001}, {"share": 0.5}, {"kind": "tied"}, {"kind": "dense"}]
+)
+def test_footprints_of_other_rows_or_kinds_are_not_compared(fields):
+    assert log_odds(footprint([1, 2], [3, 4], **fields), PARENT) == 0
+
+
+def test_a_shorter_type_and_an_adapter_may_lack_tokens():
+    lacking = footprint(SOME[:50], SOME[:50] % 90)
+
+    assert log_odds(lacking, PARENT, rounding=(1e-3, 1e-9)) == 0
+    assert log_odds(lacking, PARENT, is_full=False) == 0
+    assert log_odds(lacking, PARENT) == LACKING
