@@ -65,7 +65,7 @@ def test_nearest_are_those_of_brute_force_with_ties_filters_and_an_older_export(
         use_exported(catalog, f"edge:{folder}/v")
 
         assert_as_brute_force(catalog, seed)
-        assert catalog.family(BASE, len(RECIPE).index._coverage.missing) == n_added
+        assert len(catalog.family(BASE, RECIPE).index._coverage.missing) == n_added
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_points_of_another_catalog_are_not_taken_for_models(catalog, tmp_path):
     with Catalog.open(tmp_path / "other.duckdb") as other:
         use_exported(other, f"edge:{tmp_path}/v")
 
-        assert other.family(BASE, len(RECIPE).index._coverage.missing) == 40
+        assert len(other.family(BASE, RECIPE).index._coverage.missing) == 40
         assert_as_brute_force(other, 1)
 
 
