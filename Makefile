@@ -9,7 +9,7 @@ CONSTRAINED := -c constraints.txt
 ALONE := OMP_NUM_THREADS=1
 
 .PHONY: demo test test-all test-machines test-newest docs lock browser lint types audit format \
-  bench bench-start bench-scale bench-families bench-load bench-soak dist try-dist clean
+  bench bench-start bench-scale bench-families bench-load dist try-dist clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
@@ -116,9 +116,6 @@ bench-scale: $(VENV)/.installed-test
 
 bench-load: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/load.py --check
-
-bench-soak: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/soak.py
 
 # TEXTS: a folder of SET.csv files; ADAPTERS: strangers' adapters with labels.csv, if any.
 bench-families: $(VENV)/.installed-families

@@ -18,7 +18,6 @@ KINDS: Mapping[str, tuple[type[Any], ...]] = {
     "null": (type(None),),
 }
 
-INFINITE = {math.inf, -math.inf}
 
 DEEPEST = 64
 """References that lead to one another, and parts inside parts."""

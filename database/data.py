@@ -154,7 +154,6 @@ class DataMaking:
             name=name,
             base=self.base,
             recipe=self.catalog.find_recipe(self.reading.recipe, self.base),
-            layout=self.catalog.base(self.base).layout,
             options=options,
             progress=lambda done, total: next(advance, None),
             beside=beside,

@@ -32,12 +32,9 @@ from .family import Selection as Selection
 from .family import find_member as find_member
 from .family import folder_at as folder_at
 from .fingerprint import EQUAL_MATRICES as EQUAL_MATRICES
-from .fingerprint import Layout as Layout
 from .fingerprint import LinearPool as LinearPool
-from .fingerprint import Pool as Pool
 from .fingerprint import SketchPool as SketchPool
 from .fingerprint import has_linear_sketch as has_linear_sketch
-from .fingerprint import make_pool as make_pool
 from .hub import HubSource as HubSource
 from .hub import NoIndex as NoIndex
 from .hub import is_remote as is_remote

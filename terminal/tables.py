@@ -49,7 +49,6 @@ NULL = "the null alone"
 NOTHING_STANDS_OUT = "no model stands out"
 """The verdict of a neighbour that is as near as strangers are."""
 
-DATA_COLUMNS = ("rank", "verdict", "probability", "z", "±", "fdr", "cosine")
 FROM_DATA = "probability from families like it; lower where labels of near models disagree"
 
 NEAREST_OF_EACH = 3

@@ -28,17 +28,15 @@ from ..errors import ModelError, OtherBase, RequestError
 from ..indexer import (
     Delta,
     DenseDelta,
-    Layout,
     LowRankDelta,
     MatrixUpdate,
     PlacedModel,
     Placement,
-    Pool,
     SketchPool,
     factorise,
     flaw_of,
     gaussian_directions,
-    make_pool,
+    has_linear_sketch,
     place,
 )
 from ..records import (
@@ -259,13 +257,9 @@ class GradientSums:
         for (_, placements), sums in zip(self.matrices.modules.values(), self._sums, strict=True):
             yield from zip(placements, sums, strict=True)
 
-    def pooled(
-        self, recipe: Recipe, layout: Layout, *, scale: float, powers: Mapping[str, float]
-    ) -> Pool:
-        """−`scale` times the gradients under a recipe; sketches with these powers of σ."""
-        pool = make_pool(recipe, layout)
-        if isinstance(pool, SketchPool):
-            pool = replace(pool, powers=powers)
+    def pooled(self, recipe: Recipe, *, scale: float, powers: Mapping[str, float]) -> SketchPool:
+        """−`scale` times the gradients under a recipe, with these powers of σ."""
+        pool = SketchPool(recipe, powers)
         for update in self.updates(scale):
             if update.delta is None:
                 continue
@@ -278,10 +272,8 @@ class GradientSums:
                 pool.take(rest, factors, pool.features(rest, factors))
         return pool
 
-    def sketches(self, pool: Pool) -> dict[Slot, bytes]:
-        """The sketch of each slot that `pooled` gave; none under a recipe without them."""
-        if not isinstance(pool, SketchPool):
-            return {}
+    def sketches(self, pool: SketchPool) -> dict[Slot, bytes]:
+        """The sketch of each slot that `pooled` gave."""
         slots = sorted({placement.slot for placement in self.matrices.placements})
         return {slot: sketch for slot in slots if (sketch := pool.slot_sketch(slot))}
 
@@ -362,7 +354,6 @@ def fingerprint_data(
     model: TaskModel,
     examples: Sequence[Example],
     recipe: Recipe,
-    layout: Layout = (),
     options: DataQueryOptions = DEFAULT,
     progress: Progress | None = None,
     beside: Sequence[Example] = (),
@@ -376,6 +367,11 @@ def fingerprint_data(
     Raises RequestError where the base or the examples lack what a loss needs, or too few are left;
     ModelError where the base's layer matrices are not known, or its gradient is not finite.
     """
+    if not has_linear_sketch(recipe):
+        raise RequestError(
+            f"recipe {recipe.id} keeps no sketches, by which models are ranked: index the family "
+            "under --recipe sketch"
+        )
     if recipe.share < 1:
         raise RequestError(
             f"recipe {recipe.id} reads some rows of a model; a data set needs a recipe that reads "
@@ -404,12 +400,12 @@ def fingerprint_data(
         with sums.collecting(model.whole), _dropout(model.whole, loss, options.seed + number):
             predicted = run.backward(group)
         if sums is not total:
-            part = sums.pooled(recipe, layout, scale=1.0 / predicted, powers=powers)
+            part = sums.pooled(recipe, scale=1.0 / predicted, powers=powers)
             parts.append(sums.sketches(part))
             total.add_sums(sums)
         if progress is not None:
             progress(sum(len(done) for done in groups[: number + 1]), len(encoded))
-    pool = total.pooled(recipe, layout, scale=1.0 / run.predicted, powers=powers)
+    pool = total.pooled(recipe, scale=1.0 / run.predicted, powers=powers)
     vector, norm = pool.vector()
     vector.flags.writeable = False
     if not norm > 0.0:
@@ -502,25 +498,22 @@ def make_data_set(
     name: str,
     base: str,
     recipe: Recipe,
-    layout: Layout,
     options: DataQueryOptions,
     progress: Progress | None = None,
     beside: ExampleSet | None = None,
 ) -> DataSet:
-    """The data set as a query of a family's recipe and layout; nothing of it holds a text or the
+    """The data set as a query of a family's recipe; nothing of it holds a text or the
     name of a class. A head of classes or numbers is fitted also on the data set `beside` that it
     will be compared with, so that it favours neither. Raises as `fingerprint_data`."""
     others = () if beside is None else beside.examples
     states: States = {}
-    made = fingerprint_data(
-        model, examples.examples, recipe, layout, options, progress, others, states
-    )
+    made = fingerprint_data(model, examples.examples, recipe, options, progress, others, states)
     sketches = {WHOLE: made.sketches}
     sketches |= {f"{GROUP} {number}": part for number, part in enumerate(made.parts)}
     control = _with_permuted_labels(examples.examples, options.seed) if options.parts else []
     if made.loss in LABELLED_LOSSES and len({example.label for example in control}) > 1:
         alone = replace(options, parts=0, loss=made.loss)
-        permuted = fingerprint_data(model, control, recipe, layout, alone, known=states)
+        permuted = fingerprint_data(model, control, recipe, alone, known=states)
         sketches[f"{PERMUTED} 0"] = permuted.sketches
     head = {}
     if beside is not None and made.loss in LABELLED_LOSSES:

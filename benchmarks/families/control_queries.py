@@ -133,7 +133,7 @@ def _groups(
             model = model or load_task_model(str(base), labelled=not plan.causal)
             halves = _examples(texts, name, plan, size)
             parts = [
-                fingerprint_data(model, own, recipe, (), options, beside=other).parts
+                fingerprint_data(model, own, recipe, options, beside=other).parts
                 for own, other in (halves, halves[::-1])
             ]
             path.write_bytes(pickle.dumps(parts))

@@ -129,7 +129,7 @@ def _queries(texts: Path, base: Path, cache: Path, way: Way, plan: Plan) -> Iter
                 labelled = way.labels != "none"
                 model = load_task_model(str(base), labelled=labelled)
             start = time.process_time()
-            found = fingerprint_data(model, _examples(texts, name, way, plan), recipe, (), options)
+            found = fingerprint_data(model, _examples(texts, name, way, plan), recipe, options)
             seconds = time.process_time() - start
             path.write_bytes(pickle.dumps(found))
         found: DataFingerprint = pickle.loads(path.read_bytes())

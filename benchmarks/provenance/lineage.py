@@ -3,8 +3,6 @@
     python -m benchmarks.provenance.lineage build OUT --texts FOLDER [--shape wide] [--seed 101]
     python -m benchmarks.provenance.lineage small OUT --texts FOLDER --seeds 1000 1040
     python -m benchmarks.provenance.lineage score OUT...
-    python -m benchmarks.provenance.lineage synthetic --models 2000 --seed 1
-    python -m benchmarks.provenance.lineage scale --models 10000 --layers 12
     python -m benchmarks.provenance.lineage fit OUT...
 
 `build` trains trees of real fine-tunes of all-MiniLM-L6-v2 and indexes them, `small` trees of a
@@ -22,7 +20,6 @@ import argparse
 import json
 import pickle
 import platform
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -355,99 +352,6 @@ def fit(trees: Sequence[Tree]) -> None:
         print(f'    "{name}": {weight:.3f},')
 
 
-DATA_SHARE, SEED_SHARE = 0.3, 0.5
-"""Of the squared length of an update: what models of one data set share, and those of one seed,
-beside. Of the trees that `build` trains: cosine .2 to .4 of two of one data set, .9 of decoys."""
-
-
-def synthetic_tree(n_models: int, layers: int, seed: int) -> Tree:
-    """A random tree of any size: a model descends from any before, a third from the base.
-
-    Steps are log-normal, of median .5 and sigma .7; each is made of directions of its data set (one
-    for ten models), its seed (a third repeat a sibling's), the parent's update (cosine .1) and
-    itself. Updates are vectors of 1,024 numbers a layer, which stand for all of ΔW; sketches are
-    made of them as `LinearPool` makes them. Peak: 4 KiB a model and layer.
-    """
-    rng = np.random.default_rng(seed)
-    size = (layers, 1024)
-    data = rng.standard_normal((max(2, n_models // 10), *size), dtype=np.float32)
-    updates = np.zeros((n_models, *size), dtype=np.float32)
-    parents: list[set[int]] = []
-    kinds, runs = [], []
-    for row in range(n_models):
-        parent = int(rng.integers(row)) if row > 3 and rng.random() < 0.67 else None
-        siblings = [
-            at
-            for at in range(max(0, row - 50), row)
-            if parents[at] == ({parent} if parent is not None else set())
-        ]
-        is_decoy = bool(siblings) and rng.random() < 0.3
-        run = (
-            runs[siblings[int(rng.integers(len(siblings)))]]
-            if is_decoy
-            else (int(rng.integers(len(data))), int(rng.integers(1 << 30)))
-        )
-        noise = rng.standard_normal(size, dtype=np.float32)
-        shared = np.random.default_rng(run[1]).standard_normal(size, dtype=np.float32)
-        step = (
-            DATA_SHARE**0.5 * data[run[0]]
-            + SEED_SHARE**0.5 * shared
-            + (1 - DATA_SHARE - SEED_SHARE) ** 0.5 * noise
-        )
-        step *= float(np.exp(rng.normal(np.log(0.5), 0.7))) / np.sqrt(step.size)
-        if parent is not None:
-            above = updates[parent]
-            step += 0.1 * np.linalg.norm(step) / np.linalg.norm(above) * above
-            step += above
-        updates[row] = step
-        parents.append(set() if parent is None else {parent})
-        kinds.append("decoy" if is_decoy else "full")
-        runs.append(run)
-    squares = (updates.astype(np.float64) ** 2).sum(2)
-    own = Updates(
-        updates.sum(1),
-        np.ascontiguousarray(updates.reshape(n_models, layers, -1, 256).sum(2)),
-        squares,
-        np.zeros(n_models),
-        np.sqrt(squares),
-    )
-    times, unknown = DAY_S * np.arange(n_models), Touched.unknown(n_models)
-    return Tree(f"synthetic-{seed}", own, parents, kinds, times, unknown)
-
-
-def measure_scale(n_models: int, layers: int, seed: int) -> None:
-    """Seconds and memory of the whole inference; of many models sketches of a smaller tree repeat,
-    turned and with noise."""
-    import resource
-
-    tree = synthetic_tree(min(n_models, 2000), layers, seed)
-    updates = tree.updates
-    if n_models > len(updates):
-        updates = _repeated(updates, n_models, seed)
-    started = time.perf_counter()
-    edges = ours(updates, np.full(n_models, np.nan), Touched.unknown(n_models))
-    seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"{n_models} models, {layers} layers: {seconds:.0f} s, peak {peak:.1f} GiB, "
-        f"{sum(edge.parent != BASE for edge in edges)} named parents"
-    )
-
-
-def _repeated(updates: Updates, n_models: int, seed: int) -> Updates:
-    rng = np.random.default_rng(seed)
-    rows = np.arange(n_models) % len(updates)
-    turn = np.arange(n_models) // len(updates)
-    # each repetition is turned: its models are no neighbours of another's
-    layers = updates.layers[rows]
-    for number in range(int(turn[-1]) + 1):
-        signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=updates.layers.shape[1:])
-        layers[turn == number] *= signs
-    repeated = updates.take(rows)
-    pooled = np.tile(layers.sum(1), (1, 4)) / 2
-    return Updates(pooled, layers, repeated.squares, repeated.rounding, repeated.slot_norms)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -462,11 +366,6 @@ def main() -> None:
     small.add_argument("--seeds", type=int, nargs=2, default=(1000, 1040))
     for name in ("score", "fit"):
         commands.add_parser(name).add_argument("trees", type=Path, nargs="+")
-    for name in ("synthetic", "scale"):
-        own = commands.add_parser(name)
-        own.add_argument("--models", type=int, default=2000)
-        own.add_argument("--layers", type=int, default=6)
-        own.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     print(f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
     if asked.command == "build":
@@ -477,10 +376,6 @@ def main() -> None:
         from .small_trees import write_trees
 
         write_trees(asked.out, asked.texts, range(*asked.seeds))
-    elif asked.command == "synthetic":
-        score([synthetic_tree(asked.models, asked.layers, asked.seed)])
-    elif asked.command == "scale":
-        measure_scale(asked.models, asked.layers, asked.seed)
     else:
         (score if asked.command == "score" else fit)([read_tree(path) for path in asked.trees])
 

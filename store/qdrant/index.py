@@ -309,11 +309,6 @@ class QdrantIndex:
         self._lock = threading.Lock()
 
     @property
-    def n_missing(self) -> int:
-        """Models that the export lacks."""
-        return len(self._coverage.missing)
-
-    @property
     def is_exact(self) -> bool:
         """Whether every vector is compared with a query; else likely ones are."""
         return self._coverage.n_points <= EXACT_UP_TO

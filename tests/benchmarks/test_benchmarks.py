@@ -62,7 +62,6 @@ def missing(module):
 
 
 FOLDER = "{folder}"
-NO_COMPILER = "" if sys.platform == "linux" and shutil.which("cc") else "Linux with a C compiler"
 LARGE_MODELS = (
     "| model | files | GB of the fine-tune | seconds | processor seconds | seconds per GB "
     "| seconds for all layers | anonymous MiB |"
@@ -73,15 +72,6 @@ TOYS = {
         page="plan.md",
         published=("| slots | bytes a model | planned | planned / measured |",),
         prints=(r"\| 72 \| [\d,]+ \| [\d,]+ \| [\d.]+ \|",),
-    ),
-    "anisotropy": Toy(
-        command=("benchmarks/anisotropy.py", "--rows", "40", "--cols", "60", "--repeats", "1"),
-        page="studies.md",
-        prints=(
-            r"Lanczos: [\d.]+× faster than the full SVD or more, relative error \d",
-            r"\| spectrum \| method \| ms \| × torch SVD with U, V \| × svdvals \| relative error",
-            r"\| big gap \| power, two starts \| [\d.]+ \|",
-        ),
     ),
     "families build": Toy(
         command=(
@@ -174,17 +164,6 @@ TOYS = {
         prints=(r"pan, all points +\d+\.\d frames/s +median +\d+ ms .+GPU process +[\d.]+ ms",),
         needs=missing("playwright") or ("" if CHROMIUM else "chromium"),
     ),
-    "fuzz, once": Toy(
-        command=("benchmarks/fuzz.py", "all", "--once"),
-        page="reliability.md",
-        prints=(r"header: inputs parsed, .+: 1", r"wire: inputs parsed, .+: 1"),
-    ),
-    "fuzz": Toy(
-        command=("benchmarks/fuzz.py", "header", "--seconds", "1"),
-        page="reliability.md",
-        prints=(r"stat::number_of_executed_units: \d+",),
-        needs=missing("atheris"),
-    ),
     "studies/ablation": Toy(
         command=(
             *("benchmarks/studies/ablation.py", "--texts", f"{FOLDER}/shapes.txt"),
@@ -271,27 +250,6 @@ TOYS = {
         ),
         needs=missing("qdrant_edge"),
     ),
-    "kills": Toy(
-        command=("benchmarks/kills.py", "--kills", "1", "--cold", "0", "--seed", "1"),
-        page="reliability.md",
-        prints=(
-            r"command +kills +unfinished +acknowledged +lost +duplicates +wrong +left files",
-            r"all +1 +[01] +\d +0 +0 +0 +0",
-            r"killed while: [a-z]+",
-        ),
-    ),
-    "disk faults": Toy(
-        command=("benchmarks/disk_faults.py", "--every", "300", "--first", "40"),
-        page="reliability.md",
-        prints=(r"runs +faults +refused +absorbed +wrong", r"all +3 +3 +\d +\d +0"),
-        needs=NO_COMPILER,
-    ),
-    "power loss": Toy(
-        command=("benchmarks/power_loss.py", "--states", "4", "--seed", "1"),
-        page="reliability.md",
-        prints=(r"states +opened +refused +lost +half +wrong", r"all +4 +4 +0 +0 +0 +0"),
-        needs=NO_COMPILER,
-    ),
     "layouts of a made family": Toy(
         command=("benchmarks/layouts.py", "200", "--dim", "32", "--layouts", "pca", "auto"),
         page="map.md",
@@ -327,11 +285,6 @@ TOYS = {
         page="fingerprints.md",
         published=("| merge | parents found | all entries | 256 a slot | 256 a layer |",),
         prints=(r"\| linear \| \d of 2 \| 0\.000 \| 0\.000 \| [\d.]+ \| [\d.]+ \|",),
-    ),
-    "mutants": Toy(
-        command=("benchmarks/mutants.py", "--list", "--mutants", "40"),
-        page="reliability.md",
-        prints=(r"store/tables/filters\.py:\d+: .+ → .+",),
     ),
     "passes": Toy(
         command=(
@@ -411,17 +364,6 @@ TOYS = {
         published=("| method | s | × deltadex | largest matrix of logits, MiB | difference |",),
         prints=(r"\| a pass for each layer \| [\d.]+ \| [\d.]+ \| 0 \| 0e\+00 \|",),
     ),
-    "soak": Toy(
-        command=("benchmarks/soak.py", "--models", "4", "--keep", FOLDER),
-        page="reliability.md",
-        published=("ms a model",),
-        prints=(
-            r"4 models indexed in \d+ s, 0 failed",
-            r"models +ms a model +ratio +longest s +machine +MiB +files",
-            r"2-4( +[\d.]+){6}",
-            r"again: [\d.]+ s, 0 indexed, 4 unchanged, 0 bytes read",
-        ),
-    ),
     "studies: components": Toy(
         command=(
             *("benchmarks/studies/components.py", "--base", f"{FOLDER}/base"),
@@ -483,12 +425,6 @@ TOYS = {
             "torch.svd_lowrank (one layer, scaled) |",
             "sklearn randomized_svd (one layer, scaled) |",
         ),
-    ),
-    "mutants, the tests of a file": Toy(
-        command=("benchmarks/mutants.py", "--folder", "filters", "--mutants", "3"),
-        page="reliability.md",
-        published=("| folder | possible | tried | killed | of them hung | survived | score |",),
-        prints=(r"\| filters \| \d+ \| 3 \| \d \| \d \| \d \|",),
     ),
     "load, answers compared": Toy(
         command=(
@@ -635,7 +571,7 @@ def test_every_benchmark_has_a_toy_run():
 def test_commands_are_found_in_the_makefile_and_in_the_docs():
     benchmarks = {part for named in NAMED for part in named.benchmark}
 
-    assert {named.where for named in NAMED} >= {"Makefile", "benchmarks.md", "reliability.md"}
+    assert {named.where for named in NAMED} >= {"Makefile", "benchmarks.md"}
     assert {"benchmarks/scale.py", "benchmarks.families", "score"} <= benchmarks
 
 

@@ -1,52 +1,55 @@
-"""The machinery of benchmarks/kills.py, and a family that is prepared once."""
+"""A small family, and runs of `deltadex index` over it."""
 
+import subprocess
 import sys
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
+from factories import make_family
+from runs_of_index import PROGRAM, Indexing, vectors
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from disk.child import folder_in_memory
-from disk.library import Unavailable, build
-from killing import Nursery, prepare_family
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    """The library that records and fails calls; or why there is none."""
-    try:
-        return build(tmp_path_factory.mktemp("library"))
-    except Unavailable as err:
-        return err
+from deltadex.indexer import IndexOptions, index_family
+from deltadex.store import Catalog
 
 
 @pytest.fixture(scope="session")
-def nursery(library):
-    return Nursery(library if isinstance(library, Path) else None)
+def family(tmp_path_factory):
+    """`base` and eight `models`."""
+    folder = tmp_path_factory.mktemp("family")
+    make_family(folder, runs=4)
+    return folder
 
 
 @pytest.fixture(scope="session")
-def watching(nursery, library):
-    """A nursery whose processes' calls can be recorded."""
-    if not isinstance(library, Path):
-        pytest.skip(str(library))
-    return nursery
+def expected(family, tmp_path_factory):
+    """The vectors of an undisturbed run."""
+    path = tmp_path_factory.mktemp("whole") / "c.duckdb"
+    options = IndexOptions(base=str(family / "base"), source=family / "models")
+    with Catalog.open(path) as catalog:
+        index_family(catalog, options)
+        return vectors(catalog)
 
 
-@pytest.fixture(scope="session")
-def prepared(nursery, tmp_path_factory):
-    return prepare_family(tmp_path_factory.mktemp("prepared"), nursery.do)
+@pytest.fixture
+def indexing(family, tmp_path):
+    """Begins a run that fills `tmp_path/c.duckdb`."""
 
+    @contextmanager
+    def begin():
+        trace = tmp_path / "recorded"
+        trace.write_text("")
+        command = [sys.executable, "-c", PROGRAM, trace, "index", "base", "models"]
+        with subprocess.Popen(
+            [*map(str, command), "--db", str(tmp_path / "c.duckdb"), "--quiet"],
+            cwd=family,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+        ) as process:
+            try:
+                yield Indexing(process, trace)
+            finally:
+                process.kill()
 
-@pytest.fixture(scope="session")
-def family(nursery, tmp_path_factory):
-    """The family alone, without catalogs."""
-    return prepare_family(tmp_path_factory.mktemp("family"), nursery.do, ())
-
-
-@pytest.fixture(scope="module")
-def memory():
-    """A folder in memory."""
-    with folder_in_memory() as folder:
-        yield Path(folder)
+    return begin

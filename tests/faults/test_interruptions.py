@@ -1,101 +1,56 @@
 """A signal, a full disk, a lost network: what is there stays, and a second run continues."""
 
-import os
 import re
-import shutil
 import signal
 import subprocess
-import time
 from contextlib import contextmanager
 
 import huggingface_hub
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from factories import make_family
 from hub_standin import Fault, StandInHub
-from killing import TASKS, check, finish, look, lowered, read_trace, undisturbed
-from soak import write_family
+from runs_of_index import vectors
 
+from deltadex.cli import main
 from deltadex.errors import REASONS, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.hub.session import Patience, default_session
-from deltadex.search import StoredQuery, find_similar, prepare_search
+from deltadex.search import StoredQuery, find_similar, neighbours, prepare_search
 from deltadex.store import Catalog
-from deltadex.store.derived import row_files
+from deltadex.store.derived import index, row_files
 from deltadex.store.files import index_folder
 
-INDEX = next(task for task in TASKS if task.name == "index")
 WORDS = {signal.SIGINT: "Interrupted", signal.SIGTERM: "Terminated"}
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-LONGEST_S = 30.0
-PHASES = ("opening", "reading", "committing", "closing")
-QUICK = (("reading", signal.SIGINT), ("committing", signal.SIGTERM))
 
 
-@pytest.fixture(scope="module")
-def expected(nursery, prepared, tmp_path_factory):
-    return undisturbed(nursery, prepared, INDEX, tmp_path_factory.mktemp("signals") / "whole")
+def _index(family, db):
+    command = ["index", str(family / "base"), str(family / "models"), "--db", str(db), "--quiet"]
+    return CliRunner().invoke(main, command)
 
 
-def _wait_until_at(phase, db, process):
-    given_up_at = time.monotonic() + LONGEST_S
-    while process.is_alive() and f"> {phase}\n" not in db.with_suffix(".trace").read_text():
-        assert time.monotonic() < given_up_at
-        time.sleep(0.001)
-
-
-@pytest.fixture
-def signalled(nursery, prepared, expected, tmp_path):
-    """What a run said that got signals in a phase, its exit code, and how many models it had
-    recorded; a second run continues."""
-
-    def run(phase, *numbers):
-        folder = tmp_path / "c"
-        db = prepared.begin(INDEX, folder)
-        process = nursery.start(INDEX, prepared, db, again=False)
-        _wait_until_at(phase, db, process)
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2])
+def test_signals_end_the_run_in_one_line_and_it_continues(
+    indexing, family, expected, tmp_path, numbers
+):
+    with indexing() as run:
+        run.wait_for(2)
         for number in numbers:
-            if process.is_alive():
-                os.kill(process.pid, number)
-            time.sleep(0.01 if len(numbers) > 1 else 0.0)
-        process.join(LONGEST_S)
-        trace = read_trace(db)
-        findings = look(INDEX, expected, db, trace)
-        said = db.with_suffix(".output").read_text("utf-8")
-        nursery.again(INDEX, prepared, db)
-        assert not finish(INDEX, expected, folder, 0.0, trace, findings).findings
-        return said, process.exitcode, len(trace.there)
+            run.process.send_signal(number)
+        said, _ = run.process.communicate(timeout=60)
 
-    return run
-
-
-@pytest.mark.parametrize(
-    ("phase", "number"),
-    [
-        pytest.param(phase, number, marks=[] if (phase, number) in QUICK else pytest.mark.slow)
-        for number in (signal.SIGINT, signal.SIGTERM)
-        for phase in PHASES
-    ],
-)
-def test_a_signal_ends_the_run_in_one_line_and_it_continues(signalled, number, phase):
-    said, code, n_recorded = signalled(phase, number)
-
-    # the last phase may be over before the signal is there
-    assert code in ({CODES[number], 0} if phase == "closing" else {CODES[number]}), said
-    if code:
-        *document, line = said.splitlines()
-        # after the last phase, the document may be out too
-        assert not document or (phase == "closing" and document[-1] == "}")
-        assert line.startswith(f"{WORDS[number]}. ")
-        n_said = re.search(r"Progress is saved: (\d+) models?; run the same command again", line)
-        assert n_said or "No model was finished yet; run the same command again" in line
-        assert (int(n_said[1]) if n_said else 0) <= n_recorded
-
-
-def test_a_second_ctrl_c_does_no_harm(signalled):
-    said, code, _ = signalled("recording", signal.SIGINT, signal.SIGINT)
-
-    assert code == 130
-    assert "Traceback" not in said
+    assert run.process.returncode == CODES[numbers[0]], said
+    (line,) = said.splitlines()
+    assert line.startswith(f"{WORDS[numbers[0]]}. ")
+    n_said = re.search(r"Progress is saved: (\d+) models?; run the same command again", line)
+    assert 1 <= int(n_said[1]) <= len(run.recorded) < len(expected)
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        assert vectors(catalog).keys() >= {*run.recorded}
+    assert _index(family, tmp_path / "c.duckdb").exit_code == 0
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        assert vectors(catalog) == expected
 
 
 # a full disk
@@ -113,47 +68,41 @@ def _small_disk(folder, size):
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize(
-    "size", ["200k", *(pytest.param(size, marks=pytest.mark.slow) for size in ("64k", "400k"))]
-)
-def test_a_full_disk_ends_the_run_in_one_line_and_it_continues(nursery, prepared, tmp_path, size):
-    expected = undisturbed(nursery, prepared, INDEX, tmp_path / "undisturbed")
+@pytest.mark.parametrize("size", ["200k", "600k"])
+def test_a_full_disk_ends_the_run_in_one_line_and_it_continues(family, expected, tmp_path, size):
     disk = tmp_path / "disk"
     with _small_disk(disk, size):
-        db = disk / "c.duckdb"
-        steps = INDEX.steps_in(disk)
+        full = _index(family, disk / "c.duckdb")
 
-        full = nursery.do(steps, prepared.family, db)
-
-        assert full.code == 3
-        (line,) = full.said.splitlines()
+        assert full.exit_code == 3
+        (line,) = full.output.splitlines()
         assert line.startswith(f"Error: {disk}")
         assert "disk full" in line
-        remount = ["mount", "-o", "remount,size=64m", str(disk)]
-        subprocess.run(remount, check=True)
-        if db.exists():
-            assert not check(db, expected.whole, there=full.there)
-        assert nursery.do(steps, prepared.family, db).code == 0
-        assert not check(db, expected.after, there=expected.after.ids)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        assert _index(family, disk / "c.duckdb").exit_code == 0
+        with Catalog.open(disk / "c.duckdb") as catalog:
+            assert vectors(catalog) == expected
 
 
-def test_a_full_disk_for_derived_files_fails_no_search(prepared, tmp_path, monkeypatch):
-    folder = tmp_path / "c"
-    folder.mkdir()
-    db = folder / "c.duckdb"
-    shutil.copy(prepared.starts["whole"] / "c.duckdb", db)
+def test_a_full_disk_for_derived_files_fails_no_search(family, tmp_path, monkeypatch):
+    db = tmp_path / "c.duckdb"
+    assert _index(family, db).exit_code == 0
     with Catalog.open(db, read_only=True) as catalog:
         (base,) = catalog.bases()
-        expected = find_similar(catalog, StoredQuery("m00001"), k=20).to_json()
-    with _small_disk(index_folder(db), "40k"), lowered():
+        expected = find_similar(catalog, StoredQuery("a-1"), k=20).to_json()
+    # a small family has the files that a large one has
+    monkeypatch.setattr(neighbours, "SKETCH_FILE_MIN_MODELS", 4)
+    monkeypatch.setattr(index, "PERSIST_FROM", 4)
+    monkeypatch.setattr(row_files, "AT_ONCE", 2)
+    with _small_disk(index_folder(db), "40k"):
         for spare in (0, 1 << 40):
             monkeypatch.setattr(row_files, "SPARE_BYTES", spare)
             with Catalog.open(db) as catalog:
                 with pytest.raises(StoreFull, match="sketch"):
                     prepare_search(catalog, base, catalog.find_recipe(None))
-                assert find_similar(catalog, StoredQuery("m00001"), k=20).to_json() == expected
+                assert find_similar(catalog, StoredQuery("a-1"), k=20).to_json() == expected
             with Catalog.open(db, read_only=True) as catalog:
-                assert find_similar(catalog, StoredQuery("m00001"), k=20).to_json() == expected
+                assert find_similar(catalog, StoredQuery("a-1"), k=20).to_json() == expected
 
 
 # a lost network
@@ -185,14 +134,14 @@ class _Lost:
 @pytest.fixture
 def families(tmp_path):
     """Stand-ins that have the same family, one after another the Hub of this process."""
-    write_family(tmp_path / "family", N_MODELS)
+    make_family(tmp_path / "family", runs=N_MODELS // 2)
     hubs = []
 
     def another():
         hub = StandInHub()
         hubs.append(hub)
         hub.add(BASE, _files(tmp_path / "family" / "base"))
-        for folder in sorted((tmp_path / "family" / "models").iterdir()):
+        for folder in sorted((tmp_path / "family" / "models").glob("*-*")):
             hub.add(f"user/{folder.name}", _files(folder), parents=(BASE,))
         huggingface_hub.close_session()
         default_session.cache_clear()

@@ -1,17 +1,14 @@
 """Layers are recognised in any basis, order of heads and order of neurons; decoys are not."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.stats
 import torch
+import transformations as made
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
-import deltadex
 from deltadex.indexer import place
 from deltadex.indexer.checkpoint import ModelFolder, open_local
 from deltadex.provenance.bases.base_invariants import (
@@ -25,9 +22,6 @@ from deltadex.provenance.bases.base_invariants import (
 from deltadex.provenance.bases.invariants import Whitening, find_anchors, find_transformation, log_p
 from deltadex.provenance.bases.model_rows import ModelRows, OpenedWeights
 from deltadex.provenance.bases.vocabulary import read_vocabulary
-
-sys.path.append(str(Path(deltadex.__file__).parent))
-made = pytest.importorskip("benchmarks.provenance.transformations")
 
 SIZES = {
     "vocab_size": 300,

@@ -65,7 +65,7 @@ def test_nearest_are_those_of_brute_force_with_ties_filters_and_an_older_export(
         use_exported(catalog, f"edge:{folder}/v")
 
         assert_as_brute_force(catalog, seed)
-        assert catalog.family(BASE, RECIPE).index.n_missing == n_added
+        assert len(catalog.family(BASE, RECIPE).index._coverage.missing) == n_added
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_points_of_another_catalog_are_not_taken_for_models(catalog, tmp_path):
     with Catalog.open(tmp_path / "other.duckdb") as other:
         use_exported(other, f"edge:{tmp_path}/v")
 
-        assert other.family(BASE, RECIPE).index.n_missing == 40
+        assert len(other.family(BASE, RECIPE).index._coverage.missing) == 40
         assert_as_brute_force(other, 1)
 
 
@@ -142,7 +142,7 @@ def test_points_that_vanish_while_they_are_searched_are_noticed(catalog, view, m
     view.index._points.collection.delete(view.keys[:50])
 
     assert_as_brute_force(catalog, 4)
-    assert view.index.n_missing == 50
+    assert len(view.index._coverage.missing) == 50
 
 
 def test_an_engine_is_the_last_export_a_target_or_none(catalog, tmp_path, monkeypatch):

@@ -207,7 +207,7 @@ def test_a_server_gets_what_a_folder_gets_and_answers_as_brute_force(catalog, se
     insert(catalog, [71], unit_vectors(1, 4))
     use_exported(catalog, server.target())
     assert_as_brute_force(catalog, 1)
-    assert catalog.family(BASE, RECIPE).index.n_missing == 1
+    assert len(catalog.family(BASE, RECIPE).index._coverage.missing) == 1
 
 
 @pytest.mark.filterwarnings("ignore:Local mode performs exact")

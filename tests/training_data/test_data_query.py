@@ -26,7 +26,7 @@ def causal():
 
 def test_it_lies_along_the_update_of_a_step_of_training(causal):
     examples = make_examples(20)
-    found = fingerprint_data(causal, examples, RECIPE, (), FEW_PARTS)
+    found = fingerprint_data(causal, examples, RECIPE, FEW_PARTS)
     loss = choose_loss(causal, examples, max_tokens=64)
     trained = tiny_task_model("llama", "next")
     trained.whole.requires_grad_(True)
@@ -59,7 +59,7 @@ def test_the_order_of_examples_does_not_matter(causal):
     examples = make_examples(30)
     shuffled = [examples[row] for row in np.random.default_rng(1).permutation(30)]
 
-    one, other = (fingerprint_data(causal, e, RECIPE, (), FEW_PARTS) for e in (examples, shuffled))
+    one, other = (fingerprint_data(causal, e, RECIPE, FEW_PARTS) for e in (examples, shuffled))
 
     assert float(one.fingerprint.vector @ other.fingerprint.vector) > 1 - 1e-6
     assert (one.examples, one.predicted, one.tokens) == (
@@ -72,7 +72,7 @@ def test_the_size_of_batches_does_not_matter(causal):
 
     vectors = [
         fingerprint_data(
-            causal, examples, RECIPE, (), DataQueryOptions(parts=2, batch_size=size)
+            causal, examples, RECIPE, DataQueryOptions(parts=2, batch_size=size)
         ).fingerprint.vector
         for size in (3, 16)
     ]
@@ -84,7 +84,7 @@ def test_parts_are_of_all_classes_and_of_equal_size():
     model = tiny_task_model("bert", None)
     examples = make_examples(48, label=3)
 
-    found = fingerprint_data(model, examples, RECIPE, (), DataQueryOptions(parts=4))
+    found = fingerprint_data(model, examples, RECIPE, DataQueryOptions(parts=4))
 
     assert (found.loss, found.classes, found.examples, len(found.parts)) == (
         "classification", 3, 48, 4
@@ -101,7 +101,7 @@ def test_the_scale_of_numbers_does_not_matter_to_a_regression():
     examples = make_examples(24, label="number")
     scaled = [Example(text=e.text, label=e.label * 100 + 7) for e in examples]
 
-    one, other = (fingerprint_data(model, e, RECIPE, (), FEW_PARTS) for e in (examples, scaled))
+    one, other = (fingerprint_data(model, e, RECIPE, FEW_PARTS) for e in (examples, scaled))
 
     assert one.loss == other.loss == "regression"
     assert float(one.fingerprint.vector @ other.fingerprint.vector) > 0.999
@@ -193,9 +193,14 @@ def test_what_is_missing_is_said(name, head, examples, loss, share, message):
     recipe = make_recipe("sketch", None, (), share)
 
     with pytest.raises(RequestError, match=message):
-        fingerprint_data(
-            tiny_task_model(name, head), examples, recipe, (), DataQueryOptions(loss=loss)
-        )
+        fingerprint_data(tiny_task_model(name, head), examples, recipe, DataQueryOptions(loss=loss))
+
+
+def test_a_recipe_without_sketches_is_refused(causal):
+    recipe = make_recipe("mean-factors", None, ())
+
+    with pytest.raises(RequestError, match="--recipe sketch"):
+        fingerprint_data(causal, make_examples(9), recipe)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +230,7 @@ def test_bfloat16_gives_nearly_the_same_fingerprint(tmp_path):
 
     vectors = [
         fingerprint_data(
-            load_task_model(str(tmp_path), dtype=dtype), make_examples(20), RECIPE, (), FEW_PARTS
+            load_task_model(str(tmp_path), dtype=dtype), make_examples(20), RECIPE, FEW_PARTS
         ).fingerprint.vector
         for dtype in ("float32", "bfloat16")
     ]

@@ -108,7 +108,7 @@ def test_streamed_sums_give_the_fingerprint_of_the_matrices(name):
     model, examples = tiny_task_model(name, head, **{width: 16}), make_examples(24, **kind)
 
     dense, streamed = (
-        fingerprint_data(model, examples, RECIPE, (), DataQueryOptions(streamed=s, parts=2))
+        fingerprint_data(model, examples, RECIPE, DataQueryOptions(streamed=s, parts=2))
         for s in (False, True)
     )
 

@@ -91,7 +91,6 @@ def test_a_class_of_one_row_does_not_end_in_one_class_with_labels_permuted(tmp_p
         name="a",
         base="base",
         recipe=make_recipe("sketch", None, ()),
-        layout=(),
         options=DataQueryOptions(max_tokens=8),
     )
 

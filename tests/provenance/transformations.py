@@ -4,7 +4,6 @@ Every transformation is a function of a model, its tensors and its config, and g
 transformers would save it. `CASES` has each alone and some combined, with the layers and the
 changes that are true of it; `decoys` have the base's config, and no layer of it. Where a case
 preserves the model's function, it does so exactly up to the rounding of float32.
-`transformed_models.py` writes them all.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
+from transformations import CASES, Model, cases, decoys
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
-
-from benchmarks.provenance.transformations import CASES, Model, cases, decoys
 
 SIZES = {
     "vocab_size": 90,
