@@ -136,11 +136,15 @@ def _index(asked: Index | Add, db: Opened) -> IndexReport:
 
 def _build_lexicon(source: str, tokenizer: bytes, device: str) -> BaseLexicon | None:
     """None where nothing that runs a model is installed."""
+    from ..search.vocabulary import Vocabulary
+
     try:
         from ..training_data.lexicon import build_lexicon
-    except StudyError:
+
+        words = Vocabulary(tokenizer).frequent_words()
+    except (StudyError, RequestError):
         return None
-    return build_lexicon(source, tokenizer, device)
+    return build_lexicon(source, words, device)
 
 
 def _index_all(asked: Index, db: Opened) -> IndexReport:

@@ -579,7 +579,9 @@ class UpdateCollector:
             factors = by_steps[steps].above(noise).first(pool.recipe.rank)
             features.append((factors, pool.features(update, factors)))
         factors = next(iter(by_steps.values()))
-        answers = self.lexicon and self.lexicon.answers(update, factors.above(noise))
+        answers = None
+        if self.lexicon is not None:
+            answers = self.lexicon.answers(update, factors.above(noise))
         return MeasuredUpdate(rest, zeros, linear, factors, tuple(features), answers)
 
     def take(self, measured: MeasuredUpdate) -> None:

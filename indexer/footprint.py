@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -109,7 +110,7 @@ def _pairs(
         yield [
             pair
             for mine, other in zip(theirs, ours, strict=True)
-            for pair in zip(mine.split(height), other.split(height), strict=True)
+            for pair in zip(torch.split(mine, height), torch.split(other, height), strict=True)
         ]
 
 
@@ -203,12 +204,12 @@ def _low_rank(checkpoint: Checkpoint, name: str) -> Footprint:
         return _none("the factors of its LoRA of the embedding do not fit")
     moved = torch.linalg.norm(torch.linalg.qr(b).R @ a, dim=0).numpy()
     touched = np.flatnonzero(moved > 0)
-    kind = "dense" if len(touched) == len(moved) else "exact"
+    kind: Literal["exact", "dense", "frozen"] = "exact" if len(touched) else "frozen"
+    if len(touched) == len(moved):
+        kind, touched = "dense", touched[:0]
     moves = RowMoves(kind, 0.0, touched, moved[touched])
-    if kind == "dense":
-        touched, moves = touched[:0], RowMoves(kind, 0.0, touched[:0], moved[:0])
     return Footprint(
-        kind=kind if len(touched) or kind == "dense" else "frozen",
+        kind=kind,
         vocabulary=len(moved),
         tokens=touched.astype(np.uint32),
         strengths=strengths_of(moves),

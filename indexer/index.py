@@ -208,7 +208,7 @@ def index_family(
     catalog: Catalog,
     options: IndexOptions,
     progress: Progress | None = None,
-    make_lexicon: MakeBaseLexicon | None = None,
+    make_lexicon: MakeLexicon | None = None,
 ) -> Report:
     """Fingerprint the family's members that are new or changed, and record every outcome. A
     `SourceError` if they or their labels cannot be listed, a `BaseError` if the base's own folder
@@ -273,10 +273,11 @@ def lexicon_file(catalog: Catalog, base: str) -> Path:
 
 
 def _lexicon(
-    catalog: Catalog, base: Base, options: IndexOptions, make: MakeBaseLexicon | None
+    catalog: Catalog, base: Base, options: IndexOptions, make: MakeLexicon | None
 ) -> BaseLexicon | None:
-    """That of the base's folder, made where none is kept of these files."""
-    if not options.footprints or base.folder is None or make is None:
+    """That of the base's folder, made where none is kept of these files. Parts have none: each
+    names its own."""
+    if not options.footprints or base.folder is None or make is None or options.parts is not None:
         return None
     path = lexicon_file(catalog, base.name)
     made_of = find_member(str(base.folder), base.name).record.signature

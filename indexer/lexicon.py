@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class BaseLexicon:
             slot: next(i for i, s in enumerate(distinct) if s is states)
             for slot, states in self.states.items()
         }
-        arrays = {str(i): states.half().numpy() for i, states in enumerate(distinct)}
+        arrays: dict[str, Any] = {str(i): s.half().numpy() for i, s in enumerate(distinct)}
         with path.open("wb") as file:
             np.savez(
                 file,
@@ -86,7 +87,8 @@ class BaseLexicon:
         if states.shape[1] != factors.v.shape[0]:
             return None
         strengths = torch.linalg.norm((states @ factors.v) * factors.sigma, dim=1)
-        return (strengths / strengths.mean().clamp_min(torch.finfo().tiny) + LEAST).log()
+        answers: torch.Tensor = strengths / strengths.mean().clamp_min(torch.finfo().tiny) + LEAST
+        return answers.log()
 
 
 @dataclass(slots=True)
@@ -112,7 +114,7 @@ def standardised(responses: Float32[np.ndarray, " words"]) -> Int8[np.ndarray, "
     if not np.isfinite(spread) or spread == 0:
         return np.zeros(0, np.int8)
     scaled = STEPS * (responses - responses.mean()) / spread
-    return np.clip(np.round(scaled), -127, 127).astype(np.int8)
+    return np.asarray(np.clip(np.round(scaled), -127, 127), dtype=np.int8)
 
 
 class LexiconOnce:

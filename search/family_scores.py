@@ -848,7 +848,8 @@ class TokenScores:
 
     def _part(self, left: ScoredTokens, right: ScoredTokens) -> Pairs:
         products = left.rows.products(right.rows)
-        cosines = self._cosines(products, left.numbers[:, :2].T, right.numbers[:, :2].T)
+        sides = (tuple(side.numbers[:, :2].T) for side in (left, right))
+        cosines = self._cosines(products, *sides)
         return normalised(cosines[None], left.traits, right.traits, _ALIKE)
 
     def _both(self, left: ScoredTokens, right: ScoredTokens) -> Bool[np.ndarray, "models others"]:
@@ -873,7 +874,7 @@ def lengths_without(
     squares: Float64[np.ndarray, " models"], toward: Float64[np.ndarray, " models"], mean: float
 ) -> Float64[np.ndarray, " models"]:
     """Of models less a mean, by their squares, their products with the mean, and its square."""
-    return np.sqrt(np.maximum(squares - 2 * toward + mean, np.finfo(np.float32).eps))
+    return np.asarray(np.sqrt(np.maximum(squares - 2 * toward + mean, np.finfo(np.float32).eps)))
 
 
 def _checksums(sketches: SketchMatrix) -> UInt64[np.ndarray, " models"]:

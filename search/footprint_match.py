@@ -92,7 +92,7 @@ class FileTokens:
     @property
     def absent(self) -> Bool[np.ndarray, " tokens"]:
         """Tokens of text that the file lacks."""
-        return (self.counts == 0) & ~self.vocabulary.special
+        return np.asarray((self.counts == 0) & ~self.vocabulary.special)
 
     def match(self, footprint: Footprint) -> FileMatch:
         """Special tokens, and those beyond the vocabulary, are not compared."""

@@ -148,7 +148,7 @@ def nearest(
 def smoothed(
     responses: Float32[np.ndarray, " words"],
     near: tuple[Int64[np.ndarray, "words n"], Float32[np.ndarray, "words n"]],
-) -> Float64[np.ndarray, " words"]:
+) -> Float32[np.ndarray, " words"]:
     """Each word's response, averaged with those of the words near it."""
     places, weights = near
     return np.asarray((responses[places] * weights).sum(axis=1) / weights.sum(axis=1))
@@ -156,7 +156,8 @@ def smoothed(
 
 def _floats(lexicon: Lexicon) -> Float32[np.ndarray, "all axes"]:
     vectors = lexicon.vectors.astype(np.float32)
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-6), dtype=np.float32)
 
 
 def _read(catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
@@ -185,4 +186,5 @@ def _centred(
         rows = kinds == kind
         usual = (responses[rows].sum(axis=0) + SHRINKAGE * family) / (rows.sum() + SHRINKAGE)
         responses[rows] -= usual
-    return responses / np.maximum(responses.std(axis=1, keepdims=True), 1e-6)
+    spread = np.maximum(responses.std(axis=1, keepdims=True), 1e-6)
+    return np.asarray(responses / spread, dtype=np.float32)

@@ -25,6 +25,9 @@ ZIPF_OFFSET = 2.7
 
 BATCH = 2000
 
+LETTERS = 3
+"""Of a word of a language that is written in Latin letters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -60,6 +63,11 @@ class Vocabulary:
             if piece.starts and not piece.is_special and len(text) > 1 and text.isalpha():
                 words.setdefault(text, number)
         return words
+
+    def frequent_words(self) -> dict[str, int]:
+        """Words of at least three letters, or of another script, the most frequent first."""
+        long = [(w, t) for w, t in self.words.items() if len(w) >= LETTERS or not w.isascii()]
+        return dict(sorted(long, key=lambda one: (-self.frequencies[one[1]], one[1])))
 
     @cached_property
     def frequencies(self) -> Float64[np.ndarray, " tokens"]:

@@ -110,7 +110,6 @@ def _schema() -> pa.Schema:
             *(("kind", text), ("vocabulary", long), ("touched", long), ("share", number)),
             *(("tokenizer", text), ("note", text)),
             *(("tokens", pa.binary()), ("own_tokenizer", pa.binary())),
-            *(("lexicon", text), ("responses", pa.binary())),
         ]
     )
     return pa.schema(

@@ -48,7 +48,8 @@ def show_text_search(document: Document) -> None:
     asked = ", ".join(document["asked"]) or "none of its words"
     print_(f"models that answer to [bold]{_text(asked)}[/]: {_text(document['verdict'])}")
     if document["unknown"]:
-        print_(f"not asked, common or not known: {_text(', '.join(document['unknown']))}", style="dim")
+        unknown = ", ".join(document["unknown"])
+        print_(f"not asked, common or not known: {_text(unknown)}", style="dim")
     print_(f"of {count(document['compared'], 'model')}, {_text(document['meaning'])}", style="dim")
     heads = ("rank", "model", "verdict", "by chance", "words", "dataset")
     rows = [

@@ -13,15 +13,14 @@ from torch import nn
 
 from ..indexer.lexicon import BaseLexicon
 from ..records import Slot
-from ..search.vocabulary import Vocabulary
 from ..store import Lexicon
 from ..study.network.task_model import TaskModel, load_task_model
 from .gradients import layer_matrices
 
 log = logging.getLogger(__name__)
 
-MOST_WORDS, MOST_OTHERS, LEAST_LETTERS = 4_096, 20_000, 3
-"""Words of responses, further words that a text may have, and letters of one."""
+MOST_WORDS, MOST_KNOWN = 4_096, 24_000
+"""Words of responses, and all that a text may have."""
 
 MOST_LAYERS = 6
 """Layers whose states are kept, evenly spread: measured, all of MiniLM's."""
@@ -35,12 +34,14 @@ READ = ("q", "k", "v")
 """Slots that read the state between layers; where a layer has none of them, all that read one."""
 
 
-def build_lexicon(source: str, tokenizer: bytes, device: str = "cpu") -> BaseLexicon | None:
+def build_lexicon(
+    source: str, vocabulary: Mapping[str, int], device: str = "cpu"
+) -> BaseLexicon | None:
     """That of the base in a folder or at a Hub id; None, with a line in the log, where it cannot
-    be run."""
+    be run. `vocabulary`: whole words and their tokens, the most frequent first."""
+    words, ids = list(vocabulary)[:MOST_KNOWN], list(vocabulary.values())[:MOST_KNOWN]
     try:
         model = load_task_model(source, device=device)
-        words, ids = _words(Vocabulary(tokenizer))
         states = _states(model, ids[:MOST_WORDS])
         vectors = _vectors(model, ids)
     # whatever a model's own code does, the base's fine-tunes are indexed without
@@ -50,16 +51,6 @@ def build_lexicon(source: str, tokenizer: bytes, device: str = "cpu") -> BaseLex
     return BaseLexicon(Lexicon(words[:MOST_WORDS], words[MOST_WORDS:], vectors), states)
 
 
-def _words(vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
-    """Whole words and their tokens, the most frequent first."""
-    long = [
-        (w, t) for w, t in vocabulary.words.items() if len(w) >= LEAST_LETTERS or not w.isascii()
-    ]
-    ranked = sorted(long, key=lambda one: (-vocabulary.frequencies[one[1]], one[1]))
-    chosen = ranked[: MOST_WORDS + MOST_OTHERS]
-    return [word for word, _ in chosen], [token for _, token in chosen]
-
-
 def _states(model: TaskModel, ids: Sequence[int]) -> dict[str, torch.Tensor]:
     """By slot, the states of the words, centred and of unit length; one tensor for all slots of a
     layer that read the same."""
@@ -67,7 +58,7 @@ def _states(model: TaskModel, ids: Sequence[int]) -> dict[str, torch.Tensor]:
     seen: dict[int, list[torch.Tensor]] = {layer: [] for layer in modules}
     with _captured(modules, seen):
         _read_alone(model, ids)
-    states = {}
+    states: dict[str, torch.Tensor] = {}
     for layer, (_, slots) in modules.items():
         unit = _unit(torch.cat(seen[layer]))
         states |= {str(slot): unit for slot in slots}

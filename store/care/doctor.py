@@ -311,8 +311,10 @@ def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
     pairs = context.select("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
     known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
     known |= {footprint_file(context.catalog.path, base).stem for base, _ in pairs}
-    endings = (*INDEX_ENDINGS, *SKETCH_ENDINGS, *TRAIT_ENDINGS, *EXPORT_ENDINGS, ".lock")
-    endings += (FOOTPRINT_ENDING,)
+    endings = (
+        *(*INDEX_ENDINGS, *SKETCH_ENDINGS, *TRAIT_ENDINGS, *EXPORT_ENDINGS),
+        *(FOOTPRINT_ENDING, ".lock"),
+    )
     return [
         path
         for path in sorted(folder.glob("*"))

@@ -81,7 +81,7 @@ def _signed(number: int) -> np.int64:
 
 
 def _digest(rows: np.ndarray) -> np.int64:
-    return _signed(xxhash.xxh3_64_intdigest(rows[1:].view(np.uint8)))
+    return _signed(xxhash.xxh3_64_intdigest(rows[1:].view(np.uint8).data))
 
 
 def _mapped(path: Path, stamp: int) -> np.ndarray | None:

@@ -88,6 +88,7 @@ from .schemas import (
     RecipeInQuery,
     ServiceIn,
     Statement,
+    TextInQuery,
     answers,
     asks,
     fields_of,
@@ -459,11 +460,7 @@ async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words
 
 @_similar.get("/search", responses=gives(schemas.TextSearchAnswer, 404))
 @asks(Search)
-async def search(
-    service: ServiceIn,
-    text: Annotated[str, Query(max_length=20_000)],
-    asked: Callable[..., Search],
-) -> Response:
+async def search(service: ServiceIn, text: TextInQuery, asked: Callable[..., Search]) -> Response:
     """Models whose training data is about a text, by the words that their updates answer to."""
     question = asked(text)
 

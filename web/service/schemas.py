@@ -608,6 +608,7 @@ _BASE = "A family, as GET families names it; may be left out where there is one.
 Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=NO_CONTROLS)]
 IdInPath = Annotated[Name, Path(description="A model's id; slashes stay as they are.")]
 IdInQuery = Annotated[Name, Query(description="A model's id.")]
+TextInQuery = Annotated[str, Query(max_length=20_000, description="Plain text.")]
 ModelInQuery = Annotated[Name | None, Query(description="Only this model, by its id.")]
 
 

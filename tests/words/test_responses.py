@@ -1,0 +1,160 @@
+"""What updates answer to, and models by plain text, beside transformers' own states."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from peft import LoraConfig, TaskType, get_peft_model
+from transformers import BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
+from worded_families import SETS, texts_of, train
+
+import deltadex as dx
+from deltadex.cli import main
+from deltadex.errors import RequestError
+from deltadex.store import STEPS, Lexicon
+
+TEXTS = {
+    "bank-questions": "my card payment and the transfer to another bank account",
+    "film-opinions": "a film with actors, scenes and a story",
+    "recipe-steps": "stir the butter and flour, bake until golden",
+}
+
+
+@pytest.fixture(scope="module")
+def told(worded, tmp_path_factory):
+    """The family, whose models answer to the words that their own data set alone has: a base of
+    random weights gives words no meaning, so that real answers to it are noise."""
+    path = tmp_path_factory.mktemp("told") / "c.duckdb"
+    with dx.open(path) as db:
+        db.index(worded.base, worded.models)
+        kept, rng = db._catalog.footprints, np.random.default_rng(0)
+        own = {name: set(" ".join(texts_of(name)).lower().split()) for name in SETS}
+        for row in kept.all():
+            mine = own[row.model[:-2]]
+            others = set.union(*(words for name, words in own.items() if words is not mine))
+            lexicon = Lexicon.from_bytes(kept.tokenizer(row.footprint.lexicon))
+            tells = np.array([word in mine - others for word in lexicon.words])
+            answers = STEPS * (2 * tells + rng.normal(0, 0.5, len(tells)))
+            changed = replace(row.footprint, responses=answers.round().astype(np.int8).tobytes())
+            kept.add(row.base, row.model, changed)
+    with dx.open(path) as opened:
+        yield opened
+
+
+def footprint_of(db, id):
+    (row,) = [one for one in db._catalog.footprints.all() if one.model == id]
+    return row.footprint
+
+
+def test_responses_are_those_of_the_update_to_the_base_s_own_states(db, worded):
+    id = "bank-questions-a"
+    footprint = footprint_of(db, id)
+    lexicon = Lexicon.from_bytes(db._catalog.footprints.tokenizer(footprint.lexicon))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
+    base = BertModel.from_pretrained(worded.base).eval()
+    tuned = BertModel.from_pretrained(worded.models / id).eval()
+    total = 0
+    for layer, (before, after) in enumerate(
+        zip(base.encoder.layer, tuned.encoder.layer, strict=True)
+    ):
+        states = [_state(base, tokenizer, word, layer) for word in lexicon.words]
+        x = torch.stack(states)
+        x = torch.nn.functional.normalize(x - x.mean(0), dim=1)
+        for name in ("query", "key", "value"):
+            own, its = (getattr(m.attention.self, name).weight for m in (before, after))
+            strength = (x @ (its - own).T).norm(dim=1)
+            total = total + (strength / strength.mean()).log()
+
+    stored = np.frombuffer(footprint.responses, np.int8)
+    assert np.corrcoef(stored, total.detach().numpy())[0, 1] > 0.95  # 16 factors of 32
+
+
+def _state(base, tokenizer, word, layer):
+    (token,) = tokenizer.encode(word, add_special_tokens=False)
+    first, last = (tokenizer.convert_tokens_to_ids(t) for t in ("[CLS]", "[SEP]"))
+    first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else first
+    rows = (
+        [tokenizer.pad_token_id, token] if tokenizer.cls_token_id is None else [first, token, last]
+    )
+    with torch.no_grad():
+        states = base(torch.tensor([rows]), output_hidden_states=True).hidden_states
+    return states[layer][0, 1]
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_a_text_finds_the_models_of_its_data_set(told, name):
+    found = told.search(TEXTS[name], k=3).to_json()
+
+    assert {row["model"] for row in found["neighbours"][:2]} == {f"{name}-a", f"{name}-b"}
+    assert set(found["neighbours"][0]["words"]) & set(found["asked"])
+    assert found["neighbours"][0]["probability"] is None
+    assert found["neighbours"][0]["by_chance"] < found["neighbours"][2]["by_chance"]
+
+
+def test_words_lists_what_the_update_answers_to_and_its_sentence_has_what_both_say(told):
+    document = told.words("bank-questions-a", k=10).to_json()
+    known = set(" ".join(texts_of("bank-questions")).lower().split())
+    answers = [row["word"] for row in document["answers_to"]]
+
+    assert len(set(answers) & known) >= 7
+    assert document["sentence"].startswith("Trained on text with ")
+
+
+def test_an_adapter_has_responses_and_a_frozen_embedding(worded, tmp_path):
+    model = BertForSequenceClassification.from_pretrained(worded.base)
+    settings = LoraConfig(task_type=TaskType.SEQ_CLS, r=4, target_modules=["query", "value"])
+    model = get_peft_model(model, settings)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
+    train(model, tokenizer, texts_of("spam"), rate=5e-3, decay=0)
+    model.save_pretrained(tmp_path / "lora")
+    with dx.open(None) as own:
+        own.index(worded.base, worded.models)
+        own.add(tmp_path / "lora", base=str(worded.base))
+        document = own.words("lora").to_json()
+
+    assert document["kind"] == "frozen"
+    assert document["sentence"].startswith("Its update answers most to: ")
+    assert document["answers_to"][0]["strength"] >= document["answers_to"][-1]["strength"] > 0
+
+
+def test_a_text_without_a_known_word_matches_nothing(told):
+    found = told.search("xylograph qwertz").to_json()
+
+    assert (found["verdict"], found["neighbours"]) == ("matches nothing", [])
+    assert found["unknown"] == ["qwertz", "xylograph"]
+    with pytest.raises(RequestError, match="no words"):
+        told.search("…")
+
+
+def test_a_family_without_responses_says_what_they_need(worded, tmp_path):
+    with dx.open(None) as own:
+        own.index(worded.base, worded.models, footprints=False)
+        with pytest.raises(RequestError, match="indexed without what they answer to"):
+            own.search("bank")
+
+
+def test_the_command_prints_models_and_the_words_that_matched(told):
+    text = TEXTS["film-opinions"]
+    done = CliRunner().invoke(main, ["search", text, "--db", str(told.path), "--json"])
+    shown = CliRunner().invoke(main, ["search", text, "--db", str(told.path)])
+
+    assert done.exit_code == shown.exit_code == 0, done.output
+    assert json.loads(done.stdout) == told.search(text).to_json()
+    assert "film-opinions" in shown.stdout
+
+
+def test_a_lexicon_is_kept_and_not_made_again(told, worded, monkeypatch):
+    def fail(*_):
+        raise AssertionError("the base was run again")
+
+    monkeypatch.setattr("deltadex.training_data.lexicon.build_lexicon", fail)
+    (file,) = told.path.with_name(f"{told.path.name}.index").glob("*.lexicon")
+    n_lexicons = len(told._catalog.footprints.lexicons(str(worded.base)))
+
+    told.index(worded.base, worded.models, retry_failed=True)
+
+    assert file.stat().st_size < 64e6
+    assert n_lexicons == 1
