@@ -30,8 +30,12 @@ SHRINKAGE = 4.0
 COMMONEST = 20
 """Words of the language so frequent that a text is not about them, by their rank."""
 
+DRAWN_WORDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 DRAWS = 200
 """Texts of random words that say how well one matches by chance."""
+
+AT_ONCE, SPREAD_PARTS = 2_000, 64
+"""Models, and parts of the words, that become numbers at a time."""
 
 MOST_QUERY_WORDS = 64
 """Words of a text that are asked: its rarest."""
@@ -42,11 +46,12 @@ _WORD = re.compile(r"[^\W\d_]+")
 @dataclass(frozen=True, slots=True, eq=False)
 class FamilyResponses:
     """The responses of a family's models, centred. `keys`: of the models, rising; `columns`: by
-    word, in standard deviations of the model over words, (words, models)."""
+    word, in `STEPS` of the model's standard deviation over words; `spread`: of each word over the
+    models, in those steps."""
 
     lexicon: Lexicon
     keys: Int64[np.ndarray, " models"]
-    columns: Float32[np.ndarray, "words models"]
+    columns: Int8[np.ndarray, "words models"]
     spread: Float32[np.ndarray, " words"]
     _draws: dict[int, Float64[np.ndarray, " draws"]] = field(default_factory=dict)
 
@@ -57,9 +62,13 @@ class FamilyResponses:
 
     def words(self, key: int) -> list[tuple[str, float]]:
         """The words that a model answers to, the strongest first, with standard deviations."""
-        smooth = smoothed(self.columns[:, self._place(key)], self._near(SMOOTHED))
+        smooth = smoothed(self.answers(self._place(key)), self._near(SMOOTHED))
         order = np.argsort(-smooth, kind="stable")
         return [(self.lexicon.words[i], float(smooth[i])) for i in order.tolist()]
+
+    def answers(self, place: int) -> Float32[np.ndarray, " words"]:
+        """Of one model, by its place among `keys`, in standard deviations."""
+        return np.asarray(self.columns[:, place] / np.float32(STEPS))
 
     def has(self, key: int) -> bool:
         return bool(np.isin(key, self.keys))
@@ -95,11 +104,13 @@ class FamilyResponses:
         self, places: Int64[np.ndarray, "asked n"], weights: Float32[np.ndarray, "asked n"]
     ) -> Float64[np.ndarray, " models"]:
         told = weights * self.spread[places] ** 2
-        chosen = self.columns[places.ravel()].astype(np.float64)
-        return np.asarray(told.ravel() @ chosen / max(float(told.sum()), 1e-12))
+        told = (told / max(float(told.sum()) * STEPS, 1e-12)).ravel().astype(np.float32)
+        chosen = self.columns[places.ravel()].astype(np.float32)
+        return np.asarray(told @ chosen, dtype=np.float64)
 
     def by_chance(self, n_words: int) -> Float64[np.ndarray, " draws"]:
-        """The best match of texts of so many random words, rising."""
+        """The best match of texts of so many random words, or a few less, rising."""
+        n_words = max(n for n in DRAWN_WORDS if n <= n_words)
         if n_words not in self._draws:
             rng = np.random.default_rng(n_words)
             vectors = _floats(self.lexicon)[: len(self.lexicon.words)]
@@ -169,22 +180,26 @@ def _read(catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
     rows = [(key, content) for key, content in rows if len(content) == len(lexicon.words)]
     keys = np.array([key for key, _ in rows], dtype=np.int64)
     inside = np.isin(keys, view.keys)
-    stored = np.stack([np.frombuffer(content, np.int8) for _, content in rows])[inside]
+    kept = [content for (_, content), is_here in zip(rows, inside.tolist(), strict=True) if is_here]
+    stored = np.frombuffer(b"".join(kept), np.int8).reshape(-1, len(lexicon.words))
     kinds = np.asarray(view.kinds)[np.searchsorted(view.keys, keys[inside])]
-    centred = _centred(stored, kinds)
-    columns = np.ascontiguousarray(centred.T)
-    return FamilyResponses(lexicon, keys[inside], columns, columns.std(axis=1))
+    columns = _centred(stored, kinds)
+    spread = np.concatenate([some.std(axis=1) for some in np.array_split(columns, SPREAD_PARTS)])
+    return FamilyResponses(lexicon, keys[inside], columns, spread.astype(np.float32))
 
 
 def _centred(
     stored: Int8[np.ndarray, "models words"], kinds: np.ndarray
-) -> Float32[np.ndarray, "models words"]:
-    """Beside the mean of the model's kind, in the model's standard deviations."""
-    responses = stored.astype(np.float32) / STEPS
-    family = responses.sum(axis=0) / (len(responses) + SHRINKAGE)
+) -> Int8[np.ndarray, "words models"]:
+    """Beside the mean of the model's kind, in steps of the model's standard deviation."""
+    family = stored.sum(axis=0, dtype=np.float64) / (len(stored) + SHRINKAGE)
+    columns = np.empty(stored.shape[::-1], np.int8)
     for kind in np.unique(kinds):
-        rows = kinds == kind
-        usual = (responses[rows].sum(axis=0) + SHRINKAGE * family) / (rows.sum() + SHRINKAGE)
-        responses[rows] -= usual
-    spread = np.maximum(responses.std(axis=1, keepdims=True), 1e-6)
-    return np.asarray(responses / spread, dtype=np.float32)
+        rows = np.flatnonzero(kinds == kind)
+        total = stored[rows].sum(axis=0, dtype=np.float64) + SHRINKAGE * family
+        usual = (total / (len(rows) + SHRINKAGE)).astype(np.float32)
+        for some in np.array_split(rows, 1 + len(rows) // AT_ONCE):
+            own = stored[some].astype(np.float32) - usual
+            own *= STEPS / np.maximum(own.std(axis=1, keepdims=True), 1e-6)
+            columns[:, some] = np.clip(np.round(own), -127, 127).astype(np.int8).T
+    return columns

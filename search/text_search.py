@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Float64
 from ..store import Catalog, FamilyView, Filters
 from .responses import FamilyResponses, TextMatch, words_in
 
@@ -139,7 +138,7 @@ def _verdict(chance: float) -> str:
 def _answered(responses: FamilyResponses, match: TextMatch, place: int) -> list[str]:
     """The text's words, or those near them, that a model answers to, the strongest first."""
     places = np.unique(match.places)
-    answers: Float64[np.ndarray, " words"] = responses.columns[places, place]
+    answers = responses.answers(place)[places]
     order = np.argsort(-answers, kind="stable")
     told = [int(places[i]) for i in order.tolist() if answers[i] >= LEAST_ANSWER]
     return [str(responses.lexicon.words[i]) for i in told[:MOST_SHOWN]]
