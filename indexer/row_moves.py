@@ -49,6 +49,9 @@ rounded in every step, by a bias that differs from number to number."""
 PUSHED = 0.5
 """Cosine with the common push that a quarter of the rows exceeds where there is one."""
 
+PUSHED_ALIKE = 0.7
+"""The same, where some rows stand still and most do not."""
+
 SURE = 1.2
 """`Push.apart` from which a token was seen: 99.9 % of 14 models' tokens above it were."""
 
@@ -106,10 +109,16 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))
     if still > STILL:
-        return _pushed(blocks, there)
+        return _pushed(blocks, there, _usual_decay(blocks, there))
     near = np.median(moved[there & (moved <= SPREAD * still)])
     least = 0.0 if is_exact else LEAST_OF_ROUNDED if stored in HALF_STEP else LEAST_MOVE
-    touched = np.flatnonzero(moved > max(BEYOND_NOISE * near, least))
+    is_touched = moved > max(BEYOND_NOISE * near, least)
+    if is_touched.sum() > 0.5 * there.sum():
+        # of a tied head whose softmax is zero for some tokens, rows of these stand still
+        pushed = _pushed(blocks, is_touched, decay, least=PUSHED_ALIKE)
+        if pushed.kind == "tied":
+            return pushed
+    touched = np.flatnonzero(is_touched)
     return _moves("exact" if len(touched) else "frozen", decay, touched, moved[touched])
 
 
@@ -215,15 +224,20 @@ def _moved(base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.d
     return np.asarray(np.nan_to_num(moved.numpy(), posinf=0.0))
 
 
-def _pushed(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> RowMoves:
-    """The rows that do not move as unseen ones do, where those all move one way."""
+def _usual_decay(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> float:
     shares, _ = _along_and_aside(blocks)
-    decay = max(0.0, float(np.median(shares[there])))
+    return max(0.0, float(np.median(shares[there])))
+
+
+def _pushed(
+    blocks: RowPairs, there: Bool[np.ndarray, " rows"], decay: float, *, least: float = PUSHED
+) -> RowMoves:
+    """Of some rows, those that do not move as unseen ones do, where those all move one way."""
     moves = torch.cat([rows.float() - base.float() * (1 - decay) for base, rows in blocks])
     push = moves[torch.from_numpy(there)].median(dim=0).values
     lengths = moves.norm(dim=1)
     cosines = np.nan_to_num(((moves @ push) / (lengths * push.norm())).numpy())
-    if np.quantile(cosines[there], 0.75) < PUSHED:
+    if np.quantile(cosines[there], 0.75) < least:
         return _moves("dense", decay, np.zeros(0, np.int64), np.zeros(0))
     apart = 2 - cosines - lengths.numpy() / np.quantile(lengths.numpy()[there], 0.75)
     sure = np.flatnonzero(there & (apart > SURE))
