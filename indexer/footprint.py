@@ -19,7 +19,7 @@ from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
 from .embedding import find_embedding
 from .family import Member
 from .job import FOR_CONTENT, Job
-from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows, strengths_of
+from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_few_rows, measure_rows, strengths_of
 from .tokenizer import difference
 
 BLOCK_AT = 0.25
@@ -57,9 +57,7 @@ def _of_checkpoint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprin
 
 def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Job) -> Footprint:
     base = job.base.weights()
-    base_ref = find_embedding(base.checkpoint.tensors, base.config)
-    if base_ref is None:
-        return _none("no tensor is known as the base's input embedding")
+    base_ref = _base_embedding(base)
     if ref.dtype not in DTYPES or not DTYPES[ref.dtype].is_floating_point:
         return _none(f"its input embedding is stored as {ref.dtype}")
     if ref.shape[1] != base_ref.shape[1]:
@@ -152,7 +150,7 @@ def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
         return _compared(member, checkpoint, ref, job)
     for name in checkpoint.tensors:
         if "trainable_tokens_delta" in name:
-            return _trained_tokens(member, checkpoint, name)
+            return _trained_tokens(member, checkpoint, name, job)
     left = [n for n in checkpoint.tensors if "lora_embedding_A" in n]
     if left:
         return _low_rank(checkpoint, left[0])
@@ -160,23 +158,37 @@ def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
     return Footprint(kind="frozen", tokens=tokens, strengths=strengths)
 
 
-def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str) -> Footprint:
-    """`trainable_token_indices`: the rows that may be trained are named in the config; those whose
-    values are the originals' did not occur."""
-    rows = checkpoint.read(name).float()
+def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: Job) -> Footprint:
+    """`trainable_token_indices`: the rows that may be trained are named in the config; those that
+    turned from the base's occurred."""
+    rows = checkpoint.read(name)
     indices = _token_indices(member.config, len(rows))
     if indices is None:
         return _none("adapter_config.json does not say which tokens it trained")
-    order = np.argsort(indices)
-    moved = rows.norm(dim=1).numpy()[order]
-    tokens = indices[order]
+    base = job.base.weights()
+    ref = _base_embedding(base)
+    if rows.shape[1] != ref.shape[1]:
+        return _none(f"its trained tokens are {rows.shape[1]} wide, the base's {ref.shape[1]}")
+    known = np.flatnonzero(indices < ref.shape[0])
+    known = known[np.argsort(indices[known])]
+    with _rows(base.checkpoint, ref, [(0, ref.shape[0])], base) as (embedding,):
+        moves = measure_few_rows(embedding[indices[known]], rows[known])
     return Footprint(
-        kind="exact",
-        vocabulary=int(tokens.max()) + 1 if len(tokens) else 0,
-        tokens=tokens.astype(np.uint32),
-        strengths=strengths_of(RowMoves("exact", 0.0, tokens, moved)),
-        note=f"{len(tokens)} tokens may move at all",
+        kind=moves.kind,
+        vocabulary=ref.shape[0],
+        tokens=indices[known][moves.rows].astype(np.uint32),
+        strengths=strengths_of(moves),
+        note=f"{len(indices)} tokens may move at all",
     )
+
+
+def _base_embedding(base: BaseWeights) -> TensorRef:
+    ref = find_embedding(base.checkpoint.tensors, base.config)
+    if ref is None:
+        raise BaseError("no tensor is known as its input embedding")
+    if ref.dtype not in DTYPES or not DTYPES[ref.dtype].is_floating_point:
+        raise BaseError(f"it is stored as {ref.dtype}")
+    return ref
 
 
 def _token_indices(config: Config | None, n_rows: int) -> np.ndarray | None:

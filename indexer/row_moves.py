@@ -113,6 +113,16 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     return _moves("exact" if len(touched) else "frozen", decay, touched, moved[touched])
 
 
+def measure_few_rows(base: torch.Tensor, rows: torch.Tensor) -> RowMoves:
+    """The same of rows that are too few to show what untouched ones do: touched are those that
+    turned, since a decay alone keeps a row's direction."""
+    stored = _stored_type([(base, rows)])
+    _, equal = _there_and_equal([(base, rows)], stored)
+    _, turned = _along_and_aside([(base, rows)])
+    touched = np.flatnonzero(~equal & (turned > HALF_STEP.get(stored, STILL)))
+    return _moves("exact" if len(touched) else "frozen", 0.0, touched, turned[touched])
+
+
 def _moves(kind: str, decay: float, rows: np.ndarray, moves: np.ndarray) -> RowMoves:
     return RowMoves(kind, decay, rows.astype(np.int64), moves.astype(np.float32))  # type: ignore[arg-type]
 

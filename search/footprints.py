@@ -86,9 +86,12 @@ class FamilyFootprints:
         ]
         return words_of(footprint, vocabulary, others, private=private)
 
-    def match(self, texts: Sequence[str], wanted: Collection[int]) -> dict[str, FileMatch]:
-        """How a file's tokens match models, by id: of the models with these keys those whose
-        footprints name tokens; of very many, those of which the file lacks the smallest share."""
+    def match(
+        self, texts: Sequence[str], wanted: Collection[int]
+    ) -> tuple[dict[str, FileMatch], dict[str, str]]:
+        """How a file's tokens match models, by id, and why others cannot be compared: of the models
+        with these keys those whose footprints name tokens; of very many, those of which the file
+        lacks the smallest share."""
         read = _FileReader(self, texts)
         keys = [key for key in self.keys if key in wanted]
         if len(keys) > MOST_MATCHED and self.tokenizer is not None:
@@ -97,10 +100,13 @@ class FamilyFootprints:
             nearest = bits.keys[np.argsort(shares, kind="stable")].tolist()
             allowed = set(keys)
             keys = [key for key in nearest if key in allowed][:MOST_MATCHED]
-        return {
-            one.model: read.of(one.footprint).match(one.footprint)
-            for one in self.catalog.footprints.all(self.base, keys)
-        }
+        found, refused = {}, {}
+        for one in self.catalog.footprints.all(self.base, keys):
+            try:
+                found[one.model] = read.of(one.footprint).match(one.footprint)
+            except RequestError as err:
+                refused[one.model] = str(err)
+        return found, refused
 
 
 class _FileReader:
@@ -111,10 +117,8 @@ class _FileReader:
         self._tokens: dict[str, FileTokens] = {}
 
     def of(self, footprint: Footprint) -> FileTokens:
-        sha256 = self._family.tokenizer_of(footprint)
-        if sha256 not in self._tokens:
-            self._family.vocabulary(footprint)  # refused where it does not fit
-        return self.tokens(sha256)
+        self._family.vocabulary(footprint)  # refused where it does not fit
+        return self.tokens(self._family.tokenizer_of(footprint))
 
     def tokens(self, sha256: str) -> FileTokens:
         if sha256 not in self._tokens:
