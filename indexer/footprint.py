@@ -65,10 +65,9 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Job) 
     rows = min(ref.shape[0], base_ref.shape[0])
     ranges = _ranges(rows, job)
     with _pairs(checkpoint, ref, base, base_ref, ranges) as pairs:
-        flawed, pairs = _without_flaws(pairs)
+        notes, pairs = _without_flaws(pairs)
         moves = measure_rows(pairs)
     places = np.concatenate([np.arange(start, stop) for start, stop in ranges])
-    notes = [f"{flawed} rows hold NaN or infinity"] if flawed else []
     if ref.shape[0] != base_ref.shape[0]:
         notes.append(f"its vocabulary has {ref.shape[0]} rows, the base's {base_ref.shape[0]}")
     footprint = Footprint(
@@ -130,16 +129,29 @@ def _rows(
             yield [tensor[: ranges[0][1]]]
 
 
-def _without_flaws(pairs: RowPairs) -> tuple[int, RowPairs]:
-    """How many rows are not finite, and the pairs with the base's rows in their place."""
-    n_flawed, clean = 0, []
+def _without_flaws(pairs: RowPairs) -> tuple[list[str], RowPairs]:
+    """What is said of rows that were not trained but damaged or cleared, and the pairs with zeros
+    in their place, which count as no rows. Raises `ModelError` where there are no others."""
+    n_broken, n_cleared, n_left, clean = 0, 0, 0, []
     for base, rows in pairs:
-        is_flawed = ~torch.isfinite(rows.sum(dim=1, dtype=torch.float64))
-        if bool(is_flawed.any()):
-            n_flawed += int(is_flawed.sum())
-            rows = torch.where(is_flawed[:, None], base.to(rows.dtype), rows)
+        sums = rows.sum(dim=1, dtype=torch.float64) + base.sum(dim=1, dtype=torch.float64)
+        is_broken = ~torch.isfinite(sums)
+        is_there = (base != 0).any(dim=1)
+        is_cleared = is_there & ~is_broken & (rows == 0).all(dim=1)
+        is_left = ~(is_broken | is_cleared)
+        n_broken += int(is_broken.sum())
+        n_cleared += int(is_cleared.sum())
+        n_left += int((is_left & is_there).sum())
+        if not bool(is_left.all()):
+            base, rows = (
+                torch.where(is_left[:, None], one, 0).to(one.dtype) for one in (base, rows)
+            )
         clean.append((base, rows))
-    return n_flawed, clean
+    flaws = {"hold NaN or infinity": n_broken, "are zeros, and not the base's": n_cleared}
+    notes = [f"{n} rows {what}" for what, n in flaws.items() if n]
+    if notes and not n_left:
+        raise ModelError("non-finite", f"of its input embedding {' and '.join(notes)}")
+    return notes, clean
 
 
 def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:

@@ -99,9 +99,9 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     """
     stored = _stored_type(blocks)
     there, equal = _there_and_equal(blocks, stored)
-    if equal.all() or not there.any():
+    if equal[there].all():
         return _moves("frozen", 0.0, np.zeros(0, np.int64), np.zeros(0))
-    is_exact = stored not in HALF_STEP and equal.sum() >= LEAST_STILL * there.sum()
+    is_exact = stored not in HALF_STEP and (equal & there).sum() >= LEAST_STILL * there.sum()
     decay = 0.0 if is_exact else _common_decay(blocks, stored)
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))

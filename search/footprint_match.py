@@ -4,7 +4,7 @@ A model that was trained on a file, or on a part of it, touched no token that th
 for what was put around its texts. Another file of that size lacks a share of them, which Zipf's law
 tells from its number of distinct tokens. Other data of the file's own source lacks fewer: as many
 as are new in further text of that source, which the rare tokens of the file tell (Good, Toulmin
-1956). The constants are measured: docs/words.md.
+1956; smoothed: Efron, Thisted 1976). The constants are measured: docs/words.md.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ LEAST_CHANCE = 1e-9
 
 Rarity = tuple[Int64[np.ndarray, " values"], Int64[np.ndarray, " values"]]
 
-SURE_CHANCE = 1e-3
-"""Chance of an accident up to which a model was trained on the file."""
+SURE_CHANCE, SURE_CHANCE_OF_KIN = 1e-3, 0.05
+"""Chances of an accident up to which a model was trained on the file: of other data, and of other
+data of the file's own source."""
 
 TRAINED = "trained on this file, or on one that contains it"
 UNTOLD = "cannot tell"
@@ -50,19 +51,29 @@ class FileMatch:
     """A model's touched tokens beside a file's.
 
     touched: compared tokens. missing: of them, those that the file lacks. missing_by_chance: how
-    many other data of that size would lack. accident: chance that other data would lack so few,
-    of another source or of the file's own, whichever is larger.
+    many other data of that size would lack. accident_of_other, accident_of_kin: chances that other
+    data would lack so few, of another source and of the file's own.
     """
 
     touched: int
     missing: int
     missing_by_chance: float
-    accident: float
+    accident_of_other: float
+    accident_of_kin: float
+
+    @property
+    def accident(self) -> float:
+        """The larger of both."""
+        return max(self.accident_of_other, self.accident_of_kin)
 
     @property
     def is_trained_on(self) -> bool:
-        is_sure = self.accident <= SURE_CHANCE and self.touched >= FEWEST_TOUCHED
-        return self.lacks_few and is_sure
+        return (
+            self.lacks_few
+            and self.touched >= FEWEST_TOUCHED
+            and self.accident_of_other <= SURE_CHANCE
+            and self.accident_of_kin <= SURE_CHANCE_OF_KIN
+        )
 
     @property
     def lacks_few(self) -> bool:
@@ -122,12 +133,13 @@ class FileTokens:
         lacks: Bool[np.ndarray, " touched"] = self.counts[tokens] == 0
         expected = float((1 - self.chances[tokens]).sum())
         missing = int(lacks.sum())
-        of_kin = _chance_of_kin(missing, new_in_more_text(self.rarity, len(tokens)))
+        new = new_in_more_text(self.rarity, len(tokens))
         return FileMatch(
             touched=len(tokens),
             missing=missing,
             missing_by_chance=round(expected, 1),
-            accident=max(_accident(missing, expected), of_kin),
+            accident_of_other=_accident(missing, expected),
+            accident_of_kin=_chance_of_kin(missing, new),
         )
 
 
@@ -141,8 +153,9 @@ def _accident(missing: int, expected: float) -> float:
 def new_in_more_text(rarity: Rarity, distinct: int) -> float:
     """How many tokens are not in a file, of so many distinct ones of other text of its source.
 
-    t times as many texts as the file's have Σ (1 − (1 − t)^c) distinct tokens, c being in how many
-    texts each of the file's is, and −Σ (−t)^c that the file lacks; t ≤ 1.
+    t times as many texts as the file's, t ≤ 1, have Σ (1 − (1 − t)^c) distinct tokens, c being in
+    how many texts each of the file's is. New are −Σ (−t)^c, smoothed: the rarest three numbers of
+    texts, each by the chance that a binomial number of three, p = 1/(1 + t), is at least as large.
     """
     values, tokens = rarity
     low, high = 0.0, 1.0
@@ -152,7 +165,10 @@ def new_in_more_text(rarity: Rarity, distinct: int) -> float:
             low = middle
         else:
             high = middle
-    return max(0.0, -float((tokens * (-high) ** values).sum()))
+    p, known = 1 / (1 + high), dict(zip(values.tolist(), tokens.tolist(), strict=True))
+    smoothed = (1 - (1 - p) ** 3, p**2 * (3 - 2 * p), p**3)
+    terms = (-((-high) ** n) * share * known.get(n, 0) for n, share in enumerate(smoothed, start=1))
+    return float(max(0.0, sum(terms)))
 
 
 def _chance_of_kin(missing: int, expected: float) -> float:

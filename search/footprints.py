@@ -23,6 +23,10 @@ NO_TOKENIZER = (
 MOST_MATCHED = 2_000
 """Models of a family whose footprints are compared with a file token by token."""
 
+MOST_BEYOND = (0.01, 0.05)
+"""Share of the touched tokens that may lie beyond the tokenizer's, which are padding; of tied ones
+it is the share that was taken for touched by mistake."""
+
 MOST_OTHERS = 500
 """Models that say how usual a word is."""
 
@@ -131,7 +135,7 @@ class _FileReader:
 def _fitting(vocabulary: Vocabulary, footprint: Footprint) -> Vocabulary:
     """The vocabulary; `RequestError`, with both sizes, where touched tokens lie beyond it."""
     beyond = int((footprint.tokens >= len(vocabulary)).sum())
-    if beyond > 0.01 * max(1, len(footprint.tokens)):
+    if beyond > MOST_BEYOND[footprint.kind == "tied"] * max(1, len(footprint.tokens)):
         raise RequestError(
             f"the tokenizer has {len(vocabulary)} tokens, the embedding {footprint.vocabulary} "
             f"rows, and {beyond} touched rows lie beyond it: it is another model's tokenizer"

@@ -104,10 +104,9 @@ class Vocabulary:
         return counts
 
     def _encoded(self, texts: Sequence[str]) -> Sequence[Any]:
-        whole = [text.encode("utf-8", "replace").decode() for text in texts]
         tokenizer = self._tokenizer
         try:
-            return tokenizer.encode_batch(whole, add_special_tokens=False)  # type: ignore[no-any-return]
+            return tokenizer.encode_batch(texts, add_special_tokens=False)  # type: ignore[no-any-return]
         # of the library's own, which has no other class
         except Exception as err:
             raise RequestError(UNREADABLE.format(str(err)[:100])) from err
