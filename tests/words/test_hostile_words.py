@@ -17,6 +17,7 @@ from deltadex.indexer.row_moves import measure_rows
 from deltadex.records import Footprint
 from deltadex.search.footprint_match import FileTokens
 from deltadex.search.vocabulary import Vocabulary
+from deltadex.search.words import personal_names
 
 ID = f"{SETS[0]}-a"
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
@@ -166,3 +167,8 @@ def test_of_the_tokens_that_an_adapter_may_train_those_that_occurred_are_touched
 
     assert row.footprint.kind == "exact"
     assert set(row.footprint.tokens.tolist()) == seen & set(allowed)
+
+
+@pytest.mark.parametrize("name", ["felix", "petra", "fatima", "giulia", "mohamed", "priya"])
+def test_given_names_of_many_languages_are_left_out_of_lists(name):
+    assert name in personal_names()
