@@ -172,3 +172,15 @@ def test_of_the_tokens_that_an_adapter_may_train_those_that_occurred_are_touched
 @pytest.mark.parametrize("name", ["felix", "petra", "fatima", "giulia", "mohamed", "priya"])
 def test_given_names_of_many_languages_are_left_out_of_lists(name):
     assert name in personal_names()
+
+
+def test_words_against_a_model_of_another_base(worded, tmp_path):
+    base = shutil.copytree(worded.base, tmp_path / "other-base")
+    with dx.open(None) as own:
+        own.add(worded.models / ID, base=str(worded.base))
+        own.add(worded.models / f"{SETS[1]}-a", base=str(base))
+
+        document = own.words(ID, against=f"{SETS[1]}-a").to_json()
+
+    assert document["seen"]
+    assert document["only_other"]
