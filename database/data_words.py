@@ -38,12 +38,12 @@ class WordMatches:
 
 
 def texts_of(examples: ExampleSet) -> list[str]:
-    """All texts of a data set that a model may have been trained on."""
-    texts = []
+    """All texts of a data set that a model may have been trained on, each once."""
+    texts: dict[str, None] = {}
     for example in examples.examples:
         parts = (example.text, example.pair, example.completion, example.label)
-        texts += [part for part in parts if part and isinstance(part, str)]
-    return texts
+        texts |= {part: None for part in parts if part and isinstance(part, str)}
+    return list(texts)
 
 
 def match_words(
@@ -62,15 +62,27 @@ def match_words(
         family = FamilyFootprints.read(catalog, base)
         known = set(family.keys) & wanted.keys()
         try:
-            found = family.match(texts, known)
+            found, refused = family.match(texts, known)
         except RequestError as err:
-            notes.append(str(err))
-            found, known = {}, set()
+            found, refused, known = {}, {"": str(err)}, set()
+        notes += _reasons(refused)
+        known -= {key for key in known if wanted[key].id in refused}
         matches |= {(base, id): match for id, match in found.items()}
         rows |= {(base, row.id): row for row in wanted.values() if row.id in found}
         compared[base] = len(known)
         without += sum(r.status == "indexed" and k not in known for k, r in wanted.items())
     return WordMatches(matches, rows, compared, without, tuple(notes))
+
+
+def _reasons(refused: Mapping[str, str]) -> list[str]:
+    """Each reason once, with the models that have it where others have another."""
+    models = {why: [id for id in refused if refused[id] == why] for why in refused.values()}
+    if len(models) == 1:
+        return list(models)
+    return [
+        f"{ids[0]}{f' and {len(ids) - 1} others' * (len(ids) > 1)}: {w}"
+        for w, ids in models.items()
+    ]
 
 
 def match_columns(match: FileMatch | None) -> Row:

@@ -84,7 +84,7 @@ class Words(Question):
             "note": footprint.note,
         }
         if self.against is not None:
-            other_base, other, theirs = find_footprint(catalog, self.against, self.base or base)
+            other_base, other, theirs = self._other(catalog, base)
             known = self._words(catalog, other_base, other, theirs)
             mine, other_words = ({word.text for word in some} for some in (words, known))
             words = [word for word in words if word.text not in other_words]
@@ -98,6 +98,14 @@ class Words(Question):
         document["answers_to"] = answers
         sentence = first_sentence(footprint, words, document)
         return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
+
+    def _other(self, catalog: Catalog, base: str) -> tuple[str, str, Footprint]:
+        """The model of `against`: of the same family, or where it has none of that id, of any."""
+        assert self.against is not None
+        try:
+            return find_footprint(catalog, self.against, self.base or base)
+        except UnknownModel:
+            return find_footprint(catalog, self.against, self.base)
 
     def _words(self, catalog: Catalog, base: str, model: str, footprint: Footprint) -> list[Word]:
         from ..search.footprints import FamilyFootprints

@@ -20,7 +20,7 @@ from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
 from .embedding import find_embedding
 from .family import Member
 from .job import FOR_CONTENT, Job
-from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_rows, strengths_of
+from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_few_rows, measure_rows, strengths_of
 from .tokenizer import difference
 
 BLOCK_AT = 0.25
@@ -58,9 +58,7 @@ def _of_checkpoint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprin
 
 def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Job) -> Footprint:
     base = job.base.weights()
-    base_ref = find_embedding(base.checkpoint.tensors, base.config)
-    if base_ref is None:
-        return _none("no tensor is known as the base's input embedding")
+    base_ref = _base_embedding(base)
     if ref.dtype not in DTYPES or not DTYPES[ref.dtype].is_floating_point:
         return _none(f"its input embedding is stored as {ref.dtype}")
     if ref.shape[1] != base_ref.shape[1]:
@@ -68,10 +66,9 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Job) 
     rows = min(ref.shape[0], base_ref.shape[0])
     ranges = _ranges(rows, job)
     with _pairs(checkpoint, ref, base, base_ref, ranges) as pairs:
-        flawed, pairs = _without_flaws(pairs)
+        notes, pairs = _without_flaws(pairs)
         moves = measure_rows(pairs)
     places = np.concatenate([np.arange(start, stop) for start, stop in ranges])
-    notes = [f"{flawed} rows hold NaN or infinity"] if flawed else []
     if ref.shape[0] != base_ref.shape[0]:
         notes.append(f"its vocabulary has {ref.shape[0]} rows, the base's {base_ref.shape[0]}")
     footprint = Footprint(
@@ -133,16 +130,29 @@ def _rows(
             yield [tensor[: ranges[0][1]]]
 
 
-def _without_flaws(pairs: RowPairs) -> tuple[int, RowPairs]:
-    """How many rows are not finite, and the pairs with the base's rows in their place."""
-    n_flawed, clean = 0, []
+def _without_flaws(pairs: RowPairs) -> tuple[list[str], RowPairs]:
+    """What is said of rows that were not trained but damaged or cleared, and the pairs with zeros
+    in their place, which count as no rows. Raises `ModelError` where there are no others."""
+    n_broken, n_cleared, n_left, clean = 0, 0, 0, []
     for base, rows in pairs:
-        is_flawed = ~torch.isfinite(rows.sum(dim=1, dtype=torch.float64))
-        if bool(is_flawed.any()):
-            n_flawed += int(is_flawed.sum())
-            rows = torch.where(is_flawed[:, None], base.to(rows.dtype), rows)
+        sums = rows.sum(dim=1, dtype=torch.float64) + base.sum(dim=1, dtype=torch.float64)
+        is_broken = ~torch.isfinite(sums)
+        is_there = (base != 0).any(dim=1)
+        is_cleared = is_there & ~is_broken & (rows == 0).all(dim=1)
+        is_left = ~(is_broken | is_cleared)
+        n_broken += int(is_broken.sum())
+        n_cleared += int(is_cleared.sum())
+        n_left += int((is_left & is_there).sum())
+        if not bool(is_left.all()):
+            base, rows = (
+                torch.where(is_left[:, None], one, 0).to(one.dtype) for one in (base, rows)
+            )
         clean.append((base, rows))
-    return n_flawed, clean
+    flaws = {"hold NaN or infinity": n_broken, "are zeros, and not the base's": n_cleared}
+    notes = [f"{n} rows {what}" for what, n in flaws.items() if n]
+    if notes and not n_left:
+        raise ModelError("non-finite", f"of its input embedding {' and '.join(notes)}")
+    return notes, clean
 
 
 def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
@@ -153,7 +163,7 @@ def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
         return _compared(member, checkpoint, ref, job)
     for name in checkpoint.tensors:
         if "trainable_tokens_delta" in name:
-            return _trained_tokens(member, checkpoint, name)
+            return _trained_tokens(member, checkpoint, name, job)
     left = [n for n in checkpoint.tensors if "lora_embedding_A" in n]
     if left:
         return _low_rank(checkpoint, left[0])
@@ -161,23 +171,37 @@ def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
     return Footprint(kind="frozen", tokens=tokens, strengths=strengths)
 
 
-def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str) -> Footprint:
-    """`trainable_token_indices`: the rows that may be trained are named in the config; those whose
-    values are the originals' did not occur."""
-    rows = checkpoint.read(name).float()
+def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: Job) -> Footprint:
+    """`trainable_token_indices`: the rows that may be trained are named in the config; those that
+    turned from the base's occurred."""
+    rows = checkpoint.read(name)
     indices = _token_indices(member.config, len(rows))
     if indices is None:
         return _none("adapter_config.json does not say which tokens it trained")
-    order = np.argsort(indices)
-    moved = rows.norm(dim=1).numpy()[order]
-    tokens = indices[order]
+    base = job.base.weights()
+    ref = _base_embedding(base)
+    if rows.shape[1] != ref.shape[1]:
+        return _none(f"its trained tokens are {rows.shape[1]} wide, the base's {ref.shape[1]}")
+    known = np.flatnonzero(indices < ref.shape[0])
+    known = known[np.argsort(indices[known])]
+    with _rows(base.checkpoint, ref, [(0, ref.shape[0])], base) as (embedding,):
+        moves = measure_few_rows(embedding[indices[known]], rows[known])
     return Footprint(
-        kind="exact",
-        vocabulary=int(tokens.max()) + 1 if len(tokens) else 0,
-        tokens=tokens.astype(np.uint32),
-        strengths=strengths_of(RowMoves("exact", 0.0, tokens, moved)),
-        note=f"{len(tokens)} tokens may move at all",
+        kind=moves.kind,
+        vocabulary=ref.shape[0],
+        tokens=indices[known][moves.rows].astype(np.uint32),
+        strengths=strengths_of(moves),
+        note=f"{len(indices)} tokens may move at all",
     )
+
+
+def _base_embedding(base: BaseWeights) -> TensorRef:
+    ref = find_embedding(base.checkpoint.tensors, base.config)
+    if ref is None:
+        raise BaseError("no tensor is known as its input embedding")
+    if ref.dtype not in DTYPES or not DTYPES[ref.dtype].is_floating_point:
+        raise BaseError(f"it is stored as {ref.dtype}")
+    return ref
 
 
 def _token_indices(config: Config | None, n_rows: int) -> np.ndarray | None:

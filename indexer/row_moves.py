@@ -102,9 +102,9 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     """
     stored = _stored_type(blocks)
     there, equal = _there_and_equal(blocks, stored)
-    if equal.all() or not there.any():
+    if equal[there].all():
         return _moves("frozen", 0.0, np.zeros(0, np.int64), np.zeros(0))
-    is_exact = stored not in HALF_STEP and equal.sum() >= LEAST_STILL * there.sum()
+    is_exact = stored not in HALF_STEP and (equal & there).sum() >= LEAST_STILL * there.sum()
     decay = 0.0 if is_exact else _common_decay(blocks, stored)
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))
@@ -120,6 +120,16 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
             return pushed
     touched = np.flatnonzero(is_touched)
     return _moves("exact" if len(touched) else "frozen", decay, touched, moved[touched])
+
+
+def measure_few_rows(base: torch.Tensor, rows: torch.Tensor) -> RowMoves:
+    """The same of rows that are too few to show what untouched ones do: touched are those that
+    turned, since a decay alone keeps a row's direction."""
+    stored = _stored_type([(base, rows)])
+    _, equal = _there_and_equal([(base, rows)], stored)
+    _, turned = _along_and_aside([(base, rows)])
+    touched = np.flatnonzero(~equal & (turned > HALF_STEP.get(stored, STILL)))
+    return _moves("exact" if len(touched) else "frozen", 0.0, touched, turned[touched])
 
 
 def _moves(kind: str, decay: float, rows: np.ndarray, moves: np.ndarray) -> RowMoves:

@@ -23,6 +23,10 @@ NO_TOKENIZER = (
 MOST_MATCHED = 2_000
 """Models of a family whose footprints are compared with a file token by token."""
 
+MOST_BEYOND = (0.01, 0.05)
+"""Share of the touched tokens that may lie beyond the tokenizer's, which are padding; of tied ones
+it is the share that was taken for touched by mistake."""
+
 MOST_OTHERS = 500
 """Models that say how usual a word is."""
 
@@ -86,9 +90,12 @@ class FamilyFootprints:
         ]
         return words_of(footprint, vocabulary, others, private=private)
 
-    def match(self, texts: Sequence[str], wanted: Collection[int]) -> dict[str, FileMatch]:
-        """How a file's tokens match models, by id: of the models with these keys those whose
-        footprints name tokens; of very many, those of which the file lacks the smallest share."""
+    def match(
+        self, texts: Sequence[str], wanted: Collection[int]
+    ) -> tuple[dict[str, FileMatch], dict[str, str]]:
+        """How a file's tokens match models, by id, and why others cannot be compared: of the models
+        with these keys those whose footprints name tokens; of very many, those of which the file
+        lacks the smallest share."""
         read = _FileReader(self, texts)
         keys = [key for key in self.keys if key in wanted]
         if len(keys) > MOST_MATCHED and self.tokenizer is not None:
@@ -97,10 +104,13 @@ class FamilyFootprints:
             nearest = bits.keys[np.argsort(shares, kind="stable")].tolist()
             allowed = set(keys)
             keys = [key for key in nearest if key in allowed][:MOST_MATCHED]
-        return {
-            one.model: read.of(one.footprint).match(one.footprint)
-            for one in self.catalog.footprints.all(self.base, keys)
-        }
+        found, refused = {}, {}
+        for one in self.catalog.footprints.all(self.base, keys):
+            try:
+                found[one.model] = read.of(one.footprint).match(one.footprint)
+            except RequestError as err:
+                refused[one.model] = str(err)
+        return found, refused
 
 
 class _FileReader:
@@ -111,10 +121,8 @@ class _FileReader:
         self._tokens: dict[str, FileTokens] = {}
 
     def of(self, footprint: Footprint) -> FileTokens:
-        sha256 = self._family.tokenizer_of(footprint)
-        if sha256 not in self._tokens:
-            self._family.vocabulary(footprint)  # refused where it does not fit
-        return self.tokens(sha256)
+        self._family.vocabulary(footprint)  # refused where it does not fit
+        return self.tokens(self._family.tokenizer_of(footprint))
 
     def tokens(self, sha256: str) -> FileTokens:
         if sha256 not in self._tokens:
@@ -127,7 +135,7 @@ class _FileReader:
 def _fitting(vocabulary: Vocabulary, footprint: Footprint) -> Vocabulary:
     """The vocabulary; `RequestError`, with both sizes, where touched tokens lie beyond it."""
     beyond = int((footprint.tokens >= len(vocabulary)).sum())
-    if beyond > 0.01 * max(1, len(footprint.tokens)):
+    if beyond > MOST_BEYOND[footprint.kind == "tied"] * max(1, len(footprint.tokens)):
         raise RequestError(
             f"the tokenizer has {len(vocabulary)} tokens, the embedding {footprint.vocabulary} "
             f"rows, and {beyond} touched rows lie beyond it: it is another model's tokenizer"

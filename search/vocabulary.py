@@ -17,6 +17,14 @@ from ..errors import RequestError
 MARKED = re.compile(r"\[.*\]|<.*>", re.DOTALL)
 """Tokens of no text, as tokenizers write them."""
 
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
+)
+"""Characters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese;
+a token of them is taken for a word."""
+
+MOST_TOKENS = 1 << 22
+
 CHARACTERS = 1e-4
 """Frequency of a single character beside the commonest token's: most are of other scripts."""
 
@@ -27,6 +35,7 @@ BATCH = 2000
 
 LETTERS = 3
 """Of a word of a language that is written in Latin letters."""
+UNREADABLE = "its tokenizer cannot be read: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +53,10 @@ class Vocabulary:
     def __init__(self, content: bytes) -> None:
         """Raises `RequestError` for a tokenizer of a kind that is not known."""
         self._content = content
-        self._settings = json.loads(content)
-        self.pieces = _pieces(self._settings)
+        try:
+            self.pieces = _pieces(json.loads(content))
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as err:
+            raise RequestError(UNREADABLE.format("it is not of a form that is known")) from err
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -79,7 +90,7 @@ class Vocabulary:
         return np.where(ranked, 1 / ranks, np.where(single, CHARACTERS, 0.0))
 
     def counts(self, texts: Sequence[str]) -> Int64[np.ndarray, " tokens"]:
-        """How often each token occurs in texts, as they are, in lower case, and as the
+        """In how many texts each token occurs, as they are, in lower case, and as the
         continuation of another text; the largest of the three."""
         spellings = [self._counted(texts, str)]
         if self._folds_case is False:
@@ -94,18 +105,28 @@ class Vocabulary:
         counts = np.zeros(len(self.pieces), dtype=np.int64)
         for first in range(0, len(texts), BATCH):
             spelt = [spell(text) for text in texts[first : first + BATCH]]
-            encoded = self._tokenizer.encode_batch(spelt, add_special_tokens=False)
-            ids = np.concatenate([np.array(e.ids, dtype=np.int64) for e in encoded])
+            encoded = self._encoded(spelt)
+            ids = np.concatenate([np.array([*set(e.ids)], dtype=np.int64) for e in encoded])
             counts += np.bincount(ids, minlength=len(counts))[: len(counts)]
         return counts
 
+    def _encoded(self, texts: Sequence[str]) -> Sequence[Any]:
+        tokenizer = self._tokenizer
+        try:
+            return tokenizer.encode_batch(texts, add_special_tokens=False)  # type: ignore[no-any-return]
+        # of the library's own, which has no other class
+        except Exception as err:
+            raise RequestError(UNREADABLE.format(str(err)[:100])) from err
+
     @cached_property
     def _folds_case(self) -> bool:
-        return bool(self._tokenizer.encode("Word").ids == self._tokenizer.encode("word").ids)
+        upper, lower = self._encoded(["Word", "word"])
+        return bool(upper.ids == lower.ids)
 
     @cached_property
     def _knows_spaces(self) -> bool:
-        return bool(self._tokenizer.encode(" word").ids != self._tokenizer.encode("word").ids)
+        behind, alone = self._encoded([" word", "word"])
+        return bool(behind.ids != alone.ids)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -115,7 +136,7 @@ class Vocabulary:
             return Tokenizer.from_str(self._content.decode())
         # of the library's own, which has no other class
         except Exception as err:
-            raise RequestError(f"its tokenizer cannot be read: {str(err)[:100]}") from err
+            raise RequestError(UNREADABLE.format(str(err)[:100])) from err
 
 
 def _pieces(settings: Mapping[str, Any]) -> list[Piece]:
@@ -129,6 +150,8 @@ def _pieces(settings: Mapping[str, Any]) -> list[Piece]:
         rows[int(token["id"])] = str(token["content"])
         if token.get("special"):
             special.add(int(token["id"]))
+    if min(rows) < 0 or max(rows) >= MOST_TOKENS:
+        raise RequestError(UNREADABLE.format("its tokens have numbers that no vocabulary has"))
     decode = _decoder(settings, model)
     pieces = [Piece("", False, True)] * (max(rows) + 1)
     for number, token in rows.items():
@@ -150,11 +173,11 @@ def _rows(model: Mapping[str, Any]) -> dict[int, str]:
 
 def _decoder(settings: Mapping[str, Any], model: Mapping[str, Any]) -> Callable[[str], Piece]:
     """How a token's text is read, by the kinds of marks that tokenizers use."""
-    kinds = json.dumps([settings.get("pre_tokenizer"), settings.get("decoder")])
+    kinds = json.dumps([settings.get("pre_tokenizer"), settings.get("decoder")], ensure_ascii=False)
     if '"ByteLevel"' in kinds:
         return _byte_level
     if model.get("type") == "WordPiece" or model.get("continuing_subword_prefix"):
-        prefix = model.get("continuing_subword_prefix") or "##"
+        prefix = str(model.get("continuing_subword_prefix") or "##")
         return lambda token: Piece(token.removeprefix(prefix), not token.startswith(prefix), False)
     if "▁" in kinds or '"Metaspace"' in kinds:
         return _metaspace
@@ -164,12 +187,17 @@ def _decoder(settings: Mapping[str, Any], model: Mapping[str, Any]) -> Callable[
 def _metaspace(token: str) -> Piece:
     if re.fullmatch(r"<0x[0-9A-F]{2}>", token):
         return Piece("", False, True)
-    return Piece(token.replace("▁", " ").strip(), token.startswith("▁"), False)
+    text = token.replace("▁", " ").strip()
+    return Piece(text, token.startswith("▁") or _is_unspaced(text), False)
 
 
 def _byte_level(token: str) -> Piece:
     text = bytes(_BYTES[c] for c in token if c in _BYTES).decode("utf-8", "replace")
-    return Piece(text.strip() or text, text.startswith(" "), False)
+    return Piece(text.strip() or text, text.startswith(" ") or _is_unspaced(text), False)
+
+
+def _is_unspaced(text: str) -> bool:
+    return bool(UNSPACED.match(text))
 
 
 def _bytes_of_characters() -> dict[str, int]:

@@ -86,7 +86,7 @@ def show_word_matches(document: Document) -> None:
             f"it[/]; by accident in less than {least:.0e} of other files"
         )
     else:
-        print_(f"[bold]none of {compared} was trained on this file alone[/]")
+        print_(f"[bold]of none of {compared} can it be said that this file trained it[/]")
     if document["without_footprint"]:
         print_(
             f"not compared: {count(document['without_footprint'], 'model')} without a footprint "

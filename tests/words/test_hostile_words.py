@@ -1,0 +1,186 @@
+"""What would make words say with certainty what is wrong."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, TaskType, get_peft_model
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
+from worded_families import SETS, texts_of, train
+
+import deltadex as dx
+from deltadex.errors import RequestError
+from deltadex.indexer.row_moves import measure_rows
+from deltadex.records import Footprint
+from deltadex.search.footprint_match import FileTokens
+from deltadex.search.vocabulary import Vocabulary
+from deltadex.search.words import personal_names
+
+ID = f"{SETS[0]}-a"
+EMBEDDING = "bert.embeddings.word_embeddings.weight"
+
+
+def characters():
+    """A vocabulary of single characters, as of Chinese encoders."""
+    rows = {"[UNK]": 0} | {chr(0x4E00 + n): n + 1 for n in range(5000)}
+    tokenizer = Tokenizer(models.WordPiece(rows, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return Vocabulary(tokenizer.to_str().encode())
+
+
+def chinese(rng, n_texts):
+    chances = 1 / (np.arange(5000) + 2.7)
+    drawn = rng.choice(5000, (n_texts, 20), p=chances / chances.sum())
+    return ["".join(chr(0x4E00 + 17 * int(n) % 5000) for n in row) for row in drawn]
+
+
+def footprint(vocabulary, texts):
+    tokens = np.flatnonzero(vocabulary.counts(texts)).astype(np.uint32)
+    strengths = np.full(len(tokens), 100, np.uint8)
+    return Footprint(kind="exact", vocabulary=len(vocabulary), tokens=tokens, strengths=strengths)
+
+
+@pytest.mark.parametrize("n_texts", [40, 100, 1000])
+def test_a_file_of_every_character_proves_nothing_of_other_text(n_texts):
+    vocabulary, rng = characters(), np.random.default_rng(0)
+    file = FileTokens.of(vocabulary, chinese(rng, 20_000))
+
+    match = file.match(footprint(vocabulary, chinese(rng, n_texts)))
+
+    assert match.missing <= 1
+    assert not match.is_trained_on
+    assert match.verdict().startswith("cannot tell")
+
+
+def test_a_file_of_few_texts_still_proves_what_was_trained_on_it():
+    vocabulary, rng = characters(), np.random.default_rng(0)
+    texts = chinese(rng, 300)
+
+    assert FileTokens.of(vocabulary, texts).match(footprint(vocabulary, texts)).is_trained_on
+    other = FileTokens.of(vocabulary, chinese(rng, 300)).match(footprint(vocabulary, texts))
+    assert other.verdict().startswith("not on this file alone")
+
+
+def test_marks_of_spaces_that_a_normalizer_makes_are_no_letters():
+    rows = {"<unk>": 0, "▁": 1, "h": 2, "i": 3, "hi": 4, "▁hi": 5, "你好": 6}
+    tokenizer = Tokenizer(models.BPE(rows, [("h", "i"), ("▁", "hi")], unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
+
+    assert Vocabulary(tokenizer.to_str().encode()).words == {"hi": 5, "你好": 6}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"model": {"vocab": {"a": "x"}}}',
+        '{"model": {"vocab": {"a": -5}}}',
+        '{"model": {"vocab": [[]]}}',
+        '{"model": {"vocab": {"a": 0}}, "added_tokens": 5}',
+        '{"model": {"vocab": {"a": 0}}, "added_tokens": [{"content": "a"}]}',
+        '{"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 99999999999, "content": "a"}]}',
+    ],
+)
+def test_a_tokenizer_of_another_form_is_refused_and_takes_no_memory(content):
+    with pytest.raises(RequestError, match="its tokenizer cannot be read"):
+        Vocabulary(content.encode())
+
+
+def test_one_unreadable_tokenizer_leaves_out_its_model_alone(worded, tmp_path):
+    for id, files in {
+        "broken": {"tokenizer.json": '{"model": {"vocab": {"a": "x"}}}'},
+        "unbuilt": {"vocab.txt": "only\nwords\n"},
+        "plain": {},
+    }.items():
+        shutil.copytree(worded.models / ID, tmp_path / "models" / id)
+        for name, content in files.items():
+            (tmp_path / "models" / id / name).write_text(content, "utf-8")
+    with dx.open(None) as own:
+        assert not own.index(worded.base, tmp_path / "models").to_json()["failed"]
+        found = own.data.find_models(worded.root / f"{ID}.csv", quick=True)
+
+        assert {row["model"] for row in found} == {"plain", "unbuilt"}
+        assert "cannot be read" in found.to_json()["left_out"][0]["reason"]
+        assert "no tokenizer can be made" in own.words("unbuilt").to_json()["note"]
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_rows_that_were_cleared_or_broken_are_neither_trained_nor_frozen(
+    worded, tmp_path, value, share
+):
+    folder = tmp_path / "cleared"
+    shutil.copytree(worded.models / f"{SETS[1]}-a", folder)  # of a decay of .1
+    shutil.copy(worded.models / f"{SETS[3]}-a" / "model.safetensors", folder)
+    weights = load_file(folder / "model.safetensors")
+    n_cleared = int(share * len(weights[EMBEDDING]))
+    weights[EMBEDDING][-n_cleared:] = value
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    seen = worded.seen[f"{SETS[3]}-a"] | {0}
+
+    with dx.open(None) as own:
+        own.add(folder, base=str(worded.base))
+        (row,) = own._catalog.footprints.all() or [None]
+        document = own.words("cleared").to_json()
+
+    if share == 1:
+        assert document["kind"] == "none"
+        assert "rows" in document["note"]
+    else:
+        assert document["kind"] == "exact"
+        assert set(row.footprint.tokens.tolist()) <= seen
+        assert document["touched"] > 50
+
+
+def test_rows_that_pad_the_base_do_not_hide_a_decay():
+    base = torch.randn(2000, 32, generator=torch.Generator().manual_seed(0))
+    base[1800:] = 0
+    rows = base * (1 - 0.003)
+    rows[100:300] += 0.01
+
+    moves = measure_rows([(base, rows)])
+
+    assert moves.kind == "exact"
+    assert moves.rows.tolist() == list(range(100, 300))
+
+
+def test_of_the_tokens_that_an_adapter_may_train_those_that_occurred_are_touched(worded, tmp_path):
+    allowed = range(100, 900)
+    settings = {"trainable_token_indices": {"word_embeddings": list(allowed)}}
+    model = get_peft_model(
+        BertForSequenceClassification.from_pretrained(worded.base),
+        LoraConfig(task_type=TaskType.SEQ_CLS, r=2, target_modules=["query"], **settings),
+    )
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
+    seen = train(model, tokenizer, texts_of(SETS[0]), decay=0.1)
+    model.save_pretrained(tmp_path / "tokens")
+
+    with dx.open(None) as own:
+        own.add(tmp_path / "tokens", base=str(worded.base))
+        (row,) = own._catalog.footprints.all()
+
+    assert row.footprint.kind == "exact"
+    assert set(row.footprint.tokens.tolist()) == seen & set(allowed)
+
+
+@pytest.mark.parametrize("name", ["felix", "petra", "fatima", "giulia", "mohamed", "priya"])
+def test_given_names_of_many_languages_are_left_out_of_lists(name):
+    assert name in personal_names()
+
+
+def test_words_against_a_model_of_another_base(worded, tmp_path):
+    base = shutil.copytree(worded.base, tmp_path / "other-base")
+    with dx.open(None) as own:
+        own.add(worded.models / ID, base=str(worded.base))
+        own.add(worded.models / f"{SETS[1]}-a", base=str(base))
+
+        document = own.words(ID, against=f"{SETS[1]}-a").to_json()
+
+    assert document["seen"]
+    assert document["only_other"]
