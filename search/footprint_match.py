@@ -52,7 +52,8 @@ class FileMatch:
 
     touched: compared tokens. missing: of them, those that the file lacks. missing_by_chance: how
     many other data of that size would lack. accident_of_other, accident_of_kin: chances that other
-    data would lack so few, of another source and of the file's own.
+    data would lack so few, of another source and of the file's own. is_tied: only tokens that are
+    sure were compared, which are frequent ones that more files have.
     """
 
     touched: int
@@ -60,6 +61,7 @@ class FileMatch:
     missing_by_chance: float
     accident_of_other: float
     accident_of_kin: float
+    is_tied: bool = False
 
     @property
     def accident(self) -> float:
@@ -78,6 +80,8 @@ class FileMatch:
     @property
     def lacks_few(self) -> bool:
         """Whether no more tokens are missing than cut texts and a template explain."""
+        if self.is_tied:
+            return self.missing <= LEAST_MISSING
         template = min(TEMPLATE_TOKENS, TEMPLATE_SHARE * self.touched)
         return self.missing <= LEAST_MISSING + MISSING_SHARE * self.touched + template
 
@@ -140,6 +144,7 @@ class FileTokens:
             missing_by_chance=round(expected, 1),
             accident_of_other=_accident(missing, expected),
             accident_of_kin=_chance_of_kin(missing, new),
+            is_tied=footprint.kind == "tied",
         )
 
 

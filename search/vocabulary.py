@@ -35,6 +35,7 @@ BATCH = 2000
 
 LETTERS = 3
 """Of a word of a language that is written in Latin letters."""
+
 UNREADABLE = "its tokenizer cannot be read: {}"
 
 
