@@ -43,6 +43,7 @@ def ask_all(url: str) -> list[str]:
     answer = ask(f"{url}api/v1/models?{urlencode({'base': base, 'status': 'indexed'})}")[1]
     one, other = (model["model"] for model in json.loads(answer)["models"][:2])
     given = {"model": one, "other": other, "first": one, "second": other, "base": base}
+    given["text"] = "cells and tissue"
     addresses = {}
     for prefix, router in ((PREFIX, r) for r in VERSIONED):
         addresses |= {prefix + r.path: url_of(r, prefix, given) for r in router.routes if is_get(r)}

@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 import deltadex as dx
 from deltadex.cli import main
 
-TOOLS = ["find_similar", "find_trained_on", "trace", "show", "sql", "words"]
+TOOLS = ["find_similar", "find_trained_on", "trace", "show", "sql", "words", "search"]
 
 HARMFUL = (
     "DELETE FROM models",
