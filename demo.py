@@ -20,6 +20,7 @@ from transformers.utils import logging
 
 from . import database
 from .arrays import Int64
+from .demo_texts import train_on_texts
 
 if TYPE_CHECKING:
     from .terminal import DemoScreen
@@ -261,13 +262,36 @@ def _classifier(folder: Path) -> BertForSequenceClassification:
     return BertForSequenceClassification.from_pretrained(folder)
 
 
+def read_words(folder: Path, screen: DemoScreen) -> dict[str, Any]:
+    """Train models on texts, and read from their weights on which words, and on which file."""
+    screen.heading("Training six models on halves of Python's docstrings")
+    for line in train_on_texts(folder):
+        screen.line(line)
+    catalog, file = folder / "texts.duckdb", folder / "mail-a.csv"
+    with database.open(catalog) as texts:
+        texts.index(folder / "text-base", folder / "text-models")
+        screen.heading("What was each trained on? Read from its weights, which nobody labelled")
+        names = ("mail-a", "numbers-a", "testing-b")
+        words = {name: texts.words(name).to_json() for name in names}
+        for model, said in words.items():
+            screen.line(f"  {model}: {said['sentence']}")
+        screen.heading(f"Which was trained on {file}?")
+        found = texts.data.find_models(file, quick=True, k=3).to_json()
+        for row in found["neighbours"]:
+            screen.line(f"  {row['model']}: {row['verdict']}")
+    screen.line(f"  next: deltadex words numbers-b --db {shlex.quote(str(catalog))}")
+    return {"words": words, "trained_on": found}
+
+
 def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
-    """Train a family in `folder`, index it into `db`, score two recipes, map it, draw its tree."""
+    """Read words of models of texts; then train a family in `folder`, index it into `db`, score two
+    recipes, map it, draw its tree."""
+    document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
+    document |= read_words(folder, screen)
     screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
     models, target = folder / "models", folder / "map.html"
     for line in chain(train_family(folder), derive_models(models, all_tasks())):
         screen.line(line)
-    document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
     with database.open(db) as family:
         screen.heading("Indexing them by what changed in their weights")
         report = family.index(

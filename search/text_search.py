@@ -23,7 +23,7 @@ MOST_SHOWN = 5
 
 NO_RESPONSES = (
     "its models were indexed without what they answer to: that needs the base's folder with its "
-    "tokenizer, and '.[studies]'"
+    "tokenizer, '.[studies]', and a base whose words have a meaning"
 )
 
 

@@ -30,7 +30,9 @@ def worded(tmp_path_factory):
             write_texts(root / f"{id}.csv", texts)
     (root / "seen.json").write_text(json.dumps({k: sorted(v) for k, v in seen.items()}), "utf-8")
     database = root / "catalog.duckdb"
-    with dx.open(database) as db:
+    with pytest.MonkeyPatch.context() as patch, dx.open(database) as db:
+        # random weights give words no meaning, and are indexed without what updates answer to
+        patch.setattr("deltadex.training_data.lexicon.LEAST_MEANING", 0.0)
         db.index(base, root / "models")
     return SimpleNamespace(root=root, base=base, models=root / "models", seen=seen, path=database)
 

@@ -15,6 +15,7 @@ import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import RequestError
 from deltadex.store import STEPS, Lexicon
+from deltadex.training_data import lexicon
 
 TEXTS = {
     "bank-questions": "my card payment and the transfer to another bank account",
@@ -28,15 +29,16 @@ def told(worded, tmp_path_factory):
     """The family, whose models answer to the words that their own data set alone has: a base of
     random weights gives words no meaning, so that real answers to it are noise."""
     path = tmp_path_factory.mktemp("told") / "c.duckdb"
-    with dx.open(path) as db:
+    with pytest.MonkeyPatch.context() as patch, dx.open(path) as db:
+        patch.setattr(lexicon, "LEAST_MEANING", 0.0)
         db.index(worded.base, worded.models)
         kept, rng = db._catalog.footprints, np.random.default_rng(0)
         own = {name: set(" ".join(texts_of(name)).lower().split()) for name in SETS}
         for row in kept.all():
             mine = own[row.model[:-2]]
             others = set.union(*(words for name, words in own.items() if words is not mine))
-            lexicon = Lexicon.from_bytes(kept.tokenizer(row.footprint.lexicon))
-            tells = np.array([word in mine - others for word in lexicon.words])
+            known = Lexicon.from_bytes(kept.tokenizer(row.footprint.lexicon))
+            tells = np.array([word in mine - others for word in known.words])
             answers = STEPS * (2 * tells + rng.normal(0, 0.5, len(tells)))
             changed = replace(row.footprint, responses=answers.round().astype(np.int8).tobytes())
             kept.add(row.base, row.model, changed)
@@ -52,7 +54,7 @@ def footprint_of(db, id):
 def test_responses_are_those_of_the_update_to_the_base_s_own_states(db, worded):
     id = "bank-questions-a"
     footprint = footprint_of(db, id)
-    lexicon = Lexicon.from_bytes(db._catalog.footprints.tokenizer(footprint.lexicon))
+    known = Lexicon.from_bytes(db._catalog.footprints.tokenizer(footprint.lexicon))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
     base = BertModel.from_pretrained(worded.base).eval()
     tuned = BertModel.from_pretrained(worded.models / id).eval()
@@ -60,7 +62,7 @@ def test_responses_are_those_of_the_update_to_the_base_s_own_states(db, worded):
     for layer, (before, after) in enumerate(
         zip(base.encoder.layer, tuned.encoder.layer, strict=True)
     ):
-        states = [_state(base, tokenizer, word, layer) for word in lexicon.words]
+        states = [_state(base, tokenizer, word, layer) for word in known.words]
         x = torch.stack(states)
         x = torch.nn.functional.normalize(x - x.mean(0), dim=1)
         for name in ("query", "key", "value"):
@@ -103,7 +105,18 @@ def test_words_lists_what_the_update_answers_to_and_its_sentence_has_what_both_s
     assert document["sentence"].startswith("Trained on text with ")
 
 
-def test_an_adapter_has_responses_and_a_frozen_embedding(worded, tmp_path):
+def test_a_base_whose_words_have_no_meaning_is_indexed_without(worded):
+    vectors = np.random.default_rng(0).normal(0, 40, (2000, 32)).round().astype(np.int8)
+    clustered = (vectors // 3 + np.repeat(vectors[::8], 8, axis=0)).astype(np.int8)
+
+    assert lexicon.meaning_of(vectors) < lexicon.LEAST_MEANING < lexicon.meaning_of(clustered)
+    with dx.open(None) as own:
+        own.index(worded.base, worded.models)
+        assert own.words("bank-questions-a").to_json()["answers_to"] == []
+
+
+def test_an_adapter_has_responses_and_a_frozen_embedding(worded, tmp_path, monkeypatch):
+    monkeypatch.setattr(lexicon, "LEAST_MEANING", 0.0)
     model = BertForSequenceClassification.from_pretrained(worded.base)
     settings = LoraConfig(task_type=TaskType.SEQ_CLS, r=4, target_modules=["query", "value"])
     model = get_peft_model(model, settings)
