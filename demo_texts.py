@@ -60,8 +60,8 @@ def train_on_texts(folder: Path) -> Iterator[str]:
         num_attention_heads=2,
         intermediate_size=2 * WIDTH,
         max_position_embeddings=LENGTH,
-        num_labels=max(map(len, TOPICS.values())),
     )
+    config.num_labels = max(map(len, TOPICS.values()))
     BertForSequenceClassification(config).save_pretrained(base)
     tokenizer.save_pretrained(base)
     for seed, topic in enumerate(TOPICS):
@@ -84,7 +84,8 @@ def _tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
             show_progress=False,
         ),
     )
-    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]")
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=made, **special)  # type: ignore[no-untyped-call]
 
 
 def _write(path: Path, texts: list[str]) -> None:
