@@ -39,6 +39,10 @@ class Search(Filters, Question):
     Raises:
         RequestError: the text has no words, or no family can be asked by words.
         BadFilter: `where` is not understood, or no model has that dataset or author.
+
+    >>> db.search("a touching film")  # its base has no tokenizer
+    Traceback (most recent call last):
+    RequestError: base: its models were indexed without what they answer to
     """
 
     stability = "provisional"

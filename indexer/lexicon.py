@@ -108,8 +108,8 @@ class ResponseSum:
         return standardised(self.total.numpy())
 
 
-def standardised(responses: Float32[np.ndarray, " words"]) -> Int8[np.ndarray, " words"]:
-    """As responses are stored."""
+def standardised(responses: Float32[np.ndarray, " words"]) -> Int8[np.ndarray, " stored"]:
+    """As responses are stored; empty where all words are answered alike."""
     spread = float(responses.std())
     if not np.isfinite(spread) or spread == 0:
         return np.zeros(0, np.int8)

@@ -20,8 +20,8 @@ from .gradients import layer_matrices
 
 log = logging.getLogger(__name__)
 
-MOST_WORDS, MOST_KNOWN = 4_096, 24_000
-"""Words of responses, and all that a text may have."""
+FEWEST_WORDS, MOST_WORDS, MOST_KNOWN = 200, 4_096, 24_000
+"""Words of responses, at least and at most, and all that a text may have."""
 
 MOST_LAYERS = 6
 """Layers whose states are kept, evenly spread: measured, all of MiniLM's."""
@@ -46,6 +46,8 @@ def build_lexicon(
     """That of the base in a folder or at a Hub id; None, with a line in the log, where it cannot
     be run. `vocabulary`: whole words and their tokens, the most frequent first."""
     words, ids = list(vocabulary)[:MOST_KNOWN], list(vocabulary.values())[:MOST_KNOWN]
+    if len(words) < FEWEST_WORDS:
+        return None
     try:
         model = load_task_model(source, device=device)
         vectors = _vectors(model, ids)
