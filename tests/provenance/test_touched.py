@@ -102,8 +102,10 @@ def test_a_merge_lacks_no_token_of_its_parents(edges):
 def test_trace_says_how_many_tokens_of_a_parent_are_missing(db):
     parents = {row["model"]: row for row in db.trace("merge").to_json()["parents"]}
 
-    assert (parents["twin"]["touched"], parents["twin"]["missing"]) == (72, 0)
-    assert "touched" not in parents["all rows"]  # the first with that update: every row moved
+    # models of equal layers are equal parents: which of them is named is the order of their keys
+    for name, row in parents.items():
+        known = {"first": (60, 0), "z-copy": (60, 0), "few rows": (63, 3), "twin": (72, 0)}
+        assert (row.get("touched"), row.get("missing")) == known.get(name, (None, None))
 
 
 def test_siblings_whose_tokens_contain_each_others_are_no_parents(edges, db):
