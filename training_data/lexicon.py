@@ -170,10 +170,10 @@ def meaning_of(vectors: Int8[np.ndarray, "words axes"]) -> float:
     spread = torch.linalg.svdvals(own) / len(own) ** 0.5
     drawn = torch.from_numpy(np.random.default_rng(0).standard_normal(own.shape)).float()
     drawn = torch.nn.functional.normalize(drawn * spread, dim=1)
-    return float(_nearness(own) / _nearness(drawn))
+    return float(_near_cosine(own) / _near_cosine(drawn))
 
 
-def _nearness(rows: torch.Tensor) -> torch.Tensor:
+def _near_cosine(rows: torch.Tensor) -> torch.Tensor:
     return (rows @ rows.T).topk(min(NEAREST + 1, len(rows)), dim=1).values[:, 1:].mean()
 
 
