@@ -21,6 +21,8 @@ LEAST_ANSWER = 0.5
 MOST_SHOWN = 5
 """Words shown of a model."""
 
+NOTHING, NOT_ASKED = "matches nothing", "no family can be asked by words"
+
 NO_RESPONSES = (
     "its models were indexed without what they answer to: that needs the base's folder with its "
     "tokenizer, '.[studies]', and a base whose words have a meaning"
@@ -89,7 +91,7 @@ def search_text(
         ranked = [replace(model, rank=rank) for rank, model in enumerate(models[:k], start=1)]
         asked = sorted({word for family in families for word in family.asked})
         return FoundByText(
-            verdict=ranked[0].verdict if ranked else "matches nothing",
+            verdict=ranked[0].verdict if ranked else NOTHING if families else NOT_ASKED,
             asked=asked,
             unknown=sorted(set(words) - set(asked)),
             compared=sum(family.compared for family in families),
@@ -132,7 +134,7 @@ def _matched(
 def _verdict(chance: float) -> str:
     if chance <= SURE:
         return "answers to it"
-    return "perhaps" if chance <= PERHAPS else "matches nothing"
+    return "perhaps" if chance <= PERHAPS else NOTHING
 
 
 def _answered(responses: FamilyResponses, match: TextMatch, place: int) -> list[str]:

@@ -145,8 +145,10 @@ def test_a_text_without_a_known_word_matches_nothing(told):
 def test_a_family_without_responses_says_what_they_need(worded, tmp_path):
     with dx.open(None) as own:
         own.index(worded.base, worded.models, footprints=False)
-        with pytest.raises(RequestError, match="indexed without what they answer to"):
-            own.search("bank")
+        found = own.search("bank").to_json()
+
+    assert (found["verdict"], found["neighbours"]) == ("no family can be asked by words", [])
+    assert "indexed without what they answer to" in found["left_out"][0]["reason"]
 
 
 def test_the_command_prints_models_and_the_words_that_matched(told):
