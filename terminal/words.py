@@ -45,12 +45,22 @@ def _print_words(rows: list[Document]) -> None:
 def show_text_search(document: Document) -> None:
     """The models that answer to a text, and by which words."""
     print_ = screen().print
-    asked = ", ".join(document["asked"]) or "none of its words"
-    print_(f"models that answer to [bold]{_text(asked)}[/]: {_text(document['verdict'])}")
+    asked = ", ".join(document["asked"])
+    about = f"models that answer to [bold]{_text(asked)}[/]: " if asked else ""
+    print_(f"{about}{_text(document['verdict'])}")
     if document["unknown"]:
         unknown = ", ".join(document["unknown"])
         print_(f"not asked, common or not known: {_text(unknown)}", style="dim")
-    print_(f"of {count(document['compared'], 'model')}, {_text(document['meaning'])}", style="dim")
+    if document["neighbours"]:
+        _print_text_matches(document)
+    for left in document["left_out"]:
+        print_(_text(f"{left['base']}: {left['reason']}"), style="dim")
+
+
+def _print_text_matches(document: Document) -> None:
+    screen().print(
+        f"of {count(document['compared'], 'model')}, {_text(document['meaning'])}", style="dim"
+    )
     heads = ("rank", "model", "verdict", "by chance", "words", "dataset")
     rows = [
         (
@@ -64,8 +74,6 @@ def show_text_search(document: Document) -> None:
         for row in document["neighbours"]
     ]
     print_table(heads, rows)
-    for left in document["left_out"]:
-        print_(_text(f"{left['base']}: {left['reason']}"), style="dim")
 
 
 def show_word_matches(document: Document) -> None:
