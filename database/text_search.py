@@ -52,7 +52,8 @@ class Search(Filters, Question):
     k: int = option("-k", default=10, least=1, help="Number of models, at most.")
 
     def answer(self, db: Opened) -> TextTable:
-        from ..search.text_search import search_text, words_in
+        from ..search.responses import words_in
+        from ..search.text_search import search_text
 
         catalog = db._catalog
         if not (words := words_in(self.text)):

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays import Float32, Int8
-from ..store import STEPS, Lexicon, tokenizer_hash
+from ..arrays import Int8
+from ..store import STEPS, Lexicon
 from .delta import Factors, MatrixUpdate
 
 LEAST = 1e-6
@@ -33,7 +33,7 @@ class BaseLexicon:
         kept: What the catalog keeps of it.
         states: By slot as text, the states of the words that its matrix reads: (words, width),
             float32.
-        sha256: By which the catalog knows it.
+        sha256: By which the catalog knows it; empty until it is kept there.
     """
 
     kept: Lexicon
@@ -59,8 +59,8 @@ class BaseLexicon:
             )
 
     @classmethod
-    def load(cls, path: Path, made_of: str | None = None) -> BaseLexicon | None:
-        """That of these files of a base, or of any; None where the file is missing or another's."""
+    def load(cls, path: Path, made_of: str) -> BaseLexicon | None:
+        """That of these files of a base; None where the file is missing or another's."""
         try:
             return cls._load(path, made_of)
         # whatever is wrong with a file that can be made again
@@ -68,15 +68,14 @@ class BaseLexicon:
             return None
 
     @classmethod
-    def _load(cls, path: Path, made_of: str | None) -> BaseLexicon | None:
+    def _load(cls, path: Path, made_of: str) -> BaseLexicon | None:
         with np.load(path) as file:
-            if made_of not in (None, str(file["made_of"])):
+            if made_of != str(file["made_of"]):
                 return None
             kept = Lexicon.from_bytes(bytes(file["lexicon"]))
             places = json.loads(str(file["places"]))
             arrays = {i: torch.from_numpy(file[str(i)]).float() for i in set(places.values())}
-        states = {slot: arrays[i] for slot, i in places.items()}
-        return cls(kept, states, tokenizer_hash(kept.to_bytes()))
+        return cls(kept, {slot: arrays[i] for slot, i in places.items()})
 
     def answers(self, update: MatrixUpdate, factors: Factors) -> torch.Tensor | None:
         """How strongly one matrix answers to each word, (words,); None where it does not read
@@ -102,19 +101,14 @@ class ResponseSum:
             self.total = answers if self.total is None else self.total + answers
 
     def stored(self) -> Int8[np.ndarray, " words"]:
-        """Beside the mean, in steps of a standard deviation; empty where no matrix answered."""
-        if self.total is None:
+        """Beside the mean, in steps of a standard deviation; empty where no matrix answered, or
+        all words alike."""
+        responses = np.zeros(1, np.float32) if self.total is None else self.total.numpy()
+        spread = float(responses.std())
+        if not np.isfinite(spread) or spread == 0:
             return np.zeros(0, np.int8)
-        return standardised(self.total.numpy())
-
-
-def standardised(responses: Float32[np.ndarray, " words"]) -> Int8[np.ndarray, " stored"]:
-    """As responses are stored; empty where all words are answered alike."""
-    spread = float(responses.std())
-    if not np.isfinite(spread) or spread == 0:
-        return np.zeros(0, np.int8)
-    scaled = STEPS * (responses - responses.mean()) / spread
-    return np.asarray(np.clip(np.round(scaled), -127, 127), dtype=np.int8)
+        scaled = STEPS * (responses - responses.mean()) / spread
+        return np.asarray(np.clip(np.round(scaled), -127, 127), dtype=np.int8)
 
 
 class LexiconOnce:

@@ -10,8 +10,9 @@ the family's models apart. What random words would give says whether a text matc
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -42,8 +43,11 @@ MOST_QUERY_WORDS = 64
 
 _WORD = re.compile(r"[^\W\d_]+")
 
+Nearest = tuple[Int64[np.ndarray, "asked n"], Float32[np.ndarray, "asked n"]]
+"""Places of words, and their squared cosines."""
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, eq=False)
 class FamilyResponses:
     """The responses of a family's models, centred. `keys`: of the models, rising; `columns`: by
     word, in `STEPS` of the model's standard deviation over words; `spread`: of each word over the
@@ -62,7 +66,9 @@ class FamilyResponses:
 
     def words(self, key: int) -> list[tuple[str, float]]:
         """The words that a model answers to, the strongest first, with standard deviations."""
-        smooth = smoothed(self.answers(self._place(key)), self._near(SMOOTHED))
+        answers = self.answers(int(np.searchsorted(self.keys, key)))
+        places, weights = self._near
+        smooth = (answers[places] * weights).sum(axis=1) / weights.sum(axis=1)
         order = np.argsort(-smooth, kind="stable")
         return [(self.lexicon.words[i], float(smooth[i])) for i in order.tolist()]
 
@@ -73,32 +79,40 @@ class FamilyResponses:
     def has(self, key: int) -> bool:
         return bool(np.isin(key, self.keys))
 
-    def _place(self, key: int) -> int:
-        return int(np.searchsorted(self.keys, key))
+    @cached_property
+    def _vectors(self) -> Float32[np.ndarray, "all axes"]:
+        vectors = self.lexicon.vectors.astype(np.float32)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.maximum(lengths, 1e-6), dtype=np.float32)
 
-    def _near(self, n: int) -> tuple[Int64[np.ndarray, "words n"], Float32[np.ndarray, "words n"]]:
-        vectors = _floats(self.lexicon)[: len(self.lexicon.words)]
-        return nearest(vectors, vectors, n)
+    @cached_property
+    def _near(self) -> Nearest:
+        return self._nearest(np.arange(len(self.lexicon.words)), SMOOTHED)
 
-    def ask(self, words: Sequence[str]) -> TextMatch | None:
-        """How well models match a text's words; None where the lexicon knows none of them."""
-        known = self.known(words)
-        if not known:
-            return None
-        vectors = _floats(self.lexicon)
-        places, weights = nearest(vectors[known], vectors[: len(self.lexicon.words)], NEAR)
+    @cached_property
+    def _place_of(self) -> Mapping[str, int]:
+        every = (*self.lexicon.words, *self.lexicon.others)
+        return {word: place for place, word in enumerate(every)}
+
+    def known(self, words: Sequence[str]) -> dict[str, int]:
+        """A text's words that the lexicon has, the most frequent first, and their places; the
+        rarest ones of a long text."""
+        every = self._place_of
+        found = sorted((every[word], word) for word in set(words) if word in every)
+        telling = [(word, place) for place, word in found if place >= COMMONEST]
+        return dict(telling[-MOST_QUERY_WORDS:])
+
+    def ask(self, known: Sequence[int]) -> TextMatch:
+        """How well models match the words at some places."""
+        places, weights = self._nearest(np.array(known), NEAR)
         return TextMatch(self._scores(places, weights), places, self.by_chance(len(known)))
 
-    @property
-    def all_words(self) -> Sequence[str]:
-        return (*self.lexicon.words, *self.lexicon.others)
-
-    def known(self, words: Sequence[str]) -> list[int]:
-        """Places of a text's words among `all_words`, the rarest ones of a long text."""
-        every = {word: place for place, word in enumerate(self.all_words)}
-        found = sorted({every[word] for word in words if word in every})
-        telling = [place for place in found if place >= COMMONEST]
-        return telling[-MOST_QUERY_WORDS:]
+    def _nearest(self, asked: Int64[np.ndarray, " asked"], n: int) -> Nearest:
+        """The words of responses nearest to each word, and their squared cosines."""
+        cosines = self._vectors[asked] @ self._vectors[: len(self.lexicon.words)].T
+        n = min(n, cosines.shape[1])
+        places = np.argpartition(-cosines, n - 1, axis=1)[:, :n]
+        return places, np.maximum(np.take_along_axis(cosines, places, 1), 0) ** 2
 
     def _scores(
         self, places: Int64[np.ndarray, "asked n"], weights: Float32[np.ndarray, "asked n"]
@@ -112,11 +126,10 @@ class FamilyResponses:
         """The best match of texts of so many random words, or a few less, rising."""
         n_words = max(n for n in DRAWN_WORDS if n <= n_words)
         if n_words not in self._draws:
-            rng = np.random.default_rng(n_words)
-            vectors = _floats(self.lexicon)[: len(self.lexicon.words)]
-            n_drawn = min(n_words, len(vectors))
-            drawn = [rng.choice(len(vectors), n_drawn, replace=False) for _ in range(DRAWS)]
-            best = [self._scores(*nearest(vectors[d], vectors, NEAR)).max() for d in drawn]
+            rng, n_all = np.random.default_rng(n_words), len(self.lexicon.words)
+            n_drawn = min(n_words, n_all)
+            drawn = [rng.choice(n_all, n_drawn, replace=False) for _ in range(DRAWS)]
+            best = [self._scores(*self._nearest(some, NEAR)).max() for some in drawn]
             self._draws[n_words] = np.sort(np.array(best))
         return self._draws[n_words]
 
@@ -146,46 +159,20 @@ def words_in(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text)]
 
 
-def nearest(
-    of: Float32[np.ndarray, "some axes"], among: Float32[np.ndarray, "words axes"], n: int
-) -> tuple[Int64[np.ndarray, "some n"], Float32[np.ndarray, "some n"]]:
-    """The nearest words of each, and their squared cosines."""
-    cosines = of @ among.T
-    n = min(n, cosines.shape[1])
-    places = np.argpartition(-cosines, n - 1, axis=1)[:, :n]
-    return places, np.maximum(np.take_along_axis(cosines, places, 1), 0) ** 2
-
-
-def smoothed(
-    responses: Float32[np.ndarray, " words"],
-    near: tuple[Int64[np.ndarray, "words n"], Float32[np.ndarray, "words n"]],
-) -> Float32[np.ndarray, " words"]:
-    """Each word's response, averaged with those of the words near it."""
-    places, weights = near
-    return np.asarray((responses[places] * weights).sum(axis=1) / weights.sum(axis=1))
-
-
-def _floats(lexicon: Lexicon) -> Float32[np.ndarray, "all axes"]:
-    vectors = lexicon.vectors.astype(np.float32)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.maximum(lengths, 1e-6), dtype=np.float32)
-
-
 def _read(catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
     lexicons = catalog.footprints.lexicons(view.base)
     if not lexicons:
         return None
     lexicon = Lexicon.from_bytes(catalog.footprints.tokenizer(lexicons[0]))
     rows = catalog.footprints.responses(view.base, lexicons[0])
-    rows = [(key, content) for key, content in rows if len(content) == len(lexicon.words)]
+    known, n_words = set(view.keys.tolist()), len(lexicon.words)
+    rows = [(key, some) for key, some in rows if key in known and len(some) == n_words]
     keys = np.array([key for key, _ in rows], dtype=np.int64)
-    inside = np.isin(keys, view.keys)
-    kept = [content for (_, content), is_here in zip(rows, inside.tolist(), strict=True) if is_here]
-    stored = np.frombuffer(b"".join(kept), np.int8).reshape(-1, len(lexicon.words))
-    kinds = np.asarray(view.kinds)[np.searchsorted(view.keys, keys[inside])]
+    stored = np.frombuffer(b"".join(some for _, some in rows), np.int8).reshape(-1, n_words)
+    kinds = np.asarray(view.kinds)[np.searchsorted(view.keys, keys)]
     columns = _centred(stored, kinds)
     spread = np.concatenate([some.std(axis=1) for some in np.array_split(columns, SPREAD_PARTS)])
-    return FamilyResponses(lexicon, keys[inside], columns, spread.astype(np.float32))
+    return FamilyResponses(lexicon, keys, columns, spread.astype(np.float32))
 
 
 def _centred(

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..store import Catalog, FamilyView, Filters
-from .responses import FamilyResponses, TextMatch, words_in
-
-__all__ = ["FoundByText", "search_text", "words_in"]
+from .responses import FamilyResponses, TextMatch
 
 SURE, PERHAPS = 0.01, 0.05
 """Share of random texts with as good a best match, up to which a model matches, or perhaps."""
@@ -83,9 +81,10 @@ def search_text(
             if responses is None or not len(responses.keys):
                 left_out.append(LeftOut(base, NO_RESPONSES))
                 continue
-            known = [responses.all_words[place] for place in responses.known(words)]
-            families.append(FamilyAsked(base, len(responses.keys), known))
-            if (match := responses.ask(words)) is not None:
+            known = responses.known(words)
+            families.append(FamilyAsked(base, len(responses.keys), list(known)))
+            if known:
+                match = responses.ask(list(known.values()))
                 models += _matched(view, responses, match, k, filters)
         models.sort(key=lambda model: (model.by_chance, -model.score, model.base, model.model))
         ranked = [replace(model, rank=rank) for rank, model in enumerate(models[:k], start=1)]
@@ -109,7 +108,8 @@ def _matched(
     rows = np.searchsorted(view.keys, responses.keys)
     allowed = np.isin(rows, view.rows_where(filters)) if filters else np.ones(len(rows), bool)
     order = [p for p in np.argsort(-match.scores, kind="stable").tolist() if allowed[p]][:k]
-    labels = view.labels_at(rows[order].tolist())
+    known = view.labels_at(rows[order].tolist())
+    labels = [known[row] for row in rows[order].tolist()]
     chances = match.chances(match.scores[order])
     return [
         ModelByText(
@@ -125,9 +125,7 @@ def _matched(
             author=label.author,
             run=label.run,
         )
-        for place, label, chance in zip(
-            order, (labels[row] for row in rows[order].tolist()), chances, strict=True
-        )
+        for place, label, chance in zip(order, labels, chances, strict=True)
     ]
 
 

@@ -12,12 +12,11 @@ import numpy as np
 
 from ..arrays import Float64
 from ..records import Footprint
-from .vocabulary import Vocabulary
+from .vocabulary import LETTERS, Vocabulary
 
 PRIOR_MODELS = 4.0
 """Models as which Zipf's law counts beside the family's own, in how usual a word is."""
 
-LEAST_LETTERS = 3
 LEAST_RATE = 1e-6
 
 FEWEST_TOUCHED = 20
@@ -98,7 +97,7 @@ def _relative(strengths: np.ndarray) -> Float64[np.ndarray, " touched"]:
 def _is_shown(text: str, *, private: bool) -> bool:
     if private:
         return any(c.isalnum() for c in text)
-    if len(text) < LEAST_LETTERS:
+    if len(text) < LETTERS:
         return len(text) > 0 and not text.isascii() and text.isalpha()
     return text.isalpha() and not _SECRET.fullmatch(text) and text not in personal_names()
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 
 from ..arrays import Int8
 from ..indexer.lexicon import BaseLexicon
@@ -138,39 +139,26 @@ def _inputs(model: TaskModel, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
 def _ends(model: TaskModel) -> tuple[int, list[int]]:
     """The token before a text, and those behind it."""
     known = model.tokenizer
-    first = next(
-        (
-            t
-            for t in (
-                known.cls_token_id,
-                known.bos_token_id,
-                known.eos_token_id,
-                known.pad_token_id,
-            )
-            if t is not None
-        ),
-        0,
-    )
+    starts = known.cls_token_id, known.bos_token_id, known.eos_token_id, known.pad_token_id
+    first = next((token for token in starts if token is not None), 0)
     return first, [] if known.sep_token_id is None else [known.sep_token_id]
 
 
 def _vectors(model: TaskModel, ids: Sequence[int]) -> np.ndarray:
     """The input embeddings of the words on their main axes."""
     weight = model.whole.get_input_embeddings().weight  # type: ignore[operator]
-    rows = weight.detach()[torch.tensor(ids, device=weight.device)].float().cpu()
-    rows = _unit(rows)
+    rows = _unit(weight.detach()[torch.tensor(ids, device=weight.device)].float().cpu())
     axes = torch.pca_lowrank(rows, q=min(AXES, *rows.shape), center=False, niter=2)[2]
-    return (127 * _unit_rows(rows @ axes)).round().clamp(-127, 127).to(torch.int8).numpy()
+    return (127 * normalize(rows @ axes)).round().clamp(-127, 127).to(torch.int8).numpy()
 
 
 def meaning_of(vectors: Int8[np.ndarray, "words axes"]) -> float:
     """How near each word's nearest words are, beside those of random vectors of the same spectrum:
     about 1 where a base tells no words from others."""
-    own = torch.nn.functional.normalize(torch.from_numpy(vectors.astype(np.float32)), dim=1)
+    own = normalize(torch.from_numpy(vectors.astype(np.float32)))
     spread = torch.linalg.svdvals(own) / len(own) ** 0.5
     drawn = torch.from_numpy(np.random.default_rng(0).standard_normal(own.shape)).float()
-    drawn = torch.nn.functional.normalize(drawn * spread, dim=1)
-    return float(_near_cosine(own) / _near_cosine(drawn))
+    return float(_near_cosine(own) / _near_cosine(normalize(drawn * spread)))
 
 
 def _near_cosine(rows: torch.Tensor) -> torch.Tensor:
@@ -178,8 +166,4 @@ def _near_cosine(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _unit(rows: torch.Tensor) -> torch.Tensor:
-    return _unit_rows(rows - rows.mean(dim=0))
-
-
-def _unit_rows(rows: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.normalize(rows, dim=1)
+    return normalize(rows - rows.mean(dim=0))

@@ -45,11 +45,10 @@ class Forms:
     ) -> Forms:
         """Of members, which are these rows of `updates`; the base's vocabulary is that of most of
         them, where no signature of the base is kept."""
-        is_full = np.array([record.kind == "full" for record in members], dtype=np.bool_)
         vocabulary = _numbers([record.vocabulary for record in members])
         places = {name: place for place, name in enumerate(updates.layer_names)}
         return cls(
-            lacks=np.isnan(updates.fro_norm[rows]) & is_full[:, None],
+            lacks=np.isnan(updates.fro_norm[rows]) & touched.is_full[:, None],
             slot_layers=np.array(
                 [places.get((slot.stack, slot.layer), -1) for slot in updates.slots], dtype=np.int64
             ),

@@ -19,7 +19,7 @@ from ...arrays import Bool, Int64
 from ...errors import StoreFull
 from ..files import atomic_file, derived_path, make_folder
 from ..session import Session
-from ..tables.footprints import footprint_stamp
+from ..tables.footprints import NAMING, footprint_stamp
 
 ENDING = ".tokens"
 
@@ -96,23 +96,17 @@ def _mapped(path: Path, stamp: int) -> np.ndarray | None:
 
 def _selected(session: Session, base: str) -> Iterator[np.ndarray]:
     """Blocks of rows from the catalog, all as wide as the family's largest vocabulary."""
-    told = (
-        "FROM footprints f JOIN models m ON m.key = f.model "
-        "WHERE m.base = ? AND f.kind IN ('exact', 'tied')"
-    )
-    numbers = session.execute(f"SELECT f.model, f.vocabulary {told} ORDER BY f.model", [base])
+    numbers = session.execute(f"SELECT f.model, f.vocabulary {NAMING} ORDER BY f.model", [base])
     n_bytes = (max((size for _, size in numbers), default=0) + 7) // 8
     yield np.zeros(0, _row_type(n_bytes))
-    keys = [key for key, _ in numbers]
     with ThreadPoolExecutor(2) as threads:
-        for first in range(0, len(keys), AT_ONCE):
-            some = keys[first : first + AT_ONCE]
+        for first in range(0, len(numbers), AT_ONCE):
+            some = numbers[first : first + AT_ONCE]
             found = session.execute(
-                "SELECT model, touched, vocabulary, tokens FROM footprints "
-                "WHERE model BETWEEN ? AND ? AND kind IN ('exact', 'tied') ORDER BY model",
-                [some[0], some[-1]],
+                f"SELECT f.model, f.touched, f.vocabulary, f.tokens {NAMING} "
+                "AND f.model BETWEEN ? AND ? ORDER BY f.model",
+                [base, some[0][0], some[-1][0]],
             )
-            found = [row for row in found if row[0] in set(some)]
             rows = np.zeros(len(found), _row_type(n_bytes))
             rows["key"] = [row[0] for row in found]
             rows["touched"] = [row[1] for row in found]

@@ -32,6 +32,12 @@ FOOTPRINT_COLUMNS = (
     *("lexicon", "responses"),
 )
 
+NAMING = (
+    "FROM footprints f JOIN models m ON m.key = f.model "
+    "WHERE m.base = ? AND f.kind IN ('exact', 'tied')"
+)
+"""The footprints of a base's models that name tokens."""
+
 LARGEST_VOCABULARY = 1 << 24
 """Rows of an embedding that a stored footprint may have."""
 
@@ -279,11 +285,7 @@ class Footprints:
 
     def keys(self, base: str) -> list[int]:
         """Of a family's models whose footprints name tokens, rising."""
-        rows = self.session.execute(
-            "SELECT f.model FROM footprints f JOIN models m ON m.key = f.model "
-            "WHERE m.base = ? AND f.kind IN ('exact', 'tied') ORDER BY f.model",
-            [base],
-        )
+        rows = self.session.execute(f"SELECT f.model {NAMING} ORDER BY f.model", [base])
         return [int(key) for (key,) in rows]
 
     def of(self, key: int) -> Footprint | None:
