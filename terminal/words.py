@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -35,22 +35,24 @@ def show_words(document: Document) -> None:
 
 
 def _print_words(rows: list[Document]) -> None:
-    words = [row["word"] for row in rows[:WORDS_SHOWN]]
-    more = len(rows) - len(words)
-    if words:
-        tail = f" … and {more} more" if more else ""
-        screen().print(_text(", ".join(words) + tail))
+    if rows:
+        screen().print(_listed([row["word"] for row in rows]))
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - WORDS_SHOWN
+    tail = f" … and {more} more" if more > 0 else ""
+    return _text(", ".join(words[:WORDS_SHOWN]) + tail)
 
 
 def show_text_search(document: Document) -> None:
     """The models that answer to a text, and by which words."""
     print_ = screen().print
-    asked = ", ".join(document["asked"])
-    about = f"models that answer to [bold]{_text(asked)}[/]: " if asked else ""
+    asked = _listed(document["asked"])
+    about = f"models that answer to [bold]{asked}[/]: " if asked else ""
     print_(f"{about}{_text(document['verdict'])}")
     if document["unknown"]:
-        unknown = ", ".join(document["unknown"])
-        print_(f"not asked, common or not known: {_text(unknown)}", style="dim")
+        print_(f"not asked, common or not known: {_listed(document['unknown'])}", style="dim")
     if document["neighbours"]:
         _print_text_matches(document)
     for left in document["left_out"]:
