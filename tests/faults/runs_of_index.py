@@ -4,11 +4,13 @@ import time
 
 LONGEST_S = 60.0
 PROGRAM = """
-import sys, time
+import signal, sys, time
 from deltadex.cli import main
 from deltadex.indexer import run
 from deltadex.store import Catalog
 
+# a parent that ignores it, as a job in the background does, would hand that on
+signal.signal(signal.SIGINT, signal.default_int_handler)
 record_all = Catalog.record_all
 
 def told(catalog, outcomes):
