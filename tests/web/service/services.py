@@ -48,16 +48,19 @@ def finished(ask):
 
 
 @contextmanager
-def served(db, **settings):
+def served(db, *, answers_defects=False, **settings):
     """A client of a ready service; its `service` is at hand.
 
     A request has ten minutes, for a machine that is busy elsewhere, and nothing is loaded before.
+    A defect in the service fails the test with its own trace, unless it is to be answered.
     """
     settings = {"warm": False, "max_seconds": 600.0, **settings}
     with Service(ServiceSettings(db=db, **settings)) as service:
         assert service.freshness.ready.wait(60.0)
         with TestClient(
-            make_app(service), base_url="http://localhost", raise_server_exceptions=False
+            make_app(service),
+            base_url="http://localhost",
+            raise_server_exceptions=not answers_defects,
         ) as client:
             client.service = service
             yield client

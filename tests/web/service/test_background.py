@@ -146,7 +146,7 @@ def test_a_failure_is_told_and_tried_again_later(db, monkeypatch):
 
 
 def test_a_defect_is_a_problem_without_its_text(db, monkeypatch):
-    with served(db, quick_seconds=60.0) as client:
+    with served(db, quick_seconds=60.0, answers_defects=True) as client:
 
         def fail(*args, **kwargs):
             raise KeyError("secret")
