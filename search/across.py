@@ -1,24 +1,27 @@
-"""Models of other bases that were trained on the same data, by the words of their footprints.
+"""Models of other bases that were trained on the same data, by words.
 
 Words are the same whatever the base. Over the whole words that two vocabularies share, a model is
 the row of its touched tokens' ranks, of unit length, without the mean of its family; two models are
 compared by the cosine. What it proves depends on who else is near: a model of the candidate's base
 that lies nearer to another of the query's family was trained on that one's data. Coefficients are
-of other families (docs/across.md). No label and no gradient is asked.
+of other families (docs/across.md). No label and no gradient is asked. Where one of the two has no
+footprint, what updates answer to orders models (`across_answers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Bool, Float64, Int64
+from ..arrays import Bool, Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
+from .across_answers import Answering, Touched, Worded, compare_worded, worded
 from .evidence import Numbers, Verdict, sigmoid
 from .family_scores import (
     TIE_DECIMALS,
@@ -28,22 +31,21 @@ from .family_scores import (
     lengths_without,
     lower_spread,
 )
-from .footprints import Vocabularies
 from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
-from .token_rows import SHRINKAGE, TokenRows, sparse_products, tells, usual_reading
+from .token_rows import SHRINKAGE, TokenRows, sparse_products, usual_reading
 from .vocabulary import Vocabulary
+from .word_space import FEWEST_WORDS, WordSpace, vocabulary_of, whole
 from .words import shared_words
 
 FEWEST_RANKED, FEWEST_KNOWN = 4, 8
 """Models with a footprint, of either family, from which models are ordered and a probability is
 known."""
 
-FEWEST_WORDS = 100
-"""Words that two vocabularies share, from which models are compared."""
-
 COEFFICIENTS = (-8.3, 29.0, 6.6, 3.3)
 """Of 1; the cosine; how far it is above the candidate's best with another model of the query's
 family; and whether one of the two footprints is tied."""
+
+BY_FOOTPRINTS, BY_ANSWERS = "footprints", "answers"
 
 LONE_BOUND = 0.87
 """Probability from which there is a verdict, `perhaps`: 2 % of models reach it whose data no other
@@ -51,8 +53,6 @@ base has, and whose corpus one has."""
 
 MODELS_AT_ONCE = 4_000
 """Models whose tokens are held at a time: 64 MB."""
-
-Tokens = Int64[np.ndarray, " tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,46 +97,6 @@ def _squares(rows: Any) -> Numbers:
     return np.asarray(rows.multiply(rows).sum(axis=1))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WordSpace:
-    """The columns of shared words, and how each tokenizer's tokens are placed in them."""
-
-    catalog: Catalog
-    columns: Mapping[str, int]
-
-    def rows(self, view: FamilyView, footprints: Sequence[Footprint | None]) -> Any:
-        first = {one.tokenizer: one for one in footprints if one is not None}
-        known = {tokenizer: self._places(view, one) for tokenizer, one in first.items()}
-        places = [_NOWHERE if one is None else known[one.tokenizer] for one in footprints]
-        return TokenRows.of(footprints, None).matrix(len(self.columns), places)
-
-    def _places(self, view: FamilyView, footprint: Footprint) -> Tokens:
-        try:
-            vocabulary = _vocabulary(self.catalog, view, footprint)
-        except RequestError:
-            return _NOWHERE
-        return places_of(vocabulary, self.columns)
-
-
-_NOWHERE = np.full(1, -1)
-
-
-def places_of(vocabulary: Vocabulary, columns: Mapping[str, int]) -> Tokens:
-    """The column of each token, −1 of one that is none of the words."""
-    places = np.full(len(vocabulary), -1, dtype=np.int64)
-    for word, token in vocabulary.words.items():
-        places[token] = columns.get(word, -1)
-    return places
-
-
-def _vocabulary(catalog: Catalog, view: FamilyView, footprint: Footprint) -> Vocabulary:
-    """That of a footprint's tokens; `RequestError` where none is kept."""
-    sha256 = footprint.tokenizer or catalog.footprints.family_tokenizer(view.base)
-    if sha256 is None:
-        raise RequestError("has no tokenizer")
-    return Vocabularies.of(catalog).get(catalog, sha256, footprint.own_tokenizer)
-
-
 def find_across(
     catalog: Catalog,
     query: Query,
@@ -154,22 +114,25 @@ def find_across(
 
     def answer() -> dict[str, Any]:
         view, resolved = resolve(catalog, query, recipe, None)
-        asked = _Asked.of(catalog, view, resolved)
+        comparisons = list(_comparisons(catalog, view, resolved))
         left_out, families, found = [], [], []
         for base in catalog.bases():
             if base == view.base:
                 continue
-            try:
-                other = catalog.family(base, catalog.find_recipe(recipe, base))
-                some, about = asked.compare(other, k, filters)
-            except (RequestError, UnknownRecipe) as err:
-                left_out.append({"base": base, "reason": str(err)})
-                continue
-            found += some
-            families.append(about)
+            reasons = []
+            for compare in comparisons:
+                try:
+                    other = catalog.family(base, catalog.find_recipe(recipe, base))
+                    for compared in compare(other):
+                        found += compared.best(k, filters)
+                        families.append(compared.about())
+                except (RequestError, UnknownRecipe) as err:
+                    reasons.append(str(err))
+            if all(family["base"] != base for family in families):
+                left_out.append({"base": base, "reason": "; ".join(dict.fromkeys(reasons))})
         if not families:
-            reasons = "; ".join(f"{row['base']} {row['reason']}" for row in left_out)
-            raise RequestError(f"no other family to compare {view.base} with: {reasons}")
+            reasons = [f"{row['base']} {row['reason']}" for row in left_out]
+            raise RequestError(f"no other family to compare {view.base} with: {'; '.join(reasons)}")
         ranked = ranked_across(found, k)
         return {
             "query": {
@@ -186,6 +149,44 @@ def find_across(
         }
 
     return catalog.look(answer)
+
+
+def _comparisons(
+    catalog: Catalog, view: FamilyView, query: ResolvedQuery
+) -> list[Callable[[FamilyView], Iterator[_Compared]]]:
+    """How models of another family are compared with a query: by footprints where both have one,
+    else by what updates answer to; `RequestError` where the query has neither."""
+    own = view.rows([] if query.itself is None else [query.itself])
+    sides: dict[type, Worded] = {type(side): side for side in worded(catalog, view)}
+    answering = sides.get(Answering)
+    try:
+        by_footprints = _Asked.of(catalog, view, query).compare
+    except RequestError:
+        if not isinstance(answering, Answering) or not np.isin(own, answering.answered).any():
+            raise
+        mine = replace(answering, rows=np.union1d(answering.rows, own))
+        return [partial(_by_answers, catalog, mine, own, (Touched, Answering))]
+    if not len(own):
+        return [by_footprints]
+    return [by_footprints, partial(_by_answers, catalog, sides[Touched], own, (Answering,))]
+
+
+def _by_answers(
+    catalog: Catalog, mine: Worded, row: Rows, sorts: tuple[type, ...], other: FamilyView
+) -> Iterator[_Compared]:
+    """Another family's models of some sorts; `RequestError` where none can be compared."""
+    reason = "has no model whose words are known"
+    found = []
+    for theirs in worded(catalog, other):
+        if isinstance(theirs, sorts):
+            try:
+                found.append(compare_worded(mine, row, theirs))
+            except RequestError as err:
+                reason = str(err)
+    if not found:
+        raise RequestError(reason)
+    for one in found:
+        yield _Compared(other, one.rows, one.cosines, None, one.n_words, BY_ANSWERS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,8 +207,8 @@ class _Asked:
         else:
             first = next(iter(view.footprints(view.keys[own])), None)
         cohort = Cohort.of(view).rows
-        others = _whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
-        (first,) = _whole([first])
+        others = whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
+        (first,) = whole([first])
         if first is None:
             raise RequestError(
                 f"{query.model} has no footprint that names tokens, and models are compared across "
@@ -217,19 +218,17 @@ class _Asked:
         known = [one for one in others if one is not None and not _are_copies(one, first)]
         if len(known) < FEWEST_RANKED:
             raise RequestError(f"{view.base} {_too_few(len(known))}")
-        return cls(catalog, view, [first, *known], _vocabulary(catalog, view, first))
+        return cls(catalog, view, [first, *known], vocabulary_of(catalog, view, first))
 
-    def compare(
-        self, other: FamilyView, k: int, filters: Filters
-    ) -> tuple[list[ModelAcross], dict[str, Any]]:
-        """The `k` likeliest models of another family, and what they are chosen from; `RequestError`
-        where it cannot be compared."""
-        cohort = _whole(other.footprints(other.keys[Cohort.of(other).rows]))
+    def compare(self, other: FamilyView) -> Iterator[_Compared]:
+        """The models of another family that have footprints; `RequestError` where it cannot be
+        compared."""
+        cohort = whole(other.footprints(other.keys[Cohort.of(other).rows]))
         n_known, usual = sum(one is not None for one in cohort), usual_reading(cohort)
         if usual is None or n_known < FEWEST_RANKED:
             raise RequestError(_too_few(n_known))
         theirs = next(one for one in cohort if one is not None and one.tokenizer == usual[0])
-        words = shared_words([self.vocabulary, _vocabulary(self.catalog, other, theirs)])
+        words = shared_words([self.vocabulary, vocabulary_of(self.catalog, other, theirs)])
         if len(words) < FEWEST_WORDS:
             raise RequestError(f"shares {len(words)} words; {FEWEST_WORDS} are needed")
         space = WordSpace(self.catalog, {word: place for place, word in enumerate(words)})
@@ -241,17 +240,7 @@ class _Asked:
         cosines, gaps = numbers[:, rows]
         likely = probabilities(cosines, gaps, is_tied[rows] | (self.footprints[0].kind == "tied"))
         is_known = min(len(self.footprints), len(rows)) >= FEWEST_KNOWN
-        about = {
-            "base": other.base,
-            "models": len(other),
-            "compared": len(rows),
-            "words": len(words),
-            "is_calibrated": is_known,
-        }
-        allowed = other.rows_where(filters) if filters else rows
-        best = np.flatnonzero(np.isin(rows, allowed))
-        best = best[rank_rows(other.ids, rows[best], cosines[best])][:k]
-        return _models(other, rows, cosines, likely if is_known else None, best), about
+        yield _Compared(other, rows, cosines, likely if is_known else None, len(words))
 
     def _numbers(
         self, asked: Side, mean: Float64[np.ndarray, " words"], space: WordSpace, other: FamilyView
@@ -261,7 +250,7 @@ class _Asked:
         footprint."""
         numbers, is_tied = np.full((2, len(other)), np.nan), np.zeros(len(other), dtype=np.bool_)
         for start in range(0, len(other), MODELS_AT_ONCE):
-            footprints = _whole(other.footprints(other.keys[start : start + MODELS_AT_ONCE]))
+            footprints = whole(other.footprints(other.keys[start : start + MODELS_AT_ONCE]))
             rows = space.rows(other, footprints)
             cosines = asked.cosines(Side(rows, mean))
             here = start + np.flatnonzero(np.diff(rows.indptr))
@@ -281,14 +270,6 @@ def _too_few(n: int) -> str:
     return f"has {n} models whose footprints name tokens; {FEWEST_RANKED} are needed"
 
 
-def _whole(footprints: Sequence[Footprint | None]) -> list[Footprint | None]:
-    """Those that name tokens and of which all rows were read: a token that was not read is not one
-    that is untouched."""
-    return [
-        one if one is not None and tells(one) and one.share == 1 else None for one in footprints
-    ]
-
-
 def _mean(rows: Any) -> Float64[np.ndarray, " words"]:
     n = np.count_nonzero(np.diff(rows.indptr))
     return np.asarray(rows.sum(axis=0)) / (n + SHRINKAGE)
@@ -300,36 +281,56 @@ def probabilities(cosines: Numbers, gaps: Numbers, is_tied: Bool[np.ndarray, " m
     return sigmoid(constant + of_cosine * cosines + of_gap * gaps + of_tied * is_tied)
 
 
-def _models(
-    view: FamilyView,
-    rows: Rows,
-    cosines: Numbers,
-    likely: Numbers | None,
-    best: Int64[np.ndarray, " best"],
-) -> list[ModelAcross]:
-    """The models at some places of the compared rows, not yet ranked among others."""
-    centre, spread = lower_spread(cosines)
-    z, labels = (cosines - centre) / spread, view.labels_at(rows[best].tolist())
-    models = []
-    for place in best.tolist():
-        row, p = int(rows[place]), None if likely is None else float(likely[place])
-        models.append(
-            ModelAcross(
-                rank=0,
-                model=view.ids[row],
-                base=view.base,
-                probability=p,
-                verdict="no model stands out" if p is None or p < LONE_BOUND else "perhaps",
-                z=float(z[place]),
-                fdr=None,
-                cosine=float(np.clip(cosines[place], -1.0, 1.0)),
-                score=float(bounded(z[place : place + 1])[0]),
-                dataset=labels[row].dataset,
-                author=labels[row].author,
-                run=labels[row].run,
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compared:
+    """Models of another family, by rows of its view: how near each is to the query over so many
+    words, and its probability, where that is known."""
+
+    view: FamilyView
+    rows: Rows
+    cosines: Numbers
+    likely: Numbers | None
+    n_words: int
+    by: str = BY_FOOTPRINTS
+
+    def about(self) -> dict[str, Any]:
+        return {
+            "base": self.view.base,
+            "models": len(self.view),
+            "compared": len(self.rows),
+            "words": self.n_words,
+            "by": self.by,
+            "is_calibrated": self.likely is not None,
+        }
+
+    def best(self, k: int, filters: Filters) -> list[ModelAcross]:
+        """The `k` nearest that pass, not yet ranked among those of other families."""
+        view, rows, cosines = self.view, self.rows, self.cosines
+        allowed = view.rows_where(filters) if filters else rows
+        best = np.flatnonzero(np.isin(rows, allowed))
+        best = best[rank_rows(view.ids, rows[best], cosines[best])][:k]
+        centre, spread = lower_spread(cosines)
+        z, labels = (cosines - centre) / spread, view.labels_at(rows[best].tolist())
+        models = []
+        for place in best.tolist():
+            row, p = int(rows[place]), None if self.likely is None else float(self.likely[place])
+            models.append(
+                ModelAcross(
+                    rank=0,
+                    model=view.ids[row],
+                    base=view.base,
+                    probability=p,
+                    verdict="no model stands out" if p is None or p < LONE_BOUND else "perhaps",
+                    z=float(z[place]),
+                    fdr=None,
+                    cosine=float(np.clip(cosines[place], -1.0, 1.0)),
+                    score=float(bounded(z[place : place + 1])[0]),
+                    dataset=labels[row].dataset,
+                    author=labels[row].author,
+                    run=labels[row].run,
+                )
             )
-        )
-    return models
+        return models
 
 
 def ranked_across(found: list[ModelAcross], k: int) -> list[ModelAcross]:

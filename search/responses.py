@@ -66,11 +66,17 @@ class FamilyResponses:
 
     def words(self, key: int) -> list[tuple[str, float]]:
         """The words that a model answers to, the strongest first, with standard deviations."""
-        answers = self.answers(int(np.searchsorted(self.keys, key)))
-        places, weights = self._near
-        smooth = (answers[places] * weights).sum(axis=1) / weights.sum(axis=1)
+        (smooth,) = self.smoothed(np.searchsorted(self.keys, [key]))
         order = np.argsort(-smooth, kind="stable")
         return [(self.lexicon.words[i], float(smooth[i])) for i in order.tolist()]
+
+    def smoothed(self, places: Int64[np.ndarray, " some"]) -> Float32[np.ndarray, "some words"]:
+        """Of models by their places, each word's answer averaged with those of words near it."""
+        near, weights = self._near
+        total = np.zeros((len(near), len(places)), np.float32)
+        for column, weight in zip(near.T, weights.T, strict=True):
+            total += self.columns[np.ix_(column, places)] * weight[:, None]
+        return np.asarray((total / (STEPS * weights.sum(axis=1)[:, None])).T)
 
     def answers(self, place: int) -> Float32[np.ndarray, " words"]:
         """Of one model, by its place among `keys`, in standard deviations."""

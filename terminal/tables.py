@@ -601,7 +601,11 @@ def show_across(document: Document) -> None:
     )
     if models:
         _say(f"[bold]{document['verdict']}[/]")
-        few = [names[row["base"]] for row in families if not row["is_calibrated"]]
+        few = [
+            names[row["base"]]
+            for row in families
+            if not row["is_calibrated"] and row["by"] == "footprints"
+        ]
         if few:
             _say(f"too few models for a probability: {_text(', '.join(few))}", "dim")
         heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "dataset")
@@ -616,7 +620,8 @@ def _compared_of(family: Document) -> str:
     """How much of a family was compared, and by how much."""
     models, compared = count(family["models"], "model"), family["compared"]
     of = models if compared == family["models"] else f"{compared} of {models}"
-    return f"{of}, {count(family['words'], 'word')}"
+    by = " that updates answer to" if family["by"] == "answers" else ""
+    return f"{of}, {count(family['words'], 'word')}{by}"
 
 
 def _names_of_several(document: Document) -> dict[str, str]:

@@ -2,17 +2,19 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from footprint_families import make_families
+from footprint_families import USUAL, WORDS, make_families
 from listening import listening
 
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.search.family_scores import FamilyScores
 from deltadex.search.token_rows import TokenRows
+from deltadex.store import STEPS, Lexicon
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +194,47 @@ def test_across_is_the_same_answer_by_every_way(db, folder, one):
     said = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb")]).output
     assert "by words: " in said
     assert "12 models, 220 words" in said
+
+
+@pytest.fixture
+def answering(folder, tmp_path):
+    """Both families; of the first, models without a footprint that answer to words of their topic,
+    two of each topic."""
+    shutil.copy(folder / "c.duckdb", tmp_path / "c.duckdb")
+    rng, words = np.random.default_rng(0), [*USUAL, *(w for some in WORDS.values() for w in some)]
+    with dx.open(tmp_path / "c.duckdb") as db:
+        kept, base = db._catalog.footprints, str(folder / "one" / "base")
+        vectors = rng.normal(0, 16, (len(words), 32)).round().astype(np.int8)
+        lexicon = kept.save_lexicon(Lexicon(words, [], vectors).to_bytes())
+        for row in kept.all(base):
+            if topic(row.model) == "frozen":
+                continue
+            own = np.isin(words, WORDS["abcdef".index(topic(row.model))])
+            answers = STEPS * (2 * own + rng.normal(0, 0.7, len(words)))
+            kept.add(
+                base,
+                row.model,
+                replace(
+                    row.footprint,
+                    kind="frozen",
+                    tokens=row.footprint.tokens[:0],
+                    strengths=row.footprint.strengths[:0],
+                    lexicon=lexicon,
+                    responses=answers.round().clip(-127, 127).astype(np.int8).tobytes(),
+                ),
+            )
+        yield db
+
+
+@pytest.mark.parametrize("query", ["a-0", "b-1", "c-0", "d-1", "e-0", "f-1"])
+@pytest.mark.parametrize("base", ["one", "other"])
+def test_what_an_update_answers_to_stands_for_a_footprint(answering, folder, base, query):
+    found = answering.find_similar(query, base=str(folder / base / "base"), k=2, across=True)
+
+    assert [topic(row["model"]) for row in found] == [topic(query)] * 2
+    assert {row["probability"] for row in found} == {None}
+    (family,) = found.to_json()["families"]
+    assert (family["by"], family["words"]) == ("answers", 220)
 
 
 def test_a_folder_is_compared_across_as_the_stored_model(db, folder, one, tmp_path):
