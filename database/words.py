@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ class Words(Question):
     stability = "provisional"
 
     model: Place = argument(
-        help="An id; a folder or Hub id, of which the input embedding alone is read."
+        help="An id; a folder; a Hub id, of which the input embedding alone is read."
     )
     _: KW_ONLY
     base: str | None = option(default=None, help=ONLY_FAMILY)
@@ -72,7 +73,7 @@ class Words(Question):
 
     def answer(self, db: Opened) -> WordTable:
         catalog = db._catalog
-        base, model, footprint = find_footprint(catalog, self.model, self.base)
+        base, model, footprint, kind = find_footprint(catalog, self.model, self.base)
         words = self._words(catalog, base, model, footprint)
         document: dict[str, Any] = {
             "model": model,
@@ -84,7 +85,7 @@ class Words(Question):
             "note": footprint.note,
         }
         if self.against is not None:
-            other_base, other, theirs = self._other(catalog, base)
+            other_base, other, theirs, _ = self._other(catalog, base)
             known = self._words(catalog, other_base, other, theirs)
             mine, other_words = ({word.text for word in some} for some in (words, known))
             words = [word for word in words if word.text not in other_words]
@@ -94,12 +95,11 @@ class Words(Question):
 
         if not words and footprint.tokens.size and not catalog.footprints.family_tokenizer(base):
             document["note"] = NO_TOKENIZER.format(base=base)
-        answers = answers_to(catalog, base, model, self.k)
-        document["answers_to"] = answers
+        document["answers_to"] = answers_to(catalog, base, model, footprint, kind)[: self.k]
         sentence = first_sentence(footprint, words, document)
         return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
 
-    def _other(self, catalog: Catalog, base: str) -> tuple[str, str, Footprint]:
+    def _other(self, catalog: Catalog, base: str) -> Found:
         """The model of `against`: of the same family, or where it has none of that id, of any."""
         assert self.against is not None
         try:
@@ -119,28 +119,37 @@ class Words(Question):
         return family.words(footprint, vocabulary, model=model, private=self.all)
 
 
-def answers_to(catalog: Catalog, base: str, model: str, k: int) -> list[dict[str, Any]]:
-    """The words that a stored model's update answers to; empty where that is not known."""
+def answers_to(
+    catalog: Catalog, base: str, model: str, footprint: Footprint, kind: str
+) -> list[dict[str, Any]]:
+    """The words that a model's update answers to; empty where that is not known."""
     from ..search.responses import FamilyResponses
 
     def answer() -> list[tuple[str, float]]:
         view = catalog.family(base, catalog.find_recipe(None, base))
-        rows = view.rows([model])
         found = FamilyResponses.of(catalog, view)
-        key = int(view.keys[rows[0]]) if len(rows) else -1
-        return found.words(key) if found is not None and found.has(key) else []
+        if found is None:
+            return []
+        rows = view.rows([model])
+        if len(rows):
+            key = int(view.keys[rows[0]])
+            return found.words(key) if found.has(key) else []
+        fresh = found.of_fresh(footprint, kind)
+        return [] if fresh is None else found.listed(fresh)
 
     if not catalog.footprints.lexicons(base):
         return []
     words = [(word, strength) for word, strength in catalog.look(answer) if strength > 0]
-    return [{"word": word, "strength": round(strength, 3)} for word, strength in words[:k]]
+    return [{"word": word, "strength": round(strength, 3)} for word, strength in words]
 
 
-def find_footprint(
-    catalog: Catalog, model: Place, spelling: str | None
-) -> tuple[str, str, Footprint]:
-    """Base, id and footprint of a stored model, or of a folder or Hub id, which is read now."""
-    from ..indexer import footprint_query, guess_base, is_model_path
+Found = tuple[str, str, "Footprint", str]
+"""Base, id, footprint and kind of a model."""
+
+
+def find_footprint(catalog: Catalog, model: Place, spelling: str | None) -> Found:
+    """That of a stored model, or of a folder or Hub id, which is read now."""
+    from ..indexer import guess_base, is_model_path
 
     base, name = catalog.find_base(spelling), str(model)
     try:
@@ -149,14 +158,27 @@ def find_footprint(
         if not (Path(name).is_dir() or is_model_path(name)):
             raise
         base = base or guess_base(catalog, name)
-        return base, name, _kept(catalog, base, footprint_query(catalog, name, base))
+        footprint, kind = _read(catalog, name, base)
+        return base, name, _kept(catalog, base, footprint), kind
     stored = catalog.footprints.of(row.key)
     if stored is None:
         raise RequestError(
             f"{row.id} has no footprint: it was indexed without, or its files tell none; "
             "`deltadex index` reads the embeddings of a family's models"
         )
-    return row.base, row.id, stored
+    return row.base, row.id, stored, row.record.kind
+
+
+def _read(catalog: Catalog, name: str, base: str) -> tuple[Footprint, str]:
+    """A folder is read whole where the family knows what updates answer to."""
+    from ..indexer import fingerprint_query, footprint_query
+
+    if Path(name).is_dir() and catalog.footprints.lexicons(base):
+        with suppress(RequestError):
+            made = fingerprint_query(catalog, name, base, catalog.find_recipe(None, base))
+            if made.footprint is not None:
+                return made.footprint, made.model.kind
+    return footprint_query(catalog, name, base), "full"
 
 
 def _kept(catalog: Catalog, base: str, footprint: Footprint) -> Footprint:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,7 +17,6 @@ from ..errors import (
     ModelError,
     RequestError,
     SourceError,
-    StoreFull,
     offered,
 )
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe, Slot
@@ -26,8 +25,6 @@ from ..store import (
     ModelFilter,
     Page,
     block_dims,
-    derived_path,
-    make_folder,
     save_family,
     sketch_bytes,
 )
@@ -54,14 +51,12 @@ from .fingerprint import (
 )
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
+from .kept_lexicon import MakeLexicon, make_lexicon
 from .lexicon import BaseLexicon, LexiconOnce
 from .options import IndexOptions
 from .run import ListingProgress, Progress, Report, index_members, share_of
 
 log = logging.getLogger(__name__)
-
-
-LEXICON_ENDING = ".lexicon"
 
 
 def choose_recipes(
@@ -200,19 +195,16 @@ def run_layout(
     return family_layout(blocks)
 
 
-MakeLexicon = Callable[[str, bytes, str], BaseLexicon | None]
-"""Of a base's folder, its tokenizer's JSON, and a device."""
-
-
 def index_family(
     catalog: Catalog,
     options: IndexOptions,
     progress: Progress | None = None,
-    make_lexicon: MakeLexicon | None = None,
+    run_base: MakeLexicon | None = None,
 ) -> Report:
     """Fingerprint the family's members that are new or changed, and record every outcome. A
     `SourceError` if they or their labels cannot be listed, a `BaseError` if the base's own folder
-    cannot be used. `make_lexicon`: runs the base, where that can be done."""
+    cannot be used. `run_base` makes its lexicon, where
+    it can be run."""
     device = choose_device(options.device)
     labels = read_labels(Path(options.labels)) if options.labels else None
     base = meant_base(catalog, options)
@@ -251,7 +243,7 @@ def index_family(
         parts=base_parts(base, recipes, verify=options.verify),
         verify=options.verify,
         footprints=options.footprints,
-        lexicon=LexiconOnce(partial(_lexicon, catalog, base, options, make_lexicon)),
+        lexicon=LexiconOnce(partial(_lexicon, catalog, base, options, run_base)),
     )
     _require_base(base, members, catalog)
     report = index_members(members, job, catalog, options, workers, progress)
@@ -267,31 +259,13 @@ def index_family(
     return report
 
 
-def lexicon_file(catalog: Catalog, base: str) -> Path:
-    """Where the states of a base's words are kept."""
-    return derived_path(catalog.path, base, "lexicon", LEXICON_ENDING)
-
-
 def _lexicon(
-    catalog: Catalog, base: Base, options: IndexOptions, make: MakeLexicon | None
+    catalog: Catalog, base: Base, options: IndexOptions, run_base: MakeLexicon | None
 ) -> BaseLexicon | None:
-    """That of the base's folder, made where none is kept of these files. Parts have none: each
-    names its own."""
-    if not options.footprints or base.folder is None or make is None or options.parts is not None:
+    """Parts have none: each would name its own."""
+    if not options.footprints or run_base is None or options.parts is not None:
         return None
-    path = lexicon_file(catalog, base.name)
-    made_of = find_member(str(base.folder), base.name).record.signature
-    found, tokenizer = BaseLexicon.load(path, made_of), base.tokenizer()
-    if found is None and tokenizer is not None:
-        log.info("reading what %s answers to single words", base.name)
-        found = make(str(base.folder), tokenizer, choose_device(options.device))
-        if found is not None:
-            with suppress(StoreFull, OSError):
-                make_folder(path.parent)
-                found.save(path, made_of)
-    if found is None:
-        return None
-    return replace(found, sha256=catalog.footprints.save_lexicon(found.kept.to_bytes()))
+    return make_lexicon(catalog, base, options.device, run_base)
 
 
 def _save_tokenizer(catalog: Catalog, base: Base, options: IndexOptions) -> None:

@@ -27,6 +27,8 @@ from .fingerprint import Collector, Layout, Measurement
 from .footprint import read_footprint
 from .index import known_shapes
 from .job import Job, base_parts, choose_device, cpu_count, ordered, single_torch_thread
+from .kept_lexicon import known_lexicon
+from .lexicon import LexiconOnce
 from .run import NO_MEMORY, fingerprint_member
 from .untrusted_text import base_key
 from .updates import collect_adapter, collect_full
@@ -265,6 +267,7 @@ def fingerprint_query(
         device=choose_device("auto"),
         parts=base_parts(base, [recipe]),
         footprints=True,
+        lexicon=LexiconOnce(partial(known_lexicon, catalog, base)),
     )
     outcome = _fingerprint(find_member(model, base.name), job)
     if isinstance(outcome, Indexed):

@@ -21,7 +21,7 @@ from ..arrays import Bool, Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
-from .across_answers import Answering, Touched, Worded, compare_worded, worded
+from .across_answers import Answering, Asked, Touched, Worded, compare_worded, worded
 from .evidence import Numbers, Verdict, sigmoid
 from .family_scores import (
     TIE_DECIMALS,
@@ -158,21 +158,33 @@ def _comparisons(
     else by what updates answer to; `RequestError` where the query has neither."""
     own = view.rows([] if query.itself is None else [query.itself])
     sides: dict[type, Worded] = {type(side): side for side in worded(catalog, view)}
-    answering = sides.get(Answering)
     try:
         by_footprints = _Asked.of(catalog, view, query).compare
     except RequestError:
-        if not isinstance(answering, Answering) or not np.isin(own, answering.answered).any():
+        mine = sides.get(Answering)
+        asked = _answers_of(mine, own, query) if isinstance(mine, Answering) else None
+        if mine is None or asked is None:
             raise
-        mine = replace(answering, rows=np.union1d(answering.rows, own))
-        return [partial(_by_answers, catalog, mine, own, (Touched, Answering))]
-    if not len(own):
+        return [partial(_by_answers, catalog, mine, asked, (Touched, Answering))]
+    mine = sides.get(Touched)
+    if mine is None or not len(own):
         return [by_footprints]
-    return [by_footprints, partial(_by_answers, catalog, sides[Touched], own, (Answering,))]
+    asked = partial(mine.matrix, own)
+    return [by_footprints, partial(_by_answers, catalog, mine, asked, (Answering,))]
+
+
+def _answers_of(family: Answering, own: Rows, query: ResolvedQuery) -> Asked | None:
+    """What a query answers to, stored or not; None where that is not known."""
+    if np.isin(own, family.answered).any():
+        return partial(family.matrix, own)
+    if query.footprint is None:
+        return None
+    fresh = family.responses.of_fresh(query.footprint, query.kind)
+    return None if fresh is None else partial(family.more_than_usual, fresh)
 
 
 def _by_answers(
-    catalog: Catalog, mine: Worded, row: Rows, sorts: tuple[type, ...], other: FamilyView
+    catalog: Catalog, mine: Worded, asked: Asked, sorts: tuple[type, ...], other: FamilyView
 ) -> Iterator[_Compared]:
     """Another family's models of some sorts; `RequestError` where none can be compared."""
     reason = "has no model whose words are known"
@@ -180,7 +192,7 @@ def _by_answers(
     for theirs in worded(catalog, other):
         if isinstance(theirs, sorts):
             try:
-                found.append(compare_worded(mine, row, theirs))
+                found.append(compare_worded(mine, asked, theirs))
             except RequestError as err:
                 reason = str(err)
     if not found:

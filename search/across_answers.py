@@ -7,7 +7,7 @@ its family. Two models are compared by the cosine, and ordered by it: no probabi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ FEWEST = 4
 MODELS_AT_ONCE = 500
 
 Matrix = Float32[np.ndarray, "models words"]
+Asked = Callable[[Sequence[str]], Matrix]
 
 
 @dataclass(slots=True, eq=False)
@@ -67,9 +68,12 @@ class Answering:
         return self.responses.lexicon.words
 
     def matrix(self, rows: Rows, words: Sequence[str]) -> Matrix:
-        place_of = {word: place for place, word in enumerate(self.words)}
         places = np.searchsorted(self.responses.keys, self.view.keys[rows])
-        answers = self.responses.smoothed(places)[:, [place_of[word] for word in words]]
+        return self.more_than_usual(self.responses.smoothed(places), words)
+
+    def more_than_usual(self, smoothed: Matrix, words: Sequence[str]) -> Matrix:
+        place_of = {word: place for place, word in enumerate(self.words)}
+        answers = smoothed[:, [place_of[word] for word in words]]
         return np.asarray(np.maximum(answers - answers.mean(axis=1, keepdims=True), 0))
 
 
@@ -98,9 +102,9 @@ class Compared(NamedTuple):
     n_words: int
 
 
-def compare_worded(mine: Worded, row: Rows, theirs: Worded) -> Compared:
-    """How near the models of another family are to the one in a row of mine; `RequestError` where
-    either family has too few, or they share too few words."""
+def compare_worded(mine: Worded, asked: Asked, theirs: Worded) -> Compared:
+    """How near another family's models are to one of mine, whose row over words `asked` gives;
+    `RequestError` where either family has too few, or they share too few words."""
     words = sorted(set(mine.words) & set(theirs.words))
     if len(words) < FEWEST_WORDS:
         raise RequestError(f"shares {len(words)} words; {FEWEST_WORDS} are needed")
@@ -109,9 +113,9 @@ def compare_worded(mine: Worded, row: Rows, theirs: Worded) -> Compared:
             raise RequestError(
                 f"has {len(side.rows)} models of known words of one sort; {FEWEST} are needed"
             )
-    asked = _unit(_unit(mine.matrix(row, words)) - _mean(mine, words))[0]
+    query = _unit(_unit(asked(words)) - _mean(mine, words))[0]
     mean = _mean(theirs, words)
-    cosines = [(_unit(rows - mean) @ asked) for rows in _unit_rows(theirs, theirs.rows, words)]
+    cosines = [(_unit(rows - mean) @ query) for rows in _unit_rows(theirs, theirs.rows, words)]
     return Compared(theirs.rows, np.concatenate(cosines).astype(np.float64), len(words))
 
 

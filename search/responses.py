@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from ..arrays import Float32, Float64, Int8, Int64
+from ..records import Footprint
 from ..store import STEPS, Catalog, FamilyView, Lexicon
 
 NEAR = 5
@@ -51,12 +52,14 @@ Nearest = tuple[Int64[np.ndarray, "asked n"], Float32[np.ndarray, "asked n"]]
 class FamilyResponses:
     """The responses of a family's models, centred. `keys`: of the models, rising; `columns`: by
     word, in `STEPS` of the model's standard deviation over words; `spread`: of each word over the
-    models, in those steps."""
+    models, in those steps; `usual`: what models of each kind answer, and of any ("")."""
 
+    sha256: str
     lexicon: Lexicon
     keys: Int64[np.ndarray, " models"]
     columns: Int8[np.ndarray, "words models"]
     spread: Float32[np.ndarray, " words"]
+    usual: Mapping[str, Float32[np.ndarray, " words"]]
     _draws: dict[int, Float64[np.ndarray, " draws"]] = field(default_factory=dict)
 
     @classmethod
@@ -66,16 +69,29 @@ class FamilyResponses:
 
     def words(self, key: int) -> list[tuple[str, float]]:
         """The words that a model answers to, the strongest first, with standard deviations."""
-        (smooth,) = self.smoothed(np.searchsorted(self.keys, [key]))
-        order = np.argsort(-smooth, kind="stable")
-        return [(self.lexicon.words[i], float(smooth[i])) for i in order.tolist()]
+        return self.listed(self.smoothed(np.searchsorted(self.keys, [key])))
+
+    def listed(self, smoothed: Float32[np.ndarray, "1 words"]) -> list[tuple[str, float]]:
+        order = np.argsort(-smoothed[0], kind="stable").tolist()
+        return [(self.lexicon.words[i], float(smoothed[0, i])) for i in order]
+
+    def of_fresh(self, footprint: Footprint, kind: str) -> Float32[np.ndarray, "1 words"] | None:
+        """As `smoothed`, of a model that is not stored; None where it has no such responses."""
+        stored = np.frombuffer(footprint.responses, np.int8)
+        if not len(stored) or footprint.lexicon != self.sha256:
+            return None
+        own = _beside(stored[None], self.usual.get(kind, self.usual[""]))
+        return self._smooth(own.T)
 
     def smoothed(self, places: Int64[np.ndarray, " some"]) -> Float32[np.ndarray, "some words"]:
         """Of models by their places, each word's answer averaged with those of words near it."""
+        return self._smooth(self.columns[:, places])
+
+    def _smooth(self, columns: Int8[np.ndarray, "words some"]) -> Float32[np.ndarray, "some words"]:
         near, weights = self._near
-        total = np.zeros((len(near), len(places)), np.float32)
+        total = np.zeros(columns.shape, np.float32)
         for column, weight in zip(near.T, weights.T, strict=True):
-            total += self.columns[np.ix_(column, places)] * weight[:, None]
+            total += columns[column] * weight[:, None]
         return np.asarray((total / (STEPS * weights.sum(axis=1)[:, None])).T)
 
     def answers(self, place: int) -> Float32[np.ndarray, " words"]:
@@ -176,23 +192,33 @@ def _read(catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
     keys = np.array([key for key, _ in rows], dtype=np.int64)
     stored = np.frombuffer(b"".join(some for _, some in rows), np.int8).reshape(-1, n_words)
     kinds = np.asarray(view.kinds)[np.searchsorted(view.keys, keys)]
-    columns = _centred(stored, kinds)
-    spread = np.concatenate([some.std(axis=1) for some in np.array_split(columns, SPREAD_PARTS)])
-    return FamilyResponses(lexicon, keys, columns, spread.astype(np.float32))
-
-
-def _centred(
-    stored: Int8[np.ndarray, "models words"], kinds: np.ndarray
-) -> Int8[np.ndarray, "words models"]:
-    """Beside the mean of the model's kind, in steps of the model's standard deviation."""
-    family = stored.sum(axis=0, dtype=np.float64) / (len(stored) + SHRINKAGE)
+    usual = _usual(stored, kinds)
     columns = np.empty(stored.shape[::-1], np.int8)
     for kind in np.unique(kinds):
-        rows = np.flatnonzero(kinds == kind)
+        places = np.flatnonzero(kinds == kind)
+        for some in np.array_split(places, 1 + len(places) // AT_ONCE):
+            columns[:, some] = _beside(stored[some], usual[kind]).T
+    spread = np.concatenate([some.std(axis=1) for some in np.array_split(columns, SPREAD_PARTS)])
+    return FamilyResponses(lexicons[0], lexicon, keys, columns, spread.astype(np.float32), usual)
+
+
+def _usual(
+    stored: Int8[np.ndarray, "models words"], kinds: np.ndarray
+) -> dict[str, Float32[np.ndarray, " words"]]:
+    """The mean of each kind, drawn to the family's."""
+    family = stored.sum(axis=0, dtype=np.float64) / (len(stored) + SHRINKAGE)
+    usual = {"": family.astype(np.float32)}
+    for kind in np.unique(kinds).tolist():
+        rows = kinds == kind
         total = stored[rows].sum(axis=0, dtype=np.float64) + SHRINKAGE * family
-        usual = (total / (len(rows) + SHRINKAGE)).astype(np.float32)
-        for some in np.array_split(rows, 1 + len(rows) // AT_ONCE):
-            own = stored[some].astype(np.float32) - usual
-            own *= STEPS / np.maximum(own.std(axis=1, keepdims=True), 1e-6)
-            columns[:, some] = np.clip(np.round(own), -127, 127).astype(np.int8).T
-    return columns
+        usual[kind] = (total / (rows.sum() + SHRINKAGE)).astype(np.float32)
+    return usual
+
+
+def _beside(
+    stored: Int8[np.ndarray, "models words"], usual: Float32[np.ndarray, " words"]
+) -> Int8[np.ndarray, "models words"]:
+    """Beside what is usual, in steps of the model's standard deviation."""
+    own = stored.astype(np.float32) - usual
+    own *= STEPS / np.maximum(own.std(axis=1, keepdims=True), 1e-6)
+    return np.asarray(np.clip(np.round(own), -127, 127).astype(np.int8))

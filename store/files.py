@@ -60,6 +60,14 @@ def derived_path(catalog: Path, base: str, recipe: str, ending: str = "") -> Pat
     return index_folder(catalog) / (name + ending)
 
 
+LEXICON_ENDING = ".lexicon"
+
+
+def lexicon_file(catalog: Path, base: str) -> Path:
+    """Where the states that a base has for single words are kept."""
+    return derived_path(catalog, base, "lexicon", LEXICON_ENDING)
+
+
 @contextmanager
 def refused_as(error: type[Exception], what: object) -> Iterator[None]:
     """What the system refuses in the block (`OSError`), as an error of ours whose message begins

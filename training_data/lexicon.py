@@ -41,14 +41,18 @@ READ = ("q", "k", "v")
 """Slots that read the state between layers; where a layer has none of them, all that read one."""
 
 
+NO_LEXICON = BaseLexicon(Lexicon([], [], np.zeros((0, 1), np.int8)), {})
+
+
 def build_lexicon(
     source: str, vocabulary: Mapping[str, int], device: str = "cpu"
 ) -> BaseLexicon | None:
-    """That of the base in a folder or at a Hub id; None, with a line in the log, where it cannot
-    be run. `vocabulary`: whole words and their tokens, the most frequent first."""
+    """That of the base in a folder or at a Hub id, without states where its words are few or have
+    no meaning; None, with a line in the log, where it cannot be run. `vocabulary`: whole words and
+    their tokens, the most frequent first."""
     words, ids = list(vocabulary)[:MOST_KNOWN], list(vocabulary.values())[:MOST_KNOWN]
     if len(words) < FEWEST_WORDS:
-        return None
+        return NO_LEXICON
     try:
         model = load_task_model(source, device=device)
         vectors = _vectors(model, ids)
@@ -58,7 +62,7 @@ def build_lexicon(
                 source,
                 meaning,
             )
-            return None
+            return NO_LEXICON
         states = _states(model, ids[:MOST_WORDS])
     # whatever a model's own code does, the base's fine-tunes are indexed without
     except Exception as err:

@@ -31,7 +31,7 @@ from ..derived.row_files import (
     read_shapes,
     row_bytes,
 )
-from ..files import abandoned, derived_path, index_folder
+from ..files import LEXICON_ENDING, abandoned, derived_path, index_folder, lexicon_file
 from ..model_rows import block_dims
 from ..opening import (
     NOTHING_ELSE,
@@ -310,10 +310,11 @@ def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
     """Files named after a family and a recipe that the catalog does not have together."""
     pairs = context.select("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
     known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
-    known |= {footprint_file(context.catalog.path, base).stem for base, _ in pairs}
+    for file_of in (footprint_file, lexicon_file):
+        known |= {file_of(context.catalog.path, base).stem for base, _ in pairs}
     endings = (
         *(*INDEX_ENDINGS, *SKETCH_ENDINGS, *TRAIT_ENDINGS, *EXPORT_ENDINGS),
-        *(FOOTPRINT_ENDING, ".lock"),
+        *(FOOTPRINT_ENDING, LEXICON_ENDING, ".lock"),
     )
     return [
         path

@@ -1,6 +1,7 @@
 """What updates answer to, and models by plain text, beside transformers' own states."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -105,14 +106,26 @@ def test_words_lists_what_the_update_answers_to_and_its_sentence_has_what_both_s
     assert document["sentence"].startswith("Trained on text with ")
 
 
-def test_a_base_whose_words_have_no_meaning_is_indexed_without(worded):
+def test_a_base_whose_words_have_no_meaning_is_indexed_without(worded, tmp_path, monkeypatch):
     vectors = np.random.default_rng(0).normal(0, 40, (2000, 32)).round().astype(np.int8)
     clustered = (vectors // 3 + np.repeat(vectors[::8], 8, axis=0)).astype(np.int8)
 
     assert lexicon.meaning_of(vectors) < lexicon.LEAST_MEANING < lexicon.meaning_of(clustered)
-    with dx.open(None) as own:
+    with dx.open(tmp_path / "c.duckdb") as own:
         own.index(worded.base, worded.models)
         assert own.words("bank-questions-a").to_json()["answers_to"] == []
+        monkeypatch.setattr(lexicon, "build_lexicon", _run_again)
+        assert own.add(copied(worded, tmp_path), base=str(worded.base)).to_json()["indexed"] == 1
+    assert dx.doctor(tmp_path / "c.duckdb").to_json()["problems"] == 0
+
+
+def _run_again(*_):
+    raise AssertionError("the base was run again")
+
+
+def copied(worded, folder):
+    """A model under another id."""
+    return shutil.copytree(worded.models / "bank-questions-a", folder / "again")
 
 
 def test_an_adapter_has_responses_and_a_frozen_embedding(worded, tmp_path, monkeypatch):
@@ -125,10 +138,13 @@ def test_an_adapter_has_responses_and_a_frozen_embedding(worded, tmp_path, monke
     model.save_pretrained(tmp_path / "lora")
     with dx.open(None) as own:
         own.index(worded.base, worded.models)
+        unstored = own.words(tmp_path / "lora", base=str(worded.base)).to_json()
         own.add(tmp_path / "lora", base=str(worded.base))
         document = own.words("lora").to_json()
 
-    assert document["kind"] == "frozen"
+    first, again = ({row["word"] for row in d["answers_to"][:20]} for d in (unstored, document))
+    assert len(first & again) >= 10  # the stored one counts in what is usual
+    assert document["kind"] == unstored["kind"] == "frozen"
     assert document["sentence"].startswith("Its update answers most to: ")
     assert document["answers_to"][0]["strength"] >= document["answers_to"][-1]["strength"] > 0
 
@@ -161,15 +177,13 @@ def test_the_command_prints_models_and_the_words_that_matched(told):
     assert "film-opinions" in shown.stdout
 
 
-def test_a_lexicon_is_kept_and_not_made_again(told, worded, monkeypatch):
-    def fail(*_):
-        raise AssertionError("the base was run again")
-
-    monkeypatch.setattr("deltadex.training_data.lexicon.build_lexicon", fail)
+def test_a_lexicon_is_kept_and_not_made_again(told, worded, tmp_path, monkeypatch):
+    monkeypatch.setattr(lexicon, "build_lexicon", _run_again)
     (file,) = told.path.with_name(f"{told.path.name}.index").glob("*.lexicon")
-    n_lexicons = len(told._catalog.footprints.lexicons(str(worded.base)))
 
-    told.index(worded.base, worded.models, retry_failed=True)
+    told.add(copied(worded, tmp_path), base=str(worded.base))
 
     assert file.stat().st_size < 64e6
-    assert n_lexicons == 1
+    assert len(told._catalog.footprints.lexicons(str(worded.base))) == 1
+    assert len(footprint_of(told, "again").responses) > 0
+    told.remove("again")
