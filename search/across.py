@@ -32,8 +32,9 @@ from .family_scores import (
     lower_spread,
 )
 from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
-from .token_rows import SHRINKAGE, TokenRows, sparse_products, usual_reading
+from .token_rows import TokenRows, sparse_products, usual_reading
 from .vocabulary import Vocabulary
+from .word_rows import SHRINKAGE
 from .word_space import FEWEST_WORDS, WordSpace, vocabulary_of, whole
 from .words import shared_words
 

@@ -18,8 +18,8 @@ from ..errors import RequestError
 from ..store import Catalog, FamilyView
 from .family_scores import Cohort, Rows
 from .responses import FamilyResponses
-from .token_rows import SHRINKAGE
 from .vocabulary import Vocabulary
+from .word_rows import SHRINKAGE
 from .word_space import FEWEST_WORDS, WordSpace, vocabulary_of, whole
 
 FEWEST = 4

@@ -6,7 +6,8 @@ z(i, j) = ½[(c − μ(i, κj)) / σ(i, κj) + (c − μ(j, κi)) / σ(j, κi)] 
 Matějka et al., Interspeech 2017, by the candidate's kind). Blocks are summed with the weights of
 the pair's kinds. Added to that: the correlation of the two models' scores with the cohort, and a
 part of the whitened cosine. Of two models whose footprints name tokens, the normalised cosine of
-those is added last. docs/scores.md has what was tried.
+those is added last, and of two that have none, that of what they answer to. docs/scores.md has what
+was tried.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import hashlib
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import compress
 
 import numpy as np
 import xxhash
@@ -23,9 +25,11 @@ import xxhash
 from ..arrays import Bool, Float64, Int64, Shaped, UInt64
 from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
+from .answer_rows import AnswerRows, answer_reading
 from .evidence import COPY_COSINE, LabelledCohort, Numbers
-from .token_rows import KINDS, SHRINKAGE, Reading, TokenRows, usual_reading
+from .token_rows import KINDS, TokenRows, usual_reading
 from .whitening import Seen, Whitening
+from .word_rows import SHRINKAGE, WordRows
 
 Rows = Int64[np.ndarray, " rows"]
 Codes = Int64[np.ndarray, " models"]
@@ -69,6 +73,9 @@ HALF_SCORE = 4.0
 """z that has the score 0.71; strangers are at 0, copies near 1."""
 
 LARGEST_SCORE = 1 - 1e-9
+
+ReadWords = Callable[[Sequence[Footprint | None]], WordRows]
+
 HELD_TRAITS = 4_000
 """Models whose comparison with the cohort is held for later searches; 18 KB each."""
 
@@ -86,10 +93,6 @@ Z_DECIMALS = 9
 
 TIE_DECIMALS = 9
 """Scores equal to this many decimals are ties, and the smaller model id comes first."""
-
-RELATED = 1.0, 4.0
-"""Deviations of footprints above strangers between which more says nothing: texts of one corpus
-share as many words, whatever they teach."""
 
 FEWEST_FOOTPRINTS = 8
 """Models of a cohort whose footprints name tokens, from which these count in scores."""
@@ -449,12 +452,12 @@ class Scored:
     features: SketchMatrix
     traits: Traits
     seen: Seen
-    tokens: ScoredTokens | None = None
+    words: Sequence[ScoredWords] = ()
 
     def take(self, rows: Rows) -> Scored:
-        tokens = None if self.tokens is None else self.tokens.take(rows)
+        words = [some.take(rows) for some in self.words]
         features, traits = self.features.take(rows), self.traits.take(rows)
-        return Scored(features, traits, self.seen.take(rows), tokens)
+        return Scored(features, traits, self.seen.take(rows), words)
 
     @property
     def numbers(self) -> Float64[np.ndarray, "models numbers"]:
@@ -471,24 +474,24 @@ class FamilyScores:
         cohort: Cohort,
         recipe: Recipe,
         read: Callable[[Rows], SketchMatrix],
-        tokens: TokenRows | None = None,
+        words: Sequence[WordRows] = (),
+        readers: Sequence[ReadWords] = (),
     ) -> None:
-        """Of a cohort, whose sketches `read` gives by rows, and the tokens of its footprints, if
-        there are any. Peak: these sketches and their cosines."""
+        """Of a cohort, whose sketches `read` gives by rows, and its words of each sort, that
+        `readers` give of footprints. Peak: these sketches and their cosines."""
         self.cohort, self.kinds = cohort.rows, cohort.kinds
         self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
         self._cohort_kinds = cohort.of_models[cohort.rows]
         self._held: dict[int, Float64[np.ndarray, " numbers"]] = {}
-        self._held_tokens: dict[int, ScoredTokens] = {}
-        self._reading: Reading | None = None
+        self._held_words: dict[int, Sequence[ScoredWords]] = {}
+        self._readers = readers
         self._file: TraitFile | None = None
         self._recipe = recipe
         self._features = read(self.cohort)
         self._cohort_blocks = _blocks_of(self._features)
         self.has_sketches = bool(self._features.has_sketches.any())
-        is_known = tokens is not None and tokens.are_here.sum() >= FEWEST_FOOTPRINTS
-        self._tokens = TokenScores(tokens) if tokens is not None and is_known else None
+        self._words = [WordScores(some) for some in words]
         self._measure(self._features.cosines(self._features))
 
     @classmethod
@@ -502,17 +505,22 @@ class FamilyScores:
 
     @property
     def strangers(self) -> Scored:
-        tokens = None if self._tokens is None else self._tokens.strangers
-        return Scored(self._features, self._traits, self._seen, tokens)
+        words = [scores.strangers for scores in self._words]
+        return Scored(self._features, self._traits, self._seen, words)
 
     @classmethod
     def _of(cls, view: FamilyView) -> FamilyScores:
         cohort = Cohort.of(view)
         footprints = view.footprints(view.keys[cohort.rows])
-        reading = usual_reading(footprints)
-        tokens = None if reading is None else TokenRows.of(footprints, reading)
-        family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]), tokens)
-        family._reading = reading
+        known = [(read(footprints), read) for read in _readers(footprints)]
+        known = [(some, read) for some, read in known if some.are_here.sum() >= FEWEST_FOOTPRINTS]
+        family = cls(
+            cohort,
+            view.recipe,
+            lambda rows: view.sketches(view.keys[rows]),
+            [some for some, _ in known],
+            [read for _, read in known],
+        )
         if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:
             family._file = view.trait_file(family._digest(view), family.strangers.numbers.shape[1])
         return family
@@ -531,7 +539,7 @@ class FamilyScores:
         features: SketchMatrix,
         kinds: Sequence[str],
         rows: Sequence[int],
-        tokens: TokenRows | None = None,
+        words: Sequence[WordRows] = (),
     ) -> Scored:
         """Some models, compared with the cohort; the row of one that is not stored is −1."""
         cosines, codes = features.cosines(self._features), codes_of(kinds, self.kinds)
@@ -543,14 +551,14 @@ class FamilyScores:
             whitened, *own, self._cohort_kinds, weights, counts, len(self.kinds)
         )
         first = normalised(whitened, traits, self._traits, self._weights)
-        known = self._tokens.prepare(tokens, places) if self._tokens and tokens else None
+        known = [s.prepare(w, places) for s, w in zip(self._words, words, strict=False)]
         return Scored(features, traits.with_profile(first), seen, known)
 
-    def fresh_tokens(self, view: FamilyView, footprint: Footprint | None) -> TokenRows | None:
+    def fresh_words(self, view: FamilyView, footprint: Footprint | None) -> Sequence[WordRows]:
         """Those of a model that is not stored, for `prepare`."""
-        if self._tokens is None or footprint is None:
-            return None
-        return TokenRows.of([view.comparable(footprint)], self._reading)
+        if footprint is None:
+            return ()
+        return [read([view.comparable(footprint)]) for read in self._readers]
 
     def of_cohort(self, rows: Rows) -> Scored | None:
         """Some models that are all of the cohort, whose cosines with one another are known."""
@@ -567,7 +575,7 @@ class FamilyScores:
             return replace(self.strangers.take(places), features=sketches)
         if len(listed) > HELD_TRAITS:
             kinds = [view.kinds[row] for row in listed]
-            return replace(self.prepare(sketches, kinds, listed), tokens=self._stored(view, rows))
+            return replace(self.prepare(sketches, kinds, listed), words=self._stored(view, rows))
         held = self._held
         new = np.array([i for i, row in enumerate(listed) if row not in held], dtype=np.int64)
         if len(new):
@@ -582,27 +590,29 @@ class FamilyScores:
         seen = Seen(numbers[:, n_traits:], self._traits.n_cohort)
         return Scored(sketches, traits, seen, self._stored(view, rows))
 
-    def _stored(self, view: FamilyView, rows: Rows) -> ScoredTokens | None:
-        """The tokens of some stored models; those of the latest are held."""
-        scores, reading = self._tokens, self._reading
-        if scores is None:
-            return None
+    def _stored(self, view: FamilyView, rows: Rows) -> Sequence[ScoredWords]:
+        """The words of some stored models; those of the latest are held."""
 
-        def read(new: Rows) -> ScoredTokens:
-            tokens = TokenRows.of(view.footprints(view.keys[new]), reading)
-            return scores.prepare(tokens, self._places(new.tolist()))
+        def read(new: Rows) -> list[ScoredWords]:
+            footprints, places = view.footprints(view.keys[new]), self._places(new.tolist())
+            pairs = zip(self._words, self._readers, strict=True)
+            return [scores.prepare(words(footprints), places) for scores, words in pairs]
 
+        if not self._words:
+            return ()
         if len(rows) > HELD_TRAITS:
             return read(rows)
-        held, listed = self._held_tokens, rows.tolist()
+        held, listed = self._held_words, rows.tolist()
         new = [row for row in dict.fromkeys(listed) if row not in held]
         if new:
             fresh = read(np.array(new, dtype=np.int64))
+            each = [[some.take(np.array([i])) for some in fresh] for i in range(len(new))]
             # a new dictionary: other threads read the one there is
-            held = {**held, **{row: fresh.take(np.array([i])) for i, row in enumerate(new)}}
+            held = {**held, **dict(zip(new, each, strict=True))}
             is_full = len(held) > HELD_TRAITS
-            self._held_tokens = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
-        return ScoredTokens.joined([held[row] for row in listed])
+            self._held_words = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
+        sorts = zip(*(held[row] for row in listed), strict=True)
+        return [ScoredWords.joined(some) for some in sorts]
 
     def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
         """Bring the family's file of traits up to date, so that no search computes them."""
@@ -644,8 +654,8 @@ class FamilyScores:
         whitened = self._whitened(cosines, left.seen, right.seen)
         parts = self._parts(whitened, mine, theirs)
         z = self._null.of(self._sum(parts, *kinds), *kinds)
-        if self._tokens is not None and left.tokens is not None and right.tokens is not None:
-            z = self._tokens.added(z, left.tokens, right.tokens)
+        for scores, own, others in zip(self._words, left.words, right.words, strict=False):
+            z = scores.added(z, own, others)
         return PairScores(cosines=true_cosines(plain_cosines), z=np.round(z, Z_DECIMALS))
 
     def unwhitened(self, models: Scored) -> Scored:
@@ -679,8 +689,8 @@ class FamilyScores:
         total = self._sum(parts, kinds, kinds)
         self._null = measure_scale(total, counts, kinds, lower_spread)
         z = self._null.of(total, kinds, kinds)
-        if self._tokens is not None:
-            z = self._tokens.measure(z, counts)
+        for scores in self._words:
+            z = scores.measure(z, counts)
         self.evidence = LabelledCohort(self.cohort, z, counts, self._rescore)
 
     def _rescore(
@@ -692,18 +702,20 @@ class FamilyScores:
         kinds = [self.kinds[code] for code in self._cohort_kinds.tolist()]
         # places order models as their ids do
         cohort = Cohort.sample([f"{place:06}" for place in kept], [kinds[place] for place in kept])
-        tokens = None if self._tokens is None else self._tokens.strangers.rows
+        remaining = [s.strangers.rows.take(kept[cohort.rows]) for s in self._words]
+        enough = [some.are_here.sum() >= FEWEST_FOOTPRINTS for some in remaining]
+        words = [s.strangers.rows for s in compress(self._words, enough)]
         family = FamilyScores(
             cohort,
             self._recipe,
             lambda rows: known.take(kept[rows]),
-            None if tokens is None else tokens.take(kept[cohort.rows]),
+            list(compress(remaining, enough)),
         )
         asked = family.prepare(
             known.take(left_out),
             [kinds[place] for place in left_out],
             [-1] * len(left_out),
-            None if tokens is None else tokens.take(left_out),
+            [some.take(left_out) for some in words],
         )
         z = np.full((len(left_out), len(places)), np.nan)
         z[:, kept[family.cohort]] = family.compare(asked, family.strangers).z
@@ -775,36 +787,45 @@ class KnownCosines(SketchMatrix):
         return np.asarray(self._cosines[:, self._rows][:, :, other._rows])
 
 
+def _readers(footprints: Sequence[Footprint | None]) -> Iterator[ReadWords]:
+    """How the words of a family are read that has these footprints, the surest sort first."""
+    tokens, answers = usual_reading(footprints), answer_reading(footprints)
+    if tokens is not None:
+        yield partial(TokenRows.of, reading=tokens)
+    if answers is not None:
+        yield partial(AnswerRows.of, reading=answers)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class ScoredTokens:
-    """The tokens of some models, ready to be compared; a row of numbers each: the product with the
+class ScoredWords:
+    """The words of some models, ready to be compared; a row of numbers each: the product with the
     cohort's mean, the length without that mean, and traits of the cosines without it."""
 
-    rows: TokenRows
+    rows: WordRows
     numbers: Float64[np.ndarray, "models numbers"]
 
     @classmethod
-    def joined(cls, parts: Sequence[ScoredTokens]) -> ScoredTokens:
-        rows = TokenRows.joined([part.rows for part in parts])
+    def joined(cls, parts: Sequence[ScoredWords]) -> ScoredWords:
+        rows = type(parts[0].rows).joined([part.rows for part in parts])
         return cls(rows, np.concatenate([part.numbers for part in parts]))
 
-    def take(self, rows: Rows) -> ScoredTokens:
-        return ScoredTokens(self.rows.take(rows), self.numbers[rows])
+    def take(self, rows: Rows) -> ScoredWords:
+        return ScoredWords(self.rows.take(rows), self.numbers[rows])
 
     @property
     def traits(self) -> Traits:
         return Traits(self.numbers[:, 2:], 1, 0)
 
 
-class TokenScores:
-    """What footprints add to the scores of pairs of models that both have one.
+class WordScores:
+    """What words of one sort add to the scores of pairs of models that both have some.
 
-    Cosines of ranked tokens without the cohort's mean, normalised against the cohort's strangers as
-    those of sketches are, but not whitened, count as much as z, but for what data that is only
-    related has too (`RELATED`); the sum is z again.
+    Cosines of rows without the cohort's mean, normalised against the cohort's strangers as those of
+    sketches are, but not whitened, count as much as z, but for what data that is only related has
+    too (`related`); the sum is z again.
     """
 
-    def __init__(self, cohort: TokenRows) -> None:
+    def __init__(self, cohort: WordRows) -> None:
         products, self._here = cohort.products(cohort), cohort.are_here
         self._mean = self._here / (self._here.sum() + SHRINKAGE)
         self._cohort = cohort.known(products)
@@ -813,7 +834,7 @@ class TokenScores:
         self._sides = toward, lengths_without(self._here, toward, square)
         self.strangers = self.prepare(self._cohort, np.arange(len(self._here)))
 
-    def prepare(self, rows: TokenRows, places: Codes) -> ScoredTokens:
+    def prepare(self, rows: WordRows, places: Codes) -> ScoredWords:
         """Some models, compared with the cohort; at some places of it, −1 for others."""
         products = rows.products(self._cohort)
         toward = products @ self._mean
@@ -829,30 +850,34 @@ class TokenScores:
             is_other[:, :0],
             len(KINDS),
         )
-        return ScoredTokens(rows, np.column_stack([*sides, traits.numbers]))
+        return ScoredWords(rows, np.column_stack([*sides, traits.numbers]))
 
     def measure(self, z: Pairs, counts: CohortCounts) -> Pairs:
-        """z of the cohort's pairs with their tokens, whose scales are measured."""
+        """z of the cohort's pairs with their words, whose scales are measured."""
         kinds, both = self._cohort.kinds, self._both(self.strangers, self.strangers)
         part = self._part(self.strangers, self.strangers)
         self._scale = measure_scale(part, counts & both, kinds, lower_spread)
-        total = z + _beyond_related(self._scale.of(part, kinds, kinds))
+        total = z + self._beyond_related(self._scale.of(part, kinds, kinds))
         self._null = measure_scale(total, counts & both, kinds, lower_spread)
         return self.added(z, self.strangers, self.strangers)
 
-    def added(self, z: Pairs, left: ScoredTokens, right: ScoredTokens) -> Pairs:
-        """z of some pairs with their tokens; as it is where a model has none."""
+    def added(self, z: Pairs, left: ScoredWords, right: ScoredWords) -> Pairs:
+        """z of some pairs with their words; as it is where a model has none."""
         kinds = left.rows.kinds, right.rows.kinds
-        total = z + _beyond_related(self._scale.of(self._part(left, right), *kinds))
+        total = z + self._beyond_related(self._scale.of(self._part(left, right), *kinds))
         return np.where(self._both(left, right), self._null.of(total, *kinds), z)
 
-    def _part(self, left: ScoredTokens, right: ScoredTokens) -> Pairs:
+    def _beyond_related(self, z: Pairs) -> Pairs:
+        low, high = self._cohort.related
+        return np.asarray(np.minimum(z, low) + np.maximum(z - high, 0.0))
+
+    def _part(self, left: ScoredWords, right: ScoredWords) -> Pairs:
         products = left.rows.products(right.rows)
         sides = (tuple(side.numbers[:, :2].T) for side in (left, right))
         cosines = self._cosines(products, *sides)
         return normalised(cosines[None], left.traits, right.traits, _ALIKE)
 
-    def _both(self, left: ScoredTokens, right: ScoredTokens) -> Bool[np.ndarray, "models others"]:
+    def _both(self, left: ScoredWords, right: ScoredWords) -> Bool[np.ndarray, "models others"]:
         return np.asarray(np.outer(left.rows.are_here, right.rows.are_here) > 0)
 
     def _cosines(self, products: Pairs, left: Sides, right: Sides) -> Pairs:
@@ -863,11 +888,6 @@ class TokenScores:
 
 Sides = Sequence[Float64[np.ndarray, " models"]]
 _ALIKE = np.ones((len(KINDS), len(KINDS), 1))
-
-
-def _beyond_related(z: Pairs) -> Pairs:
-    low, high = RELATED
-    return np.asarray(np.minimum(z, low) + np.maximum(z - high, 0.0))
 
 
 def lengths_without(

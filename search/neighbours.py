@@ -513,8 +513,8 @@ def _scored(
             asked = family.stored(view, np.array([itself]))
         else:
             place = -1 if strangers else itself
-            tokens = None if strangers else family.fresh_tokens(view, query.footprint)
-            asked = family.prepare(query.sketches, [query.kind], [place], tokens)
+            words = () if strangers else family.fresh_words(view, query.footprint)
+            asked = family.prepare(query.sketches, [query.kind], [place], words)
         if strangers is None:
             others = family.stored(view, rows)
         else:

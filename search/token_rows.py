@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..arrays import Float32, Float64, Int64, UInt8, UInt32
 from ..records import Footprint
+from .word_rows import ABSENT, Products, Rows, WordRows
 
 KINDS = ("exact", "tied")
 """Of footprints that name tokens, by code."""
 
-ABSENT = -1
-"""Code of a model whose tokens are not known, or are another tokenizer's."""
-
 FEWEST_TOUCHED = 20
 """Tokens of a footprint that is compared with others."""
-
-SHRINKAGE = 2.0
-"""Weight of "nothing in common" in the mean of a family, in models."""
 
 AT_ONCE = 64
 """Models whose tokens are spread out over the vocabulary at a time: 16 MB of 30,000 tokens."""
 
-Rows = Int64[np.ndarray, " rows"]
-Products = Float64[np.ndarray, "models others"]
 Reading = tuple[str | None, float]
 """What two footprints must share to be compared: the tokenizer, and the share of it that was
 read."""
@@ -49,11 +42,15 @@ def tells(footprint: Footprint) -> bool:
     return footprint.kind in KINDS and len(footprint.tokens) >= FEWEST_TOUCHED
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TokenRows:
+@dataclass(frozen=True, eq=False)
+class TokenRows(WordRows):
     """The touched tokens of some models, each with the share of the model's tokens that moved at
     most as far: strengths depend on the rate and the number of steps, their order does not.
     `codes`: places in `KINDS`, or `ABSENT`."""
+
+    related: ClassVar[tuple[float, float]] = 1.0, 4.0
+    """Deviations above strangers between which more says nothing: texts of one corpus share as many
+    words, whatever they teach."""
 
     tokens: tuple[UInt32[np.ndarray, " _"], ...]
     ranks: tuple[Float32[np.ndarray, " _"], ...]
@@ -69,16 +66,6 @@ class TokenRows:
             tokens.append(one.tokens if one is not None and is_here else _NO_TOKENS)
             ranks.append(_ranks(one.strengths) if one is not None and is_here else _NO_RANKS)
         return cls(tuple(tokens), tuple(ranks), np.array(codes, dtype=np.int64))
-
-    @property
-    def are_here(self) -> Float64[np.ndarray, " models"]:
-        """1 of a model whose tokens are known, else 0."""
-        return np.asarray(self.codes != ABSENT, dtype=np.float64)
-
-    @property
-    def kinds(self) -> Int64[np.ndarray, " models"]:
-        """Places in `KINDS`; of absent ones the first."""
-        return np.asarray(np.maximum(self.codes, 0))
 
     @classmethod
     def joined(cls, parts: Sequence[TokenRows]) -> TokenRows:
@@ -97,7 +84,6 @@ class TokenRows:
         return TokenRows(tuple(tokens), tuple(ranks), self.codes[rows])
 
     def products(self, other: TokenRows) -> Products:
-        """The cosines of every pair, 0 of absent ones: the same numbers whatever else there is."""
         last = [int(some[-1]) for some in (*self.tokens, *other.tokens) if len(some)]
         width = max(last, default=0) + 1
         return sparse_products(self.matrix(width), other.matrix(width))
@@ -120,14 +106,14 @@ class TokenRows:
         return csr_array((*content, starts), shape=(len(places), width))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _KnownRows(TokenRows):
     """Some of the rows of `whole`, the products of them all; `places` are theirs."""
 
     whole: Float64[np.ndarray, "all all"]
     places: Int64[np.ndarray, " models"]
 
-    def take(self, rows: Rows) -> TokenRows:
+    def take(self, rows: Rows) -> _KnownRows:
         some = TokenRows.take(self, rows)
         return _KnownRows(some.tokens, some.ranks, some.codes, self.whole, self.places[rows])
 
