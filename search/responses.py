@@ -46,6 +46,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 Nearest = tuple[Int64[np.ndarray, "asked n"], Float32[np.ndarray, "asked n"]]
 """Places of words, and their squared cosines."""
 
+Words = Float64[np.ndarray, " words"]
+
 
 @dataclass(frozen=True, eq=False)
 class FamilyResponses:
@@ -66,15 +68,24 @@ class FamilyResponses:
 
     def words(self, key: int) -> list[tuple[str, float]]:
         """The words that a model answers to, the strongest first, with standard deviations."""
-        answers = self.answers(int(np.searchsorted(self.keys, key)))
-        places, weights = self._near
-        smooth = (answers[places] * weights).sum(axis=1) / weights.sum(axis=1)
+        smooth = self.together([int(np.searchsorted(self.keys, key))])
         order = np.argsort(-smooth, kind="stable")
         return [(self.lexicon.words[i], float(smooth[i])) for i in order.tolist()]
 
     def answers(self, place: int) -> Float32[np.ndarray, " words"]:
         """Of one model, by its place among `keys`, in standard deviations."""
         return np.asarray(self.columns[:, place] / np.float32(STEPS))
+
+    def together(self, models: Sequence[int] | slice | Int64[np.ndarray, " members"]) -> Words:
+        """The mean of some models, by their places among `keys`, averaged over near words."""
+        some = self.columns[:, models]
+        answers = some.sum(axis=1, dtype=np.float64) / (STEPS * some.shape[1])
+        places, weights = self._near
+        return np.asarray((answers[places] * weights).sum(axis=1) / weights.sum(axis=1))
+
+    def cosine(self, word: int, other: int) -> float:
+        """Of two words, by their places."""
+        return float(self._vectors[word] @ self._vectors[other])
 
     def has(self, key: int) -> bool:
         return bool(np.isin(key, self.keys))

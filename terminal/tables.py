@@ -770,7 +770,7 @@ def show_clusters(document: Document) -> None:
             cluster["name"],
             cluster["size"],
             ", ".join(f"{d['dataset']} ({d['models']})" for d in cluster["datasets"][:3]),
-            ", ".join(cluster["words"][:3]),
+            ", ".join(cluster["words"]),
             ", ".join(cluster["models"][:MEMBERS_SHOWN]),
         )
         for cluster in document["clusters"]

@@ -45,7 +45,7 @@ def test_cluster_prints_the_contract(db):
         "suggestions", "hints", "abstained", "calibration",
     } <= set(report)  # fmt: skip
     assert set(report["clusters"][0]) == {
-        "cluster", "name", "size", "datasets", "authors", "words", "models",
+        "cluster", "name", "size", "datasets", "authors", "words", "terms", "models",
     }  # fmt: skip
     assert set(report["silhouette"]) == {"labels", "clusters"}
     assert set(report["calibration"]) >= {
