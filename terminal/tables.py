@@ -321,6 +321,8 @@ def show_model(document: Document) -> None:
     for key, value in document.items():
         if key != "slots" and value not in (None, [], (), ""):
             lines = value if isinstance(value, list | tuple) else [value]
+            if key == "words":
+                lines = [", ".join(value)]
             for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
                 _say(f"[dim]{heading:>15}[/]  {_text(_in_units(key, line))}")
     rows = [

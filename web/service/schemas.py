@@ -134,6 +134,7 @@ class SlotAnswer(Answer):
 
 
 class ModelInFull(ModelAnswer):
+    words: list[str] = Field(description="Of its training data: those that `words` names first.")
     slots: list[SlotAnswer]
 
 
