@@ -494,10 +494,12 @@ class AuditAnswer(Answer):
 
 
 class EdgeAnswer(Answer):
-    """`parent` is the base where no indexed model is likely enough."""
+    """`parent` is the base where no indexed model is likely enough; `words` are of the child's
+    training data."""
 
     parent: str
     child: str
+    words: list[str]
     probability: float = Field(ge=0, le=1)
     kind: Literal["fine-tune", "duplicate", "quantised", "merge"]
     weight: float | None
