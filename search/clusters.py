@@ -530,10 +530,12 @@ def cluster_family(
         unlabelled = view.rows([family.ids[row] for row in family.unlabelled_rows.tolist()])
         beside = compare_kept(view, kept, unlabelled)
         listed, calibration = suggest_datasets(family, unknown_share, beside, sample)
-        suggestions = [asdict(one) for one in listed if not one.hint]
+        words = names.of_models([one.model for one in listed])
+        told = [asdict(one) | {"words": words.get(one.model, [])} for one in listed]
+        suggestions = [one for one in told if not one["hint"]]
         document |= {
             "suggestions": suggestions,
-            "hints": [asdict(one) for one in listed if one.hint],
+            "hints": [one for one in told if one["hint"]],
             "abstained": len(family.unlabelled_rows) - len(suggestions),
             "calibration": calibration,
         }

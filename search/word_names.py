@@ -30,6 +30,9 @@ SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Models of random groups: a group is compared with those of its size, or with smaller ones, whose
 means are larger."""
 
+AT_ONCE = 500
+"""Models whose footprints are in memory at a time."""
+
 
 def surest_words(seen: Sequence[str], answers: Iterable[str], n: int) -> list[str]:
     """The first `n` words of a model: those that its footprint names and its update answers to,
@@ -76,14 +79,14 @@ class WordNames:
             return {}
         keys = self._view.keys[self._view.rows(ids)]
         keys = keys[np.isin(keys, responses.keys)]
-        touched = self._touched(keys.tolist())
         names = {}
-        for key, place in zip(
-            keys.tolist(), np.searchsorted(responses.keys, keys).tolist(), strict=True
-        ):
-            id = self._view.ids[int(np.searchsorted(self._view.keys, key))]
-            strengths = responses.together([place])
-            names[id] = self._strongest(responses, strengths, 0.0, touched.get(key))
+        for start in range(0, len(keys), AT_ONCE):
+            some = keys[start : start + AT_ONCE]
+            touched, places = self._touched(some.tolist()), np.searchsorted(responses.keys, some)
+            rows = np.searchsorted(self._view.keys, some)
+            for key, place, row in zip(some.tolist(), places.tolist(), rows.tolist(), strict=True):
+                strengths, known = responses.together([place]), touched.get(key)
+                names[self._view.ids[row]] = self._strongest(responses, strengths, 0.0, known)
         return names
 
     def _limit(self, responses: FamilyResponses, n_models: int) -> float:

@@ -826,9 +826,11 @@ def _show_list(suggestions: list[Document], named: str) -> None:
     columns = ["model", named, "confidence", "fdr", "verdict"]
     if any(s["source"] == "kept data" for s in suggestions):
         columns.append("named by")
+    if any(s["words"] for s in suggestions):
+        columns.append("words")
     numbers = ({key: share(s[key]) for key in ("confidence", "fdr")} for s in suggestions)
     rows = [
-        {**s, **shown, named: s["dataset"], "named by": s["source"]}
+        s | shown | {named: s["dataset"], "named by": s["source"], "words": ", ".join(s["words"])}
         for s, shown in zip(suggestions[:SUGGESTIONS_SHOWN], numbers, strict=False)
     ]
     _say_rows(columns, rows)

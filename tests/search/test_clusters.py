@@ -332,7 +332,7 @@ def test_what_its_models_answer_to_names_a_cluster_without_labels_alone():
     labelled = [record(f"y{i}", dataset="atis") for i in range(3)]
 
     names = [one.name for one in name(unlabelled, labelled, words=words)]
-    (mixed,) = name([record(f"poetry{i}", dataset=f"d{i}") for i in range(3)], words=words)
+    (mixed,) = name([record(f"poetry{i}", dataset=f"d{i}") for i in range(5)], words=words)
 
     assert names == ["flights, airline, fares", "atis"]
     assert (mixed.name, mixed.words) == ("flights, airline, fares", words)

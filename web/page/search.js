@@ -48,8 +48,8 @@
     const about = neighbours.filter(({ verdict }) => verdict !== NOTHING);
     const why = families.length ? `and none ${asked.length ? `answers to ${asked.join(", ")}` : "can be asked by these words"}`
       : "and this family cannot be asked by words";
-    const told = about.length ? `${NO_NAME}: by what their updates answer to` : `${NO_NAME}, ${why}`;
-    show(about, about.length ? `${format.count(about.length, "model")} found by words` : told, [told]);
+    const told = about.length ? `${format.count(about.length, "model")} found by words, none by name` : `${NO_NAME}, ${why}`;
+    show(about, told, [told]);
   }
 
   async function ask() {
@@ -90,7 +90,7 @@
   }
 
   function start() {
-    if (deltadex.source.search) input.placeholder = "Name, or what it is about";
+    if (deltadex.source.search) input.placeholder = "Name or topic";
     input.oninput = typed;
     input.onblur = close;
     input.onfocus = () => { if (input.value) typed(); };

@@ -454,6 +454,8 @@ class MapAnswer(Answer):
     kinds: list[str]
     month: list[int | None]
     months: list[str]
+    word: list[int | None] = Field([], description="Words of unlabelled models; with the layout.")
+    words: list[str] = []
     downloads: list[int | None]
     data: list[DataPlaceAnswer] | None = None
     computing: LayoutAhead | None = None

@@ -142,6 +142,7 @@ def test_a_text_that_names_no_model_finds_those_whose_data_is_about_it(visit, ad
     page.locator("#search").fill("a review of a film")
     page.wait_for_selector("#found >> text=answers to film, review")
     models = page.locator("#found .name").all_inner_texts()
+    page.wait_for_selector("#found >> text=2 models found by words, none by name")
     page.keyboard.press("Enter")
     is_open = page.locator("#found").is_visible()
     page.keyboard.press("Enter")
