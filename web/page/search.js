@@ -46,8 +46,8 @@
   // Models whose training data is about the text, as the service ranks them; a text that matches nothing says so.
   function showWords({ neighbours, asked, families }) {
     const about = neighbours.filter(({ verdict }) => verdict !== NOTHING);
-    const why = families.length ? `and none ${asked.length ? `answers to ${asked.join(", ")}` : "can be asked by these words"}`
-      : "and this family cannot be asked by words";
+    const why = !families.length ? "and this family cannot be asked by words"
+      : asked.length ? `and none answers to ${asked.join(", ")}` : "and no word of it is known here";
     const told = about.length ? `${format.count(about.length, "model")} found by words, none by name` : `${NO_NAME}, ${why}`;
     show(about, told, [told]);
   }

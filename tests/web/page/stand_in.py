@@ -119,7 +119,8 @@ class MadeUp:
             place = {value: i for i, value in enumerate(names)}
             document[name] = [None if value is None else place[value] for value in column]
             document[f"{name}s"] = names
-        return 200, document
+        unlabelled = [0 if row["dataset"] is None else None for row in self.rows]
+        return 200, document | {"word": unlabelled, "words": ["film, actor, scene"]}
 
     def models_(self, query: dict[str, str]) -> Answer:
         rows, where = self.rows, query.get("where", "")

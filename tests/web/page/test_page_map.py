@@ -159,7 +159,7 @@ def test_a_text_that_matches_nothing_says_so_in_one_line(visit, address):
     page.locator("#search").fill("violin concertos")
     page.wait_for_selector("#found [aria-disabled]")
 
-    said = "No model of that name, and none can be asked by these words"
+    said = "No model of that name, and no word of it is known here"
     assert page.locator("#found li").all_inner_texts() == [said]
     assert page.locator("#status").text_content() == said
 
@@ -173,6 +173,10 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     model = family.rows[1]
     card = page.locator("#card")
     assert page.locator("#card-title").inner_text() == model["model"]
+    top = page.locator("#card-top").inner_text()
+    assert "full · text-classification · mit · 2024-05-06" in top
+    assert "By its weights: film, actor, scene" in top
+    assert f"{model['dataset']}\nstated by its card" in top
     page.locator("#facts summary").click()
     for text in (model["dataset"], model["author"], "mit", "2024-05-06", "text-classification"):
         assert text in card.inner_text()
