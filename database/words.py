@@ -199,8 +199,8 @@ def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[s
     from ..search.word_names import surest_words
 
     partly = f" Read: {footprint.share:.0%} of the vocabulary." if footprint.share < 1 else ""
-    answers = [row["word"] for row in document["answers_to"]]
-    named = ", ".join(surest_words([word.text for word in words], answers, NAMED))
+    seen, answered = [word.text for word in words], [r["word"] for r in document["answers_to"]]
+    named = ", ".join(surest_words(seen, answered, NAMED))
     sure = "at least " if footprint.kind == "tied" or footprint.share < 1 else ""
     other = f" that {document['against']} did not see" if "against" in document else ""
     if not words:

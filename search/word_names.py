@@ -121,7 +121,7 @@ class WordNames:
         """The words of footprints that name tokens, by the models' keys."""
         family = FamilyFootprints.read(self._catalog, self._view.base)
         naming = sorted(set(keys) & set(family.keys))
-        touched = {}
+        touched: dict[int, Collection[str]] = {}
         for one in self._catalog.footprints.all(self._view.base, naming):
             try:
                 pieces = family.vocabulary(one.footprint).pieces

@@ -830,7 +830,13 @@ def _show_list(suggestions: list[Document], named: str) -> None:
         columns.append("words")
     numbers = ({key: share(s[key]) for key in ("confidence", "fdr")} for s in suggestions)
     rows = [
-        s | shown | {named: s["dataset"], "named by": s["source"], "words": ", ".join(s["words"])}
+        {
+            **s,
+            **shown,
+            named: s["dataset"],
+            "named by": s["source"],
+            "words": ", ".join(s["words"]),
+        }
         for s, shown in zip(suggestions[:SUGGESTIONS_SHOWN], numbers, strict=False)
     ]
     _say_rows(columns, rows)
