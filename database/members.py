@@ -27,6 +27,7 @@ from .tables import (
     StatsTable,
     Table,
 )
+from .words import words_of_model
 from .worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
 
 if TYPE_CHECKING:
@@ -356,7 +357,10 @@ class Show(OneModel):
     """
 
     def answer(self, db: Opened) -> SlotTable:
-        return SlotTable(db._catalog.describe(self.model, db._catalog.find_base(self.base)))
+        catalog = db._catalog
+        document = catalog.describe(self.model, catalog.find_base(self.base))
+        words = words_of_model(catalog, document["base"], document["model"])
+        return SlotTable({**document, "words": words})
 
 
 @record

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase
 from ..options import Place, Question, argument, option, record
@@ -200,7 +201,8 @@ class Lineage(Question):
         `probability`, `kind` (`fine-tune`, `duplicate`, `quantised`, `merge`), `weight` (of a
         parent of a merge), `explained` (share of the child's update) and `cosine`; `touched`,
         `missing` and `kept` (tokens of the parent's training, those that the child lacks, and those
-        that moved as far in it). The document also has `claims`: what cards say beside it.
+        that moved as far in it); `words` (of the child's training data). The document also has
+        `claims`: what cards say beside it.
 
     Raises:
         UnknownRecipe: the recipe keeps no linear sketches.
@@ -224,7 +226,22 @@ class Lineage(Question):
 
         catalog = db._catalog
         base = find_family(catalog, self.base)
-        return LineageTable(catalog.look(lambda: trace_lineage(catalog, base, self.recipe)))
+
+        def answer() -> dict[str, Any]:
+            document = trace_lineage(catalog, base, self.recipe)
+            return document | {"edges": _with_words(catalog, base, document["edges"])}
+
+        return LineageTable(catalog.look(answer))
+
+
+def _with_words(
+    catalog: Catalog, base: str, edges: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    from ..search.word_names import WordNames
+
+    view = catalog.family(base, catalog.find_recipe(None, base))
+    words = WordNames.of(catalog, view).of_models([edge["child"] for edge in edges])
+    return [{**edge, "words": words.get(edge["child"], [])} for edge in edges]
 
 
 def check_lineage_ending(path: Place) -> None:

@@ -785,6 +785,8 @@ def _place(
     kinds = [row.kind for row in rows]
     months = [row.created_at and row.created_at[:MONTH] for row in rows]
     columns = {"dataset": models.labels, "author": models.authors, "kind": kinds, "month": months}
+    if not axes_alone:
+        columns["word"] = _topics(catalog, view, models)
     for name, column in columns.items():
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
@@ -796,6 +798,15 @@ def _place(
         document["data"] = stars
     neighbours = _neighbourhoods(view, models, kept) if with_neighbours else None
     return document, placement.landmarks, neighbours
+
+
+def _topics(catalog: Catalog, view: FamilyView, models: LabelledModels) -> list[str | None]:
+    """Words of each unlabelled model."""
+    from ..search.word_names import WordNames
+
+    unlabelled = [models.ids[row] for row in models.unlabelled_rows.tolist()]
+    words = WordNames.of(catalog, view).of_models(unlabelled)
+    return [", ".join(words.get(id, ())) or None for id in models.ids]
 
 
 def _neighbourhoods(

@@ -238,7 +238,8 @@ class SlotTable(Table):
 
     A row has `slot`, `shape` (out, in), `fro_norm` (|ΔW|), `relative_norm` (|ΔW| / |W|),
     `stable_rank`, `energy` (share of |ΔW|² in the stored singular values), `noise_floor`. The
-    document also has everything that `ModelTable` has of the model.
+    document also has everything that `ModelTable` has of the model, and `words`: those that `words`
+    names first.
     """
 
     columns = ("slot", "shape", "fro_norm", "relative_norm", "stable_rank", "energy")

@@ -74,7 +74,7 @@ class Words(Question):
     def answer(self, db: Opened) -> WordTable:
         catalog = db._catalog
         base, model, footprint, kind = find_footprint(catalog, self.model, self.base)
-        words = self._words(catalog, base, model, footprint)
+        words = seen_words(catalog, base, model, footprint, private=self.all)
         document: dict[str, Any] = {
             "model": model,
             "base": base,
@@ -86,7 +86,7 @@ class Words(Question):
         }
         if self.against is not None:
             other_base, other, theirs, _ = self._other(catalog, base)
-            known = self._words(catalog, other_base, other, theirs)
+            known = seen_words(catalog, other_base, other, theirs, private=self.all)
             mine, other_words = ({word.text for word in some} for some in (words, known))
             words = [word for word in words if word.text not in other_words]
             document["against"] = other
@@ -107,16 +107,39 @@ class Words(Question):
         except UnknownModel:
             return find_footprint(catalog, self.against, self.base)
 
-    def _words(self, catalog: Catalog, base: str, model: str, footprint: Footprint) -> list[Word]:
-        from ..search.footprints import FamilyFootprints
 
-        if footprint.kind in KINDS:
-            return []
-        family = FamilyFootprints.read(catalog, base)
-        if footprint.tokenizer is None and family.tokenizer is None:
-            return []
-        vocabulary = family.vocabulary(footprint)
-        return family.words(footprint, vocabulary, model=model, private=self.all)
+def seen_words(
+    catalog: Catalog, base: str, model: str, footprint: Footprint, *, private: bool = False
+) -> list[Word]:
+    """The words that a footprint names, the most telling first; `private`: also names and what has
+    digits."""
+    from ..search.footprints import FamilyFootprints
+
+    if footprint.kind in KINDS:
+        return []
+    family = FamilyFootprints.read(catalog, base)
+    if footprint.tokenizer is None and family.tokenizer is None:
+        return []
+    vocabulary = family.vocabulary(footprint)
+    return family.words(footprint, vocabulary, model=model, private=private)
+
+
+def words_of_model(catalog: Catalog, base: str, model: str) -> list[str]:
+    """The words that `words` names first of a stored model; none where nothing tells them. NumPy is
+    imported for those that have some."""
+    if not catalog.tells_words(base, model):
+        return []
+    from ..search.word_names import surest_words
+
+    row = catalog.model(model, base)
+    footprint = catalog.footprints.of(row.key)
+    assert footprint is not None
+    try:
+        seen = [word.text for word in seen_words(catalog, base, model, footprint)]
+    except RequestError:  # of another tokenizer than is kept
+        seen = []
+    answers = [row["word"] for row in answers_to(catalog, base, model, footprint, row.record.kind)]
+    return surest_words(seen, answers, NAMED)
 
 
 def answers_to(
@@ -196,12 +219,11 @@ def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[s
         why = KINDS[footprint.kind].format(note=footprint.note)
         answers = ", ".join(row["word"] for row in document["answers_to"][:NAMED])
         return f"Its update answers most to: {answers}, …. {why}" if answers else why
+    from ..search.word_names import surest_words
+
     partly = f" Read: {footprint.share:.0%} of the vocabulary." if footprint.share < 1 else ""
-    seen = {word.text for word in words}
-    both = [row["word"] for row in document["answers_to"] if row["word"] in seen]
-    # a row of the embedding moves about as far for one occurrence as for many
-    chosen = both if len(both) >= NAMED else [word.text for word in words]
-    named = ", ".join(chosen[:NAMED])
+    seen, answered = [word.text for word in words], [r["word"] for r in document["answers_to"]]
+    named = ", ".join(surest_words(seen, answered, NAMED))
     sure = "at least " if footprint.kind == "tied" or footprint.share < 1 else ""
     other = f" that {document['against']} did not see" if "against" in document else ""
     if not words:

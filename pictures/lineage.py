@@ -123,14 +123,17 @@ def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
 
 
 def _words(row: _Row, base: str, width: Width) -> str:
-    """What stands behind a name: the probability, and the other parents of a merge."""
+    """What stands behind a name: the probability, the other parents of a merge, and words of its
+    training data."""
     edge = row.edge
-    if edge is None or edge["parent"] == base:
+    if edge is None:
         return ""
-    words = [f"{edge['probability']:.2f}"]
-    if edge["weight"] is not None and width == "full":
+    words = [f"{edge['probability']:.2f}"] if edge["parent"] != base else []
+    if words and edge["weight"] is not None and width == "full":
         words.append(f"weight {edge['weight']:.2f}")
         words += [f"+ {_cut(o['parent'], 20)} {o['weight']:.2f}" for o in row.others]
+    elif edge["words"] and width == "full":
+        words.append(_cut(", ".join(edge["words"]), NAME[width]))
     return "  ".join(words)
 
 

@@ -30,6 +30,7 @@ from .labelled import WHOLE_FAMILY, LabelledModels, read_family
 from .layout import COMPONENTS, sample_places, sampled_axes
 from .suggestions import UNKNOWN_SHARE, Sample, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
+from .word_names import WordNames
 
 Points = Float64[np.ndarray, "points axes"]
 Labels = Int64[np.ndarray, " points"]
@@ -371,12 +372,14 @@ _UNINFORMATIVE = _terms(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
     """A cluster's name, its models' datasets and authors with their numbers, most frequent first,
-    and terms of most of its models' names and of few other models'."""
+    words that their updates answer to, and terms of most of their names and of few other models'.
+    """
 
     name: str
     datasets: tuple[tuple[str, int], ...]
     authors: tuple[tuple[str, int], ...]
     words: tuple[str, ...]
+    terms: tuple[str, ...]
 
 
 def terms_of(record: ModelRecord) -> frozenset[str]:
@@ -387,9 +390,12 @@ def terms_of(record: ModelRecord) -> frozenset[str]:
 
 
 def name_clusters(
-    clusters: Sequence[Sequence[str]], records: Mapping[str, ModelRecord]
+    clusters: Sequence[Sequence[str]],
+    records: Mapping[str, ModelRecord],
+    words_of: Callable[[Sequence[str]], Sequence[str]],
 ) -> list[Naming]:
-    """A name for each cluster of models by their ids; no two are alike."""
+    """A name for each cluster of models by their ids; no two are alike. `words_of` gives those that
+    models answer to together."""
     terms_by_model = {id: terms_of(record) for id, record in records.items()}
     frequency = Counter(term for terms in terms_by_model.values() for term in terms)
     namings = []
@@ -398,8 +404,11 @@ def name_clusters(
         authors = _count(records[id].author for id in members)
         inside = Counter(term for id in members for term in terms_by_model[id])
         terms = _distinctive(inside, frequency, len(members), len(records))
-        name = _name(datasets, terms, authors, len(members))
-        namings.append(Naming(name=name, datasets=datasets, authors=authors, words=terms))
+        words = tuple(words_of(members))
+        name = _name(datasets, words, terms, authors, len(members))
+        namings.append(
+            Naming(name=name, datasets=datasets, authors=authors, words=words, terms=terms)
+        )
     return _with_unique_names(namings)
 
 
@@ -423,6 +432,7 @@ def _distinctive(
 
 def _name(
     datasets: Sequence[tuple[str, int]],
+    words: Sequence[str],
     terms: Sequence[str],
     authors: Sequence[tuple[str, int]],
     size: int,
@@ -433,8 +443,9 @@ def _name(
         top = datasets[:wanted]
         if len(top) == wanted and sum(n for _, n in top) > COMMON * labelled:
             return " + ".join(name for name, _ in top)
-    if terms:
-        return " ".join(terms[:2])
+    of_data, of_names = ", ".join(words), " ".join(terms[:2])
+    if of_data or of_names:
+        return (of_names or of_data) if datasets else (of_data or of_names)
     if authors and authors[0][1] > COMMON * size:
         return f"by {authors[0][0]}"
     return "mixed" if datasets else "unnamed"
@@ -448,7 +459,7 @@ def _with_unique_names(namings: Sequence[Naming]) -> list[Naming]:
     for naming in namings:
         name = naming.name
         if counts[name] > 1:
-            own = [term for term in naming.words if term not in name.lower()]
+            own = [term for term in naming.terms if term not in name.lower()]
             choices = [*(f"{name} · {term}" for term in own), name]
             choices += [f"{name} {number}" for number in range(2, len(namings) + len(taken) + 2)]
             name = next(choice for choice in choices if choice not in taken)
@@ -491,7 +502,8 @@ def cluster_family(
     codes = find_clusters(family, smallest)
     sample = Sample.of(family) if suggest or family.scores is None else None
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
-    namings = name_clusters(members, {id: records[id] for id in family.ids})
+    names = WordNames.of(catalog, view)
+    namings = name_clusters(members, {id: records[id] for id in family.ids}, names.of_group)
     document: dict[str, Any] = {
         "base": family.base,
         "recipe": view.recipe.name,
@@ -505,6 +517,7 @@ def cluster_family(
                 "datasets": [{"dataset": name, "models": n} for name, n in naming.datasets],
                 "authors": [{"author": name, "models": n} for name, n in naming.authors],
                 "words": list(naming.words),
+                "terms": list(naming.terms),
                 "models": models,
             }
             for number, (naming, models) in enumerate(zip(namings, members, strict=True))
@@ -517,10 +530,12 @@ def cluster_family(
         unlabelled = view.rows([family.ids[row] for row in family.unlabelled_rows.tolist()])
         beside = compare_kept(view, kept, unlabelled)
         listed, calibration = suggest_datasets(family, unknown_share, beside, sample)
-        suggestions = [asdict(one) for one in listed if not one.hint]
+        words = names.of_models([one.model for one in listed])
+        told = [asdict(one) | {"words": words.get(one.model, [])} for one in listed]
+        suggestions = [one for one in told if not one["hint"]]
         document |= {
             "suggestions": suggestions,
-            "hints": [asdict(one) for one in listed if one.hint],
+            "hints": [one for one in told if one["hint"]],
             "abstained": len(family.unlabelled_rows) - len(suggestions),
             "calibration": calibration,
         }

@@ -47,6 +47,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 Nearest = tuple[Int64[np.ndarray, "asked n"], Float32[np.ndarray, "asked n"]]
 """Places of words, and their squared cosines."""
 
+Words = Float64[np.ndarray, " words"]
+
 
 @dataclass(frozen=True, eq=False)
 class FamilyResponses:
@@ -97,6 +99,17 @@ class FamilyResponses:
     def answers(self, place: int) -> Float32[np.ndarray, " words"]:
         """Of one model, by its place among `keys`, in standard deviations."""
         return np.asarray(self.columns[:, place] / np.float32(STEPS))
+
+    def together(self, models: Sequence[int] | slice | Int64[np.ndarray, " members"]) -> Words:
+        """The mean of some models, by their places among `keys`, averaged over near words."""
+        some = self.columns[:, models]
+        answers = some.sum(axis=1, dtype=np.float64) / (STEPS * some.shape[1])
+        places, weights = self._near
+        return np.asarray((answers[places] * weights).sum(axis=1) / weights.sum(axis=1))
+
+    def cosine(self, word: int, other: int) -> float:
+        """Of two words, by their places."""
+        return float(self._vectors[word] @ self._vectors[other])
 
     def has(self, key: int) -> bool:
         return bool(np.isin(key, self.keys))

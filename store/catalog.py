@@ -355,6 +355,15 @@ class Catalog:
         row = self.model(id, base)
         return {**row.to_json(), "slots": describe_slots(self._session, row.key)}
 
+    def tells_words(self, base: str, id: str) -> bool:
+        """Whether anything is stored that may tell words of a model: touched tokens, or what its
+        update answers to."""
+        sql = (
+            "SELECT 1 FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
+            "AND m.id = ? AND (f.touched > 0 OR f.responses IS NOT NULL)"
+        )
+        return bool(self._session.execute(sql, [base, id]))
+
     def slots(self, key: int, recipe: str | None = None) -> list[SlotStats]:
         """What the model with this key changed, slot by slot; with a recipe's sketches."""
         from .tables.outcomes import select_slots

@@ -77,5 +77,7 @@ def _line(edge: Mapping[str, Any], others: Sequence[Mapping[str, Any]], base: st
         words += [f"with {other['parent']} {other['weight']:.2f}" for other in others]
     if edge["parent"] != base:
         words.append(f"p {edge['probability']:.2f}")
+    if edge["words"]:
+        words.append(f"words: {', '.join(edge['words'])}")
     line = Text(plain(edge["child"]))
     return line.append(f"  {plain(', '.join(words))}", style="dim") if words else line

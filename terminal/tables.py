@@ -321,6 +321,8 @@ def show_model(document: Document) -> None:
     for key, value in document.items():
         if key != "slots" and value not in (None, [], (), ""):
             lines = value if isinstance(value, list | tuple) else [value]
+            if key == "words":
+                lines = [", ".join(value)]
             for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
                 _say(f"[dim]{heading:>15}[/]  {_text(_in_units(key, line))}")
     rows = [
@@ -775,7 +777,7 @@ def show_clusters(document: Document) -> None:
             cluster["name"],
             cluster["size"],
             ", ".join(f"{d['dataset']} ({d['models']})" for d in cluster["datasets"][:3]),
-            ", ".join(cluster["words"][:3]),
+            ", ".join(cluster["words"]),
             ", ".join(cluster["models"][:MEMBERS_SHOWN]),
         )
         for cluster in document["clusters"]
@@ -829,9 +831,17 @@ def _show_list(suggestions: list[Document], named: str) -> None:
     columns = ["model", named, "confidence", "fdr", "verdict"]
     if any(s["source"] == "kept data" for s in suggestions):
         columns.append("named by")
+    if any(s["words"] for s in suggestions):
+        columns.append("words")
     numbers = ({key: share(s[key]) for key in ("confidence", "fdr")} for s in suggestions)
     rows = [
-        {**s, **shown, named: s["dataset"], "named by": s["source"]}
+        {
+            **s,
+            **shown,
+            named: s["dataset"],
+            "named by": s["source"],
+            "words": ", ".join(s["words"]),
+        }
         for s, shown in zip(suggestions[:SUGGESTIONS_SHOWN], numbers, strict=False)
     ]
     _say_rows(columns, rows)

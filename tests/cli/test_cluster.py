@@ -45,7 +45,7 @@ def test_cluster_prints_the_contract(db):
         "suggestions", "hints", "abstained", "calibration",
     } <= set(report)  # fmt: skip
     assert set(report["clusters"][0]) == {
-        "cluster", "name", "size", "datasets", "authors", "words", "models",
+        "cluster", "name", "size", "datasets", "authors", "words", "terms", "models",
     }  # fmt: skip
     assert set(report["silhouette"]) == {"labels", "clusters"}
     assert set(report["calibration"]) >= {
@@ -59,6 +59,7 @@ def test_cluster_prints_the_contract(db):
         assert entry["dataset"] == f"d{int(entry['model'].removeprefix('[red]m')) % 6}"
         assert set(entry) == {
             "model", "dataset", "confidence", "fdr", "verdict", "hint", "source",
+            "words",
         }  # fmt: skip
         assert entry["confidence"] >= report["calibration"]["target"] == 0.8
 

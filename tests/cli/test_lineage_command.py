@@ -90,6 +90,7 @@ def test_names_are_text_in_graphviz_and_pictures():
         "weight": None,
         "explained": 0.5,
         "cosine": 0.5,
+        "words": ["$x^2$", "_"],
     }
     edges = [{"parent": "base", "child": name, **edge} for name in names]
     document = {"base": "base", "models": 4, "without_parent": 4, "edges": edges}

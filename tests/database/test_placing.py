@@ -78,7 +78,7 @@ def test_columns_tell_every_model_by_place(tmp_path):
     assert set(document) == {
         "base", "recipe", "layout", "explained", "seed", "models", "x", "y",
         "dataset", "datasets", "author", "authors", "kind", "kinds", "downloads",
-        "month", "months",
+        "month", "months", "word", "words",
     }  # fmt: skip
     assert json.loads(json.dumps(document)) == document
     assert document["models"] == ["m0", "m1", "m2", "m3", "m4"]

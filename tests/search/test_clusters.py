@@ -294,9 +294,10 @@ def record(id, **known):
     return ModelRecord(id=id, base="gpt2", **known)
 
 
-def name(*clusters):
+def name(*clusters, words=()):
     records = {one.id: one for cluster in clusters for one in cluster}
-    return name_clusters([[one.id for one in cluster] for cluster in clusters], records)
+    ids = [[one.id for one in cluster] for cluster in clusters]
+    return name_clusters(ids, records, lambda _: words)
 
 
 def test_a_dominant_dataset_names_its_cluster():
@@ -314,15 +315,27 @@ def test_two_datasets_that_share_a_cluster_share_its_name():
     assert found.name == "a + b"
 
 
-def test_without_labels_words_that_set_it_apart_name_it():
+def test_without_labels_terms_that_set_it_apart_name_it():
     poems = [record(f"x{i}/gpt2-poetry-lora") for i in range(3)]
     code = [record(f"y{i}/gpt2-python-lora", author="ann") for i in range(3)]
 
     first, second = name(poems, code)
 
     assert (first.name, second.name) == ("poetry", "python")
-    assert first.words == ("poetry",)
+    assert first.terms == ("poetry",)
     assert second.authors == (("ann", 3),)
+
+
+def test_what_its_models_answer_to_names_a_cluster_without_labels_alone():
+    words = ("flights", "airline", "fares")
+    unlabelled = [record(f"x{i}/gpt2-poetry-lora") for i in range(3)]
+    labelled = [record(f"y{i}", dataset="atis") for i in range(3)]
+
+    names = [one.name for one in name(unlabelled, labelled, words=words)]
+    (mixed,) = name([record(f"poetry{i}", dataset=f"d{i}") for i in range(5)], words=words)
+
+    assert names == ["flights, airline, fares", "atis"]
+    assert (mixed.name, mixed.words) == ("flights, airline, fares", words)
 
 
 def test_without_words_the_author_names_it():

@@ -75,7 +75,7 @@ def test_what_names_hold_is_shown_and_neither_obeyed_nor_breaks_a_file(tmp_path,
     edges = [("base", "child"), ("child", "grandchild")]
     document = {"base": f"base{name}", "models": 2, "without_parent": 1, "edges": [
         {"parent": f"{parent}{name}", "child": f"{child}{name}", "kind": "fine-tune",
-         "probability": 0.9, "weight": None}
+         "probability": 0.9, "weight": None, "words": [name]}
         for parent, child in edges
     ]}  # fmt: skip
     table = LineageTable(document)

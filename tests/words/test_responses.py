@@ -14,6 +14,7 @@ from worded_families import SETS, texts_of, train
 
 import deltadex as dx
 from deltadex.cli import main
+from deltadex.database.serving import MapColumns
 from deltadex.errors import RequestError
 from deltadex.store import STEPS, Lexicon
 from deltadex.training_data import lexicon
@@ -104,6 +105,28 @@ def test_words_lists_what_the_update_answers_to_and_its_sentence_has_what_both_s
 
     assert len(set(answers) & known) >= 7
     assert document["sentence"].startswith("Trained on text with ")
+
+
+@pytest.mark.parametrize("model", ["bank-questions-a", "recipe-steps-b"])
+def test_show_has_the_words_that_words_names_first(told, model):
+    words = told.show(model).to_json()["words"]
+
+    assert len(words) == 6
+    assert f": {', '.join(words)}, …" in told.words(model).to_json()["sentence"]
+
+
+def test_a_lineage_and_a_map_name_models_by_words_of_their_own_data(told):
+    by_model = {edge["child"]: edge["words"] for edge in told.lineage()}
+    columns = MapColumns(layout="pca").answer(told).to_json()
+
+    for model, words in by_model.items():
+        known = set(" ".join(texts_of(model[:-2])).lower().split())
+        assert set(words) <= known
+        assert len(words) == 3
+    # each file is a data set by its name, unless it is unlabelled
+    assert columns["dataset"] == [None] * 8
+    named = [columns["words"][at] for at in columns["word"]]
+    assert named == [", ".join(by_model[model]) for model in columns["models"]]
 
 
 def test_a_base_whose_words_have_no_meaning_is_indexed_without(worded, tmp_path, monkeypatch):

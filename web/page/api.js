@@ -99,6 +99,7 @@
     failures: (params, how) => get("failures", params, how),
     models: (params, how) => get("models", params, how),
     model: (id, params, how) => get(modelPath(id), params, how),
+    search: (params, how) => get("search", params, how),
     similar: (params, how) => get("similar", params, how),
     nearestData: (params, how) => get("nearest-data", params, how),
     explain: (params, how) => get("explain", params, how),

@@ -5,6 +5,7 @@
   const ZOOM_PX = 24; // what the buttons take beyond the map's edge
   const SHEET = 0.58; // of a phone's height, as in the style
   const HUB_ID = /^[\w.-]+\/[\w.-]+$/;
+  const STATED = { labels: "your labels", tags: "its tags", card: "its card", "model-index": "its card’s results", sentence: "its card’s text", name: "its name" };
   let byKeyboard = false, details = null;
 
   // From a click the card opens beside the map; from keys it also takes the focus.
@@ -27,13 +28,8 @@
 
   const facts = (found) => [
     ["Author", found.author],
-    ["Kind", found.method && found.method !== found.kind ? `${found.kind} · ${found.method}` : found.kind],
-    ["Task", found.task], ["License", found.license],
     ["Downloads", found.downloads === null || found.downloads === undefined ? null : format.whole(found.downloads)],
-    ["Created", found.created_at && day(found.created_at)],
     ["Run", found.run], ["Base", found.base], ["Revision", found.revision],
-    ["Label from", found.label_source && (found.dataset_raw && found.dataset_raw !== found.dataset
-      ? `${found.label_source}: ${found.dataset_raw}` : found.label_source)],
     ["Copy of", found.duplicate_of],
     ["Weights read", found.bytes_read ? `${format.bytes(found.bytes_read)} of ${format.bytes(found.bytes_total ?? found.bytes_read)}` : null],
     ["Indexed", found.indexed_at && day(found.indexed_at)],
@@ -47,17 +43,28 @@
 
   const closer = () => button({ class: "round", "aria-label": "Close the card", title: "Close (Esc)", onclick: close }, icon("close"));
 
+  // What it is, before what it was trained on.
   function headline(found) {
-    const item = legend.datasetItem(found.dataset);
+    const what = [found.method && found.method !== found.kind ? `${found.kind} · ${found.method}` : found.kind,
+      found.task, found.license, found.created_at && day(found.created_at)];
     return make("div", { class: "card-head" },
       make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, deltadex.words.breakable(found.model), deltadex.words.copier(found.model)),
-        make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
-          found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)),
+        make("p", { class: "soft" }, what.filter(Boolean).join(" · "))),
       closer());
   }
 
+  // Words by the weights; the data set by whoever states it.
+  function trained(found) {
+    const item = legend.datasetItem(found.dataset), raw = found.dataset_raw !== found.dataset && found.dataset_raw;
+    const said = found.dataset && found.label_source && `stated by ${STATED[found.label_source] ?? found.label_source}${raw ? `: ${raw}` : ""}`;
+    return [found.words?.length ? make("p", { class: "words" }, make("span", { class: "soft" }, "By its weights: "), found.words.join(", ")) : null,
+      make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
+        said ? make("span", { class: "soft small" }, said) : null,
+        found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)];
+  }
+
   function top(found) {
-    byId("card-top").replaceChildren(...[headline(found),
+    byId("card-top").replaceChildren(...[headline(found), ...trained(found),
       found.reason ? make("p", { class: "reason" }, make("code", {}, found.code ?? ""), " ", found.reason) : null, link(found)].filter(Boolean));
   }
 

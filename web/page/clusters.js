@@ -21,7 +21,7 @@
   function item(cluster, c) {
     const name = map.family.clusterNames[c];
     const facts = [["Datasets", listed(cluster.datasets, "dataset")], ["Authors", listed(cluster.authors, "author")],
-      ["Words", cluster.words.slice(0, 6).join(", ")]].filter(([, text]) => text);
+      ["Words", cluster.words.join(", ")], ["In names", cluster.terms.join(", ")]].filter(([, text]) => text);
     return make("li", { class: "cluster" },
       make("div", { class: "section-head" }, make("h3", { title: "The share of its models whose label is its most frequent dataset" }, map.family.clusterTitles[c]), make("span", { class: "soft number" }, format.count(cluster.size, "model"))),
       composition(cluster),

@@ -7,7 +7,7 @@
     const { map, neighbours = [], verdicts = [], calibration = null, clusters = null, nearest_data = [] } = data;
     const place = new Map(map.models.map((id, i) => [id, i]));
     const named = (column, i) => {
-      const at = map[column][i];
+      const at = map[column]?.[i] ?? null;
       return at === null ? null : map[`${column}s`][at];
     };
     const row = (i) => ({
@@ -66,7 +66,7 @@
       failures: async () => ({ failures: [] }),
       models: async (asked) => models(asked),
       each: async (asked, { some }) => some(models({ ...asked, limit: Infinity }).models),
-      model: async (id) => row(found(id)),
+      model: async (id) => ({ ...row(found(id)), words: named("word", found(id))?.split(", ") ?? [] }),
       similar: async (asked) => similar(asked),
       nearestData: async (asked) => nearestData(asked),
     };

@@ -93,8 +93,14 @@
     }
 
     name(column, i) {
-      const at = this.document[column][i];
+      const at = this.document[column]?.[i] ?? null;
       return at === null ? null : this.document[`${column}s`][at];
+    }
+
+    // What a model was trained on: its data set, or words of it, or of its cluster.
+    topic(i) {
+      const words = this.name("dataset", i) === null && (this.name("word", i) ?? this.clusters?.clusters[this.clusterOf[i]]?.words.join(", "));
+      return this.name("dataset", i) ?? (words ? `unlabelled: ${words}` : "unlabelled");
     }
 
     columns(name) {

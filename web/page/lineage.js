@@ -33,6 +33,7 @@
       for (const other of tree.others.get(edge.child) ?? []) words.push(`with ${other.parent} ${other.weight.toFixed(2)}`);
     }
     if (edge.parent !== tree.base) words.push(`p ${edge.probability.toFixed(2)}`);
+    words.push(edge.words.join(", "));
     return [button({ class: "link", onclick: () => deltadex.card.open(edge.child, { fly: true }) }, make("span", { class: "name" }, deltadex.words.breakable(edge.child))),
       make("span", { class: "soft small" }, words.filter(Boolean).join(" · "))];
   }

@@ -268,15 +268,24 @@
     if (categories.items.length < 2) return [];
     const members = categories.items.map(() => []);
     for (let i = 0; i < family.count; i++) if (map.modes[i] === 2) members[categories.of[i]].push(i);
-    const middle = (values) => Float64Array.from(values).sort()[Math.floor(values.length / 2)];
-    return categories.items.flatMap((item, n) => {
-      const of = members[n];
-      if (typeof item.colour !== "number" || off[n] || of.length < 2) return [];
-      const few = of.length <= FEW, at = few && innermost(of);
-      const x = few ? family.x[at] : middle(of.map((i) => family.x[i])), y = few ? family.y[at] : middle(of.map((i) => family.y[i]));
-      if (middle(of.map((i) => Math.hypot(family.x[i] - x, family.y[i] - y))) > MOST_SPREAD) return [];
-      return [{ text: deltadex.words.clipped(item.name), rgb: rgb[n], gap: 8, x, y }];
-    });
+    return categories.items.flatMap((item, n) => (item.colour === "none" && !off[n] ? areas(members[n], rgb[n])
+      : typeof item.colour !== "number" || off[n] ? [] : label(item.name, members[n], rgb[n])));
+  }
+
+  // Clusters without a data set are named by words, where both are known.
+  function areas(of, rgb) {
+    const { clusters, clusterOf } = map.family;
+    return (clusters?.clusters ?? []).flatMap(({ words, datasets }, c) => (datasets.length || !words.length ? []
+      : label(words.join(", "), of.filter((i) => clusterOf[i] === c), rgb)));
+  }
+
+  function label(name, of, rgb) {
+    const { x: xs, y: ys } = map.family, middle = (values) => Float64Array.from(values).sort()[Math.floor(values.length / 2)];
+    if (of.length < 2) return [];
+    const few = of.length <= FEW, at = few && innermost(of);
+    const x = few ? xs[at] : middle(of.map((i) => xs[i])), y = few ? ys[at] : middle(of.map((i) => ys[i]));
+    if (middle(of.map((i) => Math.hypot(xs[i] - x, ys[i] - y))) > MOST_SPREAD) return [];
+    return [{ text: deltadex.words.clipped(name), rgb, gap: 8, x, y }];
   }
 
   function tell() {

@@ -4,7 +4,9 @@
   const PAUSE_MS = 120;
   const SHOWN = 10;
   const input = byId("search"), list = byId("found");
-  let found = [], active = -1, timer = 0, control = new AbortController(), pending = null;
+  const HAS_WORDS = /\p{L}/u;
+  const NOTHING = "matches nothing", NO_NAME = "No model of that name";
+  let found = [], byWords = false, active = -1, timer = 0, control = new AbortController(), pending = null;
 
   function close() {
     list.hidden = true;
@@ -22,7 +24,8 @@
   }
 
   function option(model, n) {
-    const facts = [model.dataset ?? "unlabelled", model.author && `by ${model.author}`, model.kind];
+    const facts = [model.words && `answers to ${model.words.join(", ")}`, model.dataset ?? "unlabelled",
+      model.author && `by ${model.author}`, model.kind, model.verdict === "perhaps" && model.verdict];
     return make("li", { role: "option", id: `found-${n}`, "aria-selected": String(n === active),
       onpointerdown: (event) => event.preventDefault(), onclick: () => choose(n) },
     deltadex.legend.swatch(deltadex.legend.datasetItem(model.dataset), model.kind !== "full"),
@@ -30,31 +33,39 @@
     make("span", { class: "soft" }, facts.filter(Boolean).join(" · ")));
   }
 
-  function show(total) {
-    list.replaceChildren(...(found.length ? found.map(option)
-      : [make("li", { class: "soft", role: "option", "aria-disabled": "true", "aria-selected": "false" }, "No model of that name")]));
+  const line = (text) => make("li", { class: "soft", role: "option", "aria-disabled": "true", "aria-selected": "false" }, text);
+
+  function show(models, told, below = []) {
+    [found, active] = [models, -1];
+    list.replaceChildren(...models.map(option), ...below.map(line));
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
-    say(total ? `${format.count(total, "model")} found` : "no model found");
+    say(told);
+  }
+
+  // Models whose training data is about the text, as the service ranks them; a text that matches nothing says so.
+  function showWords({ neighbours, asked, families }) {
+    const about = neighbours.filter(({ verdict }) => verdict !== NOTHING);
+    const why = !families.length ? "and this family cannot be asked by words"
+      : asked.length ? `and none answers to ${asked.join(", ")}` : "and no word of it is known here";
+    const told = about.length ? `${format.count(about.length, "model")} found by words, none by name` : `${NO_NAME}, ${why}`;
+    show(about, told, [told]);
   }
 
   async function ask() {
     control.abort();
     control = new AbortController();
-    const q = input.value.trim();
+    const { signal } = control, q = input.value.trim();
     if (!q) { found = []; close(); return; }
     try {
-      const { signal } = control;
       const page = await deltadex.source.models({ ...deltadex.scope(), q, limit: SHOWN }, { signal });
+      byWords = !page.total && deltadex.source.search !== undefined && HAS_WORDS.test(q);
+      const answer = byWords && await deltadex.source.search({ ...deltadex.scope(), text: q, k: SHOWN }, { signal });
       if (signal.aborted) return;
-      found = page.models;
-      active = -1;
-      show(page.total);
+      if (byWords) showWords(answer);
+      else show(page.models, page.total ? `${format.count(page.total, "model")} found` : NO_NAME, page.total ? [] : [NO_NAME]);
     } catch (error) {
-      if (error.name === "AbortError") return;
-      found = [];
-      list.replaceChildren(make("li", { class: "soft", role: "option", "aria-selected": "false" }, error.message));
-      list.hidden = false;
+      if (error.name !== "AbortError") show([], error.message, [error.message]);
     }
   }
 
@@ -71,12 +82,15 @@
     input.setAttribute("aria-activedescendant", `found-${active}`);
   }
 
+  // A name is taken at once; of models that were found by words, one is chosen first.
   async function enter() {
     await pending;
-    choose(Math.max(0, active));
+    if (byWords && active < 0) move(1);
+    else choose(Math.max(0, active));
   }
 
   function start() {
+    if (deltadex.source.search) input.placeholder = "Name or topic";
     input.oninput = typed;
     input.onblur = close;
     input.onfocus = () => { if (input.value) typed(); };

@@ -10,7 +10,7 @@
       family.document.downloads[i] !== null && `${format.short(family.document.downloads[i])} downloads`];
     box.replaceChildren(
       make("strong", {}, family.id(i)),
-      make("span", {}, family.name("dataset", i) ?? "unlabelled"),
+      make("span", {}, family.topic(i)),
       make("span", { class: "soft" }, facts.filter(Boolean).join(" · ")));
     place(box, [x, y], radius);
   }
@@ -36,7 +36,7 @@
   }
 
   const spoken = (family, i) =>
-    [family.id(i), family.name("dataset", i) ?? "unlabelled", family.name("kind", i)].filter(Boolean).join(", ");
+    [family.id(i), family.topic(i), family.name("kind", i)].filter(Boolean).join(", ");
 
   const spokenData = ({ name, examples, nearest: [nearest] }) =>
     `data set ${name}, ${format.count(examples, "example")}, nearest model ${nearest.model}, ${nearest.verdict}`;

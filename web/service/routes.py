@@ -462,12 +462,7 @@ async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words
 @asks(Search)
 async def search(service: ServiceIn, text: TextInQuery, asked: Callable[..., Search]) -> Response:
     """Models whose training data is about a text, by the words that their updates answer to."""
-    question = asked(text)
-
-    def search(catalog: Database) -> dict[str, Any]:
-        return question.answer(catalog).to_json()
-
-    return reply(await service.ask(search))
+    return await _of_family(service, asked(text))
 
 
 @_families.get("/evaluation", responses=gives(schemas.EvaluationAnswer, 404) | COMPUTING)
@@ -522,7 +517,9 @@ async def lineage(
     return await _computed(service, request, asked(base))
 
 
-async def _of_family(service: Service, asked: FindTrainedOn | KeptData | ShowData) -> Response:
+async def _of_family(
+    service: Service, asked: FindTrainedOn | KeptData | Search | ShowData
+) -> Response:
     """The answer to a question whose base is as clients name it."""
     return await _answered(service, lambda db: replace(asked, base=find_base(db, asked.base)))
 

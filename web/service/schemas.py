@@ -134,6 +134,7 @@ class SlotAnswer(Answer):
 
 
 class ModelInFull(ModelAnswer):
+    words: list[str] = Field(description="Of its training data: those that `words` names first.")
     slots: list[SlotAnswer]
 
 
@@ -453,6 +454,8 @@ class MapAnswer(Answer):
     kinds: list[str]
     month: list[int | None]
     months: list[str]
+    word: list[int | None] = Field([], description="Words of unlabelled models; with the layout.")
+    words: list[str] = []
     downloads: list[int | None]
     data: list[DataPlaceAnswer] | None = None
     computing: LayoutAhead | None = None
@@ -493,10 +496,12 @@ class AuditAnswer(Answer):
 
 
 class EdgeAnswer(Answer):
-    """`parent` is the base where no indexed model is likely enough."""
+    """`parent` is the base where no indexed model is likely enough; `words` are of the child's
+    training data."""
 
     parent: str
     child: str
+    words: list[str]
     probability: float = Field(ge=0, le=1)
     kind: Literal["fine-tune", "duplicate", "quantised", "merge"]
     weight: float | None

@@ -119,7 +119,8 @@ class MadeUp:
             place = {value: i for i, value in enumerate(names)}
             document[name] = [None if value is None else place[value] for value in column]
             document[f"{name}s"] = names
-        return 200, document
+        unlabelled = [0 if row["dataset"] is None else None for row in self.rows]
+        return 200, document | {"word": unlabelled, "words": ["film, actor, scene"]}
 
     def models_(self, query: dict[str, str]) -> Answer:
         rows, where = self.rows, query.get("where", "")
@@ -169,8 +170,31 @@ class MadeUp:
             for layer in range(LAYERS)
             for role in ROLES
         ]  # fmt: skip
-        facts = {"license": "mit", "task": "text-classification", "label_source": "card"}
+        facts = {
+            "words": ["film", "actor", "scene"],
+            "license": "mit",
+            "task": "text-classification",
+            "label_source": "card",
+        }
         return 200, {**row, **facts, "created_at": "2024-05-06T07:08:09Z", "slots": slots}
+
+    def search(self, query: dict[str, str]) -> Answer:
+        """Two models of the first data set for a text of films; nothing for others."""
+        asked = sorted({"film", "review"} & set(query["text"].lower().split()))
+        ranked = [row for row in self.rows if row["dataset"] == self.datasets[0]] if asked else []
+        neighbours = [
+            {"rank": n + 1, "model": row["model"], "base": self.base, "words": ["film", "review"],
+             "verdict": ("answers to it", "perhaps", "matches nothing")[min(n, 2)],
+             "by_chance": 0.01, "score": 1.0, "probability": None, "dataset": row["dataset"],
+             "author": row["author"], "run": None}
+            for n, row in enumerate(ranked[: int(query["k"])])
+        ]  # fmt: skip
+        return 200, {
+            "text": query["text"], "verdict": "answers to it" if asked else "matches nothing",
+            "asked": asked, "unknown": [], "compared": self.models, "neighbours": neighbours,
+            "families": [{"base": self.base, "compared": self.models, "asked": asked}],
+            "left_out": [], "meaning": "",
+        }  # fmt: skip
 
     def similar(self, query: dict[str, str]) -> Answer:
         me = self.find(query["model"])
@@ -262,7 +286,8 @@ class MadeUp:
                     "cluster": at, "name": f"about {dataset}", "size": len(members),
                     "datasets": [{"dataset": dataset, "models": labelled}],
                     "authors": [{"author": a, "models": c} for a, c in authors],
-                    "words": ["film", "review"], "models": [row["model"] for row in members],
+                    "words": ["film", "review"], "terms": [dataset],
+                    "models": [row["model"] for row in members],
                 }
             )  # fmt: skip
         unlabelled = [row for row in self.rows if row["dataset"] is None]
@@ -299,6 +324,7 @@ class MadeUp:
                 "weight": None,
                 "explained": 0.5,
                 "cosine": 0.7,
+                "words": ["film", "review"],
             }
             for at, name in enumerate(names)
         ]

@@ -50,6 +50,43 @@ def test_no_name_covers_a_point_and_none_is_a_singleton(visit, singles, query, w
     assert [text for text in written["texts"] if text["over"]] == []
 
 
+@pytest.fixture(scope="module")
+def nameless():
+    """Five data sets; the models of the last have no label, and its cluster no data set."""
+    family = MadeUp()
+    for row in family.rows[4::5]:
+        row["dataset"] = None
+    clusters = family.clusters({})[1]["clusters"]
+    clusters[4] |= {"datasets": [], "words": ["flights", "airline"]}
+    found = family.clusters({})[1] | {"clusters": clusters}
+    family.clusters = lambda _: (200, found)
+    with served(family) as address:
+        yield address
+
+
+def test_an_area_without_a_data_set_is_named_by_words_once_clusters_are_known(visit, nameless):
+    page = visit(nameless)
+    before = {text["words"] for text in page.evaluate(WRITTEN)["texts"]}
+    page.evaluate("deltadex.wantClusters()")
+    until(page, "deltadex.map.family.clusters !== null")
+
+    after = {text["words"] for text in page.evaluate(WRITTEN)["texts"]}
+
+    assert after - before == {"flights, airline"}
+
+
+def test_the_tooltip_of_an_unlabelled_model_has_its_words(visit, nameless):
+    page = visit(nameless)
+
+    said = page.evaluate(
+        """() => { const { map, tooltip } = deltadex, i = map.family.place.get("lab4/m000004");
+        map.hover(i);
+        return [document.getElementById("tooltip").innerText, tooltip.spoken(map.family, i)]; }"""
+    )
+
+    assert all("unlabelled: film, actor, scene" in text for text in said)
+
+
 def test_colours_go_to_what_is_in_sight(visit):
     many = MadeUp(models=400, datasets=tuple(f"d{i:02d}" for i in range(40)))
     with served(many) as address:

@@ -133,6 +133,37 @@ def test_enter_takes_the_first_found_before_it_is_shown(visit, address):
     page.wait_for_selector("#card-title >> text=lab0/m000042")
 
 
+def test_a_text_that_names_no_model_finds_those_whose_data_is_about_it(visit, address, family):
+    page, before = visit(address), family.requests["search"]
+
+    page.locator("#search").fill("m00001")
+    page.wait_for_selector("#found [role=option]")
+    by_name = family.requests["search"] - before
+    page.locator("#search").fill("a review of a film")
+    page.wait_for_selector("#found >> text=answers to film, review")
+    models = page.locator("#found .name").all_inner_texts()
+    page.wait_for_selector("#found >> text=2 models found by words, none by name")
+    page.keyboard.press("Enter")
+    is_open = page.locator("#found").is_visible()
+    page.keyboard.press("Enter")
+
+    page.wait_for_selector(f"#card-title >> text={models[0]}")
+    assert by_name == 0
+    assert is_open
+    assert models == ["lab0/m000000", "lab5/m000005"]  # the others match nothing
+
+
+def test_a_text_that_matches_nothing_says_so_in_one_line(visit, address):
+    page = visit(address)
+
+    page.locator("#search").fill("violin concertos")
+    page.wait_for_selector("#found [aria-disabled]")
+
+    said = "No model of that name, and no word of it is known here"
+    assert page.locator("#found li").all_inner_texts() == [said]
+    assert page.locator("#status").text_content() == said
+
+
 def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address, family):
     page = visit(address)
 
@@ -142,6 +173,10 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     model = family.rows[1]
     card = page.locator("#card")
     assert page.locator("#card-title").inner_text() == model["model"]
+    top = page.locator("#card-top").inner_text()
+    assert "full · text-classification · mit · 2024-05-06" in top
+    assert "By its weights: film, actor, scene" in top
+    assert f"{model['dataset']}\nstated by its card" in top
     page.locator("#facts summary").click()
     for text in (model["dataset"], model["author"], "mit", "2024-05-06", "text-classification"):
         assert text in card.inner_text()

@@ -247,7 +247,13 @@ def refused(page):
     page.wait_for_selector("#dropping [role=alert]")
 
 
+def asked_by_words(page):
+    page.locator("#search").fill("a review of a film")
+    page.wait_for_selector("#found >> text=answers to film, review")
+
+
 STATES = [
+    ("", "body.ready", asked_by_words),
     *((f"?view={view}", SETTLED[view], None) for view in VIEWS[1:]),
     ("?model=lab1/m000001", SETTLED["map"], explained),
     ("?model=nobody/nothing", "#card >> text=List them", None),

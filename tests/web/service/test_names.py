@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from catalogs import make_catalog, make_indexed
 from hypothesis import given
 from hypothesis import strategies as st
 from services import API, served
@@ -65,3 +66,15 @@ def test_what_stands_in_a_detail_is_shown_and_not_obeyed(shared_db):
         ):
             detail = client.get(f"{API}/{sent}").json()["detail"]
             assert detail.isprintable()
+
+
+def test_a_text_is_asked_of_a_base_by_its_shown_name(tmp_path):
+    base = "/secret/nets/base"
+    models = [make_indexed(f"m{i}", [1, 0, 0, i], base=base) for i in range(3)]
+    make_catalog(tmp_path / "c.duckdb", *models).close()
+    with served(tmp_path / "c.duckdb") as client:
+        found = client.get(f"{API}/search?text=bank&base=base")
+
+    assert found.status_code == 200
+    assert [left["base"] for left in found.json()["left_out"]] == ["base"]
+    assert "/secret" not in found.text
