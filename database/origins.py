@@ -373,18 +373,23 @@ def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str |
     """Models whose labels contradict the distances, and a note where labels were not compared."""
     from ..provenance import Finding
     from ..search import labelled_models, suspect_labels
+    from ..search.word_names import WordNames
 
     view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
     family = labelled_models(view)
     suspects, compared = suspect_labels(family)
+    ids = [family.ids[suspect.place] for suspect in suspects]
+    words = WordNames.of(catalog, view).of_models(ids) if suspects else {}
     findings = []
     for suspect in suspects:
         model = family.ids[suspect.place]
         source = catalog.model(model, base).record.label_source or "label"
         detail = (
-            f"its {source} says {suspect.dataset}, whose other models are far (z "
+            f"its {source} {'say' if source.endswith('s') else 'says'} {suspect.dataset}, whose other models are far (z "
             f"{suspect.own_z:.1f}); near are models of {suspect.nearer} (z {suspect.z:.1f})"
         )
+        if words.get(model):
+            detail += f"; its words are {', '.join(words[model])}"
         findings.append(
             Finding(model=model, base=base, kind="card-dataset", detail=detail, z=suspect.z)
         )
