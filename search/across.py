@@ -32,15 +32,20 @@ from .family_scores import (
     lower_spread,
 )
 from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
-from .token_rows import TokenRows, sparse_products, usual_reading
+from .token_rows import TokenRows, sparse_products
 from .vocabulary import Vocabulary
 from .word_rows import SHRINKAGE
-from .word_space import FEWEST_WORDS, WordSpace, vocabulary_of, whole
-from .words import shared_words
+from .word_space import (
+    FEWEST_RANKED,
+    WordSpace,
+    shared_words,
+    usual_vocabulary,
+    vocabulary_of,
+    whole,
+)
 
-FEWEST_RANKED, FEWEST_KNOWN = 4, 8
-"""Models with a footprint, of either family, from which models are ordered and a probability is
-known."""
+FEWEST_KNOWN = 8
+"""Models with a footprint, of either family, from which a probability is known."""
 
 COEFFICIENTS = (-8.3, 29.0, 6.6, 3.3)
 """Of 1; the cosine; how far it is above the candidate's best with another model of the query's
@@ -109,13 +114,13 @@ def find_across(
     """The document of the `k` models of other bases that were likeliest trained on the query's
     data.
 
-    Raises RequestError: the query has no footprint, its family or all others have too few, or the
-    query's vocabulary is not known.
+    Raises RequestError: of the query's words nothing is known, or of too few models of its family
+    or of all others; or its vocabulary is not kept.
     """
 
     def answer() -> dict[str, Any]:
         view, resolved = resolve(catalog, query, recipe, None)
-        comparisons = list(_comparisons(catalog, view, resolved))
+        comparisons = _comparisons(catalog, view, resolved)
         left_out, families, found = [], [], []
         for base in catalog.bases():
             if base == view.base:
@@ -224,8 +229,8 @@ class _Asked:
         (first,) = whole([first])
         if first is None:
             raise RequestError(
-                f"{query.model} has no footprint that names tokens, and models are compared across "
-                "bases by those"
+                f"{query.model} has no footprint that names tokens, and what its update answers to "
+                "is not known: models are compared across bases by those"
             )
         # a copy of the query is not another model of its family
         known = [one for one in others if one is not None and not _are_copies(one, first)]
@@ -237,13 +242,11 @@ class _Asked:
         """The models of another family that have footprints; `RequestError` where it cannot be
         compared."""
         cohort = whole(other.footprints(other.keys[Cohort.of(other).rows]))
-        n_known, usual = sum(one is not None for one in cohort), usual_reading(cohort)
-        if usual is None or n_known < FEWEST_RANKED:
+        n_known = sum(one is not None for one in cohort)
+        theirs = usual_vocabulary(self.catalog, other, cohort)
+        if theirs is None or n_known < FEWEST_RANKED:
             raise RequestError(_too_few(n_known))
-        theirs = next(one for one in cohort if one is not None and one.tokenizer == usual[0])
-        words = shared_words([self.vocabulary, vocabulary_of(self.catalog, other, theirs)])
-        if len(words) < FEWEST_WORDS:
-            raise RequestError(f"shares {len(words)} words; {FEWEST_WORDS} are needed")
+        words = shared_words(self.vocabulary.words, theirs.words)
         space = WordSpace(self.catalog, {word: place for place, word in enumerate(words)})
         mine = space.rows(self.view, self.footprints)
         asked = Side(mine, _mean(mine))

@@ -17,13 +17,10 @@ from ..arrays import Float32, Float64
 from ..errors import RequestError
 from ..store import Catalog, FamilyView
 from .family_scores import Cohort, Rows
-from .responses import FamilyResponses
+from .responses import FamilyResponses, Smoothed
 from .vocabulary import Vocabulary
 from .word_rows import SHRINKAGE
-from .word_space import FEWEST_WORDS, WordSpace, vocabulary_of, whole
-
-FEWEST = 4
-"""Models of either family from which its mean, and an order, say something."""
+from .word_space import FEWEST_RANKED, WordSpace, shared_words, usual_vocabulary, whole
 
 MODELS_AT_ONCE = 500
 
@@ -71,10 +68,11 @@ class Answering:
         places = np.searchsorted(self.responses.keys, self.view.keys[rows])
         return self.more_than_usual(self.responses.smoothed(places), words)
 
-    def more_than_usual(self, smoothed: Matrix, words: Sequence[str]) -> Matrix:
+    def more_than_usual(self, smoothed: Smoothed, words: Sequence[str]) -> Matrix:
         place_of = {word: place for place, word in enumerate(self.words)}
         answers = smoothed[:, [place_of[word] for word in words]]
-        return np.asarray(np.maximum(answers - answers.mean(axis=1, keepdims=True), 0))
+        more = np.maximum(answers - answers.mean(axis=1, keepdims=True), 0)
+        return np.asarray(more, dtype=np.float32)
 
 
 Worded = Touched | Answering
@@ -84,9 +82,10 @@ def worded(catalog: Catalog, view: FamilyView) -> list[Worded]:
     """A family's models by their footprints, and those that have none by what they answer to."""
     found: list[Worded] = []
     rows = np.flatnonzero(np.isin(view.keys, catalog.footprints.keys(view.base)))
-    one = next(iter(whole(view.footprints(view.keys[rows[:1]]))), None)
-    if one is not None:
-        found.append(Touched(view, rows, catalog, vocabulary_of(catalog, view, one)))
+    cohort = np.intersect1d(Cohort.of(view).rows, rows)
+    vocabulary = usual_vocabulary(catalog, view, whole(view.footprints(view.keys[cohort])))
+    if vocabulary is not None:
+        found.append(Touched(view, rows, catalog, vocabulary))
     responses = FamilyResponses.of(catalog, view)
     if responses is not None:
         every = Answering(view, rows, responses)
@@ -105,25 +104,30 @@ class Compared(NamedTuple):
 def compare_worded(mine: Worded, asked: Asked, theirs: Worded) -> Compared:
     """How near another family's models are to one of mine, whose row over words `asked` gives;
     `RequestError` where either family has too few, or they share too few words."""
-    words = sorted(set(mine.words) & set(theirs.words))
-    if len(words) < FEWEST_WORDS:
-        raise RequestError(f"shares {len(words)} words; {FEWEST_WORDS} are needed")
-    for side in (mine, theirs):
-        if len(side.rows) < FEWEST:
-            raise RequestError(
-                f"has {len(side.rows)} models of known words of one sort; {FEWEST} are needed"
-            )
+    words = shared_words(mine.words, theirs.words)
     query = _unit(_unit(asked(words)) - _mean(mine, words))[0]
     mean = _mean(theirs, words)
-    cosines = [(_unit(rows - mean) @ query) for rows in _unit_rows(theirs, theirs.rows, words)]
-    return Compared(theirs.rows, np.concatenate(cosines).astype(np.float64), len(words))
+    cosines, are_known = [], []
+    for rows in _unit_rows(theirs, theirs.rows, words):
+        are_known.append(rows.any(axis=1))
+        cosines.append((_unit(rows - mean) @ query).astype(np.float64))
+    known = np.concatenate(are_known)
+    return Compared(theirs.rows[known], np.concatenate(cosines)[known], len(words))
 
 
 def _mean(side: Worded, words: Sequence[str]) -> Float32[np.ndarray, " words"]:
-    """Of a family's cohort, drawn to nothing where it is small."""
+    """Of a family's cohort, drawn to nothing where it is small; `RequestError` where too few of its
+    models are known by these words."""
     usual = np.intersect1d(Cohort.of(side.view).rows, side.rows)
-    total = sum(rows.sum(axis=0) for rows in _unit_rows(side, usual, words))
-    return np.asarray(total / (len(usual) + SHRINKAGE), dtype=np.float32)
+    total, n_known = np.zeros(len(words), np.float32), 0
+    for rows in _unit_rows(side, usual, words):
+        total += rows.sum(axis=0)
+        n_known += int(np.count_nonzero(rows.any(axis=1)))
+    if n_known < FEWEST_RANKED:
+        raise RequestError(
+            f"has {n_known} models of known words of one sort; {FEWEST_RANKED} are needed"
+        )
+    return np.asarray(total / (n_known + SHRINKAGE), dtype=np.float32)
 
 
 def _unit_rows(side: Worded, rows: Rows, words: Sequence[str]) -> Iterator[Matrix]:

@@ -26,17 +26,14 @@ class AnswerReading:
 
 def answer_reading(footprints: Sequence[Footprint | None]) -> AnswerReading | None:
     """That of most of some models without tokens; None where none answers."""
-    found = Counter(one.lexicon for one in footprints if one is not None and _answers(one))
+    here = [one for one in footprints if one is not None and _answers(one)]
+    found = Counter(str(one.lexicon) for one in here)
     if not found:
         return None
-    lexicon = min(found, key=lambda sha256: (-found[sha256], sha256 or ""))
-    stored = [
-        np.frombuffer(one.responses, np.int8)
-        for one in footprints
-        if one is not None and _answers(one) and one.lexicon == lexicon
-    ]
+    lexicon = min(found, key=lambda sha256: (-found[sha256], sha256))
+    stored = [np.frombuffer(one.responses, np.int8) for one in here if one.lexicon == lexicon]
     usual = np.stack(stored).sum(axis=0, dtype=np.float64) / (len(stored) + SHRINKAGE)
-    return AnswerReading(str(lexicon), usual.astype(np.float32))
+    return AnswerReading(lexicon, usual.astype(np.float32))
 
 
 def _answers(footprint: Footprint) -> bool:

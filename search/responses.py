@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..arrays import Float32, Float64, Int8, Int64
+from ..arrays import Float32, Float64, Int8, Int64, Shaped
 from ..records import Footprint
 from ..store import STEPS, Catalog, FamilyView, Lexicon
 
@@ -48,6 +48,7 @@ Nearest = tuple[Int64[np.ndarray, "asked n"], Float32[np.ndarray, "asked n"]]
 """Places of words, and their squared cosines."""
 
 Words = Float64[np.ndarray, " words"]
+Smoothed = Float64[np.ndarray, "models words"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +74,11 @@ class FamilyResponses:
         """The words that a model answers to, the strongest first, with standard deviations."""
         return self.listed(self.smoothed(np.searchsorted(self.keys, [key])))
 
-    def listed(self, smoothed: Float32[np.ndarray, "1 words"]) -> list[tuple[str, float]]:
+    def listed(self, smoothed: Smoothed) -> list[tuple[str, float]]:
         order = np.argsort(-smoothed[0], kind="stable").tolist()
         return [(self.lexicon.words[i], float(smoothed[0, i])) for i in order]
 
-    def of_fresh(self, footprint: Footprint, kind: str) -> Float32[np.ndarray, "1 words"] | None:
+    def of_fresh(self, footprint: Footprint, kind: str) -> Smoothed | None:
         """As `smoothed`, of a model that is not stored; None where it has no such responses."""
         stored = np.frombuffer(footprint.responses, np.int8)
         if not len(stored) or footprint.lexicon != self.sha256:
@@ -85,13 +86,13 @@ class FamilyResponses:
         own = _beside(stored[None], self.usual.get(kind, self.usual[""]))
         return self._smooth(own.T)
 
-    def smoothed(self, places: Int64[np.ndarray, " some"]) -> Float32[np.ndarray, "some words"]:
+    def smoothed(self, places: Int64[np.ndarray, " some"]) -> Smoothed:
         """Of models by their places, each word's answer averaged with those of words near it."""
         return self._smooth(self.columns[:, places])
 
-    def _smooth(self, columns: Int8[np.ndarray, "words some"]) -> Float32[np.ndarray, "some words"]:
+    def _smooth(self, columns: Shaped[np.ndarray, "words models"]) -> Smoothed:
         near, weights = self._near
-        total = np.zeros(columns.shape, np.float32)
+        total = np.zeros(columns.shape)
         for column, weight in zip(near.T, weights.T, strict=True):
             total += columns[column] * weight[:, None]
         return np.asarray((total / (STEPS * weights.sum(axis=1)[:, None])).T)
@@ -102,10 +103,8 @@ class FamilyResponses:
 
     def together(self, models: Sequence[int] | slice | Int64[np.ndarray, " members"]) -> Words:
         """The mean of some models, by their places among `keys`, averaged over near words."""
-        some = self.columns[:, models]
-        answers = some.sum(axis=1, dtype=np.float64) / (STEPS * some.shape[1])
-        places, weights = self._near
-        return np.asarray((answers[places] * weights).sum(axis=1) / weights.sum(axis=1))
+        mean = self.columns[:, models].mean(axis=1, dtype=np.float64)
+        return np.asarray(self._smooth(mean[:, None])[0])
 
     def cosine(self, word: int, other: int) -> float:
         """Of two words, by their places."""

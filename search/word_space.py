@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,14 @@ from ..errors import RequestError
 from ..records import Footprint
 from ..store import Catalog, FamilyView
 from .footprints import Vocabularies
-from .token_rows import TokenRows, tells
+from .token_rows import TokenRows, tells, usual_reading
 from .vocabulary import Vocabulary
 
 FEWEST_WORDS = 100
-"""Words that two vocabularies share, from which models are compared."""
+"""Words that two families share, from which models are compared."""
+
+FEWEST_RANKED = 4
+"""Models of either family, of known words, from which an order says something."""
 
 Tokens = Int64[np.ndarray, " tokens"]
 
@@ -52,6 +55,25 @@ def places_of(vocabulary: Vocabulary, columns: Mapping[str, int]) -> Tokens:
     for word, token in vocabulary.words.items():
         places[token] = columns.get(word, -1)
     return places
+
+
+def shared_words(mine: Iterable[str], theirs: Iterable[str]) -> list[str]:
+    """Words of both, sorted; `RequestError` where they are too few."""
+    words = sorted(set(mine) & set(theirs))
+    if len(words) < FEWEST_WORDS:
+        raise RequestError(f"shares {len(words)} words; {FEWEST_WORDS} are needed")
+    return words
+
+
+def usual_vocabulary(
+    catalog: Catalog, view: FamilyView, footprints: Sequence[Footprint | None]
+) -> Vocabulary | None:
+    """That of most of some footprints, which are `whole`; None where there is none."""
+    usual = usual_reading(footprints)
+    if usual is None:
+        return None
+    one = next(one for one in footprints if one is not None and one.tokenizer == usual[0])
+    return vocabulary_of(catalog, view, one)
 
 
 def vocabulary_of(catalog: Catalog, view: FamilyView, footprint: Footprint) -> Vocabulary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -107,9 +107,3 @@ def personal_names() -> frozenset[str]:
     """Common given names and surnames, lower-cased, but those that are other words too."""
     text = (files(__package__) / "personal_names.txt").read_text("utf-8")
     return frozenset(text.split())
-
-
-def shared_words(vocabularies: Iterable[Vocabulary]) -> list[str]:
-    """Whole words that all vocabularies have, sorted."""
-    sets = [vocabulary.words.keys() for vocabulary in vocabularies]
-    return sorted(set.intersection(*map(set, sets))) if sets else []

@@ -237,6 +237,18 @@ def test_what_an_update_answers_to_stands_for_a_footprint(answering, folder, bas
     assert (family["by"], family["words"]) == ("answers", 220)
 
 
+def test_a_model_whose_embedding_was_read_in_part_is_no_candidate_by_answers(answering, folder):
+    kept, other = answering._catalog.footprints, str(folder / "other" / "base")
+    first = min(kept.all(other), key=lambda row: row.key)
+    kept.add(other, first.model, replace(first.footprint, share=0.5))
+
+    found = answering.find_similar("a-0", base=str(folder / "one" / "base"), k=99, across=True)
+
+    assert first.model not in {row["model"] for row in found}
+    (family,) = found.to_json()["families"]
+    assert (family["by"], family["compared"]) == ("answers", 11)
+
+
 def test_a_folder_is_compared_across_as_the_stored_model(db, folder, one, tmp_path):
     elsewhere = copied(folder / "one" / "models", tmp_path, "b") / "b-0"
     stored, fresh = (
