@@ -266,6 +266,7 @@ class Base:
     kept: RangeFolder = field(default_factory=RangeFolder)
     by_module: bool = False
     _weights: BaseWeights | None = None
+    _described: HubModel | None = None
     _samples: tuple[MatrixSample, ...] | None = None
     _tokenizer: bytes | None = None
     _verified: bool = False
@@ -355,8 +356,13 @@ class Base:
     def _open_again(self, err: ModelError) -> BaseWeights:
         log.info("base %s: %s; it is read once more", self.name, err.code)
         self._bytes_before += _fetched_by(self._weights)
-        self._weights = None
+        self._weights = self._described = None
         return self._open()
+
+    def _description(self) -> HubModel:
+        if self._described is None:
+            self._described = describe(self.name, session=self.session)
+        return self._described
 
     def _open(self) -> BaseWeights:
         config: Config | None = None
@@ -367,7 +373,7 @@ class Base:
             license = stated_license(files)
             checkpoint = open_local(self.folder, whole=self.plan.whole, often=True)
         else:
-            model = describe(self.name, session=self.session)
+            model = self._description()
             revision, license = model.sha, model.license
             config = read_json(read_small_file(model, "config.json", session=self.session))
             weights = HubWeights(
@@ -381,9 +387,7 @@ class Base:
 def _tokenizer_of(base: Base) -> bytes | None:
     record = ModelRecord(id=base.name, base=base.name)
     try:
-        hub = base._weights.hub if base._weights else None
-        if hub is None and base.folder is None:
-            hub = describe(base.name, session=base.session)
+        hub = base._description() if base.folder is None else None
         return Member(record=record, folder=base.folder, hub=hub).tokenizer(base.session)
     except ModelError as err:
         log.warning("base %s: its tokenizer cannot be read: %s", base.name, err.reason)

@@ -82,7 +82,8 @@ def test_a_signal_ends_a_service_that_adds_models_within_ten_seconds(family, tmp
     assert service.returncode == 0
     assert sorted(shares) == shares
     assert len(set(shares)) >= 3
-    assert len(family.log) - asked_before < 10
+    # what was under way, and not the rest of the 200
+    assert len(family.log) - asked_before < 100
     with dx.open(path) as db:
         done = {row["model"] for row in db.models()} & set(names)
     assert f"{len(done)} of 200 are in the catalog" in said
