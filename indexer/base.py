@@ -137,7 +137,6 @@ class BaseWeights:
     checkpoint: Checkpoint
     placed: PlacedModel
     license: str | None = None
-    hub: HubModel | None = None
     _cached: dict[_Stored, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _embedding: torch.Tensor | None = None
@@ -366,7 +365,7 @@ class Base:
 
     def _open(self) -> BaseWeights:
         config: Config | None = None
-        model, revision = None, None
+        revision = None
         if self.folder is not None:
             files = ModelFolder.at(self.folder)
             config = files.json("config.json") if files.has("config.json") else None
@@ -381,7 +380,7 @@ class Base:
             )
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config, whole=self.by_module)
-        return BaseWeights(self.name, revision, config, checkpoint, placed, license, model)
+        return BaseWeights(self.name, revision, config, checkpoint, placed, license)
 
 
 def _tokenizer_of(base: Base) -> bytes | None:
