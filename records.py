@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,6 @@ from .errors import REASONS, Status
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import numpy as np  # for annotations alone
 
-Stack = Literal["encoder", "decoder", "text", "vision"]
 Exclude = Literal["author", "run"]
 Layout = Literal["auto", "pca", "tsne", "umap"]
 Colour = Literal["dataset", "author", "kind"]
@@ -36,29 +36,50 @@ FindingKind = Literal[
 """Choices of questions: candidates that are left out, how a map is placed, what colours it, members
 that are not indexed, what an audit looks for."""
 
-STACKS: tuple[Stack, ...] = ("encoder", "decoder", "text", "vision")
+STACKS: tuple[str, ...] = ("encoder", "decoder", "text", "vision")
 
 ROLES = (
     *("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"),
     *("up", "gate", "down"),
 )
-"""Roles in printing order. `qkv` is a fused matrix whose heads are not known."""
+"""Roles with a field's name, in printing order. `qkv` is a fused matrix whose heads are not known.
+A matrix without one has its name inside the block for a role: `linear_attn.in_proj_qkvz`."""
+
+STACK_NAME = re.compile(r"[A-Za-z0-9_/-]{1,80}")
+ROLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,160}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
-    """One weight-matrix position. Experts of a mixture are parts of one slot."""
+    """One weight-matrix position. Experts of a mixture are parts of one slot. `stack`: of `STACKS`,
+    or the name of a tower or stage of its own; `role`: of `ROLES`, or a name inside the block."""
 
     stack: str
     layer: int
     role: str
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES or self.stack not in STACKS:
+        if not (STACK_NAME.fullmatch(self.stack) and ROLE_NAME.fullmatch(self.role)):
             raise ValueError(f"not a slot: {self.stack}.{self.layer}.{self.role}")
+
+    @classmethod
+    def parse(cls, name: str) -> Slot:
+        """The slot of that name; ValueError where it is none."""
+        stack, layer, role = name.split(".", 2)
+        return cls(stack, int(layer), role)
 
     def __str__(self) -> str:
         return f"{self.stack}.{self.layer}.{self.role}"
+
+
+def stack_order(stack: str) -> tuple[int, str]:
+    """Sorts stacks as data flows through them, those without a field's name behind."""
+    return (STACKS.index(stack) if stack in STACKS else len(STACKS)), stack
+
+
+def role_order(role: str) -> tuple[int, str]:
+    """Sorts roles in the order of `ROLES`, those without a field's name behind."""
+    return (ROLES.index(role) if role in ROLES else len(ROLES)), role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib import resources
+from itertools import takewhile
 from typing import Any, Literal, TypeGuard
 
 import torch
 
 from ..errors import ModelError
-from ..records import ROLES, Slot
+from ..records import ROLE_NAME, STACK_NAME, Slot, role_order
 from .untrusted_text import name_some
 
 NESTED = ("text_config", "language_config", "llm_config")
@@ -150,10 +151,15 @@ def _pattern(split: str, fused: Fused) -> tuple[int, Runs] | None:
     """(repeats, runs) of a layout; None where a setting it needs is missing."""
     out, config = fused.out, fused.config
     match split:
-        case "gate-up" | "gate-up-interleaved" if fused.inner_rows not in (None, out / 2):
+        case "gate-up" | "up-gate" | "gate-up-interleaved" if fused.inner_rows not in (
+            None,
+            out / 2,
+        ):
             return None
         case "gate-up":
             return 1, (("gate", out // 2), ("up", out // 2))
+        case "up-gate":
+            return 1, (("up", out // 2), ("gate", out // 2))
         case "gate-up-interleaved":
             return out // 2, (("gate", 1), ("up", 1))
         case "cross-halves":
@@ -343,6 +349,15 @@ class PlacedModel:
         return {placement.module: placement for placement in reversed(self.placements)}
 
     @cached_property
+    def by_end(self) -> Mapping[str, frozenset[str]]:
+        """Tensors by the path of their module from the number of its layer on."""
+        names: dict[str, set[str]] = defaultdict(set)
+        for placement in self.placements:
+            number = NUMBER.search(placement.module)
+            names[placement.module[number.start() if number else 0 :]].add(placement.tensor)
+        return {module: frozenset(tensors) for module, tensors in names.items()}
+
+    @cached_property
     def longest_module(self) -> int:
         return max(map(len, self.by_module), default=0)
 
@@ -365,11 +380,11 @@ def _whole(group: Sequence[Placement]) -> Placement:
     return replace(first, part=part, rows=None, shape=shape)
 
 
-def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
+def sort_key(placement: Placement) -> tuple[str, int, tuple[int, str], str, int]:
     slot = placement.slot
     part = placement.part.rstrip("0123456789")
     number = int(placement.part[len(part) :] or -1)
-    return slot.stack, slot.layer, ROLES.index(slot.role), part, number
+    return slot.stack, slot.layer, role_order(slot.role), part, number
 
 
 def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
@@ -426,6 +441,48 @@ def _from_layers(name: str) -> str:
     parts = module.split(".")
     first = next((n for n, part in enumerate(parts) if part.isdecimal()), 1)
     return ".".join(parts[max(0, first - 1) :])
+
+
+def in_slots_of(adapter: PlacedModel, base: PlacedModel) -> PlacedModel:
+    """The same with each module that the base has by name, and with as many rows and columns, in
+    the slots that the base has it in."""
+    parts = base.by_tensor()
+    placements: list[Placement] = []
+    for module, own in adapter.by_tensor().items():
+        theirs = parts.get(_same_module(module, base) or "", [])
+        is_one = all(p.index is None for p in (*own, *theirs))
+        if theirs and is_one and _whole(theirs).shape == _whole(own).shape:
+            placements += [replace(p, tensor=module, transposed=False) for p in theirs]
+        else:
+            placements += (_in_only_stack(p, base) for p in own)
+    return replace(adapter, placements=tuple(sorted(placements, key=sort_key)))
+
+
+def _in_only_stack(placement: Placement, base: PlacedModel) -> Placement:
+    """The same in the one stack of the base that has such a matrix, where its own has none."""
+    slot, part = placement.key
+    if placement.key in base.by_key:
+        return placement
+    keys = ((replace(slot, stack=stack), part) for stack in {p.slot.stack for p in base.placements})
+    alike = [
+        key for key in keys if key in base.by_key and base.by_key[key].shape == placement.shape
+    ]
+    return replace(placement, slot=alike[0][0]) if len(alike) == 1 else placement
+
+
+def _same_module(module: str, base: PlacedModel) -> str | None:
+    """The base's tensor whose name agrees with a module's to the most words from the end; None
+    where no block's does, or several do."""
+    ends = (base.by_end.get(end) for end in path_ends(module, base.longest_module))
+    tensors = next(filter(None, ends), ())
+    shared = {name: _shared_end(module, name.removesuffix(WEIGHT)) for name in tensors}
+    best = [name for name, n in shared.items() if n == max(shared.values())]
+    return best[0] if len(best) == 1 else None
+
+
+def _shared_end(name: str, other: str) -> int:
+    pairs = zip(reversed(name.split(".")), reversed(other.split(".")), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
@@ -508,6 +565,7 @@ class Table:
         paths = "|".join(re.escape(path).replace("N", "[0-9]{1,6}") for path in self.layers)
         self.layer_pattern = re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\.")
         self.beside_others = {e["path"] for e in raw["layers"] if e.get("beside_others")}
+        self.wrappers = frozenset(raw["wrappers"])
         self.stack_of_owner: dict[str, str] = raw["stack_of_owner"]
         self.stack_of_embedding: dict[str, str] = raw["stack_of_embedding"]
         self.rules = tuple(map(_rule, raw["rules"]))
@@ -652,13 +710,14 @@ def _layers(module: str) -> Iterator[re.Match[str]]:
 
 Shape = tuple[int, ...]
 WEIGHT = ".weight"
-ATTENTION_ROLES = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
 
 Stacks = Mapping[str, Sequence[Spot]]
 
 MAX_EXPERTS = 4096
 """The most of one tensor: each is a matrix of its own, so that a small file could hold any number;
 the largest mixtures have some hundreds."""
+
+HEADS_OF_CONFIG = ("encoder", "decoder", "text")
 
 OPEN_PATH = "layers"
 """A layer path of encoders, decoders and towers alike."""
@@ -682,22 +741,25 @@ def _place(
     shapes: Mapping[str, Shape], config: Mapping[str, object] | None, *, stored: bool
 ) -> PlacedModel:
     facts = read_attention_config(config)
-    spots, unread, rest = _locate_all(shapes, stored=stored)
+    spots, odd, rest = _locate_all(shapes, stored=stored)
+    unruled = find_unread(rest, shapes, in_any_number=not stored)
+    by_name = {name: _spot_by_name(name, shapes[name], stored=stored) for name in unruled}
+    spots += filter(None, by_name.values())
+    unread = odd + [name for name, spot in by_name.items() if spot is None]
     stacks = gather_stacks(spots, shapes.keys(), facts)
     placements = [
         placement
         for stack, group in stacks.items()
         for placement in place_stack(stack, group, facts, stored=stored)
     ]
-    unread += find_unread(rest, shapes, in_any_number=not stored)
     placed = PlacedModel(
         placements=tuple(sorted(placements, key=sort_key)),
-        ignored=tuple(sorted(set(rest) - set(unread))),
+        ignored=tuple(sorted(set(rest) - set(unruled))),
         unread=tuple(sorted(unread)),
     )
     _refuse_doubles(placed.placements)
     if stored:
-        _require_attention(placed)
+        _require_some(placed)
     return placed
 
 
@@ -716,6 +778,55 @@ def _locate_all(
     return spots, odd, rest
 
 
+def _spot_by_name(tensor: str, shape: Shape, *, stored: bool) -> Spot | None:
+    """The place of a matrix in a numbered block that no rule names: its role is its name inside the
+    block, its part the numbers in that name. None for factors, and where it has no such place."""
+    module = tensor.removesuffix(WEIGHT)
+    block = None if has_factor(module) else _BLOCK.fullmatch(module[_last_block(module) :])
+    if block is None:
+        return None
+    words = [word for word in block["rest"].split(".") if not word.isdecimal()]
+    role = ".".join(words or [block["path"].rpartition(".")[2]])
+    rule = Rule(
+        suffix=_BLOCK,
+        role=role,
+        part=".".join(NUMBER.findall(block["rest"])),
+        conv1d=role.rpartition(".")[2].startswith("c_"),
+        stacked=len(shape) == 3,
+    )
+    spot = Spot(
+        tensor=tensor,
+        shape=shape,
+        prefix=module.removesuffix(block[0]),
+        path=block["path"],
+        groups=(),
+        layer=int(block["layer"]),
+        suffix=without_numbers(block["rest"]),
+        module=block[0],
+        expert=-1,
+        rule=rule,
+    )
+    return spot if ROLE_NAME.fullmatch(role) and _is_whole_matrix(spot, stored=stored) else None
+
+
+def _last_block(module: str) -> int:
+    """Where the path of the block begins: of the layer paths that are known the first, or the last
+    in a stage, but for sublayers that are numbered in a block (T5's `layer`); else the first
+    numbered word."""
+    known = list(_layers(module))
+    staged = [m for m in known if m["path"] != "layer" and _STAGE.search(module[: m.start()])]
+    if known:
+        return (staged[-1] if staged else known[0]).start()
+    parts = module.split(".")
+    for i in range(1, len(parts) - 1):
+        if parts[i].isdecimal() and not parts[i - 1].isdecimal():
+            return len(".".join(parts[: i - 1])) + (i > 1)
+    return len(module)
+
+
+_BLOCK = re.compile(r"(?P<path>\D[^.]*(?:\.\D[^.]*)*)\.(?P<layer>[0-9]{1,6})\.(?P<rest>.+)")
+
+
 def _is_whole_matrix(spot: Spot, *, stored: bool) -> bool:
     """Whether a tensor has the dimensions that its rule wants; where it is stored, none is 0."""
     if len(spot.shape) != (3 if spot.rule.stacked else 2) or (stored and 0 in spot.shape):
@@ -727,6 +838,10 @@ def is_matrix(shape: Shape) -> bool:
     """Whether a tensor can be a layer's matrix, or a stack of them: no vector, and no kernel of a
     convolution over more than one axis."""
     return len(shape) in (2, 3) and sum(size > 1 for size in shape) > 1
+
+
+_POINTWISE = re.compile(r"(^|\.)(pw|pointwise_)conv\d*$")
+"""Matrices by the name of a convolution over one place."""
 
 
 def find_unread(
@@ -748,7 +863,11 @@ def find_unread(
         for name in names
         if (number := numbers[name]) is not None
         and number.before in blocks
-        and (has_factor(number.suffix) or (is_matrix(shapes[name]) and _is_in_layer(number)))
+        and (
+            has_factor(number.suffix)
+            or (is_matrix(shapes[name]) and _is_in_layer(number))
+            or (len(shapes[name]) == 2 and _POINTWISE.search(number.suffix))
+        )
     ]
 
 
@@ -823,17 +942,15 @@ def _refuse_doubles(placements: Sequence[Placement]) -> None:
             raise ModelError("unknown-architecture", f"{line}: expected one tensor")
 
 
-def _require_attention(placed: PlacedModel) -> None:
-    if any(p.slot.role in ATTENTION_ROLES for p in placed.placements):
-        return
-    if any(map(table().attention_word.search, placed.unread)):
+def _require_some(placed: PlacedModel) -> None:
+    if not placed.placements:
         placed.require_known()
-    seen = name_some(placed.ignored[:2]) or "none"
-    raise ModelError(
-        "no-attention",
-        f"has no attention matrix among its tensors (it has {seen}); only models with "
-        "attention layers can be fingerprinted",
-    )
+        seen = name_some(placed.ignored[:2]) or "none"
+        raise ModelError(
+            "no-attention",
+            f"has no matrix in numbered blocks among its tensors (it has {seen}); only models of "
+            "blocks that repeat can be fingerprinted",
+        )
 
 
 def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
@@ -841,28 +958,56 @@ def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: Attenti
     for spot in spots:
         groups[spot.prefix, spot.path].append(spot)
     stacks: dict[str, list[Spot]] = {}
-    for group in groups.values():
+    for group in sorted(groups.values(), key=_closeness):
         stack = _stack(group, names, config)
         if stack in stacks:
-            both = name_some([stacks[stack][0].tensor, group[0].tensor])
-            line = f"{both} belong to two {stack} stacks: expected one model in the file"
-            raise ModelError("unknown-architecture", line)
-        stacks[stack] = group
+            stack = _own_stack(group[0])
+        if stack in stacks:
+            stack = _stack_name(f"{group[0].prefix}{group[0].path}")
+        stacks.setdefault(stack, []).extend(group)
     return stacks
+
+
+def _closeness(group: Sequence[Spot]) -> tuple[int, str, str]:
+    """Of several stacks of one kind, the first is the one with the fewest words of its own before
+    its layers, as the language model's beside its towers'."""
+    words = group[0].prefix.rstrip(".").split(".")
+    return sum(word not in table().wrappers for word in words), group[0].prefix, group[0].path
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
     first = group[0]
     by_suffix = next((spot.rule.stack for spot in group if spot.rule.stack), "")
-    default = by_suffix or table().layers[first.path]
+    default = by_suffix or table().layers.get(first.path, "")
+    if not default or _STAGE.search(first.prefix):
+        return _own_stack(first)
     if by_suffix or first.path not in ("layers", "encoder.layers", "blocks"):
         return default
     for embedding, stack in table().stack_of_embedding.items():
         if first.path == "encoder.layers" and f"{first.prefix}{embedding}.weight" in names:
             return stack
     by_owner = table().stack_of_owner
-    word = first.prefix.rstrip(".").rpartition(".")[2]
-    return by_owner.get(word) or by_owner.get(config.model_type or "") or default
+    owners = (by_owner[w] for w in reversed(first.prefix.split(".")) if w in by_owner)
+    return next(owners, "") or by_owner.get(config.model_type or "") or default
+
+
+_STAGE = re.compile(r"(?<![^.])[^.]*(layer|stage|block|level|group)s?\.[0-9]{1,6}\.$")
+"""The end of a prefix in which blocks are numbered stage by stage, `layers.0.` of Swin."""
+
+
+def _own_stack(first: Spot) -> str:
+    """The name of a tower or stage: the words that say which it is."""
+    if stage := _STAGE.search(first.prefix):
+        return _stack_name(f"{stage[0]}{first.path}")
+    if first.path not in table().layers:
+        return _stack_name(first.path)
+    own = [word for word in first.prefix.split(".") if word not in table().wrappers]
+    return _stack_name(own[-1] if own else f"{first.prefix}{first.path}")
+
+
+def _stack_name(path: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]", "/", path)
+    return name if STACK_NAME.fullmatch(name) else "stack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -883,10 +1028,14 @@ class StackContext:
 def place_stack(
     stack: str, spots: Sequence[Spot], config: AttentionConfig, *, stored: bool
 ) -> Iterator[Placement]:
-    if stack == "vision":  # the config's heads are the language model's
+    if stack not in HEADS_OF_CONFIG:  # the config's heads are the language model's
         config = replace(config, n_heads=None, n_kv_heads=None, head_dim=None, by_layer=((), ()))
     # q, k and v together are wider than the input, so only in × out is flat
-    conv1d = stored and any(s.rule.split == "c-attn" and s.shape[0] < s.shape[1] for s in spots)
+    conv1d = stored and any(
+        s.shape[0] < s.shape[1]
+        for s in spots
+        if s.rule.split == "c-attn" or (s.rule.conv1d and s.rule.role == "up")
+    )
     context = StackContext(
         stack=stack,
         config=config,
@@ -906,7 +1055,8 @@ def place_stack(
 
 def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
     if spot.rule.stacked:
-        transposed = context.stored and _has_flat_experts(spot, context)
+        is_flat = spot.rule.part == "expert" and _has_flat_experts(spot, context)
+        transposed = context.stored and is_flat
     else:
         transposed = context.conv1d and spot.rule.conv1d
     out, width = spot.shape[-2:][::-1] if transposed else spot.shape[-2:]
@@ -917,6 +1067,8 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
             part = spot.rule.part
             if part == "expert":
                 part = f"expert.{spot.expert if index is None else index}"
+            elif index is not None and not spot.rule.split:
+                part = ".".join(filter(None, (part, str(index))))
             chosen = range(out)[rows] if isinstance(rows, slice) else rows
             yield Placement(
                 slot=Slot(context.stack, layer, role),

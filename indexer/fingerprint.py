@@ -37,13 +37,13 @@ from ..errors import ModelError, RequestError, UnknownRecipe, offered
 from ..records import LINEAR_DIM as DIM
 from ..records import (
     LINEAR_LAYER_DIM,
-    ROLES,
-    STACKS,
     Fingerprint,
     LinearSketch,
     Recipe,
     Slot,
     SlotStats,
+    role_order,
+    stack_order,
 )
 from ..store import encode_sketch
 from .delta import (
@@ -400,7 +400,7 @@ Layout = tuple[tuple[str, str, int], ...]
 def family_layout(matrices: Iterable[tuple[Slot, int]]) -> Layout:
     """The blocks of a family, from every (slot, out) that its base or members have."""
     blocks = {(slot.stack, slot.role, n_out) for slot, n_out in matrices}
-    return tuple(sorted(blocks, key=lambda b: (STACKS.index(b[0]), ROLES.index(b[1]), b[2])))
+    return tuple(sorted(blocks, key=lambda b: (stack_order(b[0]), role_order(b[1]), b[2])))
 
 
 def mean_factors_recipe(rank: int, layout: Layout) -> Recipe:

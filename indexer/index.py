@@ -138,8 +138,7 @@ def place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[M
     else:
         shapes = family_shapes(members)
         for text, shape in catalog.base(base.name).shapes.items():
-            stack, layer, role = text.split(".")
-            shapes.setdefault((Slot(stack, int(layer), role), ""), shape)
+            shapes.setdefault((Slot.parse(text), ""), shape)
     return [_fit(member, shapes) if _is_unnamed(member) else member for member in members]
 
 

@@ -19,6 +19,7 @@ from .architecture import (
     Key,
     PlacedModel,
     Placement,
+    in_slots_of,
     pair_unread,
     place_modules,
     require_known_slots,
@@ -275,6 +276,7 @@ def collect_adapter(
     placed = place_modules(_shapes(adapter, job), base.config if base else None)
     placed.require_known()
     if base is not None:
+        placed = in_slots_of(placed, base.placed)
         require_within_base(placed, base.placed)
     else:
         require_known_slots(placed, job.shapes, job.base.name)

@@ -19,7 +19,15 @@ import numpy as np
 
 from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
-from ..records import ROLES, STACKS, Fingerprint, Footprint, Recipe, Slot, SlotStats
+from ..records import (
+    Fingerprint,
+    Footprint,
+    Recipe,
+    Slot,
+    SlotStats,
+    role_order,
+    stack_order,
+)
 from ..store import (
     Catalog,
     FamilyView,
@@ -684,7 +692,7 @@ def explain_slots(query: Explained, other: Explained, recipe: Recipe) -> dict[st
         "query": query.model,
         "model": other.model,
         "similarity": similarity,
-        "by_role": sorted(by_role, key=lambda total: ROLES.index(total["role"])),
+        "by_role": sorted(by_role, key=lambda total: role_order(total["role"])),
         "by_layer": totals("layer", lambda slot: f"{slot.stack}.{slot.layer}"),
         "by_block": by_block,
         "slots": sorted(shares, key=lambda share: -share["contribution"]),
@@ -738,6 +746,6 @@ def _sketches(model: str, slots: Mapping[Slot, SlotStats], recipe: Recipe) -> Sk
         raise RequestError(f"{model} has {err}: index it again with this recipe") from None
 
 
-def _reading_order(slot: Slot) -> tuple[int, int, int]:
+def _reading_order(slot: Slot) -> tuple[tuple[int, str], int, tuple[int, str]]:
     """Stacks as data flows through them, then layers, then roles in printing order."""
-    return STACKS.index(slot.stack), slot.layer, ROLES.index(slot.role)
+    return stack_order(slot.stack), slot.layer, role_order(slot.role)

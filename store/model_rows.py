@@ -20,8 +20,8 @@ from ..records import (
     LINEAR_DIM,
     LINEAR_LAYER_DIM,
     LONGEST_TEXT,
-    ROLES,
-    STACKS,
+    ROLE_NAME,
+    STACK_NAME,
     Fingerprint,
     Indexed,
     LinearSketch,
@@ -100,6 +100,19 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Name:
+    """A text that a pattern describes from end to end."""
+
+    pattern: re.Pattern[str]
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, str) and self.pattern.fullmatch(value) is not None
+
+    def sql(self, column: str) -> str:
+        return f"coalesce(regexp_full_match({column}, '{self.pattern.pattern}'), false)"
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """Lists of finite numbers of single precision, not below `least`."""
 
@@ -127,7 +140,7 @@ class Notes:
         return f"coalesce(list_bool_and({every}), true)"
 
 
-Limit = Range | Text | Choice | Numbers | Notes
+Limit = Range | Text | Choice | Name | Numbers | Notes
 
 _LINE = Text(is_optional=False)
 _NAME = Text(LONGEST_TEXT, is_optional=False)
@@ -157,9 +170,9 @@ RECORD: Mapping[str, Limit] = {
 OUTCOME: Mapping[str, Limit] = {"bytes_read": Range(0, _LONG), "seconds": Range()}
 
 SLOT: Mapping[str, Limit] = {
-    "stack": Choice(STACKS),
+    "stack": Name(STACK_NAME),
     "layer": Range(0, _INT),
-    "role": Choice(ROLES),
+    "role": Name(ROLE_NAME),
     "rows": Range(1, _INT),
     "columns": Range(1, _INT),
     "fro_norm": Range(),

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ...arrays import Float64
 from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreError
-from ...records import ROLES, STACKS, Recipe
+from ...records import Recipe
 from ..catalog import Catalog
 from ..model_rows import model_faults, short_id
 from ..opening import is_file, memory_connection, schema
@@ -743,14 +743,10 @@ def _check_columns(name: str, reading: Session, wanted: Iterable[Column]) -> Non
 
 
 def _check_vocabulary(source: Source) -> None:
-    """Refuse statuses, codes and slots that this deltadex does not know."""
+    """Refuse statuses and codes that this deltadex does not know."""
     outcomes = source.session.execute("SELECT DISTINCT status, code FROM models")
-    slots = source.session.execute(
-        "SELECT stack, role FROM slots UNION SELECT stack, role FROM data_sketches"
-    )
     known = {("indexed", None), *((reason.status, code) for code, reason in REASONS.items())}
     strange = [f"{status} ({code})" for status, code in outcomes if (status, code) not in known]
-    strange += [f"{s}.{role}" for s, role in slots if s not in STACKS or role not in ROLES]
     if strange:
         raise StoreDamaged(
             f"{source.name}: has {strange[0]!r}, which this deltadex does not know; upgrade it"

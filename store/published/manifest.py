@@ -304,11 +304,9 @@ def _sketch_form(raw: Mapping[str, Any] | None, recipe: Recipe) -> SketchForm | 
         if checked_count(length, "blocks", dims[block], least=8) % 8:
             raise ValueError("blocks")
     listed = checked_list(raw["slots"], "slots", MOST_SKETCH_BYTES, least=1)
-    names = [_text(slot, "slots").split(".") for slot in listed]
-    slots = tuple(
-        Slot(stack, checked_count(int(layer), "slots", 1 << 20), role)
-        for stack, layer, role in names
-    )
+    slots = tuple(Slot.parse(_text(slot, "slots")) for slot in listed)
+    for slot in slots:
+        checked_count(slot.layer, "slots", 1 << 20)
     form = SketchForm(lengths, slots)
     if len(set(slots)) < len(slots) or form.n_bytes > MOST_SKETCH_BYTES:
         raise ValueError("slots")

@@ -118,7 +118,7 @@ class Rank(BasedStudy):
         depths: dict[str, int] = {}
         for stack, layer in (
             *((s.slot.stack, s.slot.layer) for s in spectra),
-            *((name.split(".")[0], int(name.split(".")[1])) for name in shapes),
+            *((slot.stack, slot.layer) for slot in map(Slot.parse, shapes)),
         ):
             depths[stack] = max(depths.get(stack, 0), layer + 1)
         thetas = sorted(set(self.thetas))

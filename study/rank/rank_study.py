@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import Float64
 from ...errors import StudyError
-from ...records import ROLES, STACKS, Slot, SlotSpectrum
+from ...records import Slot, SlotSpectrum, role_order, stack_order
 from ..report_json import JsonRecord
 from .law_choice import LawChoice, fit_laws
 
@@ -342,9 +342,9 @@ def with_laws(report: RankReport) -> RankReport:
     return replace(report, curves=tuple(curves))
 
 
-def _role_order(place: Slot | RankCurve) -> tuple[int, int]:
+def _role_order(place: Slot | RankCurve) -> tuple[tuple[int, str], tuple[int, str]]:
     """Encoders before decoders, and roles in the order of `records.ROLES`."""
-    return STACKS.index(place.stack), ROLES.index(place.role)
+    return stack_order(place.stack), role_order(place.role)
 
 
 def _depths(name: str, slots: Iterable[Slot], given: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Float64, Int64
 from ...errors import StudyError
-from ...records import ROLES, STACKS, SlotSpectrum
+from ...records import SlotSpectrum, role_order, stack_order
 from ..report_json import JsonRecord
 
 Subject = Literal["update", "weights"]
@@ -230,9 +230,9 @@ def spectrum_study(
         StudyError: there are no spectra.
     """
 
-    def order(spectrum: SlotSpectrum) -> tuple[int, int, int, str]:
+    def order(spectrum: SlotSpectrum) -> tuple[tuple[int, str], tuple[int, str], int, str]:
         slot = spectrum.slot
-        return STACKS.index(slot.stack), ROLES.index(slot.role), slot.layer, spectrum.part
+        return stack_order(slot.stack), role_order(slot.role), slot.layer, spectrum.part
 
     updates = spectra.get("update", ())
     is_equal = bool(updates) and not any(spectrum.energies.size for spectrum in updates)

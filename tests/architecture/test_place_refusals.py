@@ -31,51 +31,29 @@ def slots(placed):
     return [(p.slot, p.part, p.shape, p.rows, p.transposed) for p in placed.placements]
 
 
-def test_a_model_without_attention_is_refused():
-    with pytest.raises(ModelError, match=r"no-attention: .*'layers\.0\.mixer\.A_log'"):
-        place(saved("mamba").shapes, saved("mamba").config)
-
-
 @pytest.mark.parametrize(
     "names",
     [
         (),
         ("0.weight", "2.weight"),
         ("fc1.weight", "fc2.weight"),
-        ("layers.0.mlp.fc1.weight", "layers.0.mlp.fc2.weight"),
         ("encoder.stages.0.layers.1.layer.0.convolution.weight",),
-        (
-            *(f"rwkv.blocks.0.attention.{x}.weight" for x in ("key", "value", "output")),
-            *(f"rwkv.blocks.0.{x}.receptance.weight" for x in ("attention", "feed_forward")),
-            "rwkv.blocks.0.feed_forward.key.weight",
-        ),
     ],
 )
-def test_nets_of_other_kinds_are_refused_as_having_no_attention(names):
+def test_nets_without_matrices_in_blocks_are_refused_as_having_none(names):
     with pytest.raises(ModelError, match="no-attention"):
         place(dict.fromkeys(names, (8, 8)), None)
 
 
-def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices():
-    shapes = {f"trunk.{n}.attn.{x}.weight": (8, 8) for n in range(4) for x in "abc"}
-
-    with pytest.raises(
-        ModelError, match=r"^unknown-architecture: .*'trunk\.0\.attn\.a\.weight', .* and 7 more"
-    ):
-        place(shapes, None)
-
-
-def test_an_unknown_matrix_among_known_ones_and_a_known_name_on_a_vector_are_reported_by_name():
-    shapes = bert("bert.") | {"bert.encoder.layer.1.attention.self.gizmo.weight": (32, 32)}
+def test_a_known_name_on_a_vector_is_reported_by_name():
     vector = {"encoder.layer.1.output.dense.weight": (64,)}
 
-    placed = place(shapes, None)
+    placed = place(bert() | vector, None)
 
-    assert place(bert() | vector, None).unread == tuple(vector)
-
-    assert placed.unread == ("bert.encoder.layer.1.attention.self.gizmo.weight",)
-    assert len(placed.placements) == 12
-    with pytest.raises(ModelError, match=r"unknown-architecture: .*self\.gizmo\.weight'"):
+    assert placed.unread == tuple(vector)
+    with pytest.raises(
+        ModelError, match=r"unknown-architecture: .*layer\.1\.output\.dense\.weight'"
+    ):
         placed.require_known()
 
 
@@ -117,13 +95,11 @@ def test_a_hostile_name_is_refused_at_once_and_in_short(name):
     assert len(err.value.reason) < 400
 
 
-def test_two_models_in_one_file_are_refused():
-    with pytest.raises(ModelError, match="two encoder stacks") as err:
-        place(bert("model_a.") | bert("model_b."), None)
+def test_two_models_in_one_file_are_two_stacks():
+    placed = place(bert("model_a.") | bert("model_b."), None)
 
-    assert err.value.code == "unknown-architecture"
-    assert "model_a.encoder.layer.0" in err.value.reason
-    assert "model_b.encoder.layer.0" in err.value.reason
+    assert {p.slot.stack for p in placed.placements} == {"encoder", "model_b"}
+    assert len(placed.placements) == 2 * len(bert())
 
 
 def test_two_names_for_one_slot_are_refused():
@@ -169,7 +145,7 @@ def test_roles_agree_with_gguf_wherever_both_know_a_name():
     known = gguf_roles()
     compared, total, disagreeing = 0, 0, []
 
-    for variant in sorted(set(CONFIGS) - {"mamba"}):
+    for variant in sorted(CONFIGS):
         ours = defaultdict(list)
         for p in place(saved(variant).shapes, saved(variant).config).placements:
             if p.slot.role not in ours[p.module]:

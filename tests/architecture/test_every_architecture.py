@@ -1,0 +1,99 @@
+"""Every model type that transformers builds, with two layers and without memory for its weights:
+each matrix of its numbered blocks has a slot, and a LoRA of its linear layers has the same ones."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+import pytest
+import torch
+import transformers
+from transformers import CONFIG_MAPPING, PretrainedConfig
+
+from deltadex.errors import ModelError
+from deltadex.indexer.architecture import (
+    in_slots_of,
+    is_matrix,
+    place,
+    place_modules,
+    require_within_base,
+)
+
+DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
+DEPTHS += ("decoder_layers", "depth", "num_encoder_layers", "num_decoder_layers")
+BUILDERS = ("AutoModel", "AutoModelForCausalLM", "AutoModelForImageTextToText")
+
+pytestmark = pytest.mark.slow
+
+
+def shortened(config):
+    for name, value in vars(config).items():
+        if isinstance(value, PretrainedConfig):
+            shortened(value)
+        elif name in DEPTHS and type(value) is int:
+            setattr(config, name, min(value, 2))
+        elif name == "layer_types" and isinstance(value, list):
+            setattr(config, name, (list(dict.fromkeys(value)) + value)[:2])
+    return config
+
+
+def built(model_type):
+    """Without weights; None for a type that its default settings do not build."""
+    for builder in BUILDERS:
+        try:
+            with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+                config = shortened(CONFIG_MAPPING[model_type]())
+                return getattr(transformers, builder).from_config(config)
+        except Exception:
+            continue
+    return None
+
+
+def linear_layers(model):
+    """(out, in) by module, of what a LoRA of all linear layers changes."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            yield name, tuple(module.weight.shape)
+        elif type(module).__name__ == "Conv1D":
+            yield name, tuple(module.weight.shape)[::-1]
+
+
+def outcome(model):
+    """ "indexed", a code, or what is wrong with its slots."""
+    config = model.config.to_dict()
+    shapes = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    linear = dict(linear_layers(model))
+    try:
+        placed = place(shapes, config)
+        adapter = place_modules(linear, config)
+        adapter.require_known()
+        require_within_base(in_slots_of(adapter, placed), placed)
+    except ModelError as err:
+        in_blocks = [n for n in linear if any(part.isdecimal() for part in n.split(".")[1:-1])]
+        return "without matrices" if err.code == "no-attention" and not in_blocks else str(err)
+    counted = Counter()
+    for p in placed.placements:
+        counted[p.tensor, p.index] += p.shape[0] * p.shape[1]
+    wrong = [
+        name
+        for (name, index), n in counted.items()
+        if n != torch.Size(shapes[name]).numel() // (1 if index is None else shapes[name][0])
+    ]
+    known = set(placed.ignored) | {name for name, _ in counted}
+    lost = [name for name, shape in shapes.items() if is_matrix(shape) and name not in known]
+    return f"wrong: {wrong[:3]} {lost[:3]}" if wrong or lost else "indexed"
+
+
+def test_nearly_every_type_of_transformers_is_indexed_and_the_rest_refused():
+    outcomes = {}
+    for model_type in sorted(CONFIG_MAPPING.keys()):
+        model = built(model_type)
+        if model is not None:
+            outcomes[model_type] = outcome(model)
+
+    counts = Counter(outcomes.values())
+    odd = {k: v for k, v in outcomes.items() if v not in ("indexed", "without matrices")}
+    assert len(outcomes) > 300
+    assert not [line for line in odd.values() if line.startswith("wrong")]
+    assert counts["indexed"] + counts["without matrices"] >= 0.97 * len(outcomes), odd
