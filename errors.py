@@ -59,8 +59,8 @@ REASONS: dict[str, Reason] = {
         "a weight file's bytes are not those that are listed for it", transient=True
     ),
     # architecture
-    "no-attention": Reason("the model has no attention layers", by_nature=True),
-    "unknown-architecture": Reason("layer matrices with unknown names"),
+    "no-attention": Reason("the model has no matrix in numbered blocks", by_nature=True),
+    "unknown-architecture": Reason("layer matrices that cannot be placed"),
     "not-read": Reason("layer matrices are stored in a form that is not read"),
     "shape-mismatch": Reason("layer matrices differ in shape from the base's", by_nature=True),
     "layer-mismatch": Reason("layers are missing or added against the base", by_nature=True),
