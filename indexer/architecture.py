@@ -459,9 +459,10 @@ def in_slots_of(adapter: PlacedModel, base: PlacedModel) -> PlacedModel:
 
 
 def _in_only_stack(placement: Placement, base: PlacedModel) -> Placement:
-    """The same in the one stack of the base that has such a matrix, where its own has none."""
+    """The same in the one stack of the base that has such a matrix, where its own has none and is a
+    guess."""
     slot, part = placement.key
-    if placement.key in base.by_key:
+    if placement.key in base.by_key or not placement.module.startswith(f"{OPEN_PATH}."):
         return placement
     keys = ((replace(slot, stack=stack), part) for stack in {p.slot.stack for p in base.placements})
     alike = [

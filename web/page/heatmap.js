@@ -1,8 +1,8 @@
 "use strict";
 {
   const { make, button, state, colours, map, format } = deltadex;
-  const ROLES = ["q", "k", "v", "o", "up", "gate", "down", "cross_q", "cross_k", "cross_v", "cross_o"];
-  const STACKS = ["encoder", "decoder"];
+  const ROLES = ["q", "k", "v", "qkv", "o", "up", "gate", "down", "cross_q", "cross_k", "cross_v", "cross_o"];
+  const STACKS = ["encoder", "decoder", "text", "vision"];
 
   function parts(slot) {
     const [stack, layer, ...role] = slot.split(".");
@@ -23,7 +23,9 @@
       words: "Size of each update: |ΔW|, Frobenius. The base’s own weights were not read." };
   }
 
-  const order = (names, list) => [...names].sort((a, b) => list.indexOf(a) - list.indexOf(b) || (a < b ? -1 : 1));
+  // Names that are not in the list come behind it, by name.
+  const place = (name, list) => (list.includes(name) ? list.indexOf(name) : list.length);
+  const compare = (a, b, list) => place(a, list) - place(b, list) || a.localeCompare(b);
 
   function grid(slots, how) {
     const cells = new Map(), rows = new Map(), roles = new Set();
@@ -34,8 +36,8 @@
       cells.set(`${stack}.${layer}.${role}`, how.of(slot));
     }
     const lines = [...rows.values()].sort((a, b) =>
-      STACKS.indexOf(a.stack) - STACKS.indexOf(b.stack) || a.layer - b.layer);
-    return { cells, lines, roles: order(roles, ROLES) };
+      compare(a.stack, b.stack, STACKS) || a.layer - b.layer);
+    return { cells, lines, roles: [...roles].sort((a, b) => compare(a, b, ROLES)) };
   }
 
   function cell(value, how, [low, high]) {
