@@ -238,18 +238,6 @@ TOYS = {
         published=("| step | s | processor s | peak GiB |",),
         prints=(r"\| attach \| [\d.]+ \|",),
     ),
-    "qdrant": Toy(
-        command=("benchmarks/qdrant.py", "--models", "400", "--queries", "5", "--folder", FOLDER),
-        published=(
-            "| filter | engine | 10: p50 | candidates: p50 | processor | recall@10 "
-            "| among candidates |",
-        ),
-        prints=(
-            r"export: [\d.]+ s \([\d.]+ s of a core\)",
-            r"\| all \| Qdrant Edge \| [\d.]+ ms \| [\d.]+ ms \| [\d.]+ ms \| 1\.000 \|",
-        ),
-        needs=missing("qdrant_edge"),
-    ),
     "layouts of a made family": Toy(
         command=("benchmarks/layouts.py", "200", "--dim", "32", "--layouts", "pca", "auto"),
         page="map.md",
