@@ -1,16 +1,11 @@
-"""Many workers: models per hour where the network binds, and kills that lose nothing.
+"""Many workers: models per hour where the network binds.
 
-    python benchmarks/fan_out.py speed [--models 96] [--kib-per-second 1024]
-    python benchmarks/fan_out.py kills [--kills 200] [--seed 0]
+    python benchmarks/fan_out.py [--models 96] [--kib-per-second 1024]
 
-`speed` reads a family of full fine-tunes from a stand-in Hub on loopback that limits the bytes
+It reads a family of full fine-tunes from a stand-in Hub on loopback that limits the bytes
 per second of every connection, with 1, 2 and 4 local Ray workers, each into a catalog of its own.
 Models per hour are counted from the first part that was committed to the last: a cluster's start
 is listed beside it.
-
-`kills` indexes a folder with local Ray workers while processes are killed by SIGKILL: workers, the
-process that commits, Ray's own head. A run whose committer or head was killed is started again. At
-the end of every round the catalog must say, bit for bit, what one process says, each model once.
 """
 
 from __future__ import annotations
@@ -19,14 +14,11 @@ import argparse
 import hashlib
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +88,7 @@ def speed(models: int, kib_per_second: float) -> None:
         make_family(folder, models, width=128)
         size = (folder / "models" / "m000" / "model.safetensors").stat().st_size
         print(f"{models} models of {size / 1e6:.1f} MB, {kib_per_second:.0f} KiB/s a connection")
-        script = [sys.executable, __file__, "serve", place]
+        script = [sys.executable, __file__, "--serve", place]
         script += ["--kib-per-second", str(kib_per_second)]
         hub = subprocess.Popen(script, stdout=subprocess.PIPE, text=True)
         assert hub.stdout is not None
@@ -136,118 +128,16 @@ def committed_at(db: Path) -> list[float]:
         return [float(row["moment"]) for row in rows]
 
 
-def kills(n_kills: int, seed: int) -> None:
-    rng = random.Random(seed)
-    counts: Counter[str] = Counter()
-    rounds = wrong = restarts = 0
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        make_family(folder, 40, width=96)
-        arguments = ["index", str(folder / "base"), str(folder / "models"), "--quiet"]
-        expected_db = folder / "expected.duckdb"
-        subprocess.run(command(*arguments, "--db", str(expected_db)), check=True)
-        expected = content_hash(expected_db)
-        while sum(counts.values()) < n_kills:
-            rounds += 1
-            db = folder / f"{rounds}.duckdb"
-            run = command(*arguments, "--db", str(db), "--ray", "local", "--workers", "2")
-            while True:
-                left = n_kills - sum(counts.values())
-                code = killed_run(run, rng, counts, left)
-                if code == 0:
-                    break
-                restarts += 1
-            found = content_hash(db)
-            left_parts = Path(f"{db}.parts").exists()
-            wrong += found != expected or left_parts
-            print(f"round {rounds}: {dict(counts)}, {found == expected}", flush=True)
-    print(f"{sum(counts.values())} kills ({dict(counts)}) in {rounds} rounds, {restarts} restarts:")
-    print(f"{wrong} catalogs that do not say what one process says")
-
-
-def killed_run(run: list[str], rng: random.Random, counts: Counter[str], left: int) -> int:
-    """The exit code of a run in which processes are killed at random, at most `left`."""
-    process = subprocess.Popen(
-        run, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        while process.poll() is None:
-            time.sleep(rng.uniform(0.1, 1.0))
-            places = list(processes_below(process.pid))
-            workers = [pid for kind, pid in places if kind == "worker"]
-            heads = [pid for kind, pid in places if kind == "head"]
-            if left <= 0 or not workers:
-                continue
-            draw = rng.random()
-            if draw < 0.1:
-                victim, kind = process.pid, "committer"
-            elif draw < 0.15 and heads:
-                victim, kind = rng.choice(heads), "head"
-            else:
-                victim, kind = rng.choice(workers), "worker"
-            try:
-                os.kill(victim, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            counts[kind] += 1
-            left -= 1
-            if kind == "head":
-                # Ray notices the end of its head after a minute; nobody would wait for that
-                time.sleep(1.0)
-                process.kill()
-    finally:
-        process.wait()
-        for _, pid in processes_of_session(process.pid):
-            end(pid)
-    return process.returncode
-
-
-def processes_below(session: int) -> Iterator[tuple[str, int]]:
-    for name, pid in processes_of_session(session):
-        if name.startswith("ray::Worker"):
-            yield "worker", pid
-        elif name.endswith(("gcs_server", "raylet")):
-            yield "head", pid
-
-
-def processes_of_session(session: int) -> list[tuple[str, int]]:
-    """(first argument, pid) of the processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == session:
-            continue
-        try:
-            if os.getsid(int(entry.name)) != session:
-                continue
-            arguments = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        found.append((arguments[0].decode(errors="replace"), int(entry.name)))
-    return found
-
-
-def end(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("speed", "kills", "serve"))
-    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--serve", type=Path, help="only be the Hub of this folder")
     parser.add_argument("--models", type=int, default=96)
     parser.add_argument("--kib-per-second", type=float, default=1024)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    if arguments.what == "serve":
-        serve(arguments.folder, 1024 * arguments.kib_per_second)
-    elif arguments.what == "speed":
-        speed(arguments.models, arguments.kib_per_second)
+    if arguments.serve:
+        serve(arguments.serve, 1024 * arguments.kib_per_second)
     else:
-        kills(arguments.kills, arguments.seed)
+        speed(arguments.models, arguments.kib_per_second)
 
 
 if __name__ == "__main__":

@@ -237,7 +237,7 @@ class Engine:
         default="faiss",
         metavar="faiss|qdrant|TARGET",
         help="Take candidates from FAISS, or from an export to Qdrant: the last one, or that at "
-        "TARGET (edge:DIR, qdrant://HOST[:PORT]/COLLECTION).",
+        "TARGET (qdrant://HOST[:PORT]/COLLECTION).",
     )
 
 

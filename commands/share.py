@@ -77,7 +77,7 @@ def serve(common: Common, serving: Serving) -> None:
     Example:
       deltadex serve --port 8321
       DELTADEX_TOKEN=$(cat token) deltadex serve --writable
-      deltadex serve --engine edge:./vectors
+      deltadex serve --engine qdrant://localhost:6333/bert
     """
     # before anything is loaded that reads it
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -207,8 +207,8 @@ class AnyExport(database.Export, database.ExportScores):
     _: KW_ONLY
     to: str | None = option(
         default=None,
-        metavar="edge:DIR|qdrant://HOST[:PORT]/COLLECTION",
-        help="Bring one recipe's vectors to Qdrant, and check them there.",
+        metavar="qdrant://HOST[:PORT]/COLLECTION",
+        help="Bring one recipe's vectors to Qdrant.",
     )
     scores: bool = option(
         default=False,
@@ -242,8 +242,7 @@ def export(common: Common, asked: AnyExport) -> None:
       deltadex export models.parquet
       deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
       deltadex export --scores scores.parquet --exclude author
-      deltadex export --to edge:./vectors --base bert-base-uncased
-      deltadex export --to qdrant://localhost:6333/bert
+      deltadex export --to qdrant://localhost:6333/bert --base bert-base-uncased
     """
     asked.check()
     if asked.to is not None:

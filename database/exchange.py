@@ -83,42 +83,38 @@ class Export(Family):
 
 @record
 class ExportVectors(Family):
-    """Bring a family's vectors under a recipe to Qdrant, and check them there.
+    """Bring a family's vectors under a recipe to Qdrant.
 
     Only differences are written: a second export, or one after another that was killed, is
     quick. `open(path, engine="qdrant")` then searches them.
 
     Returns:
-        One row: `target`, `base`, `recipe`, `models`, `added`, `removed`, `repaired`, `bytes`,
-        `checksum`, `recall_at_10`, `queries`, `newest_key`, `seconds`.
+        One row: `target`, `base`, `recipe`, `models`, `added`, `removed`, `newest_key`, `seconds`.
 
     Raises:
-        StoreError: the engine is not reached, full, damaged, or holds other vectors.
-        RequestError: the target is not understood, or its engine not installed.
-
-    >>> db.export_vectors("edge:vectors")[0]["models"]
-    4
+        StoreError: the server is not reached, full, or holds other vectors.
+        RequestError: the target is not understood, or Qdrant's client not installed.
     """
 
     stability = "provisional"
 
     target: str = argument(
-        help="`edge:DIR`, or `qdrant://HOST[:PORT]/COLLECTION[?https=1]`; a server's API key is "
-        "read from the environment (`QDRANT_API_KEY`)."
+        help="`qdrant://HOST[:PORT]/COLLECTION[?https=1]`; the server's API key is read from the "
+        "environment (`QDRANT_API_KEY`)."
     )
 
     def answer(self, db: Opened) -> Table:
-        from ..store import export_vectors, parse_target
+        from ..store import export_vectors
 
-        parsed, family = parse_target(self.target), find_family(db._catalog, self.base)
+        family = find_family(db._catalog, self.base)
         exported = export_vectors(
             db._catalog,
-            parsed,
+            self.target,
             base=family,
             recipe=db._catalog.find_recipe(self.recipe, family),
             tracked=_sized(db),
         )
-        return Table(exported.to_json())
+        return Table(exported)
 
 
 @record

@@ -45,11 +45,8 @@ from .published.publication import fetch_index as fetch_index
 from .published.publication import is_licence as is_licence
 from .published.publication import publish_index as publish_index
 from .published.publication import published_copy as published_copy
-from .qdrant.exporting import Exported as Exported
 from .qdrant.exporting import export_vectors as export_vectors
 from .qdrant.exporting import use_exported as use_exported
-from .qdrant.index import is_target as is_target
-from .qdrant.index import parse_target as parse_target
 from .sketch_codes import encode_sketch as encode_sketch
 from .sketch_codes import sketch_bytes as sketch_bytes
 from .sketch_codes import true_cosines as true_cosines

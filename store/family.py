@@ -251,7 +251,7 @@ class FamilyView:
         from .qdrant.index import ExportedFamilies, QdrantIndex
 
         access, recipe = self._session.access, self.recipe
-        points = access.derived(ExportedFamilies).of(self.base, recipe.id)
+        points = access.derived(ExportedFamilies).points.get((self.base, recipe.id))
 
         def make(_: FamilyView) -> SearchIndex:
             before, self._members.before = self._members.before, None
@@ -270,9 +270,7 @@ class FamilyView:
             with closing(Session(access)) as session:
                 return fetch_vectors_of(session, recipe, keys)
 
-        return self.derived(
-            QdrantIndex, lambda view: QdrantIndex(points, view.keys, recipe.dim, fetch)
-        )
+        return self.derived(QdrantIndex, lambda view: QdrantIndex(points, view.keys, fetch))
 
     def candidates(
         self,

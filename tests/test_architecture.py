@@ -96,7 +96,6 @@ ONE_ROOM_KNOWS = {
     "fsspec": "store/parts.py",
     "ray": "indexer/run.py",
     "qdrant_client": "store/qdrant/server.py",
-    "qdrant_edge": "store/qdrant/edge.py",
     "huggingface_hub": "indexer/hub",
     "httpx2": ("indexer/hub", "client"),
     "click": ("cli.py", "commands/"),

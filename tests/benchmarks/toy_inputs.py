@@ -7,7 +7,6 @@ import numpy as np
 from catalogs import SLOT
 from safetensors.numpy import save_file
 
-import deltadex as dx
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog, encode_sketch
 
@@ -36,7 +35,7 @@ def write_catalog(folder):
 def _indexed(number, vector):
     name, dataset, author = f"m{number:02}", f"d{number % 3}", f"a{number % 20}"
     record = ModelRecord(id=name, base="base", signature=name, dataset=dataset, author=author)
-    slot = replace(SLOT, sketch=encode_sketch([vector], [1.0]))
+    slot = replace(SLOT, sketch=encode_sketch([vector[:8], vector[8:]], [1.0, 1.0]))
     fingerprint = Fingerprint(recipe=RECIPE, vector=vector, norm=1.0)
     return Indexed(
         model=record, fingerprints=(fingerprint,), slots=(slot,), bytes_read=0, seconds=0.0
@@ -54,20 +53,6 @@ def write_texts_of(texts):
     for name, phrases in SETS.items():
         lines = [f"{phrases[row % 2]} {WORDS[row % 9]},{row % 2}" for row in range(ROWS_OF_TEXT)]
         (texts / f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n", "utf-8")
-
-
-def write_indexed(folder):
-    """Four fine-tunes of a tiny BERT in `c.duckdb`, and `texts` like those of the other set."""
-    write_built(folder)
-    write_texts_of(folder / "texts")
-    with dx.open(folder / "c.duckdb") as db:
-        db.index(folder / "base", folder / "out")
-
-
-def write_shapes(folder):
-    """`shapes.txt`, texts with words in capitals, numbers and signs."""
-    lines = (f"The {WORDS[row % 9]} saw {row} DOGS near Paris ." for row in range(24))
-    (folder / "shapes.txt").write_text("\n".join(lines), "utf-8")
 
 
 def write_built(folder):

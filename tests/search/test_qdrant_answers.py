@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
 from click.testing import CliRunner
+from qdrant_server import qdrant_server
 
 import deltadex
 from deltadex.cli import main
@@ -23,7 +24,13 @@ FILTERS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def server():
+    with qdrant_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, server):
     """A catalog of 50 models, exported under both recipes, then given 3 more and rid of 2."""
     folder, rng = tmp_path_factory.mktemp("answers"), np.random.default_rng(5)
 
@@ -35,7 +42,7 @@ def folder(tmp_path_factory):
     make_catalog(folder / "c.duckdb", *map(model, range(50))).close()
     with deltadex.open(folder / "c.duckdb") as db:
         for recipe in ("sketch", "mean-factors"):
-            db.export_vectors(f"edge:{folder}/{recipe}", recipe=recipe)
+            db.export_vectors(server.target(recipe), recipe=recipe)
     with Catalog.open(folder / "c.duckdb") as catalog:
         for number in range(50, 53):
             catalog.record(model(number))
@@ -66,15 +73,15 @@ def test_an_answer_does_not_depend_on_the_engine(folder, monkeypatch, filters):
         assert answers[0][0]["neighbours"]
 
 
-def test_the_command_takes_an_engine_and_refuses_what_is_none(folder):
+def test_the_command_takes_an_engine_and_refuses_what_is_none(folder, server):
     def run(engine):
         command = ["find-similar", "m03", "--db", str(folder / "c.duckdb"), "--engine", engine]
         return CliRunner().invoke(main, [*command, "--json", "--quiet"])
 
-    by_engine = [run(engine) for engine in ("faiss", "qdrant", f"edge:{folder}/sketch")]
+    by_engine = [run(engine) for engine in ("faiss", "qdrant", server.target("sketch"))]
     assert len({json.dumps(json.loads(answer.stdout)) for answer in by_engine}) == 1
-    unknown, empty = run("milvus"), run(f"edge:{folder}/nothing")
+    unknown, empty = run("milvus"), run(server.target("nothing"))
     assert (unknown.exit_code, empty.exit_code) == (2, 3)
-    assert "give faiss, qdrant, edge:DIR" in unknown.output.replace("\n", " ")
-    assert empty.output.startswith("Error: edge:")
+    assert "give faiss, qdrant or qdrant://HOST" in unknown.output.replace("\n", " ")
+    assert empty.output.startswith("Error: qdrant:")
     assert empty.output.count("\n") == 1

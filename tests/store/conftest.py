@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 from outcomes import RECIPE, indexed
+from qdrant_server import qdrant_server
 
 from deltadex.store import Catalog
 from deltadex.store.care import doctor
@@ -69,3 +70,11 @@ def small_files(monkeypatch):
     """Files are kept for few vectors, and whoever writes them is not waited for."""
     monkeypatch.setattr(index_module, "PERSIST_FROM", 4)
     monkeypatch.setattr(doctor, "WRITTEN_WITHIN_S", 0.0)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A Qdrant server without a key."""
+    monkeypatch.delenv("QDRANT_API_KEY", raising=False)
+    with qdrant_server() as running:
+        yield running

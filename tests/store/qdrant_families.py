@@ -6,9 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from deltadex.records import Recipe
-from deltadex.store import Catalog, export_vectors, parse_target
-from deltadex.store.qdrant.exporting import open_collection
-from deltadex.store.qdrant.index import pages
+from deltadex.store import Catalog, export_vectors
 from deltadex.store.session import Session
 from deltadex.store.tables.outcomes import ensure_table
 
@@ -71,22 +69,15 @@ def untracked(things, what, total):
 
 
 def export(catalog, target, recipe=RECIPE, base=BASE):
-    return export_vectors(
-        catalog, parse_target(str(target)), base=base, recipe=recipe, tracked=untracked
-    )
+    return export_vectors(catalog, target, base=base, recipe=recipe, tracked=untracked)
 
 
-def exported_points(target):
-    """Every point of a target: key → (payload, bytes of the vector)."""
-    with closing(open_collection(parse_target(str(target)))) as collection:
-        return points_of(collection)
-
-
-def points_of(collection):
+def exported_points(server, name="models"):
+    """Every point of a collection: key → (payload, bytes of the vector)."""
+    records, _ = server.local.scroll(name, limit=10_000, with_vectors=True)
     return {
-        point.key: (dict(point.payload), point.vector.tobytes())
-        for page in pages(collection, 7, with_vectors=True)
-        for point in page
+        record.id: (record.payload, np.array(record.vector, dtype=np.float32).tobytes())
+        for record in records
     }
 
 

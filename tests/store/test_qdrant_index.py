@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from qdrant_client import models
 from qdrant_families import (
     BASE,
     RECIPE,
@@ -15,6 +16,7 @@ from qdrant_families import (
     make_catalog,
     unit_vectors,
 )
+from qdrant_server import qdrant_server
 
 from deltadex.errors import EngineError, RecipeMismatch, RequestError
 from deltadex.store import Catalog, use_exported
@@ -54,23 +56,23 @@ def assert_as_brute_force(catalog, seed):
 def test_nearest_are_those_of_brute_force_with_ties_filters_and_an_older_export(
     tmp_path_factory, n, seed, n_added, n_gone
 ):
-    folder = tmp_path_factory.mktemp("q")
-    make_catalog(folder / "c.duckdb", n, seed=seed, vectors=integer_vectors)
-    with Catalog.open(folder / "c.duckdb") as catalog:
-        export(catalog, f"edge:{folder}/v")
+    path = tmp_path_factory.mktemp("q") / "c.duckdb"
+    make_catalog(path, n, seed=seed, vectors=integer_vectors)
+    with qdrant_server() as server, Catalog.open(path) as catalog:
+        export(catalog, server.target())
         for key in range(1, min(n_gone, n - 1) + 1):
             catalog.remove(f"m{key}")
         if n_added:
             insert(catalog, range(n + 1, n + n_added + 1), integer_vectors(n_added, seed + 1))
-        use_exported(catalog, f"edge:{folder}/v")
+        use_exported(catalog, server.target())
 
         assert_as_brute_force(catalog, seed)
-        assert len(catalog.family(BASE, RECIPE).index._coverage.missing) == n_added
+        assert len(catalog.family(BASE, RECIPE).index._known[1]) == n_added
 
 
 @pytest.fixture
-def target(tmp_path):
-    return f"edge:{tmp_path}/v"
+def target(server):
+    return server.target()
 
 
 @pytest.fixture
@@ -87,18 +89,27 @@ def view(catalog, target):
     return catalog.family(BASE, RECIPE)
 
 
-def test_points_of_another_catalog_are_not_taken_for_models(catalog, tmp_path):
+@pytest.mark.usefixtures("catalog")
+def test_points_of_another_catalog_are_not_taken_for_models(target, tmp_path):
     make_catalog(tmp_path / "other.duckdb", 40, seed=9)
     with Catalog.open(tmp_path / "other.duckdb") as other:
-        use_exported(other, f"edge:{tmp_path}/v")
+        use_exported(other, target)
 
-        assert len(other.family(BASE, RECIPE).index._coverage.missing) == 40
+        assert len(other.family(BASE, RECIPE).index._known[1]) == 40
         assert_as_brute_force(other, 1)
 
 
-def test_a_filter_of_many_keys_is_asked_in_parts(catalog, tmp_path, monkeypatch):
+def test_a_later_moment_of_the_catalog_is_answered_from_the_same_export(catalog, view):
+    assert len(view.index._known[1]) == 0
+    insert(catalog, [91], unit_vectors(1, 3))
+
+    assert catalog.family(BASE, RECIPE).index._known[1].tolist() == [91]
+    assert_as_brute_force(catalog, 5)
+
+
+def test_a_filter_of_many_keys_is_asked_in_parts(catalog, target, monkeypatch):
     monkeypatch.setattr(index_module, "IDS_AT_ONCE", 7)
-    use_exported(catalog, f"edge:{tmp_path}/v")
+    use_exported(catalog, target)
 
     assert_as_brute_force(catalog, 2)
 
@@ -116,42 +127,40 @@ def test_likely_candidates_pass_the_filter_and_hold_most_of_the_nearest(view, mo
     assert np.mean(hits) >= 9
 
 
-def test_models_that_the_export_lacks_are_counted_aloud(catalog, tmp_path, caplog):
+def test_models_that_the_export_lacks_are_counted_aloud(catalog, target, caplog):
     insert(catalog, range(91, 96), unit_vectors(5, 3))
-    use_exported(catalog, f"edge:{tmp_path}/v")
+    use_exported(catalog, target)
     with caplog.at_level(logging.WARNING, logger="deltadex"):
         assert_as_brute_force(catalog, 3)
 
-    assert "5 of 95 models are not in edge:" in caplog.text
-    assert "deltadex export --to edge:" in caplog.text
+    assert "lacks 5 of 95 models, compared in memory" in caplog.text
+    assert f"deltadex export --to {target}" in caplog.text
 
 
-def test_an_export_that_lacks_too_many_is_refused(catalog, tmp_path, monkeypatch):
+def test_points_that_are_removed_while_a_catalog_is_open_are_compared_in_memory(view, server):
+    assert len(view.index.nearest(unit_vectors(1)[0], 90)) == 90
+    server.local.delete("models", models.PointIdsList(points=[3, 4, 5]))
+
+    found = view.index.nearest(view.vectors(np.array([4]))[0], 90)
+
+    assert found[0] == 4
+    assert set(found.tolist()) == set(view.keys.tolist())
+
+
+def test_an_export_that_lacks_too_many_is_refused(catalog, target, monkeypatch):
     monkeypatch.setattr(index_module, "MOST_MISSING", 4)
     insert(catalog, range(91, 96), unit_vectors(5, 3))
-    use_exported(catalog, f"edge:{tmp_path}/v")
+    use_exported(catalog, target)
 
     with pytest.raises(EngineError, match=r"lacks 5 of 95 models: run `deltadex export"):
         _ = catalog.family(BASE, RECIPE).index
 
 
-def test_points_that_vanish_while_they_are_searched_are_noticed(catalog, view, monkeypatch):
-    monkeypatch.setattr(index_module, "COUNTED_AGAIN_AFTER_S", -1.0)
-    assert_as_brute_force(catalog, 4)
-
-    view.index._points.collection.delete(view.keys[:50])
-
-    assert_as_brute_force(catalog, 4)
-    assert len(view.index._coverage.missing) == 50
-
-
-def test_an_engine_is_the_last_export_a_target_or_none(catalog, tmp_path, monkeypatch):
-    monkeypatch.delenv("DELTADEX_QDRANT", raising=False)
-    target = f"edge:{tmp_path}/v"
+def test_an_engine_is_the_last_export_a_target_or_none(catalog, server, tmp_path):
     with pytest.raises(RequestError, match="no engine of that name"):
         use_exported(catalog, "pinecone")
-    with pytest.raises(EngineError, match="holds nothing"):
-        use_exported(catalog, f"edge:{tmp_path}/empty")
+    with pytest.raises(RecipeMismatch, match="holds nothing"):
+        use_exported(catalog, server.target("empty"))
     make_catalog(tmp_path / "other.duckdb", 3)
     with Catalog.open(tmp_path / "other.duckdb") as other:
         with pytest.raises(RequestError, match="no export of this catalog"):
@@ -160,7 +169,8 @@ def test_an_engine_is_the_last_export_a_target_or_none(catalog, tmp_path, monkey
         insert(other, [1], unit_vectors(1), base="another/base")
         for id in ("m2", "m3"):
             other.remove(id)
-        with pytest.raises(RecipeMismatch, match="this catalog has none"):
-            use_exported(other, target)
+        with pytest.raises(RecipeMismatch, match="not vectors of this catalog"):
+            use_exported(other, server.target())
 
-    assert use_exported(catalog, "qdrant") == {(BASE, RECIPE.id): target}
+    use_exported(catalog, "qdrant")
+    assert isinstance(catalog.family(BASE, RECIPE).index, QdrantIndex)

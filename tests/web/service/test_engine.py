@@ -1,20 +1,27 @@
 """A service whose candidates come from Qdrant."""
 
 import pytest
+from qdrant_server import qdrant_server
 from services import API, printed, served
 
 import deltadex
 from deltadex.errors import EngineError
 from deltadex.search import neighbours
-from deltadex.store.qdrant.edge import EdgeCollection
 from deltadex.store.qdrant.index import QdrantIndex
+from deltadex.store.qdrant.server import PointCollection
 
 
 @pytest.fixture
-def exported(db, tmp_path, monkeypatch):
+def server():
+    with qdrant_server() as running:
+        yield running
+
+
+@pytest.fixture
+def exported(db, server, monkeypatch):
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 1)
     with deltadex.open(db) as opened:
-        opened.export_vectors(f"edge:{tmp_path}/v")
+        opened.export_vectors(server.target())
     return db
 
 
@@ -34,24 +41,24 @@ def test_a_service_answers_from_its_engine_as_the_command_line(exported, monkeyp
     ]
 
 
-def test_an_engine_that_fails_is_a_503_without_its_address(exported, tmp_path, monkeypatch):
-    with served(exported, engine=f"edge:{tmp_path}/v") as client:
+def test_an_engine_that_fails_is_a_503_without_its_address(exported, server, monkeypatch):
+    with served(exported, engine=server.target()) as client:
 
         def fails(self, *_, **__):
             raise EngineError(f"{self.target}: gone")
 
-        monkeypatch.setattr(EdgeCollection, "nearest", fails)
+        monkeypatch.setattr(PointCollection, "nearest", fails)
         answer = client.get(f"{API}/similar", params={"model": "a-0", "k": 2})
         monkeypatch.undo()
         again = client.get(f"{API}/similar", params={"model": "a-0", "k": 2})
 
     assert (answer.status_code, answer.json()["code"]) == (503, "engine")
-    assert str(tmp_path) not in answer.text
+    assert str(server.port) not in answer.text
     assert again.status_code == 200
 
 
-def test_a_service_without_its_engine_does_not_start(exported, tmp_path):
-    (tmp_path / "v" / "deltadex.json").unlink()
+def test_a_service_without_its_engine_does_not_start(exported, server):
+    server.faults["/exists"] = (500, "gone")
 
     with pytest.raises(EngineError), served(exported, engine="qdrant"):
         pass
