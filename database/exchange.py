@@ -224,7 +224,7 @@ class Publish(Family):
     size: Literal["full", "small"] = option(
         default="full",
         help="With sketches, which rank as well as the catalog, up to 16 KiB per model; or "
-        "without, 4 to 6 KiB.",
+        "without, 2 to 4 KiB.",
     )
     exclude: Place | Sequence[str] = option(
         default=(),
@@ -275,7 +275,7 @@ class Attach(Question):
     """Search a published index beside this catalog from now on; its files are copied.
 
     Nothing of it becomes a model of the catalog. Every file is compared with the SHA-256 that
-    the index's manifest lists; a fetch that was cut is continued.
+    the index's manifest lists; files that came whole are not fetched again.
 
     Returns:
         One row, as of `attached`, with `fetched_bytes`.
