@@ -9,8 +9,8 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -33,7 +33,7 @@ from ..model_rows import (
     slot_fault,
     vector_fault,
 )
-from ..opening import find_losses, log_path, schema
+from ..opening import find_losses, log_path, read_metadata, schema
 from ..remote import join
 from ..session import Session, literal
 from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
@@ -42,7 +42,9 @@ from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
 from ..tables.signatures import run_bytes
 from .backup import manifest_path, read_backup_manifest
-from .raw_file import Track, read_in_child
+
+Track = Callable[[Sequence[tuple[str, int, int]], str], Iterator[tuple[str, int, int]]]
+"""Gives the same parts, and shows the progress of the named work."""
 
 State = Literal["ok", "note", "repaired", "problem"]
 
@@ -245,6 +247,23 @@ def _holder_file(path: Path) -> bytes | None:
         return None
 
 
+_SHA256 = (
+    "import hashlib, sys; file = open(sys.argv[1], 'rb'); "
+    "print(hashlib.file_digest(file, 'sha256').hexdigest())"
+)
+
+
+def _sha256(path: Path, track: Track) -> str:
+    """SHA-256 of a file, by a process of its own: a process that closes a file loses all its locks
+    on it, DuckDB's too (POSIX)."""
+    command = [sys.executable, "-c", _SHA256, str(path.absolute())]
+    for _ in track([("", 0, file_size(path))], f"reading {path.name}"):
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError((done.stderr.strip().splitlines() or ["not read"])[-1])
+    return done.stdout.strip()
+
+
 ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
 
 
@@ -256,7 +275,7 @@ def check_manifest(path: Path, track: Track) -> Callable[[CheckContext | None], 
         manifest = read_backup_manifest(path)
         if manifest is None:
             return None
-        is_same = read_in_child("sha256", path, track) == manifest.sha256
+        is_same = _sha256(path, track) == manifest.sha256
     except (ValueError, OSError):
         manifest = None
 
@@ -275,6 +294,10 @@ def check_manifest(path: Path, track: Track) -> Callable[[CheckContext | None], 
 
     return finding
 
+
+COPY_TABLES = (
+    "`deltadex backup` copies the tables and makes their indexes: put the copy in its place"
+)
 
 REPLACE_FILE = (
     "put a backup in its place, or move it away and run `deltadex index` again; "
@@ -306,6 +329,10 @@ def check_tables(context: CheckContext) -> Iterator[Finding]:
             n_rows += rows
         except StoreError as err:
             damaged.setdefault(table, _line(err))
+    try:
+        read_metadata(context.session.execute)
+    except StoreError as err:
+        damaged.setdefault("a description of a table", _line(err))
     for table, fault in damaged.items():
         yield Finding("tables", "problem", f"{table} cannot be read ({fault})", REPLACE_FILE)
     if not missing and not damaged:
@@ -625,16 +652,9 @@ def _named(context: CheckContext, noun: str, fault: str, models: str) -> Iterato
 LOOKED_UP_AT_ONCE = 1_500
 """Values of one lookup; DuckDB scans the table for more than 2,048."""
 
-BLOCKS_READ = 3
-"""Times that a block is read before it counts as damaged: another process may write it."""
-
-BETWEEN_READS_S = 0.5
-
-_COMMENT = re.compile(r"^COMMENT ON (?:TABLE|COLUMN) (\w+).*?;$", re.MULTILINE)
-
 
 def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
-    """Every row of an indexed table is found by its index; a damaged index is made again."""
+    """Every row of an indexed table is found by its index."""
     faults: dict[str, str] = {}
     n_lookups = 0
     for table, column in indexed_columns(context):
@@ -649,16 +669,7 @@ def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
     if not faults:
         yield Finding("table indexes", "ok", f"{counted(n_lookups, 'value')} found where they are")
     for table, fault in faults.items():
-        detail = f"an index of {table}: {fault}"
-        if not context.repairs:
-            yield Finding("table indexes", "problem", detail, RUN_REPAIR)
-        else:
-            context.session.write(lambda s, name=table: _make_again(s, name))  # type: ignore[misc]
-            yield Finding("table indexes", "repaired", f"{detail}; made again from the table")
-    if faults and context.repairs:
-        # frees the blocks of the damaged indexes, unless another process reads just now
-        with suppress(StoreError):
-            context.session.execute("CHECKPOINT")
+        yield Finding("table indexes", "problem", f"an index of {table}: {fault}", COPY_TABLES)
 
 
 def indexed_columns(context: CheckContext) -> list[tuple[str, str]]:
@@ -690,48 +701,3 @@ def _look_up(context: CheckContext, part: RowRange, column: str) -> int:
         if len(found) != len(some):
             raise LookupError(f"{len(some) - len(found)} values are in no row that it knows")
     return len(values)
-
-
-def _make_again(session: Session, table: str) -> None:
-    """Copy a table, with indexes, into a new one of its name."""
-    [(made,)], indexes = (
-        session.execute(
-            f"SELECT sql FROM duckdb_{kind}() WHERE database_name = 'catalog' AND table_name = ?",
-            [table],
-        )
-        for kind in ("tables", "indexes")
-    )
-    new = f"{table}_made_again"
-    session.execute(re.sub(rf"^CREATE TABLE {table}\b", f"CREATE TABLE {new}", str(made)))
-    session.execute(f"INSERT INTO {new} SELECT * FROM {table}")
-    session.execute(f"DROP TABLE {table}")
-    session.execute(f"ALTER TABLE {new} RENAME TO {table}")
-    for (index,) in indexes:
-        session.execute(str(index))
-    for match in _COMMENT.finditer(schema()):
-        if match[1] == table:
-            session.execute(match[0])
-
-
-def check_blocks(context: CheckContext) -> Iterator[Finding]:
-    """Every block in use has its checksum, also those that belong to no table."""
-    path = context.catalog.path
-    for n_left in reversed(range(BLOCKS_READ)):
-        try:
-            blocks = read_in_child("blocks", path, context.track)
-        except OSError as err:
-            yield Finding("blocks", "problem", f"{path} cannot be read: {err}", REPLACE_FILE)
-            return
-        if blocks is None or not blocks["damaged"]:
-            break
-        if n_left:
-            time.sleep(BETWEEN_READS_S)
-    if blocks is None:
-        detail = "DuckDB's file format is not the one that deltadex knows; tables were read"
-        yield Finding("blocks", "note", detail)
-    elif damaged := blocks["damaged"]:
-        numbers = listed([str(number) for number in damaged])
-        detail = f"{counted(len(damaged), 'damaged block')} of {blocks['blocks']}: {numbers}"
-        yield Finding("blocks", "problem", detail, REPLACE_FILE)
-    else:
-        yield Finding("blocks", "ok", f"{counted(blocks['blocks'], 'block')} read")

@@ -37,11 +37,10 @@ from ..opening import (
     NOTHING_ELSE,
     OF_DUCKDB,
     SCHEMA_VERSION,
-    Seen,
-    find_repair,
     has_schema,
     is_file,
     memory_connection,
+    refused_logs,
 )
 from ..published.manifest import is_whole
 from ..published.publication import AttachedIndex, attached_folder
@@ -51,12 +50,11 @@ from ..tables.outcomes import fetch_keys, fetch_vectors_of
 from . import checks
 from .checks import (
     REPLACE_FILE,
-    RUN_REPAIR,
     CheckContext,
     Finding,
+    Track,
     counted,
 )
-from .raw_file import Track
 
 INDEX_ENDINGS = (".json", ".faiss")
 SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches")
@@ -386,7 +384,6 @@ Check = Callable[[CheckContext], Iterator[Finding]]
 CHECKS: dict[str, Check] = {
     "tables": checks.check_tables,
     "table indexes": checks.check_table_indexes,
-    "blocks": checks.check_blocks,
     "recipes": checks.check_recipes,
     "commits": checks.check_commits,
     "views": checks.check_views,
@@ -404,10 +401,19 @@ CHECKS: dict[str, Check] = {
     "attached": check_attached,
     "leftovers": check_leftovers,
 }
-READS_ALL = ("tables", "blocks", "vectors", "slots", "linear", "data sets", "sketches", "attached")
+READS_ALL = (
+    "tables",
+    "table indexes",
+    "vectors",
+    "slots",
+    "linear",
+    "data sets",
+    "sketches",
+    "attached",
+)
 """What a quick examination leaves out: the time of these grows with the bytes of the catalog."""
 
-FIRST = ("tables", "table indexes", "blocks", "recipes")
+FIRST = ("tables", "table indexes", "recipes")
 """Without these the others are not made."""
 
 
@@ -425,7 +431,7 @@ def examine(
 
     Args:
         repairs: Repair what is derived: views, the next key, index files, sketches, holder files
-            and temporary files. Nothing else is ever changed, but for the schema's version.
+            and temporary files; set a log aside that DuckDB refuses. Nothing else is ever changed.
         quick: Leave out what reads all of the file; nor is a backup compared with its manifest.
         track: Shows the progress of the long checks.
     """
@@ -478,18 +484,15 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
         if not path.stat().st_size:
             refusal = problem(f"{path}: an empty file", "remove it, or put a backup in its place")
             return None, refusal, False
-        is_empty, is_interrupted = _state_before(path)
-        if is_interrupted and not repairs:
-            detail = f"{path}: the machine stopped while this catalog was written"
-            return None, problem(detail, RUN_REPAIR), False
-        if is_empty:
+        if _is_empty(path):
             detail = f"{path}: a database without a table, not a catalog"
             return None, problem(detail, "choose another --db"), False
+        before = refused_logs(path)
         catalog, repairs = _open(path, repairs)
     except DeltadexError as err:
         return None, _problem(err), False
-    if is_interrupted:
-        detail = "what was not complete when the machine stopped is undone"
+    if new := [log.name for log in refused_logs(path) if log not in before]:
+        detail = f"its log cannot be read: as of its last checkpoint; the log is {listed(new)} now"
         return catalog, Finding("catalog", "repaired", detail), repairs
     detail = f"opens{'' if repairs else ', read only'}, schema version {SCHEMA_VERSION}"
     return catalog, Finding("catalog", "ok", detail), repairs
@@ -503,19 +506,14 @@ def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
     return Catalog.open(path, create=False, read_only=True, cache=CACHE, repairs=False), False
 
 
-def _state_before(path: Path) -> tuple[bool, bool]:
-    """Whether a file that no other process holds has no table, and whether it is as a power loss
-    left it, to be repaired."""
+def _is_empty(path: Path) -> bool:
+    """Whether a file that no other process holds has no table."""
     with closing(LocalSession(memory_connection(), Ledger())) as own:
         try:
             with translated(path):
                 own.execute(f"ATTACH {literal(path)} AS catalog ({OF_DUCKDB}, READ_ONLY)")
                 own.execute("USE catalog")
                 own.execute(NOTHING_ELSE)
-                return not has_schema(own, path), False
-        except StoreLocked:
-            return False, False
-        except StoreDamaged as err:
-            if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
-                raise
-            return False, True
+                return not has_schema(own, path)
+        except (StoreLocked, StoreDamaged):
+            return False

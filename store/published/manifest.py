@@ -29,7 +29,7 @@ from ...arrays import Float32, Int64, UInt8
 from ...errors import BadIndex, StoreFull
 from ...records import Recipe, Slot
 from ..derived.row_files import SketchMatrix
-from ..files import atomic_file, refused_as
+from ..files import atomic_file, file_sha256, refused_as
 from ..model_rows import (
     block_dims,
     checked_count,
@@ -446,10 +446,8 @@ def is_whole(path: Path, file: PublishedFile) -> bool:
     """Whether a file is there and has the listed content; raises `StoreFull` if the system refuses
     to read it."""
     with refused_as(StoreFull, path):
-        if not path.is_file() or os.path.getsize(path) != file.bytes:
-            return False
-        with path.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
+        is_there = path.is_file() and os.path.getsize(path) == file.bytes
+        return is_there and file_sha256(path) == file.sha256
 
 
 def read_listed(path: Path, file: PublishedFile) -> bytes | None:

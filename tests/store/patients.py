@@ -9,7 +9,7 @@ from deltadex.store.files import derived_path
 
 CHECKS = [
     *("versions", "threads", "space", "holder", "catalog", "tables"),
-    *("table indexes", "blocks", "recipes"),
+    *("table indexes", "recipes"),
     *("commits", "views", "keys"),
     *("models", "vectors", "slots", "linear", "footprints", "data sets", "bases"),
     *("rows", "index", "sketches"),
