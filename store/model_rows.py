@@ -1,17 +1,15 @@
 """What the rows of a model may hold, wherever they come from: parts, other catalogs, this one.
 
 Records are compared with the limits in Python (`check_outcome`), rows of a catalog by DuckDB
-(`row_fault`, `model_faults`), fields of JSON by unknown writers by the functions at the end.
+(`row_fault`, `model_faults`).
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -40,9 +38,6 @@ LONGEST_LINE = 1 << 16
 
 LONGEST_SHOWN = 120
 """Characters of an id in a message."""
-
-LARGEST_DIM = 100_000
-"""Numbers of a vector: DuckDB's arrays have no more."""
 
 _LARGEST = sys.float_info.max
 _LONG, _INT = (1 << 63) - 1, (1 << 31) - 1
@@ -368,58 +363,3 @@ def model_faults(
     union = " UNION ALL ".join(f"({query})" for query in queries)
     some = f"FROM ({union}) t(model, fault) WHERE fault IS NOT NULL GROUP BY model"
     return f"SELECT model, min(fault) {some}", [*values] * union.count("?")
-
-
-MOST_SETTINGS = 64
-MOST_BLOCKS = 10_000
-
-_RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-
-
-def checked_count(value: object, field: str, most: int, *, least: int = 0) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(field)
-    return value
-
-
-def checked_text(value: object, field: str, most: int) -> str:
-    """A text that is not empty, of characters that a terminal shows."""
-    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
-        raise ValueError(field)
-    return value
-
-
-def checked_match(value: object, field: str, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ValueError(field)
-    return value
-
-
-def checked_list(value: object, field: str, most: int, *, least: int = 0) -> list[Any]:
-    if not isinstance(value, list) or not least <= len(value) <= most:
-        raise ValueError(field)
-    return value
-
-
-def checked_layout(value: object, longest_text: int) -> tuple[tuple[str, str, int], ...]:
-    """(stack, role, rows) of the blocks of a recipe that depends on them."""
-    text = partial(checked_text, field="layout", most=longest_text)
-    blocks = checked_list(value, "layout", MOST_BLOCKS)
-    return tuple(
-        (text(stack), text(role), checked_count(rows, "layout", 1 << 40))
-        for stack, role, rows in (checked_list(b, "layout", 3, least=3) for b in blocks)
-    )
-
-
-def checked_recipe(raw: Mapping[str, Any], longest_text: int, largest_dim: int) -> Recipe:
-    text = partial(checked_text, field="params", most=longest_text)
-    pairs = checked_list(raw["params"], "params", MOST_SETTINGS)
-    params = [checked_list(pair, "params", 2, least=2) for pair in pairs]
-    return Recipe(
-        name=checked_match(raw["name"], "name", _RECIPE_NAME),
-        rank=checked_count(raw["rank"], "rank", 1 << 16),
-        dim=checked_count(raw["dim"], "dim", largest_dim, least=1),
-        seed=checked_count(raw["seed"], "seed", 1 << 62),
-        version=checked_count(raw["version"], "version", 1 << 16),
-        params=tuple((text(key), text(value)) for key, value in params),
-    )

@@ -31,6 +31,7 @@ from ..derived.row_files import (
     read_shapes,
     row_bytes,
 )
+from ..exchange import is_whole
 from ..files import LEXICON_ENDING, abandoned, derived_path, index_folder, lexicon_file
 from ..model_rows import block_dims
 from ..opening import (
@@ -42,7 +43,6 @@ from ..opening import (
     memory_connection,
     refused_logs,
 )
-from ..published.manifest import is_whole
 from ..published.publication import AttachedIndex, attached_folder
 from ..session import Session, literal, translated
 from ..sharing import Ledger, LocalSession, listed

@@ -10,12 +10,10 @@ checksums of Parquet's pages.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,19 +24,28 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ...arrays import Float32, Int64, UInt8
-from ...errors import BadIndex, StoreFull
+from ...errors import BadIndex
 from ...records import Recipe, Slot
 from ..derived.row_files import SketchMatrix
-from ..files import atomic_file, file_sha256, refused_as
-from ..model_rows import (
-    block_dims,
+from ..exchange import (
+    FORMAT,
+    LARGEST_FILE,
+    ListedFile,
     checked_count,
+    checked_file,
     checked_layout,
     checked_list,
     checked_match,
     checked_recipe,
+    checked_sha256,
     checked_text,
+    is_whole,
+    manifest_bytes,
+    parquet_bytes,
+    parsed_manifest,
+    write_content,
 )
+from ..model_rows import block_dims
 from ..sketch_codes import code_bytes
 
 LONGEST_TEXT = 512
@@ -64,37 +71,13 @@ BLOCK = 64
 LENGTH_TOLERANCE = 0.02
 """By which a stored vector's length may differ from 1."""
 
-FORMAT = 3
-"""Of the manifest; another is refused."""
-
 MANIFEST = "deltadex-index.json"
 CARD = "README.md"
 
-LARGEST_MANIFEST = 16 << 20
-LARGEST_FILE = 256 << 20
 MOST_MODELS = 10_000_000
-MOST_IN_A_PART = 65_536
 MOST_PARTS = 100_000
-LARGEST_DIM = 65_536
 MOST_SKETCH_BYTES = 1 << 16
 """What a manifest may state at most; the last, of a model."""
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_NAMES = {
-    "models": re.compile(r"models-([0-9a-f]{16})\.parquet"),
-    "removed": re.compile(r"removed-([0-9a-f]{16})\.txt"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedFile:
-    """A file of an index, named by its content; `models` are the rows of a part."""
-
-    name: str
-    sha256: str
-    bytes: int
-    models: int = 0
-
 
 LARGEST_WEIGHT = 255
 """Of a slot's block as it is published: 1."""
@@ -164,12 +147,12 @@ class Manifest:
     layout: tuple[tuple[str, str, int], ...]
     models: int
     sketches: SketchForm | None
-    parts: tuple[PublishedFile, ...]
-    removed: PublishedFile
-    card: PublishedFile
+    parts: tuple[ListedFile, ...]
+    removed: ListedFile
+    card: ListedFile
 
     @property
-    def data_files(self) -> tuple[PublishedFile, ...]:
+    def data_files(self) -> tuple[ListedFile, ...]:
         """All that a search needs."""
         return (*self.parts, self.removed)
 
@@ -186,45 +169,24 @@ class Manifest:
     def content(self) -> bytes:
         """The manifest's file."""
         sketches = self.sketches and self.sketches.to_json()
-        document = {"recipe_id": self.recipe.id, **asdict(self), "sketches": sketches}
-        return json.dumps(document, ensure_ascii=True, indent=1, sort_keys=True).encode() + b"\n"
-
-
-def sha256_of(data: bytes) -> str:
-    """In hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
+        return manifest_bytes({"recipe_id": self.recipe.id, **asdict(self), "sketches": sketches})
 
 
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in a file's content; raises `BadIndex` if it is none, of another format, or
     states what cannot be."""
-    if len(data) > LARGEST_MANIFEST:
-        raise BadIndex(f"{MANIFEST}: more than {LARGEST_MANIFEST} bytes")
-    try:
-        document = json.loads(data)
-        if not isinstance(document, dict):
-            raise TypeError("no object")
-        form = document.get("format")
-        if not isinstance(form, int) or isinstance(form, bool):
-            raise ValueError("format")
-        if form != FORMAT:
-            raise BadIndex(
-                f"{MANIFEST}: format {form}, this deltadex reads {FORMAT}: have it published again"
-            )
-        return _manifest(document)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as err:
-        # which field is at fault; nothing that the file says
-        is_field = str(err).isidentifier() or isinstance(err, KeyError)
-        what = str(err) if is_field else type(err).__name__
-        raise BadIndex(f"{MANIFEST}: not a published index's manifest ({what})") from None
+    return parsed_manifest(data, _manifest, lambda what: BadIndex(f"{MANIFEST}: {what}"))
 
 
 def _manifest(raw: Mapping[str, Any]) -> Manifest:
-    recipe = checked_recipe(raw["recipe"], LONGEST_TEXT, LARGEST_DIM)
+    recipe = checked_recipe(raw["recipe"], LONGEST_TEXT)
     if raw["recipe_id"] != recipe.id:
         raise ValueError("recipe_id")
     models = checked_count(raw["models"], "models", MOST_MODELS)
-    parts = tuple(_file(part, "models") for part in checked_list(raw["parts"], "parts", MOST_PARTS))
+    parts = tuple(
+        checked_file(part, "models", "parquet")
+        for part in checked_list(raw["parts"], "parts", MOST_PARTS)
+    )
     if sum(part.models for part in parts) != models or not models:
         raise ValueError("models")
     if len({part.name for part in parts}) < len(parts):
@@ -249,25 +211,12 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         models=models,
         sketches=sketches,
         parts=parts,
-        removed=_file(raw["removed"], "removed"),
-        card=PublishedFile(
+        removed=checked_file(raw["removed"], "removed", "txt"),
+        card=ListedFile(
             name=CARD,
-            sha256=checked_match(card["sha256"], "card", _SHA256),
+            sha256=checked_sha256(card["sha256"], "card"),
             bytes=checked_count(card["bytes"], "card", LARGEST_FILE),
         ),
-    )
-
-
-def _file(raw: Mapping[str, Any], kind: str) -> PublishedFile:
-    sha256 = checked_match(raw["sha256"], kind, _SHA256)
-    name = checked_match(raw["name"], kind, _NAMES[kind])
-    if not name.startswith(f"{kind}-{sha256[:16]}."):
-        raise ValueError(kind)
-    return PublishedFile(
-        name=name,
-        sha256=sha256,
-        bytes=checked_count(raw["bytes"], "bytes", LARGEST_FILE),
-        models=checked_count(raw["models"], "models", MOST_IN_A_PART),
     )
 
 
@@ -409,54 +358,17 @@ def with_bytes(
     return models
 
 
-def write_part(folder: Path, table: pa.Table) -> PublishedFile:
+def write_part(folder: Path, table: pa.Table) -> ListedFile:
     """Write models into a file that is named by its content; raises as `write_content`."""
-    sink = pa.BufferOutputStream()
-    are_dense = ("vector", "sketch")
-    parquet.write_table(
+    data = parquet_bytes(
         table,
-        sink,
+        plain=("vector", "sketch"),
         row_group_size=ROWS_AT_ONCE,
-        compression={n: "none" if n in are_dense else "zstd" for n in table.column_names},
         use_dictionary=False,
         write_statistics=False,
-        write_page_checksum=True,
         store_schema=False,
     )
-    data = sink.getvalue().to_pybytes()
     return write_content(folder, "models", "parquet", data, rows=len(table))
-
-
-def write_content(
-    folder: Path, kind: str, ending: str, data: bytes, *, rows: int = 0
-) -> PublishedFile:
-    """Write bytes into a file that is named by them; one that is there already stays. Raises
-    `StoreFull` if the system refuses."""
-    digest = sha256_of(data)
-    file = PublishedFile(
-        name=f"{kind}-{digest[:16]}.{ending}", sha256=digest, bytes=len(data), models=rows
-    )
-    if not is_whole(folder / file.name, file):
-        with atomic_file(folder / file.name) as temporary:
-            temporary.write_bytes(data)
-    return file
-
-
-def is_whole(path: Path, file: PublishedFile) -> bool:
-    """Whether a file is there and has the listed content; raises `StoreFull` if the system refuses
-    to read it."""
-    with refused_as(StoreFull, path):
-        is_there = path.is_file() and os.path.getsize(path) == file.bytes
-        return is_there and file_sha256(path) == file.sha256
-
-
-def read_listed(path: Path, file: PublishedFile) -> bytes | None:
-    """A small file's content; None where it is missing, or not the listed content. Raises
-    `StoreFull` if the system refuses to read it."""
-    with refused_as(StoreFull, path), suppress(FileNotFoundError), path.open("rb") as opened:
-        content = opened.read(file.bytes + 1)
-        return content if sha256_of(content) == file.sha256 else None
-    return None
 
 
 class PublishedPart:
@@ -466,7 +378,7 @@ class PublishedPart:
     def __init__(
         self,
         path: Path,
-        file: PublishedFile,
+        file: ListedFile,
         manifest: Manifest,
         damaged: Callable[[str, str], BadIndex] | None = None,
     ) -> None:

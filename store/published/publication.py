@@ -29,6 +29,15 @@ from ...records import GATED_NOTE, PRIVATE_NOTE, Footprint, Recipe
 from ...results import size
 from ..catalog import Catalog
 from ..derived.row_files import SketchMatrix, TraitFile, fetch_matrix
+from ..exchange import (
+    LARGEST_MANIFEST,
+    MOST_IN_A_FILE,
+    ListedFile,
+    is_whole,
+    read_listed,
+    sha256_of,
+    write_content,
+)
 from ..family import FamilyView, Members, Moment
 from ..files import (
     abandoned,
@@ -50,25 +59,18 @@ from .manifest import (
     BYTES_BESIDE,
     CARD,
     COUNTS,
-    LARGEST_MANIFEST,
     MANIFEST,
-    MOST_IN_A_PART,
     TEXTS,
     Manifest,
-    PublishedFile,
     PublishedPart,
     SketchForm,
     encode_vectors,
-    is_whole,
     may_be_public,
     parse_manifest,
-    read_listed,
     read_removals,
     removal_hash,
-    sha256_of,
     widths,
     with_bytes,
-    write_content,
     write_part,
 )
 
@@ -254,7 +256,7 @@ class Published:
 
     manifest: Manifest
     sha256: str
-    written: tuple[PublishedFile, ...]
+    written: tuple[ListedFile, ...]
     deleted: tuple[str, ...]
     left_out: dict[str, int]
     added: int
@@ -304,7 +306,7 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         index=before.index if before else uuid.uuid4().hex,
         serial=before.serial if before else 0,
         created=before.created if before else "",
-        card=before.card if before else PublishedFile(name=CARD, sha256="0" * 64, bytes=0),
+        card=before.card if before else ListedFile(name=CARD, sha256="0" * 64, bytes=0),
         deltadex=what.deltadex,
         base=what.named,
         base_revision=known.revision,
@@ -351,7 +353,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise BadIndex(f"{folder / MANIFEST}: cannot be read: {err.strerror}") from None
 
 
-def _removed(folder: Path, file: PublishedFile) -> frozenset[str]:
+def _removed(folder: Path, file: ListedFile) -> frozenset[str]:
     """The hashes of the models that an index leaves out for good."""
     content = read_listed(folder / file.name, file)
     if content is None:
@@ -366,11 +368,11 @@ def _write_parts(
     models: PublicModels,
     sketches: SketchForm | None,
     track: Track,
-) -> dict[PublishedFile, list[str]]:
+) -> dict[ListedFile, list[str]]:
     """Every part of the index with the ids in it; those that are there already stay."""
     parts = {}
     row = sum(widths(recipe.dim, sketches).values()) + BYTES_BESIDE
-    chunks = _chunks(models.table["id"].to_pylist(), min(MOST_IN_A_PART, LARGEST_PART // row))
+    chunks = _chunks(models.table["id"].to_pylist(), min(MOST_IN_A_FILE, LARGEST_PART // row))
     for start, stop in track(chunks, "parts", len(chunks)):
         keys, table = models.keys[start:stop], models.table.slice(start, stop - start)
         present, vectors = fetch_vectors_of(session, recipe, keys)
@@ -414,7 +416,7 @@ def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicM
     manifest = replace(manifest, serial=manifest.serial + 1, created=created)
     licences, kinds = (models.table[name].to_pylist() for name in ("license", "kind"))
     card = _card_text(what, manifest, licences, kinds).encode()
-    file = PublishedFile(name=CARD, sha256=sha256_of(card), bytes=len(card))
+    file = ListedFile(name=CARD, sha256=sha256_of(card), bytes=len(card))
     manifest = replace(manifest, card=file)
     sync_folder(folder)
     write_atomically(folder / CARD, card)
@@ -607,7 +609,7 @@ class AttachedIndex:
             for file in self.manifest.parts
         ]
 
-    def _content(self, file: PublishedFile) -> bytes:
+    def _content(self, file: ListedFile) -> bytes:
         path = self._folder / file.name
         content = read_listed(path, file)
         if content is None:
@@ -773,7 +775,7 @@ def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> 
             folder.rmdir()
 
 
-def _fetch(source: IndexSource, file: PublishedFile, folder: Path) -> int:
+def _fetch(source: IndexSource, file: ListedFile, folder: Path) -> int:
     """Fetch one file, of no more than its listed size; returns how many bytes came."""
     fetched, whole = 0, hashlib.sha256()
     with atomic_file(folder / file.name) as temporary:

@@ -16,6 +16,7 @@ from pyarrow import parquet
 import deltadex as dx
 from deltadex.database.questions import open_attached
 from deltadex.errors import BadIndex
+from deltadex.store.exchange import manifest_bytes, sha256_of
 from deltadex.store.published import manifest as parts
 from deltadex.store.published.manifest import (
     BLOCK,
@@ -23,7 +24,6 @@ from deltadex.store.published.manifest import (
     decode_vectors,
     encode_vectors,
     parse_manifest,
-    sha256_of,
     vector_bytes,
 )
 
@@ -41,7 +41,7 @@ def document(published):
 
 
 def content(document):
-    return json.dumps(document).encode()
+    return manifest_bytes(document)
 
 
 def test_it_says_what_a_query_needs(document):
@@ -130,7 +130,7 @@ def exchange(index, change, *, write=parquet.write_table):
     digest = sha256_of(data)
     file.update(name=f"models-{digest[:16]}.parquet", sha256=digest, bytes=len(data))
     (index / "new").rename(index / file["name"])
-    (index / MANIFEST).write_text(json.dumps(document))
+    (index / MANIFEST).write_bytes(manifest_bytes(document))
 
 
 def column(table, name, values, type=None):

@@ -222,7 +222,7 @@ def test_a_damaged_folder_is_an_error_that_names_it(tmp_path):
     with pytest.raises(BadIndex, match="missing or damaged"):
         publish(db, folder)
     (folder / "deltadex-index.json").write_text("{}")
-    with pytest.raises(BadIndex, match="not a published index's manifest"):
+    with pytest.raises(BadIndex, match="its format cannot be used"):
         publish(db, folder)
 
 
