@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyarrow import parquet
 
-from ..errors import StoreDamaged, StoreError, StoreFull
+from ..errors import REASONS, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ..records import (
     LONGEST_TEXT,
     Fingerprint,
@@ -45,7 +45,6 @@ from .exchange import (
     sha256_of,
 )
 from .files import make_folder, refused_as, write_atomically
-from .model_rows import RECORD, check_outcome
 from .tables.footprints import footprint_of, footprint_row
 from .tables.models import (
     KNOWN_COLUMNS,
@@ -124,14 +123,11 @@ def _schema() -> pa.Schema:
 
 
 def read_part(about: Part, content: bytes, name: str) -> Part:
-    """The part that a manifest and its Parquet file hold, everything of it compared with what the
-    catalog may hold; raises `StoreDamaged` if it is none."""
+    """The part that a manifest and its Parquet file hold; raises `StoreDamaged` if it is none."""
     recipes = {recipe.id: recipe for recipe in about.recipes}
     try:
         rows = _table(content, None).to_pylist()
         outcomes = tuple(_outcome(row, recipes) for row in rows)
-        for outcome in outcomes:
-            check_outcome(outcome)
         if not outcomes:
             raise ValueError("no models")
         if any(outcome.model.base != about.base for outcome in outcomes):
@@ -168,7 +164,7 @@ def _about(raw: Mapping[str, Any]) -> tuple[Part, ListedFile]:
         if raw[field] is not None or field not in ("revision", "architecture")
     }
     datetime.fromisoformat(checked_match(texts["written_at"], "written_at", _WRITTEN_AT))
-    if not RECORD["base"].holds(raw["base"]):
+    if not isinstance(raw["base"], str) or not 0 < len(raw["base"]) <= LONGEST_TEXT:
         raise ValueError("base")
     part = Part(
         **texts,
@@ -212,6 +208,8 @@ def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     model = model_record([row[name] for name in RECORD_COLUMNS])
     cost["footprint"] = row["footprint"] and footprint_of(**row["footprint"])
     if row["code"] is not None:
+        if row["code"] not in REASONS:
+            raise ValueError("a code that this deltadex does not know")
         return Refused(model=model, code=row["code"], reason=row["reason"], **cost)
     return Indexed(
         model=model,
@@ -220,14 +218,14 @@ def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
             for v in row["vectors"]
         ),
         slots=tuple(slot_stats(slot) for slot in row["slots"]),
-        linear=row["linear"] and _linear(row["linear"]),
+        linear=row["linear"] and _linear(row["linear"], recipes),
         **cost,
     )
 
 
-def _linear(entry: Mapping[str, Any]) -> LinearSketch:
+def _linear(entry: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> LinearSketch:
     return LinearSketch(
-        recipe=entry["recipe"],
+        recipe=recipes[entry["recipe"]].id,
         pooled=fixed(entry["pooled"]),
         layers={(e["stack"], e["layer"]): fixed(e["numbers"]) for e in entry["layers"]},
     )
@@ -391,10 +389,18 @@ def commit_part(
     An outcome is passed over if the catalog has it, or a later reading of the model, or a
     fingerprint that it would replace by a fault which may pass. What is `known` is brought up to
     date. After the last part, `save_family` adds the shapes that the family's models changed.
+
+    Raises:
+        StoreDamaged: its rows are not what a run writes; nothing of it is recorded.
     """
     news = [o for o in part.outcomes if _is_news(o, part, known.get(o.model.id))]
-    if news:
-        catalog.record_all(news, part.written_at)
+    try:
+        if news:
+            catalog.record_all(news, part.written_at, checked=True)
+    except (StoreFull, StoreLocked):
+        raise
+    except (StoreError, pa.ArrowException) as err:
+        raise _unusable(_name(part.lease), str(err).partition("\n")[0][:200]) from err
     before = catalog.base(part.base)
     after = replace(
         before,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -22,7 +22,7 @@ from ...records import ROLES, STACKS, Recipe
 from ..catalog import Catalog
 from ..model_rows import model_faults, short_id
 from ..opening import is_file
-from ..parts import Part, PartFolder, commit_part, save_family
+from ..parts import PartFolder, commit_part, save_family
 from ..session import Session
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
 from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies
@@ -514,30 +514,33 @@ def merge_parts(
     paths = parts.paths()
     if not paths:
         raise EmptyCatalog(f"{folder}: no parts there; name a folder of `deltadex index --parts`")
-    batch: list[Part] = []
-    for path in tracked(paths):
-        try:
-            batch.append(parts.read(path))
-        except StoreError as err:
-            counts.damaged.append(str(err))
-        if sum(len(part.outcomes) for part in batch) >= PARTS_AT_ONCE:
-            _merge_parts(batch, merge_catalog)
-            batch = []
-    _merge_parts(batch, merge_catalog)
+    remaining = iter(tracked(paths))
+    while _merge_some(parts, remaining, counts, merge_catalog):
+        pass
 
 
-def _merge_parts(parts: Sequence[Part], merge_catalog: Callable[[Path], None]) -> None:
-    if not parts:
-        return
+def _merge_some(
+    parts: PartFolder,
+    paths: Iterator[str],
+    counts: Counts,
+    merge_catalog: Callable[[Path], None],
+) -> bool:
+    """Merge the next parts, as a catalog of `PARTS_AT_ONCE` models; whether there may be more."""
+    known: dict[str, dict[str, Known]] = {}
+    n_models = 0
     with TemporaryDirectory() as place:
         path = Path(place) / "parts.duckdb"
         with Catalog.open(path) as catalog:
-            known: dict[str, dict[str, Known]] = {}
-            for part in parts:
-                commit_part(catalog, part, known.setdefault(part.base, {}))
-            for base in known:
+            while n_models < PARTS_AT_ONCE and (name := next(paths, None)) is not None:
+                try:
+                    part = parts.read(name)
+                    n_models += len(commit_part(catalog, part, known.setdefault(part.base, {})))
+                except StoreError as err:
+                    counts.damaged.append(str(err))
+            for base in catalog.bases():
                 save_family(catalog, base, None, None, ())
         merge_catalog(path)
+    return n_models >= PARTS_AT_ONCE
 
 
 AT_ONCE = 256

@@ -279,8 +279,8 @@ def test_every_hostile_part_is_named_and_left_out_and_the_others_are_merged(cata
     assert [row.id for row in catalog.models()] == ["good"]
     assert [name for name, line in damaged.items() if "; delete it, and index" not in line] == []
     assert all(len(line) < 600 and line.isprintable() for line in damaged.values())
-    assert "model m: the energy of a slot is out of range" in damaged["an energy of NaN"]
-    assert "a sketch of 10000000 bytes" in damaged["a sketch of 10 MB"]
+    assert "model m: its slot energy is not what" in damaged["an energy of NaN"]
+    assert "model m: its slot sketch is not what" in damaged["a sketch of 10 MB"]
     assert "its layout cannot be used" in damaged["another layout"]
     assert "good" in folder.known("base")
 
