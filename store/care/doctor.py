@@ -10,26 +10,20 @@ from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
-import faiss
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ...arrays import Int64
 from ...errors import BadIndex, DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...records import Recipe
 from ...results import size
 from ..catalog import Catalog
 from ..derived.footprint_bits import ENDING as FOOTPRINT_ENDING
 from ..derived.footprint_bits import footprint_file
-from ..derived.index import coarse_search, fits, is_exact, load_index
+from ..derived.index import load_index
 from ..derived.row_files import (
     DamagedRows,
     Rows,
-    SketchFile,
-    SketchMatrix,
-    fetch_matrix,
     read_shapes,
-    row_bytes,
 )
 from ..exchange import is_whole
 from ..files import LEXICON_ENDING, abandoned, derived_path, index_folder, lexicon_file
@@ -46,7 +40,7 @@ from ..opening import (
 from ..published.publication import AttachedIndex, attached_folder
 from ..session import Session, literal, translated
 from ..sharing import Ledger, LocalSession, listed
-from ..tables.outcomes import fetch_keys, fetch_vectors_of
+from ..tables.outcomes import fetch_keys
 from . import checks
 from .checks import (
     REPLACE_FILE,
@@ -63,12 +57,6 @@ SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches")
 TRAIT_ENDINGS = (".traitkeys", ".traits", ".traitlock")
 EXPORT_ENDINGS = (".qdrant",)
 """Of rows with checksums: a damaged one is not read, and computed again."""
-
-SAMPLE = 64
-"""Vectors, or rows of sketches, that are compared with the catalog's."""
-
-NEAREST = 28
-"""Candidates among which a coarse index is to find a vector itself."""
 
 WRITTEN_WITHIN_S = 1.0
 """Between an index and its metadata, while another process saves them."""
@@ -94,92 +82,31 @@ def _family_files(
                 yield base, recipe, path
 
 
-def _spread(keys: Int64[np.ndarray, " models"]) -> Int64[np.ndarray, " sample"]:
-    """At most `SAMPLE` of some keys, spread over all of them; none of none."""
-    if not len(keys):
-        return keys
-    return keys[np.unique(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64))]
-
-
 # search indexes
 
 
 def check_indexes(context: CheckContext) -> Iterator[Finding]:
-    """Every family's index file is as it was written, and holds the catalog's vectors."""
+    """Every family's index file is as it was written; one that is not is made again."""
     files = list(_family_files(context, INDEX_ENDINGS))
     has_faults, n_behind = False, 0
     for base, recipe, path in files:
-        fault, behind = _index_fault(context, path, base, recipe)
-        n_behind += behind
-        if fault:
-            has_faults = True
-            yield _repair_index(context, path, base, recipe, fault)
-    if not has_faults:
-        later = f"; {n_behind} changes since, which the next search makes" if n_behind else ""
-        yield Finding("index", "ok", f"{counted(len(files), 'index file')} as the catalog{later}")
-
-
-def _index_fault(context: CheckContext, path: Path, base: str, recipe: Recipe) -> tuple[str, int]:
-    """The fault of a file, if any; and how many changes of the catalog it lacks."""
-    keys = fetch_keys(context.session, base, recipe, -1).keys
-    index, held = load_index(path, recipe.dim)
-    if index is None:
-        # another process may be writing it
-        time.sleep(WRITTEN_WITHIN_S)
         index, held = load_index(path, recipe.dim)
         if index is None:
-            return "damaged or incomplete", 0
-    behind = len(np.setxor1d(held, keys))
-    if not fits(index, len(keys)):
-        return f"of another kind than {len(keys)} vectors need", behind
-    if (np.diff(held) <= 0).any() or not _has_keys(index, held):
-        return "its keys differ from the index's metadata", behind
-    common = np.intersect1d(held, keys)
-    if len(common) and not _has_vectors(context, index, held, recipe, _spread(common)):
-        return "of other vectors than the catalog's", behind
-    return "", behind
+            # another process may be writing it
+            time.sleep(WRITTEN_WITHIN_S)
+            index, held = load_index(path, recipe.dim)
+        if index is None:
+            has_faults = True
+            yield _repair_index(context, path, base, recipe)
+            continue
+        n_behind += len(np.setxor1d(held, fetch_keys(context.session, base, recipe, -1).keys))
+    if not has_faults:
+        later = f"; {n_behind} changes since, which the next search makes" if n_behind else ""
+        yield Finding("index", "ok", f"{counted(len(files), 'index file')} as written{later}")
 
 
-def _has_keys(index: faiss.Index, held: Int64[np.ndarray, " models"]) -> bool:
-    """Whether a coarse index has these keys and no others; an exact index has none."""
-    if is_exact(index):
-        return True
-    lists = faiss.extract_index_ivf(index).invlists
-    assert lists is not None
-    ids = [
-        faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number)).copy()
-        for number in range(lists.nlist)
-        if lists.list_size(number)
-    ]
-    return bool(np.array_equal(np.sort(np.concatenate(ids)), held)) if ids else not len(held)
-
-
-def _has_vectors(
-    context: CheckContext,
-    index: faiss.Index,
-    held: Int64[np.ndarray, " models"],
-    recipe: Recipe,
-    sample: Int64[np.ndarray, " sample"],
-) -> bool:
-    """Whether a sample's vectors are the catalog's to the bit; or, where the index has codes
-    only, whether most models of the sample are found by their vectors."""
-    present, vectors = fetch_vectors_of(context.session, recipe, sample)
-    if not len(present):
-        return True
-    if is_exact(index):
-        rows = np.searchsorted(held, present)
-        return bool(np.array_equal(index.reconstruct_batch(rows), vectors))
-    hits = [
-        key in coarse_search(index, vector, NEAREST, None)
-        for key, vector in zip(present, vectors, strict=True)
-    ]
-    return sum(hits) * 2 > len(hits)
-
-
-def _repair_index(
-    context: CheckContext, path: Path, base: str, recipe: Recipe, fault: str
-) -> Finding:
-    detail = f"index file of {base}, {recipe.id}: {fault}"
+def _repair_index(context: CheckContext, path: Path, base: str, recipe: Recipe) -> Finding:
+    detail = f"index file of {base}, {recipe.id}: damaged or incomplete"
     if not context.repairs:
         advice = "the next search rebuilds it, and so does `deltadex doctor` without --check"
         return Finding("index", "problem", detail, advice)
@@ -193,75 +120,39 @@ def _repair_index(
 
 
 def check_sketches(context: CheckContext) -> Iterator[Finding]:
-    """Every family's sketch file holds the catalog's sketches; a wrong file is removed."""
+    """Every row of every family's sketch file has its checksum; a damaged file is removed."""
     files = list(_family_files(context, (".keys",)))
     has_faults, n_rows = False, 0
     for base, recipe, stem in files:
         path = stem.with_suffix(".keys")
-        fault, rows = _sketch_fault(context, path, recipe)
+        fault, rows = _sketch_fault(path, recipe)
         n_rows += rows
         if fault:
             has_faults = True
             yield _remove_sketches(context, path, f"file of {base}, {recipe.id}: {fault}")
     if not has_faults:
         shown = f", {counted(n_rows, 'model')}" if files else ""
-        yield Finding("sketches", "ok", f"{counted(len(files), 'file')} as the catalog{shown}")
+        yield Finding("sketches", "ok", f"{counted(len(files), 'file')} as written{shown}")
 
 
-def _sketch_fault(context: CheckContext, path: Path, recipe: Recipe) -> tuple[str, int]:
+def _sketch_fault(path: Path, recipe: Recipe) -> tuple[str, int]:
     """The fault of a file, if any; and how many rows it has."""
     try:
         shapes = read_shapes(path)
         rows = Rows.read(path, shapes.to_json(), shapes.columns)
         n_rows = (path.stat().st_size - len(rows.header) - 1) // rows.entries.itemsize
+        places = np.arange(len(rows.keys))
+        for start in range(0, len(places), ROWS_CHECKED_AT_ONCE):
+            rows.take(places[start : start + ROWS_CHECKED_AT_ONCE], *shapes.columns)
     except FileNotFoundError:
         return "", 0
     except (OSError, ValueError, TypeError, KeyError):
         return "its list of slots is damaged", 0
+    except DamagedRows as err:
+        return f"{counted(len(err.keys), 'row')} at least differ from their checksums", 0
     if (shapes.dim, shapes.blocks) != (recipe.dim, block_dims(recipe)):
         return f"its rows are not those of {recipe.id}", n_rows
-    for ending, n_bytes in row_bytes(shapes.columns).items():
-        if path.with_suffix(ending).stat().st_size < n_bytes * n_rows:
-            return f"its {ending[1:]} end before its {n_rows} rows do", n_rows
-    if (np.diff(rows.keys) <= 0).any():
-        return "its keys are damaged", n_rows
-    return _content_fault(context, SketchFile(path, None), recipe, rows.keys), n_rows
-
-
-def _content_fault(
-    context: CheckContext, file: SketchFile, recipe: Recipe, keys: Int64[np.ndarray, " models"]
-) -> str:
-    """Whether every row has its checksum, and how a sample of them differs from the catalog; of
-    models that it still has."""
-    sample, vectors = fetch_vectors_of(context.session, recipe, _spread(keys))
-    if not len(sample):
-        return ""
-    try:
-        for start in range(0, len(keys), ROWS_CHECKED_AT_ONCE):
-            file.check(keys[start : start + ROWS_CHECKED_AT_ONCE])
-        held, own = file.matrix(sample), file.vectors(sample)
-    except DamagedRows as err:
-        return f"{counted(len(err.keys), 'row')} at least differ from their checksums"
-    if held is None:
-        return "it cannot be read"
-    if own is None or not np.array_equal(own, file.as_kept(vectors)):
-        return "its vectors are not the catalog's"
-    if not _is_same(held, fetch_matrix(context.session, sample.tolist(), recipe)):
-        return "its sketches are not the catalog's"
-    return ""
-
-
-def _is_same(held: SketchMatrix, stored: SketchMatrix) -> bool:
-    """Whether every stored slot is as in the file, which has no other."""
-    columns = {slot: column for column, slot in enumerate(held.slots)}
-    if not columns.keys() >= set(stored.slots):
-        return False
-    common = [columns[slot] for slot in stored.slots]
-    return (
-        not np.delete(held.weights, common, axis=1).any()
-        and np.array_equal(held.weights[:, common], stored.weights)
-        and np.array_equal(held.codes[:, common], stored.codes)
-    )
+    return "it ends before its rows do" if len(places) < n_rows else "", n_rows
 
 
 def _remove_sketches(context: CheckContext, path: Path, detail: str) -> Finding:
