@@ -414,7 +414,7 @@ def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None
         serial=manifest.serial,
         manifest=index.sha256,
         models=manifest.models,
-        bytes=sum(file.bytes for file in manifest.data_files),
+        bytes=manifest.size_bytes,
     )
     db._catalog.attachments.save(attachment, index.removed)
     delete_unused(folder, manifest, index.sha256)
@@ -446,18 +446,18 @@ def _publish_to_hub(
     done = _publish_to(db, folder, publication)
     if commit is not None and not done.changed:
         return done, {"commit": commit, "uploaded_bytes": 0}
-    files = [file for file in done.manifest.data_files if file.name not in there]
+    files = [file for file in done.manifest.parts if file.name not in there]
     commit = upload_files(
         target,
         folder,
         [*(file.name for file in files), CARD, MANIFEST],
-        deleted=sorted(there - {file.name for file in done.manifest.data_files}),
+        deleted=sorted(there - {file.name for file in done.manifest.parts}),
         message=f"{done.manifest.models} models of {publication.named}",
         parent=commit,
     )
-    sizes = [file.bytes for file in (*files, done.manifest.card)]
-    sizes.append((folder / MANIFEST).stat().st_size)
-    return done, {"commit": commit, "uploaded_bytes": sum(sizes)}
+    n_bytes = sum(file.bytes for file in files)
+    n_bytes += sum((folder / name).stat().st_size for name in (CARD, MANIFEST))
+    return done, {"commit": commit, "uploaded_bytes": n_bytes}
 
 
 def _fetch_published(
@@ -478,7 +478,7 @@ def _fetch_published(
             index = None
         if index is not None:
             write_atomically(folder / MANIFEST, index.manifest.content())
-            return source.commit, frozenset(file.name for file in index.manifest.data_files)
+            return source.commit, frozenset(file.name for file in index.manifest.parts)
         (folder / MANIFEST).unlink(missing_ok=True)
         return source.commit, frozenset()
     delete_unused(folder, None)

@@ -12,7 +12,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from pyarrow import parquet
 
 from ..errors import StoreFull
 from ..records import Recipe
-from .files import atomic_file, file_sha256, refused_as
+from .files import file_sha256, refused_as, write_atomically
 
 FORMAT = 3
 """Of manifests and of what they list; another is refused."""
@@ -41,17 +40,17 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFile:
-    """A file of a manifest, named by its content; `models` are the rows of a table."""
+    """A Parquet file of a manifest, named by its content; `models` are its rows."""
 
     name: str
     sha256: str
     bytes: int
-    models: int = 0
+    models: int
 
     @classmethod
-    def of(cls, kind: str, ending: str, data: bytes, models: int = 0) -> ListedFile:
+    def of(cls, data: bytes, models: int) -> ListedFile:
         digest = sha256_of(data)
-        name = f"{kind}-{digest[:16]}.{ending}"
+        name = f"models-{digest[:16]}.parquet"
         return cls(name=name, sha256=digest, bytes=len(data), models=models)
 
 
@@ -74,15 +73,12 @@ def parquet_bytes(table: pa.Table, *, plain: tuple[str, ...] = (), **options: An
     return data
 
 
-def write_content(
-    folder: Path, kind: str, ending: str, data: bytes, *, rows: int = 0
-) -> ListedFile:
-    """Write bytes into a file that is named by them; one that is there already stays. Raises
+def write_content(folder: Path, data: bytes, models: int) -> ListedFile:
+    """Write a Parquet file under the name of its content; one that is there already stays. Raises
     `StoreFull` if the system refuses."""
-    file = ListedFile.of(kind, ending, data, rows)
+    file = ListedFile.of(data, models)
     if not is_whole(folder / file.name, file):
-        with atomic_file(folder / file.name) as temporary:
-            temporary.write_bytes(data)
+        write_atomically(folder / file.name, data)
     return file
 
 
@@ -92,15 +88,6 @@ def is_whole(path: Path, file: ListedFile) -> bool:
     with refused_as(StoreFull, path):
         is_there = path.is_file() and os.path.getsize(path) == file.bytes
         return is_there and file_sha256(path) == file.sha256
-
-
-def read_listed(path: Path, file: ListedFile) -> bytes | None:
-    """A small file's content; None where it is missing, or not the listed content. Raises
-    `StoreFull` if the system refuses to read it."""
-    with refused_as(StoreFull, path), suppress(FileNotFoundError), path.open("rb") as opened:
-        content = opened.read(file.bytes + 1)
-        return content if sha256_of(content) == file.sha256 else None
-    return None
 
 
 def manifest_bytes(document: Mapping[str, Any]) -> bytes:
@@ -138,10 +125,10 @@ def parsed_manifest(
     raise refused(f"format {form}, this deltadex reads {FORMAT}")
 
 
-def checked_file(raw: Mapping[str, Any], kind: str, ending: str) -> ListedFile:
-    sha256 = checked_match(raw["sha256"], kind, _SHA256)
-    if raw["name"] != f"{kind}-{sha256[:16]}.{ending}":
-        raise ValueError(kind)
+def checked_file(raw: Mapping[str, Any], field: str) -> ListedFile:
+    sha256 = checked_sha256(raw["sha256"], field)
+    if raw["name"] != f"models-{sha256[:16]}.parquet":
+        raise ValueError(field)
     return ListedFile(
         name=raw["name"],
         sha256=sha256,

@@ -177,7 +177,7 @@ def _about(raw: Mapping[str, Any]) -> tuple[Part, ListedFile]:
         layout=checked_layout(raw["layout"], LONGEST_TEXT),
         base_bytes=checked_count(raw["base_bytes"], "base_bytes", 1 << 62),
     )
-    return part, checked_file(raw["file"], "models", "parquet")
+    return part, checked_file(raw["file"], "file")
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class PartFolder:
         path = self.path_of(part)
         table = pa.Table.from_pylist([_row(o) for o in part.outcomes], schema=_schema())
         content = parquet_bytes(table)
-        file = ListedFile.of("models", "parquet", content, len(part.outcomes))
+        file = ListedFile.of(content, len(part.outcomes))
         about = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "outcomes"}
         about["recipes"] = [asdict(recipe) for recipe in part.recipes]
         self._put(_beside(path, file), content)

@@ -250,7 +250,7 @@ def check_attached(context: CheckContext) -> Iterator[Finding]:
     for attachment, _ in catalog.attachments.all():
         folder = attached_folder(catalog.path, attachment.name)
         try:
-            files = AttachedIndex(folder, attachment.manifest).manifest.data_files
+            files = AttachedIndex(folder, attachment.manifest).manifest.parts
             parts = [(file.name, 0, file.bytes) for file in files]
             tracked = zip(files, context.track(parts, f"reading {attachment.name}"), strict=True)
             wrong = [file.name for file, _ in tracked if not is_whole(folder / file.name, file)]

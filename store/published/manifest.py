@@ -29,7 +29,6 @@ from ...records import Recipe, Slot
 from ..derived.row_files import SketchMatrix
 from ..exchange import (
     FORMAT,
-    LARGEST_FILE,
     ListedFile,
     checked_count,
     checked_file,
@@ -76,6 +75,7 @@ CARD = "README.md"
 
 MOST_MODELS = 10_000_000
 MOST_PARTS = 100_000
+MOST_REMOVED = 150_000
 MOST_SKETCH_BYTES = 1 << 16
 """What a manifest may state at most; the last, of a model."""
 
@@ -131,7 +131,6 @@ class Manifest:
         layout: Of the family, for recipes that depend on it.
         sketches: What a model's sketches are; None without.
         removed: Hashes of ids that are left out for good.
-        card: The README that was written with it; not needed, and not fetched.
     """
 
     format: int = FORMAT
@@ -148,13 +147,7 @@ class Manifest:
     models: int
     sketches: SketchForm | None
     parts: tuple[ListedFile, ...]
-    removed: ListedFile
-    card: ListedFile
-
-    @property
-    def data_files(self) -> tuple[ListedFile, ...]:
-        """All that a search needs."""
-        return (*self.parts, self.removed)
+    removed: tuple[str, ...]
 
     @property
     def widths(self) -> dict[str, int]:
@@ -163,8 +156,8 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files but the manifest itself."""
-        return sum(file.bytes for file in (*self.data_files, self.card))
+        """Of the parts."""
+        return sum(part.bytes for part in self.parts)
 
     def content(self) -> bytes:
         """The manifest's file."""
@@ -184,8 +177,7 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         raise ValueError("recipe_id")
     models = checked_count(raw["models"], "models", MOST_MODELS)
     parts = tuple(
-        checked_file(part, "models", "parquet")
-        for part in checked_list(raw["parts"], "parts", MOST_PARTS)
+        checked_file(part, "models") for part in checked_list(raw["parts"], "parts", MOST_PARTS)
     )
     if sum(part.models for part in parts) != models or not models:
         raise ValueError("models")
@@ -199,7 +191,7 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
     for name in ("created", "deltadex", "base", "base_revision", "architecture"):
         may_lack = name in ("base_revision", "architecture") and raw[name] is None
         texts[name] = None if may_lack else _text(raw[name], name)
-    card = raw["card"]
+    removed = checked_list(raw["removed"], "removed", MOST_REMOVED)
     return Manifest(
         format=raw["format"],
         index=checked_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
@@ -211,12 +203,7 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         models=models,
         sketches=sketches,
         parts=parts,
-        removed=checked_file(raw["removed"], "removed", "txt"),
-        card=ListedFile(
-            name=CARD,
-            sha256=checked_sha256(card["sha256"], "card"),
-            bytes=checked_count(card["bytes"], "card", LARGEST_FILE),
-        ),
+        removed=tuple(checked_sha256(digest, "removed") for digest in removed),
     )
 
 
@@ -258,15 +245,6 @@ def _text(value: object, field: str) -> str:
 def removal_hash(base: str, id: str) -> str:
     """What an index remembers of a model that is left out: SHA-256 of base and id."""
     return hashlib.sha256(f"{base}\n{id}".encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def read_removals(content: bytes) -> frozenset[str]:
-    """The hashes of the models that an index leaves out for good, from the file that lists them;
-    raises `BadIndex` if it is no such list."""
-    lines = content.split()
-    if not all(len(line) == 64 and line.isalnum() and line.isascii() for line in lines):
-        raise BadIndex("the list of removed models is not a list of hashes")
-    return frozenset(line.decode() for line in lines)
 
 
 def vector_bytes(dim: int) -> int:
@@ -368,7 +346,7 @@ def write_part(folder: Path, table: pa.Table) -> ListedFile:
         write_statistics=False,
         store_schema=False,
     )
-    return write_content(folder, "models", "parquet", data, rows=len(table))
+    return write_content(folder, data, len(table))
 
 
 class PublishedPart:

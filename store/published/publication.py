@@ -34,9 +34,7 @@ from ..exchange import (
     MOST_IN_A_FILE,
     ListedFile,
     is_whole,
-    read_listed,
     sha256_of,
-    write_content,
 )
 from ..family import FamilyView, Members, Moment
 from ..files import (
@@ -67,7 +65,6 @@ from .manifest import (
     encode_vectors,
     may_be_public,
     parse_manifest,
-    read_removals,
     removal_hash,
     widths,
     with_bytes,
@@ -123,7 +120,7 @@ def _card_text(
 ) -> str:
     """The card, with the front matter of a dataset on the Hub."""
     recipe, licence = what.recipe, what.licence
-    n_bytes = sum(file.bytes for file in manifest.data_files)
+    n_bytes = manifest.size_bytes
     counted = Counter(licence or "not stated" for licence in licences)
     shown = "".join(f"| {_cell(name)} | {n} |\n" for name, n in counted.most_common(FEW))
     more = len(counted) - FEW
@@ -241,7 +238,7 @@ LARGEST_PART = 192 << 20
 
 LOCK = ".publish.lock"
 
-_OWN_FILE = re.compile(r"(?:models|removed)-[0-9a-f]{16}\.(?:parquet|txt)")
+_OWN_FILE = re.compile(r"models-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +288,7 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
             f"{folder} holds an index of {before.base} under {before.recipe.id}, not of "
             f"{what.named} under {what.recipe.id}; choose another folder"
         )
-    removed = _removed(folder, before.removed) if before else frozenset()
+    removed = {*(before.removed if before else ())}
     removed |= {removal_hash(what.named, id) for id in what.exclude}
     with closing(Session(catalog.access)) as session, session.snapshot():
         models = select_public(session, what, removed)
@@ -300,13 +297,11 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         form = _sketch_form(session, what, models.table["kind"].to_pylist())
         parts = _write_parts(session, folder, what.recipe, models, form, track)
         known = select_base(session, what.base)
-    listed = "".join(f"{digest}\n" for digest in sorted(removed)).encode()
-    # serial, time and card are those of the former index
+    # serial and time are those of the former index
     manifest = Manifest(
         index=before.index if before else uuid.uuid4().hex,
         serial=before.serial if before else 0,
         created=before.created if before else "",
-        card=before.card if before else ListedFile(name=CARD, sha256="0" * 64, bytes=0),
         deltadex=what.deltadex,
         base=what.named,
         base_revision=known.revision,
@@ -316,18 +311,18 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         layout=known.layout,
         sketches=form,
         parts=tuple(sorted(parts, key=lambda file: file.name)),
-        removed=write_content(folder, "removed", "txt", listed),
+        removed=tuple(sorted(removed)),
         models=len(models.keys),
     )
     changed = manifest != before
     manifest = _finish(folder, manifest, what, models) if before is None or changed else before
-    former = {file.name for file in before.data_files} if before else set()
+    former = {file.name for file in before.parts} if before else set()
     gone = _former_ids(folder, before, manifest)
     new = {id for file, ids in parts.items() if file.name not in former for id in ids}
     return Published(
         manifest=manifest,
         sha256=sha256_of(manifest.content()),
-        written=tuple(file for file in manifest.data_files if file.name not in former),
+        written=tuple(file for file in manifest.parts if file.name not in former),
         deleted=_delete_unused(folder, manifest),
         left_out=models.left_out,
         added=len(new - gone),
@@ -351,14 +346,6 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     except OSError as err:
         raise BadIndex(f"{folder / MANIFEST}: cannot be read: {err.strerror}") from None
-
-
-def _removed(folder: Path, file: ListedFile) -> frozenset[str]:
-    """The hashes of the models that an index leaves out for good."""
-    content = read_listed(folder / file.name, file)
-    if content is None:
-        raise BadIndex(f"{folder / file.name}: missing or damaged; put it back, or fetch it again")
-    return read_removals(content)
 
 
 def _write_parts(
@@ -415,18 +402,15 @@ def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicM
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     manifest = replace(manifest, serial=manifest.serial + 1, created=created)
     licences, kinds = (models.table[name].to_pylist() for name in ("license", "kind"))
-    card = _card_text(what, manifest, licences, kinds).encode()
-    file = ListedFile(name=CARD, sha256=sha256_of(card), bytes=len(card))
-    manifest = replace(manifest, card=file)
     sync_folder(folder)
-    write_atomically(folder / CARD, card)
+    write_atomically(folder / CARD, _card_text(what, manifest, licences, kinds).encode())
     write_atomically(folder / MANIFEST, manifest.content())
     return manifest
 
 
 def _delete_unused(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """Delete the files of former indexes, among them those of removed models."""
-    used = {file.name for file in manifest.data_files}
+    used = {file.name for file in manifest.parts}
     unused = [
         path
         for path in sorted(folder.iterdir())
@@ -521,7 +505,7 @@ class AttachedIndex:
     @cached_property
     def removed(self) -> frozenset[str]:
         """Hashes of the models that the index leaves out for good."""
-        return read_removals(self._content(self.manifest.removed))
+        return frozenset(self.manifest.removed)
 
     @cached_property
     def models(self) -> pa.Table:
@@ -608,13 +592,6 @@ class AttachedIndex:
             PublishedPart(self._folder / file.name, file, self.manifest, damaged)
             for file in self.manifest.parts
         ]
-
-    def _content(self, file: ListedFile) -> bytes:
-        path = self._folder / file.name
-        content = read_listed(path, file)
-        if content is None:
-            raise self._damaged(path.name, "SHA-256")
-        return content
 
     def _damaged(self, file: str, what: str | None) -> BadIndex:
         self.is_damaged = True
@@ -745,7 +722,7 @@ def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[Attach
     try:
         manifest = parse_manifest(content)
         make_folder(folder)
-        files = [f for f in manifest.data_files if not is_whole(folder / f.name, f)]
+        files = [f for f in manifest.parts if not is_whole(folder / f.name, f)]
         for file in track(files, "files", len(files)):
             fetched += _fetch(source, file, folder)
         sync_folder(folder)
@@ -763,7 +740,7 @@ def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> 
     """Delete what a folder of an attached index holds beside one index, or all of it."""
     used = set()
     if manifest is not None:
-        used = {file.name for file in manifest.data_files}
+        used = {file.name for file in manifest.parts}
         used.add(manifest_path(folder, sha256).name)
     if not folder.is_dir():
         return

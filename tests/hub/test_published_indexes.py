@@ -64,8 +64,7 @@ def test_an_index_is_published_attached_and_published_again(env, db, tmp_path):
     assert more["models"] == 4
     assert left == {"author-2/model-2", "author-1/model-4", "author-2/model-5"}
     document = json.loads(repo.files["deltadex-index.json"])
-    listed = [document[key] for key in ("parts", "removed")]
-    files = [f for value in listed for f in (value if isinstance(value, list) else [value])]
+    files = document["parts"]
     assert set(repo.files) == {"README.md", "deltadex-index.json", *(f["name"] for f in files)}
     assert b"model-1" not in b"".join(repo.files.values())
 

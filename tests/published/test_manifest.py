@@ -49,8 +49,7 @@ def test_it_says_what_a_query_needs(document):
 
     assert (manifest.base, manifest.recipe, manifest.models) == (BASE, RECIPE, 5)
     assert manifest.content() == json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
-    kinds = {file.name.split("-")[0] for file in manifest.data_files}
-    assert kinds == {"models", "removed"}
+    assert sum(part.models for part in manifest.parts) == 5
 
 
 WRONG = {
@@ -63,9 +62,9 @@ WRONG = {
     "a number as text": (("recipe", "rank"), "3", "rank"),
     "a truth as number": (("serial",), True, "serial"),
     "other totals": (("models",), 6, "models"),
-    "a path as a file": (("parts", 0, "name"), "../../etc/passwd", "models"),
-    "a hidden file": (("removed", "name"), ".bashrc", "removed"),
-    "a file by another name": (("removed", "sha256"), "0" * 64, "removed"),
+    "a path as a file": (("parts", 0, "name"), "../../etc/passwd", "parts"),
+    "a file by another name": (("parts", 0, "sha256"), "0" * 64, "parts"),
+    "an id for a hash": (("removed",), ["a/b"], "removed"),
     "a negative size": (("parts", 0, "bytes"), -1, "bytes"),
     "too large a file": (("parts", 0, "bytes"), 1 << 40, "bytes"),
     "fewer bytes than vectors": (("parts", 0, "bytes"), 100, "parts"),
@@ -77,7 +76,7 @@ WRONG = {
 }
 
 
-MISSING = ("recipe", "parts", "index", "created", "card")
+MISSING = ("recipe", "parts", "index", "created", "removed")
 
 
 @pytest.mark.parametrize("name", [*WRONG, *MISSING])

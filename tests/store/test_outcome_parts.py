@@ -197,7 +197,7 @@ def rewritten(folder, path, *, change=None, about=None, schema=None):
         rows = [row for row in rows if row]
     table = pa.Table.from_pylist(rows, schema=(schema or (lambda s: s))(table.schema))
     parquet.write_table(table, data)
-    file = ListedFile.of("models", "parquet", data.read_bytes(), len(rows))
+    file = ListedFile.of(data.read_bytes(), len(rows))
     data.rename(data.with_name(file.name))
     document = json.loads(manifest.read_bytes()) | {"file": asdict(file)}
     if about is not None:
