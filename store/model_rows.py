@@ -175,7 +175,7 @@ def _by_recipe(numbers: Mapping[str, int]) -> str:
     return f"CASE recipe {cases} ELSE 0 END" if cases else "0"
 
 
-def linear_faults(where: str = "true") -> str:
+def linear_faults(where: str) -> str:
     """`model`, its key, of every model with a linear sketch that is damaged."""
     return (
         f"SELECT model FROM linear_sketches WHERE {where} GROUP BY model, recipe "
@@ -186,7 +186,7 @@ def linear_faults(where: str = "true") -> str:
     )
 
 
-def repeated_slots(where: str = "true") -> str:
+def repeated_slots(where: str) -> str:
     """`model`, its key, of every model that has a slot twice under one recipe."""
     return (
         f"SELECT DISTINCT model FROM slots WHERE {where} "
@@ -195,16 +195,16 @@ def repeated_slots(where: str = "true") -> str:
 
 
 def model_faults(
-    recipes: Mapping[str, tuple[Recipe, str]], keys: str, values: Sequence[object]
+    recipes: Mapping[str, tuple[Recipe, str]], where: str, values: Sequence[object]
 ) -> tuple[str, list[object]]:
-    """A query for the keys and faults of models whose rows are not what may be stored: those of a
-    list of keys in SQL, whose parameters are `values`."""
-    some = f"model IN {keys}"
-    indexed = f"SELECT key AS model FROM models WHERE status = 'indexed' AND key IN {keys}"
+    """A query for the keys and faults of models whose rows are not what may be stored: of those
+    whose key, `{0}`, passes a condition, whose parameters are `values`."""
+    some, of_models = where.format("model"), where.format("key")
+    indexed = f"SELECT key AS model FROM models WHERE status = 'indexed' AND {of_models}"
     tables = [table for _, table in recipes.values()]
     every = " UNION ALL ".join(f"SELECT model FROM {table} WHERE {some}" for table in tables)
     queries = [
-        f"SELECT key, {model_fault()} FROM models WHERE key IN {keys}",
+        f"SELECT key, {model_fault()} FROM models WHERE {of_models}",
         f"SELECT model, 'slot ' || {slot_fault([r for r, _ in recipes.values()])} FROM slots "
         f"WHERE {some}",
         f"SELECT model, 'linear sketch' FROM ({linear_faults(some)})",
@@ -221,7 +221,7 @@ def model_faults(
             queries.append(
                 f"SELECT v.model, 'sketches: none' FROM {table} v ANTI JOIN slots s "
                 f"ON s.model = v.model AND s.recipe = '{id}' AND s.sketch IS NOT NULL "
-                f"WHERE v.{some}"
+                f"WHERE {where.format('v.model')}"
             )
     if tables:
         queries.append(
@@ -229,4 +229,4 @@ def model_faults(
         )
     union = " UNION ALL ".join(f"({query})" for query in queries)
     some = f"FROM ({union}) t(model, fault) WHERE fault IS NOT NULL GROUP BY model"
-    return f"SELECT model, min(fault) {some}", [*values] * union.count("?")
+    return f"SELECT model, min(fault) {some}", [*values] * (union.count("?") // len(values))

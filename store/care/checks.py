@@ -26,17 +26,13 @@ from ..catalog import Catalog
 from ..files import file_size, index_folder
 from ..model_rows import (
     UNIT_TOLERANCE,
-    linear_faults,
-    model_fault,
-    repeated_slots,
+    model_faults,
     short_id,
-    slot_fault,
-    vector_fault,
 )
 from ..opening import find_losses, log_path, read_metadata, schema
 from ..remote import join
 from ..session import Session, literal
-from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
+from ..sharing import CommitLog, holder_path, listed, read_holder
 from ..tables.footprints import FOOTPRINT_COLUMNS, footprint_of
 from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
@@ -47,6 +43,9 @@ Track = Callable[[Sequence[tuple[str, int, int]], str], Iterator[tuple[str, int,
 """Gives the same parts, and shows the progress of the named work."""
 
 State = Literal["ok", "note", "repaired", "problem"]
+
+MODELS_AT_ONCE = 16_384
+"""Whose rows are compared by one query."""
 
 ROWS_AT_ONCE = 4 * 122_880
 """Of a scan: one of DuckDB's row groups for each of four threads."""
@@ -445,61 +444,26 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_models(context: CheckContext) -> Iterator[Finding]:
-    """Every text and number of every model is one that `index` writes."""
-    return _check_rows(context, "models", ["models"], model_fault(), key="key")
-
-
-def check_vectors(context: CheckContext) -> Iterator[Finding]:
-    """Every vector is finite and of unit length."""
-    present = set(context.tables())
-    names = [str(t) for (t,) in context.select("SELECT vectors FROM recipes") if t in present]
-    return _check_rows(context, "vectors", names, vector_fault())
-
-
-def check_slots(context: CheckContext) -> Iterator[Finding]:
-    """Every number of every slot is in its range, and every sketch is of its recipe."""
-    fault = slot_fault(list(context.catalog.recipes().values()))
-    return _check_rows(context, "slots", ["slots"], fault)
-
-
-def _check_rows(
-    context: CheckContext, check: str, names: Sequence[str], fault: str, *, key: str = "model"
-) -> Iterator[Finding]:
-    """Every row of some tables is what the catalog may hold: `fault` is its `row_fault`."""
-    parts = [part for table in names for part in context.parts(table)]
-    wrong: dict[str, str] = {}
-    n_rows = 0
-    for table, first, last in context.track(parts, f"checking {check}"):
-        rows = context.select(
-            "SELECT coalesce(m.id, '(no model)'), count(*), min(fault) FROM "
-            f"(SELECT {key} AS row_of, {fault} AS fault FROM {quoted(table)} t "
-            "WHERE t.rowid BETWEEN ? AND ?) LEFT JOIN models m ON m.key = row_of GROUP BY ALL",
-            first,
-            last,
-        )
-        n_rows += sum(n for _, n, _ in rows)
-        wrong |= {short_id(id): fault for id, _, fault in rows if fault is not None}
-    if wrong:
-        columns = ", ".join(sorted(set(wrong.values())))
-        models = f"{counted(len(wrong), 'model')} with {check} out of range ({columns})"
-        yield Finding(check, "problem", f"{models}: {listed(sorted(wrong))}", REINDEX)
-    else:
-        yield Finding(check, "ok", f"{counted(n_rows, check[:-1])} in range")
-
-
-def check_linear(context: CheckContext) -> Iterator[Finding]:
-    """Every linear sketch is finite and of its length, and has one row of all layers."""
-    wrong = context.select(
-        f"SELECT coalesce(m.id, '(no model)') FROM ({linear_faults()}) l "
-        "LEFT JOIN models m ON m.key = l.model ORDER BY 1"
+    """Every model has all its rows, and each of them is one that `index` writes."""
+    stored, present = dict(tables(context.session)), set(context.tables())
+    recipes = context.catalog.recipes().items()
+    of_recipes = {id: (recipe, stored[id]) for id, recipe in recipes if stored[id] in present}
+    ranges = context.select(
+        "SELECT 'models', min(key), max(key) FROM (SELECT key, (row_number() OVER (ORDER BY key) "
+        f"- 1) // {MODELS_AT_ONCE} AS part FROM models) GROUP BY part ORDER BY 2"
     )
-    if wrong:
-        names = listed([short_id(id) for (id,) in wrong])
-        detail = f"{counted(len(wrong), 'model')} with a damaged linear sketch: {names}"
-        yield Finding("linear", "problem", detail, REINDEX)
-        return
-    [(n_models,)] = context.select("SELECT count(DISTINCT model) FROM linear_sketches")
-    yield Finding("linear", "ok", f"linear sketches of {counted(n_models, 'model')}")
+    wrong: dict[str, list[str]] = {}
+    for _, first, last in context.track([(n, int(a), int(b)) for n, a, b in ranges], "checking"):
+        sql, values = model_faults(of_recipes, "{0} BETWEEN ? AND ?", [first, last])
+        query = f"SELECT m.id, fault FROM ({sql}) f(key, fault) JOIN models m USING (key)"
+        for id, fault in context.session.execute(f"{query} ORDER BY 1", values):
+            wrong.setdefault(fault, []).append(short_id(id))
+    for fault, ids in sorted(wrong.items()):
+        detail = f"{counted(len(ids), 'model')} with rows out of range ({fault}): {listed(ids)}"
+        yield Finding("models", "problem", detail, REINDEX)
+    if not wrong:
+        [(n_models,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
+        yield Finding("models", "ok", f"{counted(n_models, 'indexed model')} with all their rows")
 
 
 def check_footprints(context: CheckContext) -> Iterator[Finding]:
@@ -569,19 +533,12 @@ def check_signatures(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_references(context: CheckContext) -> Iterator[Finding]:
-    """No rows of removed models, and no indexed models without their rows."""
+    """No rows of removed models."""
     present = set(context.tables())
-    rows = context.select("SELECT id, vectors, params LIKE '%slot_blocks%' FROM recipes")
-    recipes = [(id, table, sketched) for id, table, sketched in rows if table in present]
-    vectors = [table for _, table, _ in recipes]
-    problems = [*_orphans(context, vectors), *_incomplete_models(context, recipes)]
-    for table in vectors:
-        twice = f"SELECT model FROM {quoted(table)} GROUP BY model HAVING count(*) > 1"
-        problems += _twice(context, f"several vectors in {table}", twice)
-    problems += _twice(context, "a slot twice", repeated_slots())
+    vectors = [table for _, table in tables(context.session) if table in present]
+    problems = list(_orphans(context, vectors))
     if not problems:
-        [(indexed,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
-        yield Finding("rows", "ok", f"{counted(indexed, 'indexed model')} with all their rows")
+        yield Finding("rows", "ok", "all of models that are there")
     yield from problems
     bases = context.select(
         "SELECT base FROM families WHERE base NOT IN (SELECT base FROM models) ORDER BY base"
@@ -604,41 +561,6 @@ def _orphans(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
             advice = f"no search reads them; after a backup, with DuckDB: {sql}"
             detail = f"{table}: {counted(n_rows, 'row')} of models that are not indexed"
             yield Finding("rows", "problem", detail, advice)
-
-
-def _incomplete_models(
-    context: CheckContext, recipes: list[tuple[str, str, bool]]
-) -> Iterator[Finding]:
-    """Indexed models without a vector, without slots, or without the sketches of a recipe."""
-    has_vector = " UNION ALL ".join(f"SELECT model FROM {quoted(t)}" for _, t, _ in recipes)
-    conditions = {
-        "a vector": f"m.key NOT IN ({has_vector})" if has_vector else "TRUE",
-        "slots": "m.key NOT IN (SELECT model FROM slots)",
-    } | {
-        f"the sketches of {id}": f"m.key IN (SELECT model FROM {quoted(table)}) AND m.key NOT IN "
-        f"(SELECT model FROM slots WHERE recipe = {literal(id)})"
-        for id, table, is_sketched in recipes
-        if is_sketched
-    }
-    for part, condition in conditions.items():
-        models = f"models m WHERE m.status = 'indexed' AND {condition}"
-        yield from _named(context, "indexed model", f"without {part}", models)
-
-
-def _twice(context: CheckContext, what: str, keys: str) -> Iterator[Finding]:
-    models = f"({keys}) d JOIN models m ON m.key = d.model"
-    return _named(context, "model", f"with {what}", models)
-
-
-def _named(context: CheckContext, noun: str, fault: str, models: str) -> Iterator[Finding]:
-    """The finding about some models `m`, if there are any."""
-    rows = context.select(
-        f"SELECT m.id, count(*) OVER () FROM {models} ORDER BY m.id LIMIT {NAMES_SHOWN}"
-    )
-    if rows:
-        names = listed([short_id(id) for id, _ in rows], rows[0][1])
-        detail = f"{counted(rows[0][1], noun)} {fault}: {names}"
-        yield Finding("rows", "problem", detail, REINDEX)
 
 
 LOOKED_UP_AT_ONCE = 1_500

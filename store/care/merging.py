@@ -255,7 +255,7 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
 def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
     """The source's models whose rows are what a catalog may hold, and a line on each other one."""
     rows = _rows(source.session, names)
-    sql, values = model_faults(source.recipes, THESE, [[row["key"] for row in rows]])
+    sql, values = model_faults(source.recipes, f"{{0}} IN {THESE}", [[row["key"] for row in rows]])
     faults = {int(key): fault for key, fault in source.session.execute(sql, values)}
     damaged = [
         f"{source.name}: model {short_id(row['id'])} is not what `deltadex index` writes "

@@ -397,7 +397,7 @@ def check_outcomes(session: Session, outcomes: Sequence[Outcome]) -> None:
     keys = [key for (key,) in session.execute(sql, [outcomes[0].model.base, ids])]
     stored = dict(tables(session))
     recipes = {id: (recipe, stored[id]) for id, recipe in select_recipes(session).items()}
-    sql, values = model_faults(recipes, "(SELECT unnest(?::BIGINT[]))", [keys])
+    sql, values = model_faults(recipes, "{0} IN (SELECT unnest(?::BIGINT[]))", [keys])
     for id, fault in session.execute(
         f"SELECT m.id, f.fault FROM ({sql}) f(key, fault) JOIN models m USING (key)", values
     ):

@@ -154,7 +154,7 @@ def test_a_small_index_has_vectors_alone_and_is_made_full_again(folder):
 
 
 def test_other_sketches_of_a_model_rewrite_its_part_alone(folder, monkeypatch):
-    monkeypatch.setattr(publication, "MOST_IN_A_PART", 8)
+    monkeypatch.setattr(publication, "MOST_IN_A_FILE", 8)
     theirs, index = folder / "theirs.duckdb", folder / "parts"
     publish(theirs, index)
     nothing = publish(theirs, index)

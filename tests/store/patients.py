@@ -11,7 +11,7 @@ CHECKS = [
     *("versions", "threads", "space", "holder", "catalog", "tables"),
     *("table indexes", "recipes"),
     *("commits", "views", "keys"),
-    *("models", "vectors", "slots", "linear", "footprints", "data sets", "bases"),
+    *("models", "footprints", "data sets", "bases"),
     *("rows", "index", "sketches"),
     "attached",
     "leftovers",

@@ -175,7 +175,7 @@ def test_a_process_that_holds_the_catalog_goes_on(db):
 
         assert troubles(found) == set()
         assert f"process {holder.pid} holds it" in state(found, "holder")[1]
-        assert state(found, "rows")[1].startswith("15 indexed models")
+        assert state(found, "models")[1].startswith("15 indexed models")
         holder.stdin.write("\n")
         holder.stdin.flush()
         assert said(holder) == "gone"
