@@ -11,6 +11,7 @@ from typing import get_args
 
 import numpy as np
 
+from ..errors import REASONS
 from ..records import (
     LINEAR_DIM,
     LINEAR_LAYER_DIM,
@@ -141,7 +142,9 @@ def row_fault(limits: Mapping[str, Limit], **more: str) -> str:
 
 def model_fault() -> str:
     """Of a row of `models`."""
-    return row_fault({**RECORD, **OUTCOME, "reason": _text()})
+    known = ", ".join(f"('{reason.status}', '{code}')" for code, reason in REASONS.items())
+    status = f"coalesce((status, code) IN ({known}), code IS NULL AND status = 'indexed')"
+    return row_fault({**RECORD, **OUTCOME, "reason": _text()}, status=status)
 
 
 def vector_fault() -> str:

@@ -289,16 +289,7 @@ CHECKS: dict[str, Check] = {
     "attached": check_attached,
     "leftovers": check_leftovers,
 }
-READS_ALL = (
-    "tables",
-    "table indexes",
-    "vectors",
-    "slots",
-    "linear",
-    "data sets",
-    "sketches",
-    "attached",
-)
+READS_ALL = ("tables", "models", "data sets", "sketches", "attached")
 """What a quick examination leaves out: the time of these grows with the bytes of the catalog."""
 
 FIRST = ("tables", "table indexes", "recipes")

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ...arrays import Float64
 from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreError
-from ...records import ROLES, STACKS, Recipe
+from ...records import Recipe
 from ..catalog import Catalog
 from ..model_rows import model_faults, short_id
 from ..opening import is_file
@@ -637,7 +637,6 @@ def _merge_catalog(
         closing(Session(opened.access)) as reading,
     ):
         source = Source(name, reading, _recipes(reading, path))
-        _check_vocabulary(source)
 
         def write(change: Callable[[Session, Source], Change]) -> Change:
             """Change the target in one transaction, from one moment of the source."""
@@ -686,18 +685,3 @@ def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
         if recipe.id != id or not _NAME.fullmatch(id) or not _TABLE.fullmatch(stored[id]):
             raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
     return {id: (recipe, stored[id]) for id, recipe in recipes.items()}
-
-
-def _check_vocabulary(source: Source) -> None:
-    """Refuse statuses, codes and slots that this deltadex does not know."""
-    outcomes = source.session.execute("SELECT DISTINCT status, code FROM models")
-    slots = source.session.execute(
-        "SELECT stack, role FROM slots UNION SELECT stack, role FROM data_sketches"
-    )
-    known = {("indexed", None), *((reason.status, code) for code, reason in REASONS.items())}
-    strange = [f"{status} ({code})" for status, code in outcomes if (status, code) not in known]
-    strange += [f"{s}.{role}" for s, role in slots if s not in STACKS or role not in ROLES]
-    if strange:
-        raise StoreDamaged(
-            f"{source.name}: has {strange[0]!r}, which this deltadex does not know; upgrade it"
-        )

@@ -220,6 +220,9 @@ HOSTILE_ROWS = {
     "no id": "UPDATE models SET id = '' WHERE key = {0}",
     "another kind": "UPDATE models SET kind = 'gradient' WHERE key = {0}",
     "a negative size": "UPDATE models SET bytes_total = -1 WHERE key = {0}",
+    "another role": f"UPDATE slots SET role = 'sideways' WHERE {ONE_SLOT}",
+    "another code": "UPDATE models SET status = 'failed', code = 'x' WHERE key = {0}",
+    "no code": "UPDATE models SET status = 'failed' WHERE key = {0}",
     "a long label": "UPDATE models SET dataset = repeat('d', 100000) WHERE key = {0}",
     "a long note": "UPDATE models SET notes = [repeat('n', 100000)] WHERE key = {0}",
 }
@@ -240,8 +243,8 @@ def test_a_merge_leaves_out_what_doctor_calls_damage_and_takes_the_rest(tmp_path
     damaged = merged["damaged"]
     assert merged["added"] == 5
     assert len(hits) == 4
-    assert len([line for line in damaged if "not what `deltadex index` writes" in line]) == 19
-    assert troubles(found) == {"models"}
+    assert len([line for line in damaged if "not what `deltadex index` writes" in line]) == 22
+    assert troubles(found) == {"models", "rows"}
     assert all(len(text) < 500 for text in (*damaged, *(finding.detail for finding in found)))
     assert "(slot energy)" in damaged[4]
     assert troubles(look(target, repairs=False)) == set()
