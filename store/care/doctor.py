@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -139,6 +139,8 @@ def _sketch_fault(path: Path, recipe: Recipe) -> tuple[str, int]:
     """The fault of a file, if any; and how many rows it has."""
     try:
         shapes = read_shapes(path)
+        if (shapes.dim, shapes.blocks) != (recipe.dim, block_dims(recipe)):
+            return f"its rows are not those of {recipe.id}", 0
         rows = Rows.read(path, shapes.to_json(), shapes.columns)
         n_rows = (path.stat().st_size - len(rows.header) - 1) // rows.entries.itemsize
         places = np.arange(len(rows.keys))
@@ -150,8 +152,6 @@ def _sketch_fault(path: Path, recipe: Recipe) -> tuple[str, int]:
         return "its list of slots is damaged", 0
     except DamagedRows as err:
         return f"{counted(len(err.keys), 'row')} at least differ from their checksums", 0
-    if (shapes.dim, shapes.blocks) != (recipe.dim, block_dims(recipe)):
-        return f"its rows are not those of {recipe.id}", n_rows
     return "it ends before its rows do" if len(places) < n_rows else "", n_rows
 
 
@@ -225,22 +225,13 @@ def _temporaries(folder: Path, name: str) -> list[Path]:
 
 
 def _remove_files(unused: list[Path], detail: str) -> Finding:
-    """Remove the files, but for those of a family whose sketches are being written."""
-    in_use = []
+    """Remove the files; a process that has one of them open keeps what it reads."""
     for path in unused:
-        lock = path.with_suffix(".lock") if _DERIVED.fullmatch(path.name) else None
-        try:
-            with FileLock(lock).acquire(timeout=0) if lock else nullcontext():
-                path.unlink(missing_ok=True)
-        except (OSError, Timeout):
-            in_use.append(path.name)
-        finally:
-            if lock:
-                lock.unlink(missing_ok=True)
-    if in_use:
-        detail = f"{detail}; in use or not ours to remove: {listed(in_use)}"
-        advice = "end the processes that use them, then run `deltadex doctor` again"
-        return Finding("leftovers", "problem", detail, advice)
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    if left := [path.name for path in unused if path.exists()]:
+        detail = f"{detail}; not ours to remove: {listed(left)}"
+        return Finding("leftovers", "problem", detail, "remove them as their owner")
     return Finding("leftovers", "repaired", f"{detail}: removed")
 
 
