@@ -47,11 +47,12 @@ class ListedFile:
     bytes: int
     models: int
 
-    @classmethod
-    def of(cls, data: bytes, models: int) -> ListedFile:
-        digest = sha256_of(data)
-        name = f"models-{digest[:16]}.parquet"
-        return cls(name=name, sha256=digest, bytes=len(data), models=models)
+
+def listed_file(data: bytes, models: int) -> ListedFile:
+    """What a manifest says of a file with this content."""
+    digest = sha256_of(data)
+    name = f"models-{digest[:16]}.parquet"
+    return ListedFile(name=name, sha256=digest, bytes=len(data), models=models)
 
 
 def sha256_of(data: bytes) -> str:
@@ -76,7 +77,7 @@ def parquet_bytes(table: pa.Table, *, plain: tuple[str, ...] = (), **options: An
 def write_content(folder: Path, data: bytes, models: int) -> ListedFile:
     """Write a Parquet file under the name of its content; one that is there already stays. Raises
     `StoreFull` if the system refuses."""
-    file = ListedFile.of(data, models)
+    file = listed_file(data, models)
     if not is_whole(folder / file.name, file):
         write_atomically(folder / file.name, data)
     return file

@@ -143,7 +143,7 @@ def row_fault(limits: Mapping[str, Limit], **more: str) -> str:
 def model_fault() -> str:
     """Of a row of `models`."""
     known = ", ".join(f"('{reason.status}', '{code}')" for code, reason in REASONS.items())
-    status = f"coalesce((status, code) IN ({known}), code IS NULL AND status = 'indexed')"
+    status = f"CASE WHEN code IS NULL THEN status = 'indexed' ELSE (status, code) IN ({known}) END"
     return row_fault({**RECORD, **OUTCOME, "reason": _text()}, status=status)
 
 

@@ -39,6 +39,7 @@ from .exchange import (
     checked_match,
     checked_recipe,
     checked_text,
+    listed_file,
     manifest_bytes,
     parquet_bytes,
     parsed_manifest,
@@ -264,7 +265,7 @@ class PartFolder:
         path = self.path_of(part)
         table = pa.Table.from_pylist([_row(o) for o in part.outcomes], schema=_schema())
         content = parquet_bytes(table)
-        file = ListedFile.of(content, len(part.outcomes))
+        file = listed_file(content, len(part.outcomes))
         about = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "outcomes"}
         about["recipes"] = [asdict(recipe) for recipe in part.recipes]
         self._put(_beside(path, file), content)

@@ -390,7 +390,9 @@ def _chunks(ids: Sequence[str], most: int) -> list[tuple[int, int]]:
 def _former_ids(folder: Path, before: Manifest | None, now: Manifest) -> set[str]:
     """The ids in the parts of the former index that are not of this one."""
     gone: set[str] = set()
-    for file in set(before.parts) - set(now.parts) if before else ():
+    if before is None:
+        return gone
+    for file in set(before.parts) - set(now.parts):
         with suppress(BadIndex):
             part = PublishedPart(folder / file.name, file, before)
             gone.update(part.models()["id"].to_pylist())

@@ -24,7 +24,7 @@ from deltadex.store import (
     content_sha256,
     merge_catalogs,
 )
-from deltadex.store.exchange import ListedFile, manifest_bytes
+from deltadex.store.exchange import listed_file, manifest_bytes
 
 EARLY, LATE = "2020-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"
 
@@ -197,7 +197,7 @@ def rewritten(folder, path, *, change=None, about=None, schema=None):
         rows = [row for row in rows if row]
     table = pa.Table.from_pylist(rows, schema=(schema or (lambda s: s))(table.schema))
     parquet.write_table(table, data)
-    file = ListedFile.of(data.read_bytes(), len(rows))
+    file = listed_file(data.read_bytes(), len(rows))
     data.rename(data.with_name(file.name))
     document = json.loads(manifest.read_bytes()) | {"file": asdict(file)}
     if about is not None:
