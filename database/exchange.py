@@ -220,7 +220,7 @@ class Publish(Family):
     size: Literal["full", "small"] = option(
         default="full",
         help="With sketches, which rank as well as the catalog, up to 16 KiB per model; or "
-        "without, 4 to 6 KiB.",
+        "without, 2 to 4 KiB.",
     )
     exclude: Place | Sequence[str] = option(
         default=(),
@@ -271,7 +271,7 @@ class Attach(Question):
     """Search a published index beside this catalog from now on; its files are copied.
 
     Nothing of it becomes a model of the catalog. Every file is compared with the SHA-256 that
-    the index's manifest lists; a fetch that was cut is continued.
+    the index's manifest lists; files that came whole are not fetched again.
 
     Returns:
         One row, as of `attached`, with `fetched_bytes`.
@@ -410,7 +410,7 @@ def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None
         serial=manifest.serial,
         manifest=index.sha256,
         models=manifest.models,
-        bytes=sum(file.bytes for file in manifest.data_files),
+        bytes=manifest.size_bytes,
     )
     db._catalog.attachments.save(attachment, index.removed)
     delete_unused(folder, manifest, index.sha256)
@@ -442,18 +442,18 @@ def _publish_to_hub(
     done = _publish_to(db, folder, publication)
     if commit is not None and not done.changed:
         return done, {"commit": commit, "uploaded_bytes": 0}
-    files = [file for file in done.manifest.data_files if file.name not in there]
+    files = [file for file in done.manifest.parts if file.name not in there]
     commit = upload_files(
         target,
         folder,
         [*(file.name for file in files), CARD, MANIFEST],
-        deleted=sorted(there - {file.name for file in done.manifest.data_files}),
+        deleted=sorted(there - {file.name for file in done.manifest.parts}),
         message=f"{done.manifest.models} models of {publication.named}",
         parent=commit,
     )
-    sizes = [file.bytes for file in (*files, done.manifest.card)]
-    sizes.append((folder / MANIFEST).stat().st_size)
-    return done, {"commit": commit, "uploaded_bytes": sum(sizes)}
+    n_bytes = sum(file.bytes for file in files)
+    n_bytes += sum((folder / name).stat().st_size for name in (CARD, MANIFEST))
+    return done, {"commit": commit, "uploaded_bytes": n_bytes}
 
 
 def _fetch_published(
@@ -474,7 +474,7 @@ def _fetch_published(
             index = None
         if index is not None:
             write_atomically(folder / MANIFEST, index.manifest.content())
-            return source.commit, frozenset(file.name for file in index.manifest.data_files)
+            return source.commit, frozenset(file.name for file in index.manifest.parts)
         (folder / MANIFEST).unlink(missing_ok=True)
         return source.commit, frozenset()
     delete_unused(folder, None)

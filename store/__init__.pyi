@@ -30,7 +30,6 @@ from .parts import save_family as save_family
 from .published.manifest import CARD as CARD
 from .published.manifest import MANIFEST as MANIFEST
 from .published.manifest import Manifest as Manifest
-from .published.manifest import PublishedFile as PublishedFile
 from .published.manifest import may_be_public as may_be_public
 from .published.manifest import parse_manifest as parse_manifest
 from .published.publication import AttachedIndex as AttachedIndex

@@ -144,12 +144,19 @@ class Catalog:
         """Write all of a model's outcome, or nothing, in place of its last outcome."""
         self.record_all([outcome])
 
-    def record_all(self, outcomes: Sequence[Outcome], at: str | None = None) -> None:
+    def record_all(
+        self, outcomes: Sequence[Outcome], at: str | None = None, *, checked: bool = False
+    ) -> None:
         """Write several models, all of them or none; `at` is when they were read: UTC, ISO 8601;
-        None for now."""
-        from .tables.outcomes import write_outcomes
+        None for now. `checked`: raises `StoreDamaged` if their rows are not what a run writes."""
+        from .tables.outcomes import check_outcomes, write_outcomes
 
-        self._session.write(lambda s: write_outcomes(s, outcomes, at))
+        def write(session: Session) -> None:
+            write_outcomes(session, outcomes, at)
+            if checked:
+                check_outcomes(session, outcomes)
+
+        self._session.write(write)
 
     def settle_copies(self, base: str) -> None:
         """Say of models with the same weight files which one is the original."""

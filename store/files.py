@@ -86,6 +86,12 @@ def file_size(path: Path) -> int:
         return 0
 
 
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 NO_FOLDER_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EISDIR)
 """Errors of systems and file systems that sync no folders (PostgreSQL's `fsync_fname_ext`)."""
 

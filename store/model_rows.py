@@ -1,7 +1,6 @@
 """What the rows of a model may hold, wherever they come from: parts, other catalogs, this one.
 
-Records are compared with the limits in Python (`check_outcome`), rows of a catalog by DuckDB
-(`row_fault`, `model_faults`), fields of JSON by unknown writers by the functions at the end.
+DuckDB compares rows with these limits (`row_fault`, `model_faults`).
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -23,11 +20,7 @@ from ..records import (
     ROLE_NAME,
     STACK_NAME,
     Fingerprint,
-    Indexed,
-    LinearSketch,
-    Outcome,
     Recipe,
-    SlotStats,
     Verification,
 )
 from .sketch_codes import WEIGHT, sketch_bytes
@@ -41,110 +34,45 @@ LONGEST_LINE = 1 << 16
 LONGEST_SHOWN = 120
 """Characters of an id in a message."""
 
-LARGEST_DIM = 100_000
-"""Numbers of a vector: DuckDB's arrays have no more."""
-
 _LARGEST = sys.float_info.max
 _LONG, _INT = (1 << 63) - 1, (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+Limit = str
+"""SQL for whether a column, `{0}`, holds what it may."""
+
+
+def _range(
+    least: int | float = 0, most: int | float = _LARGEST, *, is_optional: bool = False
+) -> Limit:
     """Numbers from `least` to `most`; NaN is none."""
-
-    least: int | float = 0
-    most: int | float = _LARGEST
-    is_optional: bool = False
-
-    def holds(self, value: object) -> bool:
-        if value is None:
-            return self.is_optional
-        return isinstance(value, int | float) and self.least <= value <= self.most
-
-    def sql(self, column: str) -> str:
-        is_inside = f"{column} BETWEEN {self.least!r} AND {self.most!r}"
-        return f"coalesce({is_inside}, {self.is_optional})"
+    return f"coalesce({{0}} BETWEEN {least!r} AND {most!r}, {is_optional})"
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+def _text(most: int = LONGEST_LINE, *, is_optional: bool = True) -> Limit:
     """Texts of at most so many characters; those that are not optional are not empty."""
-
-    most: int = LONGEST_LINE
-    is_optional: bool = True
-
-    def holds(self, value: object) -> bool:
-        if value is None:
-            return self.is_optional
-        return isinstance(value, str) and (not self.is_optional) <= len(value) <= self.most
-
-    def sql(self, column: str) -> str:
-        least = int(not self.is_optional)
-        is_short = f"length({column}) BETWEEN {least} AND {self.most}"
-        return f"coalesce({is_short}, {self.is_optional})"
+    return f"coalesce(length({{0}}) BETWEEN {int(not is_optional)} AND {most}, {is_optional})"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of some words."""
-
-    words: tuple[str, ...]
-    is_optional: bool = False
-
-    def holds(self, value: object) -> bool:
-        return value in self.words or (value is None and self.is_optional)
-
-    def sql(self, column: str) -> str:
-        words = ", ".join(f"'{word}'" for word in self.words)
-        return f"coalesce({column} IN ({words}), {self.is_optional})"
+def _choice(words: Sequence[str], *, is_optional: bool = False) -> Limit:
+    listed = ", ".join(f"'{word}'" for word in words)
+    return f"coalesce({{0}} IN ({listed}), {is_optional})"
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A text that a pattern describes from end to end."""
-
-    pattern: re.Pattern[str]
-
-    def holds(self, value: object) -> bool:
-        return isinstance(value, str) and self.pattern.fullmatch(value) is not None
-
-    def sql(self, column: str) -> str:
-        return f"coalesce(regexp_full_match({column}, '{self.pattern.pattern}'), false)"
+def _matching(pattern: re.Pattern[str]) -> Limit:
+    """Texts that a pattern describes from end to end."""
+    written = pattern.pattern.replace("{", "{{").replace("}", "}}")
+    return f"coalesce(regexp_full_match({{0}}, '{written}'), false)"
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+def _numbers(least: float = -float(np.finfo(np.float32).max)) -> Limit:
     """Lists of finite numbers of single precision, not below `least`."""
-
-    least: float = -float(np.finfo(np.float32).max)
-
-    def holds(self, value: object) -> bool:
-        return isinstance(value, np.ndarray) and bool(
-            (np.isfinite(value) & (value >= self.least)).all()
-        )
-
-    def sql(self, column: str) -> str:
-        every = f"list_transform({column}, lambda x: isfinite(x) AND x >= {self.least!r})"
-        return f"({column} IS NOT NULL AND coalesce(list_bool_and({every}), len({column}) = 0))"
+    every = f"list_transform({{0}}, lambda x: isfinite(x) AND x >= {least!r})"
+    return f"({{0}} IS NOT NULL AND coalesce(list_bool_and({every}), len({{0}}) = 0))"
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """Lists of lines."""
-
-    def holds(self, value: object) -> bool:
-        return isinstance(value, tuple) and all(_LINE.holds(line) for line in value)
-
-    def sql(self, column: str) -> str:
-        every = f"list_transform({column}, lambda x: {_LINE.sql('x')})"
-        return f"coalesce(list_bool_and({every}), true)"
-
-
-Limit = Range | Text | Choice | Name | Numbers | Notes
-
-_LINE = Text(is_optional=False)
-_NAME = Text(LONGEST_TEXT, is_optional=False)
-_SHARE = Range(0, 1, is_optional=True)
+_LINE, _NAME = _text(is_optional=False), _text(LONGEST_TEXT, is_optional=False)
+_LINES = f"coalesce(list_bool_and(list_transform({{0}}, lambda x: {_LINE.format('x')})), true)"
 
 RECORD: Mapping[str, Limit] = {
     "id": _NAME,
@@ -155,37 +83,37 @@ RECORD: Mapping[str, Limit] = {
             *("run", "dataset", "dataset_raw", "label_source", "task", "license", "created_at"),
             *("duplicate_of", "dtype"),
         ),
-        Text(),
+        _text(),
     ),
-    "kind": Choice(("full", "adapter")),
-    "downloads": Range(0, _LONG, is_optional=True),
-    "bytes_total": Range(0, _LONG),
-    "layers": Range(1, _INT, is_optional=True),
-    "vocabulary": Range(1, _INT, is_optional=True),
-    "verified": Choice(get_args(Verification), is_optional=True),
-    "notes": Notes(),
+    "kind": _choice(("full", "adapter")),
+    "downloads": _range(0, _LONG, is_optional=True),
+    "bytes_total": _range(0, _LONG),
+    "layers": _range(1, _INT, is_optional=True),
+    "vocabulary": _range(1, _INT, is_optional=True),
+    "verified": _choice(get_args(Verification), is_optional=True),
+    "notes": _LINES,
 }
 """Columns of `models` that are fields of `ModelRecord`."""
 
-OUTCOME: Mapping[str, Limit] = {"bytes_read": Range(0, _LONG), "seconds": Range()}
+OUTCOME: Mapping[str, Limit] = {"bytes_read": _range(0, _LONG), "seconds": _range()}
 
 SLOT: Mapping[str, Limit] = {
-    "stack": Name(STACK_NAME),
-    "layer": Range(0, _INT),
-    "role": Name(ROLE_NAME),
-    "rows": Range(1, _INT),
-    "columns": Range(1, _INT),
-    "fro_norm": Range(),
-    "relative_norm": Range(is_optional=True),
-    "sigma": Numbers(0.0),
-    "energy": Range(0, 1),
-    "stable_rank": Range(),
-    "noise_floor": Range(),
-    "zero_share": _SHARE,
+    "stack": _matching(STACK_NAME),
+    "layer": _range(0, _INT),
+    "role": _matching(ROLE_NAME),
+    "rows": _range(1, _INT),
+    "columns": _range(1, _INT),
+    "fro_norm": _range(),
+    "relative_norm": _range(is_optional=True),
+    "sigma": _numbers(0.0),
+    "energy": _range(0, 1),
+    "stable_rank": _range(),
+    "noise_floor": _range(),
+    "zero_share": _range(0, 1, is_optional=True),
 }
 """Columns of `slots`; `sketch` depends on the recipe."""
 
-NORM = Range()
+NORM = _range()
 
 
 def block_dims(recipe: Recipe) -> dict[str, int]:
@@ -195,43 +123,9 @@ def block_dims(recipe: Recipe) -> dict[str, int]:
     return {block: int(dim) for block, dim in pairs}
 
 
-def check_outcome(outcome: Outcome) -> None:
-    """Compare all that a model's outcome would write with what the catalog's rows may hold;
-    `ValueError` names the model and what is wrong of it, in one line."""
-    fault = _fault_of(outcome)
-    if fault:
-        raise ValueError(f"model {short_id(outcome.model.id)}: {fault}")
-
-
 def short_id(id: object) -> str:
     text = str(id)
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
-
-
-def _fault_of(outcome: Outcome) -> str:
-    fault = _first_fault(RECORD, outcome.model) or _first_fault(OUTCOME, outcome)
-    if fault:
-        return f"its {fault} is not what `deltadex index` writes"
-    if not isinstance(outcome, Indexed):
-        is_known = outcome.code in REASONS and _LINE.holds(outcome.reason)
-        return "" if is_known else "a reason that this deltadex does not know"
-    ids = [f.recipe.id for f in outcome.fingerprints]
-    if not ids or len(set(ids)) < len(ids):
-        return "no vector, or two of one recipe"
-    if not outcome.slots or len({s.slot for s in outcome.slots}) < len(outcome.slots):
-        return "no slots, or one twice"
-    faults = (
-        *map(wrong_vector, outcome.fingerprints),
-        *map(_slot_fault, outcome.slots),
-        _sketches_fault(outcome),
-        _linear_fault(outcome.linear, ids),
-    )
-    return next(filter(None, faults), "")
-
-
-def _first_fault(limits: Mapping[str, Limit], record: object) -> str:
-    wrong = (name for name, limit in limits.items() if not limit.holds(getattr(record, name)))
-    return next(wrong, "")
 
 
 def wrong_vector(fingerprint: Fingerprint) -> str:
@@ -242,58 +136,22 @@ def wrong_vector(fingerprint: Fingerprint) -> str:
     length = float(np.linalg.norm(vector.astype(np.float64)))
     if not abs(length - 1.0) <= UNIT_TOLERANCE:
         return f"a vector of recipe {recipe.id} has length {length}, not 1"
-    return "" if NORM.holds(fingerprint.norm) else "the norm of a vector is out of range"
-
-
-def _slot_fault(stats: SlotStats) -> str:
-    values = {name: getattr(stats, name, None) for name in SLOT}
-    slot = stats.slot
-    values |= {"stack": slot.stack, "layer": slot.layer, "role": slot.role}
-    values["rows"], values["columns"] = stats.shape
-    wrong = (name for name, limit in SLOT.items() if not limit.holds(values[name]))
-    return next((f"the {name} of a slot is out of range" for name in wrong), "")
-
-
-def _sketches_fault(outcome: Indexed) -> str:
-    """Whether slots have sketches where, and as, the recipe that keeps them says."""
-    kept = [f.recipe for f in outcome.fingerprints if block_dims(f.recipe)]
-    sketches = [stats.sketch for stats in outcome.slots if stats.sketch]
-    if not kept:
-        return ""
-    if not sketches:
-        return f"no sketches of recipe {kept[0].id}"
-    dims = block_dims(kept[0])
-    n_bytes = sketch_bytes(dims)
-    for sketch in sketches:
-        if len(sketch) != n_bytes:
-            return f"a sketch of {len(sketch)} bytes, recipe {kept[0].id} has {n_bytes}"
-        if not np.isfinite(np.frombuffer(sketch, WEIGHT, len(dims))).all():
-            return "a sketch with numbers that are not finite"
-    return ""
-
-
-def _linear_fault(linear: LinearSketch | None, recipes: Sequence[str]) -> str:
-    if linear is None:
-        return ""
-    parts = [(linear.pooled, LINEAR_DIM), *((n, LINEAR_LAYER_DIM) for n in linear.layers.values())]
-    is_whole = linear.recipe in recipes and all(len(n) == dim for n, dim in parts)
-    is_whole &= all(SLOT["stack"].holds(s) and SLOT["layer"].holds(at) for s, at in linear.layers)
-    if not is_whole or not all(Numbers().holds(numbers) for numbers, _ in parts):
-        return "a linear sketch of another length or recipe, or not finite"
-    return ""
+    return "" if 0 <= fingerprint.norm <= _LARGEST else "the norm of a vector is out of range"
 
 
 def row_fault(limits: Mapping[str, Limit], **more: str) -> str:
     """SQL for the first column of a row that is out of its limits, or out of the conditions on
     further columns; NULL for a row that is well."""
-    conditions = {name: limit.sql(f'"{name}"') for name, limit in limits.items()} | more
+    conditions = {name: limit.format(f'"{name}"') for name, limit in limits.items()} | more
     cases = " ".join(f"WHEN NOT ({sql}) THEN '{name}'" for name, sql in conditions.items())
     return f"CASE {cases} END"
 
 
 def model_fault() -> str:
     """Of a row of `models`."""
-    return row_fault({**RECORD, **OUTCOME})
+    known = ", ".join(f"('{reason.status}', '{code}')" for code, reason in REASONS.items())
+    status = f"CASE WHEN code IS NULL THEN status = 'indexed' ELSE (status, code) IN ({known}) END"
+    return row_fault({**RECORD, **OUTCOME, "reason": _text()}, status=status)
 
 
 def vector_fault() -> str:
@@ -327,18 +185,18 @@ def _by_recipe(numbers: Mapping[str, int]) -> str:
     return f"CASE recipe {cases} ELSE 0 END" if cases else "0"
 
 
-def linear_faults(where: str = "true") -> str:
+def linear_faults(where: str) -> str:
     """`model`, its key, of every model with a linear sketch that is damaged."""
     return (
         f"SELECT model FROM linear_sketches WHERE {where} GROUP BY model, recipe "
         "HAVING count(*) FILTER (layer IS NULL) <> 1 "
         "OR count(DISTINCT (stack, layer)) <> count(*) OR NOT bool_and("
         f"len(numbers) = CASE WHEN layer IS NULL THEN {LINEAR_DIM} ELSE {LINEAR_LAYER_DIM} END "
-        f"AND {Numbers().sql('numbers')})"
+        f"AND {_numbers().format('numbers')})"
     )
 
 
-def repeated_slots(where: str = "true") -> str:
+def repeated_slots(where: str) -> str:
     """`model`, its key, of every model that has a slot twice under one recipe."""
     return (
         f"SELECT DISTINCT model FROM slots WHERE {where} "
@@ -347,16 +205,16 @@ def repeated_slots(where: str = "true") -> str:
 
 
 def model_faults(
-    recipes: Mapping[str, tuple[Recipe, str]], keys: str, values: Sequence[object]
+    recipes: Mapping[str, tuple[Recipe, str]], where: str, values: Sequence[object]
 ) -> tuple[str, list[object]]:
-    """A query for the keys and faults of models whose rows are not what may be stored: those of a
-    list of keys in SQL, whose parameters are `values`."""
-    some = f"model IN {keys}"
-    indexed = f"SELECT key AS model FROM models WHERE status = 'indexed' AND key IN {keys}"
+    """A query for the keys and faults of models whose rows are not what may be stored: of those
+    whose key, `{0}`, passes a condition, whose parameters are `values`."""
+    some, of_models = where.format("model"), where.format("key")
+    indexed = f"SELECT key AS model FROM models WHERE status = 'indexed' AND {of_models}"
     tables = [table for _, table in recipes.values()]
     every = " UNION ALL ".join(f"SELECT model FROM {table} WHERE {some}" for table in tables)
     queries = [
-        f"SELECT key, {model_fault()} FROM models WHERE key IN {keys}",
+        f"SELECT key, {model_fault()} FROM models WHERE {of_models}",
         f"SELECT model, 'slot ' || {slot_fault([r for r, _ in recipes.values()])} FROM slots "
         f"WHERE {some}",
         f"SELECT model, 'linear sketch' FROM ({linear_faults(some)})",
@@ -372,7 +230,8 @@ def model_faults(
         if block_dims(recipe):
             queries.append(
                 f"SELECT v.model, 'sketches: none' FROM {table} v ANTI JOIN slots s "
-                f"ON s.model = v.model AND s.recipe = '{id}' WHERE v.{some}"
+                f"ON s.model = v.model AND s.recipe = '{id}' AND s.sketch IS NOT NULL "
+                f"WHERE {where.format('v.model')}"
             )
     if tables:
         queries.append(
@@ -380,59 +239,4 @@ def model_faults(
         )
     union = " UNION ALL ".join(f"({query})" for query in queries)
     some = f"FROM ({union}) t(model, fault) WHERE fault IS NOT NULL GROUP BY model"
-    return f"SELECT model, min(fault) {some}", [*values] * union.count("?")
-
-
-MOST_SETTINGS = 64
-MOST_BLOCKS = 10_000
-
-_RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-
-
-def checked_count(value: object, field: str, most: int, *, least: int = 0) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(field)
-    return value
-
-
-def checked_text(value: object, field: str, most: int) -> str:
-    """A text that is not empty, of characters that a terminal shows."""
-    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
-        raise ValueError(field)
-    return value
-
-
-def checked_match(value: object, field: str, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ValueError(field)
-    return value
-
-
-def checked_list(value: object, field: str, most: int, *, least: int = 0) -> list[Any]:
-    if not isinstance(value, list) or not least <= len(value) <= most:
-        raise ValueError(field)
-    return value
-
-
-def checked_layout(value: object, longest_text: int) -> tuple[tuple[str, str, int], ...]:
-    """(stack, role, rows) of the blocks of a recipe that depends on them."""
-    text = partial(checked_text, field="layout", most=longest_text)
-    blocks = checked_list(value, "layout", MOST_BLOCKS)
-    return tuple(
-        (text(stack), text(role), checked_count(rows, "layout", 1 << 40))
-        for stack, role, rows in (checked_list(b, "layout", 3, least=3) for b in blocks)
-    )
-
-
-def checked_recipe(raw: Mapping[str, Any], longest_text: int, largest_dim: int) -> Recipe:
-    text = partial(checked_text, field="params", most=longest_text)
-    pairs = checked_list(raw["params"], "params", MOST_SETTINGS)
-    params = [checked_list(pair, "params", 2, least=2) for pair in pairs]
-    return Recipe(
-        name=checked_match(raw["name"], "name", _RECIPE_NAME),
-        rank=checked_count(raw["rank"], "rank", 1 << 16),
-        dim=checked_count(raw["dim"], "dim", largest_dim, least=1),
-        seed=checked_count(raw["seed"], "seed", 1 << 62),
-        version=checked_count(raw["version"], "version", 1 << 16),
-        params=tuple((text(key), text(value)) for key, value in params),
-    )
+    return f"SELECT model, min(fault) {some}", [*values] * (union.count("?") // len(values))

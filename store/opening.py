@@ -1,32 +1,22 @@
 """Opening a catalog file: made, held or joined.
 
-What a power loss left while DuckDB wrote is repaired. DuckDB syncs its log before it reports a
-commit, and its file before a new header counts. Two states that a power loss can leave it refuses
-nevertheless, though nothing that was reported is missing:
-
-* The log's last transaction is incomplete in its middle: the end of the file is on the disk, a
-  page before it is not. DuckDB drops a transaction that ends too early, but calls a checksum that
-  differs damage (duckdb/duckdb pull request 13758). The transaction was not reported, since the
-  log was not synced: the log is cut before it.
-* A checkpoint was interrupted within a block of metadata. A checkpoint adds parts to such a block
-  and leaves those that the file's header needs as they are, but writes the whole block in its
-  place, with one checksum over all parts. The parts that count are whole, the checksum is not: it
-  is computed again. The log tells that a checkpoint was going on: its last entry says so, and is
-  synced before the checkpoint writes.
-
-Anything else stays refused, and no byte is changed.
+DuckDB syncs its log before it reports a commit, and refuses a log in which the power was lost
+between two pages. Such a log is set aside under another name, and the catalog opens as it was at
+its last checkpoint; the commit log says which models that costs.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
+import time
+from collections.abc import Callable
 from contextlib import closing, suppress
+from glob import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import duckdb
 
@@ -38,7 +28,7 @@ from ..errors import (
     StoreError,
     StoreFull,
 )
-from .files import atomic_file, beside, make_folder, refuse_links
+from .files import atomic_file, beside, make_folder, refuse_links, sync_folder
 from .session import Access, Session, literal, translated
 from .sharing import (
     CommitLog,
@@ -123,10 +113,6 @@ OF_DUCKDB = "TYPE duckdb"
 NOTHING_ELSE = "SET enable_external_access = false"
 """From now on DuckDB opens no other file and no address."""
 
-LOGS_EVERYTHING = "auto_checkpoint_skip_wal_threshold = 9223372036854775807"
-"""A large commit is logged before its checkpoint begins too: the log says that one was going on
-(see the head of this file)."""
-
 NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
 """Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
 time of writing it."""
@@ -149,7 +135,7 @@ def connect(
 
     Args:
         create: Whether a file that is not there is made; `late` makes it with the first change.
-        repairs: Repair what a power loss left, also for one who only reads.
+        repairs: Set a log aside that DuckDB refuses, also for one who only reads.
 
     Raises:
         EmptyCatalog: there is no file and none is to be made.
@@ -253,31 +239,47 @@ def _make(path: Path) -> None:
 
 
 def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True) -> LocalSession:
-    """A session on an existing file; what a power loss left is repaired, where that is wanted and
-    the file may be written."""
-    seen = Seen.of(path)
+    """A session on an existing file; a log that DuckDB refuses is set aside, where that is wanted
+    and the file opens without it."""
+    seen = _state(log_path(path))
     try:
-        with translated(path):
-            own = _attached(path, f"{OF_DUCKDB}, {'READ_ONLY' if read_only else WRITING}", cache)
-            try:
-                if seen.has_begun_checkpoint:
-                    _read_metadata(own)
-                ensure_schema(own, path, read_only=read_only)
-            except BaseException:
-                own.close()
-                raise
-    except StoreDamaged as err:
-        if repairs and repair(path, str(err.__cause__), seen):
-            return _open_file(path, read_only=read_only, cache=cache)
+        return _opened(path, read_only=read_only, cache=cache)
+    except StoreDamaged:
+        aside = _set_aside(path, seen) if repairs else None
+        if aside is None:
+            raise
+    try:
+        own = _opened(path, read_only=read_only, cache=cache, whole=True)
+    except StoreDamaged:
+        # the file is damaged, too
+        with suppress(OSError):
+            os.link(aside, log_path(path))
+            aside.unlink()
         raise
+    line = "%s: DuckDB refuses its log: opened as of its last checkpoint; the log is %s now"
+    log.warning(line, path, aside.name)
     return own
 
 
-def _read_metadata(own: LocalSession) -> None:
+def _opened(path: Path, *, read_only: bool, cache: str, whole: bool = False) -> LocalSession:
+    """A session on an existing file; `whole`: all its metadata are read."""
+    with translated(path):
+        own = _attached(path, f"{OF_DUCKDB}, {'READ_ONLY' if read_only else WRITING}", cache)
+        try:
+            if whole:
+                read_metadata(own.execute)
+            ensure_schema(own, path, read_only=read_only)
+        except BaseException:
+            own.close()
+            raise
+    return own
+
+
+def read_metadata(execute: Callable[..., list[tuple[Any, ...]]]) -> None:
     """Read every block of metadata: DuckDB reads most of them when a query needs them."""
     sql = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'catalog'"
-    for (table,) in own.execute(sql):
-        own.execute("SELECT count(*) FROM pragma_storage_info(?)", [table])
+    for (table,) in execute(sql):
+        execute("SELECT count(*) FROM pragma_storage_info(?)", [table])
 
 
 def _attached(path: Path, options: str, cache: str) -> LocalSession:
@@ -285,8 +287,6 @@ def _attached(path: Path, options: str, cache: str) -> LocalSession:
     connection = memory_connection(memory_limit=cache)
     own = LocalSession(connection, Ledger(log_path(path)), cache)
     try:
-        with suppress(duckdb.CatalogException):  # unknown to DuckDB 1.5
-            own.execute(f"SET {LOGS_EVERYTHING}")
         with translated(path):
             own.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
             own.execute(f"ATTACH {literal(path)} AS catalog ({options})")
@@ -297,126 +297,46 @@ def _attached(path: Path, options: str, cache: str) -> LocalSession:
     return own
 
 
-# after a power loss
-
-TORN_ENTRY = re.compile(r"entry at byte position (\d+) computed checksum \d+ does not match stored")
-"""Where an entry of the log begins after its size and checksum, in DuckDB's words."""
-
-TORN_BLOCK = re.compile(
-    r"Corrupt database file: computed checksum (\d+) does not match stored checksum \d+ "
-    r"in block at location (\d+)"
-)
-"""The checksum of a block of the file, and where the block begins, in DuckDB's words."""
-
-ENTRY_HEADER = 16
-"""Bytes of an entry's size and checksum."""
-
-CHECKSUM_BYTES = 8
-
-END = rb"\x05\0{7}.{8}d\0d\xff\xff"
-"""The entry that ends a transaction: five bytes long, a checksum, field 100 with the value 100."""
-
-COMMITTED = re.compile(END, re.DOTALL)
-CHECKPOINT_BEGUN = re.compile(rb"[\x0a-\x20]\0{7}.{8}d\0c.{1,28}\xff\xff" + END + rb"\Z", re.DOTALL)
-"""The log's end during a checkpoint: field 100 with the value 99, and the transaction's end."""
-
-END_BYTES = 128
-
-MOST_BYTES = 1 << 28
-"""Of a log's end that is looked through; DuckDB keeps its log below 16 MiB."""
-
-
-class Repair(NamedTuple):
-    """What makes a catalog open again: bytes to be written at a place of a file; None cuts it."""
-
-    path: Path
-    at: int
-    data: bytes | None
-
-
 def log_path(catalog: Path) -> Path:
     """Where DuckDB has the log of a catalog."""
     return beside(catalog, ".wal")
 
 
-class Seen(NamedTuple):
-    """A catalog and its log before DuckDB tried to open them: what tells whether one of them was
-    changed since, and whether the log says that a checkpoint was going on."""
-
-    files: tuple[tuple[int, int, int] | None, ...]
-    has_begun_checkpoint: bool
-
-    @classmethod
-    def of(cls, catalog: Path) -> Seen:
-        end = _read(log_path(catalog), -END_BYTES)
-        files = tuple(map(_state, (catalog, log_path(catalog))))
-        return cls(files, CHECKPOINT_BEGUN.search(end) is not None)
+def refused_logs(catalog: Path) -> list[Path]:
+    """Logs that were set aside."""
+    return sorted(catalog.parent.glob(f"{escape(log_path(catalog).name)}.refused-*"))
 
 
-def find_repair(catalog: Path, error: str, seen: Seen) -> Repair | None:
-    """What a power loss explains of an error of DuckDB's; None if it explains nothing."""
-    if found := TORN_ENTRY.search(error):
-        start = int(found[1]) - ENTRY_HEADER
-        rest = _read(log_path(catalog), start)
-        # a transaction that was synced later would follow: only one at a time is written
-        ends = [match.end() for match in COMMITTED.finditer(rest)]
-        if len(rest) < MOST_BYTES and ends in ([], [len(rest)]):
-            return Repair(log_path(catalog), start, None)
-    elif (found := TORN_BLOCK.search(error)) and seen.has_begun_checkpoint:
-        checksum = int(found[1]).to_bytes(CHECKSUM_BYTES, "little")
-        return Repair(catalog, int(found[2]), checksum)
-    return None
+def _set_aside(catalog: Path, seen: tuple[int, int] | None) -> Path | None:
+    """Give a log another name, if it is the one that was `seen` before DuckDB read it, and nobody
+    has the catalog open; its name then.
 
-
-def repair(catalog: Path, error: str, seen: Seen) -> bool:
-    """Make the repair that an error asks for; whether the catalog should be opened again.
-
-    Args:
-        seen: From before the attempt that gave the error. This process must not have the catalog
-            open: a file that it closes loses the locks of all its others.
+    This process must not have the catalog open: a file that it closes loses the locks of all its
+    others.
     """
-    found = find_repair(catalog, error, seen)
-    if found is None or os.name != "posix":
-        return False
+    if not seen or not seen[1] or os.name != "posix":
+        return None
     import fcntl
 
+    wal = log_path(catalog)
+    aside = wal.with_name(f"{wal.name}.refused-{time.time_ns()}")
     try:
-        with catalog.open("rb+") as held, found.path.open("rb+") as file:
+        with catalog.open("rb+") as held:
             # DuckDB's own lock: nobody else has the catalog open now, or opens it
             fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if Seen.of(catalog) == seen:
-                if found.data is None:
-                    file.truncate(found.at)
-                else:
-                    file.seek(found.at)
-                    file.write(found.data)
-                file.flush()
-                os.fsync(file.fileno())
-                log.warning(
-                    "%s: the machine stopped while this catalog was written; what was not "
-                    "complete is undone, and nothing that was reported is lost",
-                    catalog,
-                )
+            if _state(wal) != seen:
+                return None
+            os.rename(wal, aside)
+            sync_folder(wal.parent)
     except OSError as err:
-        log.info("%s: not repaired: %s", catalog, err)
-        return False
-    return True
-
-
-def _state(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
+        log.info("%s: the log is not set aside: %s", catalog, err)
         return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return aside
 
 
-def _read(path: Path, at: int) -> bytes:
-    """A file from a position on, or its last bytes; nothing of a file that is not there."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(at if at >= 0 else max(0, size + at))
-            return file.read(MOST_BYTES)
-    except OSError:
-        return b""
+def _state(path: Path) -> tuple[int, int] | None:
+    """Inode and size of a file that is there."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_ino, status.st_size
+    return None

@@ -1,10 +1,9 @@
-"""Models that were read elsewhere: their outcomes as immutable Parquet files in a folder, here or
-at any address that fsspec opens, and their way into a catalog."""
+"""Models that were read elsewhere: their outcomes as immutable Parquet files with manifests in a
+folder, here or at any address that fsspec opens, and their way into a catalog."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -13,14 +12,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-import xxhash
 from pyarrow import parquet
 
-from ..errors import StoreDamaged, StoreError, StoreFull
+from ..errors import REASONS, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ..records import (
     LONGEST_TEXT,
     Fingerprint,
@@ -31,19 +29,23 @@ from ..records import (
     Refused,
 )
 from .catalog import Catalog
-from .files import make_folder, refused_as, write_atomically
-from .model_rows import (
-    LARGEST_DIM,
-    MOST_SETTINGS,
-    RECORD,
-    check_outcome,
+from .exchange import (
+    FORMAT,
+    ListedFile,
     checked_count,
+    checked_file,
     checked_layout,
     checked_list,
     checked_match,
     checked_recipe,
     checked_text,
+    listed_file,
+    manifest_bytes,
+    parquet_bytes,
+    parsed_manifest,
+    sha256_of,
 )
+from .files import make_folder, refused_as, write_atomically
 from .tables.footprints import footprint_of, footprint_row
 from .tables.models import (
     KNOWN_COLUMNS,
@@ -57,7 +59,8 @@ from .tables.outcomes import STATISTICS, fixed, slot_row, slot_stats
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+MOST_RECIPES = 64
+"""Of a part."""
 
 LONGEST_NAME = 120
 """Characters of a folder's name: file systems take 255 bytes."""
@@ -65,7 +68,6 @@ LONGEST_NAME = 120
 REMEDY = "delete it, and index that share again"
 
 _WRITTEN_AT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}Z")
-_ENTRY, _CHECKSUM = b"deltadex.part", b"deltadex.xxh3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class Part:
     """What one lease of models gave.
 
     Attributes:
-        lease: Which models, of which files, under which recipes: the file's name.
+        lease: Which models, of which files, under which recipes: the manifest's name.
         revision, architecture: Of the base, if it was opened.
         layout: The blocks of the recipe that depends on them.
         base_bytes: That were fetched of the base.
@@ -121,29 +123,12 @@ def _schema() -> pa.Schema:
     )
 
 
-def part_bytes(part: Part) -> bytes:
-    """The Parquet file of a part, with checksums of its pages and of its metadata."""
-    table = pa.Table.from_pylist([_row(o) for o in part.outcomes], schema=_schema())
-    about = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "outcomes"}
-    about["recipes"] = [asdict(recipe) for recipe in part.recipes]
-    body = json.dumps({"format": FORMAT, **about}).encode()
-    checksum = xxhash.xxh3_64_hexdigest(body).encode()
-    table = table.replace_schema_metadata({_ENTRY: body, _CHECKSUM: checksum})
-    sink = pa.BufferOutputStream()
-    parquet.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-def read_part(content: bytes, name: str) -> Part:
-    """The part that a Parquet file holds, everything of it compared with what the catalog may hold;
-    raises `StoreDamaged` if it is no part, of a later deltadex, or its bytes changed."""
-    table, about = _read(pa.BufferReader(content), name, None)
+def read_part(about: Part, content: bytes, name: str) -> Part:
+    """The part that a manifest and its Parquet file hold; raises `StoreDamaged` if it is none."""
     recipes = {recipe.id: recipe for recipe in about.recipes}
     try:
-        outcomes = tuple(_outcome(row, recipes) for row in table.to_pylist())
-        for outcome in outcomes:
-            check_outcome(outcome)
+        rows = _table(content, None).to_pylist()
+        outcomes = tuple(_outcome(row, recipes) for row in rows)
         if not outcomes:
             raise ValueError("no models")
         if any(outcome.model.base != about.base for outcome in outcomes):
@@ -151,62 +136,49 @@ def read_part(content: bytes, name: str) -> Part:
     except (KeyError, TypeError, ValueError) as err:
         # a missing value raises the other two
         what = str(err) if isinstance(err, ValueError) else "a value is missing"
-        raise StoreDamaged(f"{name}: not a usable part of an index: {what}; {REMEDY}") from None
+        raise _unusable(name, what) from None
     return replace(about, outcomes=outcomes)
 
 
-def _read(
-    file: BinaryIO | pa.NativeFile, name: str, columns: list[str] | None
-) -> tuple[pa.Table, Part]:
-    """Rows of a part's file, and the part without its outcomes; raises as `read_part`."""
+def _table(content: bytes, columns: list[str] | None) -> pa.Table:
+    """The rows of a part's file; `ValueError` where they are no rows of a part."""
     try:
-        table = parquet.read_table(file, columns=columns, page_checksum_verification=True)
+        table = parquet.read_table(pa.BufferReader(content), columns=columns)
     except (pa.ArrowException, OSError, ValueError):
-        raise StoreDamaged(f"{name}: not a readable Parquet file, or cut short; {REMEDY}") from None
-    metadata = table.schema.metadata or {}
-    body = metadata.get(_ENTRY, b"")
-    if not body or xxhash.xxh3_64_hexdigest(body).encode() != metadata.get(_CHECKSUM):
-        raise StoreDamaged(f"{name}: not a part that `deltadex index --parts` wrote")
-    try:
-        about = _about(body, name)
-        wanted = _schema() if columns is None else [_schema().field(c) for c in columns]
-        types = {field.name: field.type for field in wanted}
-        if {field.name: field.type for field in table.schema} != types:
-            raise ValueError("columns")
-    except (KeyError, TypeError, ValueError, RecursionError) as err:
-        field = str(err).strip("'")
-        what = field if field.isidentifier() else "metadata"
-        line = f"{name}: not a usable part of an index: its {what} cannot be used; {REMEDY}"
-        raise StoreDamaged(line) from None
-    return table, about
+        raise ValueError("not a readable Parquet file") from None
+    wanted = _schema() if columns is None else [_schema().field(c) for c in columns]
+    if {field.name: field.type for field in table.schema} != {f.name: f.type for f in wanted}:
+        raise ValueError("other columns")
+    return table
 
 
-def _about(body: bytes, name: str) -> Part:
-    """The part that metadata describe, without its outcomes; raises as the checks of its fields."""
-    about = json.loads(body)
-    if not isinstance(about, dict):
-        raise ValueError("metadata")
-    if checked_count(about["format"], "format", 1 << 31) > FORMAT:
-        raise StoreDamaged(f"{name}: written by a later deltadex; upgrade this one")
+def _unusable(name: str, what: str) -> StoreDamaged:
+    return StoreDamaged(f"{name}: not a usable part of an index: {what}; {REMEDY}")
+
+
+def _about(raw: Mapping[str, Any]) -> tuple[Part, ListedFile]:
+    """The part that a manifest describes, without its outcomes, and the file that has them; raises
+    as the checks of its fields."""
     texts = {
-        field: checked_text(about[field], field, LONGEST_TEXT)
+        field: checked_text(raw[field], field, LONGEST_TEXT)
         for field in ("lease", "revision", "architecture", "written_at")
-        if about[field] is not None or field not in ("revision", "architecture")
+        if raw[field] is not None or field not in ("revision", "architecture")
     }
     datetime.fromisoformat(checked_match(texts["written_at"], "written_at", _WRITTEN_AT))
-    if not RECORD["base"].holds(about["base"]):
+    if not isinstance(raw["base"], str) or not 0 < len(raw["base"]) <= LONGEST_TEXT:
         raise ValueError("base")
-    return Part(
+    part = Part(
         **texts,
-        base=about["base"],
+        base=raw["base"],
         recipes=tuple(
-            checked_recipe(recipe, LONGEST_TEXT, LARGEST_DIM)
-            for recipe in checked_list(about["recipes"], "recipes", MOST_SETTINGS)
+            checked_recipe(recipe, LONGEST_TEXT)
+            for recipe in checked_list(raw["recipes"], "recipes", MOST_RECIPES)
         ),
         outcomes=(),
-        layout=checked_layout(about["layout"], LONGEST_TEXT),
-        base_bytes=checked_count(about["base_bytes"], "base_bytes", 1 << 62),
+        layout=checked_layout(raw["layout"], LONGEST_TEXT),
+        base_bytes=checked_count(raw["base_bytes"], "base_bytes", 1 << 62),
     )
+    return part, checked_file(raw["file"], "file")
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -237,6 +209,8 @@ def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     model = model_record([row[name] for name in RECORD_COLUMNS])
     cost["footprint"] = row["footprint"] and footprint_of(**row["footprint"])
     if row["code"] is not None:
+        if row["code"] not in REASONS:
+            raise ValueError("a code that this deltadex does not know")
         return Refused(model=model, code=row["code"], reason=row["reason"], **cost)
     return Indexed(
         model=model,
@@ -245,23 +219,24 @@ def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
             for v in row["vectors"]
         ),
         slots=tuple(slot_stats(slot) for slot in row["slots"]),
-        linear=row["linear"] and _linear(row["linear"]),
+        linear=row["linear"] and _linear(row["linear"], recipes),
         **cost,
     )
 
 
-def _linear(entry: Mapping[str, Any]) -> LinearSketch:
+def _linear(entry: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> LinearSketch:
     return LinearSketch(
-        recipe=entry["recipe"],
+        recipe=recipes[entry["recipe"]].id,
         pooled=fixed(entry["pooled"]),
         layers={(e["stack"], e["layer"]): fixed(e["numbers"]) for e in entry["layers"]},
     )
 
 
 class PartFolder:
-    """Parts by base and recipes: `base=…/recipe=…/part-<lease>.parquet`.
+    """Parts by base and recipes: `base=…/recipe=…/part-<lease>.json`, manifests, each beside the
+    Parquet file that it lists.
 
-    A part appears under its name when it is complete, and does not change.
+    A manifest appears when both are complete; neither changes.
     """
 
     def __init__(self, url: str) -> None:
@@ -280,36 +255,27 @@ class PartFolder:
         self.url = str(self._root) if self.is_local else url
 
     def path_of(self, part: Part) -> str:
-        """Where a part is, from the folder."""
+        """Where the manifest of a part is, from the folder."""
         recipes = "+".join(recipe.id for recipe in part.recipes)
         return f"{_folder(part.base)}/recipe={recipes}/{_name(part.lease)}"
 
     def write(self, part: Part) -> str:
         """Write a part, in place of one of the same lease; returns its path from the folder. Raises
         `StoreFull` if the system refuses."""
-        path, content = self.path_of(part), part_bytes(part)
-        if self.is_local:
-            target = Path(self._root) / path
-            make_folder(target.parent)
-            write_atomically(target, content)
-            return path
-        place = f"{self._root}/{path}"
-        with refused_as(StoreFull, f"{self.url}/{path}"):
-            self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
-            # fsspec's transaction: the file has its name once it is complete
-            with self._files.transaction, self._files.open(place, "wb") as file:
-                file.write(content)
+        path = self.path_of(part)
+        table = pa.Table.from_pylist([_row(o) for o in part.outcomes], schema=_schema())
+        content = parquet_bytes(table)
+        file = listed_file(content, len(part.outcomes))
+        about = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "outcomes"}
+        about["recipes"] = [asdict(recipe) for recipe in part.recipes]
+        self._put(_beside(path, file), content)
+        self._put(path, manifest_bytes({"format": FORMAT, **about, "file": asdict(file)}))
         return path
 
     def paths(self, base: str | None = None) -> list[str]:
         """Every part of a family, or of all, from the folder, sorted; raises `StoreError` if the
         folder cannot be listed."""
-        root = self._root if base is None else f"{self._root}/{_folder(base)}"
-        with refused_as(StoreError, f"{self.url}: cannot be listed"):
-            self._files.invalidate_cache()
-            listed = self._files.find(root) if self._files.exists(root) else []
-        names = (str(path)[len(self._root) :].lstrip("/") for path in listed)
-        return sorted(name for name in names if PurePosixPath(name).match("part-*.parquet"))
+        return self._listed(base, "part-*.json")
 
     def read(self, path: str) -> Part:
         """A part.
@@ -318,48 +284,79 @@ class PartFolder:
             StoreDamaged: it is not what was written.
             StoreError: it cannot be read.
         """
-        name = f"{self.url}/{path}"
-        self._require_file(path)
-        with refused_as(StoreError, f"{name}: cannot be read"):
-            content = self._files.cat_file(f"{self._root}/{path}")
-        part = read_part(bytes(content), name)
-        if PurePosixPath(path).name != _name(part.lease):
-            raise StoreDamaged(f"{name}: holds the part {_name(part.lease)}; {REMEDY}")
-        return part
+        about, content = self._read(path)
+        return read_part(about, content, f"{self.url}/{path}")
 
     def known(self, base: str) -> dict[str, Known]:
         """What a second run compares with models' files, of every model of a family's parts; a
         damaged part counts as if it were not there."""
         known: dict[str, Known] = {}
         for path in self.paths(base):
-            name = f"{self.url}/{path}"
             try:
-                self._require_file(path)
-                with (
-                    refused_as(StoreError, f"{name}: cannot be read"),
-                    self._files.open(f"{self._root}/{path}", "rb") as file,
-                ):
-                    table, about = _read(file, name, ["id", *KNOWN_COLUMNS])
-            except StoreDamaged as err:
-                log.warning("%s; it counts as if it were not there: delete it", err)
+                about, content = self._read(path)
+                rows = _table(content, ["id", *KNOWN_COLUMNS]).to_pylist()
+            except (StoreDamaged, ValueError) as err:
+                log.warning("%s: %s; it counts as if it were not there: delete it", path, err)
             else:
                 recipes = [recipe.id for recipe in about.recipes]
-                rows = table.to_pylist()
                 known |= {row["id"]: Known.of_row(row, recipes) for row in rows}
         return known
 
     def remove_family(self, base: str) -> None:
         """Remove a family's parts, what killed writers left, and folders that are empty then."""
-        paths = self.paths(base)
+        paths = [
+            path
+            for ending in ("part-*.json", "models-*.parquet", ".*.partial")
+            for path in self._listed(base, ending)
+        ]
         for path in paths:
             self._remove(path)
         if self.is_local:
-            for leftover in (Path(self._root) / _folder(base)).rglob(".part-*.partial"):
-                leftover.unlink(missing_ok=True)
             folders = {folder for path in paths for folder in PurePosixPath(path).parents}
             for folder in sorted(folders, reverse=True):
                 with suppress(OSError):
                     (Path(self._root) / folder).rmdir()
+
+    def _read(self, path: str) -> tuple[Part, bytes]:
+        """A part without its outcomes, and the file that has them, as it was written; raises as
+        `read`."""
+        name = f"{self.url}/{path}"
+        about, file = parsed_manifest(self._get(path), _about, lambda what: _unusable(name, what))
+        if PurePosixPath(path).name != _name(about.lease):
+            raise _unusable(name, f"it is {_name(about.lease)}")
+        content = self._get(_beside(path, file))
+        if sha256_of(content) != file.sha256:
+            raise _unusable(name, f"{file.name} is not what was written (SHA-256 differs)")
+        return about, content
+
+    def _get(self, path: str) -> bytes:
+        """Raises `StoreDamaged` for a pipe or device, which has no end, and what is not there."""
+        place = f"{self._root}/{path}"
+        if not self._files.isfile(place):
+            raise _unusable(f"{self.url}/{path}", "no file")
+        with refused_as(StoreError, f"{self.url}/{path}: cannot be read"):
+            return bytes(self._files.cat_file(place))
+
+    def _put(self, path: str, content: bytes) -> None:
+        if self.is_local:
+            target = Path(self._root) / path
+            make_folder(target.parent)
+            write_atomically(target, content)
+            return
+        place = f"{self._root}/{path}"
+        with refused_as(StoreFull, f"{self.url}/{path}"):
+            self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
+            # fsspec's transaction: the file has its name once it is complete
+            with self._files.transaction, self._files.open(place, "wb") as file:
+                file.write(content)
+
+    def _listed(self, base: str | None, pattern: str) -> list[str]:
+        root = self._root if base is None else f"{self._root}/{_folder(base)}"
+        with refused_as(StoreError, f"{self.url}: cannot be listed"):
+            self._files.invalidate_cache()
+            listed = self._files.find(root) if self._files.exists(root) else []
+        names = (str(path)[len(self._root) :].lstrip("/") for path in listed)
+        return sorted(name for name in names if PurePosixPath(name).match(pattern))
 
     def _remove(self, path: str) -> None:
         try:
@@ -369,14 +366,13 @@ class PartFolder:
         except OSError as err:
             log.warning("%s/%s: cannot be removed: %s", self.url, path, err)
 
-    def _require_file(self, path: str) -> None:
-        """Raises `StoreDamaged` for a pipe or device, which has no end."""
-        if self.is_local and not self._files.isfile(f"{self._root}/{path}"):
-            raise StoreDamaged(f"{self.url}/{path}: no file; {REMEDY}")
+
+def _beside(path: str, file: ListedFile) -> str:
+    return f"{path.rpartition('/')[0]}/{file.name}"
 
 
 def _name(lease: str) -> str:
-    return f"part-{lease}.parquet"
+    return f"part-{lease}.json"
 
 
 def _folder(base: str) -> str:
@@ -394,10 +390,18 @@ def commit_part(
     An outcome is passed over if the catalog has it, or a later reading of the model, or a
     fingerprint that it would replace by a fault which may pass. What is `known` is brought up to
     date. After the last part, `save_family` adds the shapes that the family's models changed.
+
+    Raises:
+        StoreDamaged: its rows are not what a run writes; nothing of it is recorded.
     """
     news = [o for o in part.outcomes if _is_news(o, part, known.get(o.model.id))]
-    if news:
-        catalog.record_all(news, part.written_at)
+    try:
+        if news:
+            catalog.record_all(news, part.written_at, checked=True)
+    except (StoreFull, StoreLocked):
+        raise
+    except (StoreError, pa.ArrowException) as err:
+        raise _unusable(_name(part.lease), str(err).partition("\n")[0][:200]) from err
     before = catalog.base(part.base)
     after = replace(
         before,

@@ -18,6 +18,7 @@ import secrets
 import socket
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -281,6 +282,11 @@ class RawSession(Protocol):
     def close(self) -> None: ...
 
 
+CHECKPOINT_EVERY_S = 60.0
+"""Of a process that writes: DuckDB makes one for 16 MiB, and a log that a power loss damaged is not
+read."""
+
+
 class Ledger:
     """Shared by all sessions of an open file: the lock of its only writer, which counts changes."""
 
@@ -292,6 +298,7 @@ class Ledger:
         self.n_changes, self.is_committing = 0, False
         self.commit_log: CommitLog | None = None
         self.last_key = 0
+        self.checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
 
     def count(self, connection: duckdb.DuckDBPyConnection) -> Commit | None:
         """Count a transaction before it is committed; None where no log is kept."""
@@ -398,6 +405,10 @@ class LocalSession:
             # an interrupted commit may have been made
             self.ledger.n_changes += 1
             self.ledger.is_committing = False
+        if counted is not None and time.monotonic() > self.ledger.checkpoint_at:
+            self.ledger.checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
+            with suppress(duckdb.Error):  # another session reads
+                self._run("CHECKPOINT")
         self.ledger.keep_log()
         if counted is not None and self.ledger.commit_log is not None:
             self.ledger.commit_log.append(counted)

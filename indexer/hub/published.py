@@ -61,11 +61,11 @@ class WebSource:
             raise BadIndex(f"{call.what}: the server answers {response.status_code}")
         return response.content
 
-    def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
-        call = self.session.call(f"{self.name}: {file}")
+    def stream(self, file: str, size: int) -> Iterator[bytes]:
+        call, start = self.session.call(f"{self.name}: {file}"), 0
         call.max_bytes = size
         try:
-            with call.current(expected_bytes=size - start):
+            with call.current(expected_bytes=size):
                 while start < size:
                     before = start
                     for piece in self._pieces(call, file, start, size):
@@ -73,8 +73,8 @@ class WebSource:
                         yield piece
                     if start < size:
                         line = (
-                            f"{call.what}: the answer ends at byte {start} of {size}; what came is "
-                            "kept: run again later"
+                            f"{call.what}: the answer ends at byte {start} of {size}; run again "
+                            "later: whole files are kept"
                         )
                         call.failed(ModelError("hub-unreachable", line), brought=start - before)
         except ModelError as err:

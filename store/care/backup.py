@@ -22,6 +22,7 @@ from ..catalog import Catalog
 from ..files import (
     abandoned,
     atomic_file,
+    file_sha256,
     flush,
     make_folder,
     refuse_links,
@@ -32,7 +33,6 @@ from ..files import (
 from ..opening import NEW, SCHEMA_VERSION, WRITING, log_path
 from ..session import Session, literal
 from ..tables.recipes import tables
-from .raw_file import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,7 +120,7 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
         manifest = BackupManifest(
             models=models,
             bytes=temporary.stat().st_size,
-            sha256=sha256(temporary),
+            sha256=file_sha256(temporary),
             commits=commits,
             schema_version=SCHEMA_VERSION,
             made_at=made_at,
@@ -150,7 +150,7 @@ def receive_backup(
             manifest = parse_backup_manifest(receive(temporary))
         except ValueError as err:
             raise StoreError(f"{target}: what came is no backup: no manifest") from err
-        if (temporary.stat().st_size, sha256(temporary)) != (manifest.bytes, manifest.sha256):
+        if (temporary.stat().st_size, file_sha256(temporary)) != (manifest.bytes, manifest.sha256):
             raise StoreError(f"{target}: what came is not what its manifest says; fetch it again")
         manifest_path(target).unlink(missing_ok=True)
     return _noted(target, manifest, started)

@@ -9,8 +9,8 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -26,25 +26,26 @@ from ..catalog import Catalog
 from ..files import file_size, index_folder
 from ..model_rows import (
     UNIT_TOLERANCE,
-    linear_faults,
-    model_fault,
-    repeated_slots,
+    model_faults,
     short_id,
-    slot_fault,
-    vector_fault,
 )
-from ..opening import find_losses, log_path, schema
+from ..opening import find_losses, log_path, read_metadata, schema
 from ..remote import join
 from ..session import Session, literal
-from ..sharing import NAMES_SHOWN, CommitLog, holder_path, listed, read_holder
+from ..sharing import CommitLog, holder_path, listed, read_holder
 from ..tables.footprints import FOOTPRINT_COLUMNS, footprint_of
 from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
 from ..tables.signatures import run_bytes
 from .backup import manifest_path, read_backup_manifest
-from .raw_file import Track, read_in_child
+
+Track = Callable[[Sequence[tuple[str, int, int]], str], Iterator[tuple[str, int, int]]]
+"""Gives the same parts, and shows the progress of the named work."""
 
 State = Literal["ok", "note", "repaired", "problem"]
+
+MODELS_AT_ONCE = 16_384
+"""Whose rows are compared by one query."""
 
 ROWS_AT_ONCE = 4 * 122_880
 """Of a scan: one of DuckDB's row groups for each of four threads."""
@@ -245,6 +246,23 @@ def _holder_file(path: Path) -> bytes | None:
         return None
 
 
+_SHA256 = (
+    "import hashlib, sys; file = open(sys.argv[1], 'rb'); "
+    "print(hashlib.file_digest(file, 'sha256').hexdigest())"
+)
+
+
+def _sha256(path: Path, track: Track) -> str:
+    """SHA-256 of a file, by a process of its own: a process that closes a file loses all its locks
+    on it, DuckDB's too (POSIX)."""
+    command = [sys.executable, "-c", _SHA256, str(path.absolute())]
+    for _ in track([("", 0, file_size(path))], f"reading {path.name}"):
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError((done.stderr.strip().splitlines() or ["not read"])[-1])
+    return done.stdout.strip()
+
+
 ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
 
 
@@ -256,7 +274,7 @@ def check_manifest(path: Path, track: Track) -> Callable[[CheckContext | None], 
         manifest = read_backup_manifest(path)
         if manifest is None:
             return None
-        is_same = read_in_child("sha256", path, track) == manifest.sha256
+        is_same = _sha256(path, track) == manifest.sha256
     except (ValueError, OSError):
         manifest = None
 
@@ -276,13 +294,17 @@ def check_manifest(path: Path, track: Track) -> Callable[[CheckContext | None], 
     return finding
 
 
+COPY_TABLES = (
+    "`deltadex backup` copies the tables and makes their indexes: put the copy in its place"
+)
+
 REPLACE_FILE = (
     "put a backup in its place, or move it away and run `deltadex index` again; "
     "keep the damaged file until that is done"
 )
 
 _TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
-_VIEW = re.compile(r"^CREATE VIEW (\w+) AS\n.*?;$", re.MULTILINE | re.DOTALL)
+_VIEW = re.compile(r"(^CREATE VIEW (\w+) AS\n.*?;$)", re.MULTILINE | re.DOTALL)
 
 
 def check_tables(context: CheckContext) -> Iterator[Finding]:
@@ -306,6 +328,10 @@ def check_tables(context: CheckContext) -> Iterator[Finding]:
             n_rows += rows
         except StoreError as err:
             damaged.setdefault(table, _line(err))
+    try:
+        read_metadata(context.session.execute)
+    except StoreError as err:
+        damaged.setdefault("a description of a table", _line(err))
     for table, fault in damaged.items():
         yield Finding("tables", "problem", f"{table} cannot be read ({fault})", REPLACE_FILE)
     if not missing and not damaged:
@@ -367,29 +393,21 @@ def _identity(name: str, rank: int, dim: int, seed: int, version: int, params: s
 
 
 def check_views(context: CheckContext) -> Iterator[Finding]:
-    """Every view is present and can be read; a missing one is made from the schema."""
-    made = {match[1]: match[0] for match in _VIEW.finditer(schema())}
-    sql = "SELECT view_name, sql FROM duckdb_views() WHERE database_name = 'catalog'"
-    present = dict(context.select(f"{sql} AND NOT internal"))
-    broken = [name for name in made if name not in present or not _is_readable(context, name)]
-    vectors = [table for _, table in tables(context.session)]
-    is_stale = any(table not in present.get("fingerprints", "") for table in vectors)
-    if vectors and (is_stale or not _is_readable(context, "fingerprints")):
-        broken.append("fingerprints")
+    """Every view can be read; else all are made again from the schema."""
+    made = _VIEW.findall(schema())
+    has_vectors = bool(tables(context.session))
+    wanted = [name for _, name in made] + ["fingerprints"] * has_vectors
+    broken = [name for name in wanted if not _is_readable(context, name)]
     names = ", ".join(broken)
     if not broken:
-        yield Finding("views", "ok", counted(len(made) + bool(vectors), "view"))
+        yield Finding("views", "ok", counted(len(wanted), "view"))
     elif not context.repairs:
         yield Finding("views", "problem", f"missing or unreadable: {names}", RUN_REPAIR)
     else:
-        statements = [
-            sql.replace("VIEW", "OR REPLACE VIEW", 1)
-            for name, sql in made.items()
-            if name in broken
-        ]
-        context.session.write(lambda s: [s.execute(sql) for sql in statements])
-        if "fingerprints" in broken:
-            context.session.write(refresh_view)
+        for sql, _ in made:
+            replacing = sql.replace("VIEW", "OR REPLACE VIEW", 1)
+            context.session.write(lambda s, sql=replacing: s.execute(sql))  # type: ignore[misc]
+        context.session.write(refresh_view)
         yield Finding("views", "repaired", f"made again: {names}")
 
 
@@ -426,61 +444,26 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_models(context: CheckContext) -> Iterator[Finding]:
-    """Every text and number of every model is one that `index` writes."""
-    return _check_rows(context, "models", ["models"], model_fault(), key="key")
-
-
-def check_vectors(context: CheckContext) -> Iterator[Finding]:
-    """Every vector is finite and of unit length."""
-    present = set(context.tables())
-    names = [str(t) for (t,) in context.select("SELECT vectors FROM recipes") if t in present]
-    return _check_rows(context, "vectors", names, vector_fault())
-
-
-def check_slots(context: CheckContext) -> Iterator[Finding]:
-    """Every number of every slot is in its range, and every sketch is of its recipe."""
-    fault = slot_fault(list(context.catalog.recipes().values()))
-    return _check_rows(context, "slots", ["slots"], fault)
-
-
-def _check_rows(
-    context: CheckContext, check: str, names: Sequence[str], fault: str, *, key: str = "model"
-) -> Iterator[Finding]:
-    """Every row of some tables is what the catalog may hold: `fault` is its `row_fault`."""
-    parts = [part for table in names for part in context.parts(table)]
-    wrong: dict[str, str] = {}
-    n_rows = 0
-    for table, first, last in context.track(parts, f"checking {check}"):
-        rows = context.select(
-            "SELECT coalesce(m.id, '(no model)'), count(*), min(fault) FROM "
-            f"(SELECT {key} AS row_of, {fault} AS fault FROM {quoted(table)} t "
-            "WHERE t.rowid BETWEEN ? AND ?) LEFT JOIN models m ON m.key = row_of GROUP BY ALL",
-            first,
-            last,
-        )
-        n_rows += sum(n for _, n, _ in rows)
-        wrong |= {short_id(id): fault for id, _, fault in rows if fault is not None}
-    if wrong:
-        columns = ", ".join(sorted(set(wrong.values())))
-        models = f"{counted(len(wrong), 'model')} with {check} out of range ({columns})"
-        yield Finding(check, "problem", f"{models}: {listed(sorted(wrong))}", REINDEX)
-    else:
-        yield Finding(check, "ok", f"{counted(n_rows, check[:-1])} in range")
-
-
-def check_linear(context: CheckContext) -> Iterator[Finding]:
-    """Every linear sketch is finite and of its length, and has one row of all layers."""
-    wrong = context.select(
-        f"SELECT coalesce(m.id, '(no model)') FROM ({linear_faults()}) l "
-        "LEFT JOIN models m ON m.key = l.model ORDER BY 1"
+    """Every model has all its rows, and each of them is one that `index` writes."""
+    stored, present = dict(tables(context.session)), set(context.tables())
+    recipes = context.catalog.recipes().items()
+    of_recipes = {id: (recipe, stored[id]) for id, recipe in recipes if stored[id] in present}
+    ranges = context.select(
+        "SELECT 'models', min(key), max(key) FROM (SELECT key, (row_number() OVER (ORDER BY key) "
+        f"- 1) // {MODELS_AT_ONCE} AS part FROM models) GROUP BY part ORDER BY 2"
     )
-    if wrong:
-        names = listed([short_id(id) for (id,) in wrong])
-        detail = f"{counted(len(wrong), 'model')} with a damaged linear sketch: {names}"
-        yield Finding("linear", "problem", detail, REINDEX)
-        return
-    [(n_models,)] = context.select("SELECT count(DISTINCT model) FROM linear_sketches")
-    yield Finding("linear", "ok", f"linear sketches of {counted(n_models, 'model')}")
+    wrong: dict[str, list[str]] = {}
+    for _, first, last in context.track([(n, int(a), int(b)) for n, a, b in ranges], "checking"):
+        sql, values = model_faults(of_recipes, "{0} BETWEEN ? AND ?", [first, last])
+        query = f"SELECT m.id, fault FROM ({sql}) f(key, fault) JOIN models m USING (key)"
+        for id, fault in context.session.execute(f"{query} ORDER BY 1", values):
+            wrong.setdefault(fault, []).append(short_id(id))
+    for fault, ids in sorted(wrong.items()):
+        detail = f"{counted(len(ids), 'model')} with rows out of range ({fault}): {listed(ids)}"
+        yield Finding("models", "problem", detail, REINDEX)
+    if not wrong:
+        [(n_models,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
+        yield Finding("models", "ok", f"{counted(n_models, 'indexed model')} with all their rows")
 
 
 def check_footprints(context: CheckContext) -> Iterator[Finding]:
@@ -550,19 +533,12 @@ def check_signatures(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_references(context: CheckContext) -> Iterator[Finding]:
-    """No rows of removed models, and no indexed models without their rows."""
+    """No rows of removed models."""
     present = set(context.tables())
-    rows = context.select("SELECT id, vectors, params LIKE '%slot_blocks%' FROM recipes")
-    recipes = [(id, table, sketched) for id, table, sketched in rows if table in present]
-    vectors = [table for _, table, _ in recipes]
-    problems = [*_orphans(context, vectors), *_incomplete_models(context, recipes)]
-    for table in vectors:
-        twice = f"SELECT model FROM {quoted(table)} GROUP BY model HAVING count(*) > 1"
-        problems += _twice(context, f"several vectors in {table}", twice)
-    problems += _twice(context, "a slot twice", repeated_slots())
+    vectors = [table for _, table in tables(context.session) if table in present]
+    problems = list(_orphans(context, vectors))
     if not problems:
-        [(indexed,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
-        yield Finding("rows", "ok", f"{counted(indexed, 'indexed model')} with all their rows")
+        yield Finding("rows", "ok", "all of models that are there")
     yield from problems
     bases = context.select(
         "SELECT base FROM families WHERE base NOT IN (SELECT base FROM models) ORDER BY base"
@@ -587,54 +563,12 @@ def _orphans(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
             yield Finding("rows", "problem", detail, advice)
 
 
-def _incomplete_models(
-    context: CheckContext, recipes: list[tuple[str, str, bool]]
-) -> Iterator[Finding]:
-    """Indexed models without a vector, without slots, or without the sketches of a recipe."""
-    has_vector = " UNION ALL ".join(f"SELECT model FROM {quoted(t)}" for _, t, _ in recipes)
-    conditions = {
-        "a vector": f"m.key NOT IN ({has_vector})" if has_vector else "TRUE",
-        "slots": "m.key NOT IN (SELECT model FROM slots)",
-    } | {
-        f"the sketches of {id}": f"m.key IN (SELECT model FROM {quoted(table)}) AND m.key NOT IN "
-        f"(SELECT model FROM slots WHERE recipe = {literal(id)})"
-        for id, table, is_sketched in recipes
-        if is_sketched
-    }
-    for part, condition in conditions.items():
-        models = f"models m WHERE m.status = 'indexed' AND {condition}"
-        yield from _named(context, "indexed model", f"without {part}", models)
-
-
-def _twice(context: CheckContext, what: str, keys: str) -> Iterator[Finding]:
-    models = f"({keys}) d JOIN models m ON m.key = d.model"
-    return _named(context, "model", f"with {what}", models)
-
-
-def _named(context: CheckContext, noun: str, fault: str, models: str) -> Iterator[Finding]:
-    """The finding about some models `m`, if there are any."""
-    rows = context.select(
-        f"SELECT m.id, count(*) OVER () FROM {models} ORDER BY m.id LIMIT {NAMES_SHOWN}"
-    )
-    if rows:
-        names = listed([short_id(id) for id, _ in rows], rows[0][1])
-        detail = f"{counted(rows[0][1], noun)} {fault}: {names}"
-        yield Finding("rows", "problem", detail, REINDEX)
-
-
 LOOKED_UP_AT_ONCE = 1_500
 """Values of one lookup; DuckDB scans the table for more than 2,048."""
 
-BLOCKS_READ = 3
-"""Times that a block is read before it counts as damaged: another process may write it."""
-
-BETWEEN_READS_S = 0.5
-
-_COMMENT = re.compile(r"^COMMENT ON (?:TABLE|COLUMN) (\w+).*?;$", re.MULTILINE)
-
 
 def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
-    """Every row of an indexed table is found by its index; a damaged index is made again."""
+    """Every row of an indexed table is found by its index."""
     faults: dict[str, str] = {}
     n_lookups = 0
     for table, column in indexed_columns(context):
@@ -649,16 +583,7 @@ def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
     if not faults:
         yield Finding("table indexes", "ok", f"{counted(n_lookups, 'value')} found where they are")
     for table, fault in faults.items():
-        detail = f"an index of {table}: {fault}"
-        if not context.repairs:
-            yield Finding("table indexes", "problem", detail, RUN_REPAIR)
-        else:
-            context.session.write(lambda s, name=table: _make_again(s, name))  # type: ignore[misc]
-            yield Finding("table indexes", "repaired", f"{detail}; made again from the table")
-    if faults and context.repairs:
-        # frees the blocks of the damaged indexes, unless another process reads just now
-        with suppress(StoreError):
-            context.session.execute("CHECKPOINT")
+        yield Finding("table indexes", "problem", f"an index of {table}: {fault}", COPY_TABLES)
 
 
 def indexed_columns(context: CheckContext) -> list[tuple[str, str]]:
@@ -690,48 +615,3 @@ def _look_up(context: CheckContext, part: RowRange, column: str) -> int:
         if len(found) != len(some):
             raise LookupError(f"{len(some) - len(found)} values are in no row that it knows")
     return len(values)
-
-
-def _make_again(session: Session, table: str) -> None:
-    """Copy a table, with indexes, into a new one of its name."""
-    [(made,)], indexes = (
-        session.execute(
-            f"SELECT sql FROM duckdb_{kind}() WHERE database_name = 'catalog' AND table_name = ?",
-            [table],
-        )
-        for kind in ("tables", "indexes")
-    )
-    new = f"{table}_made_again"
-    session.execute(re.sub(rf"^CREATE TABLE {table}\b", f"CREATE TABLE {new}", str(made)))
-    session.execute(f"INSERT INTO {new} SELECT * FROM {table}")
-    session.execute(f"DROP TABLE {table}")
-    session.execute(f"ALTER TABLE {new} RENAME TO {table}")
-    for (index,) in indexes:
-        session.execute(str(index))
-    for match in _COMMENT.finditer(schema()):
-        if match[1] == table:
-            session.execute(match[0])
-
-
-def check_blocks(context: CheckContext) -> Iterator[Finding]:
-    """Every block in use has its checksum, also those that belong to no table."""
-    path = context.catalog.path
-    for n_left in reversed(range(BLOCKS_READ)):
-        try:
-            blocks = read_in_child("blocks", path, context.track)
-        except OSError as err:
-            yield Finding("blocks", "problem", f"{path} cannot be read: {err}", REPLACE_FILE)
-            return
-        if blocks is None or not blocks["damaged"]:
-            break
-        if n_left:
-            time.sleep(BETWEEN_READS_S)
-    if blocks is None:
-        detail = "DuckDB's file format is not the one that deltadex knows; tables were read"
-        yield Finding("blocks", "note", detail)
-    elif damaged := blocks["damaged"]:
-        numbers = listed([str(number) for number in damaged])
-        detail = f"{counted(len(damaged), 'damaged block')} of {blocks['blocks']}: {numbers}"
-        yield Finding("blocks", "problem", detail, REPLACE_FILE)
-    else:
-        yield Finding("blocks", "ok", f"{counted(blocks['blocks'], 'block')} read")

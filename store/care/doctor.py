@@ -6,57 +6,49 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
-import faiss
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ...arrays import Int64
 from ...errors import BadIndex, DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...records import Recipe
 from ...results import size
 from ..catalog import Catalog
 from ..derived.footprint_bits import ENDING as FOOTPRINT_ENDING
 from ..derived.footprint_bits import footprint_file
-from ..derived.index import coarse_search, fits, is_exact, load_index
+from ..derived.index import load_index
 from ..derived.row_files import (
     DamagedRows,
     Rows,
-    SketchFile,
-    SketchMatrix,
-    fetch_matrix,
     read_shapes,
-    row_bytes,
 )
+from ..exchange import is_whole
 from ..files import LEXICON_ENDING, abandoned, derived_path, index_folder, lexicon_file
 from ..model_rows import block_dims
 from ..opening import (
     NOTHING_ELSE,
     OF_DUCKDB,
     SCHEMA_VERSION,
-    Seen,
-    find_repair,
     has_schema,
     is_file,
     memory_connection,
+    refused_logs,
 )
-from ..published.manifest import is_whole
 from ..published.publication import AttachedIndex, attached_folder
 from ..session import Session, literal, translated
 from ..sharing import Ledger, LocalSession, listed
-from ..tables.outcomes import fetch_keys, fetch_vectors_of
+from ..tables.outcomes import fetch_keys
 from . import checks
 from .checks import (
     REPLACE_FILE,
-    RUN_REPAIR,
     CheckContext,
     Finding,
+    Track,
     counted,
 )
-from .raw_file import Track
 
 INDEX_ENDINGS = (".json", ".faiss")
 SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches")
@@ -65,12 +57,6 @@ SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches")
 TRAIT_ENDINGS = (".traitkeys", ".traits", ".traitlock")
 EXPORT_ENDINGS = (".qdrant",)
 """Of rows with checksums: a damaged one is not read, and computed again."""
-
-SAMPLE = 64
-"""Vectors, or rows of sketches, that are compared with the catalog's."""
-
-NEAREST = 28
-"""Candidates among which a coarse index is to find a vector itself."""
 
 WRITTEN_WITHIN_S = 1.0
 """Between an index and its metadata, while another process saves them."""
@@ -96,92 +82,31 @@ def _family_files(
                 yield base, recipe, path
 
 
-def _spread(keys: Int64[np.ndarray, " models"]) -> Int64[np.ndarray, " sample"]:
-    """At most `SAMPLE` of some keys, spread over all of them; none of none."""
-    if not len(keys):
-        return keys
-    return keys[np.unique(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64))]
-
-
 # search indexes
 
 
 def check_indexes(context: CheckContext) -> Iterator[Finding]:
-    """Every family's index file is as it was written, and holds the catalog's vectors."""
+    """Every family's index file is as it was written; one that is not is made again."""
     files = list(_family_files(context, INDEX_ENDINGS))
     has_faults, n_behind = False, 0
     for base, recipe, path in files:
-        fault, behind = _index_fault(context, path, base, recipe)
-        n_behind += behind
-        if fault:
-            has_faults = True
-            yield _repair_index(context, path, base, recipe, fault)
-    if not has_faults:
-        later = f"; {n_behind} changes since, which the next search makes" if n_behind else ""
-        yield Finding("index", "ok", f"{counted(len(files), 'index file')} as the catalog{later}")
-
-
-def _index_fault(context: CheckContext, path: Path, base: str, recipe: Recipe) -> tuple[str, int]:
-    """The fault of a file, if any; and how many changes of the catalog it lacks."""
-    keys = fetch_keys(context.session, base, recipe, -1).keys
-    index, held = load_index(path, recipe.dim)
-    if index is None:
-        # another process may be writing it
-        time.sleep(WRITTEN_WITHIN_S)
         index, held = load_index(path, recipe.dim)
         if index is None:
-            return "damaged or incomplete", 0
-    behind = len(np.setxor1d(held, keys))
-    if not fits(index, len(keys)):
-        return f"of another kind than {len(keys)} vectors need", behind
-    if (np.diff(held) <= 0).any() or not _has_keys(index, held):
-        return "its keys differ from the index's metadata", behind
-    common = np.intersect1d(held, keys)
-    if len(common) and not _has_vectors(context, index, held, recipe, _spread(common)):
-        return "of other vectors than the catalog's", behind
-    return "", behind
+            # another process may be writing it
+            time.sleep(WRITTEN_WITHIN_S)
+            index, held = load_index(path, recipe.dim)
+        if index is None:
+            has_faults = True
+            yield _repair_index(context, path, base, recipe)
+            continue
+        n_behind += len(np.setxor1d(held, fetch_keys(context.session, base, recipe, -1).keys))
+    if not has_faults:
+        later = f"; {n_behind} changes since, which the next search makes" if n_behind else ""
+        yield Finding("index", "ok", f"{counted(len(files), 'index file')} as written{later}")
 
 
-def _has_keys(index: faiss.Index, held: Int64[np.ndarray, " models"]) -> bool:
-    """Whether a coarse index has these keys and no others; an exact index has none."""
-    if is_exact(index):
-        return True
-    lists = faiss.extract_index_ivf(index).invlists
-    assert lists is not None
-    ids = [
-        faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number)).copy()
-        for number in range(lists.nlist)
-        if lists.list_size(number)
-    ]
-    return bool(np.array_equal(np.sort(np.concatenate(ids)), held)) if ids else not len(held)
-
-
-def _has_vectors(
-    context: CheckContext,
-    index: faiss.Index,
-    held: Int64[np.ndarray, " models"],
-    recipe: Recipe,
-    sample: Int64[np.ndarray, " sample"],
-) -> bool:
-    """Whether a sample's vectors are the catalog's to the bit; or, where the index has codes
-    only, whether most models of the sample are found by their vectors."""
-    present, vectors = fetch_vectors_of(context.session, recipe, sample)
-    if not len(present):
-        return True
-    if is_exact(index):
-        rows = np.searchsorted(held, present)
-        return bool(np.array_equal(index.reconstruct_batch(rows), vectors))
-    hits = [
-        key in coarse_search(index, vector, NEAREST, None)
-        for key, vector in zip(present, vectors, strict=True)
-    ]
-    return sum(hits) * 2 > len(hits)
-
-
-def _repair_index(
-    context: CheckContext, path: Path, base: str, recipe: Recipe, fault: str
-) -> Finding:
-    detail = f"index file of {base}, {recipe.id}: {fault}"
+def _repair_index(context: CheckContext, path: Path, base: str, recipe: Recipe) -> Finding:
+    detail = f"index file of {base}, {recipe.id}: damaged or incomplete"
     if not context.repairs:
         advice = "the next search rebuilds it, and so does `deltadex doctor` without --check"
         return Finding("index", "problem", detail, advice)
@@ -195,75 +120,39 @@ def _repair_index(
 
 
 def check_sketches(context: CheckContext) -> Iterator[Finding]:
-    """Every family's sketch file holds the catalog's sketches; a wrong file is removed."""
+    """Every row of every family's sketch file has its checksum; a damaged file is removed."""
     files = list(_family_files(context, (".keys",)))
     has_faults, n_rows = False, 0
     for base, recipe, stem in files:
         path = stem.with_suffix(".keys")
-        fault, rows = _sketch_fault(context, path, recipe)
+        fault, rows = _sketch_fault(path, recipe)
         n_rows += rows
         if fault:
             has_faults = True
             yield _remove_sketches(context, path, f"file of {base}, {recipe.id}: {fault}")
     if not has_faults:
         shown = f", {counted(n_rows, 'model')}" if files else ""
-        yield Finding("sketches", "ok", f"{counted(len(files), 'file')} as the catalog{shown}")
+        yield Finding("sketches", "ok", f"{counted(len(files), 'file')} as written{shown}")
 
 
-def _sketch_fault(context: CheckContext, path: Path, recipe: Recipe) -> tuple[str, int]:
+def _sketch_fault(path: Path, recipe: Recipe) -> tuple[str, int]:
     """The fault of a file, if any; and how many rows it has."""
     try:
         shapes = read_shapes(path)
+        if (shapes.dim, shapes.blocks) != (recipe.dim, block_dims(recipe)):
+            return f"its rows are not those of {recipe.id}", 0
         rows = Rows.read(path, shapes.to_json(), shapes.columns)
         n_rows = (path.stat().st_size - len(rows.header) - 1) // rows.entries.itemsize
+        places = np.arange(len(rows.keys))
+        for start in range(0, len(places), ROWS_CHECKED_AT_ONCE):
+            rows.take(places[start : start + ROWS_CHECKED_AT_ONCE], *shapes.columns)
     except FileNotFoundError:
         return "", 0
     except (OSError, ValueError, TypeError, KeyError):
         return "its list of slots is damaged", 0
-    if (shapes.dim, shapes.blocks) != (recipe.dim, block_dims(recipe)):
-        return f"its rows are not those of {recipe.id}", n_rows
-    for ending, n_bytes in row_bytes(shapes.columns).items():
-        if path.with_suffix(ending).stat().st_size < n_bytes * n_rows:
-            return f"its {ending[1:]} end before its {n_rows} rows do", n_rows
-    if (np.diff(rows.keys) <= 0).any():
-        return "its keys are damaged", n_rows
-    return _content_fault(context, SketchFile(path, None), recipe, rows.keys), n_rows
-
-
-def _content_fault(
-    context: CheckContext, file: SketchFile, recipe: Recipe, keys: Int64[np.ndarray, " models"]
-) -> str:
-    """Whether every row has its checksum, and how a sample of them differs from the catalog; of
-    models that it still has."""
-    sample, vectors = fetch_vectors_of(context.session, recipe, _spread(keys))
-    if not len(sample):
-        return ""
-    try:
-        for start in range(0, len(keys), ROWS_CHECKED_AT_ONCE):
-            file.check(keys[start : start + ROWS_CHECKED_AT_ONCE])
-        held, own = file.matrix(sample), file.vectors(sample)
     except DamagedRows as err:
-        return f"{counted(len(err.keys), 'row')} at least differ from their checksums"
-    if held is None:
-        return "it cannot be read"
-    if own is None or not np.array_equal(own, file.as_kept(vectors)):
-        return "its vectors are not the catalog's"
-    if not _is_same(held, fetch_matrix(context.session, sample.tolist(), recipe)):
-        return "its sketches are not the catalog's"
-    return ""
-
-
-def _is_same(held: SketchMatrix, stored: SketchMatrix) -> bool:
-    """Whether every stored slot is as in the file, which has no other."""
-    columns = {slot: column for column, slot in enumerate(held.slots)}
-    if not columns.keys() >= set(stored.slots):
-        return False
-    common = [columns[slot] for slot in stored.slots]
-    return (
-        not np.delete(held.weights, common, axis=1).any()
-        and np.array_equal(held.weights[:, common], stored.weights)
-        and np.array_equal(held.codes[:, common], stored.codes)
-    )
+        return f"{counted(len(err.keys), 'row')} at least differ from their checksums", 0
+    return "it ends before its rows do" if len(places) < n_rows else "", n_rows
 
 
 def _remove_sketches(context: CheckContext, path: Path, detail: str) -> Finding:
@@ -336,22 +225,13 @@ def _temporaries(folder: Path, name: str) -> list[Path]:
 
 
 def _remove_files(unused: list[Path], detail: str) -> Finding:
-    """Remove the files, but for those of a family whose sketches are being written."""
-    in_use = []
+    """Remove the files; a process that has one of them open keeps what it reads."""
     for path in unused:
-        lock = path.with_suffix(".lock") if _DERIVED.fullmatch(path.name) else None
-        try:
-            with FileLock(lock).acquire(timeout=0) if lock else nullcontext():
-                path.unlink(missing_ok=True)
-        except (OSError, Timeout):
-            in_use.append(path.name)
-        finally:
-            if lock:
-                lock.unlink(missing_ok=True)
-    if in_use:
-        detail = f"{detail}; in use or not ours to remove: {listed(in_use)}"
-        advice = "end the processes that use them, then run `deltadex doctor` again"
-        return Finding("leftovers", "problem", detail, advice)
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    if left := [path.name for path in unused if path.exists()]:
+        detail = f"{detail}; not ours to remove: {listed(left)}"
+        return Finding("leftovers", "problem", detail, "remove them as their owner")
     return Finding("leftovers", "repaired", f"{detail}: removed")
 
 
@@ -361,7 +241,7 @@ def check_attached(context: CheckContext) -> Iterator[Finding]:
     for attachment, _ in catalog.attachments.all():
         folder = attached_folder(catalog.path, attachment.name)
         try:
-            files = AttachedIndex(folder, attachment.manifest).manifest.data_files
+            files = AttachedIndex(folder, attachment.manifest).manifest.parts
             parts = [(file.name, 0, file.bytes) for file in files]
             tracked = zip(files, context.track(parts, f"reading {attachment.name}"), strict=True)
             wrong = [file.name for file, _ in tracked if not is_whole(folder / file.name, file)]
@@ -386,15 +266,11 @@ Check = Callable[[CheckContext], Iterator[Finding]]
 CHECKS: dict[str, Check] = {
     "tables": checks.check_tables,
     "table indexes": checks.check_table_indexes,
-    "blocks": checks.check_blocks,
     "recipes": checks.check_recipes,
     "commits": checks.check_commits,
     "views": checks.check_views,
     "keys": checks.check_keys,
     "models": checks.check_models,
-    "vectors": checks.check_vectors,
-    "slots": checks.check_slots,
-    "linear": checks.check_linear,
     "footprints": checks.check_footprints,
     "data sets": checks.check_data_sets,
     "bases": checks.check_signatures,
@@ -404,10 +280,10 @@ CHECKS: dict[str, Check] = {
     "attached": check_attached,
     "leftovers": check_leftovers,
 }
-READS_ALL = ("tables", "blocks", "vectors", "slots", "linear", "data sets", "sketches", "attached")
+READS_ALL = ("tables", "models", "data sets", "sketches", "attached")
 """What a quick examination leaves out: the time of these grows with the bytes of the catalog."""
 
-FIRST = ("tables", "table indexes", "blocks", "recipes")
+FIRST = ("tables", "table indexes", "recipes")
 """Without these the others are not made."""
 
 
@@ -425,7 +301,7 @@ def examine(
 
     Args:
         repairs: Repair what is derived: views, the next key, index files, sketches, holder files
-            and temporary files. Nothing else is ever changed, but for the schema's version.
+            and temporary files; set a log aside that DuckDB refuses. Nothing else is ever changed.
         quick: Leave out what reads all of the file; nor is a backup compared with its manifest.
         track: Shows the progress of the long checks.
     """
@@ -478,18 +354,15 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
         if not path.stat().st_size:
             refusal = problem(f"{path}: an empty file", "remove it, or put a backup in its place")
             return None, refusal, False
-        is_empty, is_interrupted = _state_before(path)
-        if is_interrupted and not repairs:
-            detail = f"{path}: the machine stopped while this catalog was written"
-            return None, problem(detail, RUN_REPAIR), False
-        if is_empty:
+        if _is_empty(path):
             detail = f"{path}: a database without a table, not a catalog"
             return None, problem(detail, "choose another --db"), False
+        before = refused_logs(path)
         catalog, repairs = _open(path, repairs)
     except DeltadexError as err:
         return None, _problem(err), False
-    if is_interrupted:
-        detail = "what was not complete when the machine stopped is undone"
+    if new := [log.name for log in refused_logs(path) if log not in before]:
+        detail = f"its log cannot be read: as of its last checkpoint; the log is {listed(new)} now"
         return catalog, Finding("catalog", "repaired", detail), repairs
     detail = f"opens{'' if repairs else ', read only'}, schema version {SCHEMA_VERSION}"
     return catalog, Finding("catalog", "ok", detail), repairs
@@ -503,19 +376,14 @@ def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
     return Catalog.open(path, create=False, read_only=True, cache=CACHE, repairs=False), False
 
 
-def _state_before(path: Path) -> tuple[bool, bool]:
-    """Whether a file that no other process holds has no table, and whether it is as a power loss
-    left it, to be repaired."""
+def _is_empty(path: Path) -> bool:
+    """Whether a file that no other process holds has no table."""
     with closing(LocalSession(memory_connection(), Ledger())) as own:
         try:
             with translated(path):
                 own.execute(f"ATTACH {literal(path)} AS catalog ({OF_DUCKDB}, READ_ONLY)")
                 own.execute("USE catalog")
                 own.execute(NOTHING_ELSE)
-                return not has_schema(own, path), False
-        except StoreLocked:
-            return False, False
-        except StoreDamaged as err:
-            if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
-                raise
-            return False, True
+                return not has_schema(own, path)
+        except (StoreLocked, StoreDamaged):
+            return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache, partial
+from functools import partial
 from itertools import chain, filterfalse
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,8 +21,8 @@ from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreEr
 from ...records import Recipe
 from ..catalog import Catalog
 from ..model_rows import model_faults, short_id
-from ..opening import is_file, memory_connection, schema
-from ..parts import Part, PartFolder, commit_part, save_family
+from ..opening import is_file
+from ..parts import PartFolder, commit_part, save_family
 from ..session import Session
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
 from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies
@@ -255,7 +255,7 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
 def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
     """The source's models whose rows are what a catalog may hold, and a line on each other one."""
     rows = _rows(source.session, names)
-    sql, values = model_faults(source.recipes, THESE, [[row["key"] for row in rows]])
+    sql, values = model_faults(source.recipes, f"{{0}} IN {THESE}", [[row["key"] for row in rows]])
     faults = {int(key): fault for key, fault in source.session.execute(sql, values)}
     damaged = [
         f"{source.name}: model {short_id(row['id'])} is not what `deltadex index` writes "
@@ -494,7 +494,7 @@ def merge_signatures(target: Session, source: Source) -> None:
 
 
 PARTS_AT_ONCE = 1024
-"""Models of one catalog, and of what DuckDB's cache holds, about: 30 MB of a base of 36 slots."""
+"""Models of one catalog, about: 30 MB of a base of 36 slots."""
 
 
 def holds_parts(source: str | Path) -> bool:
@@ -503,68 +503,44 @@ def holds_parts(source: str | Path) -> bool:
 
 
 def merge_parts(
-    target: Catalog,
     folder: str,
     counts: Counts,
     merge_catalog: Callable[[Path], None],
     tracked: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> None:
-    """Bring the parts of a folder into the target, but for damaged ones; those with models that the
-    target knows by `merge_catalog`, as a catalog of their own."""
+    """Bring the parts of a folder into the target, but for damaged ones: some at a time by
+    `merge_catalog`, as a catalog of their own."""
     parts = PartFolder(folder)
     paths = parts.paths()
     if not paths:
         raise EmptyCatalog(f"{folder}: no parts there; name a folder of `deltadex index --parts`")
+    remaining = iter(tracked(paths))
+    while _merge_some(parts, remaining, counts, merge_catalog):
+        pass
+
+
+def _merge_some(
+    parts: PartFolder,
+    paths: Iterator[str],
+    counts: Counts,
+    merge_catalog: Callable[[Path], None],
+) -> bool:
+    """Merge the next parts, as a catalog of `PARTS_AT_ONCE` models; whether there may be more."""
     known: dict[str, dict[str, Known]] = {}
-    batch: list[Part] = []
-    n_held = 0
-    for path in tracked(paths):
-        try:
-            part = parts.read(path)
-        except StoreError as err:
-            counts.damaged.append(str(err))
-            continue
-        if part.base not in known:
-            known[part.base] = target.known(part.base)
-        if _is_new(target, part, known[part.base]):
-            n_new = len(commit_part(target, part, known[part.base]))
-            counts.added, n_held = counts.added + n_new, n_held + n_new
-            if n_held >= PARTS_AT_ONCE:
-                target.shed_memory()
-                n_held = 0
-            continue
-        batch.append(part)
-        for outcome in part.outcomes:
-            known[part.base][outcome.model.id] = Known.of_outcome(outcome, part.written_at)
-        if sum(len(part.outcomes) for part in batch) >= PARTS_AT_ONCE:
-            _merge_known(batch, merge_catalog)
-            batch = []
-    _merge_known(batch, merge_catalog)
-    for base in known:
-        save_family(target, base, None, None, ())
-
-
-def _is_new(target: Catalog, part: Part, known: dict[str, Known]) -> bool:
-    """Whether the target knows nothing that a part could contradict."""
-    ids = [outcome.model.id for outcome in part.outcomes]
-    if len(set(ids)) < len(ids) or not known.keys().isdisjoint(ids):
-        return False
-    base = target.base(part.base)
-    return (base.revision, base.architecture) == (part.revision, part.architecture)
-
-
-def _merge_known(parts: Sequence[Part], merge_catalog: Callable[[Path], None]) -> None:
-    if not parts:
-        return
+    n_models = 0
     with TemporaryDirectory() as place:
         path = Path(place) / "parts.duckdb"
         with Catalog.open(path) as catalog:
-            known: dict[str, dict[str, Known]] = {}
-            for part in parts:
-                commit_part(catalog, part, known.setdefault(part.base, {}))
-            for base in known:
+            while n_models < PARTS_AT_ONCE and (name := next(paths, None)) is not None:
+                try:
+                    part = parts.read(name)
+                    n_models += len(commit_part(catalog, part, known.setdefault(part.base, {})))
+                except StoreError as err:
+                    counts.damaged.append(str(err))
+            for base in catalog.bases():
                 save_family(catalog, base, None, None, ())
         merge_catalog(path)
+    return n_models >= PARTS_AT_ONCE
 
 
 AT_ONCE = 256
@@ -607,9 +583,6 @@ class Merged:
         }
 
 
-Column = tuple[str, str, str]
-"""Table, column and type."""
-
 Change = TypeVar("Change")
 Tracked = Callable[[Sequence[Sequence[Name]]], Iterable[Sequence[Name]]]
 
@@ -646,7 +619,7 @@ def merge_catalogs(
             counts = merged.sources.setdefault(str(place), Counts())
             merge_one = partial(_merge_catalog, writing, str(place), counts)
             if holds_parts(place):
-                merge_parts(target, str(place), counts, partial(merge_one, tracked=iter), tracked)
+                merge_parts(str(place), counts, partial(merge_one, tracked=iter), tracked)
             else:
                 merge_one(Path(place), tracked=tracked)
         for base in select_bases(writing):
@@ -663,11 +636,7 @@ def _merge_catalog(
         Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as opened,
         closing(Session(opened.access)) as reading,
     ):
-        _check_columns(name, reading, _columns_of_a_catalog())
         source = Source(name, reading, _recipes(reading, path))
-        for recipe, table in source.recipes.values():
-            _check_columns(name, reading, {(table, "vector", f"FLOAT[{recipe.dim}]")})
-        _check_vocabulary(source)
 
         def write(change: Callable[[Session, Source], Change]) -> Change:
             """Change the target in one transaction, from one moment of the source."""
@@ -716,38 +685,3 @@ def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
         if recipe.id != id or not _NAME.fullmatch(id) or not _TABLE.fullmatch(stored[id]):
             raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
     return {id: (recipe, stored[id]) for id, recipe in recipes.items()}
-
-
-_SELECT_COLUMNS = (
-    "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? "
-    "AND table_name IN (SELECT table_name FROM duckdb_tables())"
-)
-
-
-@cache
-def _columns_of_a_catalog() -> frozenset[Column]:
-    """Every column of the tables that the schema makes."""
-    with closing(memory_connection()) as connection:
-        connection.execute(schema())
-        return frozenset(connection.execute(_SELECT_COLUMNS, ["memory"]).fetchall())
-
-
-def _check_columns(name: str, reading: Session, wanted: Iterable[Column]) -> None:
-    """Refuse a source that lacks a column, or has it of another type."""
-    found = reading.execute(_SELECT_COLUMNS, ["catalog"])
-    for table, column, type in sorted({*wanted} - {*found})[:1]:
-        raise StoreDamaged(
-            f"{name}: has no column {table}.{column} of type {type}: another program changed it; "
-            "put a backup in its place"
-        )
-
-
-def _check_vocabulary(source: Source) -> None:
-    """Refuse statuses and codes that this deltadex does not know."""
-    outcomes = source.session.execute("SELECT DISTINCT status, code FROM models")
-    known = {("indexed", None), *((reason.status, code) for code, reason in REASONS.items())}
-    strange = [f"{status} ({code})" for status, code in outcomes if (status, code) not in known]
-    if strange:
-        raise StoreDamaged(
-            f"{source.name}: has {strange[0]!r}, which this deltadex does not know; upgrade it"
-        )

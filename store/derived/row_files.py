@@ -622,18 +622,6 @@ class SketchFile:
         (vectors,) = rows.take(places, ".vectors")
         return _of_bytes(vectors) if shapes.in_bytes else vectors
 
-    def as_kept(
-        self, vectors: Float32[np.ndarray, "models dim"]
-    ) -> Float32[np.ndarray, "models dim"]:
-        """Vectors as the file gives them back."""
-        return _of_bytes(_to_bytes(vectors)) if self._content[0].in_bytes else vectors
-
-    def check(self, keys: Int64[np.ndarray, " keys"]) -> None:
-        """Compare the rows of some models, all of them here, with their checksums; raises
-        `DamagedRows` if some differ."""
-        shapes, rows = self._content
-        rows.take(rows.places(keys), *shapes.columns)
-
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
     ) -> None:

@@ -1,48 +1,50 @@
 """The manifest of a published index, every file with its hash and what a query needs to know, and
-the files: parts, some models and their vectors in one immutable Parquet file, and beside each a
-file of their sketches, a row a model. Vectors are half-precision numbers, or eight bits a number
-of longer ones and of those that have sketches.
+the files: parts, some models with their vectors, eight bits a number, and sketches in one immutable
+Parquet file.
 
-It is read from unknown publishers: every field is checked before it is used, and what is read of a
-file is what was fetched. SHA-256 of every file would take longer than a search. Each block has a
-checksum (XXH3, 64 bits), made when the file had its SHA-256 and kept beside it, which is compared
-whenever the block is read.
+It is read from unknown publishers: every field is checked before it is used. A file is compared
+with its SHA-256 when it is fetched and when a process opens it; what is read of it later, with the
+checksums of Parquet's pages.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from pyarrow import parquet
 
-from ...arrays import Float32, UInt8, UInt64
-from ...errors import BadIndex, StoreFull
+from ...arrays import Float32, Int64, UInt8
+from ...errors import BadIndex
 from ...records import Recipe, Slot
 from ..derived.row_files import SketchMatrix
-from ..files import atomic_file, refused_as, write_atomically
-from ..model_rows import (
-    block_dims,
+from ..exchange import (
+    FORMAT,
+    ListedFile,
     checked_count,
+    checked_file,
     checked_layout,
     checked_list,
     checked_match,
     checked_recipe,
+    checked_sha256,
     checked_text,
+    is_whole,
+    manifest_bytes,
+    parquet_bytes,
+    parsed_manifest,
+    write_content,
 )
+from ..model_rows import block_dims
 from ..sketch_codes import code_bytes
 
 LONGEST_TEXT = 512
@@ -62,49 +64,20 @@ def may_be_public(text: object) -> bool:
     return is_plain(text) and not _OWN_PATH.match(str(text)) and not _TOKEN.search(str(text))
 
 
-Form = Literal["float16", "int8"]
-
-LARGEST_HALVES = 2_560
-"""Numbers up to which a vector is stored in half precision: 5 KiB."""
-
 BLOCK = 64
 """Numbers that share a scale where eight bits are kept of each."""
 
 LENGTH_TOLERANCE = 0.02
 """By which a stored vector's length may differ from 1."""
 
-FORMAT = 2
-"""Of the manifest; another is refused."""
-
 MANIFEST = "deltadex-index.json"
 CARD = "README.md"
 
-LARGEST_MANIFEST = 16 << 20
-LARGEST_FILE = 256 << 20
 MOST_MODELS = 10_000_000
-MOST_IN_A_PART = 65_536
 MOST_PARTS = 100_000
-LARGEST_DIM = 65_536
+MOST_REMOVED = 150_000
 MOST_SKETCH_BYTES = 1 << 16
 """What a manifest may state at most; the last, of a model."""
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_NAMES = {
-    "models": re.compile(r"models-([0-9a-f]{16})\.parquet"),
-    "sketches": re.compile(r"sketches-([0-9a-f]{16})\.bin"),
-    "removed": re.compile(r"removed-([0-9a-f]{16})\.txt"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedFile:
-    """A file of an index, named by its content; `models` are the rows of a part."""
-
-    name: str
-    sha256: str
-    bytes: int
-    models: int = 0
-
 
 LARGEST_WEIGHT = 255
 """Of a slot's block as it is published: 1."""
@@ -157,9 +130,7 @@ class Manifest:
         shapes: (out, in) of the slots that a query may have.
         layout: Of the family, for recipes that depend on it.
         sketches: What a model's sketches are; None without.
-        parts, sketch_files: In the same order, of the same models.
         removed: Hashes of ids that are left out for good.
-        card: The README that was written with it; not needed, and not fetched.
     """
 
     format: int = FORMAT
@@ -173,91 +144,54 @@ class Manifest:
     recipe: Recipe
     shapes: Mapping[str, tuple[int, int]]
     layout: tuple[tuple[str, str, int], ...]
-    vectors: Form
     models: int
     sketches: SketchForm | None
-    parts: tuple[PublishedFile, ...]
-    sketch_files: tuple[PublishedFile, ...]
-    removed: PublishedFile
-    card: PublishedFile
+    parts: tuple[ListedFile, ...]
+    removed: tuple[str, ...]
 
     @property
-    def data_files(self) -> tuple[PublishedFile, ...]:
-        """All that a search needs."""
-        return (*self.checked_files, self.removed)
-
-    @property
-    def checked_files(self) -> tuple[PublishedFile, ...]:
-        """Those that are read in pieces, and have checksums beside them."""
-        return (*self.parts, *self.sketch_files)
+    def widths(self) -> dict[str, int]:
+        """Bytes of a model's vector, and of its sketch, by column of a part."""
+        return widths(self.recipe.dim, self.sketches)
 
     @property
     def size_bytes(self) -> int:
-        """Of all files but the manifest itself."""
-        return sum(file.bytes for file in (*self.data_files, self.card))
+        """Of the parts."""
+        return sum(part.bytes for part in self.parts)
 
     def content(self) -> bytes:
         """The manifest's file."""
         sketches = self.sketches and self.sketches.to_json()
-        document = {"recipe_id": self.recipe.id, **asdict(self), "sketches": sketches}
-        return json.dumps(document, ensure_ascii=True, indent=1, sort_keys=True).encode() + b"\n"
-
-
-def sha256_of(data: bytes) -> str:
-    """In hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
+        return manifest_bytes({"recipe_id": self.recipe.id, **asdict(self), "sketches": sketches})
 
 
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in a file's content; raises `BadIndex` if it is none, of another format, or
     states what cannot be."""
-    if len(data) > LARGEST_MANIFEST:
-        raise BadIndex(f"{MANIFEST}: more than {LARGEST_MANIFEST} bytes")
-    try:
-        document = json.loads(data)
-        if not isinstance(document, dict):
-            raise TypeError("no object")
-        form = document.get("format")
-        if not isinstance(form, int) or isinstance(form, bool):
-            raise ValueError("format")
-        if form != FORMAT:
-            raise BadIndex(
-                f"{MANIFEST}: format {form}, this deltadex reads {FORMAT}: have it published again"
-            )
-        return _manifest(document)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as err:
-        # which field is at fault; nothing that the file says
-        is_field = str(err).isidentifier() or isinstance(err, KeyError)
-        what = str(err) if is_field else type(err).__name__
-        raise BadIndex(f"{MANIFEST}: not a published index's manifest ({what})") from None
+    return parsed_manifest(data, _manifest, lambda what: BadIndex(f"{MANIFEST}: {what}"))
 
 
 def _manifest(raw: Mapping[str, Any]) -> Manifest:
-    recipe = checked_recipe(raw["recipe"], LONGEST_TEXT, LARGEST_DIM)
+    recipe = checked_recipe(raw["recipe"], LONGEST_TEXT)
     if raw["recipe_id"] != recipe.id:
         raise ValueError("recipe_id")
-    form = raw["vectors"]
-    if form not in get_args(Form):
-        raise ValueError("vectors")
     models = checked_count(raw["models"], "models", MOST_MODELS)
-    parts = tuple(_file(part, "models") for part in checked_list(raw["parts"], "parts", MOST_PARTS))
+    parts = tuple(
+        checked_file(part, "models") for part in checked_list(raw["parts"], "parts", MOST_PARTS)
+    )
     if sum(part.models for part in parts) != models or not models:
         raise ValueError("models")
     if len({part.name for part in parts}) < len(parts):
         raise ValueError("parts")
-    if any(part.bytes < part.models * vector_bytes(recipe.dim, form) for part in parts):
-        raise ValueError("parts")
     sketches = _sketch_form(raw["sketches"], recipe)
-    listed = checked_list(raw["sketch_files"], "sketch_files", MOST_PARTS)
-    files = tuple(_file(file, "sketches") for file in listed)
-    sizes = [(p.models, p.models * sketches.n_bytes) for p in parts] if sketches else []
-    if [(file.models, file.bytes) for file in files] != sizes:
-        raise ValueError("sketch_files")
+    least = sum(widths(recipe.dim, sketches).values())
+    if any(part.bytes < part.models * least for part in parts):
+        raise ValueError("parts")
     texts: dict[str, Any] = {}
     for name in ("created", "deltadex", "base", "base_revision", "architecture"):
         may_lack = name in ("base_revision", "architecture") and raw[name] is None
         texts[name] = None if may_lack else _text(raw[name], name)
-    card = raw["card"]
+    removed = checked_list(raw["removed"], "removed", MOST_REMOVED)
     return Manifest(
         format=raw["format"],
         index=checked_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
@@ -266,30 +200,10 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         recipe=recipe,
         shapes=_shapes(raw["shapes"]),
         layout=checked_layout(raw["layout"], LONGEST_TEXT),
-        vectors=form,
         models=models,
         sketches=sketches,
         parts=parts,
-        sketch_files=files,
-        removed=_file(raw["removed"], "removed"),
-        card=PublishedFile(
-            name=CARD,
-            sha256=checked_match(card["sha256"], "card", _SHA256),
-            bytes=checked_count(card["bytes"], "card", LARGEST_FILE),
-        ),
-    )
-
-
-def _file(raw: Mapping[str, Any], kind: str) -> PublishedFile:
-    sha256 = checked_match(raw["sha256"], kind, _SHA256)
-    name = checked_match(raw["name"], kind, _NAMES[kind])
-    if not name.startswith(f"{kind}-{sha256[:16]}."):
-        raise ValueError(kind)
-    return PublishedFile(
-        name=name,
-        sha256=sha256,
-        bytes=checked_count(raw["bytes"], "bytes", LARGEST_FILE),
-        models=checked_count(raw["models"], "models", MOST_IN_A_PART),
+        removed=tuple(checked_sha256(digest, "removed") for digest in removed),
     )
 
 
@@ -331,38 +245,14 @@ def removal_hash(base: str, id: str) -> str:
     return hashlib.sha256(f"{base}\n{id}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_removals(content: bytes) -> frozenset[str]:
-    """The hashes of the models that an index leaves out for good, from the file that lists them;
-    raises `BadIndex` if it is no such list."""
-    lines = content.split()
-    if not all(len(line) == 64 and line.isalnum() and line.isascii() for line in lines):
-        raise BadIndex("the list of removed models is not a list of hashes")
-    return frozenset(line.decode() for line in lines)
-
-
-def form_for(dim: int, sketches: SketchForm | None = None) -> Form:
-    """How vectors of that length are stored: shortly where they only find what sketches rank."""
-    return "float16" if dim <= LARGEST_HALVES and sketches is None else "int8"
-
-
-def vector_bytes(dim: int, form: Form) -> int:
+def vector_bytes(dim: int) -> int:
     """Bytes of one stored vector."""
-    if form == "float16":
-        return 2 * dim
-    n_blocks = -(-dim // BLOCK)
-    return n_blocks * (2 + BLOCK)
+    return -(-dim // BLOCK) * (2 + BLOCK)
 
 
-def encode_vectors(
-    vectors: Float32[np.ndarray, "models dim"], form: Form
-) -> UInt8[np.ndarray, "models bytes"]:
-    """The bytes of unit vectors.
-
-    In half precision a number x differs by at most 2⁻¹¹ |x| + 2⁻²⁵; with eight bits by at most
-    1/250 of the largest of its `BLOCK` numbers, + 2⁻¹⁷.
-    """
-    if form == "float16":
-        return vectors.astype("<f2").view(np.uint8)
+def encode_vectors(vectors: Float32[np.ndarray, "models dim"]) -> UInt8[np.ndarray, "models bytes"]:
+    """The bytes of unit vectors: a number differs by at most 1/250 of the largest of its `BLOCK`
+    numbers, + 2⁻¹⁷."""
     n, dim = vectors.shape
     blocks = np.zeros((n, -(-dim // BLOCK) * BLOCK), dtype=np.float32)
     blocks[:, :dim] = vectors
@@ -374,19 +264,16 @@ def encode_vectors(
 
 
 def decode_vectors(
-    rows: UInt8[np.ndarray, "models bytes"], dim: int, form: Form
+    rows: UInt8[np.ndarray, "models bytes"], dim: int
 ) -> Float32[np.ndarray, "models dim"]:
     """The vectors of some rows of bytes, of unit length; raises `BadIndex` if a number is not
     finite, or a vector's length is not 1."""
-    if form == "float16":
-        vectors = np.ascontiguousarray(rows).view("<f2").astype(np.float32)
-    else:
-        n_blocks = -(-dim // BLOCK)
-        scales = np.ascontiguousarray(rows[:, : 2 * n_blocks]).view("<f2").astype(np.float32)
-        codes = np.ascontiguousarray(rows[:, 2 * n_blocks :]).view(np.int8)
-        with np.errstate(invalid="ignore"):
-            blocks = codes.reshape(len(rows), n_blocks, BLOCK) * scales[:, :, None]
-        vectors = np.ascontiguousarray(blocks.reshape(len(rows), -1)[:, :dim])
+    n_blocks = -(-dim // BLOCK)
+    scales = np.ascontiguousarray(rows[:, : 2 * n_blocks]).view("<f2").astype(np.float32)
+    codes = np.ascontiguousarray(rows[:, 2 * n_blocks :]).view(np.int8)
+    with np.errstate(invalid="ignore"):
+        blocks = codes.reshape(len(rows), n_blocks, BLOCK) * scales[:, :, None]
+    vectors = np.ascontiguousarray(blocks.reshape(len(rows), -1)[:, :dim])
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt(np.vecdot(vectors, vectors))
         is_unit = np.abs(lengths - 1.0) <= LENGTH_TOLERANCE
@@ -396,102 +283,10 @@ def decode_vectors(
     return vectors
 
 
-PAGE = 1 << 16
-"""Bytes with one checksum."""
-
-SUMS = ".sums"
-"""Ending of the file of checksums, behind the name of the file that they are of."""
-
-_HASH_BYTES = 16
-
-
-class CheckedFile:
-    """An open file that pyarrow reads, one thread at a time; it stays what it is when another file
-    gets its name."""
-
-    closed = False
-
-    def __init__(self, path: Path, file: PublishedFile, damaged: Callable[[str], BadIndex]) -> None:
-        """Open a file; `damaged` makes the error that this and reading raise where it is not there,
-        or is another than was fetched."""
-        self._size, self._damaged, self._at = file.bytes, damaged, 0
-        try:
-            self._descriptor = os.open(path, os.O_RDONLY)
-        except OSError as err:
-            raise damaged(str(err.strerror)) from None
-        weakref.finalize(self, os.close, self._descriptor)
-        if os.fstat(self._descriptor).st_size != file.bytes:
-            raise damaged("changed since it was fetched")
-        sums = _stored_sums(path, file)
-        if sums is None:
-            sums = self._made_sums(file)
-            with suppress(StoreFull):
-                write_atomically(path.with_name(path.name + SUMS), _bound(file, sums.tobytes()))
-        self._sums = sums
-
-    def read(self, n: int = -1) -> memoryview:
-        """The next bytes; raises as `between`."""
-        start = min(self._at, self._size)
-        self._at = stop = self._size if n < 0 else min(self._size, start + n)
-        return self.between(start, stop)
-
-    def between(self, start: int, stop: int) -> memoryview:
-        """Some bytes of the file, for any thread; raises `BadIndex` where they differ from what was
-        fetched."""
-        first = start // PAGE
-        blocks = self._bytes(first * PAGE, min(self._size, -(-stop // PAGE) * PAGE))
-        for number, place in enumerate(range(0, len(blocks), PAGE), first):
-            checksum = xxhash.xxh3_64_intdigest(blocks[place : place + PAGE])
-            if checksum != self._sums[number]:
-                raise self._damaged("changed since it was fetched")
-        return blocks[start - first * PAGE : stop - first * PAGE]
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def close(self) -> None:
-        """The file is closed when nothing needs it any more."""
-
-    def _bytes(self, start: int, stop: int) -> memoryview:
-        try:
-            data = os.pread(self._descriptor, stop - start, start)
-        except OSError as err:
-            raise self._damaged(f"cannot be read: {err.strerror}") from None
-        if len(data) < stop - start:
-            raise self._damaged("shorter than it was when it was fetched")
-        return memoryview(data)
-
-    def _made_sums(self, file: PublishedFile) -> UInt64[np.ndarray, " blocks"]:
-        """The checksums of all blocks of a file that has its SHA-256."""
-        whole, sums = hashlib.sha256(), []
-        for start in range(0, self._size, PAGE):
-            block = self._bytes(start, min(self._size, start + PAGE))
-            whole.update(block)
-            sums.append(xxhash.xxh3_64_intdigest(block))
-        if whole.hexdigest() != file.sha256:
-            raise self._damaged("changed since it was fetched")
-        return np.array(sums, dtype="<u8")
-
-
-def _stored_sums(path: Path, file: PublishedFile) -> UInt64[np.ndarray, " blocks"] | None:
-    """The checksums that an earlier process wrote; None without, or where they are damaged."""
-    try:
-        content = path.with_name(path.name + SUMS).read_bytes()
-    except OSError:
-        return None
-    sums = content[_HASH_BYTES:]
-    if len(sums) != 8 * -(-file.bytes // PAGE) or content != _bound(file, sums):
-        return None
-    return np.frombuffer(sums, dtype="<u8")
-
-
-def _bound(file: PublishedFile, sums: bytes) -> bytes:
-    """Checksums behind a checksum of themselves and of the file that they are of."""
-    return xxhash.xxh3_128_digest(file.sha256.encode() + sums) + sums
+def widths(dim: int, sketches: SketchForm | None) -> dict[str, int]:
+    """Bytes of a model in the columns of a part that are kept as bytes."""
+    of_sketch = {} if sketches is None else {"sketch": sketches.n_bytes}
+    return {"vector": vector_bytes(dim), **of_sketch}
 
 
 TEXTS = (
@@ -503,8 +298,11 @@ TEXTS = (
 COUNTS = ("downloads", "bytes_total")
 REQUIRED = ("id", "kind")
 
-ROWS_AT_ONCE = 1_024
-"""Models of a row group: 4 MB of vectors."""
+ROWS_AT_ONCE = 64
+"""Models of a row group, which is read whole for the sketch of one: 0.8 MB."""
+
+GROUPS_AT_ONCE = 16
+"""Row groups of which vectors are read at a time: 4 MB."""
 
 BYTES_BESIDE = 2_048
 """Bytes of a row's texts at most, on average over a part."""
@@ -513,123 +311,90 @@ MOST_METADATA = 4 << 20
 """Bytes of a Parquet file's own description."""
 
 
-def model_schema(dim: int, form: Form) -> pa.Schema:
+def model_schema(widths: Mapping[str, int]) -> pa.Schema:
     """The columns of a part."""
     return pa.schema(
         [
             *(pa.field(name, pa.string(), nullable=name not in REQUIRED) for name in TEXTS),
             *(pa.field(name, pa.int64()) for name in COUNTS),
             pa.field("norm", pa.float32(), nullable=False),
-            pa.field("vector", pa.binary(vector_bytes(dim, form)), nullable=False),
+            *(pa.field(name, pa.binary(width), nullable=False) for name, width in widths.items()),
         ]
     )
 
 
-def with_vectors(models: pa.Table, rows: UInt8[np.ndarray, "models bytes"]) -> pa.Table:
-    """Models with their stored vectors as the last column."""
-    buffer = pa.py_buffer(np.ascontiguousarray(rows))
-    column = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, buffer])
-    return models.append_column(pa.field("vector", column.type, nullable=False), column)
+def with_bytes(
+    models: pa.Table, columns: Mapping[str, UInt8[np.ndarray, "models bytes"]]
+) -> pa.Table:
+    """Models with their stored vectors and sketches as the last columns."""
+    for name, rows in columns.items():
+        buffer = pa.py_buffer(np.ascontiguousarray(rows))
+        column = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, buffer])
+        models = models.append_column(pa.field(name, column.type, nullable=False), column)
+    return models
 
 
-def write_part(folder: Path, table: pa.Table) -> PublishedFile:
+def write_part(folder: Path, table: pa.Table) -> ListedFile:
     """Write models into a file that is named by its content; raises as `write_content`."""
-    sink = pa.BufferOutputStream()
-    compressed = [name for name in table.column_names if name != "vector"]
-    parquet.write_table(
+    data = parquet_bytes(
         table,
-        sink,
+        plain=("vector", "sketch"),
         row_group_size=ROWS_AT_ONCE,
-        compression={name: "zstd" if name in compressed else "none" for name in table.column_names},
-        use_dictionary=[name for name in compressed if name not in ("id", "norm")],
+        use_dictionary=False,
         write_statistics=False,
         store_schema=False,
     )
-    data = sink.getvalue().to_pybytes()
-    return write_content(folder, "models", "parquet", data, rows=len(table))
-
-
-def write_content(
-    folder: Path, kind: str, ending: str, data: bytes, *, rows: int = 0
-) -> PublishedFile:
-    """Write bytes into a file that is named by them; one that is there already stays. Raises
-    `StoreFull` if the system refuses."""
-    digest = sha256_of(data)
-    file = PublishedFile(
-        name=f"{kind}-{digest[:16]}.{ending}", sha256=digest, bytes=len(data), models=rows
-    )
-    if not is_whole(folder / file.name, file):
-        with atomic_file(folder / file.name) as temporary:
-            temporary.write_bytes(data)
-    return file
-
-
-def is_whole(path: Path, file: PublishedFile) -> bool:
-    """Whether a file is there and has the listed content; raises `StoreFull` if the system refuses
-    to read it."""
-    with refused_as(StoreFull, path):
-        if not path.is_file() or os.path.getsize(path) != file.bytes:
-            return False
-        with path.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
-
-
-def read_listed(path: Path, file: PublishedFile) -> bytes | None:
-    """A small file's content; None where it is missing, or not the listed content. Raises
-    `StoreFull` if the system refuses to read it."""
-    with refused_as(StoreFull, path), suppress(FileNotFoundError), path.open("rb") as opened:
-        content = opened.read(file.bytes + 1)
-        return content if sha256_of(content) == file.sha256 else None
-    return None
+    return write_content(folder, data, len(table))
 
 
 class PublishedPart:
-    """An open part; everything that is read of it is checked."""
+    """An open part; everything that is read of it is checked. It stays what it is when another file
+    gets its name."""
 
     def __init__(
-        self, source: Path | CheckedFile, file: PublishedFile, dim: int, form: Form
+        self,
+        path: Path,
+        file: ListedFile,
+        manifest: Manifest,
+        damaged: Callable[[str, str], BadIndex] | None = None,
     ) -> None:
         """Open a part and compare its columns with those of a part; raises `BadIndex` if it is not
-        what the manifest says."""
-        self.name, self._dim, self._form = file.name, dim, form
+        what the manifest says, as `damaged` makes it of the file's name and what is wrong."""
+        self._name, self._damaged = file.name, damaged or not_a_part
+        self._dim, self._widths = manifest.recipe.dim, manifest.widths
         # two threads that read one Parquet file end the process
         self._reading = threading.Lock()
+        if not is_whole(path, file):
+            raise self._bad("SHA-256")
         with self._read():
             self._file = parquet.ParquetFile(
-                source,
-                memory_map=True,
+                pa.OSFile(str(path)),
                 read_dictionary=[name for name in TEXTS if name != "id"],
                 thrift_string_size_limit=MOST_METADATA,
                 thrift_container_size_limit=MOST_METADATA,
+                page_checksum_verification=True,
             )
-            metadata = self._file.metadata
-            schema = self._file.schema_arrow
-            named = {field.name: field.type for field in schema}
-        wanted = {field.name: field.type for field in model_schema(dim, form)}
+            metadata, schema = self._file.metadata, self._file.schema_arrow
+        wanted = {field.name: field.type for field in model_schema(self._widths)}
         texts = {name: pa.dictionary(pa.int32(), pa.string()) for name in TEXTS if name != "id"}
-        if named != {**wanted, **texts} or len(schema) != len(wanted):
+        if {field.name: field.type for field in schema} != {**wanted, **texts} or (
+            len(schema) != len(wanted)
+        ):
             raise self._bad("columns")
         groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
-        self.group_sizes = rows = [group.num_rows for group in groups]
+        rows = [group.num_rows for group in groups]
+        self._starts = np.cumsum([0, *rows])
         if metadata.num_rows != file.models or sum(rows) != file.models:
             raise self._bad("rows")
         if not all(0 < n <= ROWS_AT_ONCE for n in rows):
             raise self._bad("row groups")
-        largest = vector_bytes(dim, form) + BYTES_BESIDE
-        if any(
-            group.total_byte_size > n * largest + MOST_METADATA
-            for group, n in zip(groups, rows, strict=True)
-        ):
+        largest = sum(self._widths.values()) + BYTES_BESIDE
+        if sum(g.total_byte_size for g in groups) > file.models * largest + MOST_METADATA:
             raise self._bad("size")
 
-    @property
-    def n_groups(self) -> int:
-        """Row groups, each of some models in order."""
-        return len(self.group_sizes)
-
     def models(self) -> pa.Table:
-        """Everything but the vectors: texts, counts and norms; raises `BadIndex` if a text is too
-        long, cannot be shown, or is missing."""
+        """Everything but the vectors and sketches: texts, counts and norms; raises `BadIndex` if a
+        text is too long, cannot be shown, or is missing."""
         with self._read():
             table = self._file.read(columns=[*TEXTS, *COUNTS, "norm"], use_threads=False)
             table.validate(full=True)
@@ -649,26 +414,38 @@ class PublishedPart:
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
         """The vectors, some rows at a time, in order; of unit length. Raises `BadIndex` if a vector
         is missing, not finite, or not of length 1."""
-        for place in range(self.n_groups):
-            yield self.vectors_of(place)
+        groups = list(range(len(self._starts) - 1))
+        for start in range(0, len(groups), GROUPS_AT_ONCE):
+            yield self._decoded(self._stored("vector", groups[start : start + GROUPS_AT_ONCE]))
 
-    def vectors_of(self, group: int) -> Float32[np.ndarray, "rows dim"]:
-        """The vectors of one row group; raises as `vectors`."""
-        stored = self.stored(group)
+    def vectors_at(self, rows: Int64[np.ndarray, " rows"]) -> Float32[np.ndarray, "rows dim"]:
+        """The vectors of some rows; raises as `vectors`."""
+        return self._decoded(self.stored_at("vector", rows))
+
+    def stored_at(
+        self, column: str, rows: Int64[np.ndarray, " rows"]
+    ) -> UInt8[np.ndarray, "rows bytes"]:
+        """The bytes of some rows; raises `BadIndex` where they are missing or changed."""
+        found = np.empty((len(rows), self._widths[column]), dtype=np.uint8)
+        groups = np.searchsorted(self._starts, rows, side="right") - 1
+        for group in np.unique(groups).tolist():
+            here = groups == group
+            found[here] = self._stored(column, [group])[rows[here] - self._starts[group]]
+        return found
+
+    def _decoded(self, stored: UInt8[np.ndarray, "rows bytes"]) -> Float32[np.ndarray, "rows dim"]:
         try:
-            return decode_vectors(stored, self._dim, self._form)
+            return decode_vectors(stored, self._dim)
         except BadIndex as err:
             raise self._bad(str(err)) from None
 
-    def stored(self, group: int) -> UInt8[np.ndarray, "rows bytes"]:
-        """The same as they are stored; raises `BadIndex` where one is missing."""
+    def _stored(self, name: str, groups: Sequence[int]) -> UInt8[np.ndarray, "rows bytes"]:
         with self._read():
-            column = self._file.read_row_group(group, columns=["vector"], use_threads=False)
-            values = column.column("vector").combine_chunks()
-        width = vector_bytes(self._dim, self._form)
+            read = self._file.read_row_groups(groups, columns=[name], use_threads=False)
+            values = read.column(name).combine_chunks()
         if values.null_count:
-            raise self._bad("a vector is missing")
-        _, buffer = values.buffers()
+            raise self._bad(f"a {name} is missing")
+        width, (_, buffer) = self._widths[name], values.buffers()
         start, stop = values.offset * width, (values.offset + len(values)) * width
         return np.frombuffer(buffer, dtype=np.uint8)[start:stop].reshape(len(values), width)
 
@@ -688,7 +465,12 @@ class PublishedPart:
             with self._reading:
                 yield
         except (pa.ArrowException, OSError, ValueError, KeyError) as err:
-            raise self._bad(type(err).__name__) from None
+            raise self._bad(getattr(err, "strerror", None) or type(err).__name__) from None
 
     def _bad(self, what: str) -> BadIndex:
-        return BadIndex(f"{self.name}: not a part of a published index ({what})")
+        return self._damaged(self._name, what)
+
+
+def not_a_part(name: str, what: str) -> BadIndex:
+    """The error of a file that is no part."""
+    return BadIndex(f"{name}: not a part of a published index ({what})")

@@ -6,36 +6,42 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from filelock import FileLock, Timeout
 
-from ...arrays import Bool, Float32, Int64, UInt8
+from ...arrays import Bool, Float32, Int64
 from ...errors import BadIndex, RequestError, StoreFull, StoreLocked
 from ...records import GATED_NOTE, PRIVATE_NOTE, Footprint, Recipe
 from ...results import size
 from ..catalog import Catalog
 from ..derived.row_files import SketchMatrix, TraitFile, fetch_matrix
+from ..exchange import (
+    LARGEST_MANIFEST,
+    MOST_IN_A_FILE,
+    ListedFile,
+    is_whole,
+    sha256_of,
+)
 from ..family import FamilyView, Members, Moment
 from ..files import (
     abandoned,
+    atomic_file,
     beside,
-    file_size,
-    flush,
     make_folder,
-    open_at,
     refused_as,
     sync_folder,
     write_atomically,
@@ -48,28 +54,20 @@ from ..tables.models import Labels
 from ..tables.outcomes import CLOSE, fetch_vectors_of, select_sketched_slots
 from ..tables.recipes import select_base, tables
 from .manifest import (
+    BYTES_BESIDE,
     CARD,
     COUNTS,
-    LARGEST_MANIFEST,
     MANIFEST,
-    SUMS,
     TEXTS,
-    CheckedFile,
     Manifest,
-    PublishedFile,
     PublishedPart,
     SketchForm,
     encode_vectors,
-    form_for,
-    is_whole,
     may_be_public,
     parse_manifest,
-    read_listed,
-    read_removals,
     removal_hash,
-    sha256_of,
-    with_vectors,
-    write_content,
+    widths,
+    with_bytes,
     write_part,
 )
 
@@ -122,7 +120,7 @@ def _card_text(
 ) -> str:
     """The card, with the front matter of a dataset on the Hub."""
     recipe, licence = what.recipe, what.licence
-    n_bytes = sum(file.bytes for file in manifest.data_files)
+    n_bytes = manifest.size_bytes
     counted = Counter(licence or "not stated" for licence in licences)
     shown = "".join(f"| {_cell(name)} | {n} |\n" for name, n in counted.most_common(FEW))
     more = len(counted) - FEW
@@ -155,7 +153,7 @@ def _card_text(
         f"revision {_cell(manifest.base_revision or 'not recorded')}.\n"
         f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {size(n_bytes)}.\n"
         "* `deltadex-index.json` lists every file with its SHA-256. Parts are never changed: "
-        "a later publication adds parts and replaces those of removed models.\n\n"
+        "a later publication replaces those in which a model was added or removed.\n\n"
         "## Licences\n\n"
         f"The index: `{licence}`. Every model keeps its own licence; the column `license` has it "
         "as its author states it.\n\n| licence of models | models |\n| --- | --- |\n"
@@ -181,8 +179,8 @@ def _cell(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublicModels:
-    """Models in order of id: their keys in the catalog, a row each without vectors; how many are
-    not published, by reason."""
+    """Models in the order of their records: their keys in the catalog, a row each without
+    vectors; how many are not published, by reason."""
 
     keys: Int64[np.ndarray, " models"]
     table: pa.Table
@@ -197,7 +195,7 @@ def select_public(session: Session, what: Publication, removed: Collection[str])
     table = session.arrow(
         f"SELECT m.key, {listed}, m.notes, v.norm FROM {vectors} v "
         "JOIN models m ON m.key = v.model "
-        "WHERE m.base = ? AND m.status = 'indexed' ORDER BY m.id",
+        "WHERE m.base = ? AND m.status = 'indexed' ORDER BY m.key",
         [what.base],
     )
     left_out = {"removed": 0, "private": 0, "gated": 0, "a path or token as id": 0}
@@ -232,15 +230,15 @@ def select_public(session: Session, what: Publication, removed: Collection[str])
     )
 
 
-PART_MODELS = 4_096
-"""Models of a part: 20 MB, the least that a change of one model rewrites."""
+PART_MODELS = 2_048
+"""Models of a part on average: 32 MB, about what a change of one model rewrites."""
 
-SMALL_PARTS = 16
-"""Parts of fewer than a quarter of `PART_MODELS` from which they are put together."""
+LARGEST_PART = 192 << 20
+"""Bytes of a part at most: 12,000 models of the default recipe, and less than is read of a file."""
 
 LOCK = ".publish.lock"
 
-_OWN_FILE = re.compile(r"(?:models|sketches|means|removed)-[0-9a-f]{16}\.(?:parquet|bin|txt)")
+_OWN_FILE = re.compile(r"models-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +253,7 @@ class Published:
 
     manifest: Manifest
     sha256: str
-    written: tuple[PublishedFile, ...]
+    written: tuple[ListedFile, ...]
     deleted: tuple[str, ...]
     left_out: dict[str, int]
     added: int
@@ -290,23 +288,20 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
             f"{folder} holds an index of {before.base} under {before.recipe.id}, not of "
             f"{what.named} under {what.recipe.id}; choose another folder"
         )
-    removed = _removed(folder, before.removed) if before else frozenset()
+    removed = {*(before.removed if before else ())}
     removed |= {removal_hash(what.named, id) for id in what.exclude}
     with closing(Session(catalog.access)) as session, session.snapshot():
         models = select_public(session, what, removed)
         if not len(models.keys):
             raise RequestError(f"no model of {what.base} may be published under {what.recipe.id}")
         form = _sketch_form(session, what, models.table["kind"].to_pylist())
-        writer = _Writer(session, folder, what.recipe, models, form, track)
-        parts = sorted(writer.write(before), key=lambda files: files[0].name)
+        parts = _write_parts(session, folder, what.recipe, models, form, track)
         known = select_base(session, what.base)
-    listed = "".join(f"{digest}\n" for digest in sorted(removed)).encode()
-    # serial, time and card are those of the former index
+    # serial and time are those of the former index
     manifest = Manifest(
         index=before.index if before else uuid.uuid4().hex,
         serial=before.serial if before else 0,
         created=before.created if before else "",
-        card=before.card if before else PublishedFile(name=CARD, sha256="0" * 64, bytes=0),
         deltadex=what.deltadex,
         base=what.named,
         base_revision=known.revision,
@@ -314,24 +309,24 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         recipe=what.recipe,
         shapes=dict(known.shapes),
         layout=known.layout,
-        vectors=form_for(what.recipe.dim, form),
         sketches=form,
-        parts=tuple(models for models, *_ in parts),
-        sketch_files=tuple(sketches for _, *rest in parts for sketches in rest),
-        removed=write_content(folder, "removed", "txt", listed),
+        parts=tuple(sorted(parts, key=lambda file: file.name)),
+        removed=tuple(sorted(removed)),
         models=len(models.keys),
     )
     changed = manifest != before
     manifest = _finish(folder, manifest, what, models) if before is None or changed else before
-    former = {file.name for file in before.data_files} if before else set()
+    former = {file.name for file in before.parts} if before else set()
+    gone = _former_ids(folder, before, manifest)
+    new = {id for file, ids in parts.items() if file.name not in former for id in ids}
     return Published(
         manifest=manifest,
         sha256=sha256_of(manifest.content()),
-        written=tuple(file for file in manifest.data_files if file.name not in former),
+        written=tuple(file for file in manifest.parts if file.name not in former),
         deleted=_delete_unused(folder, manifest),
         left_out=models.left_out,
-        added=writer.added,
-        dropped=writer.dropped,
+        added=len(new - gone),
+        dropped=len(gone - new),
         changed=changed,
     )
 
@@ -353,109 +348,55 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise BadIndex(f"{folder / MANIFEST}: cannot be read: {err.strerror}") from None
 
 
-def _removed(folder: Path, file: PublishedFile) -> frozenset[str]:
-    """The hashes of the models that an index leaves out for good."""
-    content = read_listed(folder / file.name, file)
-    if content is None:
-        raise BadIndex(f"{folder / file.name}: missing or damaged; put it back, or fetch it again")
-    return read_removals(content)
+def _write_parts(
+    session: Session,
+    folder: Path,
+    recipe: Recipe,
+    models: PublicModels,
+    sketches: SketchForm | None,
+    track: Track,
+) -> dict[ListedFile, list[str]]:
+    """Every part of the index with the ids in it; those that are there already stay."""
+    parts = {}
+    row = sum(widths(recipe.dim, sketches).values()) + BYTES_BESIDE
+    chunks = _chunks(models.table["id"].to_pylist(), min(MOST_IN_A_FILE, LARGEST_PART // row))
+    for start, stop in track(chunks, "parts", len(chunks)):
+        keys, table = models.keys[start:stop], models.table.slice(start, stop - start)
+        present, vectors = fetch_vectors_of(session, recipe, keys)
+        columns = {"vector": encode_vectors(vectors[np.searchsorted(present, keys)])}
+        if sketches is not None:
+            matrix = fetch_matrix(session, keys.tolist(), recipe, sketches.slots)
+            columns["sketch"] = sketches.encode(matrix)
+        parts[write_part(folder, with_bytes(table, columns))] = table["id"].to_pylist()
+    return parts
 
 
-class _Writer:
-    """Writes the parts that a family's index lacks.
+def _chunks(ids: Sequence[str], most: int) -> list[tuple[int, int]]:
+    """Where parts begin and end. Ids say where: a model that is added or removed changes one part,
+    and the others stay the same files."""
+    ends = [
+        row
+        for row, id in enumerate(ids, 1)
+        if not xxhash.xxh3_64_intdigest(id.encode()) % PART_MODELS
+    ]
+    cuts = sorted({0, *ends, len(ids)})
+    return [
+        (place, min(place + most, stop))
+        for start, stop in pairwise(cuts)
+        for place in range(start, stop, most)
+    ]
 
-    Attributes:
-        added, dropped: Models that the former index did not have, and that this one has not.
-    """
 
-    def __init__(
-        self,
-        session: Session,
-        folder: Path,
-        recipe: Recipe,
-        models: PublicModels,
-        sketches: SketchForm | None,
-        track: Track,
-    ) -> None:
-        self._session, self._folder, self._recipe = session, folder, recipe
-        self._track, self._models = track, models
-        self._sketches, self._form = sketches, form_for(recipe.dim, sketches)
-        self.added, self.dropped = len(models.keys), 0
-
-    def write(self, before: Manifest | None) -> list[tuple[PublishedFile, ...]]:
-        """The parts of the index, each with its sketches; those that hold nothing else than now
-        stay."""
-        row_of = {id: row for row, id in enumerate(self._models.table.column("id").to_pylist())}
-        kept, covered = [], np.zeros(len(row_of), dtype=np.bool_)
-        files = before.parts if before else ()
-        small = [file for file in files if file.models < PART_MODELS // 4]
-        for place, file in enumerate(files):
-            if before is None or not is_whole(self._folder / file.name, file):
-                continue
-            beside = before.sketch_files[place : place + 1]
-            rows, is_same = self._compare(before, file, beside, row_of)
-            self.added -= int((rows >= 0).sum())
-            self.dropped += int((rows < 0).sum())
-            is_merged = file in small and len(small) > SMALL_PARTS
-            if is_same and not is_merged and not covered[rows].any():
-                kept.append((file, *beside))
-                covered[rows] = True
-        missing = np.flatnonzero(~covered)
-        starts = list(range(0, len(missing), PART_MODELS))
-        for start in self._track(starts, "parts", len(starts)):
-            rows = missing[start : start + PART_MODELS]
-            table = self._models.table.take(pa.array(rows))
-            part = write_part(self._folder, with_vectors(table, self._stored(rows)))
-            kept.append((part, *self._write_sketches(rows)))
-        return kept
-
-    def _write_sketches(self, rows: Int64[np.ndarray, " rows"]) -> tuple[PublishedFile, ...]:
-        if self._sketches is None:
-            return ()
-        data = self._sketch_rows(self._sketches, rows).tobytes()
-        return (write_content(self._folder, "sketches", "bin", data, rows=len(rows)),)
-
-    def _compare(
-        self,
-        before: Manifest,
-        file: PublishedFile,
-        beside: Sequence[PublishedFile],
-        row_of: dict[str, int],
-    ) -> tuple[Int64[np.ndarray, " rows"], bool]:
-        """The rows of a part's models, −1 where one is gone; and whether all are there and the
-        same."""
-        part = PublishedPart(self._folder / file.name, file, self._recipe.dim, before.vectors)
-        then = part.models()
-        rows = np.array([row_of.get(id, -1) for id in then["id"].to_pylist()], dtype=np.int64)
-        # downloads may differ
-        compared = [*TEXTS, "norm", "bytes_total"]
-        now = self._models.table.select(compared).take(pa.array(np.maximum(rows, 0)))
-        is_same_form = (before.sketches, before.vectors) == (self._sketches, self._form)
-        if not is_same_form or (rows < 0).any() or not then.select(compared).equals(now):
-            return rows, False
-        done = 0
-        for group in range(part.n_groups):
-            stored = part.stored(group)
-            if not np.array_equal(stored, self._stored(rows[done : done + len(stored)])):
-                return rows, False
-            done += len(stored)
-        if self._sketches is None:
-            return rows, True
-        data = self._sketch_rows(self._sketches, rows).data
-        return rows, hashlib.sha256(data).hexdigest() == beside[0].sha256 and all(
-            is_whole(self._folder / sketches.name, sketches) for sketches in beside
-        )
-
-    def _stored(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
-        keys = self._models.keys[rows]
-        present, vectors = fetch_vectors_of(self._session, self._recipe, keys)
-        return encode_vectors(vectors[np.searchsorted(present, keys)], self._form)
-
-    def _sketch_rows(
-        self, form: SketchForm, rows: Int64[np.ndarray, " rows"]
-    ) -> UInt8[np.ndarray, "rows bytes"]:
-        keys = self._models.keys[rows].tolist()
-        return form.encode(fetch_matrix(self._session, keys, self._recipe, form.slots))
+def _former_ids(folder: Path, before: Manifest | None, now: Manifest) -> set[str]:
+    """The ids in the parts of the former index that are not of this one."""
+    gone: set[str] = set()
+    if before is None:
+        return gone
+    for file in set(before.parts) - set(now.parts):
+        with suppress(BadIndex):
+            part = PublishedPart(folder / file.name, file, before)
+            gone.update(part.models()["id"].to_pylist())
+    return gone
 
 
 def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicModels) -> Manifest:
@@ -463,18 +404,15 @@ def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicM
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     manifest = replace(manifest, serial=manifest.serial + 1, created=created)
     licences, kinds = (models.table[name].to_pylist() for name in ("license", "kind"))
-    card = _card_text(what, manifest, licences, kinds).encode()
-    file = PublishedFile(name=CARD, sha256=sha256_of(card), bytes=len(card))
-    manifest = replace(manifest, card=file)
     sync_folder(folder)
-    write_atomically(folder / CARD, card)
+    write_atomically(folder / CARD, _card_text(what, manifest, licences, kinds).encode())
     write_atomically(folder / MANIFEST, manifest.content())
     return manifest
 
 
 def _delete_unused(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """Delete the files of former indexes, among them those of removed models."""
-    used = {file.name for file in manifest.data_files}
+    used = {file.name for file in manifest.parts}
     unused = [
         path
         for path in sorted(folder.iterdir())
@@ -547,9 +485,9 @@ class AttachedIndex:
             with path.open("rb") as file:
                 content = file.read(LARGEST_MANIFEST + 1)
         except OSError as err:
-            raise self._missing(path, err.strerror) from None
+            raise self._damaged(path.name, err.strerror) from None
         if sha256_of(content) != sha256:
-            raise self._missing(path, "changed since it was fetched")
+            raise self._damaged(path.name, "SHA-256")
         self.manifest = parse_manifest(content)
         self.base, self.recipe = self.manifest.base, self.manifest.recipe
         self._hidden = hidden
@@ -558,7 +496,7 @@ class AttachedIndex:
         """Read everything once; raises `BadIndex` if a file is not what the manifest says, an id is
         there twice, or one is listed as removed."""
         n_ids = len(self.models)
-        _ = self.kinds, self._sketches
+        _ = self.kinds
         if len(self.row_of) != n_ids:
             raise BadIndex(f"{n_ids - len(self.row_of)} ids are there twice")
         if not self.is_shown.all():
@@ -569,7 +507,7 @@ class AttachedIndex:
     @cached_property
     def removed(self) -> frozenset[str]:
         """Hashes of the models that the index leaves out for good."""
-        return read_removals(self._content(self.manifest.removed))
+        return frozenset(self.manifest.removed)
 
     @cached_property
     def models(self) -> pa.Table:
@@ -618,13 +556,8 @@ class AttachedIndex:
 
     def vectors_at(self, rows: Int64[np.ndarray, " rows"]) -> Float32[np.ndarray, "rows dim"]:
         found = np.empty((len(rows), self.recipe.dim), dtype=np.float32)
-        start = 0
-        for part in self._parts:
-            for group, n_rows in enumerate(part.group_sizes):
-                here = np.flatnonzero((rows >= start) & (rows < start + n_rows))
-                if len(here):
-                    found[here] = part.vectors_of(group)[rows[here] - start]
-                start += n_rows
+        for part, here, own in self._by_part(rows):
+            found[here] = part.vectors_at(own)
         return found
 
     def sketches_at(self, rows: Int64[np.ndarray, " rows"]) -> SketchMatrix:
@@ -632,13 +565,21 @@ class AttachedIndex:
         form = self.manifest.sketches
         if form is None:
             return SketchMatrix.empty(block_dims(self.recipe), (), len(rows))
-        starts = np.cumsum([0, *(file.models for file in self.manifest.sketch_files)])
         data = np.empty((len(rows), form.n_bytes), dtype=np.uint8)
-        for place, row in enumerate(rows.tolist()):
-            part = int(np.searchsorted(starts, row, side="right")) - 1
-            at = (row - int(starts[part])) * form.n_bytes
-            data[place] = np.frombuffer(self._sketches[part].between(at, at + form.n_bytes), "u1")
+        for part, here, own in self._by_part(rows):
+            data[here] = part.stored_at("sketch", own)
         return form.decode(data)
+
+    def _by_part(
+        self, rows: Int64[np.ndarray, " rows"]
+    ) -> Iterator[tuple[PublishedPart, Bool[np.ndarray, " rows"], Int64[np.ndarray, " own"]]]:
+        """The parts that hold some rows, which of these, and their rows there."""
+        start = 0
+        for part, file in zip(self._parts, self.manifest.parts, strict=True):
+            here = (rows >= start) & (rows < start + file.models)
+            if here.any():
+                yield part, here, rows[here] - start
+            start += file.models
 
     @cached_property
     def family(self) -> PublishedFamily:
@@ -648,28 +589,19 @@ class AttachedIndex:
     @cached_property
     def _parts(self) -> Sequence[PublishedPart]:
         """Open, so that a later refresh takes nothing away from this."""
-        dim, form, files = self.recipe.dim, self.manifest.vectors, self.manifest.parts
-        return [PublishedPart(self._opened(file), file, dim, form) for file in files]
+        damaged = self._damaged if self.name else None
+        return [
+            PublishedPart(self._folder / file.name, file, self.manifest, damaged)
+            for file in self.manifest.parts
+        ]
 
-    @cached_property
-    def _sketches(self) -> Sequence[CheckedFile]:
-        return [self._opened(file) for file in self.manifest.sketch_files]
-
-    def _opened(self, file: PublishedFile) -> CheckedFile:
-        path = self._folder / file.name
-        return CheckedFile(path, file, partial(self._missing, path))
-
-    def _content(self, file: PublishedFile) -> bytes:
-        path = self._folder / file.name
-        content = read_listed(path, file)
-        if content is None:
-            raise self._missing(path, "missing, or changed since it was fetched")
-        return content
-
-    def _missing(self, path: Path, what: str | None) -> BadIndex:
+    def _damaged(self, file: str, what: str | None) -> BadIndex:
         self.is_damaged = True
         named = f"attached index {self.name}: " if self.name else ""
-        return BadIndex(f"{named}{path.name}: {what}; `deltadex attach --refresh` fetches it again")
+        return BadIndex(
+            f"{named}{file}: missing, or changed since it was fetched ({what}); "
+            "`deltadex attach --refresh` fetches it again"
+        )
 
 
 class PublishedFamily(FamilyView):
@@ -752,8 +684,8 @@ class IndexSource(Protocol):
         """A small file's content, of at most that many bytes; raises `BadIndex` if there is no such
         file, or it is larger."""
 
-    def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
-        """The bytes of a file of that size from a place on; raises as `read`."""
+    def stream(self, file: str, size: int) -> Iterator[bytes]:
+        """The bytes of a file of that size; raises as `read`."""
 
 
 class FolderSource:
@@ -763,20 +695,19 @@ class FolderSource:
         self.name, self._folder = str(folder), folder
 
     def read(self, file: str, limit: int) -> bytes:
-        content = b"".join(self.stream(file, 0, limit + 1))
+        content = b"".join(self.stream(file, limit + 1))
         if len(content) > limit:
             raise BadIndex(f"{self._folder / file}: more than {limit} bytes")
         return content
 
-    def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
+    def stream(self, file: str, size: int) -> Iterator[bytes]:
         path = self._folder / file
         with refused_as(BadIndex, f"{path}: cannot be read"):
             if not path.is_file():  # no pipe or device
                 raise BadIndex(f"{path}: no such file; is this a published index?")
             with path.open("rb") as opened:
-                opened.seek(start)
-                while start < size and (piece := opened.read(min(PIECE, size - start))):
-                    start += len(piece)
+                while size > 0 and (piece := opened.read(min(PIECE, size))):
+                    size -= len(piece)
                     yield piece
 
 
@@ -793,7 +724,7 @@ def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[Attach
     try:
         manifest = parse_manifest(content)
         make_folder(folder)
-        files = [f for f in manifest.data_files if not is_whole(folder / f.name, f)]
+        files = [f for f in manifest.parts if not is_whole(folder / f.name, f)]
         for file in track(files, "files", len(files)):
             fetched += _fetch(source, file, folder)
         sync_folder(folder)
@@ -811,8 +742,7 @@ def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> 
     """Delete what a folder of an attached index holds beside one index, or all of it."""
     used = set()
     if manifest is not None:
-        used = {file.name for file in manifest.data_files}
-        used |= {file.name + SUMS for file in manifest.checked_files}
+        used = {file.name for file in manifest.parts}
         used.add(manifest_path(folder, sha256).name)
     if not folder.is_dir():
         return
@@ -824,41 +754,20 @@ def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> 
             folder.rmdir()
 
 
-def _fetch(source: IndexSource, file: PublishedFile, folder: Path) -> int:
-    """Fetch one file; one that is begun is continued, and fetched again from its start where its
-    bytes are not the listed ones. Returns how many bytes came."""
-    partial, total = folder / f"{file.name}.partial", 0
-    for _ in range(2):
-        total += _continue(source, file, partial)
-        with partial.open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
-        if found == file.sha256 and partial.stat().st_size == file.bytes:
-            flush(partial)
-            os.replace(partial, folder / file.name)
-            return total
-        was_begun = total < file.bytes
-        partial.unlink()
-        if not was_begun:
-            break
-    raise BadIndex(
-        f"{source.name}: {file.name} is not the file that the manifest lists (SHA-256 differs): "
-        "it is damaged, was exchanged, or was published meanwhile; try again"
-    )
-
-
-def _continue(source: IndexSource, file: PublishedFile, partial: Path) -> int:
-    """Append what is missing of a file; no more than its listed size."""
-    with refused_as(StoreFull, partial):
-        start, fetched = file_size(partial), 0
-        if start > file.bytes:
-            start = 0
-        with open_at(partial, start) as opened:
-            opened.truncate()
-            if start == file.bytes:
-                return 0
-            for piece in source.stream(file.name, start, file.bytes):
+def _fetch(source: IndexSource, file: ListedFile, folder: Path) -> int:
+    """Fetch one file, of no more than its listed size; returns how many bytes came."""
+    fetched, whole = 0, hashlib.sha256()
+    with atomic_file(folder / file.name) as temporary:
+        with temporary.open("wb") as opened:
+            for piece in source.stream(file.name, file.bytes):
                 fetched += len(piece)
-                if start + fetched > file.bytes:
+                if fetched > file.bytes:
                     raise BadIndex(f"{source.name}: {file.name} is longer than the manifest says")
+                whole.update(piece)
                 opened.write(piece)
-        return fetched
+        if (fetched, whole.hexdigest()) != (file.bytes, file.sha256):
+            raise BadIndex(
+                f"{source.name}: {file.name} is not the file that the manifest lists (SHA-256 "
+                "differs): it is damaged, was exchanged, or was published meanwhile; try again"
+            )
+    return fetched

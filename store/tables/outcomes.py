@@ -25,7 +25,7 @@ from ...records import (
     Slot,
     SlotStats,
 )
-from ..model_rows import wrong_vector
+from ..model_rows import model_faults, short_id, wrong_vector
 from ..session import NOW, Session, not_finite
 from .footprints import insert_footprints, select_footprints
 from .models import insert_models, insert_rows, keep_labels, new_keys, require_model
@@ -388,6 +388,20 @@ def write_outcomes(session: Session, outcomes: Sequence[Outcome], at: str | None
     _insert(session, list(zip(new_keys(session, len(new)), new.values(), strict=True)), at)
     for outcome in again:
         _replace(session, outcome, at)
+
+
+def check_outcomes(session: Session, outcomes: Sequence[Outcome]) -> None:
+    """Raise `StoreDamaged` if the rows of some models are not what a run writes."""
+    ids = [outcome.model.id for outcome in outcomes]
+    sql = "SELECT key FROM models WHERE base = ? AND id IN (SELECT unnest(?::VARCHAR[]))"
+    keys = [key for (key,) in session.execute(sql, [outcomes[0].model.base, ids])]
+    stored = dict(tables(session))
+    recipes = {id: (recipe, stored[id]) for id, recipe in select_recipes(session).items()}
+    sql, values = model_faults(recipes, "{0} IN (SELECT unnest(?::BIGINT[]))", [keys])
+    for id, fault in session.execute(
+        f"SELECT m.id, f.fault FROM ({sql}) f(key, fault) JOIN models m USING (key)", values
+    ):
+        raise StoreDamaged(f"model {short_id(id)}: its {fault} is not what `deltadex index` writes")
 
 
 def outcome_of_copy(

@@ -9,9 +9,9 @@ from deltadex.store.files import derived_path
 
 CHECKS = [
     *("versions", "threads", "space", "holder", "catalog", "tables"),
-    *("table indexes", "blocks", "recipes"),
+    *("table indexes", "recipes"),
     *("commits", "views", "keys"),
-    *("models", "vectors", "slots", "linear", "footprints", "data sets", "bases"),
+    *("models", "footprints", "data sets", "bases"),
     *("rows", "index", "sketches"),
     "attached",
     "leftovers",

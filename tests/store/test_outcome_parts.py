@@ -2,13 +2,12 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from merges import refused
@@ -25,7 +24,7 @@ from deltadex.store import (
     content_sha256,
     merge_catalogs,
 )
-from deltadex.store.parts import _CHECKSUM, _ENTRY
+from deltadex.store.exchange import listed_file, manifest_bytes
 
 EARLY, LATE = "2020-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"
 
@@ -144,29 +143,35 @@ def test_merging_parts_keeps_what_the_target_has_of_other_weights(catalog, folde
     assert catalog.known("base")["m"].signature == "ours"
 
 
-def test_every_changed_byte_of_a_part_is_noticed(folder):
-    path = folder.write(part(indexed("m", seed=1), indexed("n", seed=2)))
-    original = folder.read(path)
-    place = Path(folder.url, path)
-    content = place.read_bytes()
-    rng = np.random.default_rng(0)
-    n_noticed = 0
-    for position in rng.integers(0, len(content), size=150):
-        changed = bytearray(content)
-        changed[position] ^= 1 << int(rng.integers(8))
-        place.write_bytes(changed)
-        try:
-            # what a byte that no reader uses holds does not matter
-            assert folder.read(path) == original
-        except StoreDamaged:
-            n_noticed += 1
+def data_of(folder, path):
+    """The Parquet file of a part."""
+    manifest = Path(folder.url, path)
+    return manifest.with_name(json.loads(manifest.read_bytes())["file"]["name"])
 
-    assert n_noticed > 100
+
+def test_every_flipped_bit_and_every_cut_of_a_part_is_noticed(folder):
+    path = folder.write(part(indexed("m", seed=1), indexed("n", seed=2)))
+    rng, original = np.random.default_rng(0), folder.read(path)
+    for place in (data_of(folder, path), Path(folder.url, path)):
+        whole = place.read_bytes()
+        cuts = [whole[:size] for size in (0, 1, len(whole) // 2, len(whole) - 1)]
+        flipped = []
+        for position in range(len(whole)):
+            changed = bytearray(whole)
+            changed[position] ^= 1 << int(rng.integers(8))
+            flipped.append(bytes(changed))
+        for content in (*cuts, *flipped):
+            place.write_bytes(content)
+            with pytest.raises(StoreDamaged, match="delete it"):
+                folder.read(path)
+        place.write_bytes(whole)
+
+    assert folder.read(path) == original
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, -1, "a pipe"])
 def test_a_part_that_was_cut_off_or_is_a_pipe_is_left_out_of_a_merge(catalog, folder, kept):
-    path = Path(folder.url, folder.write(part(indexed("a", seed=1), lease="a")))
+    path = data_of(folder, folder.write(part(indexed("a", seed=1), lease="a")))
     folder.write(part(indexed("b", seed=2), lease="b"))
     whole = path.read_bytes()
     path.unlink()
@@ -183,20 +188,22 @@ def test_a_part_that_was_cut_off_or_is_a_pipe_is_left_out_of_a_merge(catalog, fo
 
 
 def rewritten(folder, path, *, change=None, about=None, schema=None):
-    """Another part in the place of one, with the checksums that it has to have."""
-    place = Path(folder.url) / path
-    table = parquet.read_table(place)
+    """Another part in the place of one, with the hashes that it has to have."""
+    manifest, data = Path(folder.url, path), data_of(folder, path)
+    table = parquet.read_table(data)
     rows = table.to_pylist()
     if change is not None:
         change(rows[0])
         rows = [row for row in rows if row]
-    body = table.schema.metadata[_ENTRY]
-    if about is not None:
-        body = about(json.loads(body)) if callable(about) else about
-        body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    metadata = {_ENTRY: body, _CHECKSUM: xxhash.xxh3_64_hexdigest(body).encode()}
     table = pa.Table.from_pylist(rows, schema=(schema or (lambda s: s))(table.schema))
-    parquet.write_table(table.replace_schema_metadata(metadata), place, write_page_checksum=True)
+    parquet.write_table(table, data)
+    file = listed_file(data.read_bytes(), len(rows))
+    data.rename(data.with_name(file.name))
+    document = json.loads(manifest.read_bytes()) | {"file": asdict(file)}
+    if about is not None:
+        document = about(document) if callable(about) else about
+    body = document if isinstance(document, bytes) else manifest_bytes(document)
+    manifest.write_bytes(body)
 
 
 def of_slot(**values):
@@ -272,19 +279,10 @@ def test_every_hostile_part_is_named_and_left_out_and_the_others_are_merged(cata
     assert [row.id for row in catalog.models()] == ["good"]
     assert [name for name, line in damaged.items() if "; delete it, and index" not in line] == []
     assert all(len(line) < 600 and line.isprintable() for line in damaged.values())
-    assert "model m: the energy of a slot is out of range" in damaged["an energy of NaN"]
-    assert "a sketch of 10000000 bytes" in damaged["a sketch of 10 MB"]
+    assert "model m: its slot energy is not what" in damaged["an energy of NaN"]
+    assert "model m: its slot sketch is not what" in damaged["a sketch of 10 MB"]
     assert "its layout cannot be used" in damaged["another layout"]
     assert "good" in folder.known("base")
-
-
-def test_a_parquet_file_of_something_else_is_no_part(folder):
-    path = folder.write(part(indexed("m")))
-    place = Path(folder.url, path)
-    parquet.write_table(parquet.read_table(place).replace_schema_metadata(), place)
-
-    with pytest.raises(StoreDamaged, match="not a part that `deltadex index --parts` wrote"):
-        folder.read(path)
 
 
 def test_a_part_whose_vector_is_not_of_its_recipe_is_refused(catalog):
@@ -326,7 +324,7 @@ def test_removed_parts_leave_no_empty_folders(folder, tmp_path):
     folder.write(part(indexed("m")))
     folder.write(part(indexed("m", base="b"), base="b"))
     recipe = next((tmp_path / "parts" / "base=base").iterdir())
-    (recipe / ".part-1.parquet.4000000.0.partial").write_bytes(b"of a writer that was killed")
+    (recipe / ".part-1.json.4000000.0.partial").write_bytes(b"of a writer that was killed")
 
     folder.remove_family("base")
     assert not recipe.parent.exists()

@@ -3,16 +3,14 @@
 import logging
 import os
 import shutil
-from contextlib import suppress
 
-import duckdb
 import pytest
 from outcomes import indexed
 from patients import look, state, troubles
 from processes import holding, kill, process, said
 
 from deltadex.errors import StoreDamaged
-from deltadex.store import Catalog, back_up, examine
+from deltadex.store import Catalog, back_up, examine, sharing
 from deltadex.store.files import make_folder, write_atomically
 
 PAGE = 4096
@@ -201,32 +199,8 @@ def logged(tmp_path):
             sizes.append(wal(source).stat().st_size)
         shutil.copy(source, target)
         shutil.copy(wal(source), wal(target))
+        shutil.copy(f"{source}.commits", f"{target}.commits")
     return target, sizes
-
-
-@pytest.fixture
-def interrupted(tmp_path):
-    """A catalog whose checkpoint tore a block of metadata, before its header was written."""
-    source, target = tmp_path / "source.duckdb", tmp_path / "c.duckdb"
-    for seed, id in enumerate(COMMITS):
-        with Catalog.open(source) as catalog:
-            catalog.record(indexed(id, seed=seed))
-            shutil.copy(source, target)
-            shutil.copy(wal(source), wal(target))
-    before = target.read_bytes()
-    with suppress(duckdb.Error), duckdb.connect(str(target)) as connection:
-        connection.execute("PRAGMA debug_checkpoint_abort = 'before_header'")
-        connection.execute("CHECKPOINT")
-    begun = wal(target).read_bytes()
-    with duckdb.connect(str(target)) as connection:
-        connection.execute("CHECKPOINT")
-    after = target.read_bytes()
-    # of all blocks, a page of the first one was written
-    end = FIRST_BLOCK + PAGE
-    assert before[FIRST_BLOCK:end] != after[FIRST_BLOCK:end]
-    target.write_bytes(before[:FIRST_BLOCK] + after[FIRST_BLOCK:end] + before[end:])
-    wal(target).write_bytes(begun)
-    return target
 
 
 def lose(db, at):
@@ -241,26 +215,31 @@ def _contents(path):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_last_transaction_that_lost_a_page_is_undone(logged, read_only, caplog):
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_log_that_duckdb_refuses_is_set_aside_and_its_models_are_named(
+    logged, read_only, lost, caplog
+):
     db, sizes = logged
-    lose(db, sizes[1] + 40)
+    start = [0, *sizes][lost]
+    lose(db, start + 40)
+    refused = wal(db).read_bytes()
 
-    assert ids(db, read_only=read_only) == set(COMMITS[:2])
-    assert "the machine stopped while this catalog was written" in caplog.text
-    assert ids(db) == set(COMMITS[:2])
+    assert ids(db, read_only=read_only) == set()
+    assert "opened as of its last checkpoint" in caplog.text
+    assert "3 changes" in caplog.text
+    [aside] = db.parent.glob("c.duckdb.wal.refused-*")
+    assert aside.read_bytes() == refused
+    worst, text = state(look(db), "commits")
+    assert worst == "problem"
+    assert all(id in text for id in COMMITS)
+    with Catalog.open(db) as catalog:
+        for seed, id in enumerate(COMMITS):
+            catalog.record(indexed(id, seed=seed))
+    assert ids(db) == set(COMMITS)
+    assert troubles(look(db)) == set()
 
 
-def test_damage_before_a_later_commit_is_refused_and_left(logged):
-    db, sizes = logged
-    lose(db, sizes[0] + 40)
-    before = _contents(db)
-
-    with pytest.raises(StoreDamaged, match="nothing was changed"):
-        Catalog.open(db)
-    assert _contents(db) == before
-
-
-def test_a_catalog_opened_as_it_is_is_not_repaired(logged):
+def test_a_catalog_opened_as_it_is_keeps_a_log_that_duckdb_refuses(logged):
     db, sizes = logged
     lose(db, sizes[1] + 40)
     before = _contents(db)
@@ -270,31 +249,31 @@ def test_a_catalog_opened_as_it_is_is_not_repaired(logged):
     assert _contents(db) == before
 
 
-def test_the_doctor_repairs_it_unless_it_only_checks(logged):
+def test_a_log_stays_where_the_file_is_damaged_too(logged):
+    db, sizes = logged
+    lose(db, sizes[1] + 40)
+    data = bytearray(db.read_bytes())
+    data[FIRST_BLOCK : FIRST_BLOCK + PAGE] = bytes(PAGE)
+    db.write_bytes(data)
+    before = _contents(db)
+
+    with pytest.raises(StoreDamaged, match="nothing was changed"):
+        Catalog.open(db)
+    assert _contents(db) == before
+    assert not list(db.parent.glob("*.refused-*"))
+
+
+def test_the_doctor_sets_a_log_aside_unless_it_only_checks(logged):
     db, sizes = logged
     lose(db, sizes[1] + 40)
     before = _contents(db)
 
     (checked,) = (f for f in examine(db, repairs=False) if f.check == "catalog")
     assert (checked.state, _contents(db)) == ("problem", before)
-    assert "without --check repairs it" in checked.advice
-    (found,) = (f for f in examine(db) if f.check == "catalog")
-    assert found.state == "repaired"
-    assert ids(db) == set(COMMITS[:2])
-
-
-def test_a_checkpoint_that_tore_a_block_of_metadata_is_recovered_from(interrupted):
-    assert ids(interrupted) == set(COMMITS)
-    assert not [f for f in examine(interrupted, repairs=False) if f.state == "problem"]
-
-
-def test_a_torn_block_without_a_checkpoint_in_the_log_is_refused_and_left(interrupted):
-    wal(interrupted).unlink()
-    before = interrupted.read_bytes()
-
-    with pytest.raises(StoreDamaged, match="nothing was changed"):
-        Catalog.open(interrupted)
-    assert interrupted.read_bytes() == before
+    found = {f.check: f for f in examine(db)}
+    assert found["catalog"].state == "repaired"
+    assert "wal.refused-" in found["catalog"].detail
+    assert ids(db) == set()
 
 
 def test_names_are_synced_after_a_file_and_a_folder_were_made(tmp_path, monkeypatch):
@@ -310,3 +289,14 @@ def test_names_are_synced_after_a_file_and_a_folder_were_made(tmp_path, monkeypa
 
     assert synced[:2] == [str(tmp_path / "a"), str(tmp_path)]
     assert synced[-1] == str(tmp_path / "a" / "b")
+
+
+def test_a_catalog_that_is_written_for_long_has_checkpoints(tmp_path, monkeypatch):
+    monkeypatch.setattr(sharing, "CHECKPOINT_EVERY_S", 0.0)
+    source, target = tmp_path / "source.duckdb", tmp_path / "c.duckdb"
+    with Catalog.open(source) as catalog:
+        for seed, id in enumerate(COMMITS):
+            catalog.record(indexed(id, seed=seed))
+            shutil.copy(source, target)  # without its log
+
+            assert ids(target) == set(COMMITS[: seed + 1])
