@@ -10,7 +10,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -29,6 +29,7 @@ from .checkpoint import (
     ReadPlan,
     choose_weights,
     foreign_lora,
+    is_adapter,
     is_foreign_lora,
     model_type,
     open_adapter_weights,
@@ -48,6 +49,7 @@ from .hub import (
 )
 from .tokenizer import LARGEST_TOKENIZER, read_tokenizer
 from .untrusted_text import BaseName, distinct_texts, shown, text_or_none
+from .whole_state import holds_adapter, merge_adapter
 
 log = logging.getLogger(__name__)
 
@@ -283,11 +285,28 @@ class Member:
         )
 
     def checkpoint(
-        self, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None
+        self,
+        plan: ReadPlan = WHOLE_TENSORS,
+        session: HubSession | None = None,
+        remote: HubWeights | None = None,
     ) -> Checkpoint:
-        """The weight files, headers read, or a `ModelError`."""
+        """The weight files, headers read, or a `ModelError`; an adapter beside the weights that it
+        changes is merged. `remote`: its weight files on the Hub, where they were looked up."""
+        if self.is_adapter:
+            return self._opened(plan, session, remote)
+        with ExitStack() as opened:
+            checkpoint = self._opened(plan, session, remote)
+            opened.callback(checkpoint.close)
+            if holds_adapter(checkpoint) and (settings := self.content(ADAPTER, session)):
+                checkpoint = merge_adapter(checkpoint, read_json(settings, name=ADAPTER))
+            opened.pop_all()
+            return checkpoint
+
+    def _opened(
+        self, plan: ReadPlan, session: HubSession | None, remote: HubWeights | None
+    ) -> Checkpoint:
         if self.hub is not None:
-            return HubWeights(self.hub, plan, session=session).open()
+            return (remote or HubWeights(self.hub, plan, session=session)).open()
         assert self.folder is not None
         if self.is_adapter:
             return open_adapter_weights(self.folder, given=self.given)
@@ -569,6 +588,7 @@ def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
     return {name: ids[0] for name, ids in near.items() if ids}
 
 
+ADAPTER = "adapter_config.json"
 CARD = "README.md"
 
 _LEADS_OUT = "a link leads out of the folder; index the folder that holds both, or a list of paths"
@@ -649,7 +669,7 @@ def _describe(member: Member) -> Member:
     files, record = member.files, member.record
     assert files is not None
     names = sorted(files.names())
-    adapter = "adapter_config.json" in names or any(n in ADAPTER_WEIGHTS for n in names)
+    adapter = is_adapter(names)
     front, text = _read_card(files) if CARD in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
     weights = [name for name in names if _is_weight(name, adapter=adapter)]

@@ -41,7 +41,7 @@ from ..records import (
     Refused,
 )
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
-from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint
+from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint, DerivedCheckpoint
 from .embedding import find_embedding, is_before_layers
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
@@ -285,7 +285,7 @@ def _read(
             member = refuse_strangers(member, job.wanted)
             if member.refusal is not None:
                 raise member.refusal
-        checkpoint = remote.open() if remote else member.checkpoint(job.plan, job.session)
+        checkpoint = member.checkpoint(job.plan, job.session, remote)
         job.meter.opened(member.record.id, checkpoint)
         lexicon = job.lexicon.get()
         collector = UpdateCollector(job.recipes, job.layout, lexicon)
@@ -297,7 +297,8 @@ def _read(
         else:
             placed = None if moved is None else moved.placed
             unread = collect_full(member, checkpoint, job, collector, placed)
-            notes = [moved.note if moved else "", unread, *_other_claim(member, job)]
+            how = checkpoint.note if isinstance(checkpoint, DerivedCheckpoint) else ""
+            notes = [moved.note if moved else "", how, unread, *_other_claim(member, job)]
             form = form_of(checkpoint.tensors, layer_matrices(checkpoint.tensors, member.config))
             notes = [*record.notes, *filter(None, notes)]
             record = replace(record, notes=tuple(notes), **asdict(form))

@@ -26,7 +26,7 @@ from .architecture import (
     require_within_base,
 )
 from .base import are_equal, place_checkpoint, stream_matrices
-from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement
+from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, DerivedCheckpoint, disagreement
 from .delta import (
     RELATIVE_ROUNDING,
     Delta,
@@ -191,6 +191,12 @@ class _Comparison(Generic[Measurement]):
     collector: Collector[Measurement]
     gate: BaseGate
 
+    @property
+    def rounding(self) -> float:
+        """|error| / |W| of a model whose weights are dequantised."""
+        stored = self.checkpoint
+        return stored.rounding if isinstance(stored, DerivedCheckpoint) else 0.0
+
     def tasks(self) -> Iterator[_Task]:
         """Tensor by tensor, which threads may read themselves; under a budget matrix by matrix, its
         rows."""
@@ -243,7 +249,7 @@ class _Comparison(Generic[Measurement]):
                 part=placement.part,
                 delta=delta if delta.norm > 0 else None,
                 shape=placement.shape,
-                noise_norm=rounding_norm(weight_norm, child.dtype),
+                noise_norm=max(rounding_norm(weight_norm, child.dtype), self.rounding * weight_norm),
                 weight_norm=weight_norm,
                 cut_axis=parts.parts[key].axis if parts else None,
                 cut_start=parts.parts[key].start if parts else 0,

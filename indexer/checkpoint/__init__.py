@@ -3,6 +3,8 @@
 Whatever is wrong with a model's files is a `ModelError` with a code of `errors.REASONS`.
 """
 
+from .derived import Derived as Derived
+from .derived import DerivedCheckpoint as DerivedCheckpoint
 from .files import ALL_TENSORS as ALL_TENSORS
 from .files import DTYPES as DTYPES
 from .files import FEW_BYTES as FEW_BYTES
@@ -24,6 +26,7 @@ from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement
 from .weights import foreign_lora as foreign_lora
+from .weights import is_adapter as is_adapter
 from .weights import is_foreign_lora as is_foreign_lora
 from .weights import open_adapter_weights as open_adapter_weights
 from .weights import open_local as open_local

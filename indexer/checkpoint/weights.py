@@ -155,6 +155,14 @@ def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
     return others[0] if len(others) == 1 and not _SHARD.search(others[0]) else None
 
 
+def is_adapter(names: Collection[str]) -> bool:
+    """Whether the files at the top of a model are an adapter's: a whole checkpoint that has an
+    adapter_config.json beside it, as trainers leave it, is none."""
+    if any(name in names for name in ADAPTER_WEIGHTS):
+        return True
+    return "adapter_config.json" in names and choose_weights(names, adapter=False) is None
+
+
 def open_weights(files: ModelFiles, name: str) -> Checkpoint:
     """The checkpoint in a weight file, or in the shards that an index file names."""
     if not name.endswith(".json"):

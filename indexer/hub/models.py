@@ -17,10 +17,10 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError, SourceError
 from ..checkpoint import (
-    ADAPTER_WEIGHTS,
     ModelFolder,
     choose_weights,
     foreign_lora,
+    is_adapter,
     is_foreign_lora,
     quantization,
 )
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
-ADAPTER_FILES = ("adapter_config.json", *ADAPTER_WEIGHTS)
 MAX_COUNT = (1 << 63) - 1
 WEIGHT_ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
@@ -156,7 +155,7 @@ def _kind(files: tuple[str, ...] | None, relation: str | None, dtypes: Mapping[s
     if files is None:
         return {"adapter": "adapter", "quantized": "quantized"}.get(relation or "", "full")  # type: ignore[return-value]
     top = [name for name in files if "/" not in name]
-    if any(name in ADAPTER_FILES for name in top):
+    if is_adapter(top):
         return "adapter"
     if any(name.endswith(WEIGHT_ENDINGS) and not is_foreign_lora(name) for name in top):
         return "quantized" if relation == "quantized" and _packed_type(dtypes) else "full"
