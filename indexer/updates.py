@@ -36,7 +36,6 @@ from .delta import (
     Scratch,
     flaw_of,
     frobenius,
-    rounding_norm,
     update_against,
 )
 from .family import Member
@@ -249,7 +248,7 @@ class _Comparison(Generic[Measurement]):
                 part=placement.part,
                 delta=delta if delta.norm > 0 else None,
                 shape=placement.shape,
-                noise_norm=max(rounding_norm(weight_norm, child.dtype), self.rounding * weight_norm),
+                noise_norm=weight_norm * max(RELATIVE_ROUNDING[child.dtype], self.rounding),
                 weight_norm=weight_norm,
                 cut_axis=parts.parts[key].axis if parts else None,
                 cut_start=parts.parts[key].start if parts else 0,

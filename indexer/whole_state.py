@@ -12,6 +12,7 @@ from .architecture import has_factor
 from .checkpoint import Checkpoint, Derived, DerivedCheckpoint
 from .delta import DenseDelta
 
+
 def holds_adapter(checkpoint: Checkpoint) -> bool:
     return any(map(has_factor, checkpoint.tensors))
 

@@ -83,12 +83,12 @@ class DerivedCheckpoint:
                 yield name, self.read(name)
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        wanted = list(blocks)
-        plain = {replace(b, tensor=self._names[b.tensor]): b for b in wanted if b.tensor in self._names}
+        wanted, names = list(blocks), self._names
+        plain = {replace(b, tensor=names[b.tensor]): b for b in wanted if b.tensor in names}
         for old, rows in self.stored.stream_rows(plain):
             yield plain[old], rows
         for block in sorted(wanted, key=lambda b: (b.tensor, b.start)):
-            if block.tensor not in self._names:
+            if block.tensor not in names:
                 flat = self.read(block.tensor).flatten(0, -2)
                 yield block, block.cut(flat[block.start : block.stop])
 
