@@ -291,7 +291,7 @@ def collect_adapter(
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
         dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}
-        rounding = max(RELATIVE_ROUNDING[dtype] for dtype in dtypes) * math.sqrt(2)
+        rounding = max(RELATIVE_ROUNDING.get(dtype, 0.0) for dtype in dtypes) * math.sqrt(2)
         for update in _updates(module, placements, adapter, rounding, job):
             collector.take(collector.measure(update))
     notes = (*member.record.notes, *adapter.notes)
