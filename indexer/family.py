@@ -39,6 +39,7 @@ from .checkpoint import (
 )
 from .hub import (
     MAX_SMALL_FILE,
+    SKIPPED,
     HubModel,
     HubSession,
     HubWeights,
@@ -88,7 +89,6 @@ def read_text_file(path: Path, what: str) -> str:
         raise SourceError(f"{path}: cannot be read as {what}: {err.strerror}") from err
 
 
-_SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 _NOT_PYTORCH = "models in folders that are hidden or not of PyTorch"
 
 _FULL_WEIGHTS = re.compile(
@@ -170,7 +170,7 @@ class FolderWalk:
                         yield below, path
                     elif not is_found and entry.is_symlink() and not path.exists():
                         self._left_out["links to nothing"].append(below)
-                elif entry.name.startswith(".") or entry.name in _SKIPPED_FOLDERS:
+                elif entry.name.startswith(".") or entry.name in SKIPPED:
                     if not entry.is_symlink() and is_model_folder(path):
                         self._left_out[_NOT_PYTORCH].append(below)
                 elif entry.is_symlink():
@@ -734,13 +734,13 @@ def stated_license(files: ModelFolder) -> str | None:
 
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
-    label = label_of(name=model.id, tags=model.tags, card=_stated_card(model))
+    label = label_of(name=model.name, tags=model.tags, card=_stated_card(model))
     adapter = model.kind == "adapter"
     notes = [*parents_note(model.base_models)]
     notes += [GATED_NOTE] if model.gated else []
     notes += [PRIVATE_NOTE] if model.private else []
     record = ModelRecord(
-        id=model.id,
+        id=model.name,
         base=base,
         base_raw=model.base_models[0] if model.base_models else None,
         revision=model.sha or None,

@@ -340,7 +340,11 @@ def list_members(
             counts=counts,
         )
         # a model below an intermediate fine-tune counts as the base's own
-        members = (member_of(m, base.name, claims=(*m.base_models, base.name)) for m in family)
+        members = (
+            member_of(model, base.name, claims=(*model.base_models, base.name))
+            for repository in family
+            for model in repository.models()
+        )
         return islice(selection.chosen(members), options.limit)
     if options.models:
         members = (find_member(str(model), base.name) for model in options.models)

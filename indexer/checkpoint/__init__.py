@@ -23,6 +23,7 @@ from .files import model_type as model_type
 from .files import parse_header as parse_header
 from .files import read_json as read_json
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
+from .weights import USUAL_WEIGHTS as USUAL_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement
 from .weights import foreign_lora as foreign_lora

@@ -125,6 +125,8 @@ _FULL = (
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """In the order in which PEFT looks for them."""
 
+USUAL_WEIGHTS = frozenset((*_FULL, *ADAPTER_WEIGHTS))
+
 _FOREIGN_LORA = re.compile(
     r"(?!.*(merged|fused))(adapters\.npz|([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt))",
     re.IGNORECASE,

@@ -6,7 +6,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 from urllib.parse import quote, urlencode
@@ -17,6 +17,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError, SourceError
 from ..checkpoint import (
+    USUAL_WEIGHTS,
     ModelFolder,
     choose_weights,
     foreign_lora,
@@ -67,6 +68,15 @@ EXPAND_SETS: tuple[tuple[str, ...], ...] = (
 FULL_FIELDS = ("full", "cardData", "config")
 """The question without `expand`, as older servers know it."""
 
+SKIPPED = frozenset({"onnx", "openvino", "__pycache__", "node_modules"})
+"""Folders of weights that are not PyTorch's."""
+
+PIPELINE = "model_index.json"
+"""The file of a diffusion pipeline, whose folders are its parts."""
+
+MAX_FOLDERS = 256
+"""Models of one repository."""
+
 _TAG = re.compile(
     r"gptq|awq|[2348]-bit|bitsandbytes|(mx|nv)?fp[48]|compressed-tensors|exl[23]|hqq|aqlm|eetq"
     r"|quanto|auto-round"
@@ -84,8 +94,9 @@ class HubModel:
     """One repository at one commit, before any of its files is read.
 
     Attributes:
+        folder: Where in the repository the model is; "" at its top.
         sha: The commit that everything is read from; "" where it is not known.
-        files: Names from the repository's top; None where the Hub did not say.
+        files: Names from the folder on; None where the Hub did not say.
         base_models: Ids that its tags and card name as its base, tags first.
         gated: "auto", "manual", or "" where it is open.
         card_data: The card's front matter as the Hub parsed it.
@@ -94,6 +105,7 @@ class HubModel:
     """
 
     id: str
+    folder: str = ""
     sha: str = ""
     kind: Kind = "full"
     files: tuple[str, ...] | None = None
@@ -147,6 +159,48 @@ class HubModel:
             dtypes=dtypes,
             n_children=_child_count(raw.get(CHILD_COUNTS)),
         )
+
+    @property
+    def name(self) -> str:
+        """The repository's id, of a model in a folder of it `owner/repository:folder`."""
+        return f"{self.id}:{self.folder}" if self.folder else self.id
+
+    def path(self, file: str) -> str:
+        return f"{self.folder}/{file}" if self.folder else file
+
+    def at(self, folder: str) -> HubModel:
+        """The model in a folder of the repository, of which the listing tells the files alone."""
+        start = f"{folder}/"
+        files = tuple(f.removeprefix(start) for f in self.files or () if f.startswith(start))
+        kind = _kind(files, self.relation if is_adapter(files) else None, {})
+        return replace(self, folder=folder, files=files, kind=kind, config={}, dtypes={})
+
+    def models(self) -> Iterator[HubModel]:
+        """The model at the top, where there is one, and those in folders: every adapter; full
+        checkpoints where the top has none and is no pipeline of several."""
+        found = [self.at(folder) for folder in self._folders()]
+        if choose_weights(self.files or (), adapter=self.kind == "adapter") is not None:
+            found = [model for model in found if model.kind == "adapter"]
+            yield self
+        elif not found:
+            yield self
+        yield from found
+
+    def _folders(self) -> list[str]:
+        by_folder: dict[str, list[str]] = {}
+        for path in self.files or ():
+            folder, _, name = path.rpartition("/")
+            by_folder.setdefault(folder, []).append(name)
+        if PIPELINE in by_folder.get("", ()):
+            return []
+        folders = (
+            folder
+            for folder, names in by_folder.items()
+            if folder
+            and not any(part.startswith(".") or part in SKIPPED for part in folder.split("/"))
+            and choose_weights(names, adapter=is_adapter(names)) in USUAL_WEIGHTS
+        )
+        return sorted(folders)[:MAX_FOLDERS]
 
 
 def _kind(files: tuple[str, ...] | None, relation: str | None, dtypes: Mapping[str, int]) -> Kind:
@@ -221,6 +275,9 @@ def describe(
     """The repository of that id under its current name, pinned to a commit; offline, what the local
     cache holds."""
     session = session or default_session()
+    repo_id, _, folder = repo_id.partition(":")
+    if folder:
+        return describe(repo_id, revision, session=session).at(folder)
     if not is_repo_id(repo_id):
         raise ModelError("not-found", f"'{repo_id}' is neither a folder nor a Hub id")
     if session.offline:
@@ -270,7 +327,8 @@ def early_refusal(model: HubModel, *, session: HubSession | None = None) -> Mode
     if model.files is not None and choose_weights(model.files, adapter=is_adapter) is None:
         if foreign := next(filter(is_foreign_lora, model.files), None):
             return foreign_lora(f"{model.id}: {foreign}")
-        return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights at its top")
+        where = f"in {model.folder}" if model.folder else "at its top"
+        return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights {where}")
     return None
 
 
