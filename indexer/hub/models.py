@@ -275,9 +275,9 @@ def describe(
     """The repository of that id under its current name, pinned to a commit; offline, what the local
     cache holds."""
     session = session or default_session()
-    repo_id, _, folder = repo_id.partition(":")
-    if folder:
-        return describe(repo_id, revision, session=session).at(folder)
+    repository, _, folder = repo_id.partition(":")
+    if folder and "/" in repository and not folder.startswith("/"):
+        return describe(repository, revision, session=session).at(folder)
     if not is_repo_id(repo_id):
         raise ModelError("not-found", f"'{repo_id}' is neither a folder nor a Hub id")
     if session.offline:
