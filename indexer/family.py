@@ -28,8 +28,10 @@ from .checkpoint import (
     ModelFolder,
     ReadPlan,
     choose_weights,
+    dequantised,
     foreign_lora,
     is_adapter,
+    is_eight_bit,
     is_foreign_lora,
     model_type,
     open_adapter_weights,
@@ -291,12 +293,14 @@ class Member:
         remote: HubWeights | None = None,
     ) -> Checkpoint:
         """The weight files, headers read, or a `ModelError`; an adapter beside the weights that it
-        changes is merged. `remote`: its weight files on the Hub, where they were looked up."""
+        changes is merged, and eight bits are dequantised. `remote`: its weight files on the Hub,
+        where they were looked up."""
         if self.is_adapter:
             return self._opened(plan, session, remote)
         with ExitStack() as opened:
             checkpoint = self._opened(plan, session, remote)
             opened.callback(checkpoint.close)
+            checkpoint = dequantised(checkpoint, self.config)
             if holds_adapter(checkpoint) and (settings := self.content(ADAPTER, session)):
                 checkpoint = merge_adapter(checkpoint, read_json(settings, name=ADAPTER))
             opened.pop_all()
@@ -433,6 +437,9 @@ def kind_of(member: Member) -> Kind:
         return "quantized"
     if member.is_adapter:
         return "adapter"
+    declared = (member.config or {}).get("quantization_config")
+    if isinstance(declared, Mapping) and is_eight_bit(declared):
+        return "quantized"
     if member.hub is not None and member.hub.kind in ("quantized", "other"):
         return "quantized" if member.hub.kind == "quantized" else "other"
     return "merge" if member.is_merge else "full"

@@ -190,11 +190,12 @@ class _Comparison(Generic[Measurement]):
     collector: Collector[Measurement]
     gate: BaseGate
 
-    @property
-    def rounding(self) -> float:
-        """|error| / |W| of a model whose weights are dequantised."""
-        stored = self.checkpoint
-        return stored.rounding if isinstance(stored, DerivedCheckpoint) else 0.0
+    def _noise(self, placement: Placement, child: torch.Tensor, weight_norm: float) -> float:
+        """|rounding| of a stored matrix."""
+        rounding, stored = RELATIVE_ROUNDING[child.dtype], self.checkpoint
+        if isinstance(stored, DerivedCheckpoint):
+            rounding = max(rounding, stored.relative_error(placement.tensor, child))
+        return rounding * weight_norm
 
     def tasks(self) -> Iterator[_Task]:
         """Tensor by tensor, which threads may read themselves; under a budget matrix by matrix, its
@@ -248,7 +249,7 @@ class _Comparison(Generic[Measurement]):
                 part=placement.part,
                 delta=delta if delta.norm > 0 else None,
                 shape=placement.shape,
-                noise_norm=weight_norm * max(RELATIVE_ROUNDING[child.dtype], self.rounding),
+                noise_norm=self._noise(placement, child, weight_norm),
                 weight_norm=weight_norm,
                 cut_axis=parts.parts[key].axis if parts else None,
                 cut_start=parts.parts[key].start if parts else 0,

@@ -3,6 +3,9 @@
 Whatever is wrong with a model's files is a `ModelError` with a code of `errors.REASONS`.
 """
 
+from .dequantised import EIGHT_BITS as EIGHT_BITS
+from .dequantised import dequantised as dequantised
+from .dequantised import is_eight_bit as is_eight_bit
 from .derived import Derived as Derived
 from .derived import DerivedCheckpoint as DerivedCheckpoint
 from .files import ALL_TENSORS as ALL_TENSORS

@@ -16,18 +16,20 @@ from .files import Checkpoint, RowBlock, TensorRef
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
     """A tensor as a function of a stored checkpoint. `of`: the stored tensor in whose place in the
-    file it is; `dtype`: of what `compute` gives, as safetensors spells it."""
+    file it is; `dtype`: of what `compute` gives, as safetensors spells it; `rows`: some of it,
+    where that costs less; `error`: |rounding| / |W| of a part."""
 
     of: str
     shape: tuple[int, ...]
     compute: Callable[[Checkpoint], torch.Tensor]
     dtype: str = "F32"
+    rows: Callable[[Checkpoint, RowBlock], torch.Tensor] | None = None
+    error: Callable[[torch.Tensor], float] | None = None
 
 
 class DerivedCheckpoint:
-    """A checkpoint of which some tensors have another name, and others are computed. `rounding`:
-    |error| / |W| of what is computed, and `note` says what it is. Peak: two computed tensors for
-    each thread."""
+    """A checkpoint of which some tensors have another name, and others are computed, as `note`
+    says. Peak: two computed tensors for each thread."""
 
     def __init__(
         self,
@@ -36,10 +38,11 @@ class DerivedCheckpoint:
         derived: Mapping[str, Derived],
         *,
         note: str,
-        rounding: float = 0.0,
     ) -> None:
         """`names`: the stored name of every tensor that is left as it is, by its new one."""
-        self.stored, self.note, self.rounding = stored, note, rounding
+        self.stored, self.note = stored, note
+        if isinstance(stored, DerivedCheckpoint):
+            self.note = f"{stored.note}; {note}"
         self._names, self._derived = names, derived
         self.tensors: Mapping[str, TensorRef] = {
             name: replace(stored.tensors[old], name=name) for name, old in names.items()
@@ -89,8 +92,28 @@ class DerivedCheckpoint:
             yield plain[old], rows
         for block in sorted(wanted, key=lambda b: (b.tensor, b.start)):
             if block.tensor not in names:
-                flat = self.read(block.tensor).flatten(0, -2)
-                yield block, block.cut(flat[block.start : block.stop])
+                yield block, self._rows(block)
+
+    def relative_error(self, name: str, part: torch.Tensor) -> float:
+        """|rounding| / |W| of a part of a tensor, beside that of its type."""
+        derived = self._derived.get(name)
+        if derived is not None and derived.error is not None:
+            return derived.error(part)
+        if isinstance(self.stored, DerivedCheckpoint):
+            old = derived.of if derived is not None else self._names.get(name, name)
+            return self.stored.relative_error(old, part)
+        return 0.0
+
+    @property
+    def is_rounded(self) -> bool:
+        below = isinstance(self.stored, DerivedCheckpoint) and self.stored.is_rounded
+        return below or any(derived.error is not None for derived in self._derived.values())
+
+    def _rows(self, block: RowBlock) -> torch.Tensor:
+        rows = self._derived[block.tensor].rows
+        if rows is not None:
+            return rows(self.stored, block)
+        return block.cut(self.read(block.tensor).flatten(0, -2)[block.start : block.stop])
 
     def verify(self) -> Verification | None:
         return self.stored.verify()

@@ -18,6 +18,7 @@ from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
 from .bin_file import BinFile
+from .dequantised import is_eight_bit
 from .files import (
     ByteSource,
     Checkpoint,
@@ -81,6 +82,8 @@ _DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {
 }
 """By `quant_method`; a reason shows no other value of it."""
 
+_GGUF = re.compile(r"(?:[-_.]((?:i?q\d|b?f\d|mxfp\d)\w*))?\.gguf$", re.IGNORECASE)
+
 _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.bin")
 
 
@@ -96,12 +99,15 @@ def quantization(
     names = list(files)
     if any(_OTHER_WEIGHTS.fullmatch(name) for name in names):
         return None
-    return "GGUF" if any(name.lower().endswith(".gguf") for name in names) else None
+    forms = {match[1] or "" for name in names if (match := _GGUF.search(name))}
+    if not forms:
+        return None
+    return f"GGUF ({forms.pop().upper()})" if len(forms) == 1 and all(forms) else "GGUF"
 
 
 def _declared_scheme(config: Config | None) -> str | None:
     declared = (config or {}).get("quantization_config")
-    if not isinstance(declared, Mapping) or not declared:
+    if not isinstance(declared, Mapping) or not declared or is_eight_bit(declared):
         return None
     method = str(declared.get("quant_method") or "").lower()
     switches = [declared.get("load_in_4bit"), declared.get("load_in_8bit")]

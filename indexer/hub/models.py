@@ -17,6 +17,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError, SourceError
 from ..checkpoint import (
+    EIGHT_BITS,
     USUAL_WEIGHTS,
     ModelFolder,
     choose_weights,
@@ -336,12 +337,15 @@ def _quantised_as(model: HubModel) -> str | None:
     if model.kind == "adapter":
         return None
     scheme = quantization(model.config, (), model.files or ())
+    packed = _packed_type(model.dtypes)
     if scheme is not None:
         return scheme
+    if packed in EIGHT_BITS:
+        return None  # scales beside them decide
     if model.kind == "quantized":
         return "a quantised copy of its base"
     if model.dtypes or choose_weights(model.files or (), adapter=False) is not None:
-        return _packed_type(model.dtypes)
+        return packed
     return next((tag for tag in model.tags if _TAG.fullmatch(tag.lower())), None)
 
 
