@@ -38,6 +38,7 @@ from .checkpoint import (
     open_local,
     quantization,
     read_json,
+    refuse_diffusion,
 )
 from .hub import (
     MAX_SMALL_FILE,
@@ -50,6 +51,7 @@ from .hub import (
     read_small_file,
     stated_bytes,
 )
+from .mlx import peft_config, with_peft_names
 from .tokenizer import LARGEST_TOKENIZER, read_tokenizer
 from .untrusted_text import BaseName, distinct_texts, shown, text_or_none
 from .whole_state import holds_adapter, merge_adapter
@@ -296,10 +298,11 @@ class Member:
         changes is merged, and eight bits are dequantised. `remote`: its weight files on the Hub,
         where they were looked up."""
         if self.is_adapter:
-            return self._opened(plan, session, remote)
+            return with_peft_names(self._opened(plan, session, remote))
         with ExitStack() as opened:
             checkpoint = self._opened(plan, session, remote)
             opened.callback(checkpoint.close)
+            refuse_diffusion(checkpoint)
             checkpoint = dequantised(checkpoint, self.config)
             if holds_adapter(checkpoint) and (settings := self.content(ADAPTER, session)):
                 checkpoint = merge_adapter(checkpoint, read_json(settings, name=ADAPTER))
@@ -333,7 +336,7 @@ class Member:
             if err.code == "not-found":
                 return self
             raise
-        claims = self.claims
+        config, claims = peft_config(config) if self.is_adapter else config, self.claims
         if self.is_adapter and not claims:
             claims = distinct_texts([config.get("base_model_name_or_path")])
         return replace(self, config=config, claims=claims)
@@ -700,6 +703,7 @@ def _describe(member: Member) -> Member:
         config = files.json(config_name) if config_name in names else None
     except ModelError as err:
         return replace(member, record=record, refusal=err)
+    config = peft_config(config) if config is not None and adapter else config
     settings, scheme = config or {}, None
     if adapter:
         claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])

@@ -295,7 +295,8 @@ def collect_adapter(
         rounding = max(RELATIVE_ROUNDING.get(dtype, 0.0) for dtype in dtypes) * math.sqrt(2)
         for update in _updates(module, placements, adapter, rounding, job):
             collector.take(collector.measure(update))
-    notes = (*member.record.notes, *adapter.notes)
+    form = (checkpoint.note,) if isinstance(checkpoint, DerivedCheckpoint) else ()
+    notes = (*member.record.notes, *form, *adapter.notes)
     sha256 = member.record.content_sha256
     files = member.files
     if files is not None:

@@ -36,4 +36,5 @@ from .weights import open_adapter_weights as open_adapter_weights
 from .weights import open_local as open_local
 from .weights import open_weights as open_weights
 from .weights import quantization as quantization
+from .weights import refuse_diffusion as refuse_diffusion
 from .weights import shard_files as shard_files
