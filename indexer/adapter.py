@@ -297,12 +297,13 @@ class ModuleUpdate:
     """How one module's ΔW is computed.
 
     Attributes:
-        shape: (out, in), `UNKNOWN` where only the base has it.
+        shape: (out, in), `UNKNOWN` where only the base has it; (expert, out, in) where experts are
+            stacked, whose factors `delta` gives stacked, too.
         delta: ΔW as a function of W, (out, in) in float32; None will do unless `needs_base`.
         rank: Of the stored factors; None where they do not show what `r` was.
     """
 
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     names: tuple[str, ...]
     delta: Callable[[torch.Tensor | None], Delta]
     needs_base: bool = False
@@ -318,6 +319,8 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     expected += ["lora_magnitude_vector"] if config.dora else []
     _require_parts(module, kinds, expected)
     a, b = kinds["lora_A"], kinds["lora_B"]
+    if config.stated.get("target_parameters") and _EXPERTS.search(module):
+        return build_expert_lora(module, kinds, tensors, config)
     if len(tensors.shape(b)) > 2:
         return build_merged_lora(module, kinds, tensors, config)
     rank, width = tensors.matrix(a, may_be_empty=adaptive)
@@ -401,6 +404,32 @@ def build_merged_lora(
     return ModuleUpdate(
         shape=(n_parts * height, width), names=(a, b, *scale.names), delta=delta, rank=rank
     )
+
+
+_EXPERTS = re.compile(r"\bexperts\.(gate_up_proj|down_proj)$")
+
+
+def build_expert_lora(
+    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig
+) -> ModuleUpdate:
+    """ΔW = s·Bₑ·Aₑ for each expert e: A has r rows for each expert after the other, B a column of
+    every expert for each rank (`lora/layer.py: ParamWrapper`)."""
+    if kinds.keys() != {"lora_A", "lora_B"} or config.start or config.rank is None:
+        line = f"module {module!r}: LoRA on experts beside another variant, or without r"
+        raise _unsupported(line)
+    a, b, rank = kinds["lora_A"], kinds["lora_B"], int(config.rank)
+    out, rows, width = tensors.product(b, a)
+    if rows % rank:
+        raise tensors.misfit(a, f"r = {rank} rows for each expert")
+    scale = _scale_of(module, kinds, tensors, config, rank)
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        right = tensors.read(a).view(-1, rank, width)
+        left = tensors.read(b).view(out, rank, -1).permute(2, 0, 1) * scale.value(tensors)
+        return LowRankDelta(left, right)
+
+    shape = (rows // rank, out, width)
+    return ModuleUpdate(shape=shape, names=(a, b), delta=delta, rank=rank)
 
 
 def _replaced_part(
@@ -643,20 +672,25 @@ class Adapter:
     Attributes:
         method: `lora`, `rslora`, `dora`, `adalora`, `pissa`, `olora`, `loha`, `lokr`,
             `vera`, `ia3`, or one of `adapter_methods.METHODS`.
-        modules: (out, in) of ΔW by module path; 0 for a width that only the base has
-            (VeRA's in, either side for IA³): such modules are in `needs_base`.
+        modules: (out, in) of ΔW by module path, or (expert, out, in); 0 for a width that only the
+            base has (VeRA's in, either side for IA³): such modules are in `needs_base`.
         full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
         needs_base: Modules whose ΔW needs W, those of `full_values` among them.
         outside: Modules outside layers that were left out, as their tensors are not in order.
     """
 
     method: str
-    modules: Mapping[str, tuple[int, int]]
+    modules: Mapping[str, tuple[int, ...]]
     full_values: Mapping[str, str]
     needs_base: frozenset[str]
     outside: tuple[str, ...]
     notes: tuple[str, ...]
     _updates: Mapping[str, ModuleUpdate] = field(repr=False)
+
+    @property
+    def has_stacked_experts(self) -> bool:
+        """Whether only the base's config tells how some matrix is cut."""
+        return any(len(shape) > 2 for shape in self.modules.values())
 
     def tensors_of(self, module: str) -> tuple[str, ...]:
         return self._updates[module].names

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from ..errors import ModelError
 from .adapter_methods import METHODS
+from .expert_factors import PARAMETERS
 from .untrusted_text import shown
 
 FAMILIES = {
@@ -54,7 +55,6 @@ LOST_STARTS = {
 """After these W is the base's less a part that follows from something not stored."""
 
 VARIANTS = {
-    "target_parameters": "LoRA on expert parameters is stored under ambiguous names",
     "layer_replication": "its layers are copies of the base's, numbered anew",
     "use_qalora": "QALoRA's factors work on pooled inputs",
     "use_bdlora": "BD-LoRA's factors are block-diagonal",
@@ -139,6 +139,7 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         for setting, why in VARIANTS.items():
             if config.get(setting):
                 raise ModelError("unsupported-adapter", f"{FILE}: {setting} is set: {why}")
+    _require_known_parameters(config)
     start, notes = _start(config) if peft_type in (None, "LORA") else ("", ())
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
@@ -161,6 +162,19 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         notes=notes,
         stated=config,
     )
+
+
+def _require_known_parameters(config: Mapping[str, object]) -> None:
+    """Pass if `target_parameters` are matrices, or experts whose names are certain."""
+    stated = config.get("target_parameters")
+    if not stated:
+        return
+    last = {str(n).rpartition(".")[2] for n in stated} if isinstance(stated, list) else {""}
+    patterns = [key for key in ("rank_pattern", "alpha_pattern") if config.get(key)]
+    if not last <= {"weight", *PARAMETERS} or patterns:
+        line = f"target_parameters other than {', '.join(PARAMETERS)}, or beside patterns"
+        why = "LoRA on such parameters is stored under ambiguous names"
+        raise ModelError("unsupported-adapter", f"{FILE}: {line}: {why}")
 
 
 def _enabled(value: object) -> tuple[bool, ...]:

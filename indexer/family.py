@@ -40,6 +40,7 @@ from .checkpoint import (
     read_json,
     refuse_diffusion,
 )
+from .expert_factors import name_experts
 from .hub import (
     MAX_SMALL_FILE,
     SKIPPED,
@@ -298,7 +299,8 @@ class Member:
         changes is merged, and eight bits are dequantised. `remote`: its weight files on the Hub,
         where they were looked up."""
         if self.is_adapter:
-            return with_peft_names(self._opened(plan, session, remote))
+            adapter = with_peft_names(self._opened(plan, session, remote))
+            return name_experts(adapter, self.config)
         with ExitStack() as opened:
             checkpoint = self._opened(plan, session, remote)
             opened.callback(checkpoint.close)

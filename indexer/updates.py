@@ -277,7 +277,8 @@ def collect_adapter(
     """Pass every module's update to the collector; the record with what the files say. Only methods
     whose ΔW is a function of W open the base."""
     adapter = read_adapter(checkpoint, member.config)
-    base = job.base.weights() if job.parts else job.base.opened()
+    needs_config = bool(job.parts) or adapter.has_stacked_experts
+    base = job.base.weights() if needs_config else job.base.opened()
     placed = place_modules(_shapes(adapter, job), base.config if base else None)
     placed.require_known()
     if base is not None:
@@ -318,7 +319,8 @@ def _updates(
         if isinstance(delta, DenseDelta):
             piece: Delta = DenseDelta(placement.cut_rows(delta.matrix))
         else:
-            piece = LowRankDelta(placement.cut_rows(delta.left), delta.right)
+            at = ... if placement.index is None else placement.index
+            piece = LowRankDelta(placement.cut_rows(delta.left[at]), delta.right[at])
         part = job.parts.parts[placement.key] if job.parts else None
         piece = part.cut(piece) if part else piece
         norm = piece.norm
@@ -336,7 +338,7 @@ def _updates(
         )
 
 
-def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, int]]:
+def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, ...]]:
     """(out, in) of every module; the base's where the adapter's tensors do not show it. A module
     that is no layer matrix (a head saved whole) needs neither."""
     shapes = dict(adapter.modules)
