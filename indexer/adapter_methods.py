@@ -87,7 +87,8 @@ def boft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor
 
 def _cayley(skew: torch.Tensor) -> torch.Tensor:
     one = torch.eye(skew.shape[-1]).expand_as(skew)
-    return torch.linalg.solve(one + skew, one - skew, left=False)
+    turns: torch.Tensor = torch.linalg.solve(one + skew, one - skew, left=False)
+    return turns
 
 
 def _neumann(skew: torch.Tensor, terms: int) -> torch.Tensor:
@@ -102,7 +103,7 @@ def _neumann(skew: torch.Tensor, terms: int) -> torch.Tensor:
 
 def _turn_columns(weight: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     """W·Rᵀ for a block-diagonal R, one block for each run of columns."""
-    columns = weight.unflatten(1, turns.shape[:2])
+    columns = weight.reshape(len(weight), *turns.shape[:2])
     return torch.einsum("onb,ncb->onc", columns, turns).flatten(1)
 
 
@@ -110,7 +111,7 @@ def hra(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """W times a chain of reflections, less W."""
     normals, moved = parts["hra_u"], weight
     if settings.flag("apply_GS"):
-        q = torch.linalg.qr(normals).Q
+        q: torch.Tensor = torch.linalg.qr(normals).Q
         return -2 * (weight @ q) @ q.T
     for normal in (normals / torch.linalg.vector_norm(normals, dim=0)).T:
         moved = moved - 2 * torch.outer(moved @ normal, normal)
@@ -178,7 +179,8 @@ def fourierft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.T
     chosen = torch.randperm(weight.numel(), generator=seed)[: len(spectrum)]
     dense = torch.zeros(weight.numel())
     dense[chosen] = spectrum
-    return torch.fft.ifft2(dense.view_as(weight)).real * settings.number("scaling")
+    waves: torch.Tensor = torch.fft.ifft2(dense.view_as(weight)).real
+    return waves * settings.number("scaling")
 
 
 def randlora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
@@ -194,7 +196,9 @@ def randlora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Te
 
 def delora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     a, b = parts["delora_A"], parts["delora_B"]
-    lengths = a.norm(dim=1).clamp(min=1e-4) * b.norm(dim=0).clamp(min=1e-4)
+    rows: torch.Tensor = torch.linalg.vector_norm(a, dim=1)
+    columns: torch.Tensor = torch.linalg.vector_norm(b, dim=0)
+    lengths = rows.clamp(min=1e-4) * columns.clamp(min=1e-4)
     return (b * (parts["delora_lambda"] / len(a) / lengths)) @ a * parts["delora_w_norm"]
 
 

@@ -333,12 +333,12 @@ class Member:
         if model is None or (model.files is not None and name not in model.files):
             return self
         try:
-            config = read_json(read_small_file(model, name, session=session), name=name)
+            stated = read_json(read_small_file(model, name, session=session), name=name)
         except ModelError as err:
             if err.code == "not-found":
                 return self
             raise
-        config, claims = peft_config(config) if self.is_adapter else config, self.claims
+        config, claims = peft_config(stated) if self.is_adapter else stated, self.claims
         if self.is_adapter and not claims:
             claims = distinct_texts([config.get("base_model_name_or_path")])
         return replace(self, config=config, claims=claims)
@@ -702,7 +702,7 @@ def _describe(member: Member) -> Member:
         return replace(member, record=record, refusal=foreign_lora(foreign))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
-        config = files.json(config_name) if config_name in names else None
+        config: Config | None = files.json(config_name) if config_name in names else None
     except ModelError as err:
         return replace(member, record=record, refusal=err)
     config = peft_config(config) if config is not None and adapter else config
