@@ -25,6 +25,7 @@ from .adapter_config import (
     read_config,
     refused_by_names,
 )
+from .adapter_methods import METHODS, Settings
 from .architecture import has_factor, is_matrix, layer_modules, path_ends
 from .checkpoint import Checkpoint
 from .delta import Delta, DenseDelta, LowRankDelta, Scratch, flaw_of, update_against
@@ -36,14 +37,16 @@ WRAPPER_PREFIX = re.compile(
 WRAPPERS = ("base_layer", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 FACTOR = re.compile(
     r"lora_([ABE]|magnitude_vector)|alpha|hada_(w[12]_[ab]|t[12])|lokr_(w[12](_[ab])?|t2)|ia3_l"
-    r"|vera_(lambda_[bd]|[AB])"
+    r"|vera_(lambda_[bd]|[AB])|"
+    + "|".join(f for m in METHODS.values() for f in (*m.factors, *m.shared, *m.optional))
 )
 """A part of a name that says which factor the tensor is."""
 
 SPELLINGS = {"lora_down": "lora_A", "lora_up": "lora_B"}
 """The same factors as kohya's scripts call them."""
 
-SHARED = ("vera_A", "vera_B")
+VERA = ("vera_A", "vera_B")
+SHARED = (*VERA, *(factor for method in METHODS.values() for factor in method.shared))
 """Factors stored once for all modules."""
 
 SET_ASIDE = {
@@ -294,12 +297,13 @@ class ModuleUpdate:
     """How one module's ΔW is computed.
 
     Attributes:
-        shape: (out, in), `UNKNOWN` where only the base has it.
+        shape: (out, in), `UNKNOWN` where only the base has it; (expert, out, in) where experts are
+            stacked, whose factors `delta` gives stacked, too.
         delta: ΔW as a function of W, (out, in) in float32; None will do unless `needs_base`.
         rank: Of the stored factors; None where they do not show what `r` was.
     """
 
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     names: tuple[str, ...]
     delta: Callable[[torch.Tensor | None], Delta]
     needs_base: bool = False
@@ -315,6 +319,8 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     expected += ["lora_magnitude_vector"] if config.dora else []
     _require_parts(module, kinds, expected)
     a, b = kinds["lora_A"], kinds["lora_B"]
+    if config.stated.get("target_parameters") and _EXPERTS.search(module):
+        return build_expert_lora(module, kinds, tensors, config)
     if len(tensors.shape(b)) > 2:
         return build_merged_lora(module, kinds, tensors, config)
     rank, width = tensors.matrix(a, may_be_empty=adaptive)
@@ -398,6 +404,32 @@ def build_merged_lora(
     return ModuleUpdate(
         shape=(n_parts * height, width), names=(a, b, *scale.names), delta=delta, rank=rank
     )
+
+
+_EXPERTS = re.compile(r"\bexperts\.(gate_up_proj|down_proj)$")
+
+
+def build_expert_lora(
+    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig
+) -> ModuleUpdate:
+    """ΔW = s·Bₑ·Aₑ for each expert e: A has r rows for each expert after the other, B a column of
+    every expert for each rank (`lora/layer.py: ParamWrapper`)."""
+    if kinds.keys() != {"lora_A", "lora_B"} or config.start or config.rank is None:
+        line = f"module {module!r}: LoRA on experts beside another variant, or without r"
+        raise _unsupported(line)
+    a, b, rank = kinds["lora_A"], kinds["lora_B"], int(config.rank)
+    out, rows, width = tensors.product(b, a)
+    if rows % rank:
+        raise tensors.misfit(a, f"r = {rank} rows for each expert")
+    scale = _scale_of(module, kinds, tensors, config, rank)
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        right = tensors.read(a).view(-1, rank, width)
+        left = tensors.read(b).view(out, rank, -1).permute(2, 0, 1) * scale.value(tensors)
+        return LowRankDelta(left, right)
+
+    shape = (rows // rank, out, width)
+    return ModuleUpdate(shape=shape, names=(a, b), delta=delta, rank=rank)
 
 
 def _replaced_part(
@@ -512,14 +544,14 @@ def build_vera(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
 
     How many columns of A are this module's is not stored, so the base is needed.
     """
-    if not tensors.shared.keys() >= set(SHARED):
+    if not tensors.shared.keys() >= set(VERA):
         raise _unsupported(
             "VeRA without its shared matrices, which follow from a seed and from shapes of "
             "the whole base; save it with save_projection=True"
         )
     _require_parts(module, kinds, ("vera_lambda_b", "vera_lambda_d"))
     b, d = kinds["vera_lambda_b"], kinds["vera_lambda_d"]
-    shared_a, shared_b = (tensors.shared[name] for name in SHARED)
+    shared_a, shared_b = (tensors.shared[name] for name in VERA)
     rank, _ = tensors.matrix(shared_a)
     widest, rank_b = tensors.matrix(shared_b)
     out = tensors.vector(b)
@@ -556,13 +588,42 @@ def build_ia3(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig
     return ModuleUpdate(shape=shape, names=(vector,), delta=delta, needs_base=True)
 
 
+def build_other(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
+    """ΔW by the formulas of `adapter_methods`, whose shapes only W can tell."""
+    family = _family_of(kinds)
+    method = METHODS[family]
+    _require_parts(module, kinds, method.factors)
+    if missing := [name for name in method.shared if name not in tensors.shared]:
+        line = f"{family} without {name_some(missing)}, which all modules share"
+        raise _unsupported(f"{line}; save it with save_projection=True")
+    names = {kind: kinds[kind] for kind in (*method.factors, *method.optional) if kind in kinds}
+    names |= {name: tensors.shared[name] for name in method.shared}
+
+    def delta(base: torch.Tensor | None) -> Delta:
+        assert base is not None
+        parts = {kind: tensors.read(name) for kind, name in names.items()}
+        try:
+            change = method.change(base, parts, Settings(config.stated))
+        except (RuntimeError, IndexError, ValueError) as err:
+            line = f"module {module!r}: its {family} tensors do not fit one another, or the base's"
+            raise ModelError("shape-mismatch", f"{line} {tuple(base.shape)}") from err
+        if change.shape != base.shape:
+            line = f"module {module!r}: ΔW has shape {tuple(change.shape)}"
+            raise ModelError("shape-mismatch", f"{line}, the base's matrix {tuple(base.shape)}")
+        return DenseDelta(change.contiguous())
+
+    return ModuleUpdate(
+        shape=(UNKNOWN, UNKNOWN), names=tuple(names.values()), delta=delta, needs_base=True
+    )
+
+
 FORMULAS = {
     "lora": build_lora,
     "loha": build_loha,
     "lokr": build_lokr,
     "vera": build_vera,
     "ia3": build_ia3,
-}
+} | dict.fromkeys(METHODS, build_other)
 
 
 def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> ModuleUpdate:
@@ -600,6 +661,9 @@ def _require_parts(module: str, kinds: Kinds, expected: Iterable[str]) -> None:
 LORAS = ("lora", "rslora", "dora", "pissa", "olora")
 """Methods that adapter_config.json may call LoRA."""
 
+SCALED = (*LORAS, "adalora", "loha", "lokr")
+"""Methods whose ΔW is multiplied by alpha over a rank."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
@@ -607,21 +671,26 @@ class Adapter:
 
     Attributes:
         method: `lora`, `rslora`, `dora`, `adalora`, `pissa`, `olora`, `loha`, `lokr`,
-            `vera`, `ia3`.
-        modules: (out, in) of ΔW by module path; 0 for a width that only the base has
-            (VeRA's in, and either side for IA³): such modules are in `needs_base`.
+            `vera`, `ia3`, or one of `adapter_methods.METHODS`.
+        modules: (out, in) of ΔW by module path, or (expert, out, in); 0 for a width that only the
+            base has (VeRA's in, either side for IA³): such modules are in `needs_base`.
         full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
         needs_base: Modules whose ΔW needs W, those of `full_values` among them.
         outside: Modules outside layers that were left out, as their tensors are not in order.
     """
 
     method: str
-    modules: Mapping[str, tuple[int, int]]
+    modules: Mapping[str, tuple[int, ...]]
     full_values: Mapping[str, str]
     needs_base: frozenset[str]
     outside: tuple[str, ...]
     notes: tuple[str, ...]
     _updates: Mapping[str, ModuleUpdate] = field(repr=False)
+
+    @property
+    def has_stacked_experts(self) -> bool:
+        """Whether only the base's config tells how some matrix is cut."""
+        return any(len(shape) > 2 for shape in self.modules.values())
 
     def tensors_of(self, module: str) -> tuple[str, ...]:
         return self._updates[module].names
@@ -749,8 +818,14 @@ def _build(
     return updates
 
 
+def _family_of(kinds: Iterable[str]) -> str:
+    return next((FAMILIES[kind.split("_")[0]] for kind in kinds if kind != "alpha"), "")
+
+
 def _is_convolution(kinds: Kinds, tensors: Tensors) -> bool:
     """Whether a module's factors have more than two dimensions, and are no merged linear's."""
+    if _family_of(kinds) in METHODS:
+        return False
     dims = {kind: len(tensors.shape(name)) for kind, name in kinds.items()}
     if dims.get("lora_A") == 2 and dims.get("lora_B") == 3:
         return tensors.shape(kinds["lora_B"])[2] != 1
@@ -817,7 +892,7 @@ def _notes(
         notes.append(f"not read: {name_some(contents.left_out)}, outside the layers")
     notes.extend(_rank_notes(updates, settings))
     own = any("alpha" in kinds for kinds in contents.factors.values())
-    if updates and settings.alpha is None and not own and method not in ("vera", "ia3"):
+    if updates and settings.alpha is None and not own and method in SCALED:
         notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
     patterns = {pattern for pattern, _ in settings.alphas + settings.ranks}
     unmatched = {p for p in patterns if not any(matches(p, module) for module in updates)}

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ..errors import ModelError
+from .adapter_methods import METHODS
+from .expert_factors import PARAMETERS
 from .untrusted_text import shown
 
-FAMILIES = {"lora": "lora", "hada": "loha", "lokr": "lokr", "ia3": "ia3", "vera": "vera"}
+FAMILIES = {
+    "lora": "lora", "hada": "loha", "lokr": "lokr", "ia3": "ia3", "vera": "vera",
+} | {name: name for name in METHODS}  # fmt: skip
 """How a factor's name begins, and the formula it belongs to."""
 
-SUPPORTED = ("LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3")
+OTHERS = tuple(map(str.upper, METHODS))
+SUPPORTED = ("LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3", *OTHERS)
 
 _REFUSED_FOR = {
     "it adds learned inputs or states and leaves the weights alone": (
         "ADAPTION_PROMPT CARTRIDGE CPT MULTITASK_PROMPT_TUNING P_TUNING PREFIX_TUNING PROMPT_TUNING"
     ),
-    "it rotates W instead of adding to it": "BOFT HRA OFT PSOFT ROAD",
-    "its update is a product with W that deltadex does not compute": (
-        "BONE DEFT GLORA HIRA MISS OSF PEANUT"
-    ),
+    "its update is a product with W that deltadex does not compute": "DEFT GLORA OSF PEANUT PSOFT",
     "its update is rebuilt from seeds or indices that are not all stored": (
-        "FOURIERFT FROD PVERA RANDLORA SHIRA TINYLORA UNILORA VBLORA WAVEFT"
+        "FROD TINYLORA UNILORA WAVEFT"
     ),
-    "its factors have a structure that deltadex does not compute": (
-        "ADAMSS C3A DELORA GRALORA SHADOW SUPERTUNING"
-    ),
+    "its factors have a structure that deltadex does not compute": "ADAMSS SHADOW SUPERTUNING",
     "it changes norms, biases or activations, not layer matrices": "BEFT LN_TUNING",
     "it chooses among several updates for each input, so there is no single ΔW": "LILY POLY XLORA",
     "it changes embeddings only": "TRAINABLE_TOKENS",
@@ -55,7 +55,6 @@ LOST_STARTS = {
 """After these W is the base's less a part that follows from something not stored."""
 
 VARIANTS = {
-    "target_parameters": "LoRA on expert parameters is stored under ambiguous names",
     "layer_replication": "its layers are copies of the base's, numbered anew",
     "use_qalora": "QALoRA's factors work on pooled inputs",
     "use_bdlora": "BD-LoRA's factors are block-diagonal",
@@ -101,7 +100,7 @@ class AdapterConfig:
     """The settings of an adapter; published files lack any of them, and None stands for those.
     `alphas`: patterns of module paths, in order, with their alpha; `start`: `pissa`, `olora` or "";
     `transposed_flag`: `fan_in_fan_out`, which matters to OLoRA only; `enabled`: PEFT 0.2's
-    `enable_lora`, which equal parts of a fused matrix are trained."""
+    `enable_lora`, which equal parts of a fused matrix are trained; `stated`: the file as it is."""
 
     peft_type: str | None = None
     alpha: float | None = None
@@ -116,6 +115,7 @@ class AdapterConfig:
     targets: tuple[str, ...] = ()
     enabled: tuple[bool, ...] = ()
     notes: tuple[str, ...] = ()
+    stated: Mapping[str, object] = field(default_factory=dict)
 
     def require_matchable(self, n_modules: int) -> None:
         """Pass if matching every pattern with every module cannot take long."""
@@ -139,6 +139,7 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         for setting, why in VARIANTS.items():
             if config.get(setting):
                 raise ModelError("unsupported-adapter", f"{FILE}: {setting} is set: {why}")
+    _require_known_parameters(config)
     start, notes = _start(config) if peft_type in (None, "LORA") else ("", ())
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
@@ -148,10 +149,10 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
     return AdapterConfig(
         peft_type=peft_type,
         alpha=_alpha(alpha, config.get(alpha)),
-        rank=_rank("r", config.get("r")),
+        rank=None if peft_type in OTHERS else _rank("r", config.get("r")),
         init_rank=_init_rank(config),
         alphas=_patterns(config, "alpha_pattern", _alpha),
-        ranks=() if peft_type == "ADALORA" else _patterns(config, "rank_pattern", _rank),
+        ranks=() if peft_type in ("ADALORA", *OTHERS) else _patterns(config, "rank_pattern", _rank),
         rslora=_flag(config, "use_rslora"),
         dora=_flag(config, "use_dora"),
         start=start,
@@ -159,7 +160,21 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         targets=tuple(t for t in names if isinstance(t, str) and len(t) <= MAX_PATTERN),
         enabled=_enabled(config.get("enable_lora")),
         notes=notes,
+        stated=config,
     )
+
+
+def _require_known_parameters(config: Mapping[str, object]) -> None:
+    """Pass if `target_parameters` are matrices, or experts whose names are certain."""
+    stated = config.get("target_parameters")
+    if not stated:
+        return
+    last = {str(n).rpartition(".")[2] for n in stated} if isinstance(stated, list) else {""}
+    patterns = [key for key in ("rank_pattern", "alpha_pattern") if config.get(key)]
+    if not last <= {"weight", *PARAMETERS} or patterns:
+        line = f"target_parameters other than {', '.join(PARAMETERS)}, or beside patterns"
+        why = "LoRA on such parameters is stored under ambiguous names"
+        raise ModelError("unsupported-adapter", f"{FILE}: {line}: {why}")
 
 
 def _enabled(value: object) -> tuple[bool, ...]:

@@ -427,8 +427,8 @@ def _refuse_factors(names: Sequence[str]) -> None:
         raise ModelError(
             "not-read",
             "an adapter beside the weights that it changes, as in the whole state dict of a PEFT "
-            f"model: {name_some(factors)}; merge it (merge_and_unload), or save the adapter alone "
-            "(save_pretrained)",
+            f"model: {name_some(factors)}; without its adapter_config.json its scale is not known: "
+            "put that beside it, or merge it (merge_and_unload)",
         )
 
 

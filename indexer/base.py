@@ -24,9 +24,11 @@ from .checkpoint import (
     WHOLE_TENSORS,
     Checkpoint,
     Config,
+    DerivedCheckpoint,
     ModelFolder,
     ReadPlan,
     RowBlock,
+    dequantised,
     model_type,
     open_local,
     quantization,
@@ -379,6 +381,9 @@ class Base:
                 model, self.plan, adapter=False, session=self.session, kept=self.kept
             )
             checkpoint = weights.open()
+        checkpoint = dequantised(checkpoint, config, is_base=True)
+        if isinstance(checkpoint, DerivedCheckpoint):
+            config = {k: v for k, v in (config or {}).items() if k != "quantization_config"}
         placed = place_checkpoint(checkpoint, config, whole=self.by_module)
         return BaseWeights(self.name, revision, config, checkpoint, placed, license)
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -28,16 +28,22 @@ from .checkpoint import (
     ModelFolder,
     ReadPlan,
     choose_weights,
+    dequantised,
     foreign_lora,
+    is_adapter,
+    is_eight_bit,
     is_foreign_lora,
     model_type,
     open_adapter_weights,
     open_local,
     quantization,
     read_json,
+    refuse_diffusion,
 )
+from .expert_factors import name_experts
 from .hub import (
     MAX_SMALL_FILE,
+    SKIPPED,
     HubModel,
     HubSession,
     HubWeights,
@@ -46,8 +52,10 @@ from .hub import (
     read_small_file,
     stated_bytes,
 )
+from .mlx import peft_config, with_peft_names
 from .tokenizer import LARGEST_TOKENIZER, read_tokenizer
 from .untrusted_text import BaseName, distinct_texts, shown, text_or_none
+from .whole_state import holds_adapter, merge_adapter
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +94,6 @@ def read_text_file(path: Path, what: str) -> str:
         raise SourceError(f"{path}: cannot be read as {what}: {err.strerror}") from err
 
 
-_SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 _NOT_PYTORCH = "models in folders that are hidden or not of PyTorch"
 
 _FULL_WEIGHTS = re.compile(
@@ -168,7 +175,7 @@ class FolderWalk:
                         yield below, path
                     elif not is_found and entry.is_symlink() and not path.exists():
                         self._left_out["links to nothing"].append(below)
-                elif entry.name.startswith(".") or entry.name in _SKIPPED_FOLDERS:
+                elif entry.name.startswith(".") or entry.name in SKIPPED:
                     if not entry.is_symlink() and is_model_folder(path):
                         self._left_out[_NOT_PYTORCH].append(below)
                 elif entry.is_symlink():
@@ -283,11 +290,32 @@ class Member:
         )
 
     def checkpoint(
-        self, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None
+        self,
+        plan: ReadPlan = WHOLE_TENSORS,
+        session: HubSession | None = None,
+        remote: HubWeights | None = None,
     ) -> Checkpoint:
-        """The weight files, headers read, or a `ModelError`."""
+        """The weight files, headers read, or a `ModelError`; an adapter beside the weights that it
+        changes is merged, and eight bits are dequantised. `remote`: its weight files on the Hub,
+        where they were looked up."""
+        if self.is_adapter:
+            adapter = with_peft_names(self._opened(plan, session, remote))
+            return name_experts(adapter, self.config)
+        with ExitStack() as opened:
+            checkpoint = self._opened(plan, session, remote)
+            opened.callback(checkpoint.close)
+            refuse_diffusion(checkpoint)
+            checkpoint = dequantised(checkpoint, self.config)
+            if holds_adapter(checkpoint) and (settings := self.content(ADAPTER, session)):
+                checkpoint = merge_adapter(checkpoint, read_json(settings, name=ADAPTER))
+            opened.pop_all()
+            return checkpoint
+
+    def _opened(
+        self, plan: ReadPlan, session: HubSession | None, remote: HubWeights | None
+    ) -> Checkpoint:
         if self.hub is not None:
-            return HubWeights(self.hub, plan, session=session).open()
+            return (remote or HubWeights(self.hub, plan, session=session)).open()
         assert self.folder is not None
         if self.is_adapter:
             return open_adapter_weights(self.folder, given=self.given)
@@ -305,12 +333,12 @@ class Member:
         if model is None or (model.files is not None and name not in model.files):
             return self
         try:
-            config = read_json(read_small_file(model, name, session=session), name=name)
+            stated = read_json(read_small_file(model, name, session=session), name=name)
         except ModelError as err:
             if err.code == "not-found":
                 return self
             raise
-        claims = self.claims
+        config, claims = peft_config(stated) if self.is_adapter else stated, self.claims
         if self.is_adapter and not claims:
             claims = distinct_texts([config.get("base_model_name_or_path")])
         return replace(self, config=config, claims=claims)
@@ -414,6 +442,9 @@ def kind_of(member: Member) -> Kind:
         return "quantized"
     if member.is_adapter:
         return "adapter"
+    declared = (member.config or {}).get("quantization_config")
+    if isinstance(declared, Mapping) and is_eight_bit(declared):
+        return "quantized"
     if member.hub is not None and member.hub.kind in ("quantized", "other"):
         return "quantized" if member.hub.kind == "quantized" else "other"
     return "merge" if member.is_merge else "full"
@@ -569,6 +600,7 @@ def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
     return {name: ids[0] for name, ids in near.items() if ids}
 
 
+ADAPTER = "adapter_config.json"
 CARD = "README.md"
 
 _LEADS_OUT = "a link leads out of the folder; index the folder that holds both, or a list of paths"
@@ -649,7 +681,7 @@ def _describe(member: Member) -> Member:
     files, record = member.files, member.record
     assert files is not None
     names = sorted(files.names())
-    adapter = "adapter_config.json" in names or any(n in ADAPTER_WEIGHTS for n in names)
+    adapter = is_adapter(names)
     front, text = _read_card(files) if CARD in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
     weights = [name for name in names if _is_weight(name, adapter=adapter)]
@@ -670,9 +702,10 @@ def _describe(member: Member) -> Member:
         return replace(member, record=record, refusal=foreign_lora(foreign))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
-        config = files.json(config_name) if config_name in names else None
+        config: Config | None = files.json(config_name) if config_name in names else None
     except ModelError as err:
         return replace(member, record=record, refusal=err)
+    config = peft_config(config) if config is not None and adapter else config
     settings, scheme = config or {}, None
     if adapter:
         claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])
@@ -714,13 +747,13 @@ def stated_license(files: ModelFolder) -> str | None:
 
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
-    label = label_of(name=model.id, tags=model.tags, card=_stated_card(model))
+    label = label_of(name=model.name, tags=model.tags, card=_stated_card(model))
     adapter = model.kind == "adapter"
     notes = [*parents_note(model.base_models)]
     notes += [GATED_NOTE] if model.gated else []
     notes += [PRIVATE_NOTE] if model.private else []
     record = ModelRecord(
-        id=model.id,
+        id=model.name,
         base=base,
         base_raw=model.base_models[0] if model.base_models else None,
         revision=model.sha or None,

@@ -148,7 +148,7 @@ def _is_unnamed(member: Member) -> bool:
 
 def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
     placements = adapter_placements(member)
-    fits = [shapes.get(p.key) == p.shape for p in placements]
+    fits = [_may_be(p.shape, shapes.get(p.key)) for p in placements]
     if fits and all(fits):
         notes = (*member.record.notes, "names no base; its shapes fit this family's")
         return replace(member, record=replace(member.record, notes=notes))
@@ -156,6 +156,11 @@ def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
         return member
     reason = f"names no base, and {fits.count(False)} of its {len(fits)} matrices do not fit"
     return replace(member, refusal=ModelError("base-unknown", reason))
+
+
+def _may_be(shape: tuple[int, int], known: tuple[int, int] | None) -> bool:
+    """Whether a shape, 0 where only the base has it, may be the known one."""
+    return known is not None and all(o in (0, k) for o, k in zip(shape, known, strict=True))
 
 
 def adapter_placements(member: Member) -> tuple[Placement, ...]:
@@ -334,7 +339,11 @@ def list_members(
             counts=counts,
         )
         # a model below an intermediate fine-tune counts as the base's own
-        members = (member_of(m, base.name, claims=(*m.base_models, base.name)) for m in family)
+        members = (
+            member_of(model, base.name, claims=(*model.base_models, base.name))
+            for repository in family
+            for model in repository.models()
+        )
         return islice(selection.chosen(members), options.limit)
     if options.models:
         members = (find_member(str(model), base.name) for model in options.models)

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -39,9 +40,10 @@ from ..records import (
     Outcome,
     Recipe,
     Refused,
+    SlotStats,
 )
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
-from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint
+from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint, DerivedCheckpoint
 from .embedding import find_embedding, is_before_layers
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
@@ -285,7 +287,7 @@ def _read(
             member = refuse_strangers(member, job.wanted)
             if member.refusal is not None:
                 raise member.refusal
-        checkpoint = remote.open() if remote else member.checkpoint(job.plan, job.session)
+        checkpoint = member.checkpoint(job.plan, job.session, remote)
         job.meter.opened(member.record.id, checkpoint)
         lexicon = job.lexicon.get()
         collector = UpdateCollector(job.recipes, job.layout, lexicon)
@@ -297,7 +299,8 @@ def _read(
         else:
             placed = None if moved is None else moved.placed
             unread = collect_full(member, checkpoint, job, collector, placed)
-            notes = [moved.note if moved else "", unread, *_other_claim(member, job)]
+            how = checkpoint.note if isinstance(checkpoint, DerivedCheckpoint) else ""
+            notes = [moved.note if moved else "", how, unread, *_other_claim(member, job)]
             form = form_of(checkpoint.tensors, layer_matrices(checkpoint.tensors, member.config))
             notes = [*record.notes, *filter(None, notes)]
             record = replace(record, notes=tuple(notes), **asdict(form))
@@ -305,11 +308,14 @@ def _read(
             footprint = read_footprint(member, checkpoint, job)
         if footprint is not None and lexicon is not None and len(found := collector.responses()):
             footprint = replace(footprint, lexicon=lexicon.sha256, responses=found.tobytes())
+        statistics = collector.statistics()
+        if isinstance(checkpoint, DerivedCheckpoint) and checkpoint.is_rounded:
+            _require_more_than_rounding(statistics)
         verified = checkpoint.verify()
         return Indexed(
             model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),
             fingerprints=_fingerprints(collector, record),
-            slots=collector.statistics(),
+            slots=statistics,
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
             linear=collector.linear_sketch(),
@@ -366,6 +372,18 @@ def _fingerprints(collector: UpdateCollector, record: ModelRecord) -> tuple[Fing
             raise
         line = "every matrix that was read equals the base's, and the model"
         raise ModelError("not-read", f"{line} {record.partly_read}") from None
+
+
+ROUNDING_ALONE = 1.3
+"""|ΔW| over the expected rounding up to which a model in eight bits may be the base's copy."""
+
+
+def _require_more_than_rounding(slots: Sequence[SlotStats]) -> None:
+    update = math.hypot(*(slot.fro_norm for slot in slots))
+    rounding = math.hypot(*(slot.noise_floor for slot in slots))
+    if update <= ROUNDING_ALONE * rounding:
+        line = f"its layers differ from the base's by {update:.3g}, their eight bits round by"
+        raise ModelError("no-update", f"{line} {rounding:.3g}: nothing tells it from a copy")
 
 
 NO_MEMORY = "not enough memory for one of its matrices"

@@ -27,7 +27,7 @@ from .architecture import (
     require_within_base,
 )
 from .base import are_equal, place_checkpoint, stream_matrices
-from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement
+from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, DerivedCheckpoint, disagreement
 from .delta import (
     RELATIVE_ROUNDING,
     Delta,
@@ -37,7 +37,6 @@ from .delta import (
     Scratch,
     flaw_of,
     frobenius,
-    rounding_norm,
     update_against,
 )
 from .family import Member
@@ -192,6 +191,13 @@ class _Comparison(Generic[Measurement]):
     collector: Collector[Measurement]
     gate: BaseGate
 
+    def _noise(self, placement: Placement, child: torch.Tensor, weight_norm: float) -> float:
+        """|rounding| of a stored matrix."""
+        rounding, stored = RELATIVE_ROUNDING[child.dtype], self.checkpoint
+        if isinstance(stored, DerivedCheckpoint):
+            rounding = max(rounding, stored.relative_error(placement.tensor, child))
+        return rounding * weight_norm
+
     def tasks(self) -> Iterator[_Task]:
         """Tensor by tensor, which threads may read themselves; under a budget matrix by matrix, its
         rows."""
@@ -244,7 +250,7 @@ class _Comparison(Generic[Measurement]):
                 part=placement.part,
                 delta=delta if delta.norm > 0 else None,
                 shape=placement.shape,
-                noise_norm=rounding_norm(weight_norm, child.dtype),
+                noise_norm=self._noise(placement, child, weight_norm),
                 weight_norm=weight_norm,
                 cut_axis=parts.parts[key].axis if parts else None,
                 cut_start=parts.parts[key].start if parts else 0,
@@ -272,7 +278,8 @@ def collect_adapter(
     """Pass every module's update to the collector; the record with what the files say. Only methods
     whose ΔW is a function of W open the base."""
     adapter = read_adapter(checkpoint, member.config)
-    base = job.base.weights() if job.parts else job.base.opened()
+    needs_config = bool(job.parts) or adapter.has_stacked_experts
+    base = job.base.weights() if needs_config else job.base.opened()
     placed = place_modules(_shapes(adapter, job), base.config if base else None)
     placed.require_known()
     if base is not None:
@@ -288,10 +295,11 @@ def collect_adapter(
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
         dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}
-        rounding = max(RELATIVE_ROUNDING[dtype] for dtype in dtypes) * math.sqrt(2)
+        rounding = max(RELATIVE_ROUNDING.get(dtype, 0.0) for dtype in dtypes) * math.sqrt(2)
         for update in _updates(module, placements, adapter, rounding, job):
             collector.take(collector.measure(update))
-    notes = (*member.record.notes, *adapter.notes)
+    form = (checkpoint.note,) if isinstance(checkpoint, DerivedCheckpoint) else ()
+    notes = (*member.record.notes, *form, *adapter.notes)
     sha256 = member.record.content_sha256
     files = member.files
     if files is not None:
@@ -313,7 +321,8 @@ def _updates(
         if isinstance(delta, DenseDelta):
             piece: Delta = DenseDelta(placement.cut_rows(delta.matrix))
         else:
-            piece = LowRankDelta(placement.cut_rows(delta.left), delta.right)
+            at = ... if placement.index is None else placement.index
+            piece = LowRankDelta(placement.cut_rows(delta.left[at]), delta.right[at])
         part = job.parts.parts[placement.key] if job.parts else None
         piece = part.cut(piece) if part else piece
         norm = piece.norm
@@ -331,7 +340,7 @@ def _updates(
         )
 
 
-def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, int]]:
+def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, ...]]:
     """(out, in) of every module; the base's where the adapter's tensors do not show it. A module
     that is no layer matrix (a head saved whole) needs neither."""
     shapes = dict(adapter.modules)

@@ -3,6 +3,11 @@
 Whatever is wrong with a model's files is a `ModelError` with a code of `errors.REASONS`.
 """
 
+from .dequantised import EIGHT_BITS as EIGHT_BITS
+from .dequantised import dequantised as dequantised
+from .dequantised import is_eight_bit as is_eight_bit
+from .derived import Derived as Derived
+from .derived import DerivedCheckpoint as DerivedCheckpoint
 from .files import ALL_TENSORS as ALL_TENSORS
 from .files import DTYPES as DTYPES
 from .files import FEW_BYTES as FEW_BYTES
@@ -21,12 +26,15 @@ from .files import model_type as model_type
 from .files import parse_header as parse_header
 from .files import read_json as read_json
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
+from .weights import USUAL_WEIGHTS as USUAL_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement
 from .weights import foreign_lora as foreign_lora
+from .weights import is_adapter as is_adapter
 from .weights import is_foreign_lora as is_foreign_lora
 from .weights import open_adapter_weights as open_adapter_weights
 from .weights import open_local as open_local
 from .weights import open_weights as open_weights
 from .weights import quantization as quantization
+from .weights import refuse_diffusion as refuse_diffusion
 from .weights import shard_files as shard_files

@@ -408,6 +408,9 @@ DTYPES = {
 }
 """Types that are read; a header may name others, whose tensors are refused."""
 
+_SCALED_DTYPES = {"F8_E4M3": torch.float8_e4m3fn, "F8_E8M0": torch.float8_e8m0fnu}
+"""Types that mean something only beside scales, or as scales."""
+
 Item = TypeVar("Item")
 Span = tuple[int, int, Item]
 """First byte, one past the last, and what it is of."""
@@ -717,7 +720,7 @@ def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, 
 def decode(buffer: Buffer, ref: TensorRef) -> torch.Tensor:
     """The tensor whose bytes `buffer` holds, in its memory unless that is read-only or
     misaligned."""
-    dtype = DTYPES.get(ref.dtype)
+    dtype = DTYPES.get(ref.dtype) or _SCALED_DTYPES.get(ref.dtype)
     if dtype is None:
         line = f"tensor {shown(ref.name)} is {shown(ref.dtype)}, which is not read"
         raise ModelError("unsupported-dtype", f"{ref.file}: {line}")

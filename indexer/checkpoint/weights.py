@@ -18,6 +18,7 @@ from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
 from .bin_file import BinFile
+from .dequantised import is_eight_bit
 from .files import (
     ByteSource,
     Checkpoint,
@@ -81,6 +82,8 @@ _DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {
 }
 """By `quant_method`; a reason shows no other value of it."""
 
+_GGUF = re.compile(r"(?:[-_.]((?:i?q\d|b?f\d|mxfp\d)\w*))?\.gguf$", re.IGNORECASE)
+
 _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.bin")
 
 
@@ -96,12 +99,15 @@ def quantization(
     names = list(files)
     if any(_OTHER_WEIGHTS.fullmatch(name) for name in names):
         return None
-    return "GGUF" if any(name.lower().endswith(".gguf") for name in names) else None
+    forms = {match[1] or "" for name in names if (match := _GGUF.search(name))}
+    if not forms:
+        return None
+    return f"GGUF ({forms.pop().upper()})" if len(forms) == 1 and all(forms) else "GGUF"
 
 
 def _declared_scheme(config: Config | None) -> str | None:
     declared = (config or {}).get("quantization_config")
-    if not isinstance(declared, Mapping) or not declared:
+    if not isinstance(declared, Mapping) or not declared or is_eight_bit(declared):
         return None
     method = str(declared.get("quant_method") or "").lower()
     switches = [declared.get("load_in_4bit"), declared.get("load_in_8bit")]
@@ -122,14 +128,16 @@ _FULL = (
 )
 """In the order in which transformers looks for them."""
 
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-"""In the order in which PEFT looks for them."""
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
+"""In the order in which PEFT looks for them; the last is mlx-lm's."""
+
+USUAL_WEIGHTS = frozenset((*_FULL, *ADAPTER_WEIGHTS))
 
 _FOREIGN_LORA = re.compile(
     r"(?!.*(merged|fused))(adapters\.npz|([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt))",
     re.IGNORECASE,
 )
-"""Adapters of MLX, of diffusers (`pytorch_lora_weights.safetensors`), of a run's several ranks."""
+"""Adapters of early MLX, of diffusers (`pytorch_lora_weights.safetensors`), of several ranks."""
 
 _SUFFIXES = (".safetensors", ".bin")
 _SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$")
@@ -153,6 +161,14 @@ def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
         return usual
     others = _other_weights(name for name in names if "/" not in name)
     return others[0] if len(others) == 1 and not _SHARD.search(others[0]) else None
+
+
+def is_adapter(names: Collection[str]) -> bool:
+    """Whether the files at the top of a model are an adapter's: a whole checkpoint that has an
+    adapter_config.json beside it, as trainers leave it, is none."""
+    if any(name in names for name in ADAPTER_WEIGHTS):
+        return True
+    return "adapter_config.json" in names and choose_weights(names, adapter=False) is None
 
 
 def open_weights(files: ModelFiles, name: str) -> Checkpoint:
@@ -203,7 +219,7 @@ def open_adapter_weights(folder: Path, *, given: Path | None = None) -> Checkpoi
     files = ModelFolder.at(folder, given, whole=True)
     name = choose_weights(files.names(), adapter=True)
     if name is None:
-        raise ModelError("no-weights", f"{folder.name}: no {' or '.join(ADAPTER_WEIGHTS)}")
+        raise ModelError("no-weights", f"{folder.name}: no {' or '.join(ADAPTER_WEIGHTS[:2])}")
     return open_weights(files, name)
 
 
@@ -211,7 +227,7 @@ def disagreement(files: ModelFolder) -> str | None:
     """One line where an adapter's two weight files hold different tensors, byte for byte. Peak: one
     tensor pair. Raises where the first, which counts, cannot be read, and where the other is a link
     that leads out of the folder."""
-    first, second = ADAPTER_WEIGHTS
+    first, second = ADAPTER_WEIGHTS[:2]
     if not files.has(first) or not files.has(second):
         return None
     with closing(open_weights(files, first)) as counting:
@@ -301,7 +317,7 @@ def _open_file(source: ByteSource) -> TensorFile:
 
 def _other_weights(names: Iterable[str]) -> list[str]:
     files = (name for name in names if name.endswith(".safetensors"))
-    return sorted(n for n in files if not n.startswith("adapter_") and not is_foreign_lora(n))
+    return sorted(n for n in files if not n.startswith("adapter") and not is_foreign_lora(n))
 
 
 def is_foreign_lora(name: str) -> bool:
@@ -310,8 +326,31 @@ def is_foreign_lora(name: str) -> bool:
 
 
 def foreign_lora(name: str) -> ModelError:
-    line = "an adapter in a form other than PEFT's; save it as adapter_model.safetensors"
+    if name.rpartition("/")[2].startswith("pytorch_lora_weights"):
+        line = "a LoRA of a diffusion pipeline (diffusers), not of a language model"
+    elif name.endswith(".npz"):
+        line = "an adapter of MLX in NumPy's format; save it as adapters.safetensors"
+    else:
+        line = "an adapter in a form other than PEFT's; save it as adapter_model.safetensors"
     return ModelError("unsupported-adapter", f"{name}: {line}")
+
+
+_DIFFUSION = re.compile(
+    r"(lora_unet_|lora_te\d?_|lora_transformer_|lycoris_unet_|unet\.|text_encoder(_2)?\.|transformer\.)"
+)
+
+
+def refuse_diffusion(checkpoint: Checkpoint) -> None:
+    """Refuse, as `unsupported-adapter`, the LoRA of a diffusion model under any file name: every
+    tensor is a factor below a part of a pipeline."""
+    names = checkpoint.tensors
+    if names and all(_DIFFUSION.match(name) and _LORA_PART.search(name) for name in names):
+        form = "kohya" if any(name.startswith("lora_") for name in names) else "diffusers"
+        line = f"a LoRA of a diffusion model (names of {form}), not of a language model"
+        raise ModelError("unsupported-adapter", f"{next(iter(names.values())).file}: {line}")
+
+
+_LORA_PART = re.compile(r"lora_(A|B|up|down)\b|lora\.(up|down)|\.alpha$|hada_|lokr_|dora_scale")
 
 
 def _weight_map(index: bytes, name: str) -> dict[str, str]:

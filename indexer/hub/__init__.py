@@ -10,6 +10,7 @@ from .files import RangeFolder as RangeFolder
 from .files import read_small_file as read_small_file
 from .files import request_bytes as request_bytes
 from .files import stated_bytes as stated_bytes
+from .models import SKIPPED as SKIPPED
 from .models import HubModel as HubModel
 from .models import ListingMemory as ListingMemory
 from .models import WalkCounts as WalkCounts

@@ -639,6 +639,7 @@ def read_small_file(
     written to disk. A content that does not match its ETag is requested again, a larger file
     refused."""
     session = session or default_session()
+    name = model.path(name)
     what = f"{model.id}: {name}"
     path = cached_file(session.cache_dir, model.id, model.sha, name)
     if path is not None:
@@ -731,7 +732,7 @@ class HubWeights:
 
     def source(self, file: str) -> ByteSource:
         """A weight file, cached or to be read by ranges; of a whole file, the hash is compared."""
-        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
+        cached = self._cached(file)
         if cached is not None:
             return ModelFolder.at(cached.parent, whole=self._plan.whole).source(cached.name)
         listed = self._locate(file)
@@ -748,19 +749,24 @@ class HubWeights:
         model = self._described
         if model.files is not None and model.sha:
             return model
-        return describe(model.id, model.sha or None, session=self._session)
+        return describe(model.name, model.sha or None, session=self._session)
 
     @cached_property
     def _name(self) -> str | None:
         return choose_weights(self._model.files or (), adapter=self._adapter)
 
     def _hash(self, file: str) -> str | None:
-        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
+        cached = self._cached(file)
         if cached is not None:
             return ModelFolder.at(cached.parent).listed_sha256(cached.name)
         return self._locate(file).sha256
 
-    def _locate(self, path: str) -> RemoteFile:
+    def _cached(self, file: str) -> Path | None:
+        model = self._model
+        return cached_file(self._session.cache_dir, model.id, model.sha, model.path(file))
+
+    def _locate(self, file: str) -> RemoteFile:
+        path = self._model.path(file)
         if path not in self._places:
             self._places[path] = locate(self._session, self._model.id, self._model.sha, path)
         return self._places[path]
@@ -780,7 +786,7 @@ def request_bytes(model: HubModel, session: HubSession) -> int:
     if name is None:
         raise ModelError("no-weights", f"{model.id}: no weight file")
     if not name.endswith(".json"):
-        return locate(session, model.id, model.sha, name).size
+        return locate(session, model.id, model.sha, model.path(name)).size
     try:
         index = json.loads(read_small_file(model, name, session=session))
         size = index["metadata"]["total_size"]

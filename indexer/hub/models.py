@@ -6,7 +6,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 from urllib.parse import quote, urlencode
@@ -17,10 +17,12 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError, SourceError
 from ..checkpoint import (
-    ADAPTER_WEIGHTS,
+    EIGHT_BITS,
+    USUAL_WEIGHTS,
     ModelFolder,
     choose_weights,
     foreign_lora,
+    is_adapter,
     is_foreign_lora,
     quantization,
 )
@@ -38,7 +40,6 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
-ADAPTER_FILES = ("adapter_config.json", *ADAPTER_WEIGHTS)
 MAX_COUNT = (1 << 63) - 1
 WEIGHT_ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
@@ -68,6 +69,15 @@ EXPAND_SETS: tuple[tuple[str, ...], ...] = (
 FULL_FIELDS = ("full", "cardData", "config")
 """The question without `expand`, as older servers know it."""
 
+SKIPPED = frozenset({"onnx", "openvino", "__pycache__", "node_modules"})
+"""Folders of weights that are not PyTorch's."""
+
+PIPELINE = "model_index.json"
+"""The file of a diffusion pipeline, whose folders are its parts."""
+
+MAX_FOLDERS = 256
+"""Models of one repository."""
+
 _TAG = re.compile(
     r"gptq|awq|[2348]-bit|bitsandbytes|(mx|nv)?fp[48]|compressed-tensors|exl[23]|hqq|aqlm|eetq"
     r"|quanto|auto-round"
@@ -85,8 +95,9 @@ class HubModel:
     """One repository at one commit, before any of its files is read.
 
     Attributes:
+        folder: Where in the repository the model is; "" at its top.
         sha: The commit that everything is read from; "" where it is not known.
-        files: Names from the repository's top; None where the Hub did not say.
+        files: Names from the folder on; None where the Hub did not say.
         base_models: Ids that its tags and card name as its base, tags first.
         gated: "auto", "manual", or "" where it is open.
         card_data: The card's front matter as the Hub parsed it.
@@ -95,6 +106,7 @@ class HubModel:
     """
 
     id: str
+    folder: str = ""
     sha: str = ""
     kind: Kind = "full"
     files: tuple[str, ...] | None = None
@@ -149,6 +161,48 @@ class HubModel:
             n_children=_child_count(raw.get(CHILD_COUNTS)),
         )
 
+    @property
+    def name(self) -> str:
+        """The repository's id, of a model in a folder of it `owner/repository:folder`."""
+        return f"{self.id}:{self.folder}" if self.folder else self.id
+
+    def path(self, file: str) -> str:
+        return f"{self.folder}/{file}" if self.folder else file
+
+    def at(self, folder: str) -> HubModel:
+        """The model in a folder of the repository, of which the listing tells the files alone."""
+        start = f"{folder}/"
+        files = tuple(f.removeprefix(start) for f in self.files or () if f.startswith(start))
+        kind = _kind(files, self.relation if is_adapter(files) else None, {})
+        return replace(self, folder=folder, files=files, kind=kind, config={}, dtypes={})
+
+    def models(self) -> Iterator[HubModel]:
+        """The model at the top, where there is one, and those in folders: every adapter; full
+        checkpoints where the top has none and is no pipeline of several."""
+        found = [self.at(folder) for folder in self._folders()]
+        if choose_weights(self.files or (), adapter=self.kind == "adapter") is not None:
+            found = [model for model in found if model.kind == "adapter"]
+            yield self
+        elif not found:
+            yield self
+        yield from found
+
+    def _folders(self) -> list[str]:
+        by_folder: dict[str, list[str]] = {}
+        for path in self.files or ():
+            folder, _, name = path.rpartition("/")
+            by_folder.setdefault(folder, []).append(name)
+        if PIPELINE in by_folder.get("", ()):
+            return []
+        folders = (
+            folder
+            for folder, names in by_folder.items()
+            if folder
+            and not any(part.startswith(".") or part in SKIPPED for part in folder.split("/"))
+            and choose_weights(names, adapter=is_adapter(names)) in USUAL_WEIGHTS
+        )
+        return sorted(folders)[:MAX_FOLDERS]
+
 
 def _kind(files: tuple[str, ...] | None, relation: str | None, dtypes: Mapping[str, int]) -> Kind:
     """What the files at the top say, and the types in them; the declared relation where they are
@@ -156,7 +210,7 @@ def _kind(files: tuple[str, ...] | None, relation: str | None, dtypes: Mapping[s
     if files is None:
         return {"adapter": "adapter", "quantized": "quantized"}.get(relation or "", "full")  # type: ignore[return-value]
     top = [name for name in files if "/" not in name]
-    if any(name in ADAPTER_FILES for name in top):
+    if is_adapter(top):
         return "adapter"
     if any(name.endswith(WEIGHT_ENDINGS) and not is_foreign_lora(name) for name in top):
         return "quantized" if relation == "quantized" and _packed_type(dtypes) else "full"
@@ -222,6 +276,9 @@ def describe(
     """The repository of that id under its current name, pinned to a commit; offline, what the local
     cache holds."""
     session = session or default_session()
+    repository, _, folder = repo_id.partition(":")
+    if folder and "/" in repository and not folder.startswith("/"):
+        return describe(repository, revision, session=session).at(folder)
     if not is_repo_id(repo_id):
         raise ModelError("not-found", f"'{repo_id}' is neither a folder nor a Hub id")
     if session.offline:
@@ -271,7 +328,8 @@ def early_refusal(model: HubModel, *, session: HubSession | None = None) -> Mode
     if model.files is not None and choose_weights(model.files, adapter=is_adapter) is None:
         if foreign := next(filter(is_foreign_lora, model.files), None):
             return foreign_lora(f"{model.id}: {foreign}")
-        return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights at its top")
+        where = f"in {model.folder}" if model.folder else "at its top"
+        return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights {where}")
     return None
 
 
@@ -279,12 +337,15 @@ def _quantised_as(model: HubModel) -> str | None:
     if model.kind == "adapter":
         return None
     scheme = quantization(model.config, (), model.files or ())
+    packed = _packed_type(model.dtypes)
     if scheme is not None:
         return scheme
+    if packed in EIGHT_BITS:
+        return None  # scales beside them decide
     if model.kind == "quantized":
         return "a quantised copy of its base"
     if model.dtypes or choose_weights(model.files or (), adapter=False) is not None:
-        return _packed_type(model.dtypes)
+        return packed
     return next((tag for tag in model.tags if _TAG.fullmatch(tag.lower())), None)
 
 

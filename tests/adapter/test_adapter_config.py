@@ -14,12 +14,11 @@ from peft_adapters import MemoryCheckpoint, dense, make_adapter, make_model, rea
 
 from deltadex.errors import REASONS, ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter_config import MAX_MATCHES, MAX_RANK, read_config
+from deltadex.indexer.adapter_config import MAX_MATCHES, MAX_RANK, SUPPORTED, read_config
 from deltadex.indexer.checkpoint import open_adapter_weights
 
 A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
 TENSORS = {A: torch.eye(2, 4), B: torch.eye(5, 2)}
-SUPPORTED = {"LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3"}
 
 
 def adapter(config):
@@ -84,7 +83,7 @@ def test_a_setting_of_no_use_is_named(bad):
     assert len(caught.value.reason) < 200
 
 
-@pytest.mark.parametrize("peft_type", sorted({*peft.PeftType} - SUPPORTED))
+@pytest.mark.parametrize("peft_type", sorted({*peft.PeftType} - {*SUPPORTED}))
 def test_every_other_method_of_peft_is_refused_by_name(peft_type):
     with pytest.raises(ModelError, match=peft_type.removeprefix("PeftType.")) as caught:
         adapter({"peft_type": str(peft_type), "lora_alpha": 8})
@@ -107,7 +106,8 @@ def test_the_tensors_outvote_a_config_of_another_method():
 @pytest.mark.parametrize(
     "variant",
     [
-        {"target_parameters": ["experts.gate_up_proj"]},
+        {"target_parameters": ["mlp.w1"]},
+        {"target_parameters": ["experts.down_proj"], "rank_pattern": {"q": 2}},
         {"layer_replication": [[0, 2], [1, 2]]},
         {"use_qalora": True},
         {"use_bdlora": {"nblocks": 2}},

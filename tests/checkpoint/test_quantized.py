@@ -57,12 +57,13 @@ def test_a_scheme_is_known_by_its_tensors_in_any_order(scheme, backwards):
     [
         ({"quant_method": "gptq", "bits": 4}, "GPTQ"),
         ({"quant_method": "awq"}, "AWQ"),
-        ({"quant_method": "fp8"}, "FP8"),
+        ({"quant_method": "fp8"}, None),
+        ({"quant_method": "compressed-tensors", "format": "float-quantized"}, None),
         ({"quant_method": "mxfp4"}, "MXFP4"),
         ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
         ({"quant_method": "bitsandbytes"}, "bitsandbytes"),
-        ({"load_in_8bit": True, "load_in_4bit": False}, "bitsandbytes"),
+        ({"load_in_8bit": True, "load_in_4bit": False}, None),
         ({"quant_method": "hqq"}, "hqq"),
         ({"bits": 4}, "a quantisation that its config declares"),
         ({"quant_method": ["x"]}, "a quantisation that its config declares"),
@@ -81,7 +82,9 @@ def test_a_config_declares_its_scheme(declared, scheme):
 @pytest.mark.parametrize(
     ("files", "scheme"),
     [
-        (["model-Q4_K_M.gguf", "README.md"], "GGUF"),
+        (["model-Q4_K_M.gguf", "README.md"], "GGUF (Q4_K_M)"),
+        (["model.q8_0.gguf"], "GGUF (Q8_0)"),
+        (["model-Q4_K_M.gguf", "model-Q8_0.gguf"], "GGUF"),
         (["Q4/model.GGUF", "config.json", "training_args.bin"], "GGUF"),
         (["model.gguf", "model.safetensors"], None),
         (["model.gguf", "pytorch_model.bin"], None),

@@ -1,0 +1,78 @@
+"""LoRA on stacked experts equals PEFT's merge."""
+
+import peft
+import pytest
+import torch
+import transformers
+
+import deltadex as dx
+from deltadex.indexer.adapter import read_adapter
+from deltadex.indexer.family import find_member
+
+SIZES = {
+    "vocab_size": 32,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "num_experts_per_tok": 2,
+}
+
+
+def make(kind):
+    torch.manual_seed(0)
+    if kind == "gpt_oss":
+        config = transformers.GptOssConfig(**SIZES, intermediate_size=12, num_local_experts=4)
+        model = transformers.GptOssForCausalLM(config)
+    else:
+        config = transformers.Qwen3MoeConfig(
+            **SIZES, intermediate_size=24, moe_intermediate_size=12, num_experts=4
+        )
+        model = transformers.Qwen3MoeForCausalLM(config)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize("targets", [["gate_up_proj", "down_proj"], ["down_proj"]])
+def test_lora_on_stacked_experts_is_indexed_as_its_merged_copy(tmp_path, kind, targets):
+    model = make(kind)
+    model.save_pretrained(tmp_path / "base")
+    settings = peft.LoraConfig(
+        r=2,
+        lora_alpha=4,
+        target_modules=["q_proj"],
+        target_parameters=[f"mlp.experts.{name}" for name in targets],
+    )
+    tuned = peft.get_peft_model(model, settings)
+    for name, parameter in tuned.named_parameters():
+        if "lora_B" in name:
+            parameter.data = 0.02 * torch.randn_like(parameter)
+    tuned.save_pretrained(tmp_path / "models" / "adapter")
+    before = {name: p.clone() for name, p in make(kind).named_parameters()}
+    merged = tuned.merge_and_unload()
+    merged.save_pretrained(tmp_path / "models" / "merged")
+
+    member = find_member(str(tmp_path / "models" / "adapter"), "")
+    adapter = read_adapter(member.checkpoint(), member.config)
+    experts = [module for module in adapter.modules if "experts" in module]
+    assert len(experts) == 2 * len(targets)
+    for module in experts:
+        delta = adapter.delta(module, None)
+        expected = merged.get_parameter(module) - before[module]
+        ours = delta.left @ delta.right
+        torch.testing.assert_close(ours.mT if kind == "gpt_oss" else ours, expected.detach())
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()
+        slots = {id: db.show(id).to_json()["slots"] for id in ("adapter", "merged")}
+
+    assert report["failed"] == [] == report["skipped_models"]
+    norms = {
+        id: {slot["slot"]: slot["fro_norm"] for slot in found if slot["fro_norm"]}
+        for id, found in slots.items()
+    }
+    assert norms["adapter"].keys() == norms["merged"].keys()
+    assert norms["adapter"] == pytest.approx(norms["merged"], rel=1e-4)
+    assert len(norms["adapter"]) == 2 * (1 + (1 if len(targets) == 1 else 3))

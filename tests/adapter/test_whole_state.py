@@ -1,0 +1,55 @@
+"""The whole state dict of a PEFT model is read as PEFT merges it."""
+
+import json
+from contextlib import closing
+
+import peft
+import pytest
+import torch
+from factories import make_checkpoint
+from peft_adapters import make_model
+
+import deltadex as dx
+from deltadex.indexer.family import find_member
+
+WHOLE_STATES = {
+    "lora": ("bert", peft.LoraConfig(r=4, lora_alpha=8, target_modules=["query", "output.dense"])),
+    "dora": ("bert", peft.LoraConfig(r=4, use_dora=True, target_modules=["query", "value"])),
+    "loha": ("bert", peft.LoHaConfig(r=4, alpha=2, target_modules=["query", "value"])),
+    "ia3": ("bert", peft.IA3Config(target_modules=["query"], feedforward_modules=[])),
+    "conv1d": ("gpt2", peft.LoraConfig(r=3, lora_alpha=6, target_modules=["c_attn", "c_proj"])),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", WHOLE_STATES)
+def test_a_whole_state_dict_beside_its_settings_is_what_peft_merges(tmp_path, case):
+    kind, settings = WHOLE_STATES[case]
+    base = make_model(kind)
+    base.save_pretrained(tmp_path / "base")
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    tuned = peft.get_peft_model(base, settings)
+    torch.manual_seed(1)
+    for name, parameter in tuned.named_parameters():
+        if parameter.requires_grad or "intermediate" in name:  # one that no adapter wraps
+            parameter.data += 0.05 * torch.randn_like(parameter)
+    state = {name: t.clone() for name, t in tuned.state_dict().items()}
+    folder = make_checkpoint(tmp_path / "models" / "state", state, config=config)
+    tuned.peft_config["default"].save_pretrained(folder)
+    merged = tuned.merge_and_unload()
+    merged.save_pretrained(tmp_path / "models" / "merged")
+
+    with closing(find_member(str(folder), "").checkpoint()) as checkpoint:
+        assert checkpoint.tensors.keys() == merged.state_dict().keys()
+        for name, expected in merged.state_dict().items():
+            torch.testing.assert_close(checkpoint.read(name), expected)
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()
+        norms = [db.show(id).to_json()["slots"] for id in ("state", "merged")]
+        notes = db.show("state").to_json()["notes"]
+
+    assert (report["indexed"], report["failed"]) == (2, [])
+    for ours, theirs in zip(*norms, strict=True):
+        assert ours["fro_norm"] == pytest.approx(theirs["fro_norm"], rel=1e-4)
+    assert any("beside the weights, merged into them" in note for note in notes)

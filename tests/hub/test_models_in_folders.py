@@ -1,0 +1,57 @@
+"""Several models of one repository are members of their own, as they are in a folder."""
+
+import deltadex as dx
+from deltadex.indexer.hub import HubModel, describe, run_session
+
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+FULL = ("config.json", "model.safetensors")
+
+
+def names(*paths):
+    """The names of the models in a repository of these files."""
+    siblings = [{"rfilename": path} for path in paths]
+    model = HubModel.from_json({"id": "org/x", "siblings": siblings})
+    return {one.name: one.kind for one in model.models()}
+
+
+def inside(folder, files):
+    return [f"{folder}/{name}" for name in files]
+
+
+def test_every_adapter_of_a_repository_is_a_model_wherever_it_lies():
+    found = names(*ADAPTER, *inside("checkpoint-100", ADAPTER), *inside("final/adapter", ADAPTER))
+
+    assert found == dict.fromkeys(
+        ("org/x", "org/x:checkpoint-100", "org/x:final/adapter"), "adapter"
+    )
+
+
+def test_full_checkpoints_in_folders_count_where_the_top_has_none():
+    assert names(*FULL, *inside("checkpoint-5", FULL)) == {"org/x": "full"}
+    assert names("modules.json", *inside("0_Transformer", FULL)) == {"org/x:0_Transformer": "full"}
+
+
+def test_parts_of_a_pipeline_and_weights_of_other_forms_are_no_models():
+    assert names("model_index.json", *inside("text_encoder", FULL)).keys() == {"org/x"}
+    assert names("README.md", *inside("onnx", FULL)).keys() == {"org/x"}
+
+
+def test_a_family_on_the_hub_has_the_adapters_of_its_repositories(family, tmp_path):
+    files = family.repos["org/adapter"].files
+    moved = {
+        f"{folder}/{name}": content
+        for folder in ("checkpoint-100", "final/adapter")
+        for name, content in files.items()
+    }
+    family.add("org/several", moved, parents=("org/base",), relation="adapter")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index("org/base", hub=True).to_json()
+        rows = {row["model"]: row for row in db.models()}
+        near = db.find_similar("org/several:checkpoint-100", k=1).to_json()["neighbours"][0]
+
+    several = [id for id in rows if id.startswith("org/several")]
+    assert several == ["org/several:checkpoint-100", "org/several:final/adapter"], report
+    assert {rows[id]["run"] for id in several} == {"org/several"}
+    assert near["cosine"] > 0.9999
+    assert describe("org/several:final/adapter", session=run_session()).kind == "adapter"
