@@ -169,7 +169,7 @@ def eval(common: Common, asked: database.Evaluate) -> None:
     \b
     Example:
       deltadex eval --exclude author
-      deltadex eval --recipe sketch --recipe activation-shift
+      deltadex eval --recipe sketch --recipe mean-factors
       deltadex eval --compare raw,normalised -o purity.tex
     """
     print_answer(common, asked, _show_evaluation)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import LISTED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
 from ..records import (
-    Fingerprint,
     Indexed,
     LinearSketch,
     ModelRecord,
@@ -204,13 +203,6 @@ class Catalog:
         license = record.license or before.license
         record = replace(record, revision=revision, architecture=architecture, license=license)
         self._session.write(lambda s: replace_base(s, record))
-
-    def add_fingerprints(self, key: int, fingerprints: Sequence[Fingerprint]) -> int:
-        """Give an indexed model more vectors, in place of those of the same recipes; its new key.
-        `StoreError` where there is no model of that key any more."""
-        from .tables.outcomes import add_vectors
-
-        return self._session.write(lambda s: add_vectors(s, key, fingerprints))
 
     # beside the models
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ..records import Slot, SlotStats
 from .report_json import JsonRecord
 
 if TYPE_CHECKING:
-    from ..store import Catalog, ModelRow, SketchMatrix
+    from ..store import Catalog, SketchMatrix
 
 MOST_CHANGED = 8
 ALIKE, RELATED = 0.9, 0.3
@@ -49,7 +49,6 @@ class Difference(JsonRecord):
         update_cosine: Of ΔW alone, over all slots.
         by_layer, by_role: |ΔW| over all slots of a layer or role.
         most_different: The slots whose changes differ most.
-        profiles: The most edited terms that `deltadex profile` stored, where it was run.
     """
 
     models: tuple[str, str]
@@ -62,7 +61,6 @@ class Difference(JsonRecord):
     by_role: Mapping[str, Pair]
     most_different: tuple[SlotDifference, ...]
     slots: tuple[SlotDifference, ...]
-    profiles: Mapping[str, Any]
 
 
 def diff_models(
@@ -142,7 +140,6 @@ def diff_models(
         if any(slot not in others for slot in in_order)
     ]
     compared = f"{_size((a.id, b.id), by_role)}; they differ {_place(by_layer, by_role)}"
-    profiles = {row.id: _profile(catalog, row) for row in (a, b)}
     return Difference(
         models=(a.id, b.id),
         base=a.base,
@@ -158,7 +155,6 @@ def diff_models(
             sorted(slots, key=lambda slot: -abs(slot.change[0] - slot.change[1]))[:MOST_CHANGED]
         ),
         slots=slots,
-        profiles={name: profile for name, profile in profiles.items() if profile},
     )
 
 
@@ -177,23 +173,6 @@ def _cosines(a: SketchMatrix, b: SketchMatrix) -> tuple[float | None, dict[Slot,
             if product > 0:
                 by_slot[slot] = float(shares[0, 0] * np.prod(lengths) / product)
     return whole, by_slot
-
-
-def _profile(catalog: Catalog, row: ModelRow) -> dict[str, Any] | None:
-    """The numbers of a stored profile that two models are compared by."""
-    document = catalog.studies(row.key).latest("profile")
-    if document is None:
-        return None
-    from .components import most_edited
-
-    stacks = document["components"]["stacks"]
-    return {
-        "most_edited": {name: most_edited(stack) for name, stack in stacks.items()},
-        "total_shift": {name: stack["total_shift"][-1] for name, stack in stacks.items()},
-        "activation_shift": document["activation_shift"]["length"],
-        "anisotropy_last_layer": document["geometry"]["anisotropy_centred"][-1],
-        "base_layer_classifier": document["layers"]["base_classifier"],
-    }
 
 
 def _relation(of_updates: float | None, cosine: float | None) -> str:

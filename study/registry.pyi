@@ -11,7 +11,6 @@ class Studies:
     from .geometry.geometry import geometry
     from .layers.layers import layers
     from .lens.logit_lens import logit_lens
-    from .profile.profile import profile
     from .rank.rank import rank
     from .spectrum.spectrum import spectrum
 

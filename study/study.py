@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from ..errors import (
     BaseError,
@@ -28,14 +28,12 @@ from ..options import (
     option,
     options_of,
     question,
-    question_of_several,
     record,
 )
 from ..results import Document, Section, Table
 
 if TYPE_CHECKING:
     from ..pictures import Picture, Width
-    from ..records import Fingerprint
     from ..store import Catalog, ModelRow
     from .network import LanguageHead, Network, TokenStates
     from .network.causal_model import CausalModel
@@ -251,17 +249,12 @@ class OpenCatalog:
         study: str,
         settings: Mapping[str, Any],
         document: Mapping[str, Any],
-        fingerprints: tuple[Fingerprint, ...] = (),
     ) -> None:
         """Store a result beside the model's fingerprint; a catalog that refuses it is no error."""
         if subject.key is None:
             return
         try:
-            key = subject.key
-            if fingerprints:
-                key = self.catalog.add_fingerprints(key, fingerprints)
-            # last: a study that is known is not made again, nor are its fingerprints
-            self.catalog.studies(key).save(study, settings, document)
+            self.catalog.studies(subject.key).save(study, settings, document)
         except StoreError as err:
             log.warning("%s: the %s study is not stored: %s", subject.name, study, err)
 
@@ -459,19 +452,12 @@ def load_texts(path: Place) -> Texts:
 class study(Generic[P, Answer_co]):  # it makes a method, as `property` does
     """A method of `registry.Studies`, made of a record: its call, and its command."""
 
-    def __init__(self, asked: Callable[P, Answers[Answer_co]], *, several: bool = False) -> None:
-        self.asked, self.several = asked, several
+    def __init__(self, asked: Callable[P, Answers[Answer_co]]) -> None:
+        self.asked = asked
 
     def name_in(self, owner: type[Any], name: str) -> None:
-        make: Any = question_of_several if self.several else question
-        make(self.asked).__set_name__(owner, name)
+        made: Any = question(self.asked)
+        made.__set_name__(owner, name)
 
     def __get__(self, studies: object, owner: type[Any]) -> Callable[P, Answer_co]:
         raise NotImplementedError  # for type checkers: `name_in` leaves the method itself
-
-
-def study_of_several(
-    asked: Callable[Concatenate[tuple[str, ...], ...], Answers[Answer_co]],
-) -> study[..., Answer_co]:
-    """The same, where the record's first field takes any number of values."""
-    return study(asked, several=True)

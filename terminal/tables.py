@@ -502,13 +502,6 @@ def show_diff(document: Document) -> None:
     ]
     heads = (f"most different, {unit}", first, second, "stable rank", "update cosine")
     _say_rows(heads, rows, names=(first, second))
-    for name, profile in document["profiles"].items():
-        edited = [
-            f"{where['term']} of {stack} layer {where['layer']}"
-            for stack, where in profile["most_edited"].items()
-            if where
-        ]
-        _say(f"  {_text(name)} edited most: {', '.join(edited) or 'nothing'}")
 
 
 def show_extraction(document: Document) -> None:

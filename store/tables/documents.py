@@ -36,18 +36,11 @@ class Studies:
         self.session.write(replace)
 
     def load(self, study: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The document of a study with these settings."""
-        return self._newest(study, "AND settings = ?", json.dumps(settings, sort_keys=True))
-
-    def latest(self, study: str) -> dict[str, Any] | None:
-        """The newest document of a study, whatever its settings."""
-        return self._newest(study)
-
-    def _newest(self, study: str, condition: str = "", *values: str) -> dict[str, Any] | None:
+        """The newest document of a study with these settings."""
         rows = self.session.execute(
-            f"SELECT results FROM studies WHERE model = ? AND study = ? {condition} "
+            "SELECT results FROM studies WHERE model = ? AND study = ? AND settings = ? "
             "ORDER BY made_at DESC LIMIT 1",
-            [self.key, study, *values],
+            [self.key, study, json.dumps(settings, sort_keys=True)],
         )
         return json.loads(rows[0][0]) if rows else None
 

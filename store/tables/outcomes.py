@@ -28,7 +28,7 @@ from ...records import (
 from ..model_rows import model_faults, short_id, wrong_vector
 from ..session import NOW, Session, not_finite
 from .footprints import insert_footprints, select_footprints
-from .models import insert_models, insert_rows, keep_labels, new_keys, require_model
+from .models import insert_models, insert_rows, keep_labels, new_keys
 from .recipes import select_recipes, tables
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
@@ -423,19 +423,6 @@ def outcome_of_copy(
         linear=select_linear_sketch(session, key, sketched) if sketched else None,
         footprint=next((f.footprint for f in select_footprints(session, keys=[key])), None),
     )
-
-
-def add_vectors(session: Session, key: int, fingerprints: Sequence[Fingerprint]) -> int:
-    """Give an indexed model more vectors, in place of those of the same recipes; returns its key
-    from now on. Raises `StoreError` if there is no such model any more."""
-    require_model(session, key)
-    (new,) = new_keys(session, 1)
-    for fingerprint in fingerprints:
-        if table := _table(session, fingerprint.recipe):
-            session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
-    move_models(session, {key: new})
-    insert_vectors(session, [(new, fingerprint) for fingerprint in fingerprints])
-    return new
 
 
 def delete_model(session: Session, key: int) -> None:

@@ -138,20 +138,14 @@ def choose_recipe(
 
 def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
     """Seconds and bytes that one model's fingerprint took, on average, in the run that indexed the
-    model; of activation shifts, in `profile`. None where unknown."""
+    model. None where unknown."""
     marks = ", ".join("?" * len(recipes))
-    of_weights, seconds, n_bytes = session.execute(
-        "SELECT max(r.rank) > 0, avg(m.seconds), avg(m.bytes_read) FROM recipes r "
+    seconds, n_bytes = session.execute(
+        "SELECT avg(m.seconds), avg(m.bytes_read) FROM recipes r "
         "JOIN (SELECT DISTINCT base, model, recipe FROM fingerprints) f ON f.recipe = r.id "
         f"JOIN models m ON m.base = f.base AND m.id = f.model WHERE r.id IN ({marks})",
         list(recipes),
     )[0]
-    if of_weights is False:
-        seconds, n_bytes = session.execute(
-            "SELECT avg(CAST(s.results->>'$.seconds.loading' AS DOUBLE) + "
-            "CAST(s.results->>'$.seconds.\"activation shifts\"' AS DOUBLE)), avg(m.bytes_total) "
-            "FROM studies s JOIN models m ON m.key = s.model WHERE s.study = 'profile'"
-        )[0]
     return {
         "seconds_per_model": seconds,
         "bytes_per_model": None if n_bytes is None else int(n_bytes),

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from ...options import Place, option, record
 from ...results import Document, Section, count, share
 from ..study import OpenCatalog, RunningStudy, StudyTable, find_subject, load_texts, study
 
+if TYPE_CHECKING:
+    from ..texts import Texts
+
 SHOWN_HEADS = 8
 """Heads of a stack that a screen shows; the document has all."""
+
+
+@cache
+def probe_texts() -> Texts:
+    """64 short parallel texts in eight languages, by language and script."""
+    from ..texts import Text, Texts
+
+    text = files(__package__).joinpath("probe.json").read_text("utf-8")
+    return Texts(
+        tuple(
+            Text(sentence, group, str(number))
+            for group, sentences in json.loads(text).items()
+            for number, sentence in enumerate(sentences, start=1)
+        )
+    )
 
 
 @record
@@ -55,7 +77,6 @@ class Components(RunningStudy):
     )
 
     def answer(self, db: OpenCatalog) -> ComponentsTable:
-        from ..profile import probe_texts
         from . import components_study
 
         device = self.usable_device()

@@ -461,10 +461,6 @@ def _spearman(a: Float32[np.ndarray, " tokens"], b: Float32[np.ndarray, " tokens
     return float(spearmanr(a, b).statistic)
 
 
-Observer = Callable[[Batch, Sequence[Sequence[Decomposed]]], None]
-"""Called with each batch and the layers of every stream; of the tokens that count."""
-
-
 def components_study(
     network: Network,
     texts: Sequence[Text],
@@ -473,7 +469,6 @@ def components_study(
     heads: bool = False,
     linear: bool = False,
     watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
-    observe: Observer | None = None,
     **batching: Unpack[Batching],
 ) -> ComponentsReport:
     """Every stream of a network, term by term; `against` is its base, or another relative.
@@ -481,8 +476,8 @@ def components_study(
     Each model is run once over each batch; `watched` passes the batches on. On request attention
     is split by head, and the feed-forward term fitted by a linear map.
 
-    Peak: all terms of all layers of the tokens of one batch, with `against` or `observe`; else
-    those of one layer. Per token, layer and term two float32 numbers, twice with `against`. With
+    Peak: all terms of all layers of the tokens of one batch, with `against`; else those of one
+    layer. Per token, layer and term two float32 numbers, twice with `against`. With
     `linear` 8 float64 matrices of dim² a layer.
 
     Raises:
@@ -519,17 +514,14 @@ def components_study(
         rows = counted_rows(batch)
         layers: list[list[Decomposed]] = [[] for _ in tallies]
         records = [CallRecord(stack) for stack in network.stacks]
-        keep = bool(comparisons) or observe is not None
         hooks = [
-            tally.attach(batch, rows, keeper(kept) if keep else None)
+            tally.attach(batch, rows, keeper(kept) if comparisons else None)
             for tally, kept in zip(tallies, layers, strict=True)
         ]
         recorders = [record.attach() for record in records] if comparisons else []
         run_with_hooks(network, batch, chain(*hooks, *recorders))
         for tally in tallies:
             tally.end_pass(network.name)
-        if observe is not None:
-            observe(batch, layers)
         if other is not None:
             compared = zip(comparisons, records, layers, strict=True)
             hooks = [c.attach(batch, rows, record, mine) for c, record, mine in compared]

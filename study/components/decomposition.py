@@ -90,18 +90,6 @@ def decompose(
     return layers
 
 
-def decompose_streams(streams: Sequence[Stream], batch: Batch) -> list[list[Decomposed]]:
-    """Every layer of every stream of a network, of the tokens that count, in one pass."""
-    rows = counted_rows(batch)
-    layers: list[list[Decomposed]] = [[] for _ in streams]
-    tracks = [
-        Track(stream.stack, stream.constants, keeper(kept), rows)
-        for stream, kept in zip(streams, layers, strict=True)
-    ]
-    run_with_hooks(streams[0].network, batch, chain(*(track.attach() for track in tracks)))
-    return layers
-
-
 def keeper(layers: list[Decomposed]) -> Callable[[Decomposed], None]:
     return lambda layer: layers.append(layer.kept())
 

@@ -22,7 +22,6 @@ COMMANDS = [
     ("map", "-o", "OUT"),
     ("diff", "m", "n"),
     ("rank", "m"),
-    ("profile", "m"),
     ("components", "m"),
 ]
 

@@ -325,13 +325,6 @@ def test_a_pair_has_one_cosine_in_every_answer(family):
         assert "cosine" not in difference["slots"][0]
 
 
-def test_a_profile_needs_a_tokenizer_and_says_so(family):
-    result = run(family, "profile", "a-0")
-
-    assert result.exit_code == 3
-    assert "tokenizer" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
@@ -384,7 +377,7 @@ def asked_of(family, study, model):
     return (*study.split(), str(model), *texts)
 
 
-@pytest.mark.parametrize("study", ["rank", "rank --weights", "spectrum", "profile", *TEXT_STUDIES])
+@pytest.mark.parametrize("study", ["rank", "rank --weights", "spectrum", *TEXT_STUDIES])
 def test_no_study_takes_an_adapter_of_another_base_for_one_of_the_only_family(
     family, adapters, study
 ):

@@ -145,7 +145,7 @@ def test_any_name_stands_in_a_table(text):
     group = {"code": "bad-config", "status": "failed", "meaning": "m", "models": [row]}
     stub = {
         "models": [text, text], "sentence": text, "by_role": {text: (1.0, 2.0)}, "by_layer": {},
-        "unit": "relative", "most_different": [], "profiles": {text: {"most_edited": {}}},
+        "unit": "relative", "most_different": [],
     }  # fmt: skip
 
     show_models({"models": [row]})

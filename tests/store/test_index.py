@@ -11,7 +11,6 @@ from deltadex.store.derived import index
 from deltadex.store.files import index_folder
 
 RECIPE = Recipe(name="sketch", rank=1, dim=5)
-LATE = Recipe(name="late", rank=1, dim=5)
 
 
 def _record(catalog, id, vector):
@@ -21,12 +20,6 @@ def _record(catalog, id, vector):
     catalog.record(
         Indexed(model=model, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
     )
-
-
-def _give(catalog, id, axis):
-    vector = np.eye(5, dtype=np.float32)[axis]
-    late = Fingerprint(recipe=LATE, vector=vector, norm=1.0)
-    catalog.add_fingerprints(catalog.model(id).key, [late])
 
 
 def _brute_force(catalog, query, k):
@@ -105,45 +98,10 @@ def test_an_empty_family_has_no_neighbours(catalog):
     assert search(catalog, "b", RECIPE, np.ones((1, 5), np.float32), 3) == [[]]
 
 
-def test_an_older_model_that_gets_its_first_vector_is_found(catalog, tmp_path):
-    for number in range(4):
-        _record(catalog, f"m{number}", np.eye(5)[number])
-    _give(catalog, "m1", 1)
-    _give(catalog, "m3", 3)
-    assert len(catalog.family("b", LATE).index.keys) == 2
-    _give(catalog, "m0", 0)
-    _give(catalog, "m2", 2)
-
-    for catalog_now in (catalog, catalog.reader()):
-        for axis in range(4):
-            query = np.eye(5, dtype=np.float32)[axis]
-            assert search(catalog_now, "b", LATE, query[None, :], 1)[0] == [(f"m{axis}", 1.0)]
-
-
-@pytest.mark.parametrize("is_new", [False, True])
-def test_a_vector_in_place_of_another_is_found(catalog, is_new):
-    for number in range(4):
-        _record(catalog, f"m{number}", np.eye(5)[number])
-        _give(catalog, f"m{number}", number)
-    assert search(catalog, "b", LATE, np.eye(5, dtype=np.float32)[4:], 1)
-    _give(catalog, "m2", 4)
-
-    by = catalog.reader() if is_new else catalog
-
-    assert len(by.family("b", LATE)) == 4
-    assert search(by, "b", LATE, np.eye(5, dtype=np.float32)[4:], 1) == [[("m2", 1.0)]]
-    # what else is known of the model is as it was
-    assert search(catalog, "b", RECIPE, np.eye(5, dtype=np.float32)[2:3], 1) == [[("m2", 1.0)]]
-
-
-def test_a_model_that_is_gone_gets_no_vector_and_no_study(catalog):
+def test_a_model_that_is_gone_gets_no_study(catalog):
     _record(catalog, "m", np.eye(5)[0])
     key = catalog.model("m").key
     catalog.remove("m")
-    late = Fingerprint(recipe=LATE, vector=np.eye(5, dtype=np.float32)[1], norm=1.0)
 
     with pytest.raises(StoreError, match="removed or re-indexed"):
-        catalog.add_fingerprints(key, [late])
-    with pytest.raises(StoreError, match="removed or re-indexed"):
         catalog.studies(key).save("rank", {}, {})
-    assert LATE.id not in catalog.recipes()

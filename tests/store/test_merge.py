@@ -139,8 +139,8 @@ def test_models_get_what_they_lack(a, b):
     with Catalog.open(a) as catalog:
         x, y = catalog.models()
         assert set(x.recipes) == {RECIPE.id, OTHER.id}
-        assert catalog.studies(x.key).latest("rank") == {"mine": 1}
-        assert catalog.studies(y.key).latest("layers") == {"b": 2}
+        assert catalog.studies(x.key).load("rank", {"a": 1}) == {"mine": 1}
+        assert catalog.studies(y.key).load("layers", {}) == {"b": 2}
         stored = catalog.slots(x.key, RECIPE.id)
         assert stored[0].sketch == indexed("x", seed=1).slots[0].sketch
         assert np.array_equal(catalog.linear_sketch("x").pooled, linear(1).pooled)

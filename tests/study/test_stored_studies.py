@@ -120,7 +120,7 @@ def test_studies_have_the_names_of_earlier_versions_in_the_store_and_on_the_data
     _, db = family
 
     assert {record_of(study).name for study in STUDIES} == {
-        *("rank", "spectrum", "components", "geometry", "layers", "profile", "ablation", "cka"),
+        *("rank", "spectrum", "components", "geometry", "layers", "ablation", "cka"),
         *("logit-lens", ""),  # nothing is stored of `correlate`
     }
     assert db.studies.rank("imdb-0").to_json() == db.studies.rank("imdb-0").to_json()
@@ -168,7 +168,6 @@ HEAVY = {"duckdb", "faiss", "matplotlib", "scipy", "sklearn", "torch", "transfor
         "import deltadex.study.diff",
         "import deltadex.study.texts",
         "from deltadex.study.rank import RankReport, family_ranks, rank_study",
-        "from deltadex.study.profile import profile_settings; profile_settings()",
         "from deltadex.study.ablation import AblationStudyReport, read_senses",
     ],
 )
