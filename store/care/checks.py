@@ -407,7 +407,8 @@ def check_views(context: CheckContext) -> Iterator[Finding]:
         for sql, _ in made:
             replacing = sql.replace("VIEW", "OR REPLACE VIEW", 1)
             context.session.write(lambda s, sql=replacing: s.execute(sql))  # type: ignore[misc]
-        context.session.write(refresh_view)
+        if has_vectors:
+            context.session.write(refresh_view)
         yield Finding("views", "repaired", f"made again: {names}")
 
 

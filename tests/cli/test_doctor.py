@@ -72,7 +72,7 @@ def test_what_is_not_derived_stays_with_exit_code_1_and_the_way_out(db):
     first, second = run(db), run(db)
 
     assert (first.exit_code, second.exit_code) == (1, 1)
-    assert "without slots: m" in first.stdout
+    assert "1 model with rows out of range" in first.stdout
     assert "→ `deltadex rm`" in first.stdout
 
 
