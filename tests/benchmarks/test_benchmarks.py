@@ -90,8 +90,8 @@ TOYS = {
         prepare=write_built,
         page="fingerprints.md",
         published=(
-            "| question | recipe | queries | purity | 95 % | nn1 | silhouette | chance |",
-            "| adapters of | recipe | queries | purity | 95 % | nn1 | chance |",
+            "| question |",
+            "| adapters of |",
         ),
         prints=(
             r"\| full \| sketch \| 4 \| 1\.000 \| 1\.00–1\.00 \| 1\.00 \| -?\d\.\d\d \| 0\.33 \|",
@@ -107,7 +107,7 @@ TOYS = {
         ),
         prepare=write_texts,
         page="words.md",
-        published=("| run, stored as | models | kind | touched | of no batch | not found |",),
+        published=("| run",),
         prints=(r"\| decay \.01, bfloat16 \| 2 \| exact", r"\| masked, tied head, float32 \| 2 \|"),
         needs=missing("transformers"),
     ),
@@ -200,9 +200,8 @@ TOYS = {
         command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),
         page="studies/rank.md",
         published=(
-            "| curves without a law | layers | curves | laws found | steps | constant "
-            "| no pattern | depends on depth, no law |",
-            "| planted | layers | noise / range | a law | that law | R² | in its 95 % interval |",
+            "| curves without a law |",
+            "| planted | layers |",
         ),
         prints=(r"\| random walk \| 6 \| 1 \| \d+% \| \d+% \|",),
     ),
@@ -225,7 +224,7 @@ TOYS = {
     "start": Toy(
         command=("benchmarks/start.py", "--models", "24", "--runs", "1"),
         published=(
-            "| command | processor | ratio | wall | ratio | peak |",
+            "| command |",
             "| script |",
             "| eval |",
         ),
@@ -235,7 +234,7 @@ TOYS = {
         command=("benchmarks/suggestions.py", "--seeds", "1", "--families", "12 datasets"),
         page="clusters.md",
         published=("12 datasets", "recall with hints | splits with any |"),
-        prints=(r"\| 12 datasets \| 0 of 12 \| 0\.00 \| \d+ \| 1\.000 \| 1\.00 \| \d+ \|",),
+        prints=(r"\| 12 datasets \| 0 of 12 \| 0\.00 \| \d+ \| 1\.000 \| [\d.]+ \| \d+ \|",),
     ),
     "suggestions for a catalog": Toy(
         command=(
