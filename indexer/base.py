@@ -360,7 +360,8 @@ class Base:
         self._weights = self._described = None
         return self._open()
 
-    def _description(self) -> HubModel:
+    def description(self) -> HubModel:
+        """What the Hub says of a base that is there; asked once."""
         if self._described is None:
             self._described = describe(self.name, session=self.session)
         return self._described
@@ -374,7 +375,7 @@ class Base:
             license = stated_license(files)
             checkpoint = open_local(self.folder, whole=self.plan.whole, often=True)
         else:
-            model = self._description()
+            model = self.description()
             revision, license = model.sha, model.license
             config = read_json(read_small_file(model, "config.json", session=self.session))
             weights = HubWeights(
@@ -391,7 +392,7 @@ class Base:
 def _tokenizer_of(base: Base) -> bytes | None:
     record = ModelRecord(id=base.name, base=base.name)
     try:
-        hub = base._description() if base.folder is None else None
+        hub = base.description() if base.folder is None else None
         return Member(record=record, folder=base.folder, hub=hub).tokenizer(base.session)
     except ModelError as err:
         log.warning("base %s: its tokenizer cannot be read: %s", base.name, err.reason)

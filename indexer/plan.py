@@ -383,8 +383,9 @@ class Plan:
         if self.fetches_base:
             requests["api"] += 1
             requests["resolve"] += 1 + small_file
-            if self.footprints and self.weights is not None and self.weights.hub is not None:
-                requests["resolve"] += small_file * len(files_of(self.weights.hub.files or ()))
+            if self.footprints and self.weights is not None:
+                named = self.base.description().files or ()
+                requests["resolve"] += small_file * len(files_of(named))
         if self.walk is not None:
             requests["api"] += 1
         return requests

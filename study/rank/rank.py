@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import RequestError
 from ...options import argument, option, record
+from ...records import Slot
 from ...results import Document, Row, Section
 from ..study import (
     BasedStudy,
