@@ -128,10 +128,17 @@ def _unread(
     rest = [name for name in shapes if name not in taken]
     unread = find_unread(rest, shapes)
     if found.by_name:
-        # whole layers that are none of the base's, or the same one again
-        placeable = place(shapes, member.config).by_tensor()
-        known = set(map(without_numbers, base.placed.unread))
-        new = [n for n in unread if n not in placeable and without_numbers(n) not in known]
+        # whole layers that are none of the base's, or the same one again, have its roles
+        roles = {(p.slot.stack, p.slot.role) for p in base.placed.placements}
+        known = {
+            *map(without_numbers, base.placed.unread),
+            *(
+                without_numbers(p.tensor)
+                for p in place(shapes, member.config).placements
+                if (p.slot.stack, p.slot.role) in roles
+            ),
+        }
+        new = [n for n in unread if without_numbers(n) not in known]
     else:
         layers = {child.layer for child, _ in found.pairs}
         matrices = layer_matrices(checkpoint.tensors, member.config)

@@ -9,6 +9,7 @@ from factories import finetune, make_bert, make_checkpoint, write_weights
 
 import deltadex as dx
 from deltadex.errors import RequestError
+from deltadex.indexer.architecture import MAX_EXPERTS
 from deltadex.terminal.tables import show_audit, show_report
 
 GIZMO = "encoder.layer.{}.attention.self.gizmo.weight"
@@ -22,12 +23,12 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
-    """A base with a matrix of unknown name in each layer, and its config."""
+    """A base with more matrices in one tensor of each layer than are read, and its config."""
     folder = tmp_path_factory.mktemp("unread")
     tensors = make_bert(folder / "plain", seed=0)
     config = json.loads((folder / "plain" / "config.json").read_text())
     draw = torch.Generator().manual_seed(1)
-    tensors |= {GIZMO.format(n): torch.randn(32, 32, generator=draw) for n in range(2)}
+    tensors |= {GIZMO.format(n): torch.randn(MAX_EXPERTS + 1, 2, 2, generator=draw) for n in range(2)}
     make_checkpoint(folder / "base", tensors, config=config)
     return folder, tensors, config
 
@@ -124,8 +125,8 @@ def test_a_matrix_that_the_base_lacks_is_named(family, tmp_path):
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "base"), tmp_path / "models").to_json()
 
-    assert [row["code"] for row in report["failed"]] == ["not-read"]
-    assert "'encoder.layer.1.output.gadget.weight'" in report["failed"][0]["reason"]
+    assert [row["code"] for row in report["failed"]] == ["layer-mismatch"]
+    assert "the base lacks: encoder.1.output.gadget" in report["failed"][0]["reason"]
 
 
 def test_a_trace_of_equal_layers_is_no_copy_where_some_were_not_compared(family, tmp_path):
