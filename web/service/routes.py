@@ -149,6 +149,7 @@ async def families(service: ServiceIn) -> Response:
     """The families of the catalog, their recipes, and what this service can do."""
     document = {
         "families": await service.ask(_counted),
+        "opening": await service.opening(),
         "writable": service.settings.writable,
         "umap": find_spec("umap") is not None,
         "takes": {
@@ -704,7 +705,7 @@ def _underway(service: Service, request: Request, job: Job, waited_s: float) -> 
 
 _READY = gives(schemas.ReadyAnswer)
 _READY[503] = {
-    "model": schemas.ReadyAnswer,
+    "model": schemas.OpeningReadyAnswer,
     "description": "Not every family has been searched once.",
 }
 _METRICS = gives(None)
@@ -721,10 +722,13 @@ async def health() -> Response:
 @UNVERSIONED.get("/ready")
 @_operations.get("/ready", responses=_READY)
 async def ready(service: ServiceIn) -> Response:
-    """The catalog is open and every family has been searched once."""
-    if service.freshness.ready.is_set():
+    """The catalog is open and every family has been searched once; until then how many percent of
+    the indexes are open, and which families can be searched."""
+    opening = await service.opening()
+    if opening is None:
         return reply({"ready": True})
-    return reply({"ready": False, "detail": "opening indexes"}, 503, {"Retry-After": "2"})
+    document = {"ready": False, "detail": "opening indexes", **opening}
+    return reply(document, 503, {"Retry-After": "2"})
 
 
 @UNVERSIONED.get("/metrics")

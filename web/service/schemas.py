@@ -81,8 +81,16 @@ class TakesAnswer(Answer):
     data: int
 
 
+class OpeningAnswer(Answer):
+    """How far the opening of the indexes is, and the families that can be searched already."""
+
+    percent: int
+    searchable: list[str]
+
+
 class FamiliesAnswer(Answer):
     families: list[FamilyAnswer]
+    opening: OpeningAnswer | None = Field(description="null once every family can be searched")
     writable: bool
     umap: bool
     takes: TakesAnswer
@@ -531,6 +539,11 @@ class HealthAnswer(Answer):
 
 class ReadyAnswer(Answer):
     ready: bool
+
+
+class OpeningReadyAnswer(OpeningAnswer):
+    ready: Literal[False]
+    detail: str
 
 
 class RemovedAnswer(Answer):

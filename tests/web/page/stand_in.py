@@ -47,6 +47,7 @@ class MadeUp:
     broken: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=lambda: {"clusters"})
     underway: dict[str, dict[str, Any]] = field(default_factory=dict)
+    opening: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         random.seed(0)
@@ -103,7 +104,7 @@ class MadeUp:
             "labelled": self.models, "datasets": len(self.datasets), "recipes": recipes,
         }  # fmt: skip
         can = {"writable": False, "umap": True, "version": "0"}
-        return 200, {"families": [family], "takes": {"adapter": 1 << 20, "data": 1 << 16}, **can}
+        return 200, {"families": [family], "opening": self.opening, "takes": {"adapter": 1 << 20, "data": 1 << 16}, **can}
 
     def map(self, query: dict[str, str]) -> Answer:
         document: dict[str, Any] = {

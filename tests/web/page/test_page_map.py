@@ -54,7 +54,7 @@ def test_points_are_drawn_in_the_colours_of_the_legend(visit, address):
     assert near(page.evaluate(DRAWN), VERMILION)
     assert [text.split("\n")[0] for text in rows(page)] == [
         "agnews", "imdb", "sst2", "trec", "mpqa", "unlabelled"]  # fmt: skip
-    assert page.locator("#counted").inner_text() == "60 models"
+    assert page.locator("#counted").inner_text() == "60 fine-tunes of base-model"
 
 
 def test_the_legend_hides_and_isolates(visit, address):
@@ -264,7 +264,7 @@ def test_filters_apply_to_points_counts_neighbours_and_say_what_is_wrong(visit, 
     assert chips == 3
     assert page.locator("#filter-where").get_attribute("aria-invalid") == "true"
     page.click("#clear")
-    until(page, "document.getElementById('counted').innerText === '60 models'")
+    until(page, "document.getElementById('counted').innerText === '60 fine-tunes of base-model'")
     assert page.locator("#where-problem").is_hidden()
 
 

@@ -233,6 +233,22 @@ def test_health_and_readiness_have_short_names(client):
     assert f"{API}/health" in schema["paths"]
 
 
+def test_until_indexes_are_open_readiness_has_percent_and_what_can_be_searched(shared_db):
+    with served(shared_db) as client:
+        freshness = client.service.freshness
+        told, base = [], client.service.names().meant("base")
+        client.service.readers.prepare(lambda *reached: told.append(reached) or True)
+        freshness.ready.clear()
+        freshness.reached = 0.437, [base]
+        refused, families = client.get("/ready"), client.get(f"{API}/families").json()
+
+    assert told[0] == (0.0, [])
+    stands = {"percent": 43, "searchable": ["base"]}
+    assert refused.status_code == 503
+    assert refused.json() == {"ready": False, "detail": "opening indexes", **stands}
+    assert families["opening"] == stands
+
+
 def test_work_that_takes_too_long_is_a_problem_and_keeps_its_place():
     work = Work(at_once=1, waiting=1, seconds=0.1)
     release = threading.Event()
