@@ -104,7 +104,8 @@ class MadeUp:
             "labelled": self.models, "datasets": len(self.datasets), "recipes": recipes,
         }  # fmt: skip
         can = {"writable": False, "umap": True, "version": "0"}
-        return 200, {"families": [family], "opening": self.opening, "takes": {"adapter": 1 << 20, "data": 1 << 16}, **can}
+        can |= {"opening": self.opening, "takes": {"adapter": 1 << 20, "data": 1 << 16}}
+        return 200, {"families": [family], **can}
 
     def map(self, query: dict[str, str]) -> Answer:
         document: dict[str, Any] = {
@@ -220,8 +221,9 @@ class MadeUp:
         return 200, {
             "query": me, "recipe": "sketch", "verdict": verdict_of(0), "compared": len(near),
             "calibration": {"source": "labelled models of the family", "datasets": 5,
-                            "queries": 54},
+                            "queries": 54, "verdict_from": 0.72},
             "neighbours": neighbours,
+            "suspects": [],
         }  # fmt: skip
 
     def dropped(self, name: str, body: bytes) -> Answer:

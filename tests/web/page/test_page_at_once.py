@@ -3,7 +3,6 @@
 import pytest
 from stand_in import MadeUp, plain, served, until
 
-
 OVERLAPS = """() => {
   const parts = ["h1", ".word", ".tools", ".find", "#views"].map((name) => {
     const { left, right, top, bottom } = document.querySelector(name).getBoundingClientRect();
