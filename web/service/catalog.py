@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...database import Database, open, opened, serving
-from ...errors import BadFilter, DeltadexError, RequestError, offered
+from ...errors import BadFilter, DeltadexError, UnknownBase, offered
 
 _PATH = re.compile(r"(?<![\w.:/~@-])(?:~?(?:/[\w.@+=,~-]+){2,}/?|[A-Za-z]:\\[^\s'\",;]+)")
 _SHOWN_SOURCES = {"": "hub", "hub": "hub", "upload": "upload"}
@@ -45,7 +45,7 @@ class Names:
         if base in self._meant:
             return self._meant[base]
         if _is_path(base):
-            raise RequestError(f"no family of {base!r}{offered(base, self.bases)}")
+            raise UnknownBase(f"no family of {base!r}{offered(base, self.bases)}")
         return base
 
     def redact(self, text: str, source: str = "") -> str:

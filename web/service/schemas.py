@@ -815,7 +815,7 @@ _PROBLEMS = {
     400: "A host or a body that cannot be read.",
     401: "No token, or another one.",
     403: "Not open here.",
-    404: "No such model, or an empty catalog.",
+    404: "No such model or base, or an empty catalog.",
     408: "The body came too slowly.",
     409: "There is one already, or it is too late.",
     415: "Another kind of body.",
