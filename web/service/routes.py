@@ -435,13 +435,12 @@ async def explain(
     """Which slots, roles and layers carry the similarity of two stored models."""
     question = asked(model, other)
 
-    def explain(catalog: Database) -> dict[str, Any]:
+    def exact(catalog: Database) -> Explain:
         query = serving.exact_query(catalog, model, find_base(catalog, question.base))
         stored = serving.exact_query(catalog, other, query.base)
-        exact = replace(question, model=query, other=stored.model, base=None)
-        return exact.answer(catalog).to_json()
+        return replace(question, model=query, other=stored.model, base=None)
 
-    return reply(await service.ask(explain))
+    return await _answered(service, exact)
 
 
 @_similar.get("/words", responses=gives(schemas.WordsAnswer, 404))
@@ -450,13 +449,12 @@ async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words
     """The words that a stored model was trained on, read from its input embedding."""
     question = asked(model)
 
-    def words(catalog: Database) -> dict[str, Any]:
+    def exact(catalog: Database) -> Words:
         base = find_base(catalog, question.base)
-        exact = [serving.exact_query(catalog, id, base) for id in (model, question.against) if id]
-        own = replace(question, model=exact[0].model, base=exact[0].base)
-        return own.answer(catalog).to_json()
+        both = [serving.exact_query(catalog, id, base) for id in (model, question.against) if id]
+        return replace(question, model=both[0].model, base=both[0].base)
 
-    return reply(await service.ask(words))
+    return await _answered(service, exact)
 
 
 @_similar.get("/search", responses=gives(schemas.TextSearchAnswer, 404))
