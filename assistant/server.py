@@ -13,7 +13,7 @@ from mcp.server.stdio import stdio_server
 from .. import __version__
 from ..database.meaning import HOW_TO_READ
 from ..errors import DeltadexError
-from .tools import QUESTIONS, Tools, as_text, refusal
+from .tools import DESCRIPTIONS, QUESTIONS, Tools, as_text, refusal
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def make_server(tools: Tools) -> Server[Any]:
     listed = [
         types.Tool(
             name=name,
-            description=tools.description(name),
+            description=DESCRIPTIONS[name],
             input_schema=tools.schema(name),
             annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
         )

@@ -2,35 +2,104 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import KW_ONLY, MISSING, Field, asdict, dataclass
 from types import NoneType
 from typing import Any, get_args, get_origin
 
 from jsonschema import Draft202012Validator
 
 from ..database import Database, FindSimilar, FindTrainedOn, Search, Select, Show, Trace, Words
+from ..database.serving import PageOfModels
 from ..errors import DeltadexError, RequestError
-from ..options import Option, choices_of, hints_of, options_of
-
-QUESTIONS: Mapping[str, type[Any]] = {
-    "find_similar": FindSimilar,
-    "find_trained_on": FindTrainedOn,
-    "trace": Trace,
-    "show": Show,
-    "sql": Select,
-    "words": Words,
-    "search": Search,
-}
-"""The tools by name; every one only reads."""
+from ..options import Option, choices_of, hints_of, option, options_of, record
 
 SELECT_SECONDS, MAX_ROWS = 10.0, 1000
 """Of a SELECT: its time, and the rows that it may give."""
+
+LONGEST_NAME, MOST_CHANGED = 200, 5
+"""Characters of a text that may be part of a name; matrices of a summary."""
+
+NAMED_BY = ("model", "base", "dataset", "author", "kind", "task", "downloads", "status")
+
+
+@record
+class FindModels(Search):
+    """Models by name, and by what their training data is about."""
+
+    def of(self, db: Database) -> dict[str, Any]:
+        """The document: `named` beside what `Search` answers."""
+        asked = asdict(self)
+        named = []
+        if len(text := asked.pop("text")) <= LONGEST_NAME:
+            page = PageOfModels(q=text, limit=asked.pop("k"), **asked)
+            named = [{key: row[key] for key in NAMED_BY} for row in db.ask(page)]
+        try:
+            found = db.ask(Search(**asdict(self))).to_json()
+        except RequestError as err:  # a name without words
+            if not named:
+                raise
+            found = {"neighbours": [], "verdict": str(err)}
+        return {"named": named, **found}
+
+
+@record
+class ShowModel(Show):
+    """What is known of a model, in brief."""
+
+    _: KW_ONLY
+    matrices: bool = option(default=False, help="Also give every weight matrix that changed.")
+
+    def of(self, db: Database) -> dict[str, Any]:
+        """The document of `Show`, its matrices counted, those named that changed most."""
+        document = dict(db.ask(Show(self.model, base=self.base)).to_json())
+        if self.matrices:
+            return document
+        slots = document.pop("slots")
+        by = "relative_norm" if all(slot["relative_norm"] for slot in slots) else "fro_norm"
+        most = sorted(slots, key=lambda slot: -(slot[by] or 0.0))[:MOST_CHANGED]
+        changed = [{key: slot[key] for key in ("slot", by, "stable_rank")} for slot in most]
+        return {**document, "matrices_changed": len(slots), "most_changed": changed}
+
+
+QUESTIONS: Mapping[str, type[Any]] = {
+    "find_models": FindModels,
+    "find_similar": FindSimilar,
+    "find_trained_on": FindTrainedOn,
+    "trace": Trace,
+    "show": ShowModel,
+    "sql": Select,
+    "words": Words,
+}
+"""The tools by name; every one only reads."""
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "find_models": "Find models of the catalog by a text: `named` are those whose id, dataset or "
+    "author contains it, `neighbours` those whose training data is about it, by the words that "
+    "their updates answer to, each with `words` and a verdict. Begin here where no id is known.",
+    "find_similar": "Find the models that were trained on the same data as a model: an id of the "
+    "catalog, a folder, an id of the Hub, or a list of them. Each neighbour has its dataset, "
+    "verdict, probability, z and fdr; nearest first.",
+    "find_trained_on": "Find the models that were likely trained on a data set: a file of texts on "
+    "this machine, or the name of a kept data set. Words are compared first; other models need a "
+    "run of the base over the examples, which takes a minute or more: `quick` leaves it out.",
+    "trace": "Say which base a model comes from and what was done to it (fine-tune, merge, copy, "
+    "rounding), by its weights, with p; `parents` and their weights for a merge. The verdict "
+    '"unknown" means that nothing shows it.',
+    "show": "Show what the catalog holds of one model: labels and who states them (`label_source`),"
+    " kind, base, licence, task, dates, words of its training data, and the weight matrices that "
+    "changed most. `matrices` gives all of these.",
+    "sql": f"Count or list by one SELECT over the catalog's tables, of at most {MAX_ROWS} rows and "
+    f"within {SELECT_SECONDS:g} s. SHOW TABLES lists the tables, DESCRIBE models the columns of "
+    "one. It can neither write nor read files.",
+    "words": "List the words that occurred in a model's training, read from its input embedding; "
+    "`against` another model lists those that only the first one saw. Models whose embedding did "
+    "not move have none.",
+}
+"""What a tool is for, as an assistant reads it."""
 
 WRITES = ("keep",)
 """Options that would write into the catalog; those that name a file are left out as well."""
@@ -68,16 +137,6 @@ class Tools:
             "additionalProperties": False,
         }
 
-    def description(self, name: str) -> str:
-        """What a tool answers, as its question's docstring says, without arguments and examples."""
-        text = re.split(r"\n\n(?:Raises:|>>>)", inspect.getdoc(QUESTIONS[name]) or "")[0]
-        if name == "sql":
-            text += (
-                f" At most {MAX_ROWS} rows, within {SELECT_SECONDS:g} s. SHOW TABLES lists the "
-                "tables, DESCRIBE models the columns of one."
-            )
-        return text
-
     def answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The document that a tool answers.
 
@@ -93,14 +152,20 @@ class Tools:
             given["offline"] = self.offline
         asked = question(**given)
         with self.opened() as db:
-            if isinstance(asked, Select) and self.are_local:
-                table: Any = asked.of(db.path, seconds=SELECT_SECONDS, rows=MAX_ROWS)
-            else:
-                table = db.ask(asked)
+            document = self._document(asked, db)
+        shortened: dict[str, Any] = _shortened(document)
+        return shortened
+
+    def _document(self, asked: Any, db: Database) -> Any:
+        if isinstance(asked, FindModels | ShowModel):
+            return asked.of(db)
+        if isinstance(asked, Select) and self.are_local:
+            table: Any = asked.of(db.path, seconds=SELECT_SECONDS, rows=MAX_ROWS)
+        else:
+            table = db.ask(asked)
         if isinstance(asked, Select) and len(table) > MAX_ROWS:
             raise RequestError(f"sql: more than {MAX_ROWS} rows: add a LIMIT, or count groups")
-        shortened: dict[str, Any] = _shortened(table.to_json())
-        return shortened
+        return table.to_json()
 
     def _fields(self, question: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
         return {

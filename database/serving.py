@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -262,11 +263,14 @@ def record_adapter(
     db._catalog.record(replace(adapter, model=record))
 
 
-def prepare_searches(db: Database, goes_on: Callable[[], bool] = lambda: True) -> list[StoreFull]:
-    """Do now what the first search after a change would wait for.
+def prepare_searches(
+    db: Database, goes_on: Callable[[float, list[str]], bool] = lambda *_: True
+) -> list[StoreFull]:
+    """Do now what the first search after a change would wait for, small families first.
 
     Args:
-        goes_on: Is called now and then; False stops the work.
+        goes_on: Is called now and then with the share that is done and the bases that can be
+            searched; False stops the work.
 
     Returns:
         Why families have no file of sketches: there is no room for it.
@@ -277,9 +281,19 @@ def prepare_searches(db: Database, goes_on: Callable[[], bool] = lambda: True) -
     from ..search import prepare_search
 
     refusals, known = [], db._catalog.recipes()
-    for group in db._catalog.stats()["recipes"]:
+    groups = sorted(db._catalog.stats()["recipes"], key=lambda group: int(group["models"]))
+    bases, sizes = [group["base"] for group in groups], [group["models"] for group in groups]
+
+    def told(n: int, share: float) -> bool:
+        done = (sum(sizes[:n]) + share * sizes[n]) / sum(sizes)
+        return goes_on(done, sorted({*bases[:n]} - {*bases[n:]}))
+
+    for n, group in enumerate(groups):
+        if not told(n, 0.0):
+            break
         try:
-            prepare_search(db._catalog, group["base"], known[group["id"]], goes_on=goes_on)
+            asks = partial(told, n)
+            prepare_search(db._catalog, group["base"], known[group["id"]], goes_on=asks)
         except StoreFull as err:
             refusals.append(err)
     return refusals

@@ -535,10 +535,14 @@ def _scored(
 
 
 def prepare_search(
-    catalog: Catalog, base: str, recipe: Recipe, *, goes_on: Callable[[], bool] = lambda: True
+    catalog: Catalog,
+    base: str,
+    recipe: Recipe,
+    *,
+    goes_on: Callable[[float], bool] = lambda _: True,
 ) -> None:
-    """Derive now what the first search after a change needs; `goes_on` stops the sketch file if
-    False.
+    """Derive now what the first search after a change needs; `goes_on`, told the share
+    that is done, stops the sketch file if False.
 
     Raises StoreFull where the disk has no space for the sketches; searches then read the catalog.
     """

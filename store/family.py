@@ -328,11 +328,12 @@ class FamilyView:
 
         return TraitFile(self._file(".traitkeys"), depends_on, n_numbers)
 
-    def write_sketch_file(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+    def write_sketch_file(self, goes_on: Callable[[float], bool] = lambda _: True) -> None:
         """Bring the file of the family's sketches up to date; made, where there is none.
 
         Args:
-            goes_on: Called before each part; False stops the writing, and keeps what is written.
+            goes_on: Called before each part with the share that is written; False stops the
+                writing, and keeps what is written.
 
         Raises:
             StoreFull: the disk has no space for it; searches then read the catalog.

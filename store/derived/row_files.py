@@ -623,10 +623,10 @@ class SketchFile:
         return _of_bytes(vectors) if shapes.in_bytes else vectors
 
     def catch_up(
-        self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
+        self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[float], bool]
     ) -> None:
-        """Write what the catalog has and the file has not, for as long as `goes_on` says so; raises
-        `StoreFull` if the disk is too full for it, or refuses."""
+        """Write what the catalog has and the file has not, for as long as `goes_on`, told the
+        share that is written, says so; raises `StoreFull` if the disk is too full, or refuses."""
         before, rows = self._content
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
         new_slots = select_sketched_slots(session, base, recipe.id, rows.last_key)
@@ -642,7 +642,7 @@ class SketchFile:
             self._check_space(len(keys) * n_bytes)
             at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, n_bytes))
             for start in range(0, len(keys), at_once):
-                if not goes_on():
+                if not goes_on(start / len(keys)):
                     return
                 some = keys[start : start + at_once]
                 rows = rows.append(*_fetch(session, recipe, some, shapes))

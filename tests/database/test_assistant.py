@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 import deltadex as dx
 from deltadex.cli import main
 
-TOOLS = ["find_similar", "find_trained_on", "trace", "show", "sql", "words", "search"]
+TOOLS = ["find_models", "find_similar", "find_trained_on", "trace", "show", "sql", "words"]
 
 HARMFUL = (
     "DELETE FROM models",
@@ -100,11 +100,11 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
 
     assert [tool.name for tool in listed] == TOOLS
     assert all(tool.annotations.read_only_hint and tool.description for tool in listed)
-    schema = listed[0].input_schema
+    schema = listed[1].input_schema
     assert schema["required"] == ["model"]
     assert schema["properties"]["k"]["minimum"] == 1
-    assert "keep" not in listed[1].input_schema["properties"]
-    assert "mergekit" not in listed[2].input_schema["properties"]
+    assert "keep" not in listed[2].input_schema["properties"]
+    assert "mergekit" not in listed[3].input_schema["properties"]
     similar, several, trained_on, traced, shown, counted, *refused = answers
     assert similar.structured_content["neighbours"][0]["model"] == neighbour["model"]
     assert similar.structured_content == json.loads(text(similar))
@@ -124,20 +124,52 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
         assert db.stats(content_hash=True).to_json()["content_sha256"] == before
 
 
+@pytest.mark.usefixtures("tokenizer")
 def test_an_assistant_asks_a_service(family):
     calls = (
         ("find_similar", {"model": "imdb-0", "k": 1}),
         ("show", {"model": "imdb-0"}),
         ("sql", {"statement": "SELECT count(*) AS n FROM models"}),
+        ("find_models", {"text": "imdb"}),
+        ("trace", {"model": "imdb-0"}),
+        ("find_trained_on", {"data": "reviews.csv", "k": 2}),
+        ("words", {"model": "imdb-0"}),
     )
     with listening(family / "family.duckdb", token=TOKEN) as url:
-        _, (similar, shown, counted) = asked(["--url", url], *calls, token=TOKEN)
-        _, (_, _, without_token) = asked(["--url", url], *calls)
+        _, answers = asked(["--url", url], *calls, token=TOKEN)
+        _, (_, _, without_token, *_) = asked(["--url", url], *calls[:3])
 
+    similar, shown, counted, named, traced, trained_on, words = answers
     assert similar.structured_content["neighbours"][0]["model"] == "imdb-1"
     assert str(family) not in text(shown)
     assert counted.structured_content["rows"] == [{"n": 4}]
+    assert [row["model"] for row in named.structured_content["named"]] == ["imdb-0", "imdb-1"]
+    assert traced.structured_content["verdict"] == "fine-tune"
+    assert len(trained_on.structured_content["neighbours"]) == 2
+    assert words.structured_content["kind"] == "frozen"
+    assert str(family) not in text(words)
     assert "token" in text(without_token)
+
+
+def test_a_model_is_shown_in_brief_and_models_are_found_by_name(family):
+    _, (brief, whole, named, nobody) = asked(
+        ["--db", "family.duckdb"],
+        ("show", {"model": "imdb-0"}),
+        ("show", {"model": "imdb-0", "matrices": True}),
+        ("find_models", {"text": "IMDB", "k": 1}),
+        ("find_models", {"text": "nothing of that name"}),
+    )
+
+    slots = whole.structured_content["slots"]
+    most = sorted((slot["relative_norm"] for slot in slots), reverse=True)[:5]
+    document = brief.structured_content
+    assert document["matrices_changed"] == len(slots) > len(most)
+    assert [slot["relative_norm"] for slot in document["most_changed"]] == most
+    assert "slots" not in document
+    assert len(text(brief)) < 2500 < len(text(whole))
+    assert [row["model"] for row in named.structured_content["named"]] == ["imdb-0"]
+    assert nobody.structured_content["named"] == []
+    assert "verdict" in nobody.structured_content
 
 
 def test_what_is_missing_is_one_line(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
   const { byId, make, button, icon, state, format, load, map, legend, say } = deltadex;
   const card = byId("card");
   const ZOOM_PX = 24; // what the buttons take beyond the map's edge
-  const SHEET = 0.58; // of a phone's height, as in the style
+  const BROAD = 0.6, STRIP_PX = 40; // a panel broader than this share is a sheet, or lies on top
   const HUB_ID = /^[\w.-]+\/[\w.-]+$/;
   const STATED = { labels: "your labels", tags: "its tags", card: "its card", "model-index": "its card’s results", sentence: "its card’s text", name: "its name" };
   let byKeyboard = false, details = null;
@@ -29,7 +29,7 @@
   const facts = (found) => [
     ["Author", found.author],
     ["Downloads", found.downloads === null || found.downloads === undefined ? null : format.whole(found.downloads)],
-    ["Run", found.run], ["Base", found.base], ["Revision", found.revision],
+    ["Run", found.run], ["Base", found.base && deltadex.wholeName(found.base)], ["Revision", found.revision],
     ["Copy of", found.duplicate_of],
     ["Weights read", found.bytes_read ? `${format.bytes(found.bytes_read)} of ${format.bytes(found.bytes_total ?? found.bytes_read)}` : null],
     ["Indexed", found.indexed_at && day(found.indexed_at)],
@@ -93,7 +93,7 @@
     if (!details?.status || details.status === "indexed") { deltadex.neighbours.update(asked, details?.dataset ?? null); return; }
     const own = deltadex.families().find(({ base }) => base !== deltadex.base && base === details.base_raw);
     byId("neighbours").replaceChildren(make("p", { class: "soft" }, "It is not in the index of this family: it has no neighbours and no place on the map. "),
-      own ? make("a", { href: `?base=${encodeURIComponent(own.base)}&model=${encodeURIComponent(details.model)}` }, `Look for it in ${own.name ?? own.base}`)
+      own ? make("a", { href: `?base=${encodeURIComponent(own.base)}&model=${encodeURIComponent(details.model)}` }, `Look for it in ${deltadex.nameOf(own.base)}`)
         : button({ class: "inline", onclick: () => state.change({ view: "failures", model: "" }) }, "Why models are left out"));
   }
 
@@ -163,14 +163,14 @@
 
   // The map's middle is the middle of what panels leave of it. Offsets, since the card slides in.
   function place() {
-    const main = byId("main"), key = byId("legend"), beside = innerWidth > 860;
-    const side = [card, byId("selection")].find((panel) => !panel.hidden);
-    document.body.classList.toggle("with-card", side !== undefined);
-    map.inset({
-      left: beside ? key.offsetLeft + key.offsetWidth : 0,
-      right: ZOOM_PX + (side && beside ? main.clientWidth - side.offsetLeft : 0),
-      bottom: side && !beside ? SHEET * main.clientHeight : 0,
-    });
+    const panels = [card, byId("selection"), byId("legend")], { clientWidth: width, clientHeight: height } = byId("main");
+    document.body.classList.toggle("with-card", panels.slice(0, 2).some((panel) => !panel.hidden));
+    const inset = { left: 0, right: 0, top: 0, bottom: 0 };
+    for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of panels.filter((panel) => panel.offsetWidth)) {
+      if (offsetWidth > BROAD * width) Object.assign(inset, offsetTop > STRIP_PX ? { bottom: height - offsetTop } : { top: offsetTop + offsetHeight });
+      else Object.assign(inset, offsetLeft > width / 3 ? { right: width - offsetLeft } : { left: offsetLeft + offsetWidth });
+    }
+    map.inset({ ...inset, right: ZOOM_PX + inset.right });
   }
 
   function start() {

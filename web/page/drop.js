@@ -146,7 +146,7 @@
 
   function start() {
     const input = byId("file");
-    byId("sending").hidden = !deltadex.source.trainedOn;
+    byId("sending").hidden = byId("lead").firstElementChild.hidden = !deltadex.source.trainedOn;
     byId("choose").onclick = () => input.click();
     input.onchange = () => { send([...input.files].map((file) => ({ file, folder: "" }))); input.value = ""; };
     hint.querySelector("p").textContent = `${TAKES}. Nothing is stored.`;

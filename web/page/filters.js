@@ -95,9 +95,10 @@
   function start() {
     byId("filter").onclick = () => {
       open(byId("filters").hidden);
-      if (!byId("filters").hidden) { deltadex.wantClusters(); field("dataset").focus(); }
+      if (!byId("filters").hidden) field("dataset").focus();
     };
     byId("filters-close").onclick = () => { open(false); byId("filter").focus(); };
+    field("cluster").onfocus = () => deltadex.wantClusters();
     byId("clear").onclick = () => state.change(state.cleared());
     byId("none-clear").onclick = () => state.change({ ...state.cleared(), off: [], only: [] });
     byId("filters").onsubmit = (event) => event.preventDefault();

@@ -9,6 +9,7 @@
     clusters: ["base", "recipe", "colour"], evaluation: ["base", "recipe", "exclude"], failures: ["base"],
     lineage: ["base"],
   };
+  const OPENING_MS = 2000;
   let families = [], clustersOf = null;
 
   const themeOf = (asked) => asked.theme || theme.remembered() || "auto";
@@ -181,13 +182,28 @@
     return load(byId("map-notice"), (how) => deltadex.source.map(params, how), show, "Drawing the map…");
   }
 
-  // A base in a folder is called what its config says.
+  // A base in a folder is called what its config says; of a name, its last part, where that is one base.
+  const wholeName = (base) => families.find((one) => one.base === base)?.name ?? base;
+  const lastPart = (name) => name.split("/").at(-1);
+  function nameOf(base) {
+    const part = lastPart(wholeName(base));
+    return families.filter((one) => lastPart(wholeName(one.base)) === part).length > 1 ? wholeName(base) : part;
+  }
   deltadex.families = () => families;
   deltadex.family = () => families.find((one) => one.base === deltadex.base);
-  const nameOf = (base) => families.find((one) => one.base === base)?.name ?? base;
+
+  // How far the service is with its first opening of the indexes, and what answers already.
+  function opening({ opening: now }) {
+    byId("opening").hidden = !now;
+    if (!now) return;
+    const names = now.searchable.map(nameOf).join(", ");
+    byId("opening").textContent = `Opening the indexes: ${now.percent} % done. ${names ? `Searches answer for ${names}.` : "Searches wait for them; maps and lists do not."}`;
+    setTimeout(() => deltadex.source.families().then(opening, () => null), OPENING_MS);
+  }
 
   function gotFamilies(found) {
     ({ families } = found);
+    opening(found);
     deltadex.umap = found.umap;
     deltadex.takes = found.takes;
     const several = families.length > 1;
@@ -252,7 +268,7 @@
   function start() {
     const data = byId("data");
     deltadex.source = data ? deltadex.embedded(JSON.parse(data.textContent)) : deltadex.service();
-    Object.assign(deltadex, { wantClusters, gotClusters, copied, toast });
+    Object.assign(deltadex, { wantClusters, gotClusters, copied, toast, nameOf, wholeName });
     dress(state.current);
     map.start();
     for (const room of [legend, filters, card, deltadex.search, deltadex.evaluation, deltadex.lasso, deltadex.selection,
@@ -269,6 +285,7 @@
     byId("legend-toggle").onclick = () => {
       const open = byId("legend").classList.toggle("open");
       byId("legend-toggle").setAttribute("aria-expanded", String(open));
+      card.place();
     };
     theme.dark.addEventListener("change", () => redress(state.current));
     state.listen(changed);

@@ -1,6 +1,6 @@
 "use strict";
 {
-  const { byId, make, button, icon, state, load, map, legend, format, words: { help, short } } = deltadex;
+  const { byId, make, button, icon, state, load, map, legend, format, words: { help, short, breakable } } = deltadex;
   const COUNTS = ["5", "10", "20", "50", "100"];
   const FULL_Z = 10; // where a line is widest, unless a neighbour's z is higher
   const NULL_ALONE = "the null alone";
@@ -13,14 +13,24 @@
   // What was dropped is no stored model, whose slots the service has.
   const explains = () => deltadex.source.can.explain && state.current.model !== "";
 
+  // Why there is no verdict: too few models, labels that contradict one another, or no evidence.
+  function silent([best], { compared, suspects, calibration: { source, verdict_from: least } }) {
+    const among = `among ${format.whole(compared)} compared`;
+    if (source === NULL_ALONE) return `Too few models to tell: no verdict ${among}.`;
+    const reached = `The likeliest has ${best.probability.toFixed(2)}, a verdict needs ${least.toFixed(2)}.`;
+    return suspects?.length ? `They are alike, but labels of this catalog contradict one another: no verdict ${among}. ${reached}`
+      : `No model stands out ${among}. ${reached}`;
+  }
+
+  // Labels that contradict what the weights say.
+  const doubts = (suspects = []) => (suspects.length ? make("ul", { class: "notes" }, suspects.map(({ model, dataset, own_z: own, nearer, z }) =>
+    make("li", {}, make("b", { title: model }, short(model)), ` is labelled ${dataset} (z ${format.signed(own, 1)}), and nearer to ${nearer} (z ${format.signed(z, 1)})`))) : null);
+
   // The verdict on the nearest, and how often such a verdict is wrong.
   function verdict(list, answer) {
     const [best] = list;
     const sure = answer.calibration.source !== NULL_ALONE;
-    if (!list.some(standsOut)) {
-      return [make("p", { class: "headline" }, sure ? `No model stands out among ${format.whole(answer.compared)} compared.`
-        : `Too few models to tell: no verdict among ${format.whole(answer.compared)} compared.`)];
-    }
+    if (!list.some(standsOut)) return [make("p", { class: "headline" }, silent(list, answer))];
     if (!standsOut(best)) return [make("p", { class: "headline" }, others(list, answer))];
     return [make("p", { class: "headline" }, `${capital(SAYS[best.verdict] ?? `${best.verdict} as`)} `,
       make("b", { title: best.model }, short(best.model)), best.dataset ? `, ${best.dataset}` : "",
@@ -32,20 +42,26 @@
   function others(list, answer) {
     const counts = new Map();
     for (const { verdict: said } of list.filter(standsOut)) counts.set(said, (counts.get(said) ?? 0) + 1);
-    const last = list.length < answer.compared ? list.at(-1).verdict : null;
+    const last = list.length < answer.compared ? list.toSorted((a, b) => a.rank - b.rank).at(-1).verdict : null;
     const parts = [...counts].map(([said, n]) => (said === last
       ? `${said}: ${format.whole(n)} or more models` : `${said}: ${format.count(n, "model")}`));
     return capital(`${parts.join(", ")}, of ${format.whole(answer.compared)} compared.`);
   }
 
-  function calibration({ source, queries, datasets, models, models_needed }) {
+  function calibration({ source, queries, datasets, models, models_needed, verdict_from: least }) {
+    const from = `; a verdict from ${least?.toFixed(2)} on.`;
     if (source === "labelled models of the family")
-      return `Probability from ${format.count(queries, "labelled model")}, ${format.count(datasets, "dataset")}.`;
-    return source === "families like it" ? "Probability from families like it: too few labels of its own."
+      return `Probability from ${format.count(queries, "labelled model")}, ${format.count(datasets, "dataset")}${from}`;
+    return source === "families like it" ? `Probability from families like it, for too few labels of its own${from}`
       : `No probability: ${format.count(models, "model")} are too few, ${models_needed} are needed, and fdr is too low in a family as small.`;
   }
 
-  const brief = (found) => (standsOut(found) ? found.verdict : "");
+  // A data set in words, also where there is no label.
+  function about({ dataset, model }) {
+    const at = map.family.place.get(model);
+    return dataset ?? (at === undefined ? "unlabelled" : map.family.topic(at));
+  }
+
   const numbers = (found) => `z ${format.signed(found.z, 1)} · fdr ${format.rate(found.fdr)} · cosine ${format.signed(found.cosine)}`;
 
   function light(id) {
@@ -79,11 +95,11 @@
       onfocusin: () => light(found.model), onfocusout: () => light(null), class: other ? "on" : null },
     make("th", { scope: "row" }, make("div", { class: "line" },
       legend.swatch(item, map.family.hollow[map.family.place.get(found.model)] === 1),
-      button({ class: "link", "aria-label": short(found.model), title: `${found.model}\n${found.dataset ?? "unlabelled"}${found.author ? ` · ${found.author}` : ""}`,
-        onclick: () => deltadex.card.open(found.model, { fly: false }) }, deltadex.words.oneLine(found.model)),
+      button({ class: "link", title: `${found.model}\n${about(found)}${found.author ? ` · ${found.author}` : ""}`,
+        onclick: () => deltadex.card.open(found.model, { fly: false }) }, make("span", { class: "name" }, breakable(short(found.model, Infinity)))),
       copies.length ? badge(copies) : "", deltadex.words.copier(found.model)),
-    make("span", { class: "more soft" }, make("span", { class: same ? "same" : null }, found.dataset ?? "unlabelled"), ` · ${numbers(found)}`)),
-    make("td", { class: standsOut(found) ? "verdict" : "verdict none", title: numbers(found) }, brief(found)),
+    make("span", { class: "under soft" }, standsOut(found) ? make("b", { class: "verdict" }, `${found.verdict} · `) : null,
+      make("span", { class: same ? "same" : null }, about(found)), make("span", { class: "more" }, ` · ${numbers(found)}`))),
     make("td", { class: "number" }, found.probability === null ? `z ${format.signed(found.z, 1)}` : found.probability.toFixed(2)),
     explains() ? make("td", {}, button({ class: "round", "aria-pressed": String(other),
       "aria-label": `Explain the likeness to ${found.model}`, title: "Explain",
@@ -94,14 +110,14 @@
     const likely = list[0].probability === null ? ["z", help("z")] : ["prob.", help("probability")];
     return make("table", { class: "near" },
       make("caption", { class: "unseen" }, "Nearest models, with verdict and probability"),
-      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "model"), make("th", { scope: "col" }, "verdict"),
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "model"),
         make("th", { scope: "col", class: "number" }, likely),
         explains() ? make("th", { scope: "col" }, make("span", { class: "unseen" }, "explain")) : null)),
       make("tbody", {}, piles(list).map((pile) => row(pile, sameAs))));
   }
 
   function show(box, list, answer, sameAs) {
-    const agree = list.filter((found) => found.dataset !== null && found.dataset === sameAs).length;
+    const clear = list.filter(standsOut), agree = clear.filter((found) => found.dataset === sameAs).length;
     const k = make("select", { id: "k", "aria-label": "How many neighbours",
       onchange: (event) => state.change({ k: event.target.value }, "replace") });
     deltadex.options(k, COUNTS.map((n) => [n, n]), state.current.k);
@@ -109,16 +125,16 @@
       detailed = !detailed;
       box.classList.toggle("detailed", detailed);
       more.setAttribute("aria-pressed", String(detailed));
-    } }, "Datasets and numbers");
+    } }, "Numbers");
     box.classList.toggle("detailed", detailed);
     box.replaceChildren(...(list.length ? [
-      ...verdict(list, answer),
+      ...verdict(list, answer), doubts(answer.suspects),
       make("div", { class: "section-head" }, make("h3", {}, "Nearest models"), make("span", { class: "small" }, more),
         deltadex.source.can.explain ? make("span", { class: "select small" }, k) : ""),
       table(list, sameAs),
-      make("p", { class: "soft small" }, sameAs ? `${agree} of ${list.length} share its dataset. ` : "",
+      make("p", { class: "soft small" }, sameAs && clear.length ? `${agree} of ${format.count(clear.length, "model")} with a verdict ${agree === 1 ? "shares" : "share"} its dataset. ` : "",
         calibration(answer.calibration), " z", help("z"), " fdr", help("fdr")),
-    ] : [make("h3", {}, "Nearest models"), make("p", { class: "soft" }, "No other model passes the filters.")]));
+    ] : [make("h3", {}, "Nearest models"), make("p", { class: "soft" }, "No other model passes the filters.")]).filter(Boolean));
   }
 
   function link(list) {
@@ -136,11 +152,14 @@
 
   let shown = null; // the latest answer, and whose it is
 
+  // By what the list shows: copies, then others with a verdict; by probability, then z.
+  const before = (a, b) => (b.verdict === "copy") - (a.verdict === "copy") || standsOut(b) - standsOut(a) || b.probability - a.probability || b.z - a.z;
+
   // Again, once the map has places and colours.
   function redraw() {
     if (!shown) return;
     const { asked, answer, sameAs } = shown;
-    const list = answer.neighbours.filter(inCluster(asked)).slice(0, Number(asked.k));
+    const list = answer.neighbours.filter(inCluster(asked)).slice(0, Number(asked.k)).sort(before);
     show(byId("neighbours"), list, answer, sameAs);
     link(list);
   }

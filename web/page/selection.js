@@ -1,6 +1,6 @@
 "use strict";
 {
-  const { byId, make, button, icon, state, format, map, legend, bars, colours, words: { short, oneLine } } = deltadex;
+  const { byId, make, button, icon, state, format, map, legend, bars, colours, words: { short, breakable } } = deltadex;
   const COLUMNS = [["dataset", "Dataset"], ["author", "Author"], ["month", "Date"], ["kind", "Kind"]];
   const FEW = 6, MANY = 60, ROWS = 40, MONTHS = 12;
   const panel = byId("selection");
@@ -52,8 +52,8 @@
 
   const row = (i) => make("tr", {}, make("th", { scope: "row" }, make("div", { class: "line" },
     legend.swatch(legend.datasetItem(map.family.name("dataset", i)), map.family.hollow[i] === 1),
-    button({ class: "link", title: map.family.id(i), "aria-label": short(map.family.id(i)), onclick: () => deltadex.card.open(map.family.id(i)),
-      onpointerenter: () => map.hover(i), onpointerleave: () => map.hover(-1) }, oneLine(map.family.id(i))))),
+    button({ class: "link", title: map.family.id(i), onclick: () => deltadex.card.open(map.family.id(i)),
+      onpointerenter: () => map.hover(i), onpointerleave: () => map.hover(-1) }, make("span", { class: "name" }, breakable(short(map.family.id(i), Infinity)))))),
   make("td", {}, map.family.name("dataset", i) ?? "unlabelled"), make("td", {}, map.family.name("author", i) ?? ""));
 
   function table(asked, places) {

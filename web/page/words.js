@@ -1,7 +1,7 @@
 "use strict";
 {
   const { byId, make, button, icon, say } = deltadex;
-  const GAP_PX = 6, EDGE_PX = 12, LONGEST = 30, TAIL = 9;
+  const GAP_PX = 6, EDGE_PX = 12, LONGEST = 30;
 
   const MEANINGS = {
     probability: "How likely both were trained on the same data, by models of this family, or of families like it, whose data is known.",
@@ -49,15 +49,8 @@
   // A name that a line breaks behind its signs, and not within a word.
   const breakable = (id) => id.split(/(?<=[/_.-])(?![/_.-])/).flatMap((part, n) => (n ? [make("wbr"), part] : [part]));
 
-  // The same on one line of any width: its end always shows, its middle where there is room.
-  function oneLine(id) {
-    const name = short(id, Infinity);
-    if (name.length <= TAIL * 2) return make("span", { class: "name" }, name);
-    return make("span", { class: "name split" }, make("span", { class: "head" }, name.slice(0, -TAIL)), make("span", {}, name.slice(-TAIL)));
-  }
-
   const copier = (id) => button({ class: "round copy", "aria-label": `Copy the name ${id}`, title: "Copy the whole name",
     onclick: () => deltadex.copied(id, "Name copied") }, icon("copy"));
 
-  Object.assign(deltadex, { words: { help, short, oneLine, breakable, clipped, commonPrefix, copier } });
+  Object.assign(deltadex, { words: { help, short, breakable, clipped, commonPrefix, copier } });
 }

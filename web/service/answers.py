@@ -29,6 +29,7 @@ from ...errors import (
     ModelError,
     StoreError,
     StudyError,
+    UnknownBase,
     UnknownModel,
     code_of,
 )
@@ -120,7 +121,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PROBLEM = "application/problem+json"
 DEFECT = "a defect in deltadex; the server's log says more"
 NO_ENGINE = "the engine that gives candidates does not answer; the server's log says more"
-_NOT_THERE = (UnknownModel, EmptyCatalog)
+_NOT_THERE = (UnknownModel, UnknownBase, EmptyCatalog)
 _BUSY = (WorkerTooSlow, WorkerDied, WorkerOutOfMemory)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...database import Database, open, opened, serving
-from ...errors import BadFilter, DeltadexError, RequestError, offered
+from ...errors import BadFilter, DeltadexError, UnknownBase, offered
 
 _PATH = re.compile(r"(?<![\w.:/~@-])(?:~?(?:/[\w.@+=,~-]+){2,}/?|[A-Za-z]:\\[^\s'\",;]+)")
 _SHOWN_SOURCES = {"": "hub", "hub": "hub", "upload": "upload"}
@@ -45,7 +45,7 @@ class Names:
         if base in self._meant:
             return self._meant[base]
         if _is_path(base):
-            raise RequestError(f"no family of {base!r}{offered(base, self.bases)}")
+            raise UnknownBase(f"no family of {base!r}{offered(base, self.bases)}")
         return base
 
     def redact(self, text: str, source: str = "") -> str:
@@ -177,7 +177,7 @@ class Readers:
             yield self._catalog
             _prepare(self._catalog)
 
-    def prepare(self, goes_on: Callable[[], bool]) -> None:
+    def prepare(self, goes_on: Callable[[float, list[str]], bool]) -> None:
         """Make every index ready for what the catalog holds now."""
         with self._catalog.reader() as reader:
             _prepare(reader, goes_on)
@@ -197,7 +197,9 @@ class Readers:
         self._catalog.close()
 
 
-def _prepare(catalog: Database, goes_on: Callable[[], bool] = lambda: True) -> None:
+def _prepare(
+    catalog: Database, goes_on: Callable[[float, list[str]], bool] = lambda *_: True
+) -> None:
     for refusal in serving.prepare_searches(catalog, goes_on):
         log.warning("searches read the catalog itself: %s", refusal)
 
@@ -241,6 +243,8 @@ class Freshness:
         self._readers, self._ending = readers, threading.Event()
         self.ready = threading.Event()
         """Every family can be searched."""
+        self.reached: tuple[float, list[str]] = (0.0, [])
+        """The share of the indexes that is open, and the bases that can be searched."""
         self._thread = threading.Thread(target=self._run, name="deltadex-freshness")
         self._thread.start()
 
@@ -253,6 +257,10 @@ class Freshness:
     def _goes_on(self) -> bool:
         return not self._ending.is_set()
 
+    def _reaches(self, share: float, bases: list[str]) -> bool:
+        self.reached = share, bases
+        return self._goes_on()
+
     def _run(self) -> None:
         seen, rest = "", 0.0
         while not self._ending.wait(rest):
@@ -260,7 +268,7 @@ class Freshness:
             try:
                 state = self._readers.state()
                 if state != seen:
-                    self._readers.prepare(self._goes_on)
+                    self._readers.prepare(self._reaches)
                     # garbage collection leaves out what is there now, as the names of all models
                     gc.collect()
                     gc.freeze()

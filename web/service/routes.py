@@ -149,6 +149,7 @@ async def families(service: ServiceIn) -> Response:
     """The families of the catalog, their recipes, and what this service can do."""
     document = {
         "families": await service.ask(_counted),
+        "opening": await service.opening(),
         "writable": service.settings.writable,
         "umap": find_spec("umap") is not None,
         "takes": {
@@ -434,13 +435,12 @@ async def explain(
     """Which slots, roles and layers carry the similarity of two stored models."""
     question = asked(model, other)
 
-    def explain(catalog: Database) -> dict[str, Any]:
+    def exact(catalog: Database) -> Explain:
         query = serving.exact_query(catalog, model, find_base(catalog, question.base))
         stored = serving.exact_query(catalog, other, query.base)
-        exact = replace(question, model=query, other=stored.model, base=None)
-        return exact.answer(catalog).to_json()
+        return replace(question, model=query, other=stored.model, base=None)
 
-    return reply(await service.ask(explain))
+    return await _answered(service, exact)
 
 
 @_similar.get("/words", responses=gives(schemas.WordsAnswer, 404))
@@ -449,13 +449,12 @@ async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words
     """The words that a stored model was trained on, read from its input embedding."""
     question = asked(model)
 
-    def words(catalog: Database) -> dict[str, Any]:
+    def exact(catalog: Database) -> Words:
         base = find_base(catalog, question.base)
-        exact = [serving.exact_query(catalog, id, base) for id in (model, question.against) if id]
-        own = replace(question, model=exact[0].model, base=exact[0].base)
-        return own.answer(catalog).to_json()
+        both = [serving.exact_query(catalog, id, base) for id in (model, question.against) if id]
+        return replace(question, model=both[0].model, base=both[0].base)
 
-    return reply(await service.ask(words))
+    return await _answered(service, exact)
 
 
 @_similar.get("/search", responses=gives(schemas.TextSearchAnswer, 404))
@@ -704,7 +703,7 @@ def _underway(service: Service, request: Request, job: Job, waited_s: float) -> 
 
 _READY = gives(schemas.ReadyAnswer)
 _READY[503] = {
-    "model": schemas.ReadyAnswer,
+    "model": schemas.OpeningReadyAnswer,
     "description": "Not every family has been searched once.",
 }
 _METRICS = gives(None)
@@ -721,10 +720,13 @@ async def health() -> Response:
 @UNVERSIONED.get("/ready")
 @_operations.get("/ready", responses=_READY)
 async def ready(service: ServiceIn) -> Response:
-    """The catalog is open and every family has been searched once."""
-    if service.freshness.ready.is_set():
+    """The catalog is open and every family has been searched once; until then how many percent of
+    the indexes are open, and which families can be searched."""
+    opening = await service.opening()
+    if opening is None:
         return reply({"ready": True})
-    return reply({"ready": False, "detail": "opening indexes"}, 503, {"Retry-After": "2"})
+    document = {"ready": False, "detail": "opening indexes", **opening}
+    return reply(document, 503, {"Retry-After": "2"})
 
 
 @UNVERSIONED.get("/metrics")

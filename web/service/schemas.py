@@ -81,8 +81,16 @@ class TakesAnswer(Answer):
     data: int
 
 
+class OpeningAnswer(Answer):
+    """How far the opening of the indexes is, and the families that can be searched already."""
+
+    percent: int
+    searchable: list[str]
+
+
 class FamiliesAnswer(Answer):
     families: list[FamilyAnswer]
+    opening: OpeningAnswer | None = Field(description="null once every family can be searched")
     writable: bool
     umap: bool
     takes: TakesAnswer
@@ -533,6 +541,11 @@ class ReadyAnswer(Answer):
     ready: bool
 
 
+class OpeningReadyAnswer(OpeningAnswer):
+    ready: Literal[False]
+    detail: str
+
+
 class RemovedAnswer(Answer):
     removed: str
     base: str
@@ -802,7 +815,7 @@ _PROBLEMS = {
     400: "A host or a body that cannot be read.",
     401: "No token, or another one.",
     403: "Not open here.",
-    404: "No such model, or an empty catalog.",
+    404: "No such model or base, or an empty catalog.",
     408: "The body came too slowly.",
     409: "There is one already, or it is too late.",
     415: "Another kind of body.",

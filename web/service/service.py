@@ -87,6 +87,14 @@ class Service:
                 else:
                     yield place, names.with_bases(answer.to_json())
 
+    async def opening(self) -> dict[str, Any] | None:
+        """How many percent of the indexes are open for the first time, and which families can be
+        searched; None once all can."""
+        if self.freshness.ready.is_set():
+            return None
+        names, (share, bases) = await self.polls.run(self.names), self.freshness.reached
+        return {"percent": int(100 * share), "searchable": [names.shown(base) for base in bases]}
+
     def names(self) -> Names:
         """The families as they are shown now."""
         with self.readers.catalog() as catalog:

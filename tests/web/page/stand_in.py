@@ -47,6 +47,7 @@ class MadeUp:
     broken: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=lambda: {"clusters"})
     underway: dict[str, dict[str, Any]] = field(default_factory=dict)
+    opening: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         random.seed(0)
@@ -103,7 +104,8 @@ class MadeUp:
             "labelled": self.models, "datasets": len(self.datasets), "recipes": recipes,
         }  # fmt: skip
         can = {"writable": False, "umap": True, "version": "0"}
-        return 200, {"families": [family], "takes": {"adapter": 1 << 20, "data": 1 << 16}, **can}
+        can |= {"opening": self.opening, "takes": {"adapter": 1 << 20, "data": 1 << 16}}
+        return 200, {"families": [family], **can}
 
     def map(self, query: dict[str, str]) -> Answer:
         document: dict[str, Any] = {
@@ -219,8 +221,9 @@ class MadeUp:
         return 200, {
             "query": me, "recipe": "sketch", "verdict": verdict_of(0), "compared": len(near),
             "calibration": {"source": "labelled models of the family", "datasets": 5,
-                            "queries": 54},
+                            "queries": 54, "verdict_from": 0.72},
             "neighbours": neighbours,
+            "suspects": [],
         }  # fmt: skip
 
     def dropped(self, name: str, body: bytes) -> Answer:

@@ -3,6 +3,16 @@
 import pytest
 from stand_in import MadeUp, plain, served, until
 
+OVERLAPS = """() => {
+  const parts = ["h1", ".word", ".tools", ".find", "#views"].map((name) => {
+    const { left, right, top, bottom } = document.querySelector(name).getBoundingClientRect();
+    return { name, left, right, top, bottom };
+  });
+  return parts.flatMap((a, n) => parts.slice(n + 1).filter((b) => a.left < b.right - 1
+    && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1)
+    .map((b) => `${a.name} ${b.name}`));
+}"""
+
 
 @pytest.fixture
 def busy():
@@ -119,6 +129,34 @@ def test_the_axes_come_first_and_the_models_move_to_the_layout(visit, busy):
     assert page.evaluate("[...deltadex.map.family.x].slice(0, 3)") != first
     assert page.evaluate("deltadex.map.links.length") == 10
     assert busy.requests["similar"] == 1
+
+
+def test_while_indexes_open_the_page_says_how_far_and_what_answers(visit, busy):
+    busy.opening = {"percent": 43, "searchable": []}
+    with served(busy) as address:
+        page = visit(address)
+        first = plain(page, "#opening")
+        busy.opening["searchable"] = ["base-model"]
+        page.wait_for_selector("#opening >> text=Searches answer for base-model")
+        busy.opening = None
+        page.wait_for_selector("#opening", state="hidden")
+
+    assert first.startswith("Opening the indexes: 43 % done. Searches wait")
+
+
+@pytest.mark.parametrize("width", [1280, 1000, 390, 320])
+def test_the_first_screen_says_what_there_is_and_what_to_do_at_every_width(visit, width):
+    names = "sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2"
+    with served(MadeUp(models=20, base=names[0])) as address:
+        page = visit(address, width=width)
+        shown = [plain(page, f"#{id}") for id in ("counted", "lead", "family")]
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        over = page.evaluate(OVERLAPS)
+
+    assert shown[0] == f"20 fine-tunes of {names[1]}"
+    assert shown[1].startswith("Click one, drop yours, or type what you look for.")
+    assert shown[2] == names[1]
+    assert (wide, over) == (width, [])
 
 
 def test_an_unknown_family_names_those_there_are(visit, busy):

@@ -167,7 +167,7 @@ def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
     page = visit(path.as_uri(), offline=True)
     click_model(page, 0)
     page.wait_for_selector("#neighbours tbody tr")
-    page.get_by_role("button", name="Datasets and numbers").click()
+    page.get_by_role("button", name="Numbers").click()
     shown = plain(page, "#neighbours")
     page.locator("#search").fill("m000007")
     page.keyboard.press("Enter")

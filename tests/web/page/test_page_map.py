@@ -54,7 +54,7 @@ def test_points_are_drawn_in_the_colours_of_the_legend(visit, address):
     assert near(page.evaluate(DRAWN), VERMILION)
     assert [text.split("\n")[0] for text in rows(page)] == [
         "agnews", "imdb", "sst2", "trec", "mpqa", "unlabelled"]  # fmt: skip
-    assert page.locator("#counted").inner_text() == "60 models"
+    assert page.locator("#counted").inner_text() == "60 fine-tunes of base-model"
 
 
 def test_the_legend_hides_and_isolates(visit, address):
@@ -192,14 +192,15 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     )
     assert "Likely the same data: 2 models, perhaps: 3 models, of 59 compared." in card.inner_text()
     assert nearest.inner_text() in nearest.get_attribute("title")
-    assert "Probability from 54 labelled models, 5 datasets." in card.inner_text()
-    evidence = page.locator("#neighbours tbody tr").first.locator("td").all_inner_texts()
-    assert evidence[:2] == ["likely the same data", "0.98"]
-    assert set(page.locator("#neighbours .verdict.none").all_inner_texts()) == {""}
-    page.get_by_role("button", name="Datasets and numbers").click()
+    calibrated = "Probability from 54 labelled models, 5 datasets; a verdict from 0.72 on."
+    assert calibrated in card.inner_text()
+    assert page.locator("#neighbours tbody td").first.inner_text() == "0.98"
+    under = plain(page, "#neighbours .under >> nth=0")
+    assert re.fullmatch(r"likely the same data · (= )?\w+", under)
+    page.get_by_role("button", name="Numbers").click()
     more = plain(page, "#neighbours .more >> nth=0")
-    assert re.fullmatch(r"(= )?\w+ · z \d+\.\d · fdr 0\.2 % · cosine 0\.500", more)
-    assert page.locator("#neighbours .verdict.none").count() == 5
+    assert re.fullmatch(r" ?· z \d+\.\d · fdr 0\.2 % · cosine 0\.500", more)
+    assert page.locator("#neighbours .verdict").count() == 5
     assert page.evaluate("deltadex.map.links.length") == 10
     assert page.evaluate("""() => { const { width, height } = document.getElementById("overlay");
         deltadex.map.paint();
@@ -264,7 +265,7 @@ def test_filters_apply_to_points_counts_neighbours_and_say_what_is_wrong(visit, 
     assert chips == 3
     assert page.locator("#filter-where").get_attribute("aria-invalid") == "true"
     page.click("#clear")
-    until(page, "document.getElementById('counted').innerText === '60 models'")
+    until(page, "document.getElementById('counted').innerText === '60 fine-tunes of base-model'")
     assert page.locator("#where-problem").is_hidden()
 
 

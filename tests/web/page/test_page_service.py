@@ -64,7 +64,7 @@ def wait_for(address, seconds=40.0):
 
 def test_the_service_answers_what_the_page_asks(visit, service):
     page = visit(service)
-    assert page.locator("#counted").inner_text() == "4 models"
+    assert page.locator("#counted").inner_text() == "4 fine-tunes of base"
 
     page.locator("#search").fill("a-0")
     page.keyboard.press("Enter")

@@ -46,6 +46,52 @@ def test_a_long_name_has_its_ellipsis_inside(visit):
     assert LONG.removeprefix("lab").startswith(start) or LONG.startswith(start)
 
 
+class Contradicting(MadeUp):
+    """The same family, where a neighbour's label contradicts the weights and nothing is sure."""
+
+    def similar(self, query):
+        status, found = super().similar(query)
+        for at, near in enumerate(found["neighbours"]):
+            near |= {"verdict": "no model stands out", "probability": 0.01 * at}
+        first = found["neighbours"][0]
+        doubt = {"model": first["model"], "dataset": first["dataset"], "own_z": 0.3}
+        found["suspects"] = [doubt | {"nearer": "trec", "z": 8.1}]
+        return status, found
+
+
+def test_contradicting_labels_are_told_in_place_of_nothing_and_the_order_is_what_is_shown(visit):
+    names = tuple(f"lab0/run-{n}" for n in range(20))
+    with served(Contradicting(models=20, names=names)) as address:
+        page = visit(f"{address}?model=lab0/run-1")
+        page.wait_for_selector("#neighbours tbody tr")
+        shown = plain(page, "#neighbours")
+        column = page.locator("#neighbours td.number").all_inner_texts()
+
+    assert "They are alike, but labels of this catalog contradict one another" in shown
+    assert "No model stands out" not in shown
+    assert "The likeliest has 0.09, a verdict needs 0.72." in shown
+    assert "is labelled sst2 (z 0.3), and nearer to trec (z 8.1)" in shown
+    assert "its dataset" not in shown
+    assert column == [f"0.0{9 - n}" for n in range(10)]
+
+
+def test_neighbours_have_their_data_in_words_and_whole_names(visit):
+    names = tuple(f"lab0/a-run-with-a-long-name-number-{n:02}-and-one-end" for n in range(20))
+    with served(MadeUp(models=20, names=names)) as address:
+        page = visit(f"{address}?model={names[1]}", width=390)
+        page.wait_for_selector("#neighbours tbody tr")
+        page.select_option("#k", "20")
+        page.wait_for_selector("#neighbours .under >> text=unlabelled: film, actor, scene")
+        links = page.locator("#neighbours .link").all_inner_texts()
+        cut = page.evaluate(
+            """[...document.querySelectorAll("#neighbours .name")]
+            .filter((name) => name.scrollWidth > name.clientWidth + 1).length"""
+        )
+
+    assert len(set(links)) == len(links) == 19
+    assert cut == 0
+
+
 def test_copies_are_one_line_with_a_badge(visit, copies):
     page = visit(f"{copies}?model=lab0/run-15")
     page.wait_for_selector("#neighbours tbody tr")

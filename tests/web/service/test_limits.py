@@ -233,6 +233,43 @@ def test_health_and_readiness_have_short_names(client):
     assert f"{API}/health" in schema["paths"]
 
 
+VALUES = {"model": "a-0", "other": "a-1", "first": "a-0", "second": "a-1", "data": "d", "text": "x"}
+
+
+@pytest.mark.parametrize("base", ["nope", "/tmp/nope"])
+def test_an_unknown_base_is_404_wherever_a_base_is_named(client, base):
+    schema, asked = client.get(f"{API}/openapi.json").json(), 0
+    for path, operations in schema["paths"].items():
+        names = {one["name"] for one in operations.get("get", {}).get("parameters", ())}
+        if "base" not in names:
+            continue
+        inside = {name: (VALUES | {"base": base.lstrip("/")}).get(name, "d") for name in names}
+        address = path.format(**inside)
+        params = {name: value for name, value in inside.items() if f"{{{name}}}" not in path}
+        own = {key: params[key] for key in (*VALUES, "base") if key in params}
+        answer = client.get(address, params=own | ({"base": base} if "base" in own else {}))
+
+        assert (answer.status_code, answer.json()["code"]) == (404, "unknown-base"), address
+        asked += 1
+    assert asked > 12
+
+
+def test_until_indexes_are_open_readiness_has_percent_and_what_can_be_searched(shared_db):
+    with served(shared_db) as client:
+        freshness = client.service.freshness
+        told, base = [], client.service.names().meant("base")
+        client.service.readers.prepare(lambda *reached: told.append(reached) or True)
+        freshness.ready.clear()
+        freshness.reached = 0.437, [base]
+        refused, families = client.get("/ready"), client.get(f"{API}/families").json()
+
+    assert told[0] == (0.0, [])
+    stands = {"percent": 43, "searchable": ["base"]}
+    assert refused.status_code == 503
+    assert refused.json() == {"ready": False, "detail": "opening indexes", **stands}
+    assert families["opening"] == stands
+
+
 def test_work_that_takes_too_long_is_a_problem_and_keeps_its_place():
     work = Work(at_once=1, waiting=1, seconds=0.1)
     release = threading.Event()

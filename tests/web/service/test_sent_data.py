@@ -60,7 +60,7 @@ def test_a_data_set_is_a_job_that_stops_and_answers_as_the_command(family, tmp_p
 REFUSED = [
     (b"x", "weights.bin", {}, 422, "a file of one of .csv"),
     (b"x" * (sent_data.DATA_LIMIT + 1), "a.csv", {}, 413, "at most 8 MiB"),
-    (b"text\nx\n", "a.csv", {"base": "nobody"}, 422, "nobody"),
+    (b"text\nx\n", "a.csv", {"base": "nobody"}, 404, "nobody"),
     (b"text\nx\n", "a.csv", {"keep": "mine"}, 422, "'keep' is unknown"),
     (b"text\nx\n", "a.csv", {"control": "/etc/passwd"}, 422, "'control' is unknown"),
     (b"text\nx\n", "a.csv", {"device": "cuda"}, 422, "'device' is unknown"),
