@@ -70,7 +70,7 @@ def test_the_wheel_holds_one_package_with_its_data(wheel):
         next(n for n in names if "dist-info" in n).split("/")[0],
     }
     assert not [n for n in names if n.split("/")[0].removesuffix(".py") in POLLUTION]
-    for data in ("py.typed", "indexer/roles.json", "store/schema.sql"):
+    for data in ("py.typed", "indexer/architecture/roles.json", "store/schema.sql"):
         assert f"deltadex/{data}" in names
     assert not [n for n in names if "/tests/" in n or "/benchmarks/" in n]
 

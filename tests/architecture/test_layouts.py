@@ -11,7 +11,8 @@ import pytest
 import torch
 from tiny_models import saved
 
-from deltadex.indexer.architecture import AttentionConfig, Fused, place, split_rows
+from deltadex.indexer.architecture import place
+from deltadex.indexer.architecture.fused import AttentionConfig, Fused, split_rows
 
 PUSH = 20.0
 FUSED_ATTENTION = {

@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_models import CONFIGS, build, config_of, prefixes, saved
 
-from deltadex.indexer.architecture import place, table
+from deltadex.indexer.architecture import place
+from deltadex.indexer.architecture.names import table
 
 TABLE = json.loads((Path(__file__).parent / "expected_roles.json").read_text())
 EXPECTED = {

@@ -26,7 +26,8 @@ from safetensors.torch import save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.architecture import MAX_EXPERTS, place, place_modules
+from deltadex.indexer.architecture import place, place_modules
+from deltadex.indexer.architecture.placing import MAX_EXPERTS
 from deltadex.indexer.base import Base
 from deltadex.indexer.checkpoint import TensorRef, open_local, parse_header
 

@@ -9,7 +9,7 @@ from factories import finetune, make_bert, make_checkpoint, write_weights
 
 import deltadex as dx
 from deltadex.errors import RequestError
-from deltadex.indexer.architecture import MAX_EXPERTS
+from deltadex.indexer.architecture.placing import MAX_EXPERTS
 from deltadex.terminal.tables import show_audit, show_report
 
 GIZMO = "encoder.layer.{}.attention.self.gizmo.weight"
@@ -28,7 +28,9 @@ def family(tmp_path_factory):
     tensors = make_bert(folder / "plain", seed=0)
     config = json.loads((folder / "plain" / "config.json").read_text())
     draw = torch.Generator().manual_seed(1)
-    tensors |= {GIZMO.format(n): torch.randn(MAX_EXPERTS + 1, 2, 2, generator=draw) for n in range(2)}
+    tensors |= {
+        GIZMO.format(n): torch.randn(MAX_EXPERTS + 1, 2, 2, generator=draw) for n in range(2)
+    }
     make_checkpoint(folder / "base", tensors, config=config)
     return folder, tensors, config
 

@@ -1,0 +1,180 @@
+"""Whether a model's slots are its base's, and an adapter in the slots of a base that is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from ...errors import ModelError
+from ..untrusted_text import name_some
+from .names import OPEN_PATH, WEIGHT, find_number, layer_paths, path_ends, table
+from .placement import PlacedModel, Placement, as_one, label, refuse_factors, sort_key
+
+
+def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
+    """Pass if both fill the same parts of the same slots with matrices of equal shape, and what no
+    slot takes in one is in the other, too."""
+    pairs = pair_unread(child.unread, base.unread)
+    require_none_new([name for name in child.unread if name not in pairs])
+    ours, theirs = child.by_key, base.by_key
+    missing = [placement for key, placement in theirs.items() if key not in ours]
+    added = [placement for key, placement in ours.items() if key not in theirs]
+    if missing or added:
+        raise ModelError("layer-mismatch", _differences(missing, added, len(theirs)))
+    if lost := sorted(set(base.unread) - set(pairs.values())):
+        raise ModelError("layer-mismatch", f"lacks {name_some(lost)} of the base's layers")
+    _require_equal_shapes(child, base)
+
+
+def pair_unread(ours: Iterable[str], theirs: Iterable[str]) -> dict[str, str]:
+    """The base's tensor of each of a model's that no slot takes, where it has one of the same name
+    from the layers on."""
+    by_end = {_from_layers(name): name for name in theirs}
+    pairs = {name: by_end.get(_from_layers(name)) for name in ours}
+    return {name: other for name, other in pairs.items() if other is not None}
+
+
+def require_none_new(names: Sequence[str]) -> None:
+    """Refuse, as `not-read`, a model with these tensors in its layers, which its base has not."""
+    refuse_factors(names)
+    if names:
+        raise ModelError(
+            "not-read",
+            f"{len(names)} tensors of its layers are no slot's and none of the base's: "
+            f"{name_some(names)}; expected layer matrices named as transformers names them",
+        )
+
+
+def _from_layers(name: str) -> str:
+    """A tensor's name from the path of its layers on, whatever it is wrapped in."""
+    module = name.removesuffix(WEIGHT)
+    match = next(layer_paths(module), None)
+    if match is not None:
+        return module[match.start() :]
+    parts = module.split(".")
+    first = next((n for n, part in enumerate(parts) if part.isdecimal()), 1)
+    return ".".join(parts[max(0, first - 1) :])
+
+
+def in_slots_of(adapter: PlacedModel, base: PlacedModel) -> PlacedModel:
+    """The same with each module that the base has by name, and with as many rows and columns, in
+    the slots that the base has it in."""
+    parts = base.by_tensor()
+    placements: list[Placement] = []
+    for module, own in adapter.by_tensor().items():
+        theirs = parts.get(_same_module(module, base) or "", [])
+        is_one = all(p.index is None for p in (*own, *theirs))
+        if theirs and is_one and as_one(theirs).shape == as_one(own).shape:
+            placements += [replace(p, tensor=module, transposed=False) for p in theirs]
+        else:
+            placements += (_in_only_stack(p, base) for p in own)
+    return replace(adapter, placements=tuple(sorted(placements, key=sort_key)))
+
+
+def _in_only_stack(placement: Placement, base: PlacedModel) -> Placement:
+    """The same in the one stack of the base that has such a matrix, where its own has none and is a
+    guess."""
+    slot, part = placement.key
+    if placement.key in base.by_key or not placement.module.startswith(f"{OPEN_PATH}."):
+        return placement
+    keys = ((replace(slot, stack=stack), part) for stack in {p.slot.stack for p in base.placements})
+    alike = [
+        key for key in keys if key in base.by_key and base.by_key[key].shape == placement.shape
+    ]
+    return replace(placement, slot=alike[0][0]) if len(alike) == 1 else placement
+
+
+def _same_module(module: str, base: PlacedModel) -> str | None:
+    """The base's tensor whose name agrees with a module's to the most words from the end; None
+    where no block's does, or several do."""
+    ends = (base.by_end.get(end) for end in path_ends(module, base.longest_module))
+    tensors = next(filter(None, ends), ())
+    shared = {name: _shared_end(module, name.removesuffix(WEIGHT)) for name in tensors}
+    best = [name for name, n in shared.items() if n == max(shared.values())]
+    return best[0] if len(best) == 1 else None
+
+
+def _shared_end(name: str, other: str) -> int:
+    pairs = zip(reversed(name.split(".")), reversed(other.split(".")), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
+    """Pass if every matrix that the adapter changes is in the base, with equal shape."""
+    absent = [p for p in adapter.placements if p.key not in base.by_key]
+    if absent:
+        modules = name_some(list(dict.fromkeys(p.tensor for p in absent)))
+        raise ModelError(
+            "unknown-targets",
+            f"the base has no {_slots(absent)} (modules {modules}); "
+            "index the adapter with the base that it was trained on",
+        )
+    _require_equal_shapes(adapter, base)
+
+
+def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
+    unequal = [p for p in child.placements if p.shape != base.by_key[p.key].shape]
+    if unequal:
+        first, expected = unequal[0], base.by_key[unequal[0].key]
+        more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
+        raise ModelError(
+            "shape-mismatch",
+            f"tensor {first.tensor!r} gives {label(first)} the shape {first.shape}, the base "
+            f"has {expected.shape}{more}; index it with its own base",
+        )
+
+
+def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: int) -> str:
+    differences = []
+    if missing:
+        lost = f"{len(missing)} of the base's {n} layer matrices"
+        differences.append(f"lacks {lost}: {_slots(missing)}")
+    if added:
+        differences.append(f"has {len(added)} that the base lacks: {_slots(added)}")
+    if any(p.slot.role == "qkv" for p in (*missing, *added)):
+        differences.append("one config.json does not say how a fused q/k/v matrix is laid out")
+    return "; ".join(differences) + "; index it with its own base"
+
+
+def _slots(placements: Sequence[Placement]) -> str:
+    return name_some([label(p) for p in placements]).replace("'", "")
+
+
+def require_known_slots(
+    adapter: PlacedModel, shapes: Mapping[str, tuple[int, int]], base_name: str
+) -> None:
+    """Pass if most matrices that an adapter changes may be those of a base by what its models have
+    (`shapes`: as of `Job`), else `other-base`. A role or layer that no model of the family changed
+    yet may be there; a stack may, where models of that architecture have several."""
+    if not shapes:
+        return
+    stacks = {name.partition(".")[0] for name in shapes}
+    foreign = [p for p in adapter.placements if _is_foreign(p, shapes, stacks)]
+    if 2 * len(foreign) > len(adapter.placements):
+        first = foreign[0]
+        known = shapes.get(str(first.slot)) or f"no {first.slot.stack}"
+        raise ModelError(
+            "other-base",
+            f"{len(foreign)} of {len(adapter.placements)} matrices are none of {base_name}'s: "
+            f"{name_some([first.tensor])} fills {first.slot} with the shape {first.shape}, its "
+            f"models have {known}; index it with its own base",
+        )
+
+
+def _is_foreign(
+    placement: Placement, shapes: Mapping[str, tuple[int, int]], stacks: Collection[str]
+) -> bool:
+    slot = placement.slot
+    known = shapes.get(str(slot))
+    if known is None and slot.stack not in stacks:
+        number = find_number(placement.module)
+        path = number.path if number else ""
+        if path != OPEN_PATH:
+            return path not in table().beside_others
+        if slot.stack != table().layers[path]:  # a tower beside the language model
+            return False
+        # without a config its stack is a guess: the matrix may be known under another
+        others = (shapes.get(f"{stack}.{slot.layer}.{slot.role}") for stack in sorted(stacks))
+        return placement.shape not in others
+    return placement.part == "" and known not in (None, placement.shape)
