@@ -385,8 +385,8 @@ def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str |
         model = family.ids[suspect.place]
         source = catalog.model(model, base).record.label_source or "label"
         detail = (
-            f"its {source} {'say' if source.endswith('s') else 'says'} {suspect.dataset}, whose other models are far (z "
-            f"{suspect.own_z:.1f}); near are models of {suspect.nearer} (z {suspect.z:.1f})"
+            f"its {source} {'say' if source.endswith('s') else 'says'} {suspect.dataset}, whose "
+            f"other models are far (z {suspect.own_z:.1f}); near are models of {suspect.nearer} (z {suspect.z:.1f})"
         )
         if words.get(model):
             detail += f"; its words are {', '.join(words[model])}"
