@@ -386,7 +386,8 @@ def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str |
         source = catalog.model(model, base).record.label_source or "label"
         detail = (
             f"its {source} {'say' if source.endswith('s') else 'says'} {suspect.dataset}, whose "
-            f"other models are far (z {suspect.own_z:.1f}); near are models of {suspect.nearer} (z {suspect.z:.1f})"
+            f"other models are far (z {suspect.own_z:.1f}); near are models of {suspect.nearer} "
+            f"(z {suspect.z:.1f})"
         )
         if words.get(model):
             detail += f"; its words are {', '.join(words[model])}"

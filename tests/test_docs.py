@@ -168,15 +168,6 @@ def test_the_environment_variables_are_those_of_the_code():
         assert variable in code, variable
 
 
-def test_the_supported_architectures_are_those_that_are_tested():
-    page = text_of(ROOT / "docs" / "questions.md")
-    table = json.loads(text_of(ROOT / "tests" / "architecture" / "expected_roles.json"))
-    tested = {v.split(":")[0] for entry in table["models"] for v in entry["variants"]}
-    section = page.split("## Which architectures are supported?")[1].split("\n\n")[2]
-
-    assert set(re.findall(r"`([\w-]+)`", section)) == tested
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page):
     for target, fragment in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", text_of(page)):
