@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -128,6 +128,15 @@ def usual_shapes(members: Sequence[Member], base: Base) -> dict[str, tuple[int, 
     return shapes if len(changed) >= MODELS_THAT_TELL else {}
 
 
+def name_original(member: Member, ids: Collection[str]) -> Member:
+    """The member; where it is a quantised copy of one of `ids`, its refusal says of which."""
+    original = next((claim for claim in member.claims if claim in ids), None)
+    if original is None or member.refusal is None or member.refusal.code != "quantized":
+        return member
+    line = f"{member.refusal.reason}; a copy of {original}, which can be read"
+    return replace(member, refusal=ModelError("quantized", line))
+
+
 def place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[Member]:
     """The members; an adapter that names no base stays only if its shapes fit the family's."""
     if not any(map(_is_unnamed, members)):
@@ -225,6 +234,8 @@ def index_family(
     if labels is not None:
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     members = [refuse_strangers(member, wanted) for member in members]
+    ids = {member.record.id for member in members if member.refusal is None}
+    members = [name_original(member, ids) for member in members]
     shapes = known_shapes(catalog, base.name) or usual_shapes(members, base)
     recipes, layout = run_recipes(catalog, base, members, options)
     members = place_unnamed(members, base, catalog)

@@ -166,3 +166,18 @@ def test_an_adapter_of_which_a_layer_matrix_is_lost_is_refused_by_name(family, t
     assert [row["code"] for row in report["failed"]] == ["not-read"]
     assert "1 of 2 layer matrices" in report["failed"][0]["reason"]
     assert "layer.1.attention.self.value" in report["failed"][0]["reason"]
+
+
+def test_a_quantised_copy_is_refused_with_the_name_of_its_original(tmp_path):
+    base = make_bert(tmp_path / "base", seed=0)
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    make_checkpoint(tmp_path / "models" / "tuned", finetune(base, seed=3), config=config)
+    packed = config | {"quantization_config": {"quant_method": "gptq"}, "_name_or_path": "tuned"}
+    make_checkpoint(tmp_path / "models" / "tuned-gptq", base, config=packed)
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()
+
+    (row,) = report["failed"] + report["skipped_models"]
+    assert (row["model"], row["code"]) == ("tuned-gptq", "quantized")
+    assert row["reason"].endswith("; a copy of tuned, which can be read")
