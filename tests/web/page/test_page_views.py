@@ -129,6 +129,24 @@ def test_the_table_is_sorted_filtered_and_paged(visit, address):
     assert page.locator("#models-body tr.on").count() == 1
 
 
+def test_the_list_of_models_counts_its_facets_and_each_filters_it(visit, address):
+    page = visit(address + "?view=models")
+    kinds = page.get_by_role("group", name="Kind").get_by_role("button")
+    page.wait_for_selector(".facet")
+    before = kinds.all_inner_texts()
+
+    kinds.filter(has_text="adapter").click()
+    page.wait_for_selector("#models-body >> text=20 models pass the filters")
+    pressed = page.locator(".facet [aria-pressed=true]").inner_text()
+    datasets = page.get_by_role("group", name="Dataset").get_by_role("button").count()
+    page.locator(".facet [aria-pressed=true]").click()
+    page.wait_for_selector("#models-body >> text=60 models")
+
+    assert [text.split() for text in before] == [["full", "40"], ["adapter", "20"]]
+    assert pressed.split() == ["adapter", "20"]
+    assert datasets == 5
+
+
 @pytest.mark.parametrize("view", VIEWS[2:])
 def test_an_error_is_told_and_can_be_tried_again(visit, view):
     torn = MadeUp(models=12, broken={view})
