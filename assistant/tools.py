@@ -35,7 +35,7 @@ class FindModels(Search):
         asked = asdict(self)
         named = []
         if len(text := asked.pop("text")) <= LONGEST_NAME:
-            page = PageOfModels(q=text, limit=asked.pop("k"), **asked)
+            page = PageOfModels(q=text, limit=asked.pop("k"), indexed_first=True, **asked)
             named = [{key: row[key] for key in NAMED_BY} for row in db.ask(page)]
         try:
             found = db.ask(Search(**asdict(self))).to_json()

@@ -157,6 +157,7 @@ class PageOfModels(ListedModels):
         default="model", help="Column that the models are sorted by."
     )
     order: Literal["asc", "desc"] = option(default="asc", help="Order: asc has the largest last.")
+    indexed_first: bool = option(default=False, help="Models that are not indexed come last.")
     limit: int = option(default=50, least=1, most=500, help="Number of models, at most.")
     offset: int = option(
         default=0, least=0, most=10_000_000, help="Number of models before the page."
@@ -170,6 +171,7 @@ class PageOfModels(ListedModels):
             Page(
                 sort="id" if self.sort == "model" else self.sort,
                 descending=self.order == "desc",
+                indexed_first=self.indexed_first,
                 limit=self.limit,
                 offset=self.offset,
             ),

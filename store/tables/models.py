@@ -204,6 +204,7 @@ class Page:
 
     sort: SortColumn = "id"
     descending: bool = False
+    indexed_first: bool = False
     limit: int | None = None
     offset: int = 0
 
@@ -212,7 +213,9 @@ class Page:
         """The end of a query of `models m`."""
         if self.sort not in get_args(SortColumn):
             raise ValueError(f"models are not sorted by {self.sort!r}")
-        order = f"m.{self.sort} {'DESC' if self.descending else 'ASC'} NULLS LAST, m.id, m.base"
+        direction = "DESC" if self.descending else "ASC"
+        first = "m.status <> 'indexed', " if self.indexed_first else ""
+        order = f"{first}m.{self.sort} {direction} NULLS LAST, m.id, m.base"
         limit = "" if self.limit is None else f" LIMIT {int(self.limit)}"
         return f" ORDER BY {order}{limit} OFFSET {int(self.offset)}"
 

@@ -98,6 +98,7 @@
     lineage: (base, how) => once(`families/${base.split("/").map(encodeURIComponent).join("/")}/lineage`, {}, how),
     failures: (params, how) => get("failures", params, how),
     models: (params, how) => get("models", params, how),
+    facets: (params, how) => get("facets", params, how),
     model: (id, params, how) => get(modelPath(id), params, how),
     search: (params, how) => get("search", params, how),
     similar: (params, how) => get("similar", params, how),

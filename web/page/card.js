@@ -112,12 +112,13 @@
 
   function update(asked, previous) {
     const opened = card.hidden && asked.model !== "";
+    if (opened && previous) map.lend();
     const guest = deltadex.visitor.isOpen();
     card.hidden = !(asked.model || guest) || !["map", "models"].includes(asked.view);
     deltadex.selection.update(asked);
     map.chosen = card.hidden ? -1 : map.family.place.get(asked.model) ?? -1;
     place();
-    if (card.hidden) { map.links = []; map.dirty(); deltadex.explain.update({}); return; }
+    if (card.hidden) { map.giveBack(); map.links = []; map.dirty(); deltadex.explain.update({}); return; }
     if (guest) { clear(); deltadex.explain.update({}); deltadex.visitor.show(); return; }
     const fresh = opened || !previous || asked.model !== previous.model || asked.base !== previous.base;
     if (fresh || state.differs(asked, previous, "recipe", "k", ...state.FILTERS)) refresh(asked, fresh);

@@ -1,6 +1,6 @@
 "use strict";
 {
-  const { byId, make, button, format, load, empty } = deltadex;
+  const { byId, make, button, format, load, empty, legend, map } = deltadex;
   const OPEN = 60; // models up to which everything is unfolded
   const SHOWN = 30; // models below one before the rest waits for a press
   const CLAIMS = 50;
@@ -33,8 +33,10 @@
       for (const other of tree.others.get(edge.child) ?? []) words.push(`with ${other.parent} ${other.weight.toFixed(2)}`);
     }
     if (edge.parent !== tree.base) words.push(`p ${edge.probability.toFixed(2)}`);
-    words.push(edge.words.join(", "));
-    return [button({ class: "link", onclick: () => deltadex.card.open(edge.child, { fly: true }) }, make("span", { class: "name" }, deltadex.words.breakable(edge.child))),
+    const at = map.family.place.get(edge.child), dataset = at === undefined ? null : map.family.name("dataset", at);
+    words.push(dataset, edge.words.join(", "));
+    return [at === undefined ? null : legend.swatch(legend.datasetItem(dataset), map.family.hollow[at] === 1),
+      button({ class: "link", onclick: () => deltadex.card.open(edge.child, { fly: true }) }, make("span", { class: "name" }, deltadex.words.breakable(edge.child))),
       make("span", { class: "soft small" }, words.filter(Boolean).join(" · "))];
   }
 
@@ -85,11 +87,14 @@
       box.replaceChildren(empty("No lineage", "No model of this family has a linear sketch: index it again with the recipe sketch."));
       return;
     }
-    const tree = treeOf(found);
+    const tree = treeOf(found), tops = tree.below.get(tree.base) ?? [], isOpen = found.models <= OPEN;
+    const related = tops.filter(({ child }) => tree.sizes.get(child) > 1), alone = tops.filter((edge) => !related.includes(edge));
     box.replaceChildren(...[
       make("p", { class: "soft" }, `${format.count(found.models, "model")}, ${format.whole(found.without_parent)} without a known parent. p is the probability of an edge; below ${found.level} a model hangs at the base.`),
-      make("div", { class: "lineage-root" }, make("b", {}, tree.base)),
-      branch(tree.below.get(tree.base) ?? [], tree, found.models <= OPEN), claims(found),
+      make("div", { class: "lineage-root" }, make("b", {}, deltadex.nameOf(tree.base))),
+      branch(related, tree, isOpen),
+      alone.length ? make("details", { open: !related.length }, make("summary", {}, `${format.count(alone.length, "model")} without relatives`), branch(alone, tree, isOpen)) : null,
+      claims(found),
       found.not_compared.length ? make("p", { class: "soft" }, `${format.count(found.not_compared.length, "model")} not compared: ${found.not_compared[0].reason}.`) : null,
     ].filter(Boolean));
   }

@@ -17,7 +17,7 @@
     frames: { count: 0, script_ms: 0 }, pace: new deltadex.Pace(),
   };
   const { pace } = map;
-  let renderer, overlay, view, glide = null, resting = 0, asked = 0, stale = false, filtered = false;
+  let renderer, overlay, view, lent = null, glide = null, resting = 0, asked = 0, stale = false, filtered = false;
 
   function start() {
     try {
@@ -179,14 +179,31 @@
     view.flyTo({ x: (left + right) / 2, y: (low + high) / 2, zoom: Math.min(fit, Math.max(1, view.camera.zoom)) });
   }
 
+  const inFreeSpace = ([x, y]) => x > view.inset.left + 20 && x < view.size[0] - view.inset.right - 20
+    && y > view.inset.top + 20 && y < view.size[1] - view.inset.bottom - 20;
+
+  // All of these models, unless they are in sight already, or the address says what is.
+  function show(models) {
+    if (lent && !models.every((i) => inFreeSpace(place(i)))) fitTo(models.map((i) => [map.family.x[i], map.family.y[i]]));
+  }
+
+  // The view as it was lent to a card, unless it was moved by hand since.
+  function lend() {
+    lent = { ...view.camera };
+    view.byHand = false;
+  }
+
+  function giveBack() {
+    if (lent && !view.byHand) view.flyTo(lent);
+    lent = null;
+  }
+
   function reveal(i, near) {
     if (i >= 0) revealPlace(map.family.x[i], map.family.y[i], near);
   }
 
   function revealPlace(u, v, near) {
-    const [x, y] = view.toScreen(u, v), { left, right, top, bottom } = view.inset, [width, height] = view.size;
-    const seen = x > left + 20 && x < width - right - 20 && y > top + 20 && y < height - bottom - 20;
-    if (seen && !near) return;
+    if (inFreeSpace(view.toScreen(u, v)) && !near) return;
     const zoom = near ? Math.max(view.camera.zoom, Math.min(6, 1 + map.family.count / 40)) : view.camera.zoom;
     view.flyTo({ x: u, y: v, zoom });
   }
@@ -396,6 +413,6 @@
     if (act) { event.preventDefault(); act(); }
   }
 
-  Object.assign(map, { start, inSightAll, dirty, paint, resize, look, inset, fitTo, reveal, revealPlace, setFamily, restyle, recolour, hover, star, flyToStar });
+  Object.assign(map, { start, inSightAll, dirty, paint, resize, look, inset, fitTo, show, lend, giveBack, reveal, revealPlace, setFamily, restyle, recolour, hover, star, flyToStar });
   deltadex.map = map;
 }

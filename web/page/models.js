@@ -34,6 +34,20 @@
       legend.swatch(legend.datasetItem(found.dataset), found.kind !== "full"), make("span", { class: "name" }, deltadex.words.breakable(found.model)))),
     columns.map(([sort, name, cell]) => make("td", { class: numeric(sort), "data-name": name, title: name === "Status" ? found.reason : null }, cell(found))));
 
+  const FACETS = [["dataset", "Dataset"], ["author", "Author"], ["kind", "Kind"], ["status", "Status"]], VALUES = 8;
+
+  // The values of a column with their counts; each filters the list by itself.
+  function facet(counted, [name, title]) {
+    const values = counted.facets.filter(({ facet: of, value }) => of === name && value !== null), asked = state.current;
+    if (values.length < 2 && !asked[name]) return null;
+    const left = counted.others[name] + values.slice(VALUES).reduce((sum, { models }) => sum + models, 0);
+    return make("div", { class: "facet", role: "group", "aria-label": title }, make("h3", {}, title),
+      values.slice(0, VALUES).map(({ value, models }) => button({ class: "chip", "aria-pressed": String(asked[name] === value),
+        onclick: () => state.change({ [name]: asked[name] === value ? "" : value, page: "1" }) },
+      make("span", { class: "name" }, value), make("span", { class: "soft number" }, format.whole(models)))),
+      left ? make("span", { class: "soft small" }, `and ${format.count(left, "other model")}`) : null);
+  }
+
   // How many of the family's are listed, and why the others are on no map.
   function caption(found) {
     const count = `${format.count(found.total, "model")}${state.filtered() ? " pass the filters" : ""}`, { indexed, models } = deltadex.family() ?? {};
@@ -55,7 +69,7 @@
       return;
     }
     const columns = COLUMNS.filter(([, , , filled]) => found.models.some(filled));
-    box.replaceChildren(caption(found),
+    box.replaceChildren(caption(found), ...(found.counted ? FACETS.map((one) => facet(found.counted, one)).filter(Boolean) : []),
       make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of models" },
         make("table", { class: "list" }, make("caption", { class: "unseen" }, "Models"),
           make("thead", {}, make("tr", {}, [["model", "Model"], ...columns].map(heading))), make("tbody", {}, found.models.map(row(columns))))),
@@ -86,8 +100,12 @@
 
   function update(asked) {
     const box = byId("models-body");
-    const params = { ...parameters(asked), limit: ROWS, offset: (Number(asked.page) - 1) * ROWS };
-    const ask = ownFilters(asked) ? async () => pageOf(passing(asked), asked) : (how) => deltadex.source.models(params, how);
+    const params = { ...parameters(asked), indexed_first: true, limit: ROWS, offset: (Number(asked.page) - 1) * ROWS };
+    const { sort, order, ...filters } = parameters(asked), { models, facets } = deltadex.source;
+    const ask = ownFilters(asked) ? async () => pageOf(passing(asked), asked) : async (how) => {
+      const [found, counted] = await Promise.all([models(params, how), facets?.(filters, how)]);
+      return { ...found, counted };
+    };
     load(box, ask, (found) => show(box, found), "Reading the list of models…");
   }
 

@@ -47,6 +47,7 @@
     }
 
     zoomAt(factor, left, top) {
+      this.byHand = true;
       const [x, y] = this.toPlane(left, top);
       const zoom = Math.max(0.5, Math.min(this.furthest, this.camera.zoom * factor));
       const scale = this.unit * zoom;
@@ -55,6 +56,7 @@
     }
 
     zoomBy(factor) {
+      this.byHand = true;
       this.flyTo({ ...this.camera, zoom: this.camera.zoom * factor }, 180);
     }
 
@@ -112,6 +114,7 @@
       this.travelled += Math.hypot(here[0] - before[0], here[1] - before[1]);
       if (this.travelled < TAP_PX) return;
       this.stage.classList.add("dragging");
+      this.byHand = true;
       this.hovered(null);
       const scale = this.unit * this.camera.zoom;
       this.set({ ...this.camera, x: this.camera.x - (here[0] - before[0]) / scale,

@@ -152,6 +152,17 @@ class MadeUp:
         page = {"total": len(rows), "limit": limit, "offset": offset}
         return 200, {"models": rows[offset : offset + limit], **page}
 
+    def facets(self, query: dict[str, str]) -> Answer:
+        passing = self.models_(query | {"limit": "1000000"})[1]["models"]
+        names = ("dataset", "author", "kind", "status")
+        counts = {name: Counter(row[name] for row in passing).most_common() for name in names}
+        facets = [
+            {"facet": name, "value": value, "models": n}
+            for name in names
+            for value, n in counts[name]
+        ]
+        return 200, {"total": len(passing), "facets": facets, "others": dict.fromkeys(names, 0)}
+
     def find(self, model: str) -> dict[str, Any] | None:
         return next((row for row in self.rows if row["model"] == model), None)
 

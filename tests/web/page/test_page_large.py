@@ -37,7 +37,7 @@ def test_moving_over_a_hundred_thousand_points_sends_none_again(visit, large):
     assert page.evaluate("deltadex.map.view.camera.zoom") > 1.2
     assert page.evaluate("deltadex.map.view.camera.x") != 0
     assert len(page.evaluate(DRAWN)) > 100
-    assert page.locator("#counted").inner_text() == "100,000 models"
+    assert page.locator("#counted").inner_text() == "100,000 fine-tunes of base-model"
 
 
 def test_an_idle_map_draws_no_frames(visit, large):

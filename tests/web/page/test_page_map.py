@@ -90,6 +90,37 @@ def test_colour_is_by_what_is_chosen(visit, address, colour, names):
     assert f"colour={colour}" in page.url
 
 
+FREE = """() => { const { map } = deltadex, { left, right, top, bottom } = map.view.inset;
+  const [width, height] = map.view.size, { family, chosen, links } = map;
+  return [chosen, ...links.map(({ at }) => at)].every((i) => {
+    const [x, y] = map.view.toScreen(family.x[i], family.y[i]);
+    return x > left && x < width - right && y > top && y < height - bottom; }); }"""
+CAMERA = "() => Object.values(deltadex.map.view.camera).map((value) => value.toFixed(3))"
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_choice_fits_its_neighbours_into_the_free_space_and_gives_the_view_back(
+    visit, address, by_hand
+):
+    page = visit(address)
+    page.evaluate("""() => { const { map } = deltadex;
+        map.view.set({ x: map.family.x[1], y: map.family.y[1], zoom: 9 }); }""")
+    before = page.evaluate(CAMERA)
+
+    click_model(page, 1)
+    page.wait_for_selector("#neighbours tbody tr")
+    fits = page.evaluate(FREE)
+    if by_hand:
+        page.click("#closer")
+    moved = page.evaluate(CAMERA)
+    page.keyboard.press("Escape")
+
+    assert fits
+    assert moved != before
+    after = page.evaluate(CAMERA)
+    assert after[2] == moved[2] if by_hand else after == before
+
+
 def test_more_categories_than_colours_end_in_one_group(visit):
     many = MadeUp(models=200, datasets=tuple(f"d{i:02d}" for i in range(40)))
     with served(many) as address:

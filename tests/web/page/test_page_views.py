@@ -104,6 +104,30 @@ def test_a_lineage_is_a_tree_that_keys_fold_and_that_leads_to_cards(visit, addre
     page.wait_for_selector("#card-title")
 
 
+def test_models_without_relatives_are_folded_and_the_others_have_colours_and_data_sets(visit):
+    family = MadeUp(models=12, base="org/name-of-a-base")
+    whole, names = family.lineage, [row["model"] for row in family.rows]
+
+    def lineage():
+        document = whole()[1]
+        keep = [edge for edge in document["edges"] if edge["child"] not in names[6:]]
+        lone = [keep[0] | {"child": name, "parent": family.base} for name in names[6:]]
+        return 200, document | {"edges": keep + lone}
+
+    family.lineage = lineage
+    with served(family) as address:
+        page = visit(address + "?view=lineage")
+        page.wait_for_selector(".lineage .leaf .swatch")
+        leaf = page.locator(".leaf").first
+        before = page.locator(".leaf:visible").count()
+        page.get_by_text("6 models without relatives").click()
+
+        assert page.locator(".leaf:visible").count() == before + 6
+        assert leaf.locator(".swatch").count() == 1
+        assert "imdb" in leaf.inner_text()
+        assert plain(page, ".lineage-root") == "name-of-a-base"
+
+
 def test_failures_are_grouped_with_their_meaning(visit, address):
     page = visit(address + "?view=failures")
     page.wait_for_selector(".failure")
@@ -127,6 +151,24 @@ def test_the_table_is_sorted_filtered_and_paged(visit, address):
 
     assert page.locator(".pager").inner_text().strip() == "Page 1 of 2"
     assert page.locator("#models-body tr.on").count() == 1
+
+
+def test_the_list_of_models_counts_its_facets_and_each_filters_it(visit, address):
+    page = visit(address + "?view=models")
+    kinds = page.get_by_role("group", name="Kind").get_by_role("button")
+    page.wait_for_selector(".facet")
+    before = kinds.all_inner_texts()
+
+    kinds.filter(has_text="adapter").click()
+    page.wait_for_selector("#models-body >> text=20 models pass the filters")
+    pressed = page.locator(".facet [aria-pressed=true]").inner_text()
+    datasets = page.get_by_role("group", name="Dataset").get_by_role("button").count()
+    page.locator(".facet [aria-pressed=true]").click()
+    page.wait_for_selector("#models-body >> text=60 models")
+
+    assert [text.split() for text in before] == [["full", "40"], ["adapter", "20"]]
+    assert pressed.split() == ["adapter", "20"]
+    assert datasets == 5
 
 
 @pytest.mark.parametrize("view", VIEWS[2:])
@@ -231,6 +273,28 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(visit, address):
     assert page.locator("#categories button").first.is_visible()
 
 
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (640, 400)])
+def test_a_sheet_leaves_the_map_its_room_on_a_phone_and_at_two_hundred_percent(
+    visit, width, height
+):
+    names = tuple(f"d{n:02d}" for n in range(12))
+    with served(MadeUp(datasets=names)) as address:
+        page = visit(address, width=width, height=height)
+        page.click("#legend-toggle")
+        page.locator("#categories button").last.scroll_into_view_if_needed()
+        rooms = [page.evaluate(ROOM)]
+        page.click("#legend-toggle")
+        page.goto(f"{address}?model=lab1/m000001")
+        page.wait_for_selector("#neighbours tbody tr")
+        rooms.append(page.evaluate(ROOM))
+
+    assert all(min(room) > 200 for room in rooms), rooms
+
+
+ROOM = """() => { const { inset, size } = deltadex.map.view;
+  return [size[0] - inset.left - inset.right, size[1] - inset.top - inset.bottom]; }"""
+
+
 def explained(page):
     page.locator("#neighbours button[aria-label^=Explain]").first.click()
     page.wait_for_selector("#explain .bars")
@@ -252,7 +316,13 @@ def asked_by_words(page):
     page.wait_for_selector("#found >> text=answers to film, review")
 
 
+def legend(page):
+    if page.locator("#legend-toggle").is_visible():
+        page.click("#legend-toggle")
+
+
 STATES = [
+    ("", "body.ready", legend),
     ("", "body.ready", asked_by_words),
     *((f"?view={view}", SETTLED[view], None) for view in VIEWS[1:]),
     ("?model=lab1/m000001", SETTLED["map"], explained),

@@ -108,6 +108,9 @@ def test_pages_filters_and_orders(client):
     assert get(client, "models", limit=2)["total"] == 5
     names = [m["model"] for m in get(client, "models", order="desc")["models"]]
     assert names == ["broken", "b-1", "b-0", "a-1", "a-0"]
+    wanted = {"order": "desc", "indexed_first": True}
+    indexed = [m["model"] for m in get(client, "models", **wanted)["models"]]
+    assert indexed == ["b-1", "b-0", "a-1", "a-0", "broken"]
     assert [m["model"] for m in get(client, "models", limit=2, offset=1)["models"]] == [
         "a-1",
         "b-0",
@@ -148,7 +151,7 @@ def test_map_columns_fit_together_and_have_a_tag(client):
     [
         ({"model": "a-9"}, 404, "near: a-"),
         ({"model": "a-0", "author": "autor1"}, 422, "no model has the author 'autor1'; near: auth"),
-        ({"model": "a-0", "base": "bas"}, 422, "near: base"),
+        ({"model": "a-0", "base": "bas"}, 404, "near: base"),
         ({"model": "a-0", "recipe": "skech"}, 422, "near: sketch"),
     ],
 )
