@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from ...arrays import Float32, Int64, Shaped
+from ...arrays import Float16, Float32, Int64, Shaped
 from ...errors import ModelError
 from .model_rows import NEURONS, Matrix, ModelRows
 
 DIGEST_BYTES, PERSON = 16, b"invariants 2"
 """Of the checksum before the arrays; another form of them has another `person`."""
 
-RESPONSE_BYTES = 400_000
+RESPONSE_BYTES = 300_000
 """Of heads, and of neurons, at most, as long as a row of each head has room."""
 
 MOST_ANCHORS, LEAST_ANCHORS, ANCHOR_ENTRIES = 96, 32, 1 << 18
@@ -44,24 +43,14 @@ class BaseInvariants:
     Attributes:
         layers: Their numbers.
         rows: Of the embeddings, by anchor.
-        anchors: (anchors, width), as `quantise` leaves them, and `anchor_scales`.
-        responses: By kind; parts are all heads, or the first neurons.
+        anchors: Those rows.
+        responses: By kind, as `quantise` leaves them; parts are all heads, or the first neurons.
     """
 
     layers: tuple[int, ...]
     rows: Int64[np.ndarray, " anchors"]
-    anchors: Shaped[np.ndarray, "anchors width"]
-    anchor_scales: Float32[np.ndarray, " anchors"]
+    anchors: Float16[np.ndarray, "anchors width"]
     responses: Mapping[str, Shaped[np.ndarray, "layers parts rows anchors"]]
-
-    @property
-    def width(self) -> int:
-        return int(self.anchors.shape[1])
-
-    @cached_property
-    def anchor_rows(self) -> Float32[np.ndarray, "anchors width"]:
-        rows: Float32[np.ndarray, "anchors width"] = self.anchors * self.anchor_scales[:, None]
-        return rows
 
     def to_bytes(self) -> bytes:
         own = {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
@@ -82,7 +71,7 @@ class BaseInvariants:
         return cls(tuple(layers.tolist()), *own, responses=arrays)
 
 
-_ARRAYS = ("layers", "rows", "anchors", "anchor_scales")
+_ARRAYS = ("layers", "rows", "anchors")
 
 
 def _digest(packed: bytes) -> bytes:
@@ -91,14 +80,9 @@ def _digest(packed: bytes) -> bytes:
 
 def quantise(vectors: Float32[np.ndarray, "... n"]) -> Shaped[np.ndarray, "... n"]:
     """int8, each vector scaled by its largest entry."""
-    rounded: Shaped[np.ndarray, "... n"] = np.round(vectors / _scale(vectors)).astype(np.int8)
+    largest = np.maximum(np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0), 1e-30)
+    rounded: Shaped[np.ndarray, "... n"] = np.round(127 * (vectors / largest)).astype(np.int8)
     return rounded
-
-
-def _scale(vectors: Float32[np.ndarray, "... n"]) -> Float32[np.ndarray, "... one"]:
-    largest = np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0)
-    scale: Float32[np.ndarray, "... one"] = (np.maximum(largest, 1e-30) / 127).astype(np.float32)
-    return scale
 
 
 def choose_anchors(vocabulary: int, width: int) -> Int64[np.ndarray, " anchors"]:
@@ -125,21 +109,13 @@ def make_invariants(model: ModelRows) -> BaseInvariants:
         raise ModelError("no-attention", "no layer matrix reads or writes a residual stream")
     rows = choose_anchors(model.tokens, model.width)
     anchors = read_anchors(model, rows)
-    parts = {
-        k: max(block.parts for block in by_layer.values()) for k, by_layer in model.blocks.items()
-    }
+    parts = {kind: max(b.parts for b in of.values()) for kind, of in model.blocks.items()}
     n_rows, kept = affordable(len(model.layers), len(rows), parts)
     responses = {}
     for kind, n_parts in parts.items():
         sizes = (min(n_parts, kept), 1) if kind == NEURONS else (n_parts, n_rows)
         responses[kind] = _responses_of_kind(model, kind, *sizes, anchors)
-    return BaseInvariants(
-        layers=model.layers,
-        rows=rows,
-        anchors=quantise(anchors),
-        anchor_scales=_scale(anchors)[:, 0],
-        responses=responses,
-    )
+    return BaseInvariants(model.layers, rows, anchors.astype(np.float16), responses)
 
 
 def read_anchors(model: ModelRows, rows: Int64[np.ndarray, " n"]) -> Matrix:
@@ -149,18 +125,17 @@ def read_anchors(model: ModelRows, rows: Int64[np.ndarray, " n"]) -> Matrix:
 def affordable(n_layers: int, n_anchors: int, parts: Mapping[str, int]) -> tuple[int, int]:
     """Rows of a head and neurons of a layer that `RESPONSE_BYTES` each hold."""
     n_heads = sum(n for kind, n in parts.items() if kind != NEURONS)
-    most = RESPONSE_BYTES // (n_layers * n_anchors)
+    most = RESPONSE_BYTES // (n_layers * max(1, n_anchors))
     return max(1, min(MOST_ROWS, most // max(1, n_heads))), min(most, MOST_NEURONS)
 
 
 def respond(
-    model: ModelRows, kind: str, layer: int, parts: Iterable[int], n_rows: int, anchors: Matrix
+    model: ModelRows, kind: str, layer: int, parts: Sequence[int], n_rows: int, anchors: Matrix
 ) -> Float32[np.ndarray, "parts rows anchors"] | None:
     """The responses of the first rows of some heads, or of neurons; None where a matrix has fewer
-    rows, or the budget does not hold them."""
-    parts = list(parts)
+    rows."""
     wanted = [row for part in parts for row in model.part(kind, layer, part, n_rows)]
-    if not wanted or len(wanted) < len(parts) * n_rows or not model.fits(wanted):
+    if not wanted or len(wanted) < len(parts) * n_rows:
         return None
     responses = (model.read(wanted) * model.gain(kind, layer)) @ anchors.T
     return responses.astype(np.float32).reshape(len(parts), n_rows, len(anchors))

@@ -81,7 +81,7 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
     anchors = find_anchors(model, base)
     if anchors is None or not base.responses.keys() & model.blocks.keys():
         return None
-    residual = compare_residual(anchors, base.anchor_rows[: len(anchors)])
+    residual = compare_residual(anchors, _anchors_of(base, len(anchors)))
     match = Match.of(compare_rows(model, base, anchors))
     descends = match.p < SIGNIFICANT and len(match.own) >= LAYER_SHARE * len(model.layers)
     changes = [] if residual == "same" else [f"residual stream {residual}"]
@@ -103,10 +103,14 @@ def find_anchors(model: ModelRows, base: BaseInvariants) -> Matrix | None:
     """The model's rows of the first anchors, all that its vocabulary holds; None where its
     embeddings are not the base's."""
     rows = base.rows[base.rows < model.tokens]
-    if model.width != base.width or len(rows) < FEWEST_ANCHORS:
+    if model.width != base.anchors.shape[1] or len(rows) < FEWEST_ANCHORS:
         return None
     anchors = read_anchors(model, rows)
-    return anchors if _agreement(anchors, base.anchor_rows[: len(rows)]) >= SAME_TOKENS else None
+    return anchors if _agreement(anchors, _anchors_of(base, len(rows))) >= SAME_TOKENS else None
+
+
+def _anchors_of(base: BaseInvariants, n: int) -> Matrix:
+    return base.anchors[:n].astype(np.float32)
 
 
 def _agreement(ours: Matrix, theirs: Matrix) -> float:
@@ -164,18 +168,23 @@ class Whitening:
         return unit((centred - centred.mean(axis=-1, keepdims=True)) @ self.matrix)
 
 
+def null_width(cosines: np.ndarray, size: float) -> float:
+    """Of Fisher's transform of the cosines of all but each block's best, at least as of chance."""
+    rest = np.sort(np.abs(_fisher(cosines, size)), axis=1)[:, :-1]
+    return max(1.0, 1.4826 * float(np.median(rest))) if rest.size >= 8 else 1.0
+
+
 def log_p(
-    cosines: np.ndarray, size: float, null: np.ndarray, *, comparisons: int
+    cosines: np.ndarray, size: float, width: float, *, comparisons: int
 ) -> Float64[np.ndarray, ...]:
-    """ln p of cosines between vectors of `size` independent entries, by Fisher's transform; `null`:
-    cosines (blocks of the model, of the base) of which all but each block's best tell its width."""
-    root = np.sqrt(max(size - 3.0, 1.0))
-    z, others = (np.arctanh(np.clip(c, -0.99999, 0.99999)) * root for c in (cosines, null))
-    rest = np.sort(np.abs(others), axis=1)[:, :-1]
-    width = 1.4826 * float(np.median(rest)) if rest.size >= 8 else 1.0
-    logarithms = norm.logsf(z / max(width, 1.0)) + np.log(comparisons)
+    """ln p of cosines between vectors of `size` independent entries, where chance has a width."""
+    logarithms = norm.logsf(_fisher(cosines, size) / width) + np.log(comparisons)
     bounded: Float64[np.ndarray, ...] = np.minimum(logarithms, 0.0)
     return bounded
+
+
+def _fisher(cosines: np.ndarray, size: float) -> np.ndarray:
+    return np.arctanh(np.clip(cosines, -0.99999, 0.99999)) * np.sqrt(max(size - 3.0, 1.0))
 
 
 @dataclass(eq=False)
@@ -193,7 +202,7 @@ class Table:
 def compare_rows(model: ModelRows, base: BaseInvariants, anchors: Matrix) -> dict[str, Table]:
     """By kind of matrix. Neurons in another order count only where attention is the base's too:
     rows that were shuffled within every matrix leave neurons, but no head."""
-    whitening = Whitening.of(base.anchor_rows[: len(anchors)])
+    whitening = Whitening.of(_anchors_of(base, len(anchors)))
     kinds = [kind for kind in base.responses if kind in model.blocks]
     tables = {kind: _compare_kind(model, base, kind, anchors, whitening) for kind in kinds}
     heads = [table for kind, table in tables.items() if kind != NEURONS]
@@ -241,14 +250,13 @@ def _make_table(
     """`ours`: by place the numbers of parts, and their vectors; `theirs`: (layers, parts, n)."""
     n_base, n_parts, n = theirs.shape
     flat, shape = theirs.reshape(-1, n).T, (n_layers, n_base)
-    table = Table(
-        *(np.zeros(shape, kind) for kind in (float, float, bool)), np.zeros(n_layers, bool)
-    )
+    kinds = (float, float, bool)
+    table = Table(*(np.zeros(shape, kind) for kind in kinds), np.zeros(n_layers, bool))
     null = [vectors[:NULL_PARTS] @ flat for _, vectors in ours.values()]
+    width = null_width(np.concatenate(null), size) if null else 1.0
     for place, (numbers, vectors) in ours.items():
-        cosines = vectors @ flat
-        p = log_p(cosines, size, np.concatenate(null), comparisons=n_parts * len(numbers))
-        by_part, cosines = (table.reshape(-1, n_base, n_parts) for table in (-p, cosines))
+        cosines = (vectors @ flat).reshape(-1, n_base, n_parts)
+        by_part = -log_p(cosines, size, width, comparisons=n_parts * len(numbers))
         sure = by_part.max(axis=2) > np.log(n_base / LAYER_P)
         n_sure = np.maximum(sure.sum(axis=0), 1)
         evidence = (by_part.max(axis=2) * sure).sum(axis=0)
@@ -292,16 +300,16 @@ class Match:
 
     def changes(self) -> list[str]:
         """What was done inside layers, in sentences."""
-        attention, ffn, every = self._has(HEAD_KINDS), self._has((NEURONS,)), ("q", "k", "v")
+        attention, ffn = self._has(HEAD_KINDS), self._has((NEURONS,))
+        every = np.ones(len(self.own), bool)
         keys = "queries and keys transformed inside heads, or replaced,"
-        all_layers = np.ones(len(self.own), bool)
         found = (
             ("heads permuted", attention, self._has(HEAD_KINDS, moved=True)),
             (keys, attention, self._lacks(("q", "k"))),
             ("values transformed inside heads", attention, self._lacks(("v",))),
             ("FFN neurons permuted", ffn, self._has((NEURONS,), moved=True)),
-            ("attention not the base's", all_layers, self._lacks(every)),
-            ("FFN not the base's", all_layers, self._lacks((NEURONS,))),
+            ("attention not the base's", every, self._lacks(("q", "k", "v"))),
+            ("FFN not the base's", every, self._lacks((NEURONS,))),
         )
         return [
             f"{what} in {np.sum(so & among)} of {np.sum(among)} layers"

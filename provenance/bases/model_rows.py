@@ -1,4 +1,4 @@
-"""Some rows of an opened model, by the part of a layer that they belong to; a budget of bytes.
+"""Some rows of an opened model, by the part of a layer that they belong to.
 
 Rows are vectors of the residual stream: of q, k, v and of the feed-forward input as stored, or, in
 models that store matrices in × out, of what o and the feed-forward output write.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 
 import numpy as np
 
@@ -25,10 +24,6 @@ Row = tuple[str, int]
 HEAD_KINDS = ("q", "k", "v", "o")
 NEURON_KINDS, NEURONS = ("up", "gate", "down"), "neurons"
 """Matrices with a row for each neuron, and the kind that the first of them which is there is."""
-
-READ_SHARE = 0.01
-LEAST_BUDGET = 256 << 10
-"""Bytes that may be read of a model: this share of its own, and of a small one so many."""
 
 _ATTENTION_GAINS = ("input_layernorm", "ln_1", "attention_norm")
 _FEED_FORWARD_GAINS = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2", "ffn_norm")
@@ -49,14 +44,11 @@ class Block:
 
 @dataclass(eq=False)
 class ModelRows:
-    """Rows of a checkpoint, each read once; `budget`: bytes that may be read, None for any
-    number."""
+    """Rows of a checkpoint, each read once."""
 
     checkpoint: Checkpoint
     placed: PlacedModel
     config: Config | None = None
-    budget: int | None = None
-    bytes_read: int = 0
     _rows: dict[Row, Float32[np.ndarray, " cols"]] = field(default_factory=dict)
 
     @cached_property
@@ -131,14 +123,6 @@ class ModelRows:
                 return gain + 1 if model_type.startswith("gemma") else gain
         return 1.0
 
-    def _cost(self, wanted: Iterable[Row]) -> int:
-        """Bytes of the rows that are still to be read."""
-        refs = [self.checkpoint.tensors[row[0]] for row in wanted if row not in self._rows]
-        return sum((ref.stop - ref.start) // max(1, prod(ref.shape[:-1])) for ref in refs)
-
-    def fits(self, wanted: Iterable[Row]) -> bool:
-        return self.budget is None or self.bytes_read + self._cost(wanted) <= self.budget
-
     def part(self, kind: str, layer: int, part: int, n_rows: int) -> list[Row]:
         """The first rows of a head, or a neuron's."""
         block = self.blocks[kind][layer]
@@ -156,7 +140,6 @@ class ModelRows:
         """The rows in this order, float32, zeros for what is no number; adjacent ones are read
         together."""
         missing = sorted({key for key in wanted if key not in self._rows})
-        self.bytes_read += self._cost(missing)
         runs: list[RowBlock] = []
         for name, row in missing:
             start = row

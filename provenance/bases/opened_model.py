@@ -24,7 +24,7 @@ from ...indexer import (
     quantization,
     sample_matrices,
 )
-from .model_rows import LEAST_BUDGET, READ_SHARE, ModelRows
+from .model_rows import ModelRows
 
 _FACTS = {
     "model_type": ("model_type",),
@@ -87,15 +87,13 @@ class OpenedModel:
 
     @cached_property
     def rows(self) -> ModelRows | None:
-        """Rows that are read one by one, as many as `READ_SHARE` of the bytes allow; None where no
-        rule places its matrices."""
+        """Rows that are read one by one; None where no rule places its matrices."""
         shapes = {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
         try:
             placed = place(shapes, self.config)
         except ModelError:
             return None
-        left = int(READ_SHARE * self.checkpoint.bytes_total) - self.checkpoint.bytes_read
-        return ModelRows(self.checkpoint, placed, self.config, max(LEAST_BUDGET, left))
+        return ModelRows(self.checkpoint, placed, self.config)
 
     @cached_property
     def facts(self) -> dict[str, str | int]:
