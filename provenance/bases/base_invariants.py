@@ -12,15 +12,13 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...arrays import Float16, Float32, Int64, Shaped
 from ...errors import ModelError
 from .model_rows import NEURONS, Matrix, ModelRows
-
-DIGEST_BYTES, PERSON = 16, b"invariants 2"
-"""Of the checksum before the arrays; another form of them has another `person`."""
 
 RESPONSE_BYTES = 300_000
 """Of heads, and of neurons, at most, as long as a row of each head has room."""
@@ -38,14 +36,8 @@ MOST_ROWS, MOST_NEURONS = 4, 512
 
 @dataclass(frozen=True, eq=False)
 class BaseInvariants:
-    """What is kept of one base.
-
-    Attributes:
-        layers: Their numbers.
-        rows: Of the embeddings, by anchor.
-        anchors: Those rows.
-        responses: By kind, as `quantise` leaves them; parts are all heads, or the first neurons.
-    """
+    """What is kept of one base: the `layers`' numbers, the `anchors` with their `rows`,
+    and the `responses` by kind, as `quantise` leaves them, of all heads or the first neurons."""
 
     layers: tuple[int, ...]
     rows: Int64[np.ndarray, " anchors"]
@@ -53,36 +45,34 @@ class BaseInvariants:
     responses: Mapping[str, Shaped[np.ndarray, "layers parts rows anchors"]]
 
     def to_bytes(self) -> bytes:
-        own = {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
+        own: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         with io.BytesIO() as stream:
-            np.savez(stream, **own, **self.responses)
+            np.savez(stream, **(own | dict(self.responses)))
             packed = stream.getvalue()
         return _digest(packed) + packed
 
     @classmethod
     def from_bytes(cls, content: bytes) -> BaseInvariants:
         """The same invariants; a `ValueError` where the bytes are not such."""
-        digest, packed = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-        if _digest(packed) != digest:
+        if _digest(content[16:]) != content[:16]:
             raise ValueError("no invariants of a base, or of another version")
-        with np.load(io.BytesIO(packed), allow_pickle=False) as stored:
+        with np.load(io.BytesIO(content[16:]), allow_pickle=False) as stored:
             arrays = dict(stored)
-        layers, *own = (arrays.pop(name) for name in _ARRAYS)
-        return cls(tuple(layers.tolist()), *own, responses=arrays)
+        layers, rows, anchors = (arrays.pop(name) for name in _ARRAYS)
+        return cls(tuple(layers.tolist()), rows, anchors, arrays)
 
 
 _ARRAYS = ("layers", "rows", "anchors")
 
 
 def _digest(packed: bytes) -> bytes:
-    return hashlib.blake2b(packed, digest_size=DIGEST_BYTES, person=PERSON).digest()
+    return hashlib.blake2b(packed, digest_size=16, person=b"invariants 2").digest()
 
 
 def quantise(vectors: Float32[np.ndarray, "... n"]) -> Shaped[np.ndarray, "... n"]:
     """int8, each vector scaled by its largest entry."""
     largest = np.maximum(np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0), 1e-30)
-    rounded: Shaped[np.ndarray, "... n"] = np.round(127 * (vectors / largest)).astype(np.int8)
-    return rounded
+    return np.asarray(np.round(127 * (vectors / largest)), np.int8)
 
 
 def choose_anchors(vocabulary: int, width: int) -> Int64[np.ndarray, " anchors"]:
@@ -98,8 +88,7 @@ def choose_anchors(vocabulary: int, width: int) -> Int64[np.ndarray, " anchors"]
 def unit(vectors: Float32[np.ndarray, "... n"]) -> Float32[np.ndarray, "... n"]:
     """Of length 1; a vector of zeros stays."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    scaled: Float32[np.ndarray, "... n"] = (vectors / np.maximum(norms, 1e-30)).astype(np.float32)
-    return scaled
+    return np.asarray(vectors / np.maximum(norms, 1e-30), np.float32)
 
 
 def make_invariants(model: ModelRows) -> BaseInvariants:
@@ -137,8 +126,8 @@ def respond(
     wanted = [row for part in parts for row in model.part(kind, layer, part, n_rows)]
     if not wanted or len(wanted) < len(parts) * n_rows:
         return None
-    responses = (model.read(wanted) * model.gain(kind, layer)) @ anchors.T
-    return responses.astype(np.float32).reshape(len(parts), n_rows, len(anchors))
+    responses = np.asarray((model.read(wanted) * model.gain(kind, layer)) @ anchors.T, np.float32)
+    return responses.reshape(len(parts), n_rows, len(anchors))
 
 
 def _responses_of_kind(

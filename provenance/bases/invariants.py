@@ -10,20 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from ...arrays import Bool, Float32, Float64, Int64
+from ...indexer import SIGNIFICANT
 from .base_invariants import BaseInvariants, read_anchors, respond, unit
 from .model_rows import HEAD_KINDS, NEURONS, Matrix, ModelRows
-
-Residual = Literal["same", "permuted", "permuted with signs", "rotated"]
-
-SIGNIFICANT = 1e-6
-"""p of a model below which its layers are the base's."""
 
 LAYER_P = 1e-4
 """p of a layer below which it is the base's, after the number of comparisons."""
@@ -48,14 +43,8 @@ SHRINKAGE = 1.0
 """Added to the eigenvalues of the anchors' Gram matrix, whose mean is 1, before responses are
 whitened by it: with less, rounding in its smallest directions counts."""
 
-FEWEST_NEURONS, HITS = 8, 6
-"""Neurons that are read of every layer, or so many that so many of them are among the kept ones."""
-
-NULL_PARTS = 4
-"""Parts of each layer whose cosines tell the width of the null."""
-
-MOST_EVIDENCE = 90.0
-"""−ln p that one kind of matrix can add to a layer."""
+HITS = 6
+"""Of the neurons that are read of a layer, those that are among the kept ones, in any order."""
 
 CLOSE_COSINE = 0.5
 """A kind of matrix whose cosine is this share of the layer's best, or more, is as it was; one that
@@ -64,11 +53,10 @@ was mixed inside its heads keeps less."""
 
 @dataclass(frozen=True, kw_only=True)
 class Transformation:
-    """What was done to a base. `layers`: (layer, layer of the base); `descends`: whether the layers
-    are the base's; `changes`: plain sentences; `p`: that so much is shared by chance; `cosine`: the
-    median over layers, between what the model and the base have in common."""
+    """What was done to a base. `layers`: (layer, layer of the base), none where too few are the
+    base's; `changes`: plain sentences; `p`: that so much is shared by chance; `cosine`: the median
+    over layers, between what the model and the base have in common."""
 
-    descends: bool
     p: float
     cosine: float
     layers: tuple[tuple[int, int], ...]
@@ -81,36 +69,28 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
     anchors = find_anchors(model, base)
     if anchors is None or not base.responses.keys() & model.blocks.keys():
         return None
-    residual = compare_residual(anchors, _anchors_of(base, len(anchors)))
-    match = Match.of(compare_rows(model, base, anchors))
+    residual = compare_residual(*anchors)
+    match = Match.of(compare_rows(model, base, *anchors))
     descends = match.p < SIGNIFICANT and len(match.own) >= LAYER_SHARE * len(model.layers)
-    changes = [] if residual == "same" else [f"residual stream {residual}"]
-    if descends:
-        changes += match.changes()
-    else:
-        changes.insert(0, "token embeddings of the base, layers not")
     pairs = zip(match.own, match.theirs, strict=True) if descends else ()
+    said = [] if descends else ["token embeddings of the base, layers not"]
+    said += [f"residual stream {residual}"] if residual else []
     return Transformation(
-        descends=descends,
         p=match.p,
-        cosine=match.cosine,
+        cosine=float(np.median(match.cosines)) if len(match.own) else 0.0,
         layers=tuple((model.layers[own], base.layers[theirs]) for own, theirs in pairs),
-        changes=tuple(changes),
+        changes=(*said, *(match.changes() if descends else ())),
     )
 
 
-def find_anchors(model: ModelRows, base: BaseInvariants) -> Matrix | None:
-    """The model's rows of the first anchors, all that its vocabulary holds; None where its
-    embeddings are not the base's."""
+def find_anchors(model: ModelRows, base: BaseInvariants) -> tuple[Matrix, Matrix] | None:
+    """The model's and the base's rows of the first anchors, all that the model's vocabulary holds;
+    None where its embeddings are not the base's."""
     rows = base.rows[base.rows < model.tokens]
     if model.width != base.anchors.shape[1] or len(rows) < FEWEST_ANCHORS:
         return None
-    anchors = read_anchors(model, rows)
-    return anchors if _agreement(anchors, _anchors_of(base, len(rows))) >= SAME_TOKENS else None
-
-
-def _anchors_of(base: BaseInvariants, n: int) -> Matrix:
-    return base.anchors[:n].astype(np.float32)
+    ours, theirs = read_anchors(model, rows), base.anchors[: len(rows)].astype(np.float32)
+    return (ours, theirs) if _agreement(ours, theirs) >= SAME_TOKENS else None
 
 
 def _agreement(ours: Matrix, theirs: Matrix) -> float:
@@ -125,12 +105,12 @@ def _agreement(ours: Matrix, theirs: Matrix) -> float:
     return float(np.nan_to_num(np.corrcoef(grams)[0, 1]))
 
 
-def compare_residual(ours: Matrix, theirs: Matrix) -> Residual:
-    """How the model's residual stream lies to the base's, by the columns of shared anchors: linear
-    assignment on |cos|. A rotation leaves no columns alike."""
+def compare_residual(ours: Matrix, theirs: Matrix) -> str:
+    """How the model's residual stream lies to the base's, "" where as it does, by the columns of
+    shared anchors: linear assignment on |cos|. A rotation leaves no columns alike."""
     first, second = (unit((rows - rows.mean(axis=0)).T) for rows in (ours, theirs))
     if np.median((first * second).sum(axis=1)) >= ALIGNED:
-        return "same"
+        return ""
     cosines = first @ second.T
     assigned = cosines[linear_sum_assignment(-np.abs(cosines))]
     # among so many columns, the best of unrelated ones has a cosine of this size
@@ -174,17 +154,14 @@ def null_width(cosines: np.ndarray, size: float) -> float:
     return max(1.0, 1.4826 * float(np.median(rest))) if rest.size >= 8 else 1.0
 
 
-def log_p(
-    cosines: np.ndarray, size: float, width: float, *, comparisons: int
-) -> Float64[np.ndarray, ...]:
+def log_p(cosines: np.ndarray, size: float, width: float, *, comparisons: int) -> np.ndarray:
     """ln p of cosines between vectors of `size` independent entries, where chance has a width."""
     logarithms = norm.logsf(_fisher(cosines, size) / width) + np.log(comparisons)
-    bounded: Float64[np.ndarray, ...] = np.minimum(logarithms, 0.0)
-    return bounded
+    return np.asarray(np.minimum(logarithms, 0.0))
 
 
 def _fisher(cosines: np.ndarray, size: float) -> np.ndarray:
-    return np.arctanh(np.clip(cosines, -0.99999, 0.99999)) * np.sqrt(max(size - 3.0, 1.0))
+    return np.asarray(np.arctanh(np.clip(cosines, -0.99999, 0.99999)) * max(size - 3.0, 1.0) ** 0.5)
 
 
 @dataclass(eq=False)
@@ -199,10 +176,12 @@ class Table:
     compared: Bool[np.ndarray, " layers"]
 
 
-def compare_rows(model: ModelRows, base: BaseInvariants, anchors: Matrix) -> dict[str, Table]:
+def compare_rows(
+    model: ModelRows, base: BaseInvariants, anchors: Matrix, base_anchors: Matrix
+) -> dict[str, Table]:
     """By kind of matrix. Neurons in another order count only where attention is the base's too:
     rows that were shuffled within every matrix leave neurons, but no head."""
-    whitening = Whitening.of(_anchors_of(base, len(anchors)))
+    whitening = Whitening.of(base_anchors)
     kinds = [kind for kind in base.responses if kind in model.blocks]
     tables = {kind: _compare_kind(model, base, kind, anchors, whitening) for kind in kinds}
     heads = [table for kind, table in tables.items() if kind != NEURONS]
@@ -237,7 +216,7 @@ def _parts_to_read(model: ModelRows, kind: str, layer: int, n_kept: int) -> Sequ
     if block is None or not n_kept or (kind != NEURONS and block.parts != n_kept):
         return ()
     if kind == NEURONS:
-        return range(min(block.parts, max(FEWEST_NEURONS, -(-HITS * block.parts // n_kept))))
+        return range(min(block.parts, -(-HITS * block.parts // n_kept)))
     return (block.parts - 1,) if kind in ("v", "o") else (0,)
 
 
@@ -249,18 +228,16 @@ def _make_table(
 ) -> Table:
     """`ours`: by place the numbers of parts, and their vectors; `theirs`: (layers, parts, n)."""
     n_base, n_parts, n = theirs.shape
-    flat, shape = theirs.reshape(-1, n).T, (n_layers, n_base)
-    kinds = (float, float, bool)
-    table = Table(*(np.zeros(shape, kind) for kind in kinds), np.zeros(n_layers, bool))
-    null = [vectors[:NULL_PARTS] @ flat for _, vectors in ours.values()]
+    flat, zeros = theirs.reshape(-1, n).T, np.zeros((n_layers, n_base))
+    table = Table(zeros, zeros.copy(), zeros > 0, np.zeros(n_layers, bool))
+    null = [vectors[:HITS] @ flat for _, vectors in ours.values()]
     width = null_width(np.concatenate(null), size) if null else 1.0
     for place, (numbers, vectors) in ours.items():
         cosines = (vectors @ flat).reshape(-1, n_base, n_parts)
         by_part = -log_p(cosines, size, width, comparisons=n_parts * len(numbers))
         sure = by_part.max(axis=2) > np.log(n_base / LAYER_P)
         n_sure = np.maximum(sure.sum(axis=0), 1)
-        evidence = (by_part.max(axis=2) * sure).sum(axis=0)
-        table.evidence[place] = np.minimum(evidence, MOST_EVIDENCE)
+        table.evidence[place] = (by_part.max(axis=2) * sure).sum(axis=0)
         table.cosines[place] = (cosines.max(axis=2) * sure).sum(axis=0) / n_sure
         is_other = by_part.argmax(axis=2) != np.asarray(numbers)[:, None]
         table.moved[place] = (is_other & sure).sum(axis=0) > n_sure / 2
@@ -290,13 +267,10 @@ class Match:
         return cls(tables, own, best[own], float(min(1.0, p)))
 
     @cached_property
-    def _cosines(self) -> Float64[np.ndarray, " n"]:
+    def cosines(self) -> Float64[np.ndarray, " n"]:
         """Of each layer, the kind's that is closest."""
-        return np.max([t.cosines[self.own, self.theirs] for t in self.tables.values()], axis=0)
-
-    @property
-    def cosine(self) -> float:
-        return float(np.median(self._cosines)) if len(self.own) else 0.0
+        cosines = [table.cosines[self.own, self.theirs] for table in self.tables.values()]
+        return np.asarray(np.max(cosines, axis=0))
 
     def changes(self) -> list[str]:
         """What was done inside layers, in sentences."""
@@ -322,11 +296,11 @@ class Match:
         result = np.zeros(len(self.own), bool)
         for table in (self.tables[kind] for kind in kinds if kind in self.tables):
             at = self.own, self.theirs
-            close = table.cosines[at] >= CLOSE_COSINE * self._cosines
+            close = table.cosines[at] >= CLOSE_COSINE * self.cosines
             result |= (table.evidence[at] > 0) & close & (table.moved[at] | (not moved))
         return result
 
     def _lacks(self, kinds: Sequence[str]) -> Bool[np.ndarray, " n"]:
         """In which layers matrices of all these kinds were compared, and none is the base's."""
         compared = [self.tables[k].compared[self.own] for k in kinds if k in self.tables]
-        return np.all(compared, axis=0) & ~self._has(kinds) & bool(compared)
+        return np.asarray(np.all(compared, axis=0) & ~self._has(kinds) & bool(compared))

@@ -18,8 +18,6 @@ from ...arrays import Float32
 from ...indexer import Checkpoint, Config, PlacedModel, Placement, RowBlock, read_attention_config
 
 Matrix = Float32[np.ndarray, "_rows _cols"]
-Row = tuple[str, int]
-"""A tensor's name, and one of its rows."""
 
 HEAD_KINDS = ("q", "k", "v", "o")
 NEURON_KINDS, NEURONS = ("up", "gate", "down"), "neurons"
@@ -49,7 +47,7 @@ class ModelRows:
     checkpoint: Checkpoint
     placed: PlacedModel
     config: Config | None = None
-    _rows: dict[Row, Float32[np.ndarray, " cols"]] = field(default_factory=dict)
+    _rows: dict[tuple[str, int], Float32[np.ndarray, " cols"]] = field(default_factory=dict)
 
     @cached_property
     def _stack(self) -> Sequence[Placement]:
@@ -123,20 +121,17 @@ class ModelRows:
                 return gain + 1 if model_type.startswith("gemma") else gain
         return 1.0
 
-    def part(self, kind: str, layer: int, part: int, n_rows: int) -> list[Row]:
-        """The first rows of a head, or a neuron's."""
+    def part(self, kind: str, layer: int, part: int, n_rows: int) -> list[tuple[str, int]]:
+        """The (tensor, stored row) of the first rows of a head, or a neuron's."""
         block = self.blocks[kind][layer]
         placement, first = block.placement, part * block.part_rows
         rows = range(first, first + min(n_rows, block.part_rows))
         n_stored = self.checkpoint.tensors[placement.tensor].shape[-2]
-        start, own = (placement.index or 0) * n_stored, placement.rows
-        if own is None or placement.transposed:
-            own = range(n_stored)
-        elif isinstance(own, slice):
-            own = range(n_stored)[own]
-        return [(placement.tensor, start + own[row]) for row in rows]
+        start, own = (placement.index or 0) * n_stored, placement.rows or slice(None)
+        stored: Sequence[int] = range(n_stored)[own] if isinstance(own, slice) else own
+        return [(placement.tensor, start + stored[row]) for row in rows]
 
-    def read(self, wanted: Sequence[Row]) -> Matrix:
+    def read(self, wanted: Sequence[tuple[str, int]]) -> Matrix:
         """The rows in this order, float32, zeros for what is no number; adjacent ones are read
         together."""
         missing = sorted({key for key in wanted if key not in self._rows})
