@@ -184,12 +184,13 @@ def compare_rows(
     whitening = Whitening.of(base_anchors)
     kinds = [kind for kind in base.responses if kind in model.blocks]
     tables = {kind: _compare_kind(model, base, kind, anchors, whitening) for kind in kinds}
-    heads = [table for kind, table in tables.items() if kind != NEURONS]
-    compared = np.any([table.compared for table in heads], axis=0)
-    shown = np.any([table.evidence.any(axis=1) for table in heads], axis=0)
-    neurons = tables.get(NEURONS)
-    if neurons is not None and np.sum(shown) < LAYER_SHARE * np.sum(compared):
-        neurons.evidence[neurons.moved] = neurons.cosines[neurons.moved] = 0.0
+    neurons, heads = tables.get(NEURONS), [tables[kind] for kind in kinds if kind != NEURONS]
+    if neurons is not None and heads:
+        closest = CLOSE_COSINE * np.max([table.cosines for table in tables.values()], axis=0)
+        shown = [(table.evidence > 0) & (table.cosines >= closest) for table in heads]
+        compared = np.any([table.compared for table in heads], axis=0)
+        if np.any(shown, axis=(0, 2)).sum() < LAYER_SHARE * compared.sum():
+            neurons.evidence[neurons.moved] = neurons.cosines[neurons.moved] = 0.0
     return tables
 
 
