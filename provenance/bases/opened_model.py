@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from ...errors import ModelError
 from ...indexer import (
@@ -24,8 +24,7 @@ from ...indexer import (
     quantization,
     sample_matrices,
 )
-from .model_rows import LEAST_BUDGET, READ_SHARE, ModelRows, OpenedWeights
-from .vocabulary import read_vocabulary
+from .model_rows import ModelRows
 
 _FACTS = {
     "model_type": ("model_type",),
@@ -88,17 +87,13 @@ class OpenedModel:
 
     @cached_property
     def rows(self) -> ModelRows | None:
-        """Rows that are read one by one, as many as `READ_SHARE` of the bytes allow; None where no
-        rule places its matrices."""
+        """Rows that are read one by one; None where no rule places its matrices."""
         shapes = {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
         try:
             placed = place(shapes, self.config)
         except ModelError:
             return None
-        vocabulary = partial(read_vocabulary, self.member.content)
-        weights = OpenedWeights(self.checkpoint, placed, self.config, vocabulary)
-        left = int(READ_SHARE * self.checkpoint.bytes_total) - self.checkpoint.bytes_read
-        return ModelRows(weights, max(LEAST_BUDGET, left))
+        return ModelRows(self.checkpoint, placed, self.config)
 
     @cached_property
     def facts(self) -> dict[str, str | int]:

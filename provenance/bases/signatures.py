@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -116,11 +116,11 @@ def make_signature(base: str, model: OpenedModel, *, registered: bool) -> Stored
 
 def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
     """What tells the base in another basis; empty where its matrices are not placed, and of a
-    remote base unless it is registered: its queries and keys are read whole."""
+    remote base unless it is registered: up to a hundredth of it is read, row by row."""
     if model.rows is None or not (registered or model.checkpoint.concurrent):
         return b""
     try:
-        return make_invariants(replace(model.rows, budget=None)).to_bytes()
+        return make_invariants(model.rows).to_bytes()
     except ModelError as err:
         log.info("%s: %s", model.name, err)
         return b""

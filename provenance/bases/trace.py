@@ -246,7 +246,7 @@ def recognise(subject: Subject, trace: Trace) -> None:
             continue
         p = min(1.0, max(LEAST_P, transformation.p * len(subject.bases)))
         trace.p = p if trace.p is None else min(trace.p, p)
-        if transformation.descends and p <= SIGNIFICANT:
+        if transformation.layers and p <= SIGNIFICANT:
             recognised[base.base] = transformation
         elif trace.base is None:
             trace.notes.append(f"{base.base}: {'; '.join(transformation.changes)}")

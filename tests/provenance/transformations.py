@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 State = dict[str, torch.Tensor]
 BERT_LAYER, LLAMA_LAYER = "encoder.layer.", "model.layers."
@@ -76,12 +76,10 @@ LLAMA = Names(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A checkpoint in memory; `tokens`: rows of the original vocabulary, -1 for new ones, where the
-    vocabulary was changed."""
+    """A checkpoint in memory."""
 
     state: State
     config: Mapping[str, object]
-    tokens: tuple[int, ...] | None = None
 
     @property
     def names(self) -> Names:
@@ -109,41 +107,14 @@ class Model:
         return replace(self, state=self.state | changed, config={**self.config, **config})
 
 
-def read_model(folder: Path) -> Model:
-    """A folder's model in float32, without the head of a task; names as the bare encoder's."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    stored = load_file(folder / "model.safetensors")
-    state = {
-        name.removeprefix("bert."): tensor.float()
-        for name, tensor in stored.items()
-        if not name.startswith(("classifier.", "cls.")) and not name.endswith("position_ids")
-    }
-    return Model(state=state, config=config)
-
-
-def write_model(model: Model, folder: Path, tokenizer: Path | None = None) -> None:
-    """Save a model, beside its tokenizer, whose vocabulary is cut where the model's is."""
+def write_model(model: Model, folder: Path) -> None:
     half_made = folder.with_name(f".{folder.name}")
     shutil.rmtree(half_made, ignore_errors=True)
     half_made.mkdir(parents=True)
     tensors = {name: tensor.contiguous().clone() for name, tensor in model.state.items()}
     save_file(tensors, half_made / "model.safetensors", metadata={"format": "pt"})
     (half_made / "config.json").write_text(json.dumps(dict(model.config), indent=1), "utf-8")
-    if tokenizer is not None and model.tokens is None:
-        shutil.copy(tokenizer / "tokenizer.json", half_made)
-    elif tokenizer is not None:
-        vocabulary = read_vocabulary(tokenizer)
-        rows = [vocabulary[t] if t >= 0 else f"[new{n}]" for n, t in enumerate(model.tokens or ())]
-        (half_made / "vocab.txt").write_text("".join(f"{row}\n" for row in rows), "utf-8")
     half_made.rename(folder)
-
-
-def read_vocabulary(folder: Path) -> list[str]:
-    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    vocabulary = tokenizer["model"]["vocab"] | {
-        token["content"]: token["id"] for token in tokenizer["added_tokens"]
-    }
-    return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 def layer_matrices(model: Model) -> list[str]:
@@ -225,8 +196,7 @@ def choose_tokens(model: Model, *, rows: Sequence[int]) -> Model:
         if name in model.state:
             chosen = model.state[name][torch.tensor(rows).clamp(min=0)]
             changed[name] = torch.where(known[:, None], chosen, new)
-    result = model.with_state(changed, vocab_size=len(rows))
-    return replace(result, tokens=tuple(rows))
+    return model.with_state(changed, vocab_size=len(rows))
 
 
 def grow_vocabulary(model: Model, *, by: int) -> Model:
@@ -254,11 +224,6 @@ def permute_neurons(model: Model, *, seed: int = 1) -> Model:
                 if name in model.state:
                     changed[name] = model.state[name][order]
     return model.with_state(changed)
-
-
-def replace_vocabulary(model: Model) -> Model:
-    """Another tokenizer of as many tokens, with embeddings of its own."""
-    return choose_tokens(model, rows=[-1] * model.number("vocab_size"))
 
 
 def _heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:
@@ -513,9 +478,6 @@ CASES: Mapping[str, Case] = {
         same=True,
     ),
     "all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED), same=True),
-    "all+values": Case(
-        apply=chain(_ALL, transform_values), changes=(FFN, HEADS, PERMUTED), same=True
-    ),
     "fine-tune+all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED), rebased=True),
     "fine-tune+residual": Case(apply=permute_residual, changes=(PERMUTED,), rebased=True),
     "dropped+residual": Case(
@@ -528,9 +490,9 @@ CASES: Mapping[str, Case] = {
         changes=(HEADS, PERMUTED),
         order=DUPLICATED,
     ),
-    "cut+all": Case(
-        apply=chain(partial(cut_vocabulary, share=0.5, shuffled=True), _ALL),
-        changes=("vocabulary cut", FFN, HEADS, PERMUTED),
+    "grown+all": Case(
+        apply=chain(partial(grow_vocabulary, by=64), _ALL),
+        changes=("vocabulary grown", FFN, HEADS, PERMUTED),
     ),
     "4-bit+all": Case(apply=chain(_ALL, round_to_4_bits), changes=(FFN, HEADS, PERMUTED)),
     "pruned-50+residual": Case(
@@ -542,10 +504,6 @@ CASES: Mapping[str, Case] = {
         changes=(FFN, HEADS, ROTATED),
         same=True,
         rms=True,
-    ),
-    "new-vocabulary+residual": Case(
-        apply=chain(replace_vocabulary, permute_residual),
-        changes=("token embeddings are not the base's",),
     ),
     "rotated+4-bit": Case(
         apply=chain(rotate_residual, round_to_4_bits), changes=(ROTATED,), rms=True
