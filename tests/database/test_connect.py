@@ -21,7 +21,7 @@ NOT_SERVED = {
     "db.index", "db.plan", "db.add", "db.extract_adapter",
     "db.data.find_models", "db.data.find_models_of_each",
     # it writes nothing for others, and searches its own catalog alone
-    "db.merge", "db.export", "db.export_vectors", "db.export_scores", "db.publish", "db.attach",
+    "db.merge", "db.export", "db.export_scores", "db.publish", "db.attach",
     "db.attached", "db.attached.refresh", "db.attached.remove",
 }  # fmt: skip
 """Calls that a service refuses."""

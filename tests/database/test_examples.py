@@ -37,6 +37,7 @@ PUBLIC = {
 READ_DATA = {name for name in PUBLIC if name.startswith("db.data.") and not name.endswith("_")}
 SHOWN_ELSEWHERE = {
     "Database.close",
+    "Database.export_vectors",  # to a server
     "serving.has_model",
     "serving.record_adapter",
 }

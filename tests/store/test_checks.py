@@ -218,7 +218,7 @@ HOSTILE_ROWS = {
     "no id": "UPDATE models SET id = '' WHERE key = {0}",
     "another kind": "UPDATE models SET kind = 'gradient' WHERE key = {0}",
     "a negative size": "UPDATE models SET bytes_total = -1 WHERE key = {0}",
-    "another role": f"UPDATE slots SET role = 'sideways' WHERE {ONE_SLOT}",
+    "another role": f"UPDATE slots SET role = 'side ways' WHERE {ONE_SLOT}",
     "another code": "UPDATE models SET status = 'failed', code = 'x' WHERE key = {0}",
     "no code": "UPDATE models SET status = 'failed' WHERE key = {0}",
     "a long label": "UPDATE models SET dataset = repeat('d', 100000) WHERE key = {0}",

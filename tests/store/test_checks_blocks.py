@@ -25,9 +25,9 @@ def large(made, tmp_path_factory):
     source = shutil.copy(made / "c.duckdb", folder / "source.duckdb")
     sql(
         source,
-        "INSERT INTO models (key, base, id, status, kind, bytes_total, bytes_read, seconds) "
-        "SELECT 1000 + i, 'base', 'org/model-' || hash(i) || '-of-a-long-name', 'failed', 'full', "
-        f"0, 0, 0 FROM range({N_MODELS}) t(i)",
+        "INSERT INTO models (key, base, id, status, code, kind, bytes_total, bytes_read, seconds) "
+        "SELECT 1000 + i, 'base', 'org/model-' || hash(i) || '-of-a-long-name', 'failed', "
+        f"'not-found', 'full', 0, 0, 0 FROM range({N_MODELS}) t(i)",
         "CREATE OR REPLACE SEQUENCE model_keys START 100000",
     )
     with Catalog.open(source) as catalog:

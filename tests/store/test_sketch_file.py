@@ -122,7 +122,6 @@ def test_of_many_models_a_byte_a_number_is_kept_and_doctor_finds_them_well(catal
     # half a step of a number at most; the largest number of a vector is 127 steps
     steps = np.abs(exact).max(axis=1, keepdims=True) / 127
     assert (np.abs(vectors - exact) <= 0.6 * steps).all()
-    assert np.array_equal(vectors, file.as_kept(exact))
     path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
     assert np.array_equal(_view(catalog).vectors(keys), exact)  # of the catalog
     assert np.array_equal(_view(catalog).vectors(keys), vectors)  # made again
