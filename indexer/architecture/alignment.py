@@ -1,4 +1,4 @@
-"""Whether a model's slots are its base's, and an adapter in the slots of a base that can be read."""
+"""Whether a model's slots are its base's; an adapter in the slots of a base that can be read."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from ...records import ROLE_NAME, STACK_NAME, Slot
 from ..untrusted_text import name_some
 from .fused import AttentionConfig, Fused, Rows, read_attention_config, split_rows
 from .names import (
-    NUMBER,
     WEIGHT,
     Numbered,
     Rule,
@@ -95,17 +94,18 @@ def _locate_all(
 
 def _spot_by_name(tensor: str, shape: Shape, *, stored: bool) -> Spot | None:
     """The place of a matrix in a numbered block that no rule names: its role is its name inside the
-    block, its part the numbers in that name. None for factors, and where it has no such place."""
+    block, its part the number of its expert, or of a block inside this one. None for factors, and
+    where it has no such place."""
     module = tensor.removesuffix(WEIGHT)
     block = None if has_factor(module) else _BLOCK.fullmatch(module[_last_block(module) :])
     if block is None:
         return None
-    words = [word for word in block["rest"].split(".") if not word.isdecimal()]
-    role = ".".join(words or [block["path"].rpartition(".")[2]])
+    rest = _EXPERT.sub(r"\1.\2", block["rest"])
+    role = _PART.sub("", rest).strip(".") or block["path"].rpartition(".")[2]
     rule = Rule(
         suffix=_BLOCK,
         role=role,
-        part=".".join(NUMBER.findall(block["rest"])),
+        part=".".join(_PART.findall(rest)),
         conv1d=role.rpartition(".")[2].startswith("c_"),
         stacked=len(shape) == 3,
     )
@@ -122,6 +122,10 @@ def _spot_by_name(tensor: str, shape: Shape, *, stored: bool) -> Spot | None:
         rule=rule,
     )
     return spot if ROLE_NAME.fullmatch(role) and _is_whole_matrix(spot, stored=stored) else None
+
+
+_EXPERT = re.compile(r"(?<![^.])(experts?)_([0-9]+)(?![^.])")
+_PART = re.compile(r"(?:^|(?<=\bexpert\.)|(?<=\bexperts\.))([0-9]+)(?:\.|$)")
 
 
 def _last_block(module: str) -> int:

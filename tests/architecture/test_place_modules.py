@@ -128,6 +128,11 @@ def test_a_module_that_cannot_be_placed_is_refused_by_name(module, shape):
         ("model.layers.0.self_attn.gizmo", "decoder.0.self_attn.gizmo"),
         ("model.layers.0.linear_attn.in_proj_qkvz", "decoder.0.linear_attn.in_proj_qkvz"),
         ("base_model.model.trunk.3.attn.gizmo", "trunk.3.attn.gizmo"),
+        (
+            "switch.decoder.block.0.layer.2.mlp.experts.expert_7.wi",
+            "decoder.0.layer.2.mlp.experts.expert.wi",
+        ),
+        ("model.layers.0.ffn.net.3", "decoder.0.ffn.net.3"),
         ("swin.encoder.layers.1.blocks.0.attention.gizmo", "layers/1/blocks.0.attention.gizmo"),
         ("encoder.block.2.1.mlp.dense9", "encoder.2.mlp.dense9"),
     ],
