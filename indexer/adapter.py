@@ -414,10 +414,11 @@ def build_expert_lora(
 ) -> ModuleUpdate:
     """ΔW = s·Bₑ·Aₑ for each expert e: A has r rows for each expert after the other, B a column of
     every expert for each rank (`lora/layer.py: ParamWrapper`)."""
-    if kinds.keys() != {"lora_A", "lora_B"} or config.start or config.rank is None:
+    stated = config.rank_of(module)
+    if kinds.keys() != {"lora_A", "lora_B"} or config.start or stated is None:
         line = f"module {module!r}: LoRA on experts beside another variant, or without r"
         raise _unsupported(line)
-    a, b, rank = kinds["lora_A"], kinds["lora_B"], int(config.rank)
+    a, b, rank = kinds["lora_A"], kinds["lora_B"], int(stated)
     out, rows, width = tensors.product(b, a)
     if rows % rank:
         raise tensors.misfit(a, f"r = {rank} rows for each expert")

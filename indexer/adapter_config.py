@@ -170,9 +170,8 @@ def _require_known_parameters(config: Mapping[str, object]) -> None:
     if not stated:
         return
     last = {str(n).rpartition(".")[2] for n in stated} if isinstance(stated, list) else {""}
-    patterns = [key for key in ("rank_pattern", "alpha_pattern") if config.get(key)]
-    if not last <= {"weight", *PARAMETERS} or patterns:
-        line = f"target_parameters other than {', '.join(PARAMETERS)}, or beside patterns"
+    if not last <= {"weight", *PARAMETERS}:
+        line = f"target_parameters other than {', '.join(PARAMETERS)}"
         why = "LoRA on such parameters is stored under ambiguous names"
         raise ModelError("unsupported-adapter", f"{FILE}: {line}: {why}")
 

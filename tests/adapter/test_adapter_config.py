@@ -107,7 +107,6 @@ def test_the_tensors_outvote_a_config_of_another_method():
     "variant",
     [
         {"target_parameters": ["mlp.w1"]},
-        {"target_parameters": ["experts.down_proj"], "rank_pattern": {"q": 2}},
         {"layer_replication": [[0, 2], [1, 2]]},
         {"use_qalora": True},
         {"use_bdlora": {"nblocks": 2}},

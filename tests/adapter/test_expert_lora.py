@@ -36,13 +36,16 @@ def make(kind):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gpt_oss"])
 @pytest.mark.parametrize("targets", [["gate_up_proj", "down_proj"], ["down_proj"]])
-def test_lora_on_stacked_experts_is_indexed_as_its_merged_copy(tmp_path, kind, targets):
+@pytest.mark.parametrize("patterns", [{}, {r".*\.gate_up_proj": 4}])
+def test_lora_on_stacked_experts_is_indexed_as_its_merged_copy(tmp_path, kind, targets, patterns):
     model = make(kind)
     model.save_pretrained(tmp_path / "base")
     settings = peft.LoraConfig(
         r=2,
         lora_alpha=4,
         target_modules=["q_proj"],
+        rank_pattern=patterns,
+        alpha_pattern=patterns,
         target_parameters=[f"mlp.experts.{name}" for name in targets],
     )
     tuned = peft.get_peft_model(model, settings)
