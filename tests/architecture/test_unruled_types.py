@@ -1,0 +1,70 @@
+"""Types whose matrices no rule names: full fine-tunes and LoRA, against torch and PEFT."""
+
+import json
+
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import deltadex as dx
+
+SWITCH = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4}
+TYPES = {
+    "swin": {
+        **{"image_size": 32, "patch_size": 4, "embed_dim": 16, "window_size": 4},
+        **{"depths": [2, 2], "num_heads": [2, 2]},
+    },
+    "rwkv": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2},
+    "convnext": {"image_size": 32, "hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2},
+    "switch_transformers": {**SWITCH, "num_layers": 2, "num_decoder_layers": 2, "num_experts": 4},
+}
+BLOCKS = ("blocks", "layers", "block")
+
+
+def built(model_type):
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(model_type, **TYPES[model_type])
+    return transformers.AutoModel.from_config(config)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model_type", TYPES)
+def test_norms_are_those_of_torch_and_of_pefts_merge(model_type, tmp_path):
+    built(model_type).save_pretrained(tmp_path / "base")
+    full = built(model_type)
+    with torch.no_grad():
+        for parameter in full.parameters():
+            parameter += 0.01 * torch.randn_like(parameter)
+    full.save_pretrained(tmp_path / "models" / "full")
+    settings = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    lora = peft.get_peft_model(built(model_type), settings)
+    for name, parameter in lora.named_parameters():
+        parameter.data *= 0.02 if "lora_B" in name else 1
+    lora.save_pretrained(tmp_path / "models" / "lora")
+    config = tmp_path / "models" / "lora" / "adapter_config.json"
+    stated = json.loads(config.read_text()) | {"base_model_name_or_path": "base"}
+    config.write_text(json.dumps(stated))
+    lora.merge_and_unload().save_pretrained(tmp_path / "models" / "merged")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()
+        slots = {id: db.show(id).to_json()["slots"] for id in ("full", "lora", "merged")}
+
+    assert report["failed"] == [] == report["skipped_models"]
+    norms = {id: {s["slot"]: s["fro_norm"] for s in found} for id, found in slots.items()}
+    base, tuned = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("base", "models/full")
+    )
+    inside = [
+        name
+        for name, tensor in base.items()
+        if tensor.dim() == 2
+        and any(f"{block}.0." in name or f"{block}.1." in name for block in BLOCKS)
+        and not any(word in name for word in ("bias", "norm", "router", "time_", "embed"))
+    ]
+    squares = sum(float((tuned[n].double() - base[n].double()).square().sum()) for n in inside)
+    assert sum(norm**2 for norm in norms["full"].values()) == pytest.approx(squares, rel=1e-4)
+    changed = {slot: norm for slot, norm in norms["merged"].items() if norm}
+    assert norms["lora"] == pytest.approx(changed, rel=1e-3)
