@@ -122,7 +122,7 @@ def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
     try:
         return make_invariants(model.rows).to_bytes()
     except ModelError as err:
-        log.info("%s: %s", model.name, err)
+        log.debug("%s: %s", model.name, err)
         return b""
 
 
