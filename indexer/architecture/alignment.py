@@ -42,7 +42,7 @@ def require_none_new(names: Sequence[str]) -> None:
         raise ModelError(
             "not-read",
             f"{len(names)} tensors of its layers are no slot's and none of the base's: "
-            f"{name_some(names)}; expected layer matrices named as transformers names them",
+            f"{name_some(names)}; expected the matrices of the base's layers",
         )
 
 
@@ -78,7 +78,7 @@ def _in_only_stack(placement: Placement, base: PlacedModel) -> Placement:
     slot, part = placement.key
     if placement.key in base.by_key or not placement.module.startswith(f"{OPEN_PATH}."):
         return placement
-    keys = ((replace(slot, stack=stack), part) for stack in {p.slot.stack for p in base.placements})
+    keys = ((replace(slot, stack=stack), part) for stack in base.stacks)
     alike = [
         key for key in keys if key in base.by_key and base.by_key[key].shape == placement.shape
     ]
@@ -91,7 +91,8 @@ def _same_module(module: str, base: PlacedModel) -> str | None:
     ends = (base.by_end.get(end) for end in path_ends(module, base.longest_module))
     tensors = next(filter(None, ends), ())
     shared = {name: _shared_end(module, name.removesuffix(WEIGHT)) for name in tensors}
-    best = [name for name, n in shared.items() if n == max(shared.values())]
+    most = max(shared.values(), default=0)
+    best = [name for name, n in shared.items() if n == most]
     return best[0] if len(best) == 1 else None
 
 

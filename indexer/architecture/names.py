@@ -43,7 +43,8 @@ class Rule:
 
 class Table:
     """`roles.json` with its patterns compiled. `stack_of_owner`: for paths that several
-    architectures share, by the model type or by the word before the path."""
+    architectures share, by the model type or by a word before the path; `wrappers`: words there
+    that tell no stack."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
         self.layers: dict[str, str] = {entry["path"]: entry["stack"] for entry in raw["layers"]}
@@ -106,8 +107,9 @@ def _rule(entry: dict[str, Any]) -> Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """A tensor that a rule places, before its stack is known. `groups`: numbers inside the layer
-    path (ALBERT's shared group); `expert`: the last number in the suffix, or -1."""
+    """A tensor whose place in a layer is known, and not yet its stack. `groups`: numbers
+    inside the layer path (ALBERT's shared group); `expert`: the last number in the suffix, or
+    -1."""
 
     tensor: str
     shape: tuple[int, ...]
@@ -164,10 +166,19 @@ def find_number(module: str) -> Numbered | None:
     if match is not None:
         suffix = without_numbers(module[match.end() :])
         return Numbered(module[: match.end("path")], without_numbers(match["path"]), suffix)
+    before = numbered_word(module)
+    if before is None:
+        return None
+    suffix = module[len(before) + 1 :].partition(".")[2]
+    return Numbered(before, "", without_numbers(suffix))
+
+
+def numbered_word(module: str) -> str | None:
+    """A name up to the first word that a number stands behind, where more follows."""
     parts = module.split(".")
     for i in range(1, len(parts) - 1):
         if parts[i].isdecimal() and not parts[i - 1].isdecimal():
-            return Numbered(".".join(parts[:i]), "", without_numbers(".".join(parts[i + 1 :])))
+            return ".".join(parts[:i])
     return None
 
 

@@ -64,8 +64,8 @@ class Placement:
 @dataclass(frozen=True, kw_only=True)
 class PlacedModel:
     """Where every tensor of a checkpoint, or every module of an adapter, belongs: placements by
-    stack, layer, role and part; what is known to be no slot; `unread`: matrices in numbered layers
-    that no rule places, and factors of adapters there. All tensors are in one of the three."""
+    stack, layer, role and part; what is known to be no slot; `unread`: tensors in numbered layers
+    that cannot be placed, and factors of adapters there. All tensors are in one of the three."""
 
     placements: tuple[Placement, ...]
     ignored: tuple[str, ...]
@@ -76,8 +76,8 @@ class PlacedModel:
             refuse_factors(self.unread)
             raise ModelError(
                 "unknown-architecture",
-                f"cannot place {name_some(self.unread)}: expected layer matrices named as "
-                "transformers names them; such an architecture is not supported yet",
+                f"cannot place {name_some(self.unread)}: expected matrices, out × in, or one "
+                "tensor of stacked experts",
             )
 
     @property
@@ -95,6 +95,10 @@ class PlacedModel:
     @cached_property
     def by_key(self) -> Mapping[Key, Placement]:
         return {placement.key: placement for placement in self.placements}
+
+    @cached_property
+    def stacks(self) -> frozenset[str]:
+        return frozenset(placement.slot.stack for placement in self.placements)
 
     @cached_property
     def by_module(self) -> Mapping[str, Placement]:

@@ -21,6 +21,7 @@ from .names import (
     is_ignored,
     layer_paths,
     locate,
+    numbered_word,
     table,
     without_numbers,
 )
@@ -136,11 +137,8 @@ def _last_block(module: str) -> int:
     staged = [m for m in known if m["path"] != "layer" and _STAGE.search(module[: m.start()])]
     if known:
         return (staged[-1] if staged else known[0]).start()
-    parts = module.split(".")
-    for i in range(1, len(parts) - 1):
-        if parts[i].isdecimal() and not parts[i - 1].isdecimal():
-            return len(".".join(parts[: i - 1])) + (i > 1)
-    return len(module)
+    before = numbered_word(module)
+    return len(module) if before is None else before.rfind(".") + 1
 
 
 _BLOCK = re.compile(r"(?P<path>\D[^.]*(?:\.\D[^.]*)*)\.(?P<layer>[0-9]{1,6})\.(?P<rest>.+)")
@@ -342,7 +340,7 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
             part = spot.rule.part
             if part == "expert":
                 part = f"expert.{spot.expert if index is None else index}"
-            elif index is not None and not spot.rule.split:
+            elif index is not None:
                 part = ".".join(filter(None, (part, str(index))))
             chosen = range(out)[rows] if isinstance(rows, slice) else rows
             yield Placement(
