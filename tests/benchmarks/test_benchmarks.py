@@ -90,8 +90,8 @@ TOYS = {
         prepare=write_built,
         page="fingerprints.md",
         published=(
-            "| question |",
-            "| adapters of |",
+            *("| question |", "| adapters of |"),
+            *("| queries |", "| chance |"),
         ),
         prints=(
             r"\| full \| sketch \| 4 \| 1\.000 \| 1\.00–1\.00 \| 1\.00 \| -?\d\.\d\d \| 0\.33 \|",
@@ -107,7 +107,10 @@ TOYS = {
         ),
         prepare=write_texts,
         page="words.md",
-        published=("| run",),
+        published=(
+            *("stored as | models | kind |", "of no batch | not found"),
+            "| own file | others |",
+        ),
         prints=(r"\| decay \.01, bfloat16 \| 2 \| exact", r"\| masked, tied head, float32 \| 2 \|"),
         needs=missing("transformers"),
     ),
@@ -234,7 +237,7 @@ TOYS = {
         command=("benchmarks/suggestions.py", "--seeds", "1", "--families", "12 datasets"),
         page="clusters.md",
         published=("12 datasets", "recall with hints | splits with any |"),
-        prints=(r"\| 12 datasets \| 0 of 12 \| 0\.00 \| \d+ \| 1\.000 \| [\d.]+ \| \d+ \|",),
+        prints=(r"\| 12 datasets \| 0 of 12 \| 0\.00 \| \d+ \| 1\.000 \| 0\.7\d \| \d+ \|",),
     ),
     "suggestions for a catalog": Toy(
         command=(
