@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -22,6 +24,9 @@ from .terminal.text import plain, size, write_every_character, write_no_more
 
 EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_TERMINATED = 130, 141, 143
 """Exit codes of a process that SIGINT, SIGPIPE or SIGTERM ends."""
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+ONE_PRESS_S = 2
 
 UNFINISHED = "What was not finished is not saved; run the same command again."
 
@@ -51,32 +56,45 @@ class Interruption:
     word, exit_code = "Interrupted", EXIT_INTERRUPTED
 
     @contextmanager
-    def by_sigterm(self) -> Iterator[None]:
-        """SIGTERM ends the block as Ctrl-C does, with everything closed on the way out."""
+    def by_signals(self) -> Iterator[None]:
+        """Either signal ends the block, with everything closed on the way out. Another within
+        `ONE_PRESS_S` is the same one: raised in a destructor, it would only be printed."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        raised_at = -math.inf
 
-        def terminate(number: int, frame: FrameType | None) -> NoReturn:
-            self.word, self.exit_code = "Terminated", EXIT_TERMINATED
+        def end(number: int, frame: FrameType | None) -> None:
+            nonlocal raised_at
+            if time.monotonic() - raised_at < ONE_PRESS_S:
+                return
+            raised_at = time.monotonic()
+            if number == signal.SIGTERM:
+                self.word, self.exit_code = "Terminated", EXIT_TERMINATED
             raise KeyboardInterrupt
 
-        before = signal.signal(signal.SIGTERM, terminate)
+        before = {number: signal.getsignal(number) for number in ENDING}
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN or number == signal.SIGTERM:
+                signal.signal(number, end)
         try:
             yield
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler or signal.SIG_DFL)  # None: another library's, in C
 
 
 class Boundary(click.Group):
     """The group of all commands: an error about the world becomes one line and an exit code."""
 
+    is_own_process = False
+
     def main(self, *args: Any, **settings: Any) -> Any:
         write_every_character()
         if "OMP_WAIT_POLICY" not in os.environ:
             os.environ.update(SLEEP | os.environ)
-        is_own_process = not args and not settings
-        if is_own_process and (limit := _memory_limit()) is not None:
+        self.is_own_process = not args and not settings
+        if self.is_own_process and (limit := _memory_limit()) is not None:
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each has 32 MiB
             _watch(super().main, limit)
         return super().main(*args, **settings)
@@ -96,7 +114,7 @@ class Boundary(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         interruption = Interruption()
         try:
-            with interruption.by_sigterm():
+            with interruption.by_signals():
                 return super().invoke(ctx)
         except RequestError as err:
             raise click.UsageError(plain(str(err)), ctx=None) from err
@@ -113,6 +131,9 @@ class Boundary(click.Group):
                 raise
             _stop(f"Error: {_in_words(err)}", EXIT_NOTHING_DONE)
         except KeyboardInterrupt:
+            if self.is_own_process:  # the next one would end it while Python closes, with no line
+                for number in ENDING:
+                    signal.signal(number, signal.SIG_IGN)
             kept: Callable[[], str] = ctx.meta.get(KEPT, lambda: UNFINISHED)
             _stop(f"{interruption.word}. {kept()}", interruption.exit_code)
 

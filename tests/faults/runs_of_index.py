@@ -11,17 +11,17 @@ from deltadex.store import Catalog
 
 # a parent that ignores it, as a job in the background does, would hand that on
 signal.signal(signal.SIGINT, signal.default_int_handler)
-record_all = Catalog.record_all
+record_all, TRACE = Catalog.record_all, sys.argv.pop(1)
 
 def told(catalog, outcomes):
     answer = record_all(catalog, outcomes)
-    with open(sys.argv[1], "a") as trace:
+    with open(TRACE, "a") as trace:
         trace.writelines(f"{outcome.model.id}\\n" for outcome in outcomes)
     time.sleep(0.1)
     return answer
 
 Catalog.record_all, run.GROUP_S = told, 0.0
-main(sys.argv[2:])
+main()
 """
 
 
