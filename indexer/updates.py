@@ -283,7 +283,7 @@ def collect_adapter(
     placed = place_modules(_shapes(adapter, job), base.config if base else None)
     placed.require_known()
     if base is not None:
-        placed = in_slots_of(placed, base.placed)
+        placed = in_slots_of(placed, base.placed, base.config)
         require_within_base(placed, base.placed)
     else:
         require_known_slots(placed, job.shapes, job.base.name)

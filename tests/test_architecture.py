@@ -103,7 +103,7 @@ ONE_ROOM_KNOWS = {
     "mcp": "assistant",
     "pandas": ("database", "results.py"),
     "peft": ("demo", "study/network"),
-    "transformers": ("demo", "demo_texts.py", "study/network"),
+    "transformers": ("demo", "indexer/architecture/in_memory", "demo_texts.py", "study/network"),
     "fastapi": "web/service",
     "starlette": "web/service",
     "uvicorn": "web/service",

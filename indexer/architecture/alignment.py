@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import Any
 
 from ...errors import ModelError
 from ..untrusted_text import name_some
+from .in_memory import Stored, stored_modules
 from .names import OPEN_PATH, WEIGHT, find_number, layer_paths, path_ends, table
 from .placement import PlacedModel, Placement, as_one, label, refuse_factors, sort_key
 
@@ -57,19 +59,61 @@ def _from_layers(name: str) -> str:
     return ".".join(parts[max(0, first - 1) :])
 
 
-def in_slots_of(adapter: PlacedModel, base: PlacedModel) -> PlacedModel:
+def in_slots_of(
+    adapter: PlacedModel, base: PlacedModel, config: Mapping[str, Any] | None = None
+) -> PlacedModel:
     """The same with each module that the base has by name, and with as many rows and columns, in
-    the slots that the base has it in."""
-    parts = base.by_tensor()
-    placements: list[Placement] = []
-    for module, own in adapter.by_tensor().items():
-        theirs = parts.get(_same_module(module, base) or "", [])
-        is_one = all(p.index is None for p in (*own, *theirs))
-        if theirs and is_one and as_one(theirs).shape == as_one(own).shape:
-            placements += [replace(p, tensor=module, transposed=False) for p in theirs]
-        else:
-            placements += (_in_only_stack(p, base) for p in own)
-    return replace(adapter, placements=tuple(sorted(placements, key=sort_key)))
+    the slots that the base has it in: by its stored name, or else by the one that it has when
+    transformers loads it by the base's config."""
+    parts, modules = base.by_tensor(), adapter.by_tensor()
+    found = {
+        module: _of_one_shape(parts.get(_same_module(module, base) or "", []), module, own)
+        for module, own in modules.items()
+    }
+    stored = {} if all(found.values()) else stored_modules(parts, config)
+    for module, own in modules.items():
+        if not found[module]:
+            ends = {stored[end] for end in path_ends(module, len(module)) if end in stored}
+            theirs = _piece(module, parts, ends.pop()) if len(ends) == 1 else []
+            found[module] = _of_one_shape(theirs, module, own) or [
+                _in_only_stack(p, base) for p in own
+            ]
+    placements = sorted((p for own in found.values() for p in own), key=sort_key)
+    return replace(adapter, placements=tuple(placements))
+
+
+def _of_one_shape(
+    theirs: Sequence[Placement], module: str, own: Sequence[Placement]
+) -> list[Placement]:
+    """The base's placements of a module's matrix; none where it is of another shape."""
+    is_one = bool(theirs) and all(p.index is None for p in (*own, *theirs))
+    if not is_one or as_one(theirs).shape != as_one(own).shape:
+        return []
+    return [replace(p, tensor=module, transposed=False) for p in theirs]
+
+
+def _piece(
+    module: str, parts: Mapping[str, Sequence[Placement]], piece: Stored
+) -> Sequence[Placement]:
+    """What lies in one of a tensor's equal pieces, with its rows counted from there; refused where
+    another slot's rows reach into it."""
+    placements = parts[piece.tensor]
+    if piece.n == 1:
+        return placements
+    height = sum(p.shape[0] for p in placements) // piece.n
+    first = piece.index * height
+    found = []
+    for p in placements:
+        if isinstance(p.rows, slice) and first <= p.first_row < first + height:
+            start = p.first_row - first
+            found.append(replace(p, rows=slice(start, start + p.shape[0])))
+    if sum(p.shape[0] for p in found) != height:
+        raise ModelError(
+            "unknown-targets",
+            f"module {module!r} is a piece of the base's {piece.tensor!r}, which is one slot; "
+            "merge the adapter (merge_and_unload), save the model, and index that",
+        )
+    return found
 
 
 def _in_only_stack(placement: Placement, base: PlacedModel) -> Placement:

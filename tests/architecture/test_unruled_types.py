@@ -18,9 +18,19 @@ TYPES = {
     },
     "rwkv": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2},
     "convnext": {"image_size": 32, "hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2},
+    # these two are stored under other names than transformers loads them by, in fewer matrices
+    "segformer": {
+        **{"image_size": 32, "hidden_sizes": [16, 32], "depths": [2, 2], "num_encoder_blocks": 2},
+        **{"num_attention_heads": [1, 2], "sr_ratios": [2, 1], "patch_sizes": [7, 3]},
+        **{"strides": [4, 2], "mlp_ratios": [2, 2]},
+    },
+    "gte": {
+        **{"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
+        **{"intermediate_size": 48},
+    },
     "switch_transformers": {**SWITCH, "num_layers": 2, "num_decoder_layers": 2, "num_experts": 4},
 }
-BLOCKS = ("blocks", "layers", "block")
+BLOCKS = ("blocks", "layers", "layer", "block")
 
 
 def built(model_type):
