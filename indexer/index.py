@@ -52,7 +52,7 @@ from .fingerprint import (
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .kept_lexicon import MakeLexicon, make_lexicon
-from .lexicon import BaseLexicon, LexiconOnce
+from .lexicon import LexiconOnce
 from .options import IndexOptions
 from .run import ListingProgress, Progress, Report, index_members, share_of
 
@@ -258,7 +258,7 @@ def index_family(
         parts=base_parts(base, recipes, verify=options.verify),
         verify=options.verify,
         footprints=options.footprints,
-        lexicon=LexiconOnce(partial(_lexicon, catalog, base, options, run_base)),
+        lexicon=_lexicon(catalog, base, options, run_base),
     )
     _require_base(base, members, catalog)
     report = index_members(members, job, catalog, options, workers, progress)
@@ -276,11 +276,11 @@ def index_family(
 
 def _lexicon(
     catalog: Catalog, base: Base, options: IndexOptions, run_base: MakeLexicon | None
-) -> BaseLexicon | None:
+) -> LexiconOnce:
     """Parts have none: each would name its own."""
     if not options.footprints or run_base is None or options.parts is not None:
-        return None
-    return make_lexicon(catalog, base, options.device, run_base)
+        return LexiconOnce()
+    return LexiconOnce(partial(make_lexicon, catalog, base, options.device, run_base))
 
 
 def _save_tokenizer(catalog: Catalog, base: Base, options: IndexOptions) -> None:

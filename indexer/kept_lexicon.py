@@ -39,6 +39,14 @@ def make_lexicon(
     return replace(found, sha256=catalog.footprints.save_lexicon(found.kept.to_bytes()))
 
 
+def may_answer(catalog: Catalog, base: Base) -> bool:
+    """Whether a run would ask updates by words, as far as is known without running the base."""
+    found = kept_lexicon(catalog, base)
+    if found is not None:
+        return bool(found.states)
+    return base.folder is not None and base.tokenizer() is not None
+
+
 def kept_lexicon(catalog: Catalog, base: Base) -> BaseLexicon | None:
     """That of these files of the base, where one was made; without states where its words have no
     meaning."""

@@ -112,10 +112,12 @@ class ResponseSum:
 
 
 class LexiconOnce:
-    """A lexicon that is made when the first model asks for it. Safe between threads."""
+    """A lexicon that is made when the first model asks for it; without `make` there is none. Safe
+    between threads."""
 
-    def __init__(self, make: Callable[[], BaseLexicon | None] = lambda: None) -> None:
-        self._make: Callable[[], BaseLexicon | None] | None = make
+    def __init__(self, make: Callable[[], BaseLexicon | None] | None = None) -> None:
+        self.may_be = make is not None
+        self._make = make
         self._made: BaseLexicon | None = None
         self._lock = threading.Lock()
 

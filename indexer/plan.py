@@ -50,6 +50,7 @@ from .index import (
     run_recipes,
 )
 from .job import WantedBytes, cpu_count
+from .kept_lexicon import may_answer
 from .options import IndexOptions
 from .run import Report, share_of
 from .tokenizer import files_of
@@ -289,7 +290,10 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
         known |= PartFolder(str(options.parts)).known(base.name)
     earlier = Report(base=base.name, recipes=recipes)
     has_footprint = catalog.footprints.ids(base.name) if options.footprints else known
-    fresh = earlier.unread(members, known, options, has_footprint)
+    asks_words = options.footprints and options.parts is None and may_answer(catalog, base)
+    answered = catalog.footprints.answered(base.name) if asks_words else known
+    fresh = earlier.unread(members, known, options, has_footprint, answered)
+    fresh += earlier.unanswered
     if failure is not None:
         no_base = ModelError("needs-base", failure)
         fresh = [m if m.is_adapter or m.refusal else replace(m, refusal=no_base) for m in fresh]

@@ -88,8 +88,9 @@ class Report:
     """What a run did: indexed models are only counted, for there may be many. `guessed`: models
     indexed with a label guessed from their name; `base_bytes_read`: of a base on the Hub, in
     `bytes_read` too; `relabelled`: members that need not be read, with their new labels;
-    `lacking`: members of which only the footprint is to be read; `partly_read`: the indexed models
-    of which some layer matrices were not read, and what."""
+    `lacking`: members of which only the footprint is to be read; `unanswered`: those that were read
+    without a lexicon; `partly_read`: the indexed models of which some layer matrices were not read,
+    and what."""
 
     base: str
     recipes: Sequence[Recipe]
@@ -106,6 +107,7 @@ class Report:
     base_bytes_read: int = 0
     relabelled: list[ModelRecord] = field(default_factory=list)
     lacking: list[Member] = field(default_factory=list)
+    unanswered: list[Member] = field(default_factory=list)
     partly_read: dict[str, str] = field(default_factory=dict)
     _start: float = field(default_factory=time.monotonic)
 
@@ -135,9 +137,11 @@ class Report:
         known: Mapping[str, Known],
         options: IndexOptions,
         has_footprint: Collection[str],
+        answered: Collection[str],
     ) -> list[Member]:
-        """The members whose files must be read; the others are counted. `known`: the family's
-        models in the catalog; `has_footprint`: those of them that need none."""
+        """The members whose files must be read; the others are counted, but for `unanswered`.
+        `known`: the family's models in the catalog; `has_footprint`, `answered`: those of them that
+        need no footprint, and no responses."""
         recipes, fresh = {recipe.id for recipe in self.recipes}, []
         for member in members:
             before, signature = known.get(member.record.id), member.record.signature
@@ -146,11 +150,11 @@ class Report:
             elif options.verify and before.verified == "unverified":
                 fresh.append(member)
             elif before.status == "indexed" and recipes <= set(before.recipes):
-                self.unchanged += 1
-                self.bytes_total += before.bytes_total
                 self._relabel(member, before)
-                if member.record.id not in has_footprint and member.refusal is None:
-                    self.lacking.append(member)
+                if member.record.id not in answered and member.refusal is None:
+                    self.unanswered.append(member)
+                else:
+                    self.keep(member, before, has_footprint)
             elif (
                 before.status == "indexed"
                 or options.retry_failed
@@ -166,6 +170,13 @@ class Report:
                 reason = before.reason or ""
                 self.add(Refused(model=member.record, code=before.code, reason=reason))
         return fresh
+
+    def keep(self, member: Member, before: Known, has_footprint: Collection[str]) -> None:
+        """Count a member that was read before."""
+        self.unchanged += 1
+        self.bytes_total += before.bytes_total
+        if member.record.id not in has_footprint and member.refusal is None:
+            self.lacking.append(member)
 
     def _relabel(self, member: Member, before: Known) -> None:
         """Note a label of a file, or of the card of a folder, which is no part of its signature."""
@@ -306,8 +317,9 @@ def _read(
             record = replace(record, notes=tuple(notes), **asdict(form))
         if job.footprints and footprint is None:
             footprint = read_footprint(member, checkpoint, job)
-        if footprint is not None and lexicon is not None and len(found := collector.responses()):
-            footprint = replace(footprint, lexicon=lexicon.sha256, responses=found.tobytes())
+        if footprint is not None and lexicon is not None:
+            answers = collector.responses().tobytes()
+            footprint = replace(footprint, lexicon=lexicon.sha256, responses=answers)
         statistics = collector.statistics()
         if isinstance(checkpoint, DerivedCheckpoint) and checkpoint.is_rounded:
             _require_more_than_rounding(statistics)
@@ -863,7 +875,13 @@ def index_members(
     elif folder is not None:
         known |= folder.known(base)
     has_footprint = catalog.footprints.ids(base) if job.footprints else known
-    fresh = report.unread(members, known, options, has_footprint)
+    answered = catalog.footprints.answered(base) if job.lexicon.may_be else known
+    fresh = report.unread(members, known, options, has_footprint, answered)
+    if report.unanswered and job.lexicon.get() is not None:
+        fresh += report.unanswered
+    else:
+        for member in report.unanswered:
+            report.keep(member, known[member.record.id], has_footprint)
     fills_catalog = folder is None or on_ray
     if fills_catalog:
         catalog.relabel(base, report.relabelled)

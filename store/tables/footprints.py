@@ -301,6 +301,15 @@ class Footprints:
         )
         return {str(id) for (id,) in rows}
 
+    def answered(self, base: str) -> set[str]:
+        """Of a family's models that were read with a lexicon, whether it told anything or not."""
+        rows = self.session.execute(
+            "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
+            "AND f.lexicon IS NOT NULL",
+            [base],
+        )
+        return {str(id) for (id,) in rows}
+
     def add(self, base: str, id: str, footprint: Footprint) -> None:
         """Give a model of the catalog a footprint, in place of its last."""
         self.session.write(lambda s: replace_footprint(s, base, id, footprint))
@@ -310,7 +319,7 @@ class Footprints:
         first."""
         rows = self.session.execute(
             "SELECT f.lexicon FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
-            "AND f.lexicon IS NOT NULL GROUP BY ALL ORDER BY count(*) DESC, f.lexicon",
+            "AND f.responses IS NOT NULL GROUP BY ALL ORDER BY count(*) DESC, f.lexicon",
             [base],
         )
         return [str(sha256) for (sha256,) in rows]
@@ -319,7 +328,7 @@ class Footprints:
         """Key and stored responses of a family's models, by key."""
         return self.session.execute(
             "SELECT f.model, f.responses FROM footprints f JOIN models m ON m.key = f.model "
-            "WHERE m.base = ? AND f.lexicon = ? ORDER BY f.model",
+            "WHERE m.base = ? AND f.lexicon = ? AND f.responses IS NOT NULL ORDER BY f.model",
             [base, lexicon],
         )
 

@@ -190,6 +190,22 @@ def test_a_family_without_responses_says_what_they_need(worded, tmp_path):
     assert "indexed without what they answer to" in found["left_out"][0]["reason"]
 
 
+def test_a_family_that_was_read_without_a_lexicon_is_read_again_once(worded, tmp_path, monkeypatch):
+    monkeypatch.setattr(lexicon, "LEAST_MEANING", 0.0)
+    with dx.open(tmp_path / "own.duckdb") as own, dx.open(tmp_path / "at once.duckdb") as at_once:
+        own.index(worded.base, worded.models, footprints=False)
+        reports = [own.index(worded.base, worded.models).to_json() for _ in range(2)]
+        at_once.index(worded.base, worded.models)
+        stored = [
+            {row.model: row.footprint.responses for row in db._catalog.footprints.all()}
+            for db in (own, at_once)
+        ]
+
+    n = len(stored[0])
+    assert [(r["indexed"], r["unchanged"]) for r in reports] == [(n, 0), (0, n)]
+    assert stored[0] == stored[1]
+
+
 def test_the_command_prints_models_and_the_words_that_matched(told):
     text = TEXTS["film-opinions"]
     done = CliRunner().invoke(main, ["search", text, "--db", str(told.path), "--json"])
