@@ -29,6 +29,8 @@ KINDS = {
     "none": "It has no footprint: {note}.",
 }
 
+UNASKED = "What its update answers to is not read: give `deltadex index` the base's folder."
+
 
 class WordTable(Table):
     """The words of a model's training data, the most telling first: `word`, `strength` (how far
@@ -218,7 +220,9 @@ def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[s
     if footprint.kind in KINDS:
         why = KINDS[footprint.kind].format(note=footprint.note)
         answers = ", ".join(row["word"] for row in document["answers_to"][:NAMED])
-        return f"Its update answers most to: {answers}, …. {why}" if answers else why
+        if answers:
+            return f"Its update answers most to: {answers}, …. {why}"
+        return why if footprint.lexicon else f"{why} {UNASKED}"
     from ..search.word_names import surest_words
 
     partly = f" Read: {footprint.share:.0%} of the vocabulary." if footprint.share < 1 else ""
