@@ -84,9 +84,22 @@ class TokenRows(WordRows):
         return TokenRows(tuple(tokens), tuple(ranks), self.codes[rows])
 
     def products(self, other: TokenRows) -> Products:
-        last = [int(some[-1]) for some in (*self.tokens, *other.tokens) if len(some)]
-        width = max(last, default=0) + 1
-        return sparse_products(self.matrix(width), other.matrix(width))
+        # as scipy's sparse product, whose import takes longer than a question
+        products = np.zeros((len(self.tokens), len(other.tokens)))
+        sizes = np.array([len(some) for some in other.tokens], dtype=np.int64)
+        held = np.flatnonzero(sizes)
+        if not len(held):
+            return products
+        tokens = np.concatenate(other.tokens)
+        values = np.concatenate([_unit(some) for some in other.ranks])
+        starts = np.cumsum(sizes[held]) - sizes[held]
+        last = [int(some[-1]) for some in self.tokens if len(some)]
+        spread = np.zeros(max(int(tokens.max()), *last, 0) + 1)
+        for row, (own, ranks) in enumerate(zip(self.tokens, self.ranks, strict=True)):
+            spread[own] = _unit(ranks)
+            products[row, held] = np.add.reduceat(values * spread[tokens], starts)
+            spread[own] = 0.0
+        return products
 
     def matrix(self, width: int, columns: Sequence[Int64[np.ndarray, " _"]] = ()) -> Any:
         """Rows of unit length, sparse; over the tokens, or over a column for each, −1 for none."""
@@ -98,9 +111,8 @@ class TokenRows(WordRows):
             if columns:
                 inside = place < len(columns[number])
                 place = np.where(inside, columns[number][place * inside], -1)
-            kept = ranks[place >= 0].astype(np.float64)
             places.append(place[place >= 0])
-            values.append(kept / max(float(np.sqrt(np.vecdot(kept, kept))), np.finfo(float).tiny))
+            values.append(_unit(ranks[place >= 0]))
         starts = np.cumsum([0, *map(len, places)])
         content = np.concatenate([np.zeros(0), *values]), np.concatenate([_NO_PLACES, *places])
         return csr_array((*content, starts), shape=(len(places), width))
@@ -130,6 +142,12 @@ _NO_PLACES = np.zeros(0, np.int64)
 def _ranks(strengths: UInt8[np.ndarray, " touched"]) -> Float32[np.ndarray, " touched"]:
     up_to = np.cumsum(np.bincount(strengths, minlength=256))
     return np.asarray(up_to[strengths] / len(strengths), dtype=np.float32)
+
+
+def _unit(ranks: Float32[np.ndarray, " _"]) -> Float64[np.ndarray, " _"]:
+    values = ranks.astype(np.float64)
+    length = max(float(np.sqrt(np.vecdot(values, values))), np.finfo(float).tiny)
+    return np.asarray(values / length)
 
 
 def sparse_products(left: Any, right: Any) -> Products:
