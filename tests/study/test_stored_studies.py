@@ -37,7 +37,7 @@ WRITTEN = {
     | {
         "version": 2,
         "reference": None,
-        "method": "power",
+        "method": "gram",
         "untrained": False,
         "scrambled": True,
         "keep_tokens": 500,
@@ -64,7 +64,7 @@ GIVEN = {
     "rank": {"thetas": (0.9, 0.5, 0.9), "weights": True},
     "spectrum": {"draws": 2},
     "components": {"special_tokens": True, "against": "B"},
-    "geometry": {"method": "power", "scrambled": True, "keep_tokens": 500, "seed": 3},
+    "geometry": {"scrambled": True, "keep_tokens": 500, "seed": 3},
     "cka": {"keep_tokens": 300},
     "layers": {
         "transfer": "texts.txt",
