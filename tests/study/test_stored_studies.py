@@ -51,10 +51,6 @@ WRITTEN = {
         "untrained": False,
         "embedding": True,
         "punctuation": True,
-        "context_texts": "T",
-        "sweep_context": [6, 12],
-        "sweep_texts": [],
-        "also": ["sst2-0"],
         "keep_tokens": 100,
         "most_texts": 300,
         "seed": 0,
@@ -69,8 +65,6 @@ GIVEN = {
     "layers": {
         "transfer": "texts.txt",
         "untrained": False,
-        "sweep_context": (12, 6),
-        "also": ["sst2-0"],
         "keep_tokens": 100,
     },
 }
