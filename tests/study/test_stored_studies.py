@@ -31,8 +31,7 @@ OF_TEXTS = {"texts": "T", "max_tokens": 64, "version": 1}
 WRITTEN = {
     "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 3},
     "spectrum": {"subjects": ["update", "weights"], "draws": 2, "seed": 0, "version": 1},
-    "components": OF_TEXTS
-    | {"against": "B", "special_tokens": True, "heads": False, "linear": False},
+    "components": OF_TEXTS | {"against": "B", "special_tokens": True, "heads": False},
     "geometry": OF_TEXTS
     | {
         "version": 2,
