@@ -163,9 +163,7 @@ def _edits(name: str, stack: Document) -> Section:
     )
     return Section(
         columns=(f"{name}: layer, edited (own change / input)", *stack["local_terms"]),
-        rows=[
-            (n, *(f"{value:.4f}" for value in row)) for n, row in enumerate(stack["local_shift"])
-        ],
+        rows=[(n, *(f"{value:.4f}" for value in row)) for n, row in shifts],
         notes=[f"{said}; embeddings moved by {stack['local_embedding']:.4f}"],
     )
 

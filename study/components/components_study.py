@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Unpack
@@ -61,20 +61,15 @@ class Against(JsonRecord):
 
     @property
     def most_edited(self) -> dict[str, Any] | None:
-        return most_edited({"local_shift": self.local_shift, "local_terms": self.local_terms})
+        """`layer` and `term` of the largest local shift."""
+        shifts = self.local_shift
+        if not shifts.size or shifts.max() <= ZERO:
+            return None
+        layer, term = np.unravel_index(int(shifts.argmax()), shifts.shape)
+        return {"layer": int(layer), "term": self.local_terms[int(term)]}
 
     def to_json(self) -> dict[str, Any]:
         return JsonRecord.to_json(self) | {"most_edited": self.most_edited}
-
-
-def most_edited(stack: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`layer` and `term` of the largest local shift in a document; stored ones of earlier versions
-    count layers from 1 there."""
-    shifts = np.array(stack["local_shift"], dtype=np.float64)
-    if not shifts.size or shifts.max() <= ZERO:
-        return None
-    layer, term = np.unravel_index(int(shifts.argmax()), shifts.shape)
-    return {"layer": int(layer), "term": stack["local_terms"][int(term)]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ import transformers
 from factories import make_bert
 from running import TEXTS, document, run
 
-import deltadex as dx
 from deltadex.study.geometry.geometry import GeometryTable
 from deltadex.study.layers.layers import LayersTable
 from deltadex.terminal import show_study
@@ -22,25 +21,6 @@ def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):
     assert first == again
     assert {"name", "curves", "slots", "thetas", "failed", "picture"} <= set(first)
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_stored_ranks_of_an_earlier_version_get_their_laws_anew(family, tmp_path):
-    shutil.copy(family / "c.duckdb", tmp_path)
-    stored = document(family, "rank", "a-0") | {"name": "b-0", "models": ["b-0"]}
-    for curve in stored["curves"]:
-        del curve["fit"]["walk_p_value"]
-        for layer in range(6):
-            curve["points"] += [
-                {**curve["points"][-1], "layer": layer, "rank": 3 + 6 * (layer > 2)}
-            ]
-        curve["points"], curve["n_layers"] = curve["points"][-6:], 6
-    settings = {"thetas": [0.5, 0.9, 0.99], "subject": "update", "version": 2}
-    with dx.open(tmp_path / "c.duckdb") as db:
-        db._catalog.studies(db._catalog.model("b-0").key).save("rank", settings, stored)
-
-    again = document(tmp_path, "rank", "b-0")
-
-    assert {curve["fit"]["verdict"] for curve in again["curves"]} == {"step at layer 3"}
 
 
 def test_rank_of_a_family_has_means_with_standard_errors(family):
