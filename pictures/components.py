@@ -11,11 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Float64
-from ..study.components.components_study import (
-    Against,
-    ComponentsReport,
-    StackComponents,
-)
+from ..study.components.components_study import Against, ComponentsReport, StackComponents
 from .figures import Picture, Width, add_legend, new_picture, short
 
 PANEL_MM: Mapping[Width, float] = {"full": 58.0, "column": 56.0}

@@ -20,16 +20,7 @@ from ..errors import (
     UnknownBase,
     UnknownModel,
 )
-from ..options import (
-    Answers,
-    Place,
-    Question,
-    argument,
-    option,
-    options_of,
-    question,
-    record,
-)
+from ..options import Answers, Place, Question, argument, option, options_of, question, record
 from ..results import Document, Section, Table
 
 if TYPE_CHECKING:
@@ -249,11 +240,7 @@ class OpenCatalog:
         return self.catalog.studies(subject.key).load(study, settings)
 
     def save(
-        self,
-        subject: Subject,
-        study: str,
-        settings: Mapping[str, Any],
-        document: Mapping[str, Any],
+        self, subject: Subject, study: str, settings: Mapping[str, Any], document: Mapping[str, Any]
     ) -> None:
         """Store a result beside the model's fingerprint; a catalog that refuses it is no error."""
         if subject.key is None:

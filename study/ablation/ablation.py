@@ -120,12 +120,7 @@ class Ablation(TextStudy):
         return AblationTable(document | subject.base_notes, report, title)
 
     def _ablate(
-        self,
-        db: OpenCatalog,
-        subject: Subject,
-        texts: Texts,
-        words: Mapping[str, Any],
-        device: str,
+        self, db: OpenCatalog, subject: Subject, texts: Texts, words: Mapping[str, Any], device: str
     ) -> tuple[AblationStudyReport, dict[str, Any]]:
         """The study, and what is said of its texts."""
         from . import ablation_study

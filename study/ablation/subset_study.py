@@ -98,12 +98,7 @@ class ChosenTokens:
 
 
 def choose_tokens(
-    network: Network,
-    texts: Sequence[EncodedText],
-    predicts: Prediction,
-    *,
-    most: int,
-    seed: int,
+    network: Network, texts: Sequence[EncodedText], predicts: Prediction, *, most: int, seed: int
 ) -> ChosenTokens:
     """15 % of the tokens that count, and at most `most` of these, drawn at random.
 
@@ -366,10 +361,7 @@ def _words(
 
 
 def _tokens(
-    network: Network,
-    texts: Sequence[str],
-    asked: Ablation,
-    track: Callable[..., Iterator[Batch]],
+    network: Network, texts: Sequence[str], asked: Ablation, track: Callable[..., Iterator[Batch]]
 ) -> tuple[Items, float]:
     encoded = encode_texts(network, texts, asked.max_tokens)
     predicts = prediction_of(network)

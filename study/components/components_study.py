@@ -308,10 +308,7 @@ def components_study(
             token is left.
     """
     tallies = [
-        StreamTally(
-            stream,
-            HeadTally(attention_heads(network, stream.stack)) if heads else None,
-        )
+        StreamTally(stream, HeadTally(attention_heads(network, stream.stack)) if heads else None)
         for stream in streams_of(network)
     ]
     comparisons: list[Comparison] = []
@@ -321,9 +318,7 @@ def components_study(
         other = against if against.model is not network.model else twin(against)
         comparisons = [
             Comparison(
-                tally,
-                StreamTally(stream),
-                attention_heads(other, stream.stack) if heads else None,
+                tally, StreamTally(stream), attention_heads(other, stream.stack) if heads else None
             )
             for tally, stream in zip(tallies, streams_of(other), strict=True)
         ]

@@ -276,11 +276,7 @@ class LayerClassifier(JsonRecord):
     def score_of(self, predicted: Predictions, rows: LayerRows) -> Score:
         """The score of its predictions for rows that may have been changed."""
         return score_predictions(
-            predicted,
-            rows,
-            layers=self.layers,
-            n_train=self.n_train,
-            converged=self.converged,
+            predicted, rows, layers=self.layers, n_train=self.n_train, converged=self.converged
         )
 
 

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...options import Place, option, record
 from ...results import Document, Section, count, share
-from ..study import (
-    OpenCatalog,
-    StudyTable,
-    TextStudy,
-    find_subject,
-    load_texts,
-    seed_option,
-    study,
-)
+from ..study import OpenCatalog, StudyTable, TextStudy, find_subject, load_texts, seed_option, study
 
 if TYPE_CHECKING:
     from ..network import TokenStates
@@ -97,10 +89,7 @@ class Layers(TextStudy):
             untrained=self.untrained,
         )
         document = {"model": network.name} | report.to_json() | text_notes
-        settings = self.settings(
-            texts=texts.digest,
-            transfer=others.digest if others else None,
-        )
+        settings = self.settings(texts=texts.digest, transfer=others.digest if others else None)
         db.save(subject, self.name, settings, document)
         title = f"Layers of {network.name}"
         return LayersTable(document | subject.base_notes, report, title, model=network.name)

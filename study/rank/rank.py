@@ -49,9 +49,7 @@ class Rank(BasedStudy):
     model: str | None = argument(default=None, help="An id, a folder or a Hub id.")
     _: KW_ONLY
     family: str | None = option(
-        default=None,
-        stored=False,
-        help="Measure every indexed model of this base, and their mean.",
+        default=None, stored=False, help="Measure every indexed model of this base, and their mean."
     )
     thetas: Sequence[float] = option(
         "--theta",
