@@ -521,8 +521,8 @@ def _scored(
         return family.compare(asked, others), family.evidence
     scores = VectorScores.of(of)
     vector = scores.prepare(query.vector[None, :], [query.kind])
-    others = scores.prepare(view.vectors_at(rows), kinds)
-    return scores.compare(vector, others), scores.evidence
+    theirs = scores.prepare(view.vectors_at(rows), kinds)
+    return scores.compare(vector, theirs), scores.evidence
 
 
 def prepare_search(
