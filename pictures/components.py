@@ -11,12 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ..arrays import Float64
-from ..study.components.components_study import (
-    Against,
-    ComponentsReport,
-    LinearFits,
-    StackComponents,
-)
+from ..study.components.components_study import Against, ComponentsReport, StackComponents
 from .figures import Picture, Width, add_legend, new_picture, short
 
 PANEL_MM: Mapping[Width, float] = {"full": 58.0, "column": 56.0}
@@ -89,8 +84,6 @@ def _panels(stack: StackComponents, prefix: str) -> Sequence[Callable[..., None]
             titles = (f"{prefix}edited heads", "own change / input")
         values = stack.heads.importance_last if shift is None else shift
         panels.append(partial(_heads, values, titles))
-    if stack.linear is not None:
-        panels.append(partial(_linear, stack.linear, f"{prefix}linear maps, held-out texts"))
     return panels
 
 
@@ -114,11 +107,6 @@ def _caption(report: ComponentsReport) -> str:
             if report.against is not None
             else "Heads: x is what one head of one layer adds, e the last hidden state; all cells "
             "sum to the importance of attention there."
-        )
-    if any(stack.linear is not None for stack in report.stacks):
-        parts.append(
-            "R²: of a linear map to the feed-forward term, and to a feed-forward's output; least "
-            "squares, mean over coordinates, on texts that the fit did not see."
         )
     return " ".join(parts)
 
@@ -200,27 +188,3 @@ def _heat_map(
     kind = "head " if names[0].isdigit() else ""
     labels = (f"layer {b}, {kind}{names[c]}\n{measure} = {values[b, c]:.4f}" for b, c in places)
     picture.hover(axes, [c for _, c in places], [b for b, _ in places], labels)
-
-
-def _linear(
-    linear: LinearFits, title: str, picture: Picture, axes: Axes, _: dict[str, Any]
-) -> None:
-    axes.set(title=title, xlabel="layer", ylabel="R²")
-    if linear.too_few:
-        axes.set(xticks=[], yticks=[])
-        few = f"too few tokens:\n{linear.train_tokens} of {linear.needed_tokens} to fit"
-        axes.text(0.5, 0.5, few, ha="center", va="center", transform=axes.transAxes)
-        return
-    styles = (
-        ("term from the other terms", "P", "-", "C5"),
-        ("output from its input", "x", "--", "C6"),
-    )
-    for fit, (label, marker, dashes, colour) in zip(linear.fits, styles, strict=True):
-        layers = np.arange(len(fit.r2))
-        name = f"{fit.outcome} from {fit.predictor}"
-        axes.plot(layers, fit.r2, marker=marker, linestyle=dashes, color=colour, label=label)
-        labels = (f"layer {n}, {name}\nR² = {r2:.3f}" for n, r2 in zip(layers, fit.r2, strict=True))
-        picture.hover(axes, layers, fit.r2, labels)
-    axes.set_ylim(top=max(1.0, axes.get_ylim()[1]), bottom=min(0.0, axes.get_ylim()[0]))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
-    axes.legend(loc="upper right")

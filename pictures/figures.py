@@ -135,10 +135,7 @@ def new_picture(width: Width | float, height_mm: float, *, caption: str = "") ->
 
 
 def add_legend(
-    figure: Figure | SubFigure,
-    entries: Mapping[str, Any],
-    *,
-    columns: int = 99,
+    figure: Figure | SubFigure, entries: Mapping[str, Any], *, columns: int = 99
 ) -> None:
     """A legend outside the panels, in as many columns as fit, and at most `columns`."""
     longest = max((len(label.replace("$", "").replace("\\", "")) for label in entries), default=1)

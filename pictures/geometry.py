@@ -205,11 +205,7 @@ def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Cur
 
 
 def _mark(
-    picture: Picture,
-    axes: Axes,
-    curve: Curve,
-    values: Float64[np.ndarray, " layers"],
-    measure: str,
+    picture: Picture, axes: Axes, curve: Curve, values: Float64[np.ndarray, " layers"], measure: str
 ) -> None:
     network = f", {UNTRAINED}" if curve.untrained else ""
     known = np.flatnonzero(np.isfinite(values))

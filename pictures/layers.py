@@ -18,10 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import offset_copy
 
 from ..arrays import Float
-from ..study.layers import LayersReport, ModelPoint
-from ..study.layers.layer_classifier import Score
+from ..study.layers import LayersReport
 from ..study.layers.layer_controls import Control
-from ..study.layers.layers_report import Sweep
 from .figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
 
 APPLIED, ANEW, RANDOM = PALETTE[0], PALETTE[1], PALETTE[6]
@@ -44,8 +42,6 @@ LEGEND_BELOW = 30.0
 
 BETWEEN_MARKS, BETWEEN_ROWS = 0.6, 1.0
 """From a mark to the next below it: of one row, and of two."""
-
-X_LABELS = {"context": "tokens of a text", "texts": "texts to learn from"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,60 +150,6 @@ def _label(control: Control) -> str:
     return f"{control.title}: {score.accuracy:.3f}{error}"
 
 
-def draw_sweep(picture: Picture, axes: Axes, sweep: Sweep) -> None:
-    values = [float(point.value) for point in sweep.points]
-    labels = [f"{value:.0f} {X_LABELS[sweep.variable]}" for value in values]
-    _draw_line(picture, axes, values, [point.score for point in sweep.points], labels)
-    if sweep.variable == "texts" and values and min(values) < max(values):
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.set_xticks(values, labels=[f"{value:.0f}" for value in values])
-    title = "By context length" if sweep.variable == "context" else "By number of texts"
-    axes.set(xlabel=X_LABELS[sweep.variable], title=title)
-
-
-def draw_models(picture: Picture, axes: Axes, models: Sequence[ModelPoint]) -> None:
-    """Accuracies by number of parameters, with the chance of each depth."""
-    ordered = sorted(models, key=lambda point: point.n_parameters)
-    millions = [point.n_parameters / 1e6 for point in ordered]
-    labels = [f"{point.model}: {point.n_layers} layers of {point.dim}" for point in ordered]
-    _draw_line(picture, axes, millions, [point.score for point in ordered], labels)
-    for x, point in zip(millions, ordered, strict=True):
-        axes.annotate(
-            short(point.model),
-            (x, point.score.accuracy),
-            xytext=(0, -9),
-            textcoords="offset points",
-            ha="center",
-        )
-    if min(millions) < max(millions):
-        axes.set_xscale("log")
-        if max(millions) < 10 * min(millions):  # ticks of a log axis are a decade apart
-            axes.xaxis.set_major_locator(ticker.MaxNLocator(3))
-        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.set(xlabel="parameters (millions)", title="By model size")
-    axes.margins(x=0.2)
-
-
-def _draw_line(
-    picture: Picture,
-    axes: Axes,
-    values: Sequence[float],
-    scores: Sequence[Score],
-    labels: list[str],
-) -> None:
-    accuracies = [score.accuracy for score in scores]
-    errors = [score.standard_error or 0.0 for score in scores]
-    axes.errorbar(values, accuracies, yerr=errors, **(TRAINED.style() | {"linestyle": "-"}))
-    shown = (f"{label}: {value:.3f}" for label, value in zip(labels, accuracies, strict=True))
-    picture.hover(axes, values, accuracies, shown)
-    chances = [score.chance for score in scores]
-    ink = rcParams["text.color"]
-    axes.plot(values, chances, color=ink, linestyle=":", linewidth=1.0)
-    axes.set(ylim=(0, 1.04), ylabel="accuracy")
-
-
 POINTS_A_LAYER = 200
 NUMBERED_CELLS = 8
 """With more layers the confusion matrix has no numbers."""
@@ -225,20 +167,14 @@ CAPTION = (
 
 
 def draw_layers(report: LayersReport, width: Width = "full", *, model: str = "") -> Picture:
-    """Five panels, and one for each sweep, in the colours that rcParams set."""
-    sweeps = [sweep for sweep in (report.context_sweep, report.texts_sweep) if sweep is not None]
-    n_sweeps = len(sweeps) + (report.models is not None)
+    """Five panels, in the colours that rcParams set."""
     spots: Sequence[SubplotSpec]
     if width == "full":
-        heights = [56.0, 56.0, *([46.0] if n_sweeps else [])]
-        picture = new_picture(width, sum(heights) + 6, caption=CAPTION)
-        rows = picture.figure.add_gridspec(len(heights), 1, height_ratios=heights)
-        above = rows[:2].subgridspec(2, 3, width_ratios=(1.25, 1.0, 1.0))
-        spots = [above[:, 0], above[0, 1], above[0, 2], above[1, 1], above[1, 2]]
-        below = rows[2].subgridspec(1, n_sweeps) if n_sweeps else None
-        spots += [below[0, place] for place in range(n_sweeps)] if below is not None else []
+        picture = new_picture(width, 118.0, caption=CAPTION)
+        grid = picture.figure.add_gridspec(2, 3, width_ratios=(1.25, 1.0, 1.0))
+        spots = [grid[:, 0], grid[0, 1], grid[0, 2], grid[1, 1], grid[1, 2]]
     else:
-        heights = [102.0, 54.0, 56.0, 42.0, 42.0, *([42.0] * n_sweeps)]
+        heights = [102.0, 54.0, 56.0, 42.0, 42.0]
         picture = new_picture(width, sum(heights), caption=CAPTION)
         grid = picture.figure.add_gridspec(len(heights), 1, height_ratios=heights)
         spots = [grid[place] for place in range(len(heights))]
@@ -250,10 +186,6 @@ def draw_layers(report: LayersReport, width: Width = "full", *, model: str = "")
     _draw_confusion(picture, panels[2], report)
     _draw_norms(picture, panels[3], report)
     _draw_contributions(picture, panels[4], report)
-    for axes, sweep in zip(panels[5:], sweeps, strict=False):
-        draw_sweep(picture, axes, sweep)
-    if report.models is not None:
-        draw_models(picture, panels[-1], report.models)
     return picture
 
 

@@ -23,14 +23,7 @@ from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
 from .across_answers import Answering, Asked, Touched, Worded, compare_worded, worded
 from .evidence import Numbers, Verdict, sigmoid
-from .family_scores import (
-    TIE_DECIMALS,
-    Cohort,
-    Rows,
-    bounded,
-    lengths_without,
-    lower_spread,
-)
+from .family_scores import TIE_DECIMALS, Cohort, Rows, bounded, lengths_without, lower_spread
 from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
 from .token_rows import TokenRows, sparse_products
 from .vocabulary import Vocabulary
@@ -141,11 +134,7 @@ def find_across(
             raise RequestError(f"no other family to compare {view.base} with: {'; '.join(reasons)}")
         ranked = ranked_across(found, k)
         return {
-            "query": {
-                "model": resolved.model,
-                "base": view.base,
-                "dataset": resolved.dataset,
-            },
+            "query": {"model": resolved.model, "base": view.base, "dataset": resolved.dataset},
             "recipe": view.recipe.name,
             "verdict": ranked[0].verdict if ranked else "no model stands out",
             "verdict_from": LONE_BOUND,

@@ -390,10 +390,7 @@ Rescore = Callable[[Int64[np.ndarray, " left_out"]], Float64[np.ndarray, "left_o
 
 
 def find_cases(
-    z: Square,
-    codes: Groups,
-    may_answer: MayAnswer,
-    rescore: Rescore | None = None,
+    z: Square, codes: Groups, may_answer: MayAnswer, rescore: Rescore | None = None
 ) -> Cases:
     """The cases of a family's labelled models, `codes` ≥ 0; without their siblings they are scored
     by `rescore`, a fold of data sets at a time, else as they are."""

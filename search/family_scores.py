@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
+from typing import TypeVar
 
 import numpy as np
 import xxhash
@@ -30,6 +31,8 @@ from .evidence import COPY_COSINE, LabelledCohort, Numbers
 from .token_rows import KINDS, TokenRows, usual_reading
 from .whitening import Seen, Whitening
 from .word_rows import SHRINKAGE, WordRows
+
+Thing = TypeVar("Thing")
 
 Rows = Int64[np.ndarray, " rows"]
 Codes = Int64[np.ndarray, " models"]
@@ -576,15 +579,9 @@ class FamilyScores:
         if len(listed) > HELD_TRAITS:
             kinds = [view.kinds[row] for row in listed]
             return replace(self.prepare(sketches, kinds, listed), words=self._stored(view, rows))
-        held = self._held
-        new = np.array([i for i, row in enumerate(listed) if row not in held], dtype=np.int64)
-        if len(new):
-            numbers = self._fresh(view, rows[new], sketches.take(new))
-            # a new dictionary: other threads read the one there is
-            held = {**held, **dict(zip(rows[new].tolist(), numbers, strict=True))}
-            is_full = len(held) > HELD_TRAITS
-            self._held = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
-        numbers = np.stack([held[row] for row in listed])
+        fresh = lambda new: self._fresh(view, rows[new], sketches.take(new))  # noqa: E731
+        self._held, held = _held_of(self._held, rows, fresh)
+        numbers = np.stack(held)
         n_traits = self._traits.numbers.shape[1]
         traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, self._traits.n_cohort)
         seen = Seen(numbers[:, n_traits:], self._traits.n_cohort)
@@ -598,21 +595,16 @@ class FamilyScores:
             pairs = zip(self._words, self._readers, strict=True)
             return [scores.prepare(words(footprints), places) for scores, words in pairs]
 
+        def each(new: Rows) -> list[list[ScoredWords]]:
+            fresh = read(rows[new])
+            return [[some.take(np.array([i])) for some in fresh] for i in range(len(new))]
+
         if not self._words:
             return ()
         if len(rows) > HELD_TRAITS:
             return read(rows)
-        held, listed = self._held_words, rows.tolist()
-        new = [row for row in dict.fromkeys(listed) if row not in held]
-        if new:
-            fresh = read(np.array(new, dtype=np.int64))
-            each = [[some.take(np.array([i])) for some in fresh] for i in range(len(new))]
-            # a new dictionary: other threads read the one there is
-            held = {**held, **dict(zip(new, each, strict=True))}
-            is_full = len(held) > HELD_TRAITS
-            self._held_words = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
-        sorts = zip(*(held[row] for row in listed), strict=True)
-        return [ScoredWords.joined(some) for some in sorts]
+        self._held_words, held = _held_of(self._held_words, rows, each)
+        return [ScoredWords.joined(some) for some in zip(*held, strict=True)]
 
     def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
         """Bring the family's file of traits up to date, so that no search computes them."""
@@ -759,6 +751,20 @@ class FamilyScores:
         for part, scale, weight in zip(parts, self._scales, self._part_weights, strict=True):
             total += weight * scale.of(part, left, right)
         return total
+
+
+def _held_of(
+    held: dict[int, Thing], rows: Rows, make: Callable[[Rows], Iterable[Thing]]
+) -> tuple[dict[int, Thing], list[Thing]]:
+    """What to hold for later, and what is held of some rows or made now of the places that lack it;
+    a new dictionary, as other threads read the one there is."""
+    listed = rows.tolist()
+    new = np.array([i for i, row in enumerate(listed) if row not in held], dtype=np.int64)
+    if len(new):
+        held = {**held, **dict(zip(rows[new].tolist(), make(new), strict=True))}
+    is_full = len(held) > HELD_TRAITS
+    kept = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
+    return kept, [held[row] for row in listed]
 
 
 def _strangeness(whole: WithCohort) -> WithCohort:

@@ -43,9 +43,6 @@ from .layout import AT_ONCE, SAMPLE, Axes, axes_of, sample_places
 SHRINKAGE = 2.0
 """Weight of "nothing in common" in a mean, in models."""
 
-ROWS_AT_ONCE = 32
-"""Models that a query is compared with at a time: 512 KB in double precision."""
-
 DECIMALS = 12
 """Of cosines: what is beyond depends on the order of additions."""
 
@@ -89,22 +86,6 @@ class PooledMeans:
         centred /= np.where(lengths > 0, lengths, 1.0)
         return centred
 
-    def project(
-        self, kinds: Sequence[str], vectors: Vectors, axes: Float64[np.ndarray, "dim axes"]
-    ) -> Float64[np.ndarray, "models axes"]:
-        """`centred(kinds, vectors) @ axes` but for the last bits, without the centred vectors,
-        which take four times as long to make."""
-        projected, of_kinds = np.empty((len(vectors), axes.shape[1])), np.array(kinds)
-        for kind in sorted(set(kinds)):
-            mean = self.by_kind.get(kind, np.zeros(len(axes)))
-            with_mean, of_kind = np.column_stack([axes, mean]), np.flatnonzero(of_kinds == kind)
-            numbers = vectors[of_kind].astype(np.float64)
-            products = numbers @ with_mean
-            squares = np.vecdot(numbers, numbers) - 2 * products[:, -1] + mean @ mean
-            lengths = np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
-            projected[of_kind] = (products[:, :-1] - mean @ axes) / lengths
-        return projected
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredVectors:
@@ -119,56 +100,13 @@ class ScoredVectors:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VectorScale:
-    """What scores by vectors are normalised with, wherever the vectors are: the family's kinds, the
-    mean of each, and strangers' centred cosines by kinds."""
+class VectorScores:
+    """What scores by vectors are normalised with: a family's kinds, the mean of each, strangers'
+    centred cosines by kinds, and what labels say of its cohort's scores."""
 
     kinds: tuple[str, ...]
     means: PooledMeans
     null: Scale
-
-    def prepare(self, vectors: Vectors, kinds: Sequence[str]) -> ScoredVectors:
-        return ScoredVectors(
-            vectors, self.means.centred(kinds, vectors), codes_of(kinds, self.kinds)
-        )
-
-    def search(
-        self, query: ScoredVectors, vectors: Float32[np.ndarray, "models dim"], kinds: Codes
-    ) -> PairScores:
-        """The scores of one query with some models, whose kinds are places in `self.kinds`: as
-        `compare` has them, but for the last bits before rounding; a few models at a time, for the
-        processor's cache."""
-        plain, centred = np.empty(len(vectors)), np.empty(len(vectors))
-        means = [self.means.by_kind.get(kind) for kind in self.kinds]
-        for start in range(0, len(vectors), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            numbers = vectors[part].astype(np.float64)
-            plain[part] = np.vecdot(numbers, query.plain[0].astype(np.float64))
-            for kind, mean in enumerate(means):
-                of_kind = kinds[part] == kind
-                if mean is not None and of_kind.all():
-                    numbers -= mean
-                elif mean is not None:
-                    numbers[of_kind] -= mean
-            lengths = np.sqrt(np.vecdot(numbers, numbers))
-            products = np.vecdot(numbers, query.centred[0])
-            centred[part] = products / np.where(lengths > 0, lengths, 1.0)
-        z = self.null.of(np.round(centred, DECIMALS)[None], query.kinds, kinds)
-        return PairScores(cosines=np.round(plain, DECIMALS)[None], z=z)
-
-    def compare(self, left: ScoredVectors, right: ScoredVectors) -> PairScores:
-        """The scores of every pair."""
-        centred = _cosines(left.centred, right.centred)
-        return PairScores(
-            cosines=_cosines(left.plain, right.plain),
-            z=self.null.of(centred, left.kinds, right.kinds),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class VectorScores(VectorScale):
-    """The scale of a family at one moment, and what its labels say of its cohort's scores."""
-
     evidence: LabelledCohort
 
     @classmethod
@@ -187,18 +125,30 @@ class VectorScores(VectorScale):
         cls, cohort: Cohort, means: PooledMeans, vectors: Shaped[np.ndarray, "cohort dim"]
     ) -> VectorScores:
         """Of the vectors of a family's cohort."""
-        unscaled = VectorScale(cohort.kinds, means, Scale({}, {}))
-        kinds = [cohort.kinds[code] for code in cohort.of_models[cohort.rows].tolist()]
-        scored = unscaled.prepare(vectors, kinds)
-        plain, centred = (_cosines(some, some) for some in (scored.plain, scored.centred))
+        codes = cohort.of_models[cohort.rows]
+        without = means.centred([cohort.kinds[code] for code in codes.tolist()], vectors)
+        plain, centred = (_cosines(some, some) for some in (vectors, without))
         are_strangers = ~np.eye(len(vectors), dtype=np.bool_) & (plain < COPY_COSINE)
-        null = measure_scale(centred, are_strangers, scored.kinds, lower_spread)
-        z = null.of(centred, scored.kinds, scored.kinds)
+        null = measure_scale(centred, are_strangers, codes, lower_spread)
+        z = null.of(centred, codes, codes)
         return cls(cohort.kinds, means, null, LabelledCohort(cohort.rows, z, are_strangers))
+
+    def prepare(self, vectors: Vectors, kinds: Sequence[str]) -> ScoredVectors:
+        return ScoredVectors(
+            vectors, self.means.centred(kinds, vectors), codes_of(kinds, self.kinds)
+        )
 
     def stored(self, view: FamilyView, rows: Rows) -> ScoredVectors:
         kinds = [view.kinds[row] for row in rows.tolist()]
         return self.prepare(view.vectors(view.keys[rows]), kinds)
+
+    def compare(self, left: ScoredVectors, right: ScoredVectors) -> PairScores:
+        """The scores of every pair."""
+        centred = _cosines(left.centred, right.centred)
+        return PairScores(
+            cosines=_cosines(left.plain, right.plain),
+            z=self.null.of(centred, left.kinds, right.kinds),
+        )
 
 
 def _cosines(left: Vectors, right: Shaped[np.ndarray, "others dim"]) -> Pairs:
@@ -440,11 +390,7 @@ def read_family(
 
 
 def labelled_models(
-    view: FamilyView,
-    way: str = "normalised",
-    *,
-    with_axes: bool = False,
-    with_pairs: bool = True,
+    view: FamilyView, way: str = "normalised", *, with_axes: bool = False, with_pairs: bool = True
 ) -> LabelledModels:
     """The models of a family by id, with their scores by one of `WAYS`: above `WHOLE_FAMILY` models
     when they are asked for. Main axes are those of families above it, or without pairs."""
@@ -495,7 +441,7 @@ def family_axes(view: FamilyView) -> Axes:
             return axes_of(
                 sample,
                 len(rows),
-                lambda axes: ((place[part], means.project(*of(part), axes)) for part in parts),
+                lambda axes: ((place[part], means.centred(*of(part)) @ axes) for part in parts),
             )
 
     return view.derived(Axes, make)

@@ -19,15 +19,7 @@ import numpy as np
 
 from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
-from ..records import (
-    Fingerprint,
-    Footprint,
-    Recipe,
-    Slot,
-    SlotStats,
-    role_order,
-    stack_order,
-)
+from ..records import Fingerprint, Footprint, Recipe, Slot, SlotStats, role_order, stack_order
 from ..store import (
     Catalog,
     FamilyView,
@@ -47,7 +39,6 @@ from .family_scores import (
     PairScores,
     Rows,
     bounded,
-    codes_of,
     weights_by_kinds,
 )
 from .labelled import PooledMeans, VectorScores
@@ -530,8 +521,8 @@ def _scored(
         return family.compare(asked, others), family.evidence
     scores = VectorScores.of(of)
     vector = scores.prepare(query.vector[None, :], [query.kind])
-    pairs = scores.search(vector, view.vectors_at(rows), codes_of(kinds, scores.kinds))
-    return pairs, scores.evidence
+    theirs = scores.prepare(view.vectors_at(rows), kinds)
+    return scores.compare(vector, theirs), scores.evidence
 
 
 def prepare_search(

@@ -21,15 +21,7 @@ import numpy as np
 
 from ..arrays import Bool, Float64, Int64
 from .evaluation import Exclude, label_codes
-from .evidence import (
-    COPY_COSINE,
-    Calibration,
-    Numbers,
-    Verdict,
-    calibrate,
-    find_cases,
-    verdict,
-)
+from .evidence import COPY_COSINE, Calibration, Numbers, Verdict, calibrate, find_cases, verdict
 from .family_scores import PairScores, id_digest
 from .labelled import LabelledModels
 from .neighbours import JUDGED

@@ -108,10 +108,7 @@ class Whitening:
         return Seen(np.concatenate([np.column_stack(columns), flat], axis=1), n_cohort)
 
     def __call__(
-        self,
-        cosines: Float64[np.ndarray, "blocks models others"],
-        left: Seen,
-        right: Seen,
+        self, cosines: Float64[np.ndarray, "blocks models others"], left: Seen, right: Seen
     ) -> Float64[np.ndarray, "blocks models others"]:
         """The whitened cosines of every pair, −1…1."""
         if not left.n_cohort:

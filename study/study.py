@@ -20,16 +20,7 @@ from ..errors import (
     UnknownBase,
     UnknownModel,
 )
-from ..options import (
-    Answers,
-    Place,
-    Question,
-    argument,
-    option,
-    options_of,
-    question,
-    record,
-)
+from ..options import Answers, Place, Question, argument, option, options_of, question, record
 from ..results import Document, Section, Table
 
 if TYPE_CHECKING:
@@ -232,7 +223,12 @@ class OpenCatalog:
     ) -> tuple[list[Thing], list[dict[str, str]]]:
         """A study of each model that can be studied, and those that cannot; a `StudyError` where
         none can."""
-        reports, failed = try_each(self.track(subjects, "models", total=len(subjects)), measure)
+        reports, failed = [], []
+        for subject in self.track(subjects, "models", total=len(subjects)):
+            try:
+                reports.append(measure(subject))
+            except (StudyError, RequestError, ModelError) as err:
+                failed.append({"model": subject.name, "reason": str(err)})
         if not reports:
             raise StudyError(f"no model could be studied; {failed[0]['reason']}")
         return reports, failed
@@ -244,11 +240,7 @@ class OpenCatalog:
         return self.catalog.studies(subject.key).load(study, settings)
 
     def save(
-        self,
-        subject: Subject,
-        study: str,
-        settings: Mapping[str, Any],
-        document: Mapping[str, Any],
+        self, subject: Subject, study: str, settings: Mapping[str, Any], document: Mapping[str, Any]
     ) -> None:
         """Store a result beside the model's fingerprint; a catalog that refuses it is no error."""
         if subject.key is None:
@@ -257,19 +249,6 @@ class OpenCatalog:
             self.catalog.studies(subject.key).save(study, settings, document)
         except StoreError as err:
             log.warning("%s: the %s study is not stored: %s", subject.name, study, err)
-
-
-def try_each(
-    subjects: Iterable[Subject], measure: Callable[[Subject], Thing]
-) -> tuple[list[Thing], list[dict[str, str]]]:
-    """What is measured of each model that can be, and the reason for each that cannot."""
-    reports, failed = [], []
-    for subject in subjects:
-        try:
-            reports.append(measure(subject))
-        except (StudyError, RequestError, ModelError) as err:
-            failed.append({"model": subject.name, "reason": str(err)})
-    return reports, failed
 
 
 class StudyTable(Table):

@@ -20,14 +20,7 @@ import numpy as np
 
 from ...arrays import Bool, Float64
 from ...errors import DeltadexError
-from ...indexer import (
-    EQUAL_MATRICES,
-    BaseName,
-    base_key,
-    name_some,
-    names_of_base,
-    resolve_base,
-)
+from ...indexer import EQUAL_MATRICES, BaseName, base_key, name_some, names_of_base, resolve_base
 from ...results import count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
 from ..lineage.descent import Updates

@@ -44,12 +44,7 @@ ALIGNED = 0.25
 LEAST_ROW = 128
 """Entries of a row in which different values are counted to tell a grid of eight bits."""
 
-_TYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-}
+_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def describe_vocabulary(model: OpenedModel, facts: Mapping[str, str | int]) -> list[str]:

@@ -12,12 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from ...errors import (
-    EmptyCatalog,
-    ModelError,
-    RequestError,
-    UnknownModel,
-)
+from ...errors import EmptyCatalog, ModelError, RequestError, UnknownModel
 from ...indexer import (
     LEAST_P,
     SIGNIFICANT,
@@ -477,11 +472,7 @@ def trace_model(
 
 
 def _by_weights(
-    trace: Trace,
-    catalog: Catalog,
-    row: ModelRow | None,
-    member: Member,
-    known: Sequence[KnownBase],
+    trace: Trace, catalog: Catalog, row: ModelRow | None, member: Member, known: Sequence[KnownBase]
 ) -> None:
     signatures = [k.signature for k in known if k.signature is not None]
     unread = [f"{k.base} was not compared: {k.reason}" for k in known if not k.signature]

@@ -18,12 +18,7 @@ from ...indexer import (
     folder_at,
     name_some,
 )
-from ..extraction.other_tensors import (
-    name_in_memory,
-    names_in_base,
-    parameters,
-    starts_of,
-)
+from ..extraction.other_tensors import name_in_memory, names_in_base, parameters, starts_of
 from .changes import describe_shapes, unmapped_layers
 from .opened_model import OpenedModel, open_model
 

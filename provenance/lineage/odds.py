@@ -71,9 +71,7 @@ WEIGHTS = {
 
 
 def features_of(
-    pairs: Pairs,
-    distances: Float64[np.ndarray, " near"],
-    in_time: Bool[np.ndarray, " near"],
+    pairs: Pairs, distances: Float64[np.ndarray, " near"], in_time: Bool[np.ndarray, " near"]
 ) -> dict[str, Float64[np.ndarray, " near"]]:
     """Numbers of a child with its candidates by name, each limited, so that no extreme decides.
 
@@ -141,9 +139,7 @@ def _further(
 
 
 def pair_log_odds(
-    pairs: Pairs,
-    distances: Float64[np.ndarray, " near"],
-    later_by_s: Float64[np.ndarray, " near"],
+    pairs: Pairs, distances: Float64[np.ndarray, " near"], later_by_s: Float64[np.ndarray, " near"]
 ) -> Float64[np.ndarray, " near"]:
     """Log-odds that the child was trained from each candidate, against the base.
 

@@ -15,6 +15,10 @@ from .merge_formulas import Formula, Method, combine
 
 Matrices = Mapping[Key, torch.Tensor]
 
+Entries = Float64[np.ndarray, " entries"]
+PerParent = Float64[np.ndarray, " parents"]
+PerPiece = Float64[np.ndarray, "parents pieces"]
+
 Place = tuple[int, bool]
 """A layer, and whether of its attention: what a config file gives weights of their own."""
 
@@ -100,11 +104,11 @@ class Rows:
 
     keys: list[Key]
     pieces: list[slice]
-    base: Float64[np.ndarray, " entries"]
-    wanted: Float64[np.ndarray, " entries"]
+    base: Entries
+    wanted: Entries
     parts: Float64[np.ndarray, "parents entries"]
-    slack: Float64[np.ndarray, " entries"]
-    step: Float64[np.ndarray, " entries"]
+    slack: Entries
+    step: Entries
     stored: torch.dtype
     arithmetic: torch.dtype
     places: list[Place]
@@ -129,7 +133,7 @@ class Rows:
             return None
         ends = np.cumsum([0, *(base[key].numel() for key in keys)])
 
-        def flat(model: Matrices, dtype: torch.dtype) -> Float64[np.ndarray, " entries"]:
+        def flat(model: Matrices, dtype: torch.dtype) -> Entries:
             return np.concatenate([model[k].to(dtype).double().flatten().numpy() for k in keys])
 
         own, result = flat(base, arithmetic), flat(merged, torch.float64)
@@ -168,10 +172,10 @@ class Rows:
         pieces = [slice(*pair) for pair in pairwise(ends.tolist())]
         return replace(self, pieces=pieces, parts=self.parts[:, chosen], **arrays)
 
-    def share(self, made: Float64[np.ndarray, " entries"]) -> float:
+    def share(self, made: Entries) -> float:
         return float((np.abs(made - self.wanted) <= self.slack).mean())
 
-    def error(self, made: Float64[np.ndarray, " entries"]) -> float:
+    def error(self, made: Entries) -> float:
         length = max(float(np.linalg.norm(self.wanted)), 1e-300)
         return float(np.linalg.norm(made - self.wanted)) / length
 
@@ -179,17 +183,15 @@ class Rows:
         length = max(float(np.linalg.norm(self.wanted)), 1e-300)
         return float(np.linalg.norm(self.step)) / 12**0.5 / length
 
-    def spread(
-        self, by_piece: Float64[np.ndarray, "parents pieces"]
-    ) -> Float64[np.ndarray, "parents entries"]:
+    def spread(self, by_piece: PerPiece) -> Float64[np.ndarray, "parents entries"]:
         return np.repeat(by_piece, [p.stop - p.start for p in self.pieces], axis=1)
 
-    def kept_as(self, model: torch.Tensor) -> Float64[np.ndarray, " entries"]:
+    def kept_as(self, model: torch.Tensor) -> Entries:
         """ΔW of a model once it is stored."""
         return np.asarray(model.to(self.stored).double().numpy() - self.base)
 
 
-Make = Callable[[Rows], Float64[np.ndarray, " entries"]]
+Make = Callable[[Rows], Entries]
 
 
 def evaluated(
@@ -212,11 +214,11 @@ def evaluated(
 
 def combined(
     rows: Rows,
-    weights: Float64[np.ndarray, "parents pieces"],
+    weights: PerPiece,
     formula: Formula,
     scale: float = 1.0,
     masks: Bool[np.ndarray, "parents entries"] | None = None,
-) -> Float64[np.ndarray, " entries"]:
+) -> Entries:
     """As mergekit's `generalized_task_arithmetic.py`, each step in the file's arithmetic."""
     base = torch.from_numpy(rows.base).to(rows.arithmetic)
     parts = torch.from_numpy(rows.parts + rows.base).to(rows.arithmetic) - base

@@ -20,14 +20,7 @@ from ...arrays import Bool, Float32, Float64
 from ...records import LINEAR_DIM, LINEAR_LAYER_DIM
 from ...store import FamilyUpdates
 from .combination import MOST_PARENTS, Combination, Pursuit, Space
-from .merge_formulas import (
-    FORMULAS,
-    Appearance,
-    Method,
-    ParentGeometry,
-    SparseRecipe,
-    fit_recipe,
-)
+from .merge_formulas import FORMULAS, Appearance, Method, ParentGeometry, SparseRecipe, fit_recipe
 
 Kind = Literal["merge", "scaled", "copy", "part", "none", "rounding"]
 """`merge`: parents and weights explain it; `scaled`: one model, interpolated with the base;
@@ -448,11 +441,7 @@ class _Search:
         geometry = self._geometry(sums.rows)
         copies = self._ids(self.copies)
         found = Parentage(
-            kind="part",
-            parents=parents,
-            unexplained=min(1.0, rest),
-            zeros=zeros,
-            copies=copies,
+            kind="part", parents=parents, unexplained=min(1.0, rest), zeros=zeros, copies=copies
         )
         if len(parents) == 1:
             return self._copy() if self.copies else found

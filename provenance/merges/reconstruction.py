@@ -19,8 +19,11 @@ from ...indexer import Key
 from .file_on_rows import (
     LEAST_ERROR,
     MOST_SEARCHED,
+    Entries,
     Make,
     Matrices,
+    PerParent,
+    PerPiece,
     Place,
     Reconstruction,
     Rows,
@@ -29,6 +32,8 @@ from .file_on_rows import (
 )
 from .merge_formulas import FORMULAS, SLERP_LINEAR, Method, slerp_weights
 from .sparse_rows import sparse
+
+PerPlace = Float64[np.ndarray, "parents places"]
 
 SAMPLED = 10.0
 """Standard errors by which what rows show of a whole matrix may be off."""
@@ -82,7 +87,7 @@ def _order(found: Reconstruction) -> tuple[bool, bool, int, float]:
     )
 
 
-def _best(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Reconstruction:
+def _best(rows: Rows, guess: PerParent) -> Reconstruction:
     """The first kind of recipe that explains the rows; else that which comes nearest."""
     kinds: list[Callable[[], list[Reconstruction]]] = [
         lambda: list(_sums(rows, np.zeros(len(rows.pieces), dtype=np.int64))),
@@ -135,9 +140,7 @@ def _sums(rows: Rows, place_of: np.ndarray) -> Iterator[Reconstruction]:
             yield _shortest(rows, between, place_of, "slerp")
 
 
-def _fitted(
-    rows: Rows, place_of: np.ndarray, *, is_mean: bool
-) -> Float64[np.ndarray, "parents places"]:
+def _fitted(rows: Rows, place_of: np.ndarray, *, is_mean: bool) -> PerPlace:
     """Least squares in every place; of a mean, with a sum of 1 where there is more than one."""
     weights = np.zeros((len(rows.parts), int(place_of.max()) + 1))
     for place in range(weights.shape[1]):
@@ -154,10 +157,7 @@ def _fitted(
 
 
 def _shortest(
-    rows: Rows,
-    weights: Float64[np.ndarray, "parents places"],
-    place_of: np.ndarray,
-    method: Method,
+    rows: Rows, weights: PerPlace, place_of: np.ndarray, method: Method
 ) -> Reconstruction:
     """With the fewest digits that give the merge as well: as somebody would write them."""
     exact = _sum_of(rows, weights.round(7), place_of, method)
@@ -177,9 +177,7 @@ def _shortest(
     return exact
 
 
-def _rounded(
-    weights: Float64[np.ndarray, "parents places"], digits: int, method: Method
-) -> Float64[np.ndarray, "parents places"]:
+def _rounded(weights: PerPlace, digits: int, method: Method) -> PerPlace:
     """Sums of 1 stay so."""
     short = weights.round(digits)
     if method != "task_arithmetic" and len(short) > 1:
@@ -188,12 +186,7 @@ def _rounded(
     return short
 
 
-def _sum_of(
-    rows: Rows,
-    weights: Float64[np.ndarray, "parents places"],
-    place_of: np.ndarray,
-    method: Method,
-) -> Reconstruction:
+def _sum_of(rows: Rows, weights: PerPlace, place_of: np.ndarray, method: Method) -> Reconstruction:
     own = weights[:, place_of]
     by_place = {}
     if weights.shape[1] > 1:
@@ -208,9 +201,7 @@ def _sum_of(
     return evaluated(rows, make, method, used, by_place=by_place)
 
 
-def _mean(
-    rows: Rows, weights: Float64[np.ndarray, "parents pieces"]
-) -> Float64[np.ndarray, " entries"]:
+def _mean(rows: Rows, weights: PerPiece) -> Entries:
     """As mergekit's `linear.py`: in single precision, whatever is stored; the base has the rest."""
     own = rows.spread(np.vstack([weights, 1 - weights.sum(0)]))
     models = np.vstack([rows.parts, np.zeros_like(rows.base)[None]]) + rows.base
@@ -221,7 +212,7 @@ def _mean(
     return rows.kept_as(result.to(rows.arithmetic))
 
 
-def _places_between(rows: Rows, place_of: np.ndarray) -> Float64[np.ndarray, "parents places"]:
+def _places_between(rows: Rows, place_of: np.ndarray) -> PerPlace:
     """1 − t and t of SLERP in every place, from the weights of both models in each matrix, which
     also show the angle between them."""
     sums, totals = np.zeros((2, int(place_of.max()) + 1))
@@ -247,9 +238,7 @@ def _apart(models: Float64[np.ndarray, "2 n"]) -> tuple[float, float]:
     return apart * max(0.0, 1 - within), apart * (1 + within)
 
 
-def _on_circle(
-    rows: Rows, weights: Float64[np.ndarray, "parents pieces"]
-) -> Float64[np.ndarray, " entries"]:
+def _on_circle(rows: Rows, weights: PerPiece) -> Entries:
     """As mergekit's `slerp.py`. The angle between whole matrices is that of the rows, within their
     standard error."""
     made = np.empty_like(rows.wanted)
@@ -293,6 +282,6 @@ def _by_matrix(rows: Rows) -> Reconstruction:
     return evaluated(rows, make, None, means.tolist())
 
 
-def _piece_weights(rows: Rows, piece: slice) -> Float64[np.ndarray, " parents"]:
+def _piece_weights(rows: Rows, piece: slice) -> PerParent:
     """Those of one matrix; 0 of a parent that left it unchanged."""
     return np.asarray(np.linalg.lstsq(rows.parts[:, piece].T, rows.wanted[piece], rcond=1e-9)[0])

@@ -15,8 +15,20 @@ from itertools import combinations
 import numpy as np
 
 from ...arrays import Bool, Float64
-from .file_on_rows import MOST_SEARCHED, Reconstruction, Rows, combined, evaluated
+from .file_on_rows import (
+    MOST_SEARCHED,
+    Entries,
+    PerParent,
+    PerPiece,
+    Reconstruction,
+    Rows,
+    combined,
+    evaluated,
+)
 from .merge_formulas import FORMULAS, Formula, Method
+
+Chosen = Bool[np.ndarray, " entries"]
+Numbers = Float64[np.ndarray, " numbers"]
 
 MOST_ERROR = 0.4
 """The same from which no threshold is looked for."""
@@ -60,7 +72,7 @@ MOST_DOUBT = 0.0125
 """Its standard error from which nothing is said of draws."""
 
 
-def sparse(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Iterator[Reconstruction]:
+def sparse(rows: Rows, guess: PerParent) -> Iterator[Reconstruction]:
     """TIES, and what is decoded into its parents' entries."""
     decoded = _decoded(rows, guess) if rows.is_fine else _decoded_coarse(rows, guess)
     if decoded is not None:
@@ -90,24 +102,14 @@ class _Trimming:
             np.put_along_axis(ranks[:, piece], order, places[None], axis=1)
         return cls(rows, ranks)
 
-    def made(
-        self,
-        weights: Float64[np.ndarray, " parents"],
-        kept: Float64[np.ndarray, "parents pieces"],
-        formula: Formula,
-        scale: float,
-    ) -> Float64[np.ndarray, " entries"]:
+    def made(self, weights: PerParent, kept: PerPiece, formula: Formula, scale: float) -> Entries:
         own = np.repeat(weights[:, None], len(self.rows.pieces), axis=1)
         masks = self.ranks < self.rows.spread(kept)
         return combined(self.rows, own, formula, scale, masks)
 
     def cut(
-        self,
-        weights: Float64[np.ndarray, " parents"],
-        densities: Float64[np.ndarray, " parents"],
-        formula: Formula,
-        scale: float,
-    ) -> Float64[np.ndarray, "parents pieces"]:
+        self, weights: PerParent, densities: PerParent, formula: Formula, scale: float
+    ) -> PerPiece:
         """The share of rows that is kept of each matrix, whose threshold is that of the whole: that
         which fits best, within the standard error of the density."""
         rows = self.rows
@@ -135,15 +137,13 @@ def _ties_formula(*, normalises: bool) -> Formula:
     return replace(FORMULAS["ties"], normalises=normalises)
 
 
-def _fitted_ties(
-    rows: Rows, guess: Float64[np.ndarray, " parents"], *, normalises: bool
-) -> Reconstruction:
+def _fitted_ties(rows: Rows, guess: PerParent, *, normalises: bool) -> Reconstruction:
     """TIES by descent over weights, densities and, where it divides by the weights, its length."""
     trimming = _Trimming.of(rows.thinned())
     formula, n_parents = _ties_formula(normalises=normalises), len(guess)
     start = np.abs(guess) / max(float(np.abs(guess).sum()), 1e-9)
 
-    def error(numbers: Float64[np.ndarray, " numbers"]) -> float:
+    def error(numbers: Numbers) -> float:
         weights, densities, scale = _as_ties(numbers, n_parents, normalises=normalises)
         kept = np.repeat(densities[:, None], len(trimming.rows.pieces), axis=1)
         return trimming.rows.error(trimming.made(weights, kept, formula, scale))
@@ -160,18 +160,15 @@ def _fitted_ties(
 
 
 def _as_ties(
-    numbers: Float64[np.ndarray, " numbers"], n_parents: int, *, normalises: bool
-) -> tuple[Float64[np.ndarray, " parents"], Float64[np.ndarray, " parents"], float]:
+    numbers: Numbers, n_parents: int, *, normalises: bool
+) -> tuple[PerParent, PerParent, float]:
     weights, densities = numbers[:n_parents], np.clip(numbers[n_parents:-1], 0.001, 1.0)
     if not normalises:
         return weights, densities, 1.0
     return weights / max(weights.sum(), 1e-9), densities, float(numbers[-1])
 
 
-def _descended(
-    error: Callable[[Float64[np.ndarray, " numbers"]], float],
-    numbers: Float64[np.ndarray, " numbers"],
-) -> Float64[np.ndarray, " numbers"]:
+def _descended(error: Callable[[Numbers], float], numbers: Numbers) -> Numbers:
     """By coordinate, in shrinking steps."""
     least = error(numbers)
     for step in (0.1, 0.05, 0.02, 0.01, 0.005, 0.002):
@@ -187,9 +184,7 @@ def _descended(
     return numbers
 
 
-def _written_ties(
-    rows: Rows, numbers: Float64[np.ndarray, " numbers"], *, normalises: bool
-) -> Reconstruction:
+def _written_ties(rows: Rows, numbers: Numbers, *, normalises: bool) -> Reconstruction:
     """With the fewest digits that give the merge as well."""
     weights, densities, scale = _as_ties(numbers, len(rows.parts), normalises=normalises)
     found = [
@@ -206,16 +201,12 @@ def _round_density(density: float) -> float:
 
 
 def _polished(
-    trimming: _Trimming,
-    weights: Float64[np.ndarray, " parents"],
-    kept: Float64[np.ndarray, "parents pieces"],
-    formula: Formula,
-    scale: float,
-) -> tuple[Float64[np.ndarray, " parents"], float]:
+    trimming: _Trimming, weights: PerParent, kept: PerPiece, formula: Formula, scale: float
+) -> tuple[PerParent, float]:
     """Weights and length changed by hundredths as long as more entries are given."""
     numbers = np.array([*weights, scale])
 
-    def share(of: Float64[np.ndarray, " numbers"]) -> float:
+    def share(of: Numbers) -> float:
         return trimming.rows.share(trimming.made(of[:-1], kept, formula, float(of[-1])))
 
     most, improved = share(numbers), True
@@ -234,12 +225,7 @@ def _polished(
 
 
 def _ties_of(
-    rows: Rows,
-    weights: Float64[np.ndarray, " parents"],
-    densities: Float64[np.ndarray, " parents"],
-    scale: float,
-    *,
-    normalises: bool,
+    rows: Rows, weights: PerParent, densities: PerParent, scale: float, *, normalises: bool
 ) -> Reconstruction:
     formula, trimming = _ties_formula(normalises=normalises), _Trimming.of(rows)
     kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
@@ -252,7 +238,7 @@ def _ties_of(
             weights = (weights / weights.sum()).round(3)
         weights, scale = _polished(trimming, weights, kept, formula, scale)
 
-    def make(of: Rows) -> Float64[np.ndarray, " entries"]:
+    def make(of: Rows) -> Entries:
         return _Trimming.of(of).made(weights, kept, formula, scale)
 
     return evaluated(
@@ -273,13 +259,13 @@ class _Code:
     sets: list[tuple[int, ...]]
     number: np.ndarray
 
-    def has(self, parent: int) -> Bool[np.ndarray, " entries"]:
+    def has(self, parent: int) -> Chosen:
         inside = np.array([parent in members for members in self.sets] + [False])
-        member: Bool[np.ndarray, " entries"] = inside[self.number]
+        member: Chosen = inside[self.number]
         return member
 
 
-def _spike(ratios: Float64[np.ndarray, " entries"], width: float) -> tuple[float, int]:
+def _spike(ratios: Entries, width: float) -> tuple[float, int]:
     """The value at which most positive ratios lie, to a relative width, and how many."""
     logs = np.sort(np.log(ratios[(ratios > 1e-4) & (ratios < 1e4)]))
     if len(logs) < SPIKE_ENTRIES:
@@ -295,7 +281,7 @@ def _ratios(over: np.ndarray, under: np.ndarray) -> np.ndarray:
     return np.asarray(over[usable] / under[usable])
 
 
-def _decoded(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Reconstruction | None:
+def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
     """The recipe of a sparse merge; None where parents have no spikes."""
     signs = np.where(guess < 0, -1.0, 1.0)
     gains = np.zeros((len(rows.parts), len(rows.pieces)))
@@ -320,11 +306,7 @@ def _decoded(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Reconstructi
     return max(readings, key=lambda found: round(found.share, 3))
 
 
-def _read(
-    rows: Rows,
-    gains: Float64[np.ndarray, "parents pieces"],
-    weights: Float64[np.ndarray, " parents"] | None,
-) -> Reconstruction:
+def _read(rows: Rows, gains: PerPiece, weights: PerParent | None) -> Reconstruction:
     """The recipe by which entries of several parents are a sum, or a mean by these weights."""
     code, _ = _decode(rows, _set_values(rows, gains, weights), 3 * FINE_WIDTH)
     gains = _refined_gains(rows, code, gains)
@@ -335,9 +317,7 @@ def _read(
     return _recipe(rows, _Decoding(code, gains, code.number >= 0, share, chance), weights)
 
 
-def _refined_gains(
-    rows: Rows, code: _Code, gains: Float64[np.ndarray, "parents pieces"]
-) -> Float64[np.ndarray, "parents pieces"]:
+def _refined_gains(rows: Rows, code: _Code, gains: PerPiece) -> PerPiece:
     """Least squares over the entries that are of one parent alone."""
     refined = gains.copy()
     for parent, part in enumerate(rows.parts):
@@ -349,12 +329,7 @@ def _refined_gains(
     return refined
 
 
-def _refined_weights(
-    rows: Rows,
-    code: _Code,
-    gains: Float64[np.ndarray, "parents pieces"],
-    weights: Float64[np.ndarray, " parents"],
-) -> Float64[np.ndarray, " parents"]:
+def _refined_weights(rows: Rows, code: _Code, gains: PerPiece, weights: PerParent) -> PerParent:
     """The weights for which Σ w (x − y) of a set is smallest, over entries of several parents."""
     away = rows.parts * rows.spread(gains) - rows.wanted
     members = np.stack([code.has(parent) for parent in range(len(away))])
@@ -362,11 +337,11 @@ def _refined_weights(
     system = (away * members)[:, several]
     _, vectors = np.linalg.eigh(system @ system.T)
     solved = vectors[:, 0] / vectors[:, 0].sum()
-    refined: Float64[np.ndarray, " parents"] = solved if (solved > 0).all() else weights
+    refined: PerParent = solved if (solved > 0).all() else weights
     return refined
 
 
-def _pair_weights(rows: Rows, scale: float) -> Float64[np.ndarray, " parents"] | None:
+def _pair_weights(rows: Rows, scale: float) -> PerParent | None:
     """Weights, of a sum of 1, where entries of two parents are their mean by weight: the place of
     the merge between both is the same everywhere."""
     n_parents = len(rows.parts)
@@ -385,18 +360,16 @@ def _pair_weights(rows: Rows, scale: float) -> Float64[np.ndarray, " parents"] |
     if np.linalg.matrix_rank(np.array(equations)) < n_parents - 1 if equations else True:
         return None
     solved = np.exp(np.linalg.lstsq(np.array(equations), np.array(logs), rcond=None)[0])
-    weights: Float64[np.ndarray, " parents"] = solved / solved.sum()
+    weights: PerParent = solved / solved.sum()
     return weights
 
 
 def _set_values(
-    rows: Rows,
-    gains: Float64[np.ndarray, "parents pieces"],
-    weights: Float64[np.ndarray, " parents"] | None,
-) -> dict[tuple[int, ...], Float64[np.ndarray, " entries"]]:
+    rows: Rows, gains: PerPiece, weights: PerParent | None
+) -> dict[tuple[int, ...], Entries]:
     """ΔW of every entry, were it made of a set of parents."""
     terms = rows.parts * rows.spread(gains)
-    values: dict[tuple[int, ...], Float64[np.ndarray, " entries"]] = {}
+    values: dict[tuple[int, ...], Entries] = {}
     values[()] = np.zeros(rows.parts.shape[1])
     for size in range(1, len(terms) + 1):
         for members in combinations(range(len(terms)), size):
@@ -409,9 +382,7 @@ def _set_values(
 
 
 def _decode(
-    rows: Rows,
-    values: Mapping[tuple[int, ...], Float64[np.ndarray, " entries"]],
-    error: float | Float64[np.ndarray, " entries"],
+    rows: Rows, values: Mapping[tuple[int, ...], Entries], error: float | Entries
 ) -> tuple[_Code, float]:
     """The set whose value is nearest, of those within rounding and a relative error of gains."""
     sets = list(values)
@@ -425,7 +396,7 @@ def _decode(
     return _Code(sets, number), float((number >= 0).mean())
 
 
-def _decoded_coarse(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Reconstruction | None:
+def _decoded_coarse(rows: Rows, guess: PerParent) -> Reconstruction | None:
     """Draws, in a type that keeps no exact multiples; None where rounding hides them. Entries in
     which all parents go the same way have the weights of a sum on average, whatever is elected."""
     terms = rows.parts * np.where(guess < 0, -1.0, 1.0)[:, None]
@@ -454,21 +425,14 @@ def _decoded_coarse(rows: Rows, guess: Float64[np.ndarray, " parents"]) -> Recon
     return _recipe(rows, _Decoding(code, gains, clear, share, chance), None)
 
 
-def _clear(
-    rows: Rows, values: Mapping[tuple[int, ...], Float64[np.ndarray, " entries"]]
-) -> Bool[np.ndarray, " entries"]:
+def _clear(rows: Rows, values: Mapping[tuple[int, ...], Entries]) -> Chosen:
     """Entries in which no two sets are so near that rounding could take one for the other."""
     apart = np.diff(np.sort(np.stack(list(values.values())), axis=0), axis=0).min(0)
-    clear: Bool[np.ndarray, " entries"] = apart > APART * rows.slack
+    clear: Chosen = apart > APART * rows.slack
     return clear
 
 
-def _gains_of(
-    rows: Rows,
-    code: _Code,
-    clear: Bool[np.ndarray, " entries"],
-    gains: Float64[np.ndarray, "parents pieces"],
-) -> Float64[np.ndarray, "parents pieces"]:
+def _gains_of(rows: Rows, code: _Code, clear: Chosen, gains: PerPiece) -> PerPiece:
     """Least squares over decoded entries: of all matrices, and of one where it has enough."""
     kept = np.stack([code.has(parent) for parent in range(len(rows.parts))]) * rows.parts
     pooled = np.linalg.lstsq(kept[:, clear].T, rows.wanted[clear], rcond=None)[0]
@@ -486,15 +450,13 @@ class _Decoding:
     """Entries as sums of parents' entries. `clear`: those that rounding leaves no doubt of."""
 
     code: _Code
-    gains: Float64[np.ndarray, "parents pieces"]
-    clear: Bool[np.ndarray, " entries"]
+    gains: PerPiece
+    clear: Chosen
     share: float
     chance: float
 
 
-def _recipe(
-    rows: Rows, decoding: _Decoding, mean_weights: Float64[np.ndarray, " parents"] | None
-) -> Reconstruction:
+def _recipe(rows: Rows, decoding: _Decoding, mean_weights: PerParent | None) -> Reconstruction:
     """What the sets of entries tell of the method. `mean_weights`: where entries of several parents
     are a mean."""
     typical = np.median(decoding.gains, axis=1)
@@ -542,11 +504,8 @@ def _recipe(
 
 
 def _drawn(
-    rows: Rows,
-    kept: Bool[np.ndarray, "parents entries"],
-    counted: Bool[np.ndarray, " entries"],
-    gains: Float64[np.ndarray, "parents pieces"],
-) -> tuple[Float64[np.ndarray, " parents"], float]:
+    rows: Rows, kept: Bool[np.ndarray, "parents entries"], counted: Chosen, gains: PerPiece
+) -> tuple[PerParent, float]:
     """Weights and density of draws: a matrix is rescaled to the sum of |entries| it had."""
     sizes = np.abs(rows.parts) * counted
     starts = [piece.start for piece in rows.pieces]
@@ -567,9 +526,7 @@ def _written(value: float) -> float:
     return short if abs(value - short) < DENSITY_ERROR else round(float(value), 3)
 
 
-def _trimmed_density(
-    rows: Rows, kept: np.ndarray, counted: Bool[np.ndarray, " entries"], parent: int
-) -> float:
+def _trimmed_density(rows: Rows, kept: np.ndarray, counted: Chosen, parent: int) -> float:
     """The share of entries above the threshold that best parts what was kept from what was not."""
     above, sizes = 0.0, np.abs(rows.parts[parent])
     for piece in rows.pieces:
@@ -585,9 +542,7 @@ def _trimmed_density(
     return above / len(sizes)
 
 
-def _separation(
-    rows: Rows, kept: np.ndarray, counted: Bool[np.ndarray, " entries"]
-) -> tuple[float, float]:
+def _separation(rows: Rows, kept: np.ndarray, counted: Chosen) -> tuple[float, float]:
     """The probability that a kept entry of a parent is larger than one that is not: mean over
     matrices and parents (Mann, Whitney 1947), with its standard error."""
     found, variances = [], []

@@ -1,11 +1,10 @@
 from .annotated_words import read_senses, read_tags
 from .subset_study import ablation_study
-from .subsets import AblationReport, AblationStudyReport, Journal, ablation_report
+from .subsets import AblationReport, AblationStudyReport, ablation_report
 
 __all__ = [
     "AblationReport",
     "AblationStudyReport",
-    "Journal",
     "ablation_report",
     "ablation_study",
     "read_senses",

@@ -47,8 +47,7 @@ TIED = 1e-9
 class Ablation(TextStudy):
     """Measure what each subset of the terms input, attention, feed-forward, bias predicts.
 
-    Masked tokens, word senses and tags of words, from every subset of the terms. If it is
-    interrupted, the same question again continues.
+    Masked tokens, word senses and tags of words, from every subset of the terms.
 
     Returns:
         A row for each measure and subset: `measure`, `subset`, `value` (0…1), `sd` over runs,
@@ -113,7 +112,7 @@ class Ablation(TextStudy):
         if stored is not None:
             report, document = AblationStudyReport.from_json(stored), stored
         else:
-            report, text_notes = self._ablate(db, subject, texts, words, settings, device)
+            report, text_notes = self._ablate(db, subject, texts, words, device)
             broken = [*texts.broken, *(row for own in words.values() if own for row in own.broken)]
             document = report.to_json() | text_notes | {"broken_rows": broken}
             db.save(subject, self.name, settings, document)
@@ -121,33 +120,19 @@ class Ablation(TextStudy):
         return AblationTable(document | subject.base_notes, report, title)
 
     def _ablate(
-        self,
-        db: OpenCatalog,
-        subject: Subject,
-        texts: Texts,
-        words: Mapping[str, Any],
-        settings: Mapping[str, Any],
-        device: str,
+        self, db: OpenCatalog, subject: Subject, texts: Texts, words: Mapping[str, Any], device: str
     ) -> tuple[AblationStudyReport, dict[str, Any]]:
-        """The study, and what is said of its texts; a journal has its progress until the end."""
-        from importlib.metadata import version
-
-        from platformdirs import user_cache_dir
-
-        from . import Journal, ablation_study
+        """The study, and what is said of its texts."""
+        from . import ablation_study
 
         network = subject.load(device)
         text_notes = self.text_notes(network, texts)
         head: LanguageHead | str | None = None
-        if "masked" in settings["tasks"]:
+        if "masked" in self.tasks:
             try:
                 head = subject.load_head(network)
             except StudyError as err:
                 head = str(err)
-        journal = Journal.open(
-            Path(user_cache_dir("deltadex", appauthor=False)) / "studies",
-            {**settings, "weights": network.digest(), "transformers": version("transformers")},
-        )
         report = ablation_study(
             network,
             [text.text for text in texts.entries],
@@ -155,10 +140,8 @@ class Ablation(TextStudy):
             head=head,
             senses=words["senses"],
             tags=words["tags"],
-            keep=journal,
             track=db.track,
         )
-        journal.remove()
         return report, text_notes
 
 

@@ -20,13 +20,11 @@ from .subsets import (
     NONE,
     TRAIN_VALIDATE_TEST,
     Items,
-    Keep,
     Split,
     Subset,
     SubsetPredictions,
     SubsetResult,
     commonest,
-    keep_nothing,
     predict_subsets,
     split_by_text,
 )
@@ -207,9 +205,7 @@ TIE_DECIMALS = 9
 """Cosines equal to this many decimals are ties; the earlier training item comes first."""
 
 
-def masked_accuracy(
-    items: Items, head: LanguageHead, *, keep: Keep = keep_nothing
-) -> SubsetPredictions:
+def masked_accuracy(items: Items, head: LanguageHead) -> SubsetPredictions:
     """The token with the highest score of the model's own head on each subset's sum; the items'
     labels are the ids of the right tokens."""
     items.check("masked tokens")
@@ -237,13 +233,10 @@ def masked_accuracy(
         targets=targets,
         baseline=np.full(len(targets), commonest(targets)),
         settings={"baseline": "commonest target"},
-        keep=keep,
     )
 
 
-def trained_masked_accuracy(
-    items: Items, training: Training, *, keep: Keep = keep_nothing
-) -> SubsetPredictions:
+def trained_masked_accuracy(items: Items, training: Training) -> SubsetPredictions:
     """Predictions on the test tokens of a linear layer trained on each subset's sum.
 
     Its classes are the targets that occur in the training part. A token that does not occur there
@@ -270,13 +263,10 @@ def trained_masked_accuracy(
             "classes": len(classes.known),
             "test_targets_never_trained": int(np.sum(~np.isin(test, classes.known))),
         },
-        keep=keep,
     )
 
 
-def tagging_probe(
-    items: Items, training: Training, *, keep: Keep = keep_nothing
-) -> SubsetPredictions:
+def tagging_probe(items: Items, training: Training) -> SubsetPredictions:
     """The tags of test words by a network dim → dim → tags with ReLU, trained on each subset.
 
     Tags are coded in sorted order. A tag that only the test part has always counts as wrong.
@@ -300,12 +290,11 @@ def tagging_probe(
             "split": classes.split.sizes(),
             "tags": tags.tolist(),
         },
-        keep=keep,
     )
 
 
 def word_sense_probe(
-    items: Items, training: Training, *, of_lemmas: bool = False, keep: Keep = keep_nothing
+    items: Items, training: Training, *, of_lemmas: bool = False
 ) -> SubsetPredictions:
     """The sense of each test word by a network dim → dim → senses with ReLU.
 
@@ -330,11 +319,10 @@ def word_sense_probe(
         hidden=hidden,
         of_lemmas=of_lemmas,
         settings={**classes.sense_settings(), "hidden": hidden},
-        keep=keep,
     )
 
 
-def word_sense_knn(items: Items, *, k: int = 5, keep: Keep = keep_nothing) -> SubsetPredictions:
+def word_sense_knn(items: Items, *, k: int = 5) -> SubsetPredictions:
     """The sense of each test word by vote of its `k` nearest training words of the lemma.
 
     Neighbours are nearest by cosine. The sense with most votes wins; of equal senses the one with
@@ -365,7 +353,6 @@ def word_sense_knn(items: Items, *, k: int = 5, keep: Keep = keep_nothing) -> Su
         targets=classes.target,
         baseline=baseline,
         settings={**classes.sense_settings(), "k": k, "distance": "cosine"},
-        keep=keep,
     )
 
 
@@ -505,7 +492,6 @@ class ItemClasses:
         hidden: int | None,
         of_lemmas: bool = False,
         settings: dict[str, object],
-        keep: Keep,
     ) -> SubsetPredictions:
         """Predictions on the test items of heads that are trained on each subset's sum; the
         commonest training class for the empty one, which has nothing but frequencies."""
@@ -530,7 +516,6 @@ class ItemClasses:
             targets=self.target,
             baseline=baseline,
             settings={**settings, "training": training.settings()},
-            keep=keep,
         )
 
 

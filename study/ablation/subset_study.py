@@ -30,14 +30,9 @@ from .subsets import (
     AblationReport,
     AblationStudyReport,
     Items,
-    Keep,
-    Make,
     Skipped,
     SubsetPredictions,
-    SubsetResult,
     ablation_report,
-    keep_nothing,
-    term_subsets,
 )
 
 Thing = TypeVar("Thing")
@@ -103,12 +98,7 @@ class ChosenTokens:
 
 
 def choose_tokens(
-    network: Network,
-    texts: Sequence[EncodedText],
-    predicts: Prediction,
-    *,
-    most: int,
-    seed: int,
+    network: Network, texts: Sequence[EncodedText], predicts: Prediction, *, most: int, seed: int
 ) -> ChosenTokens:
     """15 % of the tokens that count, and at most `most` of these, drawn at random.
 
@@ -265,7 +255,6 @@ def ablation_study(
     head: LanguageHead | str | None = None,
     senses: AnnotatedWords | None = None,
     tags: AnnotatedWords | None = None,
-    keep: Keep = keep_nothing,
     track: Callable[..., Iterator[Any]] = untracked,
 ) -> AblationStudyReport:
     """Every measure on all subsets of the network's terms.
@@ -308,24 +297,15 @@ def ablation_study(
         measures |= _measures(task, items, asked, head)
         if task == "masked" and not isinstance(head, LanguageHead):
             skipped.append(Skipped(measure="masked-own", reason=head or "no head was given"))
-    n_steps = len(measures) * len(term_subsets(present_names))
-    steps = track(range(n_steps), "subsets", total=n_steps)
-
-    def kept(measure: str, subset: str, make: Make) -> SubsetResult:
-        next(steps, None)
-        return keep(measure, subset, make)
-
     reports: list[AblationReport] = []
-    for key, predict in measures.items():
+    for key, predict in track(measures.items(), "measures", total=len(measures)):
         try:
-            predictions = predict(keep=kept)
+            predictions = predict()
         except StudyError as err:
             skipped.append(Skipped(measure=key, reason=str(err)))
             continue
         score: Literal["accuracy", "macro-F1"] = "macro-F1" if key == "tagging" else "accuracy"
         reports.append(ablation_report(predictions, score=score, seed=asked.seed))
-    for _ in steps:
-        pass
     if not reports:
         raise StudyError(skipped[-1].reason)
     return AblationStudyReport(
@@ -381,10 +361,7 @@ def _words(
 
 
 def _tokens(
-    network: Network,
-    texts: Sequence[str],
-    asked: Ablation,
-    track: Callable[..., Iterator[Batch]],
+    network: Network, texts: Sequence[str], asked: Ablation, track: Callable[..., Iterator[Batch]]
 ) -> tuple[Items, float]:
     encoded = encode_texts(network, texts, asked.max_tokens)
     predicts = prediction_of(network)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from hashlib import sha256
 from itertools import combinations, combinations_with_replacement
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
@@ -140,16 +134,6 @@ class SubsetResult:
     learning_rate: float | None = None
 
 
-Make: TypeAlias = Callable[[], SubsetResult]
-
-Keep: TypeAlias = Callable[[str, str, Make], SubsetResult]
-"""Gives the result of (a measure's key, a subset's label): what it kept, or else what it makes."""
-
-
-def keep_nothing(measure: str, subset: str, make: Make) -> SubsetResult:
-    return make()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetPredictions:
     """Predictions for the same items from every subset of terms.
@@ -183,11 +167,10 @@ def predict_subsets(
     targets: Int64[np.ndarray, " items"],
     baseline: Int64[np.ndarray, " test"],
     settings: Mapping[str, object],
-    keep: Keep,
 ) -> SubsetPredictions:
-    """The predictions of all subsets for the test items, as they were kept or are made now."""
+    """The predictions of all subsets for the test items."""
     subsets = term_subsets(items.names)
-    results = [keep(key, subset.label, partial(result, subset)) for subset in subsets]
+    results = [result(subset) for subset in subsets]
     trained = [(s.label, r.learning_rate) for s, r in zip(subsets, results, strict=True)]
     rates = {label: rate for label, rate in trained if rate is not None}
     chosen = {"chosen_learning_rates": rates} if rates else {}
@@ -446,78 +429,3 @@ def ablation_report(
         ),
         settings={**predictions.settings, "bootstrap": {"draws": DRAWS, "seed": seed}},
     )
-
-
-log = logging.getLogger(__name__)
-
-FORGOTTEN_S = 30 * 24 * 3600.0
-"""Seconds after which a journal that nobody continued is removed."""
-
-Key = tuple[str, str]
-
-
-@dataclass(slots=True)
-class Journal:
-    """A `Keep` that writes every result to a file of JSON lines as soon as it is made; without
-    a path, where nothing can be written, it keeps nothing."""
-
-    path: Path | None
-    known: dict[Key, SubsetResult] = field(default_factory=dict)
-
-    @classmethod
-    def open(cls, folder: Path, settings: Mapping[str, Any]) -> Journal:
-        """The journal in a folder of whatever these settings decide, with what it holds.
-
-        A line that an interruption cut is left out. Forgotten journals of the folder are removed.
-        """
-        text = json.dumps(settings, sort_keys=True)
-        path = folder / f"ablation-{sha256(text.encode()).hexdigest()[:16]}.jsonl"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for left in folder.glob("ablation-*.jsonl"):
-                if time.time() - left.stat().st_mtime > FORGOTTEN_S:
-                    left.unlink(missing_ok=True)
-            lines = path.read_bytes().splitlines() if path.exists() else []
-        except OSError as err:
-            log.warning("%s: progress cannot be kept: %s", folder, err.strerror)
-            return cls(None)
-        return cls(path, dict(filter(None, map(_read, lines))))
-
-    def __call__(self, measure: str, subset: str, make: Make) -> SubsetResult:
-        key = (measure, subset)
-        if key not in self.known:
-            self.known[key] = make()
-            self._append(key, self.known[key])
-        return self.known[key]
-
-    def remove(self) -> None:
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
-
-    def _append(self, key: Key, result: SubsetResult) -> None:
-        if self.path is None:
-            return
-        line = {
-            "measure": key[0],
-            "subset": key[1],
-            "learning_rate": result.learning_rate,
-            "predicted": result.predicted.tolist(),
-        }
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                # the line before may have been cut
-                file.write("\n" + json.dumps(line) + "\n")
-        except OSError as err:
-            log.warning("%s: progress is not kept any more: %s", self.path, err.strerror)
-            self.path = None
-
-
-def _read(line: bytes) -> tuple[Key, SubsetResult] | None:
-    try:
-        entry = json.loads(line)
-        predicted = np.array(entry["predicted"], dtype=np.int64)
-        if predicted.ndim != 2:
-            return None
-        return (entry["measure"], entry["subset"]), SubsetResult(predicted, entry["learning_rate"])
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -7,15 +7,7 @@ from dataclasses import KW_ONLY
 
 from ...options import option, record
 from ...results import Section, count, share
-from ..study import (
-    OpenCatalog,
-    StudyTable,
-    TextStudy,
-    find_subject,
-    load_texts,
-    seed_option,
-    study,
-)
+from ..study import OpenCatalog, StudyTable, TextStudy, find_subject, load_texts, seed_option, study
 
 
 @record

@@ -95,8 +95,6 @@ def _require_memory(shapes: Sequence[tuple[int, int, int]]) -> None:
         )
 
 
-Form = Literal["features", "tokens"]
-
 LONGEST_SIDE = 512
 """Rows of a tile of a kernel."""
 
@@ -112,31 +110,13 @@ SquaredNorms = tuple[
 """|XᵀY|²_F of layers over rows, |XᵀX|²_F and |YᵀY|²_F; first index: 0 of all rows, then without
 each block.
 
-Two forms of one number (|XᵀY|²_F = Σᵢⱼ (XXᵀ)ᵢⱼ (YYᵀ)ᵢⱼ): from the matrices XᵀY, whose cost is
-linear in the rows, or from tiles of the kernels XXᵀ, whose cost is linear in the layers. Neither
-holds a matrix of rows × rows. Products are float32, of rows of length about 1; sums are float64.
+They are Σᵢⱼ (XXᵀ)ᵢⱼ (YYᵀ)ᵢⱼ, from tiles of the kernels: no matrix of rows × rows is held. Products
+are float32, of rows of length about 1; sums are float64.
 """
 
 
-def cheaper_form(first: tuple[int, ...], second: tuple[int, ...]) -> Form:
-    """The form with fewer multiplications, by the shapes (layers, rows, dim) of the states."""
-    (layers, rows, dim), (others, _, width) = first, second
-    features = rows * (layers * others * dim * width + layers * dim**2 + others * width**2)
-    tokens = rows**2 * (layers * dim + others * width + layers * others) // 2
-    return "features" if features < tokens else "tokens"
-
-
-def by_features(first: First, second: Second, blocks: Sequence[slice]) -> SquaredNorms:
-    """From XᵀY, a pair of layers at a time. Peak: blocks · dim² float32."""
-    return (
-        np.stack([np.stack([_norms(x, y, blocks) for y in second], axis=1) for x in first], axis=1),
-        np.stack([_norms(x, x, blocks) for x in first], axis=1),
-        np.stack([_norms(y, y, blocks) for y in second], axis=1),
-    )
-
-
-def by_tokens(first: First, second: Second, blocks: Sequence[slice]) -> SquaredNorms:
-    """From tiles of XXᵀ, all layers at once. Peak: layers · 512² float32."""
+def squared_norms(first: First, second: Second, blocks: Sequence[slice]) -> SquaredNorms:
+    """All layers at once. Peak: layers · 512² float32."""
     n = len(blocks)
     cross = np.zeros((n, n, len(first), len(second)))
     own = [np.zeros((n, n, len(first))), np.zeros((n, n, len(second)))]
@@ -153,20 +133,6 @@ def by_tokens(first: First, second: Second, blocks: Sequence[slice]) -> SquaredN
                 for sums, tile in zip(own, tiles, strict=True):
                     sums[g, h] += twice * np.einsum("lk,lk->l", tile, tile)
     return _subsets(cross), _subsets(own[0]), _subsets(own[1])
-
-
-def _norms(
-    x: Float32[np.ndarray, "rows dim"],
-    y: Float32[np.ndarray, "rows width"],
-    blocks: Sequence[slice],
-) -> Float64[np.ndarray, " subsets"]:
-    """|C|² and |C − C_g|² = |C|² − 2⟨C, C_g⟩ + |C_g|², where C = Σ C_g over blocks g."""
-    parts = np.stack([x[block].T @ y[block] for block in blocks]).reshape(len(blocks), -1)
-    whole = parts.sum(axis=0, dtype=np.float64).astype(np.float32)
-    total = float(np.einsum("i,i->", whole, whole, dtype=np.float64))
-    inner = (parts @ whole).astype(np.float64)
-    own = np.einsum("gi,gi->g", parts, parts, dtype=np.float64)
-    return np.concatenate([[total], total - 2 * inner + own])
 
 
 def _tiles(one: slice, other: slice) -> Iterator[tuple[slice, slice, int]]:
@@ -221,11 +187,10 @@ class Alignment:
     debiased: Matrix
     standard_error: Matrix
     n_blocks: int
-    form: Form
 
 
-def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Alignment:
-    """CKA from the sampled tokens; both forms give the same answers, the default is the cheaper.
+def align(states: PairedStates, *, seed: int) -> Alignment:
+    """CKA from the sampled tokens.
 
     Kornblith et al. 2019 (arXiv 1905.00414), eqs. 2 to 5: HSIC(X, Y) / √(HSIC(X, X) HSIC(Y, Y)).
     The biased form has HSIC = |XᵀY|²_F of centred rows; it is near 1 for any two matrices of more
@@ -242,8 +207,7 @@ def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Align
     edges = np.searchsorted(block_of[order], range(int(block_of.max()) + 2)).tolist()
     blocks = [slice(a, b) for a, b in pairwise(edges)]
     first, second = (_unit_rows(part[:, order]) for part in (states.first, states.second))
-    form = form or cheaper_form(first.shape, second.shape)
-    norms = (by_features if form == "features" else by_tokens)(first, second, blocks)
+    norms = squared_norms(first, second, blocks)
     subsets = [None, *(blocks if len(blocks) >= FEWEST_BLOCKS else ())]
     squares = [np.einsum("lnd,lnd->ln", x, x, dtype=np.float64) for x in (first, second)]
     forms = []
@@ -260,7 +224,6 @@ def align(states: PairedStates, *, seed: int, form: Form | None = None) -> Align
         debiased=debiased,
         standard_error=np.sqrt(spread * (b - 1) / b),
         n_blocks=len(subsets) - 1,
-        form=form,
     )
 
 
@@ -381,7 +344,7 @@ class CkaReport(JsonRecord):
         n_tokens: Sampled tokens, which all numbers are of.
         n_tokens_seen: Tokens of all texts.
         n_blocks: Blocks of texts behind the standard errors.
-        form: Whether products were computed from features or from pairs of tokens.
+        form: How products were computed: from pairs of tokens.
         matrix: Debiased CKA of each layer with each layer of the other; NaN of constant layers.
     """
 
@@ -394,7 +357,7 @@ class CkaReport(JsonRecord):
     n_tokens_seen: int
     n_blocks: int
     seed: int
-    form: Form
+    form: Literal["tokens"] = "tokens"
     layers: tuple[LayerCka, ...]
     matrix: Float64[np.ndarray, "layers against_layers"]
     matrix_biased: Float64[np.ndarray, "layers against_layers"]
@@ -439,7 +402,6 @@ def cka_study(
         n_tokens_seen=states.n_seen,
         n_blocks=alignment.n_blocks,
         seed=seed,
-        form=alignment.form,
         layers=tuple(_by_depth(alignment)),
         matrix=alignment.debiased,
         matrix_biased=alignment.biased,

@@ -1,3 +1,3 @@
-from .components_study import components_study, most_edited
+from .components_study import components_study
 
-__all__ = ["components_study", "most_edited"]
+__all__ = ["components_study"]

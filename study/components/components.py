@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import KW_ONLY
 from functools import cache
 from importlib.resources import files
@@ -69,12 +69,6 @@ class Components(RunningStudy):
     heads: bool = option(
         default=False, help="Split attention by head; with `--against`, what moved in each."
     )
-    linear: bool = option(
-        default=False,
-        help="Fit the feed-forward term by a linear map of the other terms, and its output by one "
-        "of its input; R² by layer on a fifth of the texts. A fit needs ten tokens for each "
-        "coordinate.",
-    )
 
     def answer(self, db: OpenCatalog) -> ComponentsTable:
         from . import components_study
@@ -93,7 +87,6 @@ class Components(RunningStudy):
             texts.entries,
             against=relative,
             heads=self.heads,
-            linear=self.linear,
             keep_special=self.special_tokens,
             keep_first=self.special_tokens,
             watched=self.watched(db, texts),
@@ -135,36 +128,10 @@ class ComponentsTable(StudyTable):
                 ],
                 notes=[f"absent: {', '.join(stack['absent'])}"] if stack["absent"] else (),
             )
-            if stack["linear"] is not None:
-                yield _linear_fits(name, stack["linear"])
             if stack["heads"] is not None:
                 yield _heads(name, stack["heads"], everything)
             if "local_shift" in stack:
                 yield _edits(name, stack)
-
-
-def _linear_fits(name: str, linear: Document) -> Section:
-    if linear["too_few_tokens"]:
-        held = linear["needed_tokens"] // 10
-        few = (
-            f"linear fits: too few tokens: {linear['train_tokens']} to fit and "
-            f"{linear['held_out_tokens']} held out; they need {linear['needed_tokens']} and {held}"
-        )
-        return Section(notes=[few])
-    columns = [fit[side] for fit in linear["fits"] for side in ("r2", "r2_train")]
-    parts = ("term", "sub-layer")
-    fits = (
-        f"{part}: {fit['outcome']} from {fit['predictor']}"
-        for part, fit in zip(parts, linear["fits"], strict=True)
-    )
-    return Section(
-        columns=(
-            f"{name}: layer, R² of a linear map",
-            *(f"{part}, {side}" for part in parts for side in ("held out", "fitted")),
-        ),
-        rows=_by_layer(zip(*columns, strict=True), 3),
-        notes=["; ".join(fits)],
-    )
 
 
 def _heads(name: str, heads: Document, everything: bool) -> Section:
@@ -188,7 +155,7 @@ def _heads(name: str, heads: Document, everything: bool) -> Section:
 
 
 def _edits(name: str, stack: Document) -> Section:
-    edited = stack["most_edited"]
+    edited, shifts = stack["most_edited"], enumerate(stack["local_shift"])
     said = (
         "no layer was edited"
         if edited is None
@@ -196,13 +163,9 @@ def _edits(name: str, stack: Document) -> Section:
     )
     return Section(
         columns=(f"{name}: layer, edited (own change / input)", *stack["local_terms"]),
-        rows=_by_layer(stack["local_shift"], 4),
+        rows=[(n, *(f"{value:.4f}" for value in row)) for n, row in shifts],
         notes=[f"{said}; embeddings moved by {stack['local_embedding']:.4f}"],
     )
-
-
-def _by_layer(values: Iterable[Iterable[float]], digits: int) -> list[tuple[object, ...]]:
-    return [(n, *(f"{value:.{digits}f}" for value in row)) for n, row in enumerate(values)]
 
 
 components = study(Components)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Unpack
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
-from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Float32, Float64
 from ...errors import StudyError
-from ..network.anatomy import Stack
-from ..network.hidden_states import Batch, Batching, encoded, first_tensor, run_with_hooks
+from ..network.hidden_states import Batch, Batching, encoded, run_with_hooks
 from ..network.model_loading import Network, twin
 from ..report_json import JsonRecord
 from ..texts import Text
@@ -33,172 +30,11 @@ from .decomposition import (
     keeper,
     norm_ratios,
     relative_lengths,
-    select_rows,
     streams_of,
     term_shifts,
     token_sums,
 )
 from .local_shift import ZERO, CallRecord, Heads, LocalShift
-
-HELD_OUT = 0.2
-"""Share of the texts that a fit does not see."""
-TOKENS_PER_DIM = 10
-"""Training tokens that a fit needs for each coordinate: with fewer, R² on held-out tokens is low
-because of the noise of the fit, by (1 − R²) · dim / (tokens − dim)."""
-SINGLE = float(np.finfo(np.float32).eps) ** 2
-FITS = (("feed-forward term", "sum of the other terms"), ("feed-forward output", "its input"))
-"""(outcome, predictor) of each fit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearFit(JsonRecord):
-    """Least squares without a penalty, by layer: R² on held-out tokens, the mean over coordinates,
-    as if each were z-scored; and on the tokens of the fit, as in the published figure."""
-
-    outcome: str
-    predictor: str
-    r2: Float64[np.ndarray, " layers"]
-    r2_train: Float64[np.ndarray, " layers"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearFits(JsonRecord):
-    """The fits of a stream, for layers 1 to the last; none with too few tokens."""
-
-    train_tokens: int
-    held_out_tokens: int
-    needed_tokens: int
-    fits: tuple[LinearFit, ...]
-
-    @property
-    def too_few(self) -> bool:
-        return min(self.train_tokens, TOKENS_PER_DIM * self.held_out_tokens) < self.needed_tokens
-
-    def to_json(self) -> dict[str, Any]:
-        return JsonRecord.to_json(self) | {"too_few_tokens": self.too_few}
-
-
-def held_out_texts(texts: Sequence[Text]) -> frozenset[int]:
-    """The places of the texts that are held out, whatever their order, with all equal ones."""
-    digests = [hashlib.sha256(text.text.encode()).digest() for text in texts]
-    unique = sorted(set(digests))
-    held = set(unique[: round(HELD_OUT * len(unique))])
-    return frozenset(place for place, digest in enumerate(digests) if digest in held)
-
-
-class PairMoments:
-    """Count, means and sums of squares and products of pairs (x, y), in float64; batches are
-    centred and added by Chan, Golub & LeVeque 1983, eq. 1.5."""
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.mean_x = self.mean_y = self.xx = self.xy = self.yy = torch.zeros(())
-
-    def add(
-        self, x: Float32[torch.Tensor, "tokens dim"], y: Float32[torch.Tensor, "tokens outputs"]
-    ) -> None:
-        """Add a batch; on the CPU where the device has no float64 (MPS)."""
-        if not len(x):
-            return
-        x, y = (part.cpu() if part.device.type == "mps" else part for part in (x, y))
-        exact_x, exact_y = x.double(), y.double()
-        mean_x, mean_y = exact_x.mean(dim=0), exact_y.mean(dim=0)
-        exact_x, exact_y = exact_x - mean_x, exact_y - mean_y
-        total = self.n + len(x)
-        step_x, step_y = mean_x - self.mean_x, mean_y - self.mean_y
-        weight = self.n * len(x) / total
-        self.xx = self.xx + exact_x.T @ exact_x + weight * torch.outer(step_x, step_x)
-        self.xy = self.xy + exact_x.T @ exact_y + weight * torch.outer(step_x, step_y)
-        self.yy = self.yy + exact_y.square().sum(dim=0) + weight * step_y.square()
-        self.mean_x = self.mean_x + step_x * (len(x) / total)
-        self.mean_y = self.mean_y + step_y * (len(x) / total)
-        self.n = total
-
-
-def fit_and_score(train: PairMoments, test: PairMoments) -> tuple[float, float]:
-    """R² on the test pairs and on those of the fit; the mean over coordinates of y that vary.
-
-    Directions of x whose variance is float32 rounding have no weight: behind a layer norm one
-    always is.
-    """
-    size = train.xx.diagonal().sqrt()
-    size = torch.where(size > 0, size, 1.0)
-    values, vectors = torch.linalg.eigh(train.xx / torch.outer(size, size))
-    inverse = torch.where(values > len(size) * SINGLE * values[-1], 1.0 / values, 0.0)
-    weights = vectors @ (inverse[:, None] * (vectors.T @ (train.xy / size[:, None])))
-    weights = weights / size[:, None]
-    return _score(weights, train, test), _score(weights, train, train)
-
-
-def _score(weights: torch.Tensor, train: PairMoments, pairs: PairMoments) -> float:
-    missed = (pairs.mean_y - train.mean_y) - (pairs.mean_x - train.mean_x) @ weights
-    errors = (
-        pairs.yy
-        - 2.0 * (weights * pairs.xy).sum(dim=0)
-        + (weights * (pairs.xx @ weights)).sum(dim=0)
-        + pairs.n * missed.square()
-    )
-    varies = pairs.yy > 0
-    return float((1.0 - errors[varies] / pairs.yy[varies]).mean())
-
-
-@dataclass(slots=True)
-class LinearTally:
-    """The moments of every fit of a stream: two for each of two fits and each layer."""
-
-    stack: Stack
-    dim: int
-    held_out: frozenset[int]
-    n_tokens: list[int] = field(default_factory=lambda: [0, 0])
-    _moments: dict[tuple[int, int, bool], PairMoments] = field(default_factory=dict)
-    _sides: tuple[torch.Tensor, ...] = ()
-    _rows: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
-    _given: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
-    _calls: int = 0
-
-    def attach(self, batch: Batch, rows: Rows) -> Iterator[RemovableHandle]:
-        self._rows, self._calls = rows, 0
-        texts = np.flatnonzero(batch.counted) // batch.counted.shape[1] + batch.first
-        held = np.isin(texts, list(self.held_out))
-        self._sides = tuple(torch.from_numpy(np.flatnonzero(s)).to(rows) for s in (~held, held))
-        self.n_tokens = [n + len(s) for n, s in zip(self.n_tokens, self._sides, strict=True)]
-        for sublayer in chain.from_iterable(self.stack.sublayers):
-            if sublayer.term == "feed_forward":
-                yield sublayer.reads.register_forward_pre_hook(self._before, with_kwargs=True)
-                yield sublayer.branch.register_forward_hook(self._after)
-
-    def see(self, layer: Decomposed) -> None:
-        if layer.layer and not layer.normed:
-            term = layer.terms[self.stack.terms.index("feed_forward")]
-            self._add(0, layer.layer, layer.terms.sum(dim=0) - term, term)
-
-    def report(self) -> LinearFits:
-        train, held = self.n_tokens
-        needed = TOKENS_PER_DIM * self.dim
-        fits = LinearFits(train_tokens=train, held_out_tokens=held, needed_tokens=needed, fits=())
-        if fits.too_few:
-            return fits
-        layers, made = sorted({layer for _, layer, _ in self._moments}), []
-        for fit, (y, x) in enumerate(FITS):
-            pairs = ((self._moments[fit, n, False], self._moments[fit, n, True]) for n in layers)
-            r2, r2_train = np.array([fit_and_score(*sides) for sides in pairs]).T
-            made.append(LinearFit(outcome=y, predictor=x, r2=r2, r2_train=r2_train))
-        return replace(fits, fits=tuple(made))
-
-    def _before(
-        self, _: nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]
-    ) -> None:
-        self._given = args[0] if args else next(iter(kwargs.values()))
-
-    def _after(self, _: nn.Module, __: object, output: object) -> None:
-        self._calls += 1
-        pair = (select_rows(states, self._rows) for states in (self._given, first_tensor(output)))
-        self._add(1, self._calls, *pair)
-
-    def _add(self, fit: int, layer: int, x: torch.Tensor, y: torch.Tensor) -> None:
-        for held, side in enumerate(self._sides):
-            moments = self._moments.setdefault((fit, layer, bool(held)), PairMoments())
-            moments.add(x.index_select(0, side), y.index_select(0, side))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,20 +61,15 @@ class Against(JsonRecord):
 
     @property
     def most_edited(self) -> dict[str, Any] | None:
-        return most_edited({"local_shift": self.local_shift, "local_terms": self.local_terms})
+        """`layer` and `term` of the largest local shift."""
+        shifts = self.local_shift
+        if not shifts.size or shifts.max() <= ZERO:
+            return None
+        layer, term = np.unravel_index(int(shifts.argmax()), shifts.shape)
+        return {"layer": int(layer), "term": self.local_terms[int(term)]}
 
     def to_json(self) -> dict[str, Any]:
         return JsonRecord.to_json(self) | {"most_edited": self.most_edited}
-
-
-def most_edited(stack: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`layer` and `term` of the largest local shift in a document; stored ones of earlier versions
-    count layers from 1 there."""
-    shifts = np.array(stack["local_shift"], dtype=np.float64)
-    if not shifts.size or shifts.max() <= ZERO:
-        return None
-    layer, term = np.unravel_index(int(shifts.argmax()), shifts.shape)
-    return {"layer": int(layer), "term": stack["local_terms"][int(term)]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +103,6 @@ class StackComponents(JsonRecord):
     norm_ratio: Float64[np.ndarray, "layers terms"]
     error: float
     heads: HeadShares | None = None
-    linear: LinearFits | None = None
     against: Against | None = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -307,7 +137,6 @@ class StreamTally:
 
     stream: Stream
     heads: HeadTally | None = None
-    linear: LinearTally | None = None
     importance: list[Measured] = field(default_factory=list)
     norm_ratio: list[Measured] = field(default_factory=list)
     error: float = 0.0
@@ -323,9 +152,6 @@ class StreamTally:
         if self.heads is not None:
             yield from self.heads.attach(rows)
             readers.append(self.heads.see)
-        if self.linear is not None:
-            yield from self.linear.attach(batch, rows)
-            readers.append(self.linear.see)
 
         def emit(layer: Decomposed) -> None:
             for read in readers:
@@ -380,7 +206,6 @@ class StreamTally:
                 importance_last=heads.last.numpy() / n_tokens,
                 local_shift=by_head,
             ),
-            linear=None if self.linear is None else self.linear.report(),
             against=against,
         )
 
@@ -467,30 +292,23 @@ def components_study(
     *,
     against: Network | None = None,
     heads: bool = False,
-    linear: bool = False,
     watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
     **batching: Unpack[Batching],
 ) -> ComponentsReport:
     """Every stream of a network, term by term; `against` is its base, or another relative.
 
     Each model is run once over each batch; `watched` passes the batches on. On request attention
-    is split by head, and the feed-forward term fitted by a linear map.
+    is split by head.
 
     Peak: all terms of all layers of the tokens of one batch, with `against`; else those of one
-    layer. Per token, layer and term two float32 numbers, twice with `against`. With
-    `linear` 8 float64 matrices of dim² a layer.
+    layer. Per token, layer and term two float32 numbers, twice with `against`.
 
     Raises:
         StudyError: the terms do not add up, the models differ in shape or tokenisation, or no
             token is left.
     """
-    held_out = held_out_texts(texts) if linear else frozenset()
     tallies = [
-        StreamTally(
-            stream,
-            HeadTally(attention_heads(network, stream.stack)) if heads else None,
-            LinearTally(stream.stack, network.dim, held_out) if linear else None,
-        )
+        StreamTally(stream, HeadTally(attention_heads(network, stream.stack)) if heads else None)
         for stream in streams_of(network)
     ]
     comparisons: list[Comparison] = []
@@ -500,9 +318,7 @@ def components_study(
         other = against if against.model is not network.model else twin(against)
         comparisons = [
             Comparison(
-                tally,
-                StreamTally(stream),
-                attention_heads(other, stream.stack) if heads else None,
+                tally, StreamTally(stream), attention_heads(other, stream.stack) if heads else None
             )
             for tally, stream in zip(tallies, streams_of(other), strict=True)
         ]

@@ -59,9 +59,7 @@ class Correlate(Study):
     )
     last: bool = option(default=False, help="Measure the last layer.")
     group: str | None = option(
-        default=None,
-        shown_default="mean of all",
-        help="With `--over models`: the group of texts.",
+        default=None, shown_default="mean of all", help="With `--over models`: the group of texts."
     )
     base: str | None = option(default=None, help="Only this family, where the catalog has several.")
     seed: int = seed_option("the permutations")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ...options import option, record
 from ...results import Document, Section, share
@@ -40,7 +40,7 @@ APART = 1.5
 DIFFERENCE_LAYERS = 5
 """Layers of a table of differences, whose cells hold intervals."""
 
-MAIN_ESTIMATORS = ("facco", "gram", "lanczos", "power", "exact", "least squares", "softmax-mean")
+MAIN_ESTIMATORS = ("facco", "gram", "exact", "least squares", "softmax-mean")
 
 DIVERGENCES = (
     ("gauss", "jeffreys", "Jeffreys, Gaussians"),
@@ -91,9 +91,6 @@ class Geometry(TextStudy):
         default=False,
         help="Measure each text with its words in random order too, in a further group.",
     )
-    method: Literal["gram", "lanczos", "power"] = option(
-        default="gram", help="How anisotropy is computed."
-    )
     keep_tokens: int = option(
         default=2000,
         least=100,
@@ -109,7 +106,7 @@ class Geometry(TextStudy):
         text_notes = self.text_notes(network, texts)
         report = self.measure(db, network, texts)
         document = {"model": network.name} | report.to_json() | text_notes
-        db.save(subject, self.name, self.settings(texts=texts.digest), document)
+        db.save(subject, self.name, self.settings(texts=texts.digest, method="gram"), document)
         title = f"Geometry of {network.name}"
         return GeometryTable(document | subject.base_notes, report, title, model=network.name)
 
@@ -129,7 +126,7 @@ class Geometry(TextStudy):
             texts.entries,
             untrained=None if twin is None else self.states(db, twin, texts),
             reference=self.reference,
-            options=GeometryOptions(method=self.method, keep=self.keep_tokens, seed=self.seed),
+            options=GeometryOptions(keep=self.keep_tokens, seed=self.seed),
             tokenize=tokenize_with(network),
             unknown=getattr(network.tokenizer, "unk_token_id", None),
         )

@@ -50,7 +50,6 @@ from .moments import (
     softmax_divergence,
     softmax_mean,
     softmax_padded,
-    streamed_anisotropy,
     text_influence,
 )
 
@@ -490,8 +489,8 @@ def geometry_study(
 
     Peak, for G groups, L layers and width d: L·G·d·(32·d + 4·keep) bytes, and 4·L·d bytes for
     each parallel text with a reference, with `padded_texts` of each group whole; twice that with
-    an untrained network. The 32·d is needed by the method `gram` only. Above 8 GiB linearity is
-    left out, which needs half of the 32·d; a study that does not fit then is refused.
+    an untrained network. Above 8 GiB linearity is left out, which needs half of the 32·d; then the
+    sampled tokens stand for all of them; a study that does not fit then is refused.
 
     Args:
         states: Of `texts`, as `token_states` yields them; they are read once.
@@ -550,7 +549,6 @@ def _group(
 
     def layer_geometry(layer: int) -> LayerGeometry:
         rows = own.sample.rows(layer)
-        sums = own.sums[layer]
         steps = own.step(layer) if layer else []
         return LayerGeometry(
             layer=layer,
@@ -563,11 +561,7 @@ def _group(
                 sample=sample,
                 seed=options.seed,
             ),
-            anisotropy=(
-                streamed_anisotropy(pooled(own.moments(layer)), sums)
-                if options.method == "gram"
-                else anisotropy(rows, sums, method=options.method, seed=options.seed)
-            ),
+            anisotropy=anisotropy(pooled(own.moments(layer)), own.sums[layer]),
             linearity=layer_linearity(steps) if steps else None,
             divergence=divergences.divergences(name, layer),
         )

@@ -6,7 +6,7 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from ...errors import StudyError
 from ..report_json import JsonRecord
 from ..texts import Text
 from .geometry import Geometry
-from .intrinsic_dimension import ESTIMATORS, FEWEST_ROWS, Estimator, assign_blocks, distinct_rows
-from .moments import AXES, METHODS, CrossMoments, LayerStep, Method, Moments, RowSums, StreamMoments
+from .intrinsic_dimension import ESTIMATORS, Estimator, assign_blocks, distinct_rows
+from .moments import AXES, CrossMoments, LayerStep, Moments, RowSums, StreamMoments
 
 if TYPE_CHECKING:
     from ..network import TokenStates
@@ -32,7 +32,6 @@ class GeometryOptions(JsonRecord):
     """The options are part of the report: the same states and options give the same numbers.
 
     Attributes:
-        method: How the largest σ² is computed; every method but `gram` uses the sampled tokens.
         keep: Tokens sampled from each group at random, the same in every layer.
         sample: Rows that intrinsic dimension is estimated from; by default the most that all
             groups and layers with enough of them have.
@@ -42,25 +41,13 @@ class GeometryOptions(JsonRecord):
     """
 
     estimators: tuple[Estimator, ...] = ESTIMATORS
-    method: Method = Geometry.method
+    method: Literal["gram"] = "gram"
     keep: int = Geometry.keep_tokens
     sample: int | None = None
     axes: int = AXES
     padded_texts: int = 32
     resamples: int = 1000
     seed: int = Geometry.seed
-
-    def __post_init__(self) -> None:
-        if not self.estimators or set(self.estimators) - set(ESTIMATORS):
-            raise ValueError(f"estimators must be some of {', '.join(ESTIMATORS)}")
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
-        if self.keep < FEWEST_ROWS:
-            raise ValueError(f"keep must be {FEWEST_ROWS} or more, got {self.keep}")
-        if self.sample is not None and not FEWEST_ROWS <= self.sample <= self.keep:
-            raise ValueError(f"sample must be {FEWEST_ROWS}…{self.keep} (keep), got {self.sample}")
-        if self.axes < 1 or self.padded_texts < 0 or self.resamples < 1:
-            raise ValueError("axes and resamples must be 1 or more, padded_texts 0 or more")
 
 
 Tokenize = Callable[[str], Sequence[int]]
@@ -205,8 +192,8 @@ class Reservoir:
 class GroupStates:
     """One group: sums over all tokens by layer, a sample of tokens, the means of parallel texts.
 
-    With the method `gram` also the moments of all tokens in each of `halves` of the texts, for
-    linearity `crossed` with those of the next layer.
+    Also the moments of all tokens in each of `halves` of the texts, for linearity `crossed` with
+    those of the next layer; with none of them, the sample stands for all tokens.
     """
 
     def __init__(
@@ -227,10 +214,7 @@ class GroupStates:
         self.sums = [RowSums(dim) for _ in range(layers)]
         self.sample = Reservoir(layers, options.keep, dim, [options.seed, *group.encode()])
         self._crossed = crossed
-        self._streamed = [
-            StreamMoments(layers, dim, crossed=crossed)
-            for _ in range(halves if options.method == "gram" else 0)
-        ]
+        self._streamed = [StreamMoments(layers, dim, crossed=crossed) for _ in range(halves)]
         self._distinct: list[Int64[np.ndarray, " _"]] = []
         self._parallel, self._padded = parallel, padded
         self._totals: dict[int, Float32[np.ndarray, "layers dim"]] = {}
@@ -370,20 +354,17 @@ class CollectedStates:
         n_bytes = 4 * dim * self.options.keep * len(self.index)
         n_bytes += 4 * dim * sum(map(len, self.index.values())) * compared
 
-        streamed = self.options.method == "gram"
-        tries = ((HALVES, True), (HALVES, not streamed), (1, not streamed))
-        for halves, crossed in tries:
+        for halves, crossed in ((HALVES, True), (HALVES, False), (1, False), (0, True)):
             # with one half, the reference has two nevertheless
             n_groups = len(self.index) + (compared and halves == 1)
-            moments = 8 * dim**2 * streamed * halves * (1 + crossed)
+            moments = 8 * dim**2 * halves * (1 + crossed)
             needed = self._networks * layers * (n_bytes + moments * n_groups)
             if needed <= MOST_BYTES:
                 break
         else:
-            lighter = ", or choose --method lanczos" if streamed else ""
             raise StudyError(
                 f"{len(self.index)} groups of {layers} layers × {dim} would need "
-                f"{needed / 2**30:.0f} GiB; give fewer groups, lower --keep-tokens{lighter}"
+                f"{needed / 2**30:.0f} GiB; give fewer groups, or lower --keep-tokens"
             )
         self.padded = self._choose_padded()
         for group, own in self.index.items():
@@ -394,7 +375,7 @@ class CollectedStates:
                 shape,
                 self.options,
                 self.half,
-                halves=HALVES if is_reference else halves,
+                halves=HALVES if is_reference and halves else halves,
                 crossed=crossed,
                 parallel=frozenset(own[i] for i in self._parallel(group)),
                 padded=frozenset(own[i] for ids in whole for i in ids),

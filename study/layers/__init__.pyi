@@ -3,12 +3,8 @@ from .layer_rows import LayerRows, collect_rows
 from .layers_report import (
     LayersPlan,
     LayersReport,
-    ModelPoint,
     layers_study,
-    measure_model,
-    studied_model,
     study_network,
-    sweep_contexts,
 )
 
 __all__ = [
@@ -16,13 +12,9 @@ __all__ = [
     "LayerRows",
     "LayersPlan",
     "LayersReport",
-    "ModelPoint",
     "collect_rows",
     "fit_classifier",
     "layers_study",
-    "measure_model",
     "score_classifier",
-    "studied_model",
     "study_network",
-    "sweep_contexts",
 ]

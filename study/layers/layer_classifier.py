@@ -102,36 +102,12 @@ def accuracy_error(right: Right, text: Predictions) -> float | None:
     over texts estimates too. Rows of a text are not independent, so that the binomial error is
     too small.
     """
-    return _clustered(text_residuals(right, text), np.unique(text).size)
-
-
-def difference_error(
-    right: Right,
-    text: Predictions,
-    other_right: Bool[np.ndarray, " others"],
-    other_text: Int64[np.ndarray, " others"],
-) -> float | None:
-    """Standard error of the difference of two accuracies on the same texts.
-
-    A text's residuals in both are subtracted, so that what makes a text hard for both cancels.
-    """
-    n_texts = 1 + max(int(text.max()), int(other_text.max()))
-    own = text_residuals(right, text, n_texts)
-    theirs = text_residuals(other_right, other_text, n_texts)
-    return _clustered(own - theirs, np.union1d(text, other_text).size)
-
-
-def text_residuals(right: Right, text: Predictions, n_texts: int = 0) -> OfTexts:
-    """By text, the right predictions beyond the accuracy's share, over all predictions."""
-    sizes = np.bincount(text, minlength=n_texts).astype(np.float64)
-    more = np.bincount(text, weights=right, minlength=n_texts) - right.mean() * sizes
-    residuals: OfTexts = more / sizes.sum()
-    return residuals
-
-
-def _clustered(residuals: OfTexts, n_texts: int) -> float | None:
+    n_texts = np.unique(text).size
     if n_texts < 2:
         return None
+    # by text, the right predictions beyond the accuracy's share, over all predictions
+    sizes = np.bincount(text).astype(np.float64)
+    residuals = (np.bincount(text, weights=right) - right.mean() * sizes) / sizes.sum()
     return float(np.sqrt(n_texts / (n_texts - 1) * (residuals @ residuals)))
 
 
@@ -300,11 +276,7 @@ class LayerClassifier(JsonRecord):
     def score_of(self, predicted: Predictions, rows: LayerRows) -> Score:
         """The score of its predictions for rows that may have been changed."""
         return score_predictions(
-            predicted,
-            rows,
-            layers=self.layers,
-            n_train=self.n_train,
-            converged=self.converged,
+            predicted, rows, layers=self.layers, n_train=self.n_train, converged=self.converged
         )
 
 

@@ -118,10 +118,7 @@ def _predict(
             top[layer, some] = logits.argmax(dim=1).cpu()
             surprisal[layer, some] = (log - logits.gather(1, target)[:, 0]).cpu()
     return LayerPredictions(
-        text=text,
-        top=top.numpy(),
-        surprisal=(surprisal * BITS).numpy(),
-        kl=(kl * BITS).numpy(),
+        text=text, top=top.numpy(), surprisal=(surprisal * BITS).numpy(), kl=(kl * BITS).numpy()
     )
 
 

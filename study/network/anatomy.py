@@ -28,7 +28,6 @@ class Sublayer:
     Attributes:
         term: `attention`, `feed_forward` or `source` (attention to the encoder).
         module: Computes the term; all its projections but the last read the stream.
-        reads: The first module of a feed-forward that reads its input.
         branch: The module whose output is added to the stream.
         norm: Normalises the sum, where the network normalises after adding.
         out_projection: The matrix W_o, which reads the outputs of the heads side by side.
@@ -37,7 +36,6 @@ class Sublayer:
 
     term: str
     module: nn.Module
-    reads: nn.Module
     branch: nn.Module
     norm: nn.Module | None
     out_projection: nn.Module | None
@@ -162,7 +160,6 @@ def _sublayer(part: Mapping[str, Any], block: nn.Module) -> Sublayer:
     return Sublayer(
         term=part["term"],
         module=module,
-        reads=block.get_submodule(part["reads"]) if "reads" in part else module,
         branch=branch,
         norm=block.get_submodule(part["norm"]) if "norm" in part else None,
         out_projection=projection if is_linear(projection) else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import json
 import logging
 import pickle
@@ -155,13 +154,6 @@ class Network:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
-
-    def digest(self) -> str:
-        sums = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            sums.update(name.encode())
-            sums.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return sums.hexdigest()[:16]
 
 
 def load_network(

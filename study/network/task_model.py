@@ -80,11 +80,7 @@ class TaskModel:
 
 
 def load_task_model(
-    source: str,
-    *,
-    device: str = "cpu",
-    dtype: str = "float32",
-    labelled: bool = False,
+    source: str, *, device: str = "cpu", dtype: str = "float32", labelled: bool = False
 ) -> TaskModel:
     """The model at a folder or Hub id, with its own head where the checkpoint has it.
 

@@ -1,5 +1,5 @@
 from .law_choice import fit_laws
-from .rank_study import FamilyRankReport, RankReport, family_ranks, rank_study, with_laws
+from .rank_study import FamilyRankReport, RankReport, family_ranks, rank_study
 
 __all__ = [
     "FamilyRankReport",
@@ -7,5 +7,4 @@ __all__ = [
     "family_ranks",
     "fit_laws",
     "rank_study",
-    "with_laws",
 ]

@@ -165,12 +165,7 @@ def depth_p_value(curve: Curve, significance: float) -> tuple[float, float]:
 
 
 def walk_p_value(
-    curve: Curve,
-    laws: Sequence[LawFit],
-    excess: float,
-    *,
-    critical: float,
-    least_r_squared: float,
+    curve: Curve, laws: Sequence[LawFit], excess: float, *, critical: float, least_r_squared: float
 ) -> float:
     """Share of random walks over these layers that follow some law as well as the curve does.
 

@@ -131,10 +131,7 @@ def _signed(least: float, most_falling: float, most_rising: float) -> tuple[Box,
     """Rates on both sides of 0, where the parameters are not defined."""
     rising = tuple(np.geomspace(least, most_rising, 16).tolist())
     falling = tuple((-np.geomspace(least, most_falling, 16)).tolist())
-    return (
-        Box((least,), (most_rising,), (rising,)),
-        Box((-most_falling,), (-least,), (falling,)),
-    )
+    return (Box((least,), (most_rising,), (rising,)), Box((-most_falling,), (-least,), (falling,)))
 
 
 def _rates(n_layers: int) -> tuple[Box, ...]:

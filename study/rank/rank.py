@@ -23,9 +23,6 @@ from ..study import (
 if TYPE_CHECKING:
     from .rank_study import RankReport
 
-EARLIER_LAWS = 2
-"""Version of stored settings: the same ranks, with laws that were chosen by fewer tests."""
-
 
 @record
 class Rank(BasedStudy):
@@ -52,9 +49,7 @@ class Rank(BasedStudy):
     model: str | None = argument(default=None, help="An id, a folder or a Hub id.")
     _: KW_ONLY
     family: str | None = option(
-        default=None,
-        stored=False,
-        help="Measure every indexed model of this base, and their mean.",
+        default=None, stored=False, help="Measure every indexed model of this base, and their mean."
     )
     thetas: Sequence[float] = option(
         "--theta",
@@ -89,20 +84,15 @@ class Rank(BasedStudy):
         return RankTable(report.to_json() | said, report, title, thetas=self.thetas)
 
     def _ranks(self, db: OpenCatalog, subject: Subject, device: str) -> RankReport:
-        """One model's ranks, from the catalog where they are stored; laws are fitted again to those
-        that an earlier version stored."""
-        from . import RankReport, with_laws
+        """One model's ranks, from the catalog where they are stored."""
+        from . import RankReport
 
         of: Literal["weights", "update"] = "weights" if self.weights else "update"
         settings = self.settings(thetas=sorted(set(self.thetas)), subject=of)
         stored = db.load(subject, "rank", settings)
         if stored is not None:
             return RankReport.from_json(stored)
-        earlier = db.load(subject, "rank", settings | {"version": EARLIER_LAWS})
-        if earlier is not None:
-            report = with_laws(RankReport.from_json(earlier))
-        else:
-            report = self._measure(db, subject, device, of)
+        report = self._measure(db, subject, device, of)
         db.save(subject, "rank", settings, report.to_json())
         return report
 

@@ -337,11 +337,6 @@ def rank_curve(
     )
 
 
-def with_laws(report: RankReport) -> RankReport:
-    curves = (rank_curve(c.stack, c.role, c.theta, c.n_layers, c.points) for c in report.curves)
-    return replace(report, curves=tuple(curves))
-
-
 def _role_order(place: Slot | RankCurve) -> tuple[tuple[int, str], tuple[int, str]]:
     """Encoders before decoders, and roles in the order of `records.ROLES`."""
     return stack_order(place.stack), role_order(place.role)

@@ -214,11 +214,7 @@ POINTS = 64
 
 
 def spectrum_study(
-    name: str,
-    spectra: Mapping[Subject, Sequence[SlotSpectrum]],
-    *,
-    draws: int = 100,
-    seed: int = 0,
+    name: str, spectra: Mapping[Subject, Sequence[SlotSpectrum]], *, draws: int = 100, seed: int = 0
 ) -> SpectrumReport:
     """The spectra of a model's updates, of its weights or of both, and their tails.
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from catalogs import PLAIN, make_catalog, make_indexed, unit
+from catalogs import PLAIN, make_catalog, make_indexed
 
 from deltadex.errors import UnknownModel
 from deltadex.search import (
@@ -12,8 +12,7 @@ from deltadex.search import (
     neighbours,
     prepare_search,
 )
-from deltadex.search.family_scores import Cohort
-from deltadex.search.labelled import PooledMeans, VectorScores
+from deltadex.search.labelled import PooledMeans
 from deltadex.store.session import Session
 
 BOTH_KINDS = ("full", "adapter")
@@ -112,20 +111,6 @@ def test_a_change_between_the_token_and_the_first_statement_is_part_of_the_answe
     assert "m03" not in catalog.look(question)
     assert len(tokens) == 2
     assert tokens[0] != tokens[1]
-
-
-@pytest.mark.parametrize("scored_at_once", [1, 7, 32])
-def test_a_query_is_scored_as_every_pair_is(catalog, monkeypatch, scored_at_once):
-    monkeypatch.setattr("deltadex.search.labelled.ROWS_AT_ONCE", scored_at_once)
-    view = catalog.family("base", PLAIN)
-    scores, rows = VectorScores.of(view), np.arange(len(view))
-    query = scores.prepare(unit([1, 2, -1, 0])[None], ["adapter"])
-
-    found = scores.search(query, view.vectors_at(rows), Cohort.of(view).of_models)
-
-    expected = scores.compare(query, scores.stored(view, rows))
-    np.testing.assert_allclose(found.z, expected.z, atol=1e-9)
-    np.testing.assert_allclose(found.cosines, expected.cosines, atol=1e-11)
 
 
 def test_means_are_taken_out_by_kind():

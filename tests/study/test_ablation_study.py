@@ -14,7 +14,6 @@ from tiny_networks import speaking, tiny_network
 from deltadex.errors import StudyError
 from deltadex.study.ablation import (
     AblationStudyReport,
-    Journal,
     ablation_study,
     annotated_words,
 )
@@ -33,7 +32,6 @@ from deltadex.study.ablation.subset_study import (
     encode_texts,
     items_of_words,
 )
-from deltadex.study.ablation.subsets import SubsetResult
 from deltadex.study.components.decomposition import branch_constants, decompose
 from deltadex.study.network.hidden_states import padded
 from deltadex.study.network.language_head import attach_head
@@ -102,46 +100,6 @@ def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself(whole):
     assert own.n_items == len(chosen.targets) == len(right)
     assert own.scores[-1].value == pytest.approx(np.mean(right))
     assert own.settings["masked"] == round(0.8 * len(right))
-
-
-def test_an_interrupted_study_continues_where_it_stopped(whole, tmp_path):
-    first = Journal.open(tmp_path, {"seed": 0})
-    made = []
-
-    def stopping(measure, subset, make):
-        if len(made) == 20:
-            raise KeyboardInterrupt
-        made.append((measure, subset))
-        return first(measure, subset, make)
-
-    with pytest.raises(KeyboardInterrupt):
-        study(keep=stopping)
-    first.path.write_bytes(first.path.read_bytes() + b'{"measure": "tagg')
-    second = Journal.open(tmp_path, {"seed": 0})
-    made_again = []
-
-    def watching(measure, subset, make):
-        return second(measure, subset, lambda: made_again.append((measure, subset)) or make())
-
-    continued = study(keep=watching)
-
-    assert continued == whole
-    assert len(made_again) == 6 * 16 - 20
-    assert not set(made) & set(made_again)
-    assert not Journal.open(tmp_path, {"seed": 1}).known
-    second.remove()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_journal_that_cannot_be_written_is_no_error(tmp_path, caplog):
-    (tmp_path / "file").write_text("")
-
-    journal = Journal.open(tmp_path / "file" / "folder", {})
-    result = journal("a", "i", lambda: SubsetResult(np.zeros((1, 2), dtype=np.int64)))
-
-    assert result.predicted.shape == (1, 2)
-    assert "progress cannot be kept" in caplog.text
-    journal.remove()
 
 
 def test_a_model_without_a_head_says_so_in_one_line():

@@ -1,17 +1,13 @@
-"""The components study, its linear fits and its picture: against sums by hand and scikit-learn."""
+"""The components study and its picture: against sums by hand."""
 
 import dataclasses
-import hashlib
 import json
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import rankdata
-from sklearn.linear_model import LinearRegression
 from tiny_networks import (
     SENTENCES,
     as_network,
@@ -26,20 +22,12 @@ from tiny_networks import (
 from deltadex.errors import StudyError
 from deltadex.pictures.components import STYLES, draw_components
 from deltadex.study.components import components_study
-from deltadex.study.components.components_study import (
-    FITS,
-    LinearFit,
-    PairMoments,
-    fit_and_score,
-    held_out_texts,
-)
 from deltadex.study.components.decomposition import (
     branch_constants,
-    counted_rows,
     decompose,
     importance,
 )
-from deltadex.study.network.hidden_states import encoded, run_with_hooks
+from deltadex.study.network.hidden_states import encoded
 from deltadex.study.texts import Text
 
 TEXTS = make_texts(4, 11, 7, 9, 5)
@@ -275,146 +263,16 @@ def test_a_network_that_gives_nan_is_refused():
         components_study(edited(tiny_network("bert"), change), TEXTS)
 
 
-MANY = make_texts(*([20] * 30))
-SMALL = {"bert": {"hidden_size": 16}, "gpt2": {"n_embd": 16}}
-
-
-def small(name):
-    return tiny_network(name, **SMALL[name])
-
-
-def moments(x, y, *, batches=1):
-    sums = PairMoments()
-    for part in np.array_split(np.arange(len(x)), batches):
-        sums.add(torch.from_numpy(x[part]), torch.from_numpy(y[part]))
-    return sums
-
-
-def drawn(seed, n, dim=5, outputs=3):
-    draw = np.random.default_rng(seed)
-    x = draw.normal(3, 2, (n, dim)).astype(np.float32)
-    y = np.tanh(x @ draw.normal(0, 0.3, (dim, outputs))) + draw.normal(0, 0.2, (n, outputs))
-    return x, y.astype(np.float32)
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10_000), batches=st.integers(1, 5), shift=st.floats(-100, 100))
-def test_streamed_sums_give_the_fit_and_the_score_of_scikit_learn(seed, batches, shift):
-    x, y = drawn(seed, 90)
-    x += np.float32(shift)
-
-    held_out, train = fit_and_score(
-        moments(x[:60], y[:60], batches=batches), moments(x[60:], y[60:], batches=batches)
-    )
-
-    x, y = x.astype(np.float64), y.astype(np.float64)
-    exact = LinearRegression().fit(x[:60], y[:60])
-    assert train == pytest.approx(exact.score(x[:60], y[:60]), abs=1e-6)
-    assert held_out == pytest.approx(exact.score(x[60:], y[60:]), abs=1e-6)
-
-
-def test_a_direction_that_never_varies_changes_no_fit():
-    x, y = drawn(0, 200)
-    flat = np.concatenate([x, -x.sum(axis=1, keepdims=True)], axis=1)
-
-    alone, doubled = (fit_and_score(moments(a, y), moments(a[:50], y[:50])) for a in (x, flat))
-
-    assert doubled == pytest.approx(alone, abs=1e-4)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_both_fits_are_those_of_scikit_learn_on_the_same_tokens(name):
-    network = small(name)
-
-    (found,) = components_study(network, MANY, linear=True, batch_size=7).stacks
-
-    pairs, held = pairs_by_hand(network)
-    assert not found.linear.too_few
-    assert found.linear.held_out_tokens == held.sum()
-    assert found.linear.train_tokens == (~held).sum()
-    for fit, layers in zip(found.linear.fits, pairs, strict=True):
-        for layer, (x, y) in enumerate(layers):
-            exact = LinearRegression().fit(x[~held], y[~held])
-            assert fit.r2[layer] == pytest.approx(exact.score(x[held], y[held]), abs=1e-3)
-            assert fit.r2_train[layer] == pytest.approx(exact.score(x[~held], y[~held]), abs=1e-3)
-
-
-def pairs_by_hand(network):
-    """((x, y) by fit and layer, which tokens are held out), in memory."""
-    stack = network.stacks[0]
-    (batch,) = encoded(network, MANY, batch_size=len(MANY))
-    rows = counted_rows(batch)
-    held = np.isin(rows.numpy() // batch.ids.shape[1], list(held_out_texts(MANY)))
-    layers = decompose(network, stack, batch, branch_constants(network, stack))
-    picked = [layer.terms.flatten(1, 2)[:, rows].double().numpy() for layer in layers]
-    last = len(stack.blocks) + 1
-    terms = [(part.sum(axis=0) - part[2], part[2]) for part in picked[1:last]]
-    seen, hooks = [], []
-    reads = {"bert": "reads", "gpt2": "module"}[network.name.split(",")[0]]
-    for _, feed_forward in stack.sublayers:
-        first = getattr(feed_forward, reads)
-        hooks.append(first.register_forward_pre_hook(lambda _, args: seen.append(args[0])))
-        hooks.append(feed_forward.branch.register_forward_hook(lambda *a: seen.append(a[2])))
-    run_with_hooks(network, batch, hooks)
-    flat = [states.flatten(0, 1)[rows].double().numpy() for states in seen]
-    return [terms, list(zip(flat[::2], flat[1::2], strict=True))], held
-
-
-def test_a_feed_forward_without_its_bend_is_linear():
-    def straighten(model):
-        for block in model.encoder.layer:
-            block.intermediate.intermediate_act_fn = torch.nn.Identity()
-
-    (found,) = components_study(edited(small("bert"), straighten), MANY, linear=True).stacks
-
-    assert found.linear.fits[1].r2 == pytest.approx(1.0, abs=1e-6)
-
-
-def test_too_few_tokens_are_said_and_no_score_is_given():
-    (found,) = components_study(small("bert"), MANY[:6], linear=True).stacks
-
-    document = found.to_json()["linear"]
-    assert (document["too_few_tokens"], document["needed_tokens"]) == (True, 160)
-    assert document["fits"] == []
-
-
-def test_the_order_of_texts_changes_no_fit():
-    one, other = (
-        components_study(small("bert"), texts, linear=True).stacks[0].linear
-        for texts in (MANY, MANY[::-1])
-    )
-
-    assert one.held_out_tokens == other.held_out_tokens
-    assert one.fits[0].r2 == pytest.approx(other.fits[0].r2, abs=1e-4)
-
-
-def test_a_fifth_of_the_texts_is_held_out_and_equal_texts_are_on_one_side():
-    texts = [Text(str(n % 25), "", str(n)) for n in range(50)]
-
-    held = held_out_texts(texts)
-
-    assert len(held) == 10
-    assert all((place + 25 in held) == (place in held) for place in range(25))
-    digests = {hashlib.sha256(texts[place].text.encode()).hexdigest() for place in held}
-    assert len(digests) == 5
-
-
 @pytest.fixture(scope="module")
 def alone():
-    """All the panels of one network, as if there had been tokens enough."""
-    report = components_study(tiny_network("gpt2"), TEXTS, heads=True, linear=True)
-    (stack,) = report.stacks
-    r2 = np.array([0.4, 0.5, 0.3])
-    fits = tuple(LinearFit(outcome=y, predictor=x, r2=r2, r2_train=r2) for y, x in FITS)
-    enough = {"train_tokens": 10_000, "held_out_tokens": 10_000}
-    linear = dataclasses.replace(stack.linear, fits=fits, **enough)
-    return dataclasses.replace(report, stacks=(dataclasses.replace(stack, linear=linear),))
+    """All the panels of one network."""
+    return components_study(tiny_network("gpt2"), TEXTS, heads=True)
 
 
 @pytest.fixture(scope="module")
 def compared():
     base = tiny_network("t5")
-    return components_study(tuned("t5"), TEXTS, against=base, heads=True, linear=True)
+    return components_study(tuned("t5"), TEXTS, against=base, heads=True)
 
 
 def titles(picture):
@@ -435,7 +293,6 @@ def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
         "importance",
         "length",
         "heads in the last layer",
-        "linear maps, held-out texts",
     ]
     assert titles(both) == [
         f"{stack}: {panel}"
@@ -445,10 +302,8 @@ def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
             "how far each term moved",
             "where it was edited",
             "edited heads",
-            "linear maps, held-out texts",
         )
     ]
-    assert "too few tokens" in written(both)
 
 
 def test_the_legend_names_each_term_once_and_the_caption_defines_the_symbols(compared):
@@ -475,4 +330,4 @@ def test_points_answer_with_layer_term_and_value(alone):
     assert f"layer 2, head 3\n⟨e, x⟩ / |e|² = {value:.4f}" in labels
     assert f"hidden state 1, attention\n|x| / |e| = {stack.norm_ratio[1, 1]:.4f}" in labels
     terms = len(stack.terms) - len(stack.absent)
-    assert len(labels) == 2 * terms * len(stack.layers) + 3 * 4 + 2 * 3
+    assert len(labels) == 2 * terms * len(stack.layers) + 3 * 4

@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 from deltadex.errors import StudyError
 from deltadex.study.layers.layer_classifier import (
     accuracy_error,
-    difference_error,
     fit_classifier,
     score_classifier,
     score_predictions,
@@ -293,30 +292,6 @@ def test_the_standard_error_is_what_a_bootstrap_over_texts_gives():
     alone = accuracy_error(np.arange(100) % 4 > 0, np.arange(100))  # each row its own text
     assert alone == pytest.approx(np.sqrt(0.75 * 0.25 / 99))
     assert accuracy_error(np.array([True, False]), np.array([3, 3])) is None
-
-
-def test_the_error_of_a_difference_is_what_a_bootstrap_over_texts_gives():
-    """Hard texts are hard for both, so that the difference varies less than either accuracy."""
-    rng = np.random.default_rng(5)
-    texts = np.arange(60)
-    ease = rng.uniform(0.2, 1.0, size=60)
-    first, second = (np.repeat(texts, rng.integers(4, 20, size=60)) for _ in range(2))
-    right, other = rng.random(len(first)) < ease[first], rng.random(len(second)) < ease[second]
-    hits, other_hits = (
-        np.bincount(text, weights=each) for text, each in ((first, right), (second, other))
-    )
-    sizes, other_sizes = np.bincount(first), np.bincount(second)
-    draws = rng.integers(0, 60, size=(4000, 60))
-    bootstrap = np.std(
-        hits[draws].sum(axis=1) / sizes[draws].sum(axis=1)
-        - other_hits[draws].sum(axis=1) / other_sizes[draws].sum(axis=1)
-    )
-
-    error = difference_error(right, first, other, second)
-
-    assert error == pytest.approx(bootstrap, rel=0.1)
-    assert error < 0.9 * np.hypot(accuracy_error(right, first), accuracy_error(other, second))
-    assert difference_error(right, first, right, first) == pytest.approx(0, abs=1e-12)
 
 
 def test_rows_of_the_same_texts_are_split_alike_whatever_the_layers_and_the_texts_without_rows():

@@ -1,32 +1,23 @@
-"""The whole layer study: its sweeps, from batches of states to JSON and picture."""
+"""The whole layer study, from batches of states to JSON and picture."""
 
-import itertools
 import json
-from dataclasses import replace
 from io import BytesIO
 
 import matplotlib
 import numpy as np
 import pytest
-from planted_layers import batches, make_hidden, make_rows
+from planted_layers import batches, make_hidden
 from tiny_networks import make_texts, speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.pictures.layers import draw_layers
 from deltadex.study.layers import (
     LayersPlan,
-    ModelPoint,
-    layers_report,
     layers_study,
-    measure_model,
-    studied_model,
     study_network,
-    sweep_contexts,
 )
-from deltadex.study.layers.layer_classifier import fit_classifier
-from deltadex.study.layers.layer_rows import PunctuationTokens, is_punctuation, split_by_text
+from deltadex.study.layers.layer_rows import PunctuationTokens, is_punctuation
 from deltadex.study.layers.layers import Layers
-from deltadex.study.layers.layers_report import Sweep, SweepPoint, texts_sweep
 from deltadex.study.network import token_states
 from deltadex.study.texts import Text
 
@@ -79,8 +70,7 @@ def test_the_json_is_plain_and_holds_everything(report):
     assert list(document) == [
         *("layers", "dim", "n_texts", "n_tokens", "n_tokens_seen", "n_train", "n_test"),
         *("test_share", "seed", "chance", "norms", "pca", "pca_unit_norm", "classifier"),
-        *("contributions", "controls", "tree", "texts_sweep", "n_punctuation_removed"),
-        *("context_sweep", "models"),
+        *("contributions", "controls", "tree", "n_punctuation_removed"),
     ]
     confusion = [list(row) for row in report.controls[0].score.confusion]
     assert document["controls"][0]["confusion"] == confusion
@@ -137,30 +127,8 @@ def png(figure):
 
 
 @pytest.fixture(scope="module")
-def swept(report):
-    """The report with a sweep of each kind; their numbers are those of its own controls."""
-    scores = [control.score for control in report.controls[:3]]
-    counts = {"n_reaching": 40, "n_texts": 20, "n_tokens": 99}
-    points = tuple(
-        SweepPoint(value=value, **counts, score=score, difference=None, difference_error=None)
-        for value, score in zip((10, 20, 30), scores, strict=True)
-    )
-    sweep = Sweep(variable="context", n_examined=50, held_back="", points=points, skipped=())
-    models = tuple(
-        ModelPoint(model=f"$m{n}", n_parameters=10**n, n_layers=3, dim=6, score=scores[0])
-        for n in (7, 8)
-    )
-    of_texts = replace(sweep, variable="texts")
-    return replace(report, context_sweep=sweep, texts_sweep=of_texts, models=models)
-
-
-@pytest.fixture(scope="module")
-def pictures(report, swept):
-    return {
-        (name, width): draw_layers(study, width)
-        for name, study in (("plain", report), ("swept", swept))
-        for width in ("full", "column")
-    }
+def pictures(report):
+    return {width: draw_layers(report, width) for width in ("full", "column")}
 
 
 def panel(picture, title):
@@ -168,12 +136,11 @@ def panel(picture, title):
 
 
 @pytest.mark.parametrize("width", ["full", "column"])
-@pytest.mark.parametrize(("name", "panels"), [("plain", 5), ("swept", 8)])
-def test_a_labelled_panel_for_each_part_and_each_sweep(pictures, name, width, panels):
-    sheet = pictures[name, width].sheet
+def test_a_labelled_panel_for_each_part(pictures, width):
+    sheet = pictures[width].sheet
 
-    assert len([one for one in sheet.axes if one.get_title()]) == panels
-    assert len(sheet.axes) == panels + 2  # bars of layers and of shares
+    assert len([one for one in sheet.axes if one.get_title()]) == 5
+    assert len(sheet.axes) == 5 + 2  # bars of layers and of shares
     assert all(one.get_xlabel() or one.get_ylabel() for one in sheet.axes)
     texts = sheet.findobj(matplotlib.text.Text)
     assert min(text.get_fontsize() for text in texts if text.get_text()) >= 7
@@ -181,7 +148,7 @@ def test_a_labelled_panel_for_each_part_and_each_sweep(pictures, name, width, pa
 
 @pytest.mark.parametrize("width", ["full", "column"])
 def test_a_dot_for_each_control_near_its_question_hides_no_other(report, pictures, width):
-    picture = pictures["plain", width]
+    picture = pictures[width]
     picture.sheet.canvas.draw()
     axes = panel(picture, "Telling layers apart")
     dots = [
@@ -202,21 +169,15 @@ def test_a_dot_for_each_control_near_its_question_hides_no_other(report, picture
     assert any(list(line.get_xdata()) == [0.25, 0.25] for line in axes.lines)
 
 
-def test_the_curve_and_the_sweeps_show_the_reports_numbers(swept, pictures):
-    picture = pictures["swept", "full"]
-    curve = panel(picture, "Contribution")
+def test_the_curve_shows_the_reports_numbers(report, pictures):
+    curve = panel(pictures["full"], "Contribution")
     lines = [line.get_ydata() for line in curve.lines if len(line.get_ydata()) == 6]
 
-    assert np.array(lines) == pytest.approx(swept.contributions.curve())
-    for title, values in (("By context", [10, 20, 30]), ("By number", [10, 20, 30])):
-        drawn = panel(picture, title).containers[0].lines[0].get_data()
-        assert drawn[0].tolist() == values
-        assert drawn[1].tolist() == [p.score.accuracy for p in swept.context_sweep.points]
-    assert panel(picture, "By model").containers[0].lines[0].get_xdata().tolist() == [10, 100]
+    assert np.array(lines) == pytest.approx(report.contributions.curve())
 
 
 def test_every_dot_answers_to_the_mouse_with_its_value(report, pictures):
-    picture = pictures["plain", "full"]
+    picture = pictures["full"]
     png(picture.sheet)
     labels = [label for _, _, label in picture.places()]
 
@@ -247,111 +208,8 @@ def test_few_and_many_layers_can_be_drawn(monkeypatch, layers, dim):
     assert png(draw_layers(report).sheet).startswith(b"\x89PNG")
 
 
-def test_models_of_almost_one_size_have_labels_apart(swept):
-    """matplotlib labels every minor tick of such a log axis, one upon the other."""
-    first, second = (
-        replace(model, n_parameters=n)
-        for model, n in zip(swept.models, (110_000_000, 125_000_000), strict=True)
-    )
-    sheet = draw_layers(replace(swept, models=(first, second)), "column").sheet
-
-    axes = next(one for one in sheet.axes if one.get_title() == "By model size")
-    sheet.canvas.draw()
-    boxes = [label.get_window_extent() for label in axes.get_xticklabels(which="both")]
-    shown = sorted((box for box in boxes if box.width > 1), key=lambda box: box.x0)
-    assert len(shown) > 1
-    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(shown))
-
-
 def planned(**options):
     return LayersPlan(Layers("m", texts="t", **options))
-
-
-LENGTHS = [6] * 10 + [11] * 15 + [20] * 30
-
-
-def watching(**options):
-    """A plan, and how many texts each pass reads."""
-    passes = []
-    watched = lambda batches, n_texts: passes.append(n_texts) or batches  # noqa: E731
-    return replace(planned(**options), watched=watched), passes
-
-
-def test_more_texts_tell_layers_apart_better_on_the_same_held_back_texts():
-    split = split_by_text(make_rows(make_hidden(layers=3, tokens=400, dim=12, apart=1.6)))
-    classifier = fit_classifier(split.train)
-
-    sweep = texts_sweep(split, [40, 3, 10, 99], classifier, seed=1)
-
-    few, some, all_of_them = sweep.points
-    found = [(one.value, one.score.n_train, one.score.n_test_texts) for one in sweep.points]
-    assert found == [(3, 72, 10), (10, 240, 10), (40, 960, 10)]
-    assert few.score.accuracy < some.score.accuracy <= all_of_them.score.accuracy + 0.03
-    assert few.difference is None
-    assert some.difference == pytest.approx(some.score.accuracy - few.score.accuracy)
-    assert some.difference_error > 0
-    assert sweep.skipped == ("99 texts: the classifier learns from 40",)
-    expected = classifier.score_of(classifier.predict(split.test.vectors), split.test).accuracy
-    document = json.loads(json.dumps(sweep.to_json()))
-    assert document["points"][2]["accuracy"] == pytest.approx(expected, abs=0.011)
-
-
-def test_a_causal_network_is_run_once_and_gives_what_a_run_for_each_length_gives(monkeypatch):
-    plan, passes = watching(keep_tokens=150, batch_size=7)
-    arguments = (tiny_network("gpt2"), make_texts(*LENGTHS), [20, 5, 10], plan)
-
-    once = sweep_contexts(*arguments)
-    monkeypatch.setattr(layers_report, "_same_beginnings", lambda *arguments: False)
-    each = sweep_contexts(*arguments)
-
-    assert passes == [30, 30, 30, 30]
-    for one, other in zip(once.points, each.points, strict=True):
-        # predictions near a boundary may move with the last bits of the states
-        assert one.score.accuracy == pytest.approx(other.score.accuracy, abs=0.02)
-        for part in ("value", "n_tokens", "n_texts"):
-            assert getattr(one, part) == getattr(other, part)
-
-
-def test_an_encoder_is_run_for_each_length_on_the_texts_that_reach_the_longest():
-    plan, passes = watching(keep_tokens=110)
-
-    sweep = sweep_contexts(tiny_network("bert"), make_texts(*LENGTHS), [5, 11, 40, 16], plan)
-
-    assert passes == [30, 30, 30]
-    assert sweep.n_examined == 55
-    found = [(point.value, point.n_reaching, point.n_tokens) for point in sweep.points]
-    assert found == [(5, 55, 110), (11, 45, 110), (16, 30, 110)]
-    assert sweep.points[0].score.n_test_texts == 6
-    assert sweep.skipped == ("40 tokens: 0 reach it of 55 texts, at least 20 are needed",)
-    assert sweep.points[1].difference_error > 0
-
-
-def test_no_more_texts_are_examined_than_a_sweep_needs_and_some_have_to_reach_its_lengths():
-    network, many = tiny_network("gpt2"), make_texts(*[12] * 80)
-
-    sweep = sweep_contexts(network, many, [4, 12], planned(most_texts=24, batch_size=4))
-
-    assert 24 <= sweep.n_examined < 80
-    assert sweep.points[0].n_reaching == sweep.n_examined
-    with pytest.raises(StudyError, match=r"2 texts have 9 tokens or more, of 3 texts.*shorter"):
-        sweep_contexts(network, make_texts(9, 9, 4), [9, 12], planned())
-
-
-def test_models_of_other_sizes_are_measured_on_the_same_held_back_texts():
-    texts = make_texts(*[9] * 12, *[14] * 12)
-    plan = planned(keep_tokens=120, seed=3)
-    small = tiny_network("gpt2")
-    large = tiny_network("gpt2", n_embd=48, n_layer=4)
-
-    report = study_network(small, texts, plan)
-    first = studied_model(small, report)
-    again, other = (measure_model(network, texts, plan) for network in (small, large))
-
-    assert first.score.accuracy == pytest.approx(again.score.accuracy)
-    assert (other.n_layers, other.dim, other.score.chance) == (4, 48, 0.2)
-    assert other.n_parameters == sum(p.numel() for p in large.model.parameters())
-    assert other.above_chance == pytest.approx((other.score.accuracy - 0.2) / 0.8)
-    assert other.score.n_test_texts == first.score.n_test_texts == 5
 
 
 def test_punctuation_holds_no_letter_or_digit_of_any_script():

@@ -31,13 +31,12 @@ OF_TEXTS = {"texts": "T", "max_tokens": 64, "version": 1}
 WRITTEN = {
     "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 3},
     "spectrum": {"subjects": ["update", "weights"], "draws": 2, "seed": 0, "version": 1},
-    "components": OF_TEXTS
-    | {"against": "B", "special_tokens": True, "heads": False, "linear": False},
+    "components": OF_TEXTS | {"against": "B", "special_tokens": True, "heads": False},
     "geometry": OF_TEXTS
     | {
         "version": 2,
         "reference": None,
-        "method": "power",
+        "method": "gram",
         "untrained": False,
         "scrambled": True,
         "keep_tokens": 500,
@@ -51,10 +50,6 @@ WRITTEN = {
         "untrained": False,
         "embedding": True,
         "punctuation": True,
-        "context_texts": "T",
-        "sweep_context": [6, 12],
-        "sweep_texts": [],
-        "also": ["sst2-0"],
         "keep_tokens": 100,
         "most_texts": 300,
         "seed": 0,
@@ -64,13 +59,11 @@ GIVEN = {
     "rank": {"thetas": (0.9, 0.5, 0.9), "weights": True},
     "spectrum": {"draws": 2},
     "components": {"special_tokens": True, "against": "B"},
-    "geometry": {"method": "power", "scrambled": True, "keep_tokens": 500, "seed": 3},
+    "geometry": {"scrambled": True, "keep_tokens": 500, "seed": 3},
     "cka": {"keep_tokens": 300},
     "layers": {
         "transfer": "texts.txt",
         "untrained": False,
-        "sweep_context": (12, 6),
-        "also": ["sst2-0"],
         "keep_tokens": 100,
     },
 }
