@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -109,7 +109,6 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
         RequestError: the target is there, is the catalog itself, or has no folder.
         StoreError: it cannot be written, or is a symbolic link.
     """
-    # the holder of the catalog writes, perhaps from another working folder
     target = target.absolute()
     _check_target(catalog.path, target, replace)
     started, made_at = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
@@ -183,46 +182,21 @@ def _check_target(catalog: Path | None, target: Path, replace: bool) -> None:
 
 
 def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
-    """Numbers of models and commits copied; copies again where the catalog's holder ended."""
-    log = log_path(temporary)
-    while True:
-        temporary.unlink(missing_ok=True)
-        session = Session(catalog.access, about=target)
-        generation = catalog.access.generation
-        try:
-            _check_space(session, target)
-            return _copy(session, target, temporary)
-        except StoreError:
-            if catalog.access.generation == generation:
-                raise
-        finally:
-            session.close()
-            log.unlink(missing_ok=True)
-
-
-def copy_tables(session: Session, target: Path, tables: Collection[str]) -> None:
-    """Copy some tables of one moment into a new file: a catalog whose other tables are empty."""
-    _copy(session, target, target, tables)
-
-
-def _copy(
-    session: Session, target: Path, temporary: Path, tables: Collection[str] | None = None
-) -> tuple[int, int]:
+    """Numbers of models and commits copied."""
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
-    session.execute(f"ATTACH {literal(temporary)} AS {name} ({WRITING}, {NEW})")
-    try:
-        if not temporary.exists():
-            raise StoreFull(
-                f"{target}: the holder has another folder at this path; choose the catalog's folder"
-            )
-        numbers = _fill(session, name, tables)
-        session.execute(f"DETACH {name}")
-    except BaseException:
-        # of a holder that ended, neither is left
-        for statement in ("ROLLBACK", f"DETACH DATABASE IF EXISTS {name}"):
-            with suppress(StoreError):
-                session.execute(statement)
-        raise
+    with closing(Session(catalog.access, about=target)) as session, session.turn():
+        _check_space(session, target)
+        session.execute(f"ATTACH {literal(temporary)} AS {name} ({WRITING}, {NEW})")
+        try:
+            numbers = _fill(session, name)
+            session.execute(f"DETACH {name}")
+        except BaseException:
+            for statement in ("ROLLBACK", f"DETACH DATABASE IF EXISTS {name}"):
+                with suppress(StoreError):
+                    session.execute(statement)
+            raise
+        finally:
+            log_path(temporary).unlink(missing_ok=True)
     return numbers
 
 
@@ -236,14 +210,11 @@ def _check_space(session: Session, target: Path) -> None:
         raise StoreFull(f"{target}: {size(free)} are free there, the catalog takes {size(needed)}")
 
 
-def _fill(session: Session, name: str, tables: Collection[str] | None) -> tuple[int, int]:
-    """Copy in one transaction the schema, and rows of the same moment, of all tables or some; how
-    many models were copied, and commits of the catalog until then."""
+def _fill(session: Session, name: str) -> tuple[int, int]:
+    """Copy everything in one transaction; how many models were copied, and commits of the catalog
+    until then."""
     session.execute("BEGIN TRANSACTION")
-    whole = "" if tables is None else " (SCHEMA)"
-    session.execute(f"COPY FROM DATABASE catalog TO {name}{whole}")
-    for table in tables or ():
-        session.execute(f"INSERT INTO {name}.{table} FROM catalog.{table}")
+    session.execute(f"COPY FROM DATABASE catalog TO {name}")
     models, last = session.execute(f"SELECT count(*), max(key) FROM {name}.models")[0]
     # every backup's keys begin above those of all earlier ones, and of the catalog's next years
     next_key = max(time.time_ns() // 1000, int(last or 0) + 1)
@@ -293,8 +264,6 @@ def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
     is_file = ending == ".parquet" and not target.is_dir()
     folder = target.parent if is_file else target
     make_folder(folder)
-    # the holder of the catalog writes, perhaps from another working folder
-    folder = folder.resolve()
     written = []
     with closing(Session(catalog.access, about=folder)) as session:
         views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}

@@ -23,6 +23,7 @@ from ...errors import StoreError
 from ...records import Recipe
 from ...results import size
 from ..catalog import Catalog
+from ..commit_log import CommitLog, listed
 from ..files import file_size, index_folder
 from ..model_rows import (
     UNIT_TOLERANCE,
@@ -30,9 +31,7 @@ from ..model_rows import (
     short_id,
 )
 from ..opening import find_losses, log_path, read_metadata, schema
-from ..remote import join
 from ..session import Session, literal
-from ..sharing import CommitLog, holder_path, listed, read_holder
 from ..tables.footprints import FOOTPRINT_COLUMNS, footprint_of
 from ..tables.outcomes import BESIDE, refresh_view
 from ..tables.recipes import tables
@@ -214,36 +213,6 @@ def space(path: Path) -> Finding:
         advice = "write backups to another disk; the sketch file needs 1 GiB free"
         return Finding("space", "note", shown, advice)
     return Finding("space", "ok", shown)
-
-
-def check_holder(path: Path) -> Callable[[], Finding]:
-    """Look at the holder file beside a catalog before that is opened; gives the finding once it was
-    opened, or could not be."""
-    content, note = _holder_file(path), read_holder(path)
-    guest = join(path) if note is not None else None
-    if guest is not None:
-        guest.close()
-
-    def finding() -> Finding:
-        if note is not None and guest is not None:
-            detail = f"process {note.pid} holds it and serves other processes"
-            return Finding("holder", "ok", detail)
-        if content is None:
-            return Finding("holder", "ok", "no process holds it")
-        owner = f"process {note.pid}" if note else "another machine, or damaged"
-        detail = f"holder file of {owner}, which does not answer"
-        if _holder_file(path) != content:
-            return Finding("holder", "repaired", f"{detail}: removed")
-        return Finding("holder", "note", f"{detail}: the next command that writes removes it")
-
-    return finding
-
-
-def _holder_file(path: Path) -> bytes | None:
-    try:
-        return holder_path(path).read_bytes()
-    except OSError:
-        return None
 
 
 _SHA256 = (

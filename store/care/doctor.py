@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ...errors import BadIndex, DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
+from ...errors import BadIndex, DeltadexError, EmptyCatalog, StoreDamaged, StoreError, StoreFull
 from ...records import Recipe
 from ...results import size
 from ..catalog import Catalog
+from ..commit_log import listed
 from ..derived.footprint_bits import ENDING as FOOTPRINT_ENDING
 from ..derived.footprint_bits import footprint_file
 from ..derived.index import load_index
@@ -29,17 +30,12 @@ from ..exchange import is_whole
 from ..files import LEXICON_ENDING, abandoned, derived_path, index_folder, lexicon_file
 from ..model_rows import block_dims
 from ..opening import (
-    NOTHING_ELSE,
-    OF_DUCKDB,
     SCHEMA_VERSION,
-    has_schema,
     is_file,
-    memory_connection,
     refused_logs,
 )
 from ..published.publication import AttachedIndex, attached_folder
-from ..session import Session, literal, translated
-from ..sharing import Ledger, LocalSession, listed
+from ..session import Session
 from ..tables.outcomes import fetch_keys
 from . import checks
 from .checks import (
@@ -296,20 +292,17 @@ def examine(
 ) -> Iterator[Finding]:
     """Findings about a catalog, its derived files, and its environment.
 
-    Reads every block of the file once, a part at a time; other processes go on meanwhile if they
-    hold it already, or if it may be written.
+    Reads every block of the file once, a part at a time; other processes go on between two parts.
 
     Args:
-        repairs: Repair what is derived: views, the next key, index files, sketches, holder files
-            and temporary files; set a log aside that DuckDB refuses. Nothing else is ever changed.
+        repairs: Repair what is derived: views, the next key, index files, sketches and
+            temporary files; set a log aside that DuckDB refuses. Nothing else is ever changed.
         quick: Leave out what reads all of the file; nor is a backup compared with its manifest.
         track: Shows the progress of the long checks.
     """
     yield from (checks.versions(), checks.threads(), checks.space(path))
-    holder = checks.check_holder(path)
     manifest = None if quick else checks.check_manifest(path, track)
     catalog, opened, repairs = _opened(path, repairs)
-    yield holder()
     yield opened
     if catalog is None:
         if manifest is not None:
@@ -354,11 +347,11 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
         if not path.stat().st_size:
             refusal = problem(f"{path}: an empty file", "remove it, or put a backup in its place")
             return None, refusal, False
-        if _is_empty(path):
-            detail = f"{path}: a database without a table, not a catalog"
-            return None, problem(detail, "choose another --db"), False
         before = refused_logs(path)
         catalog, repairs = _open(path, repairs)
+    except EmptyCatalog:
+        detail = f"{path}: a database without a table, not a catalog"
+        return None, problem(detail, "choose another --db"), False
     except DeltadexError as err:
         return None, _problem(err), False
     if new := [log.name for log in refused_logs(path) if log not in before]:
@@ -370,20 +363,9 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
 
 def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
     """The catalog, for writing where that is wanted and allowed."""
+    only_read = partial(Catalog.open, path, create=False, read_only=True, cache=CACHE)
     if repairs:
+        only_read().close()  # writing would make an empty database a catalog
         with suppress(StoreFull):
             return Catalog.open(path, create=False, cache=CACHE), True
-    return Catalog.open(path, create=False, read_only=True, cache=CACHE, repairs=False), False
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether a file that no other process holds has no table."""
-    with closing(LocalSession(memory_connection(), Ledger())) as own:
-        try:
-            with translated(path):
-                own.execute(f"ATTACH {literal(path)} AS catalog ({OF_DUCKDB}, READ_ONLY)")
-                own.execute("USE catalog")
-                own.execute(NOTHING_ELSE)
-                return not has_schema(own, path)
-        except (StoreLocked, StoreDamaged):
-            return False
+    return only_read(repairs=False), False

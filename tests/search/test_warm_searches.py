@@ -98,22 +98,6 @@ def test_a_change_is_seen_by_the_next_search(catalog, change):
         assert len(_ask(catalog, id)) == 5
 
 
-def test_a_change_between_the_token_and_the_first_statement_is_part_of_the_answer(catalog):
-    _ask(catalog)
-    tokens = []
-
-    def question():
-        tokens.append(catalog.changes)
-        if len(tokens) == 1:
-            with catalog.reader() as other:
-                other.remove("m03")
-        return [row.id for row in catalog.models()]
-
-    assert "m03" not in catalog.look(question)
-    assert len(tokens) == 2
-    assert tokens[0] != tokens[1]
-
-
 @pytest.mark.parametrize("scored_at_once", [1, 7, 32])
 def test_a_query_is_scored_as_every_pair_is(catalog, monkeypatch, scored_at_once):
     monkeypatch.setattr("deltadex.search.labelled.ROWS_AT_ONCE", scored_at_once)

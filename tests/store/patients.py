@@ -8,7 +8,7 @@ from deltadex.store import Catalog, examine
 from deltadex.store.files import derived_path
 
 CHECKS = [
-    *("versions", "threads", "space", "holder", "catalog", "tables"),
+    *("versions", "threads", "space", "catalog", "tables"),
     *("table indexes", "recipes"),
     *("commits", "views", "keys"),
     *("models", "footprints", "data sets", "bases"),

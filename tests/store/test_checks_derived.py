@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 from outcomes import indexed
 from patients import answers, derived, flip, look, state, troubles
-from processes import holding, kill, process, said
+from processes import holding, process, said
 
 from deltadex.store import Catalog
 from deltadex.store.care.checks import space
 from deltadex.store.derived.row_files import read_shapes
 from deltadex.store.files import index_folder
-from deltadex.store.sharing import holder_path
 
 pytestmark = pytest.mark.usefixtures("small_files")
 
@@ -107,7 +106,6 @@ def test_a_damaged_file_that_another_process_writes_is_left_to_it(db):
         assert "another process writes it" in state(found, "sketches")[1]
         assert state(found, "sketches")[0] == "problem"
         assert derived(db, ".keys").exists()
-        assert "holds it and serves other processes" in state(found, "holder")[1]
 
 
 # what is left over
@@ -141,7 +139,7 @@ def test_temporaries_of_processes_that_ended_long_ago_are_removed(db):
         return path
 
     ours = index_folder(db) / ".0123456789abcdef.faiss.{}.partial"
-    holder, commits = (f".c.duckdb.{name}.{{}}.0.partial" for name in ("holder", "commits"))
+    holder, commits = (f".c.duckdb.{name}.{{}}.0.partial" for name in ("wanted", "commits"))
     removed = [left(path, ended.pid, old) for path in (ours, db.with_name(holder))]
     running = [left(path, os.getpid(), old) for path in (ours, db.with_name(commits))]
     young = left(db.with_name(".c.duckdb.{}.partial"), 0, 9e9)
@@ -156,25 +154,11 @@ def test_temporaries_of_processes_that_ended_long_ago_are_removed(db):
     assert backup.exists()
 
 
-def test_the_note_of_a_process_that_was_killed_is_no_problem_and_is_taken_away(db):
-    with holding(db, 0) as holder:
-        kill(holder)
-    assert holder_path(db).exists()
-
-    looked, mended = look(db, repairs=False), look(db)
-
-    assert state(looked, "holder")[0] == "note"
-    assert troubles(looked) == set()
-    assert state(mended, "holder")[0] == "repaired"
-    assert not holder_path(db).exists()
-
-
 def test_a_process_that_holds_the_catalog_goes_on(db):
     with holding(db, 3) as holder:
         found = look(db)
 
         assert troubles(found) == set()
-        assert f"process {holder.pid} holds it" in state(found, "holder")[1]
         assert state(found, "models")[1].startswith("15 indexed models")
         holder.stdin.write("\n")
         holder.stdin.flush()
