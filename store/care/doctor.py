@@ -262,24 +262,17 @@ Check = Callable[[CheckContext], Iterator[Finding]]
 CHECKS: dict[str, Check] = {
     "tables": checks.check_tables,
     "table indexes": checks.check_table_indexes,
-    "recipes": checks.check_recipes,
     "commits": checks.check_commits,
-    "views": checks.check_views,
-    "keys": checks.check_keys,
     "models": checks.check_models,
-    "footprints": checks.check_footprints,
-    "data sets": checks.check_data_sets,
-    "bases": checks.check_signatures,
-    "rows": checks.check_references,
     "index": check_indexes,
     "sketches": check_sketches,
     "attached": check_attached,
     "leftovers": check_leftovers,
 }
-READS_ALL = ("tables", "models", "data sets", "sketches", "attached")
+READS_ALL = ("tables", "models", "sketches", "attached")
 """What a quick examination leaves out: the time of these grows with the bytes of the catalog."""
 
-FIRST = ("tables", "table indexes", "recipes")
+FIRST = ("tables", "table indexes")
 """Without these the others are not made."""
 
 
@@ -295,8 +288,8 @@ def examine(
     Reads every block of the file once, a part at a time; other processes go on between two parts.
 
     Args:
-        repairs: Repair what is derived: views, the next key, index files, sketches and
-            temporary files; set a log aside that DuckDB refuses. Nothing else is ever changed.
+        repairs: Make index files again, remove damaged sketches and temporary files; set a log
+            aside that DuckDB refuses. Nothing else is ever changed.
         quick: Leave out what reads all of the file; nor is a backup compared with its manifest.
         track: Shows the progress of the long checks.
     """

@@ -9,10 +9,7 @@ from deltadex.store.files import derived_path
 
 CHECKS = [
     *("versions", "threads", "space", "catalog", "tables"),
-    *("table indexes", "recipes"),
-    *("commits", "views", "keys"),
-    *("models", "footprints", "data sets", "bases"),
-    *("rows", "index", "sketches"),
+    *("table indexes", "commits", "models", "index", "sketches"),
     "attached",
     "leftovers",
 ]
