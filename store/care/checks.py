@@ -3,18 +3,12 @@ the DuckDB file: blocks, tables, indexes, commits, the rows of models."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import platform
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module, metadata
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +24,6 @@ from ..model_rows import (
 from ..opening import find_losses, log_path, read_metadata, schema
 from ..session import Session, literal
 from ..tables.recipes import tables
-from .backup import manifest_path, read_backup_manifest
 
 Track = Callable[[Sequence[tuple[str, int, int]], str], Iterator[tuple[str, int, int]]]
 """Gives the same parts, and shows the progress of the named work."""
@@ -106,9 +99,6 @@ def quoted(name: str) -> str:
 
 
 SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingface_hub")
-THREADED = ("numpy", "faiss", "torch")
-RUNTIMES = ("libgomp", "libiomp", "libomp")
-THREAD_SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "KMP_DUPLICATE_LIB_OK", "MKL_NUM_THREADS")
 LEAST_FREE = 256 << 20
 """Bytes below which an indexing run may end at any model."""
 
@@ -117,32 +107,12 @@ SKETCH_FILE_FREE = 1 << 30
 
 
 def versions() -> Finding:
-    """The libraries' versions, against those that deltadex requires."""
+    """Of the libraries."""
     shown = [f"Python {platform.python_version()}"]
     for name in SHOWN_VERSIONS:
         version = _version(name)
         shown.append(f"{name} {version}" if version else f"no {name}")
-    if wrong := _unmet_requirements():
-        detail = f"other versions than deltadex is made for: {', '.join(wrong)}"
-        return Finding("versions", "problem", detail, "run: pip install --upgrade deltadex")
     return Finding("versions", "ok", ", ".join(shown))
-
-
-def _unmet_requirements() -> list[str]:
-    """`name version (required)` of required libraries of another version; none where deltadex
-    runs without having been installed."""
-    from packaging.requirements import Requirement
-
-    requirements, wrong = [], []
-    with suppress(metadata.PackageNotFoundError):
-        requirements = [Requirement(line) for line in metadata.requires("deltadex") or ()]
-    for requirement in requirements:
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        version = _version(requirement.name)
-        if version is None or not requirement.specifier.contains(version, prereleases=True):
-            wrong.append(f"{requirement.name} {version or 'missing'} ({requirement.specifier})")
-    return wrong
 
 
 def _version(name: str) -> str | None:
@@ -151,44 +121,6 @@ def _version(name: str) -> str | None:
         return metadata.version({"faiss": "faiss-cpu"}.get(name, name))
     except metadata.PackageNotFoundError:
         return None
-
-
-def threads() -> Finding:
-    """Which OpenMP runtimes are loaded together, and how many threads they have."""
-    from threadpoolctl import threadpool_info
-
-    for name in THREADED:
-        if name not in sys.modules and _version(name) and not _has_runtime(name):
-            import_module(name)
-    pools = [pool for pool in threadpool_info() if pool["user_api"] == "openmp"]
-    names = sorted({str(pool["prefix"]) for pool in pools})
-    n_threads = max((int(pool["num_threads"]) for pool in pools), default=1)
-    settings = [f"{name}={os.environ[name]}" for name in THREAD_SETTINGS if name in os.environ]
-    shown = ", ".join([counted(n_threads, "thread"), f"OpenMP: {' + '.join(names)}", *settings])
-    if {"libomp", "libiomp"} <= set(names):
-        detail = f"{shown}: LLVM's and Intel's OpenMP in one process may hang or crash"
-        advice = "install faiss, torch and numpy from one source, all by pip or all by conda"
-        return Finding("threads", "problem", detail, advice)
-    if len(pools) > 1 and sys.platform == "darwin":
-        detail = f"{shown}, loaded {len(pools)} times: torch and faiss may crash on macOS"
-        return Finding("threads", "problem", detail, "set OMP_NUM_THREADS=1")
-    if n_threads > (cores := os.cpu_count() or 1):
-        advice = f"set OMP_NUM_THREADS={cores}"
-        return Finding("threads", "note", f"{shown} on {counted(cores, 'core')}: slow", advice)
-    return Finding("threads", "ok", shown)
-
-
-def _has_runtime(name: str) -> bool:
-    """Load the OpenMP runtime that a library has in its folder, or else its own shared object: to
-    import torch would take most of a doctor's time. False where there is none."""
-    spec = find_spec(name)
-    for folder in (spec and spec.submodule_search_locations) or ():
-        for prefix in (*RUNTIMES, f"lib{name}_cpu"):
-            for path in Path(folder, "lib").glob(f"{prefix}*"):
-                with suppress(OSError):
-                    ctypes.CDLL(str(path))
-                    return True
-    return False
 
 
 def space(path: Path) -> Finding:
@@ -205,54 +137,6 @@ def space(path: Path) -> Finding:
         advice = "write backups to another disk; the sketch file needs 1 GiB free"
         return Finding("space", "note", shown, advice)
     return Finding("space", "ok", shown)
-
-
-_SHA256 = (
-    "import hashlib, sys; file = open(sys.argv[1], 'rb'); "
-    "print(hashlib.file_digest(file, 'sha256').hexdigest())"
-)
-
-
-def _sha256(path: Path, track: Track) -> str:
-    """SHA-256 of a file, by a process of its own: a process that closes a file loses all its locks
-    on it, DuckDB's too (POSIX)."""
-    command = [sys.executable, "-c", _SHA256, str(path.absolute())]
-    for _ in track([("", 0, file_size(path))], f"reading {path.name}"):
-        done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise OSError((done.stderr.strip().splitlines() or ["not read"])[-1])
-    return done.stdout.strip()
-
-
-ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
-
-
-def check_manifest(path: Path, track: Track) -> Callable[[CheckContext | None], Finding] | None:
-    """Compare a file with its manifest before it is opened; gives the finding once the catalog was
-    opened (None: it could not be). None without a manifest."""
-    is_same = False
-    try:
-        manifest = read_backup_manifest(path)
-        if manifest is None:
-            return None
-        is_same = _sha256(path, track) == manifest.sha256
-    except (ValueError, OSError):
-        manifest = None
-
-    def finding(context: CheckContext | None) -> Finding:
-        if manifest is None:
-            detail = f"{manifest_path(path).name} cannot be read, or its file cannot"
-            return Finding("manifest", "problem", detail, ANOTHER_COPY)
-        of_then = f"the backup of {manifest.made_at}"
-        if is_same:
-            models = counted(manifest.models, "model")
-            return Finding("manifest", "ok", f"{of_then}: {models}, SHA-256 as written")
-        if context is not None and context.n_commits() > manifest.commits:
-            return Finding("manifest", "note", f"{of_then}, changed since by deltadex")
-        detail = f"not {of_then}: its SHA-256 is another"
-        return Finding("manifest", "problem", detail, ANOTHER_COPY)
-
-    return finding
 
 
 COPY_TABLES = (

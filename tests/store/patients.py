@@ -8,9 +8,7 @@ from deltadex.store import Catalog, examine
 from deltadex.store.files import derived_path
 
 CHECKS = [
-    *("versions", "threads", "space", "catalog", "tables"),
-    *("table indexes", "commits", "models", "index", "sketches"),
-    "attached",
+    *("versions", "space", "catalog", "tables", "table indexes", "commits", "models"),
     "leftovers",
 ]
 SCHEMA = (

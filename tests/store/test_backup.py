@@ -1,5 +1,4 @@
 import hashlib
-import shutil
 import subprocess
 import threading
 import time
@@ -8,7 +7,7 @@ import duckdb
 import numpy as np
 import pytest
 from outcomes import OTHER, RECIPE, indexed, linear, unit
-from patients import SCHEMA, flip, look, state, troubles
+from patients import SCHEMA
 from processes import process, said
 
 from deltadex.errors import RequestError, StoreFull
@@ -16,7 +15,7 @@ from deltadex.records import ModelRecord, Refused
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
-from deltadex.store.care.backup import back_up, manifest_path, read_backup_manifest
+from deltadex.store.care.backup import back_up
 from deltadex.store.session import Session
 
 WRITER = """
@@ -79,8 +78,9 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
 
     assert _schema(target) == _schema(path)
     assert _contents(target) == _contents(path)
+    assert made.sha256 == hashlib.sha256(target.read_bytes()).hexdigest()
     assert (made.written, made.models, made.bytes) == (str(target), 5, target.stat().st_size)
-    assert set(target.parent.iterdir()) == {target, manifest_path(target)}
+    assert set(target.parent.iterdir()) == {target}
 
 
 def test_a_backup_answers_as_the_catalog_and_takes_new_models(path, target):
@@ -264,7 +264,7 @@ def test_a_target_that_is_no_place_for_a_backup_is_refused(path, tmp_path, name,
         back_up(catalog, tmp_path / name, replace=True)
 
 
-# what a killed backup leaves, and the manifest
+# what a killed backup leaves
 
 
 def test_a_later_backup_removes_what_a_killed_one_left_and_no_other_file(path, target):
@@ -285,75 +285,3 @@ def test_a_later_backup_removes_what_a_killed_one_left_and_no_other_file(path, t
             back_up(catalog, target)
 
         assert [left.exists() for left in killed + of_others] == [False, False, True, True]
-
-
-@pytest.fixture(scope="module")
-def backed_up(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("backed-up")
-    with Catalog.open(folder / "c.duckdb") as catalog:
-        _fill(catalog)
-        back_up(catalog, folder / "b.duckdb")
-    return folder
-
-
-@pytest.fixture
-def backup(backed_up, tmp_path):
-    """A backup, beside the catalog `path`."""
-    shutil.copytree(backed_up, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "b.duckdb"
-
-
-def test_the_manifest_has_what_the_doctor_compares_with_a_backup(backup):
-    manifest = read_backup_manifest(backup)
-
-    assert manifest.sha256 == hashlib.sha256(backup.read_bytes()).hexdigest()
-    assert (manifest.models, manifest.bytes) == (3, backup.stat().st_size)
-    assert state(look(backup, repairs=False), "manifest")[0] == "ok"
-    found = look(backup)
-    assert (state(found, "manifest")[0], troubles(found)) == ("ok", set())
-
-
-def test_a_byte_of_a_free_block_of_a_backup_is_found_too(backup):
-    flip(backup, -1)
-
-    assert state(look(backup, repairs=False), "manifest")[0] == "problem"
-
-
-def test_another_catalog_under_the_name_of_a_backup_is_found(backup, path):
-    with Catalog.open(path) as catalog:
-        catalog.remove("m1")
-        back_up(catalog, other := backup.with_name("other.duckdb"))
-    manifest_path(backup).write_bytes(manifest_path(other).read_bytes())
-
-    assert state(look(backup, repairs=False), "manifest")[0] == "problem"
-
-
-def test_a_backup_that_is_used_as_a_catalog_is_only_noted(backup):
-    with Catalog.open(backup) as catalog:
-        catalog.record(indexed("later"))
-
-    found = look(backup)
-    assert (state(found, "manifest")[0], troubles(found)) == ("note", set())
-
-
-@pytest.mark.parametrize("harm", [b"", b"{}", b"[1]", b"\xff"])
-def test_a_damaged_manifest_is_a_line(backup, harm):
-    manifest_path(backup).write_bytes(harm)
-
-    assert state(look(backup), "manifest")[0] == "problem"
-
-
-def test_a_replaced_backup_has_its_own_manifest(backup, path):
-    before = read_backup_manifest(backup)
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("later"))
-        back_up(catalog, backup, replace=True)
-
-    assert read_backup_manifest(backup) != before
-    assert state(look(backup), "manifest")[0] == "ok"
-
-
-def test_a_catalog_without_manifest_is_not_asked_for_one(path, backup):
-    shutil.copy(backup, copy := backup.with_name("copy.duckdb"))
-
-    assert "manifest" not in {finding.check for finding in look(copy)}

@@ -5,7 +5,7 @@ import duckdb
 import numpy as np
 import pytest
 from outcomes import OTHER, RECIPE, indexed, unit
-from patients import CHECKS, VECTORS, derived, files, flip, look, sql, state, troubles
+from patients import CHECKS, VECTORS, answers, derived, files, flip, look, sql, state, troubles
 
 from deltadex.errors import StoreDamaged
 from deltadex.search import StoredQuery, find_similar
@@ -26,25 +26,28 @@ def test_a_well_catalog_passes_every_check(db, repairs):
     assert troubles(found) == set()
 
 
-def test_a_look_changes_no_byte(db):
-    flip(derived(db, ".faiss"), -5)
+def test_a_look_changes_no_byte_and_a_visit_removes_what_nothing_reads(db):
+    unused = index_folder(db) / "0123456789abcdef.faiss"
+    unused.write_bytes(b"of a family that is gone")
     before = files(db)
 
-    found = look(db, repairs=False)
+    looked = look(db, repairs=False)
 
-    assert troubles(found) == {"index"}
+    assert troubles(looked) == {"leftovers"}
     assert files(db) == before
+    assert state(look(db), "leftovers")[0] == "repaired"
+    assert not unused.exists()
+    assert troubles(look(db)) == set()
 
 
-def test_a_catalog_with_damage_of_every_derived_kind_is_well_after_one_visit(db):
-    flip(derived(db, ".faiss"), -5)
-    flip(derived(db, ".sketches"), -5)
+@pytest.mark.parametrize(
+    "ending", [".faiss", ".json", ".keys", ".vectors", ".weights", ".sketches"]
+)
+def test_searches_answer_as_before_where_a_derived_file_is_damaged(db, ending):
+    before = answers(db)
+    flip(derived(db, ending), -2)
 
-    first, second = look(db), look(db)
-
-    assert {f.state for f in first if f.check in troubles(first)} == {"repaired"}
-    assert troubles(first) == {"index", "sketches"}
-    assert troubles(second) == set()
+    assert answers(db) == before
 
 
 def test_a_catalog_of_two_families_and_recipes_passes(db):
@@ -94,7 +97,7 @@ def test_damage_in_a_table_ends_the_visit_with_the_tables_name(db):
     assert state(found, "tables")[0] == "problem"
     assert "notes cannot be read" in state(found, "tables")[1]
     assert found[-1].check == "rest"
-    assert "index" not in {f.check for f in found}
+    assert "leftovers" not in {f.check for f in found}
 
 
 @pytest.mark.parametrize(
