@@ -153,10 +153,6 @@ class StoreLocked(StoreError):
     """Another process holds the database file."""
 
 
-class HolderLost(StoreError):
-    """The process that held the file ended in the middle of a transaction."""
-
-
 class StoreDamaged(StoreError):
     """The file is not a readable DuckDB database."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import time
@@ -111,13 +112,12 @@ class Connection:
         return document
 
     def download(self, sending: Sending, target: Path) -> str:
-        """Write what a request is answered with into a file; the manifest that was sent with it."""
+        """Write what a request is answered with into a file; the SHA-256 that was sent with it."""
         for tries_left in reversed(range(RETRIES)):
             with self._answered(sending) as answer:
-                manifest = answer.headers.get("Deltadex-Manifest", "")
                 try:
-                    self._save(answer, target, _bytes_of(manifest))
-                    return manifest
+                    self._save(answer, target, _length(answer))
+                    return _sent_sha256(answer)
                 except httpx2.HTTPError as err:
                     if not tries_left:
                         raise ServiceError(f"{self.url}: {_why(err)}") from err
@@ -131,7 +131,7 @@ class Connection:
             _DEADLINE.set(time.monotonic() + self._timeout)
             for chunk in answer.iter_raw(CHUNK):
                 if file.tell() + len(chunk) > n_bytes:
-                    raise ServiceError(f"{self.url}: more came than the manifest says")
+                    raise ServiceError(f"{self.url}: more came than the headers say")
                 file.write(chunk)
                 _DEADLINE.set(time.monotonic() + self._timeout)
 
@@ -264,13 +264,19 @@ def _read_whole(answer: httpx2.Response, url: str) -> httpx2.Response:
     return httpx2.Response(answer.status_code, headers=headers, content=bytes(body))
 
 
-def _bytes_of(manifest: str) -> int:
-    """How long a file is, by its manifest; 0 where it does not say."""
+def _length(answer: httpx2.Response) -> int:
+    """How long a body is; 0 where its headers do not say."""
+    length: str = answer.headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() else 0
+
+
+def _sent_sha256(answer: httpx2.Response) -> str:
+    """SHA-256 of a body by its headers (RFC 9530), in hexadecimal; "" where they do not say."""
+    digest: str = answer.headers.get("Repr-Digest", "").removeprefix("sha-256=:").removesuffix(":")
     try:
-        n_bytes = json.loads(manifest)["bytes"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return 0
-    return n_bytes if isinstance(n_bytes, int) else 0
+        return base64.b64decode(digest, validate=True).hex()
+    except ValueError:
+        return ""
 
 
 def in_path(value: str) -> str:

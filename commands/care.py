@@ -43,12 +43,11 @@ class Examination:
 
 @command(Examination)
 def doctor(common: Common, examination: Examination) -> None:
-    """Check the catalog, its derived files and their folder; or the catalog or backup FILE.
+    """Check the catalog and its folder; or the catalog or backup FILE.
 
-    Reads the whole file once. What is derived is repaired right away and named: indexes,
-    sketches, views, notes, temporary files. A backup is compared with its manifest. Nothing else
-    is changed: a line names the command that repairs it. Exit code 1 if a problem remains. A
-    service or an indexing run goes on.
+    Reads the whole file once. Files that nothing reads are removed, and named. Nothing else is
+    changed: a line names the command that repairs it. Exit code 1 if a problem remains. A service
+    or an indexing run goes on.
 
     \b
     Example:
@@ -92,9 +91,8 @@ def _show_counts(document: Mapping[str, Any]) -> None:
 def backup(common: Common, asked: database.Backup) -> None:
     """Copy the catalog as it is now into the file TARGET.
 
-    A service or an indexing run goes on meanwhile. The copy is a catalog: ask it with --db, or
-    put it in the catalog's place. Beside it, TARGET.manifest.json has its SHA-256, which
-    `deltadex doctor TARGET` compares.
+    A service goes on meanwhile, and who writes waits. The copy is a catalog: ask it with --db, or
+    put it in the catalog's place.
 
     \b
     Example:

@@ -162,7 +162,7 @@ class Backup(Question):
     """Copy the catalog as it is now into a file, which is a catalog itself.
 
     Returns:
-        One row: `written`, `models`, `bytes`, `sha256`, `manifest`, `seconds`.
+        One row: `written`, `models`, `bytes`, `sha256`, `seconds`.
 
     Raises:
         RequestError: the target is there already, or has no folder.
@@ -180,9 +180,9 @@ class Backup(Question):
 
         return Table(back_up(db._catalog, Path(self.target), replace=self.force).to_json())
 
-    def received(self, receive: Callable[[Path], str | bytes]) -> Table:
+    def received(self, receive: Callable[[Path], str]) -> Table:
         """The same of a copy that another machine made: `receive` writes its file, and returns its
-        manifest."""
+        SHA-256."""
         from ..store import receive_backup
 
         return Table(receive_backup(Path(self.target), receive, replace=self.force).to_json())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, replace
@@ -435,27 +434,15 @@ SELECT_BYTES = 1 << 30
 STACK_BYTES = 8 << 20
 """Of a thread of DuckDB, one a processor."""
 
-COPYING_SECONDS = 60.0
-
 
 def _queried_apart(path: Path, sql: str, seconds: float, rows: int) -> QueryResult:
-    from ..store import QueryLimits, check_query, place_to_query, query_within
+    from ..store import QueryLimits, check_query, query_within
 
     check_query(sql)
     memory, limits = SELECT_BYTES + STACK_BYTES * (os.cpu_count() or 1), QueryLimits(rows=rows)
-    with (
-        tempfile.TemporaryDirectory(prefix="deltadex-") as folder,
-        closing(Worker("running a SELECT", memory, repeats=False)) as worker,
-    ):
+    with closing(Worker("running a SELECT", memory, repeats=False)) as worker:
         try:
-            place = worker.run(place_to_query, path, sql, Path(folder), seconds=COPYING_SECONDS)
-        except WorkerTooSlow as err:
-            raise BadQuery(
-                f"sql: copying the tables that it names takes more than {COPYING_SECONDS:g} s; run "
-                "`deltadex sql` on the machine of the catalog"
-            ) from err
-        try:
-            return worker.run(query_within, place, sql, limits, seconds=seconds)
+            return worker.run(query_within, path, sql, limits, seconds=seconds)
         except WorkerTooSlow as err:
             raise BadQuery(f"sql: stopped after {seconds:g} s: ask for less") from err
         except (WorkerOutOfMemory, WorkerCrashed) as err:

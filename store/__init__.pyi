@@ -52,7 +52,6 @@ from .sketch_codes import true_cosines as true_cosines
 from .sql import QueryLimits as QueryLimits
 from .sql import QueryResult as QueryResult
 from .sql import check_query as check_query
-from .sql import place_to_query as place_to_query
 from .sql import query_catalog as query_catalog
 from .sql import query_within as query_within
 from .tables.documents import Attachment as Attachment

@@ -20,8 +20,9 @@ from ..records import (
     SlotStats,
     storable,
 )
+from .holding import Access
 from .opening import Create, connect
-from .session import Access, Session
+from .session import Session
 from .tables.documents import Attachments, Listings, Studies, StudyResult, select_results
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
@@ -79,9 +80,11 @@ class Catalog:
         is_reader: bool = False,
         waits_for_index: bool = True,
     ) -> None:
-        self.access, self._session = access, Session(access)
+        self.access = access
+        self._session = Session(access, about=path, read_only=read_only)
         self.path, self.read_only = path, read_only
         self._is_reader, self.waits_for_index = is_reader, waits_for_index
+        self._is_closed = False
         self._remembered: tuple[str, dict[str, Any]] = ("", {})
 
     @classmethod
@@ -111,8 +114,7 @@ class Catalog:
         return self._session.snapshot()
 
     def look(self, question: Callable[[], T]) -> T:
-        """The answer to a question about the catalog of one moment; computed again where the file's
-        holder ended meanwhile."""
+        """The answer to a question about the catalog of one moment."""
         return self._session.look(question)
 
     @property
@@ -121,15 +123,14 @@ class Catalog:
         return self._session.changes
 
     def shed_memory(self) -> None:
-        """Free the memory of DuckDB's cached pages, unless other processes use them too."""
-        with self._session.turn():
-            self.access.shed()
+        """Free the memory of DuckDB's cached pages."""
+        self.access.shed()
 
     def close(self) -> None:
-        with self._session.turn():
-            self._session.close()
-            if not self._is_reader:
-                self.access.close()
+        self._session.close()
+        if not (self._is_reader or self._is_closed):
+            self.access.close()
+        self._is_closed = True
 
     def __enter__(self) -> Catalog:
         return self

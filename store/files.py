@@ -20,7 +20,7 @@ from ..options import check_name
 
 _TEMPORARY = re.compile(r"\..+?\.(\d+)(?:\.[0-9a-f]+)?\.partial(?:\.wal)?")
 
-Ending = Literal[".wal", ".commits", ".holder", ".index", ".attached", ".published"]
+Ending = Literal[".wal", ".commits", ".wanted", ".index", ".attached", ".published"]
 """Of the files and folders that deltadex and DuckDB make beside a catalog."""
 
 

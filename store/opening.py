@@ -1,4 +1,4 @@
-"""Opening a catalog file: made, held or joined.
+"""Opening a catalog file, or making it.
 
 DuckDB syncs its log before it reports a commit, and refuses a log in which the power was lost
 between two pages. Such a log is set aside under another name, and the catalog opens as it was at
@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from glob import escape
 from importlib.resources import files
 from pathlib import Path
@@ -28,35 +29,31 @@ from ..errors import (
     StoreError,
     StoreFull,
 )
+from .commit_log import CommitLog, Losses
 from .files import atomic_file, beside, make_folder, refuse_links, sync_folder
-from .session import Access, Session, literal, translated
-from .sharing import (
-    CommitLog,
-    Ledger,
-    LocalSession,
-    Losses,
-    RawSession,
-    Unwritten,
-    signals_raised,
-)
+from .holding import Access, OpenFile, run, signals_raised
+from .session import Session, literal, translated
+
+DuckDB = duckdb.DuckDBPyConnection
 
 SCHEMA_VERSION = 9
 """A catalog of another one is not opened."""
 
 
-def ensure_schema(own: LocalSession, path: Path, *, read_only: bool) -> None:
-    """Make a file that this process holds, and that is empty, a catalog, in one transaction."""
-    if has_schema(own, path):
+def ensure_schema(connection: DuckDB, path: Path, *, read_only: bool) -> None:
+    """Make a file that is empty a catalog, in one transaction."""
+    if has_schema(connection, path):
         return
     if read_only:
         raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
-    own.begin()
+    run(connection, "BEGIN TRANSACTION")
     try:
-        own.execute(schema())
-        own.execute("UPDATE meta SET schema_version = ?", [SCHEMA_VERSION])
-        own.commit()
+        run(connection, schema())
+        run(connection, "UPDATE meta SET schema_version = ?", [SCHEMA_VERSION])
+        run(connection, "COMMIT")
     except BaseException:
-        own.rollback()
+        with suppress(duckdb.Error):
+            run(connection, "ROLLBACK")
         raise
 
 
@@ -65,7 +62,7 @@ def schema() -> str:
     return (files(__package__) / "schema.sql").read_text("utf-8")
 
 
-def has_schema(session: RawSession, path: Path) -> bool:
+def has_schema(connection: DuckDB, path: Path) -> bool:
     """Whether an open file is a catalog; False for a database that holds nothing.
 
     Raises:
@@ -74,7 +71,7 @@ def has_schema(session: RawSession, path: Path) -> bool:
     """
     with suppress(duckdb.CatalogException, duckdb.BinderException):
         sql = "SELECT schema_version FROM meta WHERE application = 'deltadex'"
-        for (version,) in session.execute(sql):
+        for (version,) in run(connection, sql):
             if version != SCHEMA_VERSION:
                 raise OtherSchema(
                     f"{path}: schema version {version}, this deltadex has {SCHEMA_VERSION}: "
@@ -82,7 +79,7 @@ def has_schema(session: RawSession, path: Path) -> bool:
                 )
             return True
     sql = "SELECT count(*) FROM information_schema.tables WHERE table_catalog = 'catalog'"
-    if session.execute(sql) == [(0,)]:
+    if run(connection, sql) == [(0,)]:
         return False
     raise ForeignDatabase(
         f"{path}: a DuckDB database, but not a deltadex catalog; choose another --db"
@@ -129,7 +126,7 @@ def connect(
     cache: str | None = None,
     repairs: bool = True,
 ) -> Access:
-    """Access to the catalog at `path`: held, or through its holder.
+    """Access to the catalog at `path`; of this process, where it has it open already.
 
     A new catalog appears under its name once it is complete.
 
@@ -146,25 +143,45 @@ def connect(
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
         if create != "late":
             _make(path.resolve())
-        read_only = False
+    opening = _Opening(path, cache or CACHE_SHARE, makes=create == "late", repairs=repairs)
+    return Access.shared(path, opening.open, writes=not read_only and is_file(path))
 
-    def open_own() -> LocalSession:
-        if create == "late" and not is_file(path):
-            return _unwritten(path)
-        own = _open_file(path, read_only=read_only, cache=cache or CACHE_SHARE, repairs=repairs)
+
+class _Opening:
+    """How the file of one catalog is opened, each time that this process needs it."""
+
+    def __init__(self, path: Path, cache: str, *, makes: bool, repairs: bool) -> None:
+        self._path, self._cache, self._makes, self._repairs = path.absolute(), cache, makes, repairs
+        self._told = Losses()
+
+    def open(self, writes: bool) -> OpenFile:
+        """The file; an empty catalog in its place, where it is made with the first change."""
+        path = self._path
+        if self._makes and not is_file(path):
+            if not writes:
+                return _unwritten(path)
+            _make(path.resolve())
+        file = _open_file(path, writes=writes, cache=self._cache, repairs=self._repairs)
         try:
             with translated(path):
-                _warn_of(find_losses(own, path) if read_only else own.follow(path), path)
+                self._follow(file, writes=writes)
         except BaseException:
-            own.close()
+            file.close()
             raise
-        return own
+        return file
 
-    def check_guest(guest: RawSession) -> None:
-        has_schema(guest, path)
-        _warn_of(find_losses(guest, path), path)
-
-    return Access(path, open_own, check_guest, shares=not read_only)
+    def _follow(self, file: OpenFile, *, writes: bool) -> None:
+        """Note every commit from now on; say once what was lost before."""
+        [(catalog, commits)] = run(file.connection, "SELECT catalog, commits FROM meta")
+        commit_log = CommitLog(self._path)
+        if writes:
+            losses = commit_log.begin(str(catalog), int(commits))
+            file.note_commits(self._path, commit_log)
+        else:
+            losses = commit_log.read().losses_of(str(catalog), int(commits))
+        if losses and losses != self._told:
+            log.warning("%s: %s; `deltadex doctor` lists them", self._path, losses)
+        self._told = losses
 
 
 def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
@@ -180,17 +197,12 @@ def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def find_losses(session: RawSession | Session, path: Path) -> Losses:
+def find_losses(session: Session, path: Path) -> Losses:
     """Commits that were reported and are not in the catalog."""
     noted = CommitLog(path).read()
     # a commit is in the catalog before it is in its log
     [(catalog, commits)] = session.execute("SELECT catalog, commits FROM meta")
     return noted.losses_of(str(catalog), int(commits))
-
-
-def _warn_of(losses: Losses, path: Path) -> None:
-    if losses:
-        log.warning("%s: %s; `deltadex doctor` lists them", path, losses)
 
 
 def is_file(path: Path) -> bool:
@@ -211,18 +223,18 @@ def is_file(path: Path) -> bool:
     return True
 
 
-def _unwritten(path: Path) -> Unwritten:
-    """A session on a catalog that is still to be made; `StoreFull` where nothing can be."""
+def _unwritten(path: Path) -> OpenFile:
+    """An empty catalog in place of a file that is still to be made; `StoreFull` where it cannot
+    be."""
     target = path.resolve()
     folder = next(place for place in target.parents if place.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise StoreFull(f"{path}: cannot be made: {folder} is no folder that can be written to")
     connection = memory_connection()
-    empty = LocalSession(connection, Ledger())
-    empty.execute("ATTACH ':memory:' AS catalog")
-    empty.execute("USE catalog")
-    ensure_schema(empty, path, read_only=False)
-    return Unwritten(connection, lambda: _make(target), lambda: is_file(path))
+    run(connection, "ATTACH ':memory:' AS catalog")
+    run(connection, "USE catalog")
+    ensure_schema(connection, path, read_only=False)
+    return OpenFile(connection, CACHE_SHARE, is_writable=False, stands_for=target)
 
 
 def _make(path: Path) -> None:
@@ -231,25 +243,25 @@ def _make(path: Path) -> None:
     options = f"{OF_DUCKDB}, {WRITING}, {NEW}"
     with atomic_file(path, replaces=False) as temporary, translated(path):
         try:
-            with closing(_attached(temporary, options, CACHE_SHARE)) as own:
-                ensure_schema(own, path, read_only=False)
-                own.execute("CHECKPOINT")
+            with closing(_attached(temporary, options, CACHE_SHARE)) as connection:
+                ensure_schema(connection, path, read_only=False)
+                run(connection, "CHECKPOINT")
         finally:
             log_path(temporary).unlink(missing_ok=True)
 
 
-def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True) -> LocalSession:
-    """A session on an existing file; a log that DuckDB refuses is set aside, where that is wanted
-    and the file opens without it."""
+def _open_file(path: Path, *, writes: bool, cache: str, repairs: bool) -> OpenFile:
+    """An existing file; a log that DuckDB refuses is set aside, where that is wanted and the file
+    opens without it."""
     seen = _state(log_path(path))
     try:
-        return _opened(path, read_only=read_only, cache=cache)
+        return _opened(path, writes=writes, cache=cache)
     except StoreDamaged:
         aside = _set_aside(path, seen) if repairs else None
         if aside is None:
             raise
     try:
-        own = _opened(path, read_only=read_only, cache=cache, whole=True)
+        file = _opened(path, writes=writes, cache=cache, whole=True)
     except StoreDamaged:
         # the file is damaged, too
         with suppress(OSError):
@@ -258,21 +270,21 @@ def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True)
         raise
     line = "%s: DuckDB refuses its log: opened as of its last checkpoint; the log is %s now"
     log.warning(line, path, aside.name)
-    return own
+    return file
 
 
-def _opened(path: Path, *, read_only: bool, cache: str, whole: bool = False) -> LocalSession:
-    """A session on an existing file; `whole`: all its metadata are read."""
+def _opened(path: Path, *, writes: bool, cache: str, whole: bool = False) -> OpenFile:
+    """An existing file; `whole`: all its metadata are read."""
     with translated(path):
-        own = _attached(path, f"{OF_DUCKDB}, {'READ_ONLY' if read_only else WRITING}", cache)
+        connection = _attached(path, f"{OF_DUCKDB}, {WRITING if writes else 'READ_ONLY'}", cache)
         try:
             if whole:
-                read_metadata(own.execute)
-            ensure_schema(own, path, read_only=read_only)
+                read_metadata(partial(run, connection))
+            ensure_schema(connection, path, read_only=not writes)
         except BaseException:
-            own.close()
+            connection.close()
             raise
-    return own
+    return OpenFile(connection, cache, is_writable=writes)
 
 
 def read_metadata(execute: Callable[..., list[tuple[Any, ...]]]) -> None:
@@ -282,19 +294,18 @@ def read_metadata(execute: Callable[..., list[tuple[Any, ...]]]) -> None:
         execute("SELECT count(*) FROM pragma_storage_info(?)", [table])
 
 
-def _attached(path: Path, options: str, cache: str) -> LocalSession:
-    """A session whose default database is the file."""
+def _attached(path: Path, options: str, cache: str) -> DuckDB:
+    """A connection whose default database is the file."""
     connection = memory_connection(memory_limit=cache)
-    own = LocalSession(connection, Ledger(log_path(path)), cache)
     try:
         with translated(path):
-            own.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
-            own.execute(f"ATTACH {literal(path)} AS catalog ({options})")
-            own.execute("USE catalog")
+            run(connection, f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
+            run(connection, f"ATTACH {literal(path)} AS catalog ({options})")
+            run(connection, "USE catalog")
     except BaseException:
-        own.close()
+        connection.close()
         raise
-    return own
+    return connection
 
 
 def log_path(catalog: Path) -> Path:

@@ -1,9 +1,9 @@
 """`deltadex sql`: a user's own SELECT over the catalog, which can neither write nor read files.
 
 A statement is parsed before it runs: one SELECT, over tables of the catalog, with table functions
-that read nothing. It runs in a read-only transaction, for it may run in the process that holds the
-file; in this process DuckDB's access to anything but the catalog is switched off as well. That of
-somebody else runs in a process of its own, never in the one that holds the file.
+that read nothing. It runs in a read-only transaction; where nothing else in this process has the
+file open, DuckDB's access to anything but the catalog is switched off as well. That of somebody
+else runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from ..errors import BadQuery, StoreError, StoreLocked
-from .care.backup import copy_tables
+from ..errors import BadQuery, StoreError
 from .opening import connect, memory_connection
-from .session import Access, Session
-from .sharing import LocalSession
+from .session import Session
 
 TABLE_FUNCTIONS = (
     *("duckdb_columns", "duckdb_tables", "duckdb_views", "generate_series"),
@@ -67,7 +65,7 @@ class QueryLimits:
 
 
 def query_catalog(path: Path, sql: str) -> QueryResult:
-    """The rows that a SELECT gives, also while another process holds the file.
+    """The rows that a SELECT gives, also while another process has the file open.
 
     Raises:
         BadQuery: it is no single SELECT of the catalog's tables, or DuckDB refuses it.
@@ -78,19 +76,20 @@ def query_catalog(path: Path, sql: str) -> QueryResult:
     with (
         closing(connect(path, read_only=True, create=False)) as access,
         closing(Session(access)) as session,
+        session.turn(),
     ):
-        with session.turn():
-            _forbid_files(access)
+        if not access.is_shared:
+            _forbid_files(session)
         return _result(_run(session, sql))
 
 
 def query_within(path: Path, sql: str, limits: QueryLimits) -> QueryResult:
-    """The same of a checked statement, in a file that no other process holds, within limits; for a
-    process that can be killed: DuckDB neither counts nor interrupts what one expression takes.
+    """The same of a checked statement, within limits; for a process that can be killed: DuckDB
+    neither counts nor interrupts what one expression takes.
 
     Raises:
         BadQuery: DuckDB refuses it, or it exceeds the limits.
-        StoreError: the file cannot be opened, or another process holds it.
+        StoreError: the file cannot be opened.
     """
     # DuckDB stops once it has one row too many; a comment may end the statement
     sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {limits.rows + 1}"
@@ -98,55 +97,17 @@ def query_within(path: Path, sql: str, limits: QueryLimits) -> QueryResult:
     with (
         closing(connect(path, read_only=True, create=False, cache=limits.memory)) as access,
         closing(Session(access)) as session,
+        session.turn(),
     ):
-        if _is_held(access):
-            raise StoreLocked(f"{path}: another process has just opened this catalog; ask again")
         # what does not fit into the memory is not written to the disk either
         session.execute("SET temp_directory = ''")
-        with session.turn():
-            _forbid_files(access)
+        _forbid_files(session)
         result = _result(_run(session, sql))
     if len(result.rows) > limits.rows:
         raise BadQuery(f"sql: more than {limits.rows} rows: add a LIMIT, or count groups")
     if len(pickle.dumps(result)) > limits.bytes:
         raise BadQuery(f"sql: a result of more than {limits.bytes >> 20} MiB: name fewer columns")
     return result
-
-
-def place_to_query(path: Path, sql: str, folder: Path) -> Path:
-    """A file with what a statement reads, which no other process holds: the catalog itself, or a
-    copy of the tables that it names, in the folder."""
-    with (
-        closing(connect(path, read_only=True, create=False)) as access,
-        closing(Session(access)) as session,
-    ):
-        if not _is_held(access):
-            return path
-        place = folder / "catalog.duckdb"
-        copy_tables(session, place, _tables_of(session, sql))
-        return place
-
-
-def _is_held(access: Access) -> bool:
-    """Whether another process holds the file."""
-    _, session = access.session()
-    with closing(session):
-        return not isinstance(session, LocalSession)
-
-
-def _tables_of(session: Session, sql: str) -> list[str]:
-    """The tables that a statement may read: a word of it, or of a view that it may read, is the
-    name of each. All, where it asks how large tables are."""
-    of_view = dict(session.execute("SELECT lower(view_name), sql FROM duckdb_views()"))
-    sql_tables = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'catalog'"
-    tables = [table for (table,) in session.execute(sql_tables)]
-    words: set[str] = set()
-    pending = [sql]
-    while pending:
-        new = set(_TABLE.findall(pending.pop().lower())) - words
-        words |= new
-        pending += [of_view[word] for word in new if word in of_view]
-    return [table for table in tables if table in words | {"meta"} or "duckdb_tables" in words]
 
 
 def check_query(sql: str) -> None:
@@ -201,16 +162,11 @@ def _nodes(tree: object) -> Iterator[dict[str, Any]]:
             pending += node
 
 
-def _forbid_files(access: Access) -> None:
-    """Switch off DuckDB's access to files and settings, if this process has opened the catalog."""
-    _, session = access.session()
-    try:
-        if isinstance(session, LocalSession):
-            session.execute("SET enable_external_access = false")
-            session.execute("SET python_enable_replacements = false")
-            session.execute("SET lock_configuration = true")
-    finally:
-        session.close()
+def _forbid_files(session: Session) -> None:
+    """Switch off DuckDB's access to files and settings."""
+    for setting in ("enable_external_access", "python_enable_replacements"):
+        session.execute(f"SET {setting} = false")
+    session.execute("SET lock_configuration = true")
 
 
 def _run(session: Session, sql: str) -> pa.Table:

@@ -1,5 +1,4 @@
-"""Copies of a catalog: a backup, and beside it a file that says what it was when it was written;
-tables and vectors for other tools; a hash of the contents."""
+"""Copies of a catalog: a backup, tables and vectors for other tools; a hash of the contents."""
 
 from __future__ import annotations
 
@@ -9,12 +8,11 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError, StoreError, StoreFull
 from ...results import size
@@ -23,14 +21,12 @@ from ..files import (
     abandoned,
     atomic_file,
     file_sha256,
-    flush,
     make_folder,
     refuse_links,
     user_file,
-    write_atomically,
     write_user_file,
 )
-from ..opening import NEW, SCHEMA_VERSION, WRITING, log_path
+from ..opening import NEW, WRITING, log_path
 from ..session import Session, literal
 from ..tables.recipes import tables
 
@@ -39,55 +35,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackupManifest:
-    """A backup as it was written: models of every status, size and SHA-256 of the file.
-
-    Attributes:
-        commits: The catalog's commits until then: a copy that was written to has more.
-        made_at: UTC, in ISO 8601.
-    """
-
-    models: int
-    bytes: int
-    sha256: str
-    commits: int
-    schema_version: int
-    made_at: str
-
-
-def manifest_path(backup: Path) -> Path:
-    """Where the manifest of a backup is."""
-    return backup.with_name(backup.name + ".manifest.json")
-
-
-def read_backup_manifest(backup: Path) -> BackupManifest | None:
-    """The manifest of a file; None where there is none, `ValueError` where it is damaged."""
-    try:
-        return parse_backup_manifest(manifest_path(backup).read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as err:
-        raise ValueError(str(err)) from err
-
-
-def parse_backup_manifest(text: str | bytes) -> BackupManifest:
-    """The manifest that a text is; `ValueError` where it is none."""
-    try:
-        document, types = json.loads(text), get_type_hints(BackupManifest)
-        return BackupManifest(**{name: type(document[name]) for name, type in types.items()})
-    except (KeyError, TypeError) as err:
-        raise ValueError(str(err)) from err
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """The result of a backup; `manifest` is the file beside it that says the same."""
+    """The result of a backup."""
 
     written: str
     models: int
     bytes: int
     sha256: str
-    manifest: str
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -97,8 +51,8 @@ class Backup:
 def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     """Copy the catalog of one moment into a file, which is a catalog itself.
 
-    Other processes read and write meanwhile. The file appears whole or not at all, and its
-    manifest after it. What a killed backup to this target left is removed.
+    Other processes read meanwhile. The file appears whole or not at all. What a killed backup to
+    this target left is removed.
     Models recorded in the copy get keys that the catalog will not give: files derived from one
     are not mistaken for the other's.
 
@@ -109,63 +63,44 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
         RequestError: the target is there, is the catalog itself, or has no folder.
         StoreError: it cannot be written, or is a symbolic link.
     """
-    # the holder of the catalog writes, perhaps from another working folder
-    target = target.absolute()
+    target, started = target.absolute(), time.perf_counter()
     _check_target(catalog.path, target, replace)
-    started, made_at = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     for leftover in abandoned(target.parent, target.name):
         leftover.unlink(missing_ok=True)
     with atomic_file(target) as temporary:
-        models, commits = _copied(catalog, target, temporary)
-        manifest = BackupManifest(
-            models=models,
-            bytes=temporary.stat().st_size,
-            sha256=file_sha256(temporary),
-            commits=commits,
-            schema_version=SCHEMA_VERSION,
-            made_at=made_at,
-        )
-        flush(temporary)
-        # an earlier one is of the file that is replaced now
-        manifest_path(target).unlink(missing_ok=True)
-    return _noted(target, manifest, started)
+        models, sha256 = _copied(catalog, target, temporary), file_sha256(temporary)
+    return _made(target, models, sha256, started)
 
 
 def receive_backup(
-    target: Path, receive: Callable[[Path], str | bytes], *, replace: bool = False
+    target: Path, receive: Callable[[Path], str], *, replace: bool = False
 ) -> Backup:
-    """Write a backup that was made elsewhere, and its manifest beside it; as `back_up`.
+    """Write a backup that was made elsewhere; as `back_up`.
 
     Args:
-        receive: Writes the file, and returns the manifest that was sent with it.
+        receive: Writes the file, and returns the SHA-256 that was sent with it, in hexadecimal.
 
     Raises:
         RequestError: as `back_up`.
-        StoreError: the file cannot be written, or is not what the manifest says.
+        StoreError: the file cannot be written, is not what was sent, or is no catalog.
     """
     target, started = target.absolute(), time.perf_counter()
     _check_target(None, target, replace)
     with atomic_file(target) as temporary:
-        try:
-            manifest = parse_backup_manifest(receive(temporary))
-        except ValueError as err:
-            raise StoreError(f"{target}: what came is no backup: no manifest") from err
-        if (temporary.stat().st_size, file_sha256(temporary)) != (manifest.bytes, manifest.sha256):
-            raise StoreError(f"{target}: what came is not what its manifest says; fetch it again")
-        manifest_path(target).unlink(missing_ok=True)
-    return _noted(target, manifest, started)
+        wanted = receive(temporary)
+        if (sha256 := file_sha256(temporary)) != wanted:
+            raise StoreError(f"{target}: what came is not what was sent (SHA-256 differs)")
+        with Catalog.open(temporary, read_only=True, create=False, repairs=False) as received:
+            models = int(received.stats()["models"])
+    return _made(target, models, sha256, started)
 
 
-def _noted(target: Path, manifest: BackupManifest, started: float) -> Backup:
-    """Write the manifest beside a backup that is there."""
-    document = json.dumps(asdict(manifest), indent=1)
-    write_atomically(manifest_path(target), document.encode() + b"\n")
+def _made(target: Path, models: int, sha256: str, started: float) -> Backup:
     return Backup(
         written=str(target),
-        models=manifest.models,
-        bytes=manifest.bytes,
-        sha256=manifest.sha256,
-        manifest=str(manifest_path(target)),
+        models=models,
+        bytes=target.stat().st_size,
+        sha256=sha256,
         seconds=time.perf_counter() - started,
     )
 
@@ -182,48 +117,23 @@ def _check_target(catalog: Path | None, target: Path, replace: bool) -> None:
         raise RequestError(f"{target}: is there already; --force replaces it")
 
 
-def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
-    """Numbers of models and commits copied; copies again where the catalog's holder ended."""
-    log = log_path(temporary)
-    while True:
-        temporary.unlink(missing_ok=True)
-        session = Session(catalog.access, about=target)
-        generation = catalog.access.generation
-        try:
-            _check_space(session, target)
-            return _copy(session, target, temporary)
-        except StoreError:
-            if catalog.access.generation == generation:
-                raise
-        finally:
-            session.close()
-            log.unlink(missing_ok=True)
-
-
-def copy_tables(session: Session, target: Path, tables: Collection[str]) -> None:
-    """Copy some tables of one moment into a new file: a catalog whose other tables are empty."""
-    _copy(session, target, target, tables)
-
-
-def _copy(
-    session: Session, target: Path, temporary: Path, tables: Collection[str] | None = None
-) -> tuple[int, int]:
+def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
+    """How many models were copied."""
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
-    session.execute(f"ATTACH {literal(temporary)} AS {name} ({WRITING}, {NEW})")
-    try:
-        if not temporary.exists():
-            raise StoreFull(
-                f"{target}: the holder has another folder at this path; choose the catalog's folder"
-            )
-        numbers = _fill(session, name, tables)
-        session.execute(f"DETACH {name}")
-    except BaseException:
-        # of a holder that ended, neither is left
-        for statement in ("ROLLBACK", f"DETACH DATABASE IF EXISTS {name}"):
-            with suppress(StoreError):
-                session.execute(statement)
-        raise
-    return numbers
+    with closing(Session(catalog.access, about=target)) as session, session.turn():
+        _check_space(session, target)
+        session.execute(f"ATTACH {literal(temporary)} AS {name} ({WRITING}, {NEW})")
+        try:
+            models = _fill(session, name)
+            session.execute(f"DETACH {name}")
+        except BaseException:
+            for statement in ("ROLLBACK", f"DETACH DATABASE IF EXISTS {name}"):
+                with suppress(StoreError):
+                    session.execute(statement)
+            raise
+        finally:
+            log_path(temporary).unlink(missing_ok=True)
+    return models
 
 
 def _check_space(session: Session, target: Path) -> None:
@@ -236,23 +146,18 @@ def _check_space(session: Session, target: Path) -> None:
         raise StoreFull(f"{target}: {size(free)} are free there, the catalog takes {size(needed)}")
 
 
-def _fill(session: Session, name: str, tables: Collection[str] | None) -> tuple[int, int]:
-    """Copy in one transaction the schema, and rows of the same moment, of all tables or some; how
-    many models were copied, and commits of the catalog until then."""
+def _fill(session: Session, name: str) -> int:
+    """Copy everything in one transaction; how many models."""
     session.execute("BEGIN TRANSACTION")
-    whole = "" if tables is None else " (SCHEMA)"
-    session.execute(f"COPY FROM DATABASE catalog TO {name}{whole}")
-    for table in tables or ():
-        session.execute(f"INSERT INTO {name}.{table} FROM catalog.{table}")
+    session.execute(f"COPY FROM DATABASE catalog TO {name}")
     models, last = session.execute(f"SELECT count(*), max(key) FROM {name}.models")[0]
     # every backup's keys begin above those of all earlier ones, and of the catalog's next years
     next_key = max(time.time_ns() // 1000, int(last or 0) + 1)
     session.execute(f"CREATE OR REPLACE SEQUENCE {name}.model_keys START {next_key}")
-    [(commits,)] = session.execute(f"SELECT commits FROM {name}.meta")
     # the commit log beside the catalog is not of this file
     session.execute(f"UPDATE {name}.meta SET catalog = CAST(uuid() AS VARCHAR)")
     session.execute("COMMIT")
-    return int(models), int(commits)
+    return int(models)
 
 
 OTHER_FILES = {".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".safetensors", ".duckdb"}
@@ -293,8 +198,6 @@ def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
     is_file = ending == ".parquet" and not target.is_dir()
     folder = target.parent if is_file else target
     make_folder(folder)
-    # the holder of the catalog writes, perhaps from another working folder
-    folder = folder.resolve()
     written = []
     with closing(Session(catalog.access, about=folder)) as session:
         views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}

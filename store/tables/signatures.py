@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import astuple, dataclass, fields
 
 from ..session import NOW, Session
@@ -63,11 +62,3 @@ def replace_signature(session: Session, signature: StoredSignature) -> None:
 
 RUN_WIDTH = {"F64": 4, "F32": 4, "F16": 2, "BF16": 2}
 """Bytes of an entry of a run, by the type that its tensor is stored in."""
-
-
-def run_bytes(matrices: str) -> int | None:
-    """Bytes of all runs by the JSON list of them; None where it is no such list."""
-    try:
-        return sum(RUN_WIDTH[dtype] * int(n) for *_, dtype, n in json.loads(matrices))
-    except (ValueError, TypeError, KeyError):
-        return None

@@ -30,7 +30,7 @@ def test_backup_prints_the_contract_and_other_commands_read_it(db, tmp_path):
     listed = CliRunner().invoke(main, ["ls", "--json", "--db", str(target)])
 
     assert result.exit_code == 0
-    assert set(document) == {"written", "models", "bytes", "sha256", "manifest", "seconds"}
+    assert set(document) == {"written", "models", "bytes", "sha256", "seconds"}
     assert document["written"] == str(target)
     assert (document["models"], document["bytes"]) == (1, target.stat().st_size)
     assert 0 < document["seconds"] < 60

@@ -97,22 +97,6 @@ def test_a_change_is_seen_by_the_next_search(catalog, change):
         assert len(_ask(catalog, id)) == 5
 
 
-def test_a_change_between_the_token_and_the_first_statement_is_part_of_the_answer(catalog):
-    _ask(catalog)
-    tokens = []
-
-    def question():
-        tokens.append(catalog.changes)
-        if len(tokens) == 1:
-            with catalog.reader() as other:
-                other.remove("m03")
-        return [row.id for row in catalog.models()]
-
-    assert "m03" not in catalog.look(question)
-    assert len(tokens) == 2
-    assert tokens[0] != tokens[1]
-
-
 def test_means_are_taken_out_by_kind():
     rng = np.random.default_rng(0)
     vectors, kinds = rng.normal(size=(9, 4)), [BOTH_KINDS[i % 2] for i in range(9)]

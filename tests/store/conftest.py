@@ -8,7 +8,6 @@ from outcomes import RECIPE, indexed
 from qdrant_server import qdrant_server
 
 from deltadex.store import Catalog
-from deltadex.store.care import doctor
 from deltadex.store.derived import index as index_module
 
 
@@ -69,7 +68,6 @@ def small_disk(tmp_path):
 def small_files(monkeypatch):
     """Files are kept for few vectors, and whoever writes them is not waited for."""
     monkeypatch.setattr(index_module, "PERSIST_FROM", 4)
-    monkeypatch.setattr(doctor, "WRITTEN_WITHIN_S", 0.0)
 
 
 @pytest.fixture

@@ -8,12 +8,7 @@ from deltadex.store import Catalog, examine
 from deltadex.store.files import derived_path
 
 CHECKS = [
-    *("versions", "threads", "space", "holder", "catalog", "tables"),
-    *("table indexes", "recipes"),
-    *("commits", "views", "keys"),
-    *("models", "footprints", "data sets", "bases"),
-    *("rows", "index", "sketches"),
-    "attached",
+    *("versions", "space", "catalog", "tables", "table indexes", "commits", "models"),
     "leftovers",
 ]
 SCHEMA = (

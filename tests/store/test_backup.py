@@ -1,5 +1,4 @@
 import hashlib
-import shutil
 import subprocess
 import threading
 import time
@@ -8,17 +7,16 @@ import duckdb
 import numpy as np
 import pytest
 from outcomes import OTHER, RECIPE, indexed, linear, unit
-from patients import SCHEMA, flip, look, state, troubles
-from processes import holding, kill, process, said
+from patients import SCHEMA
+from processes import process, said
 
 from deltadex.errors import RequestError, StoreFull
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
-from deltadex.store.care.backup import back_up, manifest_path, read_backup_manifest
-from deltadex.store.remote import RemoteSession
-from deltadex.store.sharing import LocalSession
+from deltadex.store.care.backup import back_up
+from deltadex.store.session import Session
 
 WRITER = """
 with Catalog.open(path) as catalog:
@@ -80,8 +78,9 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
 
     assert _schema(target) == _schema(path)
     assert _contents(target) == _contents(path)
+    assert made.sha256 == hashlib.sha256(target.read_bytes()).hexdigest()
     assert (made.written, made.models, made.bytes) == (str(target), 5, target.stat().st_size)
-    assert set(target.parent.iterdir()) == {target, manifest_path(target)}
+    assert set(target.parent.iterdir()) == {target}
 
 
 def test_a_backup_answers_as_the_catalog_and_takes_new_models(path, target):
@@ -129,7 +128,7 @@ def test_keys_go_on_above_the_last_even_with_a_clock_that_is_behind(path, target
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_backup_through_the_holder_while_it_writes_is_a_whole_prefix(path, target, read_only):
+def test_a_backup_while_another_process_writes_is_a_whole_prefix(path, target, read_only):
     with process(path, WRITER) as writer:
         assert said(writer) == "holding"
         with Catalog.open(path, read_only=read_only) as catalog:
@@ -145,7 +144,7 @@ def test_a_backup_through_the_holder_while_it_writes_is_a_whole_prefix(path, tar
     _check_prefix(target.with_name("1.duckdb"), made[1].models)
 
 
-def test_a_backup_by_the_holder_while_a_guest_writes_is_a_whole_prefix(path, target):
+def test_a_backup_by_a_writer_while_another_writes_is_a_whole_prefix(path, target):
     with Catalog.open(path) as catalog, process(path, WRITER) as writer:
         assert said(writer) == "holding"
         while len(catalog.models()) < 20:
@@ -179,8 +178,8 @@ def test_nobody_waits_for_a_backup(path, target, monkeypatch):
         fill = backup_module._fill
         is_copied, goes_on = threading.Event(), threading.Event()
 
-        def slow(connection, name, tables):
-            models = fill(connection, name, tables)
+        def slow(connection, name):
+            models = fill(connection, name)
             is_copied.set()
             assert goes_on.wait(10)
             return models
@@ -197,38 +196,20 @@ def test_nobody_waits_for_a_backup(path, target, monkeypatch):
         assert "meanwhile" not in [row.id for row in restored.models()]
 
 
-def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, monkeypatch):
-    with holding(path, 4) as holder:
-        ask = RemoteSession.arrow
-
-        def dying(self, sql, values=None):
-            if sql.startswith("COPY"):
-                kill(holder)
-            return ask(self, sql, values)
-
-        monkeypatch.setattr(RemoteSession, "arrow", dying)
-        with Catalog.open(path) as catalog:
-            made = back_up(catalog, target)
-
-    assert made.models == 4
-    assert _contents(target) == _contents(path)
-    assert set(target.parent.iterdir()) == {target, manifest_path(target)}
-
-
 @pytest.mark.parametrize("statement", ["COPY", "CREATE OR REPLACE SEQUENCE", "COMMIT", "DETACH"])
 def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
     path, target, monkeypatch, statement
 ):
     with Catalog.open(path) as catalog:
         _fill(catalog)
-        execute = LocalSession.execute
+        execute = Session.execute
 
         def failing(self, sql, values=None):
             if sql.startswith(statement) and "IF EXISTS" not in sql:
                 raise duckdb.IOException("IO Error: No space left on device")
             return execute(self, sql, values)
 
-        monkeypatch.setattr(LocalSession, "execute", failing)
+        monkeypatch.setattr(Session, "execute", failing)
         with pytest.raises(StoreFull, match=r"b\.duckdb: disk full"):
             back_up(catalog, target)
         monkeypatch.undo()
@@ -283,22 +264,7 @@ def test_a_target_that_is_no_place_for_a_backup_is_refused(path, tmp_path, name,
         back_up(catalog, tmp_path / name, replace=True)
 
 
-def test_a_holder_that_sees_another_folder_is_told_apart(path, target, tmp_path, monkeypatch):
-    execute = LocalSession.execute
-
-    def elsewhere(self, sql, values=None):
-        return execute(self, sql.replace("it''s here", "private"), values)
-
-    (tmp_path / "private").mkdir()
-    with Catalog.open(path) as catalog:
-        monkeypatch.setattr(LocalSession, "execute", elsewhere)
-        with pytest.raises(StoreFull, match="another folder at this path"):
-            back_up(catalog, target)
-
-        assert list(target.parent.iterdir()) == []
-
-
-# what a killed backup leaves, and the manifest
+# what a killed backup leaves
 
 
 def test_a_later_backup_removes_what_a_killed_one_left_and_no_other_file(path, target):
@@ -319,75 +285,3 @@ def test_a_later_backup_removes_what_a_killed_one_left_and_no_other_file(path, t
             back_up(catalog, target)
 
         assert [left.exists() for left in killed + of_others] == [False, False, True, True]
-
-
-@pytest.fixture(scope="module")
-def backed_up(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("backed-up")
-    with Catalog.open(folder / "c.duckdb") as catalog:
-        _fill(catalog)
-        back_up(catalog, folder / "b.duckdb")
-    return folder
-
-
-@pytest.fixture
-def backup(backed_up, tmp_path):
-    """A backup, beside the catalog `path`."""
-    shutil.copytree(backed_up, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "b.duckdb"
-
-
-def test_the_manifest_has_what_the_doctor_compares_with_a_backup(backup):
-    manifest = read_backup_manifest(backup)
-
-    assert manifest.sha256 == hashlib.sha256(backup.read_bytes()).hexdigest()
-    assert (manifest.models, manifest.bytes) == (3, backup.stat().st_size)
-    assert state(look(backup, repairs=False), "manifest")[0] == "ok"
-    found = look(backup)
-    assert (state(found, "manifest")[0], troubles(found)) == ("ok", set())
-
-
-def test_a_byte_of_a_free_block_of_a_backup_is_found_too(backup):
-    flip(backup, -1)
-
-    assert state(look(backup, repairs=False), "manifest")[0] == "problem"
-
-
-def test_another_catalog_under_the_name_of_a_backup_is_found(backup, path):
-    with Catalog.open(path) as catalog:
-        catalog.remove("m1")
-        back_up(catalog, other := backup.with_name("other.duckdb"))
-    manifest_path(backup).write_bytes(manifest_path(other).read_bytes())
-
-    assert state(look(backup, repairs=False), "manifest")[0] == "problem"
-
-
-def test_a_backup_that_is_used_as_a_catalog_is_only_noted(backup):
-    with Catalog.open(backup) as catalog:
-        catalog.record(indexed("later"))
-
-    found = look(backup)
-    assert (state(found, "manifest")[0], troubles(found)) == ("note", set())
-
-
-@pytest.mark.parametrize("harm", [b"", b"{}", b"[1]", b"\xff"])
-def test_a_damaged_manifest_is_a_line(backup, harm):
-    manifest_path(backup).write_bytes(harm)
-
-    assert state(look(backup), "manifest")[0] == "problem"
-
-
-def test_a_replaced_backup_has_its_own_manifest(backup, path):
-    before = read_backup_manifest(backup)
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("later"))
-        back_up(catalog, backup, replace=True)
-
-    assert read_backup_manifest(backup) != before
-    assert state(look(backup), "manifest")[0] == "ok"
-
-
-def test_a_catalog_without_manifest_is_not_asked_for_one(path, backup):
-    shutil.copy(backup, copy := backup.with_name("copy.duckdb"))
-
-    assert "manifest" not in {finding.check for finding in look(copy)}

@@ -327,8 +327,7 @@ def test_duckdb_draws_no_bar_of_its_own(path):
     """It does so in a Python without a main file."""
     code = """
     with Catalog.open(path) as catalog:
-        _, session = catalog.access.session()
-        print(session.execute("SELECT current_setting('enable_progress_bar')"))
+        print(catalog._session.execute("SELECT current_setting('enable_progress_bar')"))
     """
     with process(path, code) as other:
         assert other.communicate()[0] == "[(False,)]\n"
@@ -455,7 +454,7 @@ def db(closed, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *("c.duckdb.wal", "c.duckdb.commits", "c.duckdb.holder", "c.duckdb.index"),
+        *("c.duckdb.wal", "c.duckdb.commits", "c.duckdb.wanted", "c.duckdb.index"),
         *("c.duckdb.index/0123.lock", "c.duckdb.index/0123.sketches", "c.duckdb.attached"),
         *("c.duckdb.attached/imdb/models.parquet.partial", "c.duckdb.published"),
     ],

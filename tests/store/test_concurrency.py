@@ -16,8 +16,7 @@ from processes import process, said
 
 from deltadex.cli import main
 from deltadex.search import StoredQuery, evaluate, find_similar
-from deltadex.store import Catalog
-from deltadex.store import session as sessions
+from deltadex.store import Catalog, holding
 
 # two indexers
 
@@ -74,32 +73,16 @@ def test_two_indexers_at_once_leave_what_one_after_the_other_leaves(family, tmp_
     assert found["orphans"] == []
 
 
-# a holder that lets nobody in
+# a process that gives the file up to nobody, and one of another user
 
 
-@pytest.fixture
-def open_folder():
-    """A folder that every user can enter, as pytest's are not."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.mark.parametrize("who", ["this user", "another user"])
-def test_a_writer_is_told_which_process_reads(open_folder, monkeypatch, who):
-    path = open_folder / "c.duckdb"
+def test_a_command_says_which_process_it_has_waited_for(path, monkeypatch):
     with Catalog.open(path) as catalog:
         catalog.record(model(0))
-    if who == "another user":
-        if os.getuid() != 0:
-            pytest.skip("only root becomes another user")
-        path.chmod(0o644)
-    monkeypatch.setattr(sessions, "PATIENCE_S", 0.3)
-    code = f"""
-    import os
-    if {who!r} == "another user":
-        os.setuid(65534)
-    catalog = Catalog.open(path, read_only=True)
+    monkeypatch.setattr(holding, "PATIENCE_S", 0.3)
+    code = """
+    import duckdb
+    connection = duckdb.connect(str(path), read_only=True)
     print("ready", flush=True)
     sys.stdin.readline()
     """
@@ -111,6 +94,30 @@ def test_a_writer_is_told_which_process_reads(open_folder, monkeypatch, who):
         assert f"process {reader.pid} " in refused.stderr.splitlines()[-1]
         assert CliRunner().invoke(main, ["ls", "--db", str(path)]).exit_code == 0
     assert CliRunner().invoke(main, ["rm", "m000", "--db", str(path)]).exit_code == 0
+
+
+def test_a_writer_does_not_wait_for_the_end_of_another_users_process_that_reads():
+    if os.getuid() != 0:
+        pytest.skip("only root becomes another user")
+    code = """
+    import os
+    os.setuid(65534)
+    with Catalog.open(path, read_only=True) as catalog:
+        print(len(catalog.models()), flush=True)
+        sys.stdin.readline()
+        print(len(catalog.models()), flush=True)
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "c.duckdb"
+        with Catalog.open(path) as catalog:
+            catalog.record(model(0))
+        path.chmod(0o644)
+        with process(path, code) as reader:
+            assert said(reader) == "1"
+            with Catalog.open(path) as catalog:
+                catalog.record(model(1))
+            assert reader.communicate("again\n")[0].strip() == "2"
 
 
 # many readers

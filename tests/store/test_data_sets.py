@@ -4,7 +4,6 @@ import duckdb
 import pytest
 from merges import counts, merge, write
 from outcomes import RECIPE, data_set, indexed
-from patients import look, sql, state
 
 from deltadex.errors import RequestError
 from deltadex.store import Catalog, back_up, write_parquet
@@ -96,30 +95,6 @@ def test_a_backup_and_an_export_hold_data_sets(kept, tmp_path):
     assert {"data_sets.parquet", "data_sketches.parquet"} <= written
     with Catalog.open(tmp_path / "backup.duckdb") as catalog:
         assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))
-
-
-def test_doctor_counts_data_sets_that_are_well(kept):
-    assert state(look(kept), "data sets") == ("ok", "2 kept data sets ")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE data_sets SET norm = 'nan' WHERE name = 'chats'",
-        "UPDATE data_sets SET vector = list_transform(vector, lambda x: 2 * x) "
-        "WHERE name = 'chats'",
-        "DELETE FROM data_sketches WHERE name = 'chats'",
-        "DELETE FROM data_sets WHERE name = 'chats'",
-        "INSERT INTO data_sets FROM data_sets WHERE name = 'chats'",
-    ],
-)
-def test_doctor_names_a_damaged_data_set(kept, damage):
-    sql(kept, damage)
-
-    worst, text = state(look(kept), "data sets")
-
-    assert worst == "problem"
-    assert "1 data set damaged: chats" in text
 
 
 def test_no_column_holds_text_of_the_examples(kept):

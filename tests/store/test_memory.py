@@ -1,26 +1,16 @@
 """What a long run leaves in memory, and what it costs to write."""
 
-import contextlib
 from dataclasses import replace
 
 import duckdb
 import numpy as np
 import pytest
 from outcomes import indexed
-from processes import holding, process, said
 
-from deltadex.store import Catalog, sharing
-from deltadex.store.sharing import read_holder
+from deltadex.store import Catalog, holding
 
 N_MODELS = 10
 BYTES_A_MODEL = 2 << 20
-
-VISITOR = """
-with Catalog.open(path, read_only=True) as catalog:
-    print(len(catalog.models()), flush=True)
-    sys.stdin.readline()
-    print(len(catalog.models()), flush=True)
-"""
 
 
 def large(number):
@@ -40,7 +30,7 @@ def pages(catalog):
 @pytest.fixture
 def catalog(path, monkeypatch):
     """One of 20 MiB, all of it read."""
-    monkeypatch.setattr(sharing, "SHED_TO", "8MB")
+    monkeypatch.setattr(holding, "SHED_TO", "8MB")
     with Catalog.open(path) as opened:
         for number in range(N_MODELS):
             opened.record(large(number))
@@ -60,32 +50,6 @@ def test_pages_of_the_file_are_given_back(catalog):
     # and as much may be used as before
     assert len(catalog.slots(catalog.model("m3").key, catalog.model("m3").recipes[0])) == 1
     assert catalog._session.execute("SELECT current_setting('memory_limit')") != [("7.6 MiB",)]
-
-
-@pytest.mark.parametrize("is_guest_here", [True, False])
-def test_nothing_is_taken_from_a_guest(catalog, is_guest_here):
-    with contextlib.ExitStack() as visit:
-        if is_guest_here:
-            visitor = visit.enter_context(process(catalog.path, VISITOR))
-            assert said(visitor) == str(N_MODELS)
-        before = pages(catalog)
-
-        catalog.shed_memory()
-
-        assert (pages(catalog) >= before) == is_guest_here
-        if is_guest_here:
-            assert visitor.communicate("end\n")[0].strip() == str(N_MODELS)
-
-
-def test_a_guest_leaves_the_holders_memory_to_it(path):
-    with holding(path, 3) as holder, Catalog.open(path) as guest:
-        assert read_holder(path).pid == holder.pid
-        limit = guest._session.execute("SELECT current_setting('memory_limit')")
-
-        guest.shed_memory()
-
-        assert guest._session.execute("SELECT current_setting('memory_limit')") == limit
-        assert len(guest.models()) == 3
 
 
 def test_sketches_are_written_as_they_are(catalog):

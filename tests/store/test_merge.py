@@ -24,7 +24,6 @@ from deltadex.errors import (
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog, merge_catalogs
 from deltadex.store.care import merging as merge_module
-from deltadex.store.remote import RemoteSession
 
 
 def test_a_merge_into_nothing_is_a_copy(a, b):
@@ -297,26 +296,6 @@ def test_source_and_target_may_be_held_by_others(a, b):
         two.communicate("end\n")
     with Catalog.open(a) as catalog:
         assert len(catalog.family("base", RECIPE).by_id()[0]) == 6
-
-
-def test_a_batch_is_made_again_when_the_targets_holder_dies(a, b, monkeypatch):
-    write(b, indexed("x", seed=1), indexed("y", seed=2))
-    with holding(a, 1) as holder:
-        commit = RemoteSession.commit
-
-        def dying(self):
-            monkeypatch.undo()
-            kill(holder)
-            commit(self)
-
-        with Catalog.open(a) as catalog:
-            monkeypatch.setattr(RemoteSession, "commit", dying)
-
-            document = merge_catalogs(catalog, [b]).to_json()
-
-    assert counts(document) == [2, 0, 0, 0]
-    with Catalog.open(a) as catalog:
-        assert [row.id for row in catalog.models()] == ["held000", "x", "y"]
 
 
 def test_a_killed_merge_leaves_whole_models_and_goes_on(a, b):

@@ -10,7 +10,8 @@ from patients import look, state, troubles
 from processes import holding, kill, process, said
 
 from deltadex.errors import StoreDamaged
-from deltadex.store import Catalog, back_up, examine, sharing
+from deltadex.store import Catalog, back_up, examine
+from deltadex.store import holding as held
 from deltadex.store.files import make_folder, write_atomically
 
 PAGE = 4096
@@ -292,7 +293,7 @@ def test_names_are_synced_after_a_file_and_a_folder_were_made(tmp_path, monkeypa
 
 
 def test_a_catalog_that_is_written_for_long_has_checkpoints(tmp_path, monkeypatch):
-    monkeypatch.setattr(sharing, "CHECKPOINT_EVERY_S", 0.0)
+    monkeypatch.setattr(held, "CHECKPOINT_EVERY_S", 0.0)
     source, target = tmp_path / "source.duckdb", tmp_path / "c.duckdb"
     with Catalog.open(source) as catalog:
         for seed, id in enumerate(COMMITS):

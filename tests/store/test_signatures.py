@@ -3,9 +3,7 @@
 import json
 from dataclasses import replace
 
-import pytest
 from merges import merge
-from patients import look, state
 
 from deltadex.store import Catalog, StoredSignature, back_up, write_parquet
 
@@ -52,13 +50,3 @@ def test_a_merge_brings_those_that_are_missing_and_a_backup_has_all(a, b, tmp_pa
         write_parquet(catalog, tmp_path / "tables")
     assert kept(tmp_path / "copy.duckdb") == kept(a)
     assert (tmp_path / "tables" / "base_signatures.parquet").exists()
-
-
-@pytest.mark.parametrize("damage", [{"runs": bytes(31)}, {"matrices": "[[1]]"}])
-def test_doctor_names_a_damaged_signature(path, damage):
-    keep(path, replace(ONE, **damage), replace(ONE, base="org/whole"))
-
-    worst, text = state(look(path), "bases")
-
-    assert worst == "problem"
-    assert "1 base with a damaged signature: org/base" in text

@@ -142,17 +142,16 @@ _CLOSED_COLUMNS = re.compile(r"\b(source|base_raw|base)\b", re.IGNORECASE)
 class Readers:
     """Sessions on one catalog: one for each thread at work, one for the only writer.
 
-    The file is held for writing even by a service that changes nothing: who holds a file lets
-    other processes in, so that models can be added while it serves. A file that cannot be
-    written is opened for reading, unless the service is `writable`.
+    Other processes may read and write the file meanwhile.
     """
 
     def __init__(self, path: Path, *, writable: bool, engine: str = "faiss") -> None:
-        read_only = False if writable else None
-        self._catalog = open(path, create=False, read_only=read_only, memory=CACHE, engine=engine)
+        self._catalog = open(
+            path, create=False, read_only=not writable, memory=CACHE, engine=engine
+        )
         self.path = self._catalog.path
-        # asked from the event loop, so that it must never wait for a query
         self._watching = self._catalog.reader()
+        self._state = ""
         self._idle: deque[Database] = deque()
         self._all: list[Database] = []
         self._writing = threading.Lock()
@@ -176,6 +175,7 @@ class Readers:
         with self._writing:
             yield self._catalog
             _prepare(self._catalog)
+            self.look()
 
     def prepare(self, goes_on: Callable[[float, list[str]], bool]) -> None:
         """Make every index ready for what the catalog holds now."""
@@ -187,9 +187,14 @@ class Readers:
         with self._catalog.reader() as reader:
             serving.bring_into_memory(reader, goes_on)
 
+    def look(self) -> str:
+        """A token that differs after every change; waits for who writes."""
+        self._state = serving.catalog_of(self._watching).changes
+        return self._state
+
     def state(self) -> str:
-        """A token that changes with every commit."""
-        return serving.catalog_of(self._watching).changes
+        """The same as it was at the last look: the event loop must not wait."""
+        return self._state
 
     def close(self) -> None:
         for reader in (*self._all, self._watching):
@@ -266,7 +271,7 @@ class Freshness:
         while not self._ending.wait(rest):
             started = time.monotonic()
             try:
-                state = self._readers.state()
+                state = self._readers.look()
                 if state != seen:
                     self._readers.prepare(self._reaches)
                     # garbage collection leaves out what is there now, as the names of all models

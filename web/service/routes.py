@@ -691,7 +691,7 @@ def _result_or_job(
     except CancelledError as err:
         raise stopping() from err
     if isinstance(result, Snapshot):
-        return service.snapshots.response(result)
+        return result.response()
     return reply(result, status)
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import base64
-import json
 import tempfile
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse
 
 from ...database import Backup
-from .answers import Problem
 from .catalog import Readers
 from .work import Shared
 
@@ -27,106 +24,69 @@ MOST = 4
 """Copies that are made or wait."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A copy in a folder of its own; `state` is the catalog's moment, `manifest` the file's."""
+    """A copy in a folder of its own, which is deleted with the last reference to this; `state` is
+    the catalog's moment."""
 
     folder: tempfile.TemporaryDirectory[str]
     path: Path
     state: str
-    manifest: dict[str, Any]
-    users: int = 0
-    timer: threading.Timer | None = field(default=None)
+    sha256: str
 
-
-class Snapshots(Shared[Snapshot]):
-    """Makes and keeps the copies; one that nobody downloads is deleted after a minute."""
-
-    _who = "copies"
-
-    def __init__(self, readers: Readers) -> None:
-        super().__init__("deltadex-snapshot", MOST)
-        self._readers, self._changing = readers, threading.Lock()
-        self._kept: list[Snapshot] = []
-
-    def begin(self) -> Future[Snapshot]:
-        """The copy of this moment, which may be there already."""
-        state = self._readers.state()
-        with self._changing:
-            found = next((copy for copy in self._kept if copy.state == state), None)
-        if found is None:
-            return self.submit(partial(self._make, state), key=state)
-        done: Future[Snapshot] = Future()
-        done.set_result(found)
-        return done
-
-    def response(self, copy: Snapshot) -> FileResponse:
-        """The file of a copy; a `Problem` where it is deleted already."""
-        with self._changing:
-            if copy not in self._kept:
-                raise Problem(404, "unknown-job", "this copy is deleted: ask for another")
-            copy.users += 1
-            self._stop_timer(copy)
-        sha256 = copy.manifest["sha256"]
-        digest = base64.b64encode(bytes.fromhex(sha256)).decode()
+    def response(self) -> FileResponse:
+        """The file."""
         headers = {
-            "ETag": f'"{sha256}"',
-            "Repr-Digest": f"sha-256=:{digest}:",
-            "Deltadex-Manifest": json.dumps(copy.manifest),
+            "ETag": f'"{self.sha256}"',
+            "Repr-Digest": f"sha-256=:{base64.b64encode(bytes.fromhex(self.sha256)).decode()}:",
             "Cache-Control": "no-store",
             # it is sent as it is: packing gigabytes costs more than it saves
             "Content-Encoding": "identity",
         }
         return FileResponse(
-            copy.path,
+            self.path,
             headers=headers,
             media_type="application/octet-stream",
-            filename=copy.path.name,
-            background=BackgroundTask(self._release, copy),
+            filename=self.path.name,
+            # keeps the file until it is sent
+            background=BackgroundTask(id, self),
         )
+
+
+class Snapshots(Shared[Snapshot]):
+    """Makes the copies, and keeps the last one for a minute."""
+
+    _who = "copies"
+
+    def __init__(self, readers: Readers) -> None:
+        super().__init__("deltadex-snapshot", MOST)
+        self._readers = readers
+        self._last: Snapshot | None = None
+
+    def begin(self) -> Future[Snapshot]:
+        """The copy of this moment, which may be there already."""
+        state, last = self._readers.state(), self._last
+        if last is None or last.state != state:
+            return self.submit(partial(self._make, state), key=state)
+        done: Future[Snapshot] = Future()
+        done.set_result(last)
+        return done
 
     def close(self) -> None:
         super().close()
-        with self._changing:
-            for copy in self._kept:
-                self._stop_timer(copy)
-                copy.folder.cleanup()
-            self._kept.clear()
+        self._last = None
 
     def _make(self, state: str) -> Snapshot:
-        folder = tempfile.TemporaryDirectory(prefix="deltadex-")
-        try:
-            target = Path(folder.name) / f"{self._readers.path.stem}.duckdb"
-            with self._readers.catalog() as catalog:
-                written = Backup(target).answer(catalog)[0]
-            manifest = json.loads(Path(written["manifest"]).read_bytes())
-        except BaseException:
-            folder.cleanup()
-            raise
-        copy = Snapshot(folder, target, state, manifest)
-        with self._changing:
-            self._kept.append(copy)
-            self._start_timer(copy)
+        folder = tempfile.TemporaryDirectory(prefix="deltadex-", ignore_cleanup_errors=True)
+        target = Path(folder.name) / f"{self._readers.path.stem}.duckdb"
+        with self._readers.catalog() as catalog:
+            [written] = Backup(target).answer(catalog)
+        self._last = copy = Snapshot(folder, target, state, str(written["sha256"]))
+        timer = threading.Timer(KEPT_S, self._forget_copy, (copy,))
+        timer.daemon = True
+        timer.start()
         return copy
 
-    def _release(self, copy: Snapshot) -> None:
-        with self._changing:
-            copy.users -= 1
-            if not copy.users:
-                self._start_timer(copy)
-
-    def _start_timer(self, copy: Snapshot) -> None:
-        copy.timer = threading.Timer(KEPT_S, self._delete, (copy,))
-        copy.timer.daemon = True
-        copy.timer.start()
-
-    def _stop_timer(self, copy: Snapshot) -> None:
-        if copy.timer is not None:
-            copy.timer.cancel()
-            copy.timer = None
-
-    def _delete(self, copy: Snapshot) -> None:
-        with self._changing:
-            if not copy.users and copy in self._kept:
-                self._kept.remove(copy)
-                copy.folder.cleanup()
+    def _forget_copy(self, copy: Snapshot) -> None:
+        if self._last is copy:
+            self._last = None

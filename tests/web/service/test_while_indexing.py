@@ -104,7 +104,7 @@ def test_a_service_goes_on_when_the_run_that_let_it_in_ends(family, tmp_path):
     db, some = tmp_path / "c.duckdb", tmp_path / "some.txt"
     some.write_text("\n".join(str(later / f"set{n:02}-{run}") for n in range(10) for run in (0, 1)))
     with running("index", base, some, "--db", db, "--quiet") as indexing:
-        while not db.with_name(db.name + ".holder").exists():
+        while not db.with_name(db.name + ".commits").exists():
             assert indexing.poll() is None
             time.sleep(0.02)
         with running("serve", "--db", db, "--port", 0, "--json") as serving:
