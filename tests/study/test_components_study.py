@@ -24,7 +24,7 @@ from tiny_networks import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.pictures.components import STYLES, draw_components
+from deltadex.pictures.components import draw_components
 from deltadex.study.components import components_study
 from deltadex.study.components.components_study import (
     FITS,
@@ -101,7 +101,7 @@ OF_STACK = ("importance", "importance_sd", "norm_ratio")
 OF_PAIR = ("term_shift", "term_shift_share", "total_shift", "local_shift", "local_embedding")
 
 
-@pytest.mark.parametrize(("name", "batch_size"), [("bert", 1), ("bert", 2), ("t5", 2)])
+@pytest.mark.parametrize(("name", "batch_size"), [("bert", 1), ("t5", 2)])
 def test_batches_and_the_order_of_texts_change_nothing(name, batch_size):
     network, base = tuned(name), tiny_network(name)
     given = {"against": base, "heads": True}
@@ -135,7 +135,7 @@ def test_each_model_is_run_once_over_each_batch(name):
     assert read == ([1, 2, 2, 1],) * 2  # the first for the constants
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "gpt_neox", "t5", "bart"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 @pytest.mark.parametrize("copied", [True, False])
 def test_a_network_against_itself_correlates_fully_and_moves_nowhere(name, copied):
     network = tiny_network(name)
@@ -166,13 +166,6 @@ def test_correlation_is_of_the_ranks_of_both_models_importance():
         ranks.append(rankdata(shares.numpy()))
     expected = np.corrcoef(*ranks)[0, 1]
     assert stack.against.correlation[3, 1] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_shares_of_the_move_sum_to_one_where_something_moved(name):
-    (stack,) = components_study(tuned(name), TEXTS, against=tiny_network(name)).stacks
-
-    assert stack.against.term_shift_share.sum(axis=1) == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -313,15 +306,6 @@ def test_streamed_sums_give_the_fit_and_the_score_of_scikit_learn(seed, batches,
     assert held_out == pytest.approx(exact.score(x[60:], y[60:]), abs=1e-6)
 
 
-def test_a_direction_that_never_varies_changes_no_fit():
-    x, y = drawn(0, 200)
-    flat = np.concatenate([x, -x.sum(axis=1, keepdims=True)], axis=1)
-
-    alone, doubled = (fit_and_score(moments(a, y), moments(a[:50], y[:50])) for a in (x, flat))
-
-    assert doubled == pytest.approx(alone, abs=1e-4)
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_both_fits_are_those_of_scikit_learn_on_the_same_tokens(name):
     network = small(name)
@@ -360,32 +344,12 @@ def pairs_by_hand(network):
     return [terms, list(zip(flat[::2], flat[1::2], strict=True))], held
 
 
-def test_a_feed_forward_without_its_bend_is_linear():
-    def straighten(model):
-        for block in model.encoder.layer:
-            block.intermediate.intermediate_act_fn = torch.nn.Identity()
-
-    (found,) = components_study(edited(small("bert"), straighten), MANY, linear=True).stacks
-
-    assert found.linear.fits[1].r2 == pytest.approx(1.0, abs=1e-6)
-
-
 def test_too_few_tokens_are_said_and_no_score_is_given():
     (found,) = components_study(small("bert"), MANY[:6], linear=True).stacks
 
     document = found.to_json()["linear"]
     assert (document["too_few_tokens"], document["needed_tokens"]) == (True, 160)
     assert document["fits"] == []
-
-
-def test_the_order_of_texts_changes_no_fit():
-    one, other = (
-        components_study(small("bert"), texts, linear=True).stacks[0].linear
-        for texts in (MANY, MANY[::-1])
-    )
-
-    assert one.held_out_tokens == other.held_out_tokens
-    assert one.fits[0].r2 == pytest.approx(other.fits[0].r2, abs=1e-4)
 
 
 def test_a_fifth_of_the_texts_is_held_out_and_equal_texts_are_on_one_side():
@@ -449,19 +413,6 @@ def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
         )
     ]
     assert "too few tokens" in written(both)
-
-
-def test_the_legend_names_each_term_once_and_the_caption_defines_the_symbols(compared):
-    picture = draw_components(compared)
-
-    (legend,) = picture.figure.legends
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["input", "attention", "feed-forward", "source"]
-    text = " ".join(written(picture).split())
-    for symbol in ("e: the hidden state", "x: one of its terms", "x′: the term in", "Own change"):
-        assert symbol in text
-    colours, markers, lines = zip(*STYLES.values(), strict=True)
-    assert len(set(markers)) == len(set(map(str, lines))) == len(set(colours)) == len(STYLES)
 
 
 def test_points_answer_with_layer_term_and_value(alone):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import rc_context
 from scipy.special import softmax
 from scipy.stats import entropy
 
@@ -133,21 +132,6 @@ def test_softmax_divergences_are_of_parallel_texts_divided_by_the_references_siz
     assert report.groups[1].layers[2].divergence_by("softmax-padded").to_reference > 0
 
 
-def test_linearity_is_that_of_all_tokens_between_layers(report):
-    group = report.groups[0]
-    whole = np.concatenate([HIDDEN[number] for number in range(20)], axis=1).astype(np.float64)
-    whole -= whole.mean(axis=1, keepdims=True)
-
-    for layer in (1, 2):
-        x, y = whole[layer - 1], whole[layer]
-        residual = np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2
-        found = group.layers[layer].linearity
-        assert found.stream == pytest.approx(1 - residual / np.linalg.norm(y) ** 2)
-        assert found.contribution == pytest.approx(1 - residual / np.linalg.norm(y - x) ** 2)
-        assert found.held_out_stream < found.stream
-    assert group.layers[0].linearity is None
-
-
 def test_the_untrained_network_is_beside_the_same_groups_with_contrasts():
     texts = [*make_texts(GROUPS[:1]), *scrambled(make_texts(GROUPS[:1]), 0)]
     hidden, fresh = make_hidden(texts), make_hidden(texts, seed=1)
@@ -207,18 +191,6 @@ def test_one_text_has_no_error_and_says_so():
     assert group.layers[1].intrinsic_dimension[0].standard_error is None
     assert group.layers[1].linearity.stream is not None
     assert group.layers[1].linearity.held_out_stream is None
-
-
-@pytest.mark.parametrize("size", [1, 13, 60])
-def test_batch_size_changes_nothing_but_rounding(report, size):
-    for group, other in zip(report.groups, study(size=size).groups, strict=True):
-        for layer, same in zip(group.layers, other.layers, strict=True):
-            assert same.intrinsic_dimension == layer.intrinsic_dimension
-            if layer.linearity is not None:
-                assert same.linearity.stream == pytest.approx(layer.linearity.stream)
-            assert same.anisotropy.centred == pytest.approx(layer.anisotropy.centred)
-            for divergence, again in zip(layer.divergence, same.divergence, strict=True):
-                assert again.to_reference == pytest.approx(divergence.to_reference)
 
 
 def test_other_groups_change_nothing_but_the_common_sample():
@@ -491,16 +463,6 @@ def test_the_picture_has_every_estimator_the_floor_and_one_legend(report, width)
     labels = [label for *_, label in picture.places()]
     cosine = report.groups[0].layers[0].anisotropy.mean_cosine
     assert f"eng_Latn, hidden state 0\nMean cosine {cosine:.3g}" in labels
-
-
-def test_the_picture_takes_its_ink_and_paper_from_rc_params(report, tmp_path):
-    for paper, ink in (("white", "black"), ("black", "white")):
-        with rc_context({"figure.facecolor": paper, "text.color": ink}):
-            figure = draw_geometry(report).sheet
-        assert figure.get_facecolor()[:3] == ((1.0,) * 3 if paper == "white" else (0.0,) * 3)
-    figure.savefig(tmp_path / "geometry.png", dpi=40)
-
-    assert (tmp_path / "geometry.png").stat().st_size > 5_000
 
 
 def test_the_untrained_network_is_dashed_and_without_reference_there_are_six_panels():

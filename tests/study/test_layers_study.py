@@ -1,6 +1,5 @@
 """The whole layer study: its sweeps, from batches of states to JSON and picture."""
 
-import itertools
 import json
 from dataclasses import replace
 from io import BytesIO
@@ -179,29 +178,6 @@ def test_a_labelled_panel_for_each_part_and_each_sweep(pictures, name, width, pa
     assert min(text.get_fontsize() for text in texts if text.get_text()) >= 7
 
 
-@pytest.mark.parametrize("width", ["full", "column"])
-def test_a_dot_for_each_control_near_its_question_hides_no_other(report, pictures, width):
-    picture = pictures["plain", width]
-    picture.sheet.canvas.draw()
-    axes = panel(picture, "Telling layers apart")
-    dots = [
-        (x, y)
-        for container in axes.containers
-        for x, y in zip(*container.lines[0].get_data(), strict=True)
-    ]
-    rows = [label.get_text() for label in axes.get_yticklabels()]
-    places = sorted(y for _, y in dots)
-    in_row = np.split(places, np.flatnonzero(np.diff(places) > 0.8) + 1)
-    heights = sorted(axes.transData.transform(dots)[:, 1] * 72 / picture.sheet.dpi)
-
-    assert sorted(x for x, _ in dots) == sorted(c.score.accuracy for c in report.controls)
-    assert len(rows) == len(set(rows)) == len(report.controls) - 5
-    assert len(in_row[rows.index("top 2 dims masked")]) == 5
-    assert [np.mean(row) for row in in_row] == pytest.approx(list(axes.get_yticks()))
-    assert min(np.diff(heights)) > axes.containers[0].lines[0].get_markersize()
-    assert any(list(line.get_xdata()) == [0.25, 0.25] for line in axes.lines)
-
-
 def test_the_curve_and_the_sweeps_show_the_reports_numbers(swept, pictures):
     picture = pictures["swept", "full"]
     curve = panel(picture, "Contribution")
@@ -225,42 +201,6 @@ def test_every_dot_answers_to_the_mouse_with_its_value(report, pictures):
         assert any(label.startswith(wanted) for label in labels)
     assert "mean of layer 2" in labels
     assert f"layer 0: n50 = {report.contributions.n50[0]}" in labels
-
-
-def test_equal_reports_give_equal_pictures_on_the_paper_and_in_the_ink_of_the_settings(report):
-    with matplotlib.rc_context({"figure.facecolor": "#101010", "text.color": "#eeeeee"}):
-        dark = draw_layers(report)
-
-    assert png(draw_layers(report).sheet) == png(draw_layers(report).sheet)
-    assert matplotlib.colors.to_hex(dark.sheet.get_facecolor()) == "#101010"
-    lines = panel(dark, "Telling layers apart").lines
-    assert "#eeeeee" in [line.get_color() for line in lines]
-
-
-@pytest.mark.parametrize(("layers", "dim"), [(2, 1), (33, 5)])
-def test_few_and_many_layers_can_be_drawn(monkeypatch, layers, dim):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 5)
-    hidden = make_hidden(layers=layers, tokens=24, dim=dim, apart=1)
-
-    report = layers_study(batches(hidden, tokens_a_text=4), masks=[])
-
-    assert png(draw_layers(report).sheet).startswith(b"\x89PNG")
-
-
-def test_models_of_almost_one_size_have_labels_apart(swept):
-    """matplotlib labels every minor tick of such a log axis, one upon the other."""
-    first, second = (
-        replace(model, n_parameters=n)
-        for model, n in zip(swept.models, (110_000_000, 125_000_000), strict=True)
-    )
-    sheet = draw_layers(replace(swept, models=(first, second)), "column").sheet
-
-    axes = next(one for one in sheet.axes if one.get_title() == "By model size")
-    sheet.canvas.draw()
-    boxes = [label.get_window_extent() for label in axes.get_xticklabels(which="both")]
-    shown = sorted((box for box in boxes if box.width > 1), key=lambda box: box.x0)
-    assert len(shown) > 1
-    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(shown))
 
 
 def planned(**options):

@@ -4,10 +4,8 @@ import io
 import json
 from dataclasses import replace
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 
 from deltadex.errors import StudyError
 from deltadex.pictures.rank import draw_ranks
@@ -56,27 +54,6 @@ def test_a_model_has_a_curve_for_each_stack_role_and_theta_in_printing_order():
     assert [[p.rank for p in c.points] for c in report.curves[:2]] == [[2.0, 2.0], [4.0, 4.0]]
     assert report.curves[0].points[0].normalised == 2 / 64
     assert report.depths == {"encoder": 2, "decoder": 2}
-
-
-def test_slots_carry_what_needs_no_threshold():
-    [slot] = rank_study("m", [spectrum(9, noise=0.9, known=16)]).slots
-
-    assert (slot.norm, slot.stable_rank, slot.count) == (3.0, 9.0, 1)
-    assert slot.entropy_rank == pytest.approx(9.0)
-    assert slot.signal_fraction == pytest.approx(0.9)
-    assert (slot.shape, slot.known_rank) == ((64, 128), 16)
-
-
-def test_the_order_of_spectra_changes_nothing():
-    spectra = [
-        spectrum(3 + layer, layer, role, part=part)
-        for role in ("q", "up")
-        for layer in range(5)
-        for part in ("0", "1")
-    ]
-    shuffled = [spectra[i] for i in np.random.default_rng(0).permutation(len(spectra))]
-
-    assert rank_study("m", iter(shuffled)) == rank_study("m", spectra)
 
 
 def test_a_law_is_fitted_to_the_points_that_carry_a_rank():
@@ -293,15 +270,6 @@ def test_the_picture_marks_rounding_zeros_and_standard_errors():
     ]
     assert legend(draw_ranks(family_ranks([one, other])))[0] == r"$\theta = 1$, mean ± s.e."
     assert legend(draw_ranks(model("c", [0, 0]))) == ["exactly zero"]
-
-
-@pytest.mark.parametrize("paper", ["#000000", "#ffffff"])
-def test_the_picture_takes_its_paper_from_the_rc_parameters(paper):
-    with matplotlib.rc_context({"figure.facecolor": paper, "axes.facecolor": paper}):
-        figure = draw_ranks(model("m", falling(5))).sheet
-
-    assert to_hex(figure.get_facecolor()) == paper
-    assert to_hex(figure.axes[0].get_facecolor()) == paper
 
 
 @pytest.mark.slow
