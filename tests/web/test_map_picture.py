@@ -137,14 +137,6 @@ def test_nothing_is_cut_at_the_edges(tmp_path, dark):
     assert "#" + "".join(f"{value:02x}" for value in sheet) == (DARK if dark else LIGHT).sheet
 
 
-@pytest.mark.parametrize("n", [1, 2, 3_000])
-def test_few_and_many_models_are_drawn(tmp_path, n):
-    document = make_document(n, 1, explained=[0.5, 0.25])
-
-    assert sum(len(marks.get_offsets()) for marks in collections(document)) == n
-    assert "first axis: 50% of the variance" in texts(svg(tmp_path, document))
-
-
 def test_too_many_marks_become_an_image_beside_text(tmp_path, monkeypatch):
     monkeypatch.setattr("deltadex.pictures.map_picture.VECTORS_UP_TO", 10)
 
@@ -174,12 +166,6 @@ def star(name, x=0.0, y=0.0, verdict="perhaps"):
         "name": name, "x": x, "y": y, "examples": 512, "loss": "causal", "verdict": verdict,
         "nearest": nearest,
     }  # fmt: skip
-
-
-def test_a_list_without_kept_data_changes_no_byte(tmp_path):
-    document = make_document(30, 12)
-
-    assert svg(tmp_path, document) == svg(tmp_path, document | {"data": []})
 
 
 def test_kept_data_sets_are_named_on_the_map_and_in_the_legend(tmp_path):
@@ -217,10 +203,3 @@ def test_no_category_has_the_shape_of_kept_data():
     assert "*" in markers
     assert "*" not in names
     assert len(names) == 12
-
-
-def test_a_hostile_name_of_data_is_only_text(tmp_path):
-    drawing = svg(tmp_path, make_document(data=[star(HOSTILE)]))
-
-    assert "<script" not in drawing
-    ET.fromstring(drawing)

@@ -69,6 +69,7 @@ def test_a_worker_that_was_stopped_loads_again_before_it_is_needed(make_worker, 
     assert [str(worker.run(os.getpid, seconds=60.0))] == loaded[1:]
 
 
+@pytest.mark.slow
 def test_time_counts_from_when_a_worker_begins_not_from_what_it_loads(make_worker):
     worker = make_worker(load=partial(time.sleep, 2.5))
 
@@ -108,6 +109,7 @@ def test_what_is_not_ready_is_202_and_then_200(db):
     assert "deltadex-stale" not in last.headers
 
 
+@pytest.mark.slow
 def test_after_a_change_the_old_document_is_served_as_stale_until_the_new_one_is_there(db):
     with served(db, token=TOKEN, quick_seconds=60.0) as client:
         before = client.get(f"{API}/evaluation")
@@ -125,6 +127,7 @@ def test_after_a_change_the_old_document_is_served_as_stale_until_the_new_one_is
     assert (before.json()["models"], after.json()["models"]) == (4, 3)
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_and_tried_again_later(db, monkeypatch):
     with served(db, quick_seconds=60.0) as client:
         calls = []
@@ -240,6 +243,7 @@ def _until(is_so):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_job_tells_its_place_and_an_evaluation_waits_for_no_other_kind(db, monkeypatch):
     release = threading.Event()
     with served(db, quick_seconds=0.0) as client:

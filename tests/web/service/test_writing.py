@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from services import API, TOKEN, WRITER, adapter_files, files, printed, served
+from services import API, TOKEN, WRITER, adapter_files, files, served
 
 from deltadex.web.service import ServiceSettings
 
@@ -76,13 +76,6 @@ def test_an_added_adapter_is_found_and_can_be_removed(client):
     assert removed.json() == {"removed": "up/one", "base": "base"}
     assert client.get(f"{API}/models/up/one").status_code == 404
     assert client.get(f"{API}/families").json()["families"][0]["models"] == 5
-
-
-def test_what_was_written_is_there_after_the_service(db):
-    with served(db, token=TOKEN) as client:
-        add(client)
-
-    assert "up/one" in [m["model"] for m in printed(db, "ls")["models"]]
 
 
 @pytest.mark.parametrize("id", ["", "/etc/x", "~x", "a/../b", "..", "a\nb", "x" * 201, " a"])
