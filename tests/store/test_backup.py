@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from outcomes import OTHER, RECIPE, indexed, linear, unit
 from patients import SCHEMA, flip, look, state, troubles
-from processes import holding, kill, process, said
+from processes import process, said
 
 from deltadex.errors import RequestError, StoreFull
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up, manifest_path, read_backup_manifest
-from deltadex.store.remote import RemoteSession
 from deltadex.store.sharing import LocalSession
 
 WRITER = """
@@ -84,18 +82,6 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
     assert set(target.parent.iterdir()) == {target, manifest_path(target)}
 
 
-def test_a_backup_answers_as_the_catalog_and_takes_new_models(path, target):
-    with Catalog.open(path) as catalog:
-        _fill(catalog, 9)
-        before = find_similar(catalog, StoredQuery("m4"), k=5).to_json()
-        back_up(catalog, target)
-
-    with Catalog.open(target) as restored:
-        assert find_similar(restored, StoredQuery("m4"), k=5).to_json() == before
-        restored.record(indexed("new", seed=99))
-        assert np.array_equal(restored.family("base", RECIPE).by_id(["new"])[1][0], unit(99, 8))
-
-
 def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(path, target):
     with Catalog.open(path) as catalog:
         _fill(catalog)
@@ -145,20 +131,6 @@ def test_a_backup_through_the_holder_while_it_writes_is_a_whole_prefix(path, tar
     _check_prefix(target.with_name("1.duckdb"), made[1].models)
 
 
-def test_a_backup_by_the_holder_while_a_guest_writes_is_a_whole_prefix(path, target):
-    with Catalog.open(path) as catalog, process(path, WRITER) as writer:
-        assert said(writer) == "holding"
-        while len(catalog.models()) < 20:
-            time.sleep(0.05)
-
-        made = back_up(catalog, target)
-
-        seen = len(catalog.models())
-        while len(catalog.models()) == seen:
-            assert writer.poll() is None
-    _check_prefix(target, made.models)
-
-
 def _check_prefix(path, n_models):
     with Catalog.open(path, read_only=True) as backup:
         ids, vectors = backup.family("base", RECIPE).by_id()
@@ -195,24 +167,6 @@ def test_nobody_waits_for_a_backup(path, target, monkeypatch):
 
     with Catalog.open(target) as restored:
         assert "meanwhile" not in [row.id for row in restored.models()]
-
-
-def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, monkeypatch):
-    with holding(path, 4) as holder:
-        ask = RemoteSession.arrow
-
-        def dying(self, sql, values=None):
-            if sql.startswith("COPY"):
-                kill(holder)
-            return ask(self, sql, values)
-
-        monkeypatch.setattr(RemoteSession, "arrow", dying)
-        with Catalog.open(path) as catalog:
-            made = back_up(catalog, target)
-
-    assert made.models == 4
-    assert _contents(target) == _contents(path)
-    assert set(target.parent.iterdir()) == {target, manifest_path(target)}
 
 
 @pytest.mark.parametrize("statement", ["COPY", "CREATE OR REPLACE SEQUENCE", "COMMIT", "DETACH"])
@@ -375,19 +329,3 @@ def test_a_damaged_manifest_is_a_line(backup, harm):
     manifest_path(backup).write_bytes(harm)
 
     assert state(look(backup), "manifest")[0] == "problem"
-
-
-def test_a_replaced_backup_has_its_own_manifest(backup, path):
-    before = read_backup_manifest(backup)
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("later"))
-        back_up(catalog, backup, replace=True)
-
-    assert read_backup_manifest(backup) != before
-    assert state(look(backup), "manifest")[0] == "ok"
-
-
-def test_a_catalog_without_manifest_is_not_asked_for_one(path, backup):
-    shutil.copy(backup, copy := backup.with_name("copy.duckdb"))
-
-    assert "manifest" not in {finding.check for finding in look(copy)}

@@ -54,6 +54,7 @@ def test_an_index_that_is_behind_is_well(db):
 # files of sketches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "said_of_it"),
     [

@@ -147,7 +147,10 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(
+    "question",
+    [pytest.param(q, marks=[pytest.mark.slow] * (q != "find-similar")) for q in QUESTIONS],
+)
 def test_a_question_is_answered_whenever_the_holder_dies(path, monkeypatch, question):
     ask, request = QUESTIONS[question], RemoteSession._request
     with Catalog.open(path) as catalog:
@@ -280,6 +283,7 @@ def test_a_file_that_nobody_shares_names_its_holder(path, impatient):
 # Threads of one process
 
 
+@pytest.mark.slow
 def test_readers_answer_while_a_thread_writes(path):
     with Catalog.open(path) as catalog:
         for number in range(20):
