@@ -318,6 +318,7 @@ def test_what_changes_in_a_copy_is_noticed_whenever_it_is_read_and_by_doctor(tmp
     assert near(empty).to_json() == wanted
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_and_every_cut_of_an_index_is_noticed(tmp_path):
     publish(fill(tmp_path / "c.duckdb", family(3)), tmp_path / "index", exclude=["nobody"])
     with dx.open(tmp_path / "mine.duckdb") as db:
