@@ -482,6 +482,7 @@ def test_bytes_that_are_always_changed_refuse_each_form_of_model(hub, undisturbe
     assert done.exit_code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_changed_byte_of_the_base_spoils_no_model(hub, undisturbed, tmp_path, lasting):
     base = [("org/base", "model.safetensors")]
