@@ -132,15 +132,6 @@ def test_views_are_made_again_as_they_were(db):
         assert connection.execute("SELECT count(*) FROM ranks").fetchone() == (24,)
 
 
-def test_keys_go_on_after_a_sequence_that_fell_behind(db):
-    sql(db, "CREATE OR REPLACE SEQUENCE model_keys START 3")
-
-    assert state(look(db), "keys")[0] == "repaired"
-    with Catalog.open(db) as catalog:
-        catalog.record(indexed("new"))
-        assert len({row.key for row in catalog.models()}) == 13
-
-
 def test_vectors_that_are_not_of_unit_length_are_named_and_stay(db):
     for key, value in enumerate(["2.0", "0.0", "'nan'", "'inf'"], start=5):
         made = f"list_transform(range({RECIPE.dim}), lambda i: {value}::FLOAT)::FLOAT[{RECIPE.dim}]"

@@ -13,7 +13,6 @@ from patients import look, troubles
 from processes import process, said
 
 from deltadex.errors import StoreFull
-from deltadex.records import Slot
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import row_files
@@ -130,19 +129,6 @@ def test_new_models_are_added_and_old_rows_stay(catalog):
     assert _file(catalog).matrix(np.array(keys)) is not None
     grown = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
     assert grown == size + 2 * 2  # two slots of eight numbers of two bits
-    assert _read(catalog, keys) == _as_stored(catalog, keys)
-
-
-def test_a_slot_that_no_model_had_makes_the_file_anew(catalog):
-    _view(catalog).write_sketch_file()
-    wider = indexed("wider", seed=5)
-    more = (replace(s, slot=Slot("decoder", s.slot.layer, "k")) for s in wider.slots)
-    catalog.record(replace(wider, slots=(*wider.slots, *more)))
-    keys = _keys(catalog)
-
-    _view(catalog).write_sketch_file()
-
-    assert _file(catalog).matrix(np.array(keys)) is not None
     assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 

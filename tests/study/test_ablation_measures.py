@@ -307,18 +307,6 @@ def test_only_both_terms_together_say_the_tag():
     assert predictions.settings["tags"] == ["other", "same"]
 
 
-def test_a_tag_of_the_test_part_alone_is_counted_wrong():
-    items = make_tags(60, split=Split(np.arange(40), np.arange(40, 50), np.arange(50, 60)))
-    items.labels[50] = "new"
-
-    predictions = tagging_probe(items, LONGER)
-    report = ablation_report(predictions)
-
-    assert predictions.targets[0] == 0
-    assert (predictions.predicted > 0).all()
-    assert max(one.value for one in report.scores) <= 0.9
-
-
 def test_one_tag_and_infinite_terms_are_refused():
     items = make_tags(n=30)
     items.terms[2, 0] = np.inf
@@ -395,14 +383,3 @@ def test_votes_are_those_of_plain_loops(words, k):
         near = [codes[lemma[o], sense[o]] for _, o in sorted(ranked)[:k]]
         most = max(Counter(near).values())
         assert voted == next(code for code in near if near.count(code) == most)
-
-
-def test_a_text_is_never_in_both_parts():
-    rng = np.random.default_rng(0)
-    sense = [str(s) for s in rng.integers(2, size=100)]
-
-    terms = rng.normal(size=(4, 100, 3)).astype(np.float32)
-    found = vote(terms, ["w"] * 100, sense, text=np.repeat(np.arange(20), 5))
-
-    assert len(found.targets) == 20
-    assert len(np.unique(found.text)) == 4

@@ -14,7 +14,6 @@ from deltadex.study.geometry.moments import (
     anisotropy,
     centre,
     lanczos,
-    pooled,
     power_method,
     streamed_anisotropy,
     sum_of_squares,
@@ -73,19 +72,6 @@ def test_a_far_mean_costs_no_digits():
     far = streamed_anisotropy(*stream(rows + 1e4, [37, 200]))
 
     assert far.centred == pytest.approx(exact, rel=1e-11)
-
-
-@given(cut=st.integers(0, 50), seed=st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
-def test_merged_moments_are_those_of_all_rows(cut, seed):
-    rows = make_rows(50, 6, offset=10.0, seed=seed)
-
-    whole = pooled([stream(rows[:cut], [])[0], stream(rows[cut:], [])[0]])
-
-    assert whole.n == 50
-    np.testing.assert_allclose(whole.mean, rows.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(whole.covariance(), np.cov(rows.T, bias=True), atol=1e-12)
-    np.testing.assert_allclose(whole.about_origin(), rows.T @ rows, rtol=1e-11, atol=1e-9)
 
 
 def test_uncentred_and_mean_cosine_see_a_common_coordinate_and_centred_does_not():

@@ -100,18 +100,6 @@ def test_every_layer_is_there_and_the_last_is_what_the_model_gives(name):
         assert relative(behind(layers[-1].hidden[kept]), given[stack.name][kept]) <= 1e-6
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
-def test_padding_changes_no_term(name):
-    network = tiny_network(name)
-    layers, _ = decomposed(network)
-
-    for row, text in enumerate(PADDED):
-        alone, _ = decomposed(network, (text,))
-        for one, padded in zip(alone, layers, strict=True):
-            width = one.terms.shape[2]
-            assert relative(padded.terms[:, row, :width], one.terms[:, 0]) <= 1e-5
-
-
 def fused_biases(attention, values, mlp):
     out = attention.dense
     return out.weight @ values + out.bias, mlp.dense_4h_to_h.bias
@@ -272,15 +260,6 @@ def test_a_decoder_that_reads_an_encoder_has_a_source_term():
     assert network.stacks[1].terms == ("input", "attention", "source", "feed_forward", "bias")
     assert all(float(one.terms[2][kept].norm()) > 0 for one in layers[1:])
     assert not layers[0].terms[2].any()
-
-
-def test_the_first_layer_is_all_input_where_no_norm_follows_the_embeddings():
-    layers, kept = decomposed(tiny_network("gpt2"))
-    of_groups, _ = decomposed(tiny_network("albert", num_hidden_groups=3))
-
-    assert [one.layer for one in of_groups] == [0, 1, 2, 3]
-    assert torch.equal(layers[0].terms[0][kept], layers[0].hidden[kept])
-    assert not layers[0].terms[1:].any()
 
 
 def test_an_option_that_changes_the_stream_and_a_model_without_the_tables_modules_are_refused():

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.special import softmax
 from scipy.stats import entropy
 
@@ -20,9 +18,7 @@ from deltadex.study.geometry import (
     scrambled,
 )
 from deltadex.study.geometry.geometry_report import (
-    LayerDifference,
     bootstrap_interval,
-    paired_measure,
 )
 from deltadex.study.geometry.group_states import Reservoir, fertility
 from deltadex.study.geometry.intrinsic_dimension import assign_blocks, intrinsic_dimension
@@ -264,19 +260,6 @@ def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
     assert all(layer.low is None for layer in named["linearity, stream", "least squares"].layers)
 
 
-def test_paired_measures_count_signs_and_leave_ties_out():
-    layers = [
-        LayerDifference(layer=i, difference=d, low=None, high=None)
-        for i, d in enumerate([1.0, 2.0, 3.0, 4.0, 5.0, 0.0, -3.0])
-    ]
-
-    found = paired_measure("mean cosine", "exact", layers)
-
-    assert (found.positive, found.negative) == (5, 1)
-    assert found.mean_difference == pytest.approx(12 / 7)
-    assert found.sign_test_p == pytest.approx(2 * (1 + 6) / 2**6)
-
-
 def test_bootstrap_covers_the_standard_error_and_wants_ten_sentences():
     gaps = np.random.default_rng(0).standard_normal(400)
 
@@ -354,21 +337,6 @@ def test_fertility_by_words_characters_and_unknown_tokens():
     assert (chinese.tokens_per_word, chinese.tokens_per_character) == (None, 1.0)
     assert (empty.tokens_per_word, empty.tokens_per_character, empty.unknown_share) == (None,) * 3
     assert fertility(texts, lambda text: [1])["eng_Latn"].unknown_share is None
-
-
-@given(cuts=st.lists(st.integers(0, 300), max_size=5), seed=st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
-def test_the_reservoir_does_not_depend_on_batches(cuts, seed):
-    hidden = np.arange(300, dtype=np.float32)[None, :, None]
-    whole, parts = (Reservoir(1, 40, 1, [seed]) for _ in range(2))
-
-    whole.update(hidden, np.arange(300))
-    for some in np.split(np.arange(300), sorted(cuts)):
-        parts.update(hidden[:, some], some)
-
-    np.testing.assert_array_equal(parts.rows(0), whole.rows(0))
-    np.testing.assert_array_equal(whole.texts(), whole.rows(0)[:, 0])
-    assert len(np.unique(whole.texts())) == 40
 
 
 def test_the_reservoir_keeps_every_token_equally_often():

@@ -143,19 +143,6 @@ def test_nearest_two_are_exact_where_float32_cannot_tell_neighbours_apart(cloud)
     np.testing.assert_allclose(found, np.sort(gaps, axis=1)[:, :2], rtol=1e-12)
 
 
-def test_a_sample_is_drawn_by_its_seed_and_has_its_size():
-    rows = make_ball(500, 5)
-
-    found, again = (by_name(rows, sample=300, seed=3)["facco"] for _ in range(2))
-    other = by_name(rows, sample=300, seed=4)["facco"]
-    whole = by_name(rows, sample=500)["facco"]
-
-    assert found == again
-    assert (found.rows, found.distinct, whole.rows) == (300, 500, 500)
-    assert other.dimension != found.dimension
-    assert whole == by_name(rows)["facco"]
-
-
 def test_the_error_is_the_spread_between_blocks_that_share_no_row_and_few_texts_have_none():
     rows, blocks = make_ball(900, 4), np.arange(900) // 7 % BLOCKS
     order = np.random.default_rng(0).permutation(900)

@@ -12,7 +12,6 @@ from deltadex.study.layers.layer_classifier import (
     contributions,
     dims_holding,
     fit_classifier,
-    score_classifier,
 )
 from deltadex.study.layers.layer_controls import (
     joined,
@@ -26,7 +25,6 @@ from deltadex.study.layers.layer_controls import (
     score_nearest_centroid,
     score_retrained,
     transfer_controls,
-    tree_control,
     unit_norm,
 )
 from deltadex.study.layers.layer_norms import row_norms
@@ -120,42 +118,11 @@ def test_shares_and_signs_by_hand_and_how_many_dimensions_hold_them():
     assert nothing.max_share == (0, 0)
 
 
-def test_a_tree_reads_what_is_not_linear_within_its_limits():
-    """Two layers with equal means: one lies outside of the other."""
-    hidden = make_hidden(layers=2, tokens=600, dim=4)
-    hidden[1] *= np.float32(6)
-    split = split_of(hidden)
-
-    control, tree = tree_control(split, seed=3)
-
-    assert control.name == "decision-tree"
-    assert control.score.accuracy > 0.8
-    assert score_classifier(fit_classifier(split.train), split.test).accuracy < 0.6
-    assert 2 <= tree.depth <= tree.max_depth == 10
-    assert tree.leaves <= len(split.train.layer) / tree.min_leaf
-    assert (tree.dims, set(tree.top_dims)) == (4, {0, 1, 2, 3})
-    assert control.score.n_train == len(split.train.layer)
-
-
 class Marks:
     """A tokenizer whose even tokens are full stops."""
 
     def decode(self, ids):
         return "." if ids[0] % 2 == 0 else "word"
-
-
-def test_layers_that_only_punctuation_tells_apart_are_not_told_apart_without_it():
-    hidden = make_hidden(layers=2, tokens=400)
-    hidden[1, ::2] += 9  # tokens 100, 102, …
-    split = split_of(hidden)
-    classifier = fit_classifier(split.train)
-
-    scores = by_name(punctuation_controls(split, classifier, PunctuationTokens(Marks())))
-
-    assert score_classifier(classifier, split.test).accuracy > 0.6
-    assert scores["no-punctuation"].accuracy == pytest.approx(0.5, abs=0.15)
-    assert scores["no-punctuation"].n_train == len(split.train.layer) // 2
-    assert scores["punctuation-untested"].n_test == len(split.test.layer) // 2
 
 
 @pytest.mark.parametrize("decoded", ["word", "!"])
@@ -165,22 +132,6 @@ def test_texts_of_words_only_or_of_punctuation_only_have_no_such_control(decoded
     marks.tokenizer.decode = lambda ids: decoded
 
     assert list(punctuation_controls(split, fit_classifier(split.train), marks)) == []
-
-
-def test_masking_the_dimensions_that_differ_leaves_chance_and_others_harm_nothing():
-    hidden = make_hidden(layers=2, tokens=400, dim=40)
-    hidden[1, :, :4] += 4
-    split = split_of(hidden)
-    classifier = fit_classifier(split.train)
-
-    scores = by_name(mask_controls(split, classifier, [4], seed=1))
-
-    assert set(contributions(classifier).ranked()[:4].tolist()) == {0, 1, 2, 3}
-    assert score_classifier(classifier, split.test).accuracy > 0.98
-    assert scores["mask-top-4-mean"].accuracy < 0.65
-    assert scores["without-top-4"].accuracy < 0.65
-    assert scores["mask-random-4-mean"].accuracy > 0.9
-    assert scores["mask-random-4-mean"].draws == 5
 
 
 def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked():

@@ -90,14 +90,3 @@ def test_axes_agree_with_scikit_learn(unit_norm, block, monkeypatch):
     for i, layer in enumerate(rows.layers):
         own = pca.coordinates[rows.layer == layer]
         assert pca.centroids[i] == pytest.approx(own.mean(axis=0), abs=1e-5)
-
-
-def test_rows_that_are_all_equal_have_no_axes_to_speak_of_and_no_more_than_dimensions():
-    pca = layer_pca(make_rows(np.ones((2, 20, 3), dtype=np.float32)))
-    flat = layer_pca(make_rows(make_hidden(dim=2)))
-
-    assert pca.explained == (0.0, 0.0, 0.0)
-    assert pca.depth_correlation is None
-    assert pca.path_length == 0
-    assert flat.axes.shape == (2, 2)
-    assert sum(flat.explained) == pytest.approx(1)

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from io import BytesIO
 
 import matplotlib
 import numpy as np
@@ -23,7 +22,7 @@ from deltadex.study.layers import (
     sweep_contexts,
 )
 from deltadex.study.layers.layer_classifier import fit_classifier
-from deltadex.study.layers.layer_rows import PunctuationTokens, is_punctuation, split_by_text
+from deltadex.study.layers.layer_rows import PunctuationTokens, split_by_text
 from deltadex.study.layers.layers import Layers
 from deltadex.study.layers.layers_report import Sweep, SweepPoint, texts_sweep
 from deltadex.study.network import token_states
@@ -97,13 +96,6 @@ def test_equal_seeds_give_equal_studies_whatever_the_batches():
     assert np.array_equal(first.classifier.weights, again.classifier.weights)
 
 
-def test_without_other_texts_and_twin_their_controls_are_left_out():
-    report = layers_study(batches(make_hidden(tokens=48)), include_embedding=False, masks=[])
-
-    assert [control.name for control in report.controls] == ALWAYS
-    assert report.layers == report.norms.layers == (1, 2)
-
-
 def test_an_early_stop_is_said(monkeypatch):
     monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
 
@@ -127,12 +119,6 @@ def test_states_of_another_shape_too_few_and_not_finite_ones_are_refused():
         layers_study([])
     with pytest.raises(StudyError, match="hidden state 2 of 3 holds NaN or infinity"):
         layers_study(batches(broken), max_tokens=20)
-
-
-def png(figure):
-    page = BytesIO()
-    figure.savefig(page, format="png", dpi=30)
-    return page.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -189,18 +175,6 @@ def test_the_curve_and_the_sweeps_show_the_reports_numbers(swept, pictures):
         assert drawn[0].tolist() == values
         assert drawn[1].tolist() == [p.score.accuracy for p in swept.context_sweep.points]
     assert panel(picture, "By model").containers[0].lines[0].get_xdata().tolist() == [10, 100]
-
-
-def test_every_dot_answers_to_the_mouse_with_its_value(report, pictures):
-    picture = pictures["plain", "full"]
-    png(picture.sheet)
-    labels = [label for _, _, label in picture.places()]
-
-    for control in report.controls:
-        wanted = f"{control.title}: {control.score.accuracy:.3f}"
-        assert any(label.startswith(wanted) for label in labels)
-    assert "mean of layer 2" in labels
-    assert f"layer 0: n50 = {report.contributions.n50[0]}" in labels
 
 
 def planned(**options):
@@ -294,16 +268,6 @@ def test_models_of_other_sizes_are_measured_on_the_same_held_back_texts():
     assert other.score.n_test_texts == first.score.n_test_texts == 5
 
 
-def test_punctuation_holds_no_letter_or_digit_of_any_script():
-    marks = [".", "##,", " ", "", "…»", "+", "🙂"]
-    marks += ["。", "،", "।"]  # Chinese, Arabic, Hindi
-    others = ["a", "##'s", "7", "Ж", "語"]
-    others += ["\u0647", "\u0663"]  # an Arabic letter and digit
-    others += ["\u093f", "\ufffd"]  # a vowel sign of Hindi, a part of a character
-
-    assert [is_punctuation(text) for text in marks + others] == [True] * 10 + [False] * 9
-
-
 def test_states_of_punctuation_are_left_out_and_counted():
     network = speaking("bert")
     texts = [Text("the , cat ! sat .", "", "1"), Text("? ! ,", "", "2"), Text("dogs.", "", "3")]
@@ -329,12 +293,3 @@ def test_a_plan_without_punctuation_counts_what_it_leaves_out_and_needs_a_tokeni
     assert study_network(network, texts, planned()).control("no-punctuation") is not None
     with pytest.raises(StudyError, match=r"no tokenizer.*--no-punctuation"):
         study_network(tiny_network("bert"), texts, plan)
-
-
-def test_texts_of_one_length_come_together():
-    plan = planned(batch_size=4)
-
-    batches = list(plan.states(tiny_network("gpt2"), make_texts(*[3, 9] * 8)))
-
-    tokens = [set(np.bincount(batch.text)[batch.text[0] :].tolist()) for batch in batches]
-    assert tokens == [{2}, {2}, {8}, {8}]

@@ -164,18 +164,6 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, place, line):
         save(tmp_path / place)
 
 
-def test_a_caption_is_wrapped_and_makes_a_picture_higher():
-    caption = "x is a term of the hidden state e, and x′ the same term after fine-tuning. " * 3
-
-    plain, wide, column = draw(), draw("full", caption), draw("column", caption)
-
-    heights = [picture.sheet.get_figheight() for picture in (plain, wide, column)]
-    assert heights == sorted(heights)
-    assert column.sheet.get_figwidth() == pytest.approx(85 / 25.4)
-    (text,) = column.sheet.subfigs[0].texts
-    assert len(text.get_text().splitlines()) == 4
-
-
 def test_points_are_where_their_marks_are_drawn(page):
     light = page.split('<figure class="dark"')[0]
 
@@ -251,9 +239,3 @@ def test_only_cells_with_room_have_numbers(width, n_data):
     numbers = [t.get_text() for t in picture.figure.axes[0].texts]
     has_room = n_data <= (14 if width == "full" else 3)
     assert len(numbers) == (20 * n_data if has_room else 0)
-
-
-def test_long_names_keep_both_ends():
-    models, _, _ = shown(draw_data_scores(make_scores(name="a-very-long-name/" * 4), "column"))
-
-    assert all(len(name) <= 26 and name[-1].isdigit() for name in models)

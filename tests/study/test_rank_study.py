@@ -72,15 +72,6 @@ def test_a_law_is_fitted_to_the_points_that_carry_a_rank():
     assert (curve.points[7].rank, curve.points[7].reason) == (0.0, "no update here")
 
 
-def test_depth_is_counted_from_the_first_layer_of_the_whole_stack():
-    spectra = [spectrum(rank, layer) for layer, rank in enumerate(falling(12))][6:]
-
-    [curve] = rank_study("m", spectra, thetas=(1.0,), n_layers={"encoder": 12}).curves
-
-    assert curve.n_layers == 12
-    assert curve.fit.best.values == pytest.approx((24.0, -22.0))
-
-
 def test_experts_are_averaged_without_zeros_and_rounding_and_flagged_where_nothing_is_left():
     spectra = [
         *(spectrum(4, part="0"), spectrum(8, part="1"), spectrum(0, part="2")),
@@ -110,14 +101,6 @@ def test_an_adapter_says_that_its_rank_is_bounded_and_an_update_of_zero_that_it_
     assert rank_study("m", [spectrum(8)]).notes == ()
     for known in (None, 4):
         assert rank_study("m", [spectrum(0, known=known)]).notes == (nothing,)
-
-
-def test_a_frozen_model_has_ranks_of_zero_and_no_fit():
-    report = model("m", [0, 0, 0, 0, 0])
-
-    assert [p.rank for p in report.curves[0].points] == [0.0] * 5
-    assert report.curves[0].fit.verdict == "too few points"
-    assert report.slots[0].signal_fraction == 0.0
 
 
 def test_wrong_calls_are_refused():

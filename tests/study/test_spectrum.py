@@ -111,18 +111,6 @@ def test_a_random_matrix_is_no_power_law_and_norms_below_one_have_no_weighted_al
     assert small.alpha_hat is None
 
 
-def test_norms_and_stable_rank_are_those_of_the_energies():
-    energies = np.linspace(10.0, 1000.0, 80)
-
-    [matrix] = measured(spectrum(energies), draws=0).matrices
-
-    assert matrix.log_norm == pytest.approx(np.log10(energies.sum()))
-    assert matrix.log_spectral_norm == pytest.approx(3.0)
-    assert matrix.stable_rank == pytest.approx(energies.sum() / 1000.0)
-    assert matrix.curve[0] == (1, 1000.0)
-    assert matrix.curve[-1] == (80, 10.0)
-
-
 def test_a_model_that_equals_its_base_has_no_update_and_its_weights_are_measured():
     copy = [spectrum([], layer) for layer in range(12)]
     weights = [spectrum(pareto(80, 2.0), layer) for layer in range(12)]

@@ -232,12 +232,6 @@ def test_drawn_texts_keep_their_order_and_are_distinct(words, most, seed):
     assert drawn.broken == texts.broken
 
 
-def test_the_digest_is_of_texts_groups_and_ids_alone(tmp_path):
-    table, lines = read(tmp_path / "a.csv", TABLE), read(tmp_path / "b.jsonl", LINE + "broken\n")
-
-    assert table.digest == lines.digest == Texts(ENTRIES).digest
-
-
 @pytest.mark.parametrize(
     "other",
     [

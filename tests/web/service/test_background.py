@@ -82,17 +82,6 @@ def test_a_function_outlives_the_end_of_its_process(make_worker, tmp_path):
     assert str(second) != (tmp_path / "ended").read_text().strip()
 
 
-def test_a_closed_worker_leaves_no_process(make_worker):
-    worker = make_worker()
-    pid = worker.run(os.getpid, seconds=60.0)
-
-    worker.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    with pytest.raises(WorkerDied):
-        worker.run(os.getpid, seconds=60.0)
-
-
 def test_what_is_not_ready_is_202_and_then_200(db):
     with served(db, quick_seconds=0.0) as client:
         first = client.get(f"{API}/evaluation")

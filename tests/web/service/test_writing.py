@@ -123,7 +123,3 @@ def test_a_folder_of_the_server_is_never_taken_for_an_id(db, shared_db, monkeypa
     monkeypatch.chdir(shared_db.parent)
     with served(db, token=TOKEN, allow_hub=True) as client:
         assert fetch(client, "models/a-0") == (422, "bad-request")
-
-
-def test_removing_what_is_not_there_says_so(client):
-    assert code(client.delete(f"{API}/models/nobody", headers=WRITER)) == (404, "unknown-model")
