@@ -24,6 +24,7 @@ def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_stored_ranks_of_an_earlier_version_get_their_laws_anew(family, tmp_path):
     shutil.copy(family / "c.duckdb", tmp_path)
     stored = document(family, "rank", "a-0") | {"name": "b-0", "models": ["b-0"]}

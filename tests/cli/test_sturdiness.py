@@ -93,6 +93,7 @@ print(time.process_time() - start)
 """
 
 
+@pytest.mark.slow
 def test_threads_that_wait_leave_the_processor_unless_the_user_wants_them_to_spin():
     def seconds(**settings):
         given = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", *settings)}
