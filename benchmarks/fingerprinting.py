@@ -37,20 +37,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 RANK = 16
-SHAPES: dict[str, tuple[int, dict[str, tuple[int, int]], str, dict[str, object]]] = {
-    "bert-base": (
-        12,
-        {
-            "attention.self.query": (768, 768),
-            "attention.self.key": (768, 768),
-            "attention.self.value": (768, 768),
-            "attention.output.dense": (768, 768),
-            "intermediate.dense": (3072, 768),
-            "output.dense": (768, 3072),
-        },
-        "encoder.layer",
-        {"model_type": "bert", "num_attention_heads": 12, "hidden_size": 768},
-    ),
+Matrices = dict[str, tuple[int, int]]
+
+
+def _bert(layers: int, width: int, *, heads: int) -> tuple[int, Matrices, str, dict[str, object]]:
+    ends = ("self.query", "self.key", "self.value", "output.dense")
+    matrices: Matrices = {f"attention.{end}": (width, width) for end in ends}
+    matrices |= {"intermediate.dense": (4 * width, width), "output.dense": (width, 4 * width)}
+    config = {"model_type": "bert", "num_attention_heads": heads, "hidden_size": width}
+    return layers, matrices, "encoder.layer", config
+
+
+SHAPES: dict[str, tuple[int, Matrices, str, dict[str, object]]] = {
+    "bert-base": _bert(12, 768, heads=12),
     "llama-1b": (
         16,
         {
@@ -70,19 +69,7 @@ SHAPES: dict[str, tuple[int, dict[str, tuple[int, int]], str, dict[str, object]]
             "hidden_size": 2048,
         },
     ),
-    "tiny": (
-        2,
-        {
-            "attention.self.query": (32, 32),
-            "attention.self.key": (32, 32),
-            "attention.self.value": (32, 32),
-            "attention.output.dense": (32, 32),
-            "intermediate.dense": (128, 32),
-            "output.dense": (32, 128),
-        },
-        "encoder.layer",
-        {"model_type": "bert", "num_attention_heads": 4, "hidden_size": 32},
-    ),
+    "tiny": _bert(2, 32, heads=4),
 }
 PUBLISHED = ("bert-base", "llama-1b")
 

@@ -99,9 +99,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--sets", nargs="*", default=list(CUTS))
     parser.add_argument("--steps", type=int, help="Most steps of a run.")
-    parser.add_argument(
-        "--picture", type=Path, help="Draw what files lack of the first run's tokens."
-    )
     asked = parser.parse_args(arguments)
     base = asked.base or base_folder()
     content = read_tokenizer(lambda name: _content(base, name))
@@ -114,7 +111,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for half, (texts, _) in enumerate(both)
     }
     tallies: dict[str, Tally] = defaultdict(Tally)
-    drawn: dict[tuple[str, int], Footprint] = {}
     names = list(halves)
     for run in asked.runs:
         kind = KINDS[run]
@@ -126,10 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             whole = FileTokens.of(vocabulary, [text for texts, _ in rows for text in texts])
             for stored, footprint, seen in _footprints(base, kind, rows, asked.device):
                 count(tallies[f"{run}, {stored}"], footprint, seen, files, (whole, parts))
-                drawn.setdefault((name, half), footprint)
     print_tallies(tallies)
-    if asked.picture is not None:
-        draw(drawn, files, asked.picture)
 
 
 def _content(folder: Path, name: str) -> bytes | None:
@@ -279,29 +272,6 @@ def count(
         if len(parts) > 1 or place not in parts:
             tally.others += 1
             tally.mistaken += file.match(footprint).is_trained_on
-
-
-def draw(
-    footprints: dict[tuple[str, int], Footprint],
-    files: dict[tuple[str, int], FileTokens],
-    path: Path,
-) -> None:
-    """The share of each model's tokens that each file lacks: a row a model, a column a file."""
-    from matplotlib.figure import Figure
-
-    places = sorted(footprints)
-    matches = [[files[place].match(footprints[row]) for place in places] for row in places]
-    shares = np.array([[m.missing / max(1, m.touched) for m in row] for row in matches])
-    figure = Figure(figsize=(7.2, 6.4), layout="constrained")
-    axes = figure.add_subplot()
-    shown = axes.imshow(shares, cmap="viridis_r", vmin=0)
-    names = [f"{name} {'ab'[half]}" for name, half in places]
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
-    axes.set_yticks(range(len(names)), names, fontsize=7)
-    axes.set_xlabel("file: a half of a data set")
-    axes.set_ylabel("model, and the half that trained it")
-    figure.colorbar(shown, label="share of the model's tokens that the file lacks", shrink=0.8)
-    figure.savefig(path, dpi=150)
 
 
 def print_tallies(tallies: dict[str, Tally]) -> None:

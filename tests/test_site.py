@@ -39,6 +39,7 @@ class Page(HTMLParser):
             self.loaded.append(given["href"])
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_every_link_leads_somewhere(tmp_path):
     for folder, *command in (
         (ROOT, ".ci/site.py", str(tmp_path)),

@@ -133,16 +133,6 @@ def data_evidence_command(texts: Path, families: tuple[tuple[Path, str], ...]) -
     print(fit_evidence(texts, [(db, PLANS[plan]) for db, plan in families]))
 
 
-@main.command("score-jointly")
-@TEXTS
-@FAMILIES
-def score_jointly_command(texts: Path, families: tuple[tuple[Path, str], ...]) -> None:
-    """Ask the first of the families, the first two, and so on, and print the table."""
-    from .joint_queries import score_jointly
-
-    print(score_jointly(texts, [(db, PLANS[plan]) for db, plan in families]))
-
-
 @main.command("score-control")
 @click.argument("out", type=FOLDER)
 @click.option(
@@ -160,8 +150,7 @@ def score_control_command(
 ) -> None:
     """Ask which half of a set each fine-tune saw, with the other half as control.
 
-    For language models the rival by losses is in the same table. `build --plan causal-lora` adds
-    LoRA of each half.
+    `build --plan causal-lora` adds LoRA of each half.
     """
     from .control_queries import score_control
 

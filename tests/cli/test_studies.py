@@ -23,6 +23,7 @@ def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_rank_of_a_family_has_means_with_standard_errors(family):
     report = document(family, "rank", "--family", family / "base")
 

@@ -30,7 +30,9 @@ def under(n_bytes, *command):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others do not hold to the limit")
-@pytest.mark.parametrize("mib", [200, 450, 700, 1000, 1300, 1500])
+@pytest.mark.parametrize(
+    "mib", [450, 1000, *(pytest.param(m, marks=pytest.mark.slow) for m in (200, 700, 1300, 1500))]
+)
 @pytest.mark.parametrize("asked", ["find-similar a-0", "index {f}/base {f}/models", "rank a-0"])
 def test_below_a_limit_of_memory_a_command_answers_or_says_in_one_line_that_it_is_too_low(
     family, tmp_path, mib, asked
@@ -91,6 +93,7 @@ print(time.process_time() - start)
 """
 
 
+@pytest.mark.slow
 def test_threads_that_wait_leave_the_processor_unless_the_user_wants_them_to_spin():
     def seconds(**settings):
         given = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", *settings)}
@@ -149,6 +152,7 @@ def _demo_until(line, folder):
     return lines
 
 
+@pytest.mark.slow
 def test_a_stopped_demo_says_each_model_and_what_is_truly_kept_and_goes_on_there(tmp_path):
     before = _demo_until("base: 0 of", tmp_path)
     assert before[-1] == "Terminated. No model is saved yet; run the same command again."

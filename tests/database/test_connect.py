@@ -1,6 +1,5 @@
 """A service as a database: the same calls, results and errors as of the catalog itself."""
 
-import ast
 import doctest
 import json
 import re
@@ -9,12 +8,11 @@ from pathlib import Path
 import pytest
 from listening import TOKEN, listening
 from test_examples import OPTIONS, PUBLIC
-from test_tutorial import PAGE
 
 import deltadex as dx
 from deltadex import database
 from deltadex.database import serving
-from deltadex.errors import NotServed, RequestError
+from deltadex.errors import NotServed
 
 NOT_SERVED = {
     # it indexes no folders, and runs no models
@@ -96,31 +94,6 @@ def test_the_examples_of_the_face_run_over_a_service(family, remote):
     assert calls == NOT_SERVED | {"db.find_similar", "db.evaluate"}
     assert set(runner.refused) >= REFUSED_PARTS
     assert all("deltadex.open" in text for text in runner.refused.values())
-
-
-def test_the_tutorial_runs_over_a_service_but_for_what_it_refuses(family, remote, capsys):
-    """Line by line: what follows a refused line in its block may lack what that would have made."""
-    names, refused, run = {"dx": dx, "db": remote}, [], 0
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL):
-        lines = [line for line in ast.parse(block).body if not isinstance(line, ast.Import)]
-        before = len(refused)
-        for line in lines:
-            if "dx.open" in ast.unparse(line) or "dx.connect" in ast.unparse(line):
-                continue
-            try:
-                exec(compile(ast.Module([line], []), PAGE.name, "exec"), names)
-                run += 1
-            except NotServed as error:
-                refused.append(str(error).split(":")[0])
-            except (NameError, RequestError):
-                assert len(refused) > before
-
-    assert refused == [
-        *("db.index", "db.find_similar", "db.publish", "db.data.find_models", "db.studies"),
-    ]
-    assert run >= 11
-    assert "imdb-1" in capsys.readouterr().out
-    assert (family / "family.html").exists()
 
 
 def test_answers_are_those_of_the_catalog(family, url, remote):

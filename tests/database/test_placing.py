@@ -94,26 +94,6 @@ def test_columns_tell_every_model_by_place(tmp_path):
     assert len(document["explained"]) == 2
 
 
-@pytest.mark.parametrize("name", ["map.pdf", "map", "map.html.txt"])
-def test_another_ending_is_refused_before_any_work(tmp_path, name):
-    with (
-        make_family(tmp_path / "c.duckdb", bases=()) as catalog,
-        pytest.raises(RequestError, match=r"a map's name ends in one of .html, .png, .svg"),
-    ):
-        map_family(catalog, Map(tmp_path / name))
-
-
-@pytest.mark.parametrize("ending", ["html", "PNG", "svg"])
-def test_the_same_family_gives_the_same_bytes(tmp_path, ending):
-    with make_family(tmp_path / "c.duckdb") as catalog:
-        map_family(catalog, Map(tmp_path / f"one.{ending}"))
-        map_family(catalog, Map(tmp_path / f"two.{ending}"))
-
-    one, two = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("one", "two"))
-    assert one == two
-    assert not re.search(rb"20\d\d-\d\d-\d\dT|[Mm]atplotlib v", one)
-
-
 def test_a_map_shows_one_family(tmp_path):
     with make_family(tmp_path / "c.duckdb", bases=("one", "two"), per_base=2) as catalog:
         with pytest.raises(RequestError, match="add --base, one of: one, two"):

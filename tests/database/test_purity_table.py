@@ -8,9 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from deltadex.database import check_table_ending
 from deltadex.database.tables import EvaluationTable
-from deltadex.errors import RequestError
 
 COLUMNS = ["family", "dataset", "n", "purity", "low", "high", "p", "chance"]
 HOSTILE = r"50 % of a|b_c & <d> \*e* $f$ {g} ~^#[h](i) `j` **k** --- https://l.m"
@@ -140,11 +138,3 @@ def test_what_differs_between_evaluations_is_a_column(tmp_path):
         ["pooled", "one", "a"],
         ["pooled", "two", "all"],
     ]
-
-
-@pytest.mark.parametrize("name", ["table.xlsx", "table", ".csv"])
-def test_another_ending_is_refused_with_the_list(tmp_path, name):
-    with pytest.raises(RequestError, match=r"one of: \.csv, \.tex, \.md"):
-        check_table_ending(tmp_path / name)
-    with pytest.raises(RequestError, match=r"one of: \.csv, \.tex, \.md"):
-        EvaluationTable({"ways": []}).save(tmp_path / name)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from bounds import (
     HOSTILE_TEXTS,
-    amounts,
     code_of,
     damaged,
     few,
@@ -91,28 +90,6 @@ def test_any_name_of_a_tensor_is_only_a_name(tmp_path, name):
 
     assert set(read_all(tmp_path)) == {name}
     assert os.listdir(tmp_path) == ["model.safetensors"]
-
-
-@amounts
-def test_a_damaged_file_is_read_or_refused(tmp_path, amount):
-    @amount
-    @given(data=damaged(GOOD))
-    def check(data):
-        write(tmp_path / "model.safetensors", data)
-        with within(seconds=10):
-            given = result_or_refusal(lambda: read_all(tmp_path))
-        assert isinstance(given, ModelError) or sum(t.nbytes for t in given.values()) <= len(data)
-
-    check()
-
-
-@few
-@given(header=st.dictionaries(st.text(max_size=5), json_values() | st.just(ENTRY), max_size=3))
-def test_any_header_is_read_or_refused(header):
-    data = framed(json.dumps(header).encode())
-
-    with within(seconds=10):
-        result_or_refusal(lambda: parse(data))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_each_of_many_models_has_an_outcome(family, tmp_path):
         }
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_service_that_adds_models_within_ten_seconds(family, tmp_path):
     path = tmp_path / "c.duckdb"
     adapter = family.repos["org/adapter"]

@@ -39,7 +39,9 @@ def nowhere():
         yield bound.getsockname()[1]
 
 
-@pytest.mark.parametrize(("offline", "tries"), [("0", 1), ("1", 0)])
+@pytest.mark.parametrize(
+    ("offline", "tries"), [("0", 1), pytest.param("1", 0, marks=pytest.mark.slow)]
+)
 def test_commands_try_an_absent_hub_once_a_process_and_offline_never(
     tmp_path, nowhere, offline, tries
 ):

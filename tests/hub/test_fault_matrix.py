@@ -1,6 +1,6 @@
 """Every network fault at every place of a run: the right vectors, or a code of its own.
 
-The default suite deals half of the faults out to the places; `-m slow -s` runs all of them at all
+The default suite deals some of the faults out to the places; `-m slow -s` runs all of them at all
 places and prints the table of what came of each.
 """
 
@@ -347,13 +347,11 @@ def test_the_undisturbed_run_indexes_every_form(undisturbed):
     assert undisturbed.exit_code == 0
 
 
-def some_now():
-    """Every second case; the others when there is time."""
-    for i, case in enumerate((*at_every_form(), *at_what_all_need())):
-        yield pytest.param(case, id=name_of(case), marks=[pytest.mark.slow] if i % 2 else [])
+SOME = (*at_every_form(), *at_what_all_need())[::4]
+"""`test_every_fault_everywhere` has them all."""
 
 
-@pytest.mark.parametrize("case", [*some_now()])
+@pytest.mark.parametrize("case", SOME, ids=name_of)
 def test_a_fault_ends_in_the_right_vectors_or_in_a_code_of_its_own(
     hub, undisturbed, tmp_path, case
 ):
@@ -469,6 +467,7 @@ def test_a_changed_byte_anywhere_is_read_again(hub, undisturbed, tmp_path, place
     assert verified(tmp_path) == VERIFIED
 
 
+@pytest.mark.slow
 def test_bytes_that_are_always_changed_refuse_each_form_of_model(hub, undisturbed, tmp_path):
     for repo, file in OWN_FILES:
         place = 1000 if file.endswith(".bin") else -40
@@ -483,6 +482,7 @@ def test_bytes_that_are_always_changed_refuse_each_form_of_model(hub, undisturbe
     assert done.exit_code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_changed_byte_of_the_base_spoils_no_model(hub, undisturbed, tmp_path, lasting):
     base = [("org/base", "model.safetensors")]

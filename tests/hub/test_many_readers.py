@@ -73,6 +73,7 @@ def test_shares_of_machines_give_the_catalog_of_one_process(hub, alone, tmp_path
     assert said(tmp_path / "all.duckdb") == said(alone)
 
 
+@pytest.mark.slow
 def test_ray_gives_the_catalog_of_one_process_and_keeps_the_token_to_itself(
     hub, alone, tmp_path, monkeypatch
 ):

@@ -32,19 +32,6 @@ def test_independent_steps_give_their_tree_back(seed):
     assert right >= 0.85
 
 
-def test_the_order_of_the_models_changes_nothing():
-    vectors, _ = grown_tree(5)
-    order = np.random.default_rng(0).permutation(len(vectors))
-
-    straight = parents_of(vectors)
-    shuffled = parents_of([vectors[row] for row in order])
-
-    for place, row in enumerate(order.tolist()):
-        above, other = straight[row][0], shuffled[place][0]
-        assert (BASE if other.parent == BASE else order[other.parent]) == above.parent
-        assert other.probability == pytest.approx(above.probability, abs=1e-6)
-
-
 def test_children_of_the_base_that_share_data_are_no_parents_of_each_other():
     rng = np.random.default_rng(1)
     data = [direction(rng) for _ in range(3)]

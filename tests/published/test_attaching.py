@@ -291,6 +291,7 @@ def test_what_changes_in_a_copy_is_noticed_when_it_is_read_and_fetched_again(tmp
     assert near(empty).to_json() == wanted
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_and_every_cut_of_an_index_is_noticed(tmp_path):
     publish(fill(tmp_path / "c.duckdb", family(3)), tmp_path / "index", exclude=["nobody"])
     with dx.open(tmp_path / "mine.duckdb") as db:

@@ -61,15 +61,6 @@ def test_one_base_and_one_recipe_can_be_asked_for(catalog):
     assert [found[name] for name in counts] == [4, 3, 1, 1.0]
 
 
-def test_a_recipe_can_be_named_by_its_id(catalog):
-    assert evaluate(catalog, recipe=PLAIN.id) == evaluate(catalog, recipe="mean-factors")
-
-
-def test_authors_and_runs_come_from_the_catalog(catalog):
-    assert evaluate(catalog, base="base", exclude="author")["queries"] == 2
-    assert evaluate(catalog, base="base", exclude="run")["queries"] == 4
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

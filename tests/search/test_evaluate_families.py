@@ -1,4 +1,3 @@
-import json
 import sys
 
 import numpy as np
@@ -9,11 +8,6 @@ from sklearn.metrics import confusion_matrix, silhouette_score
 from deltadex.errors import RequestError
 from deltadex.search import evaluation
 from deltadex.search.evaluation import evaluate_families
-
-DOCUMENTED = {
-    "recipe", "models", "labelled", "datasets", "k", "micro", "macro", "chance", "ci95",
-    "nn1", "map", "silhouette", "by_dataset", "exclude",
-}  # fmt: skip
 
 
 def evaluate(*families, **options):
@@ -61,17 +55,6 @@ def test_the_confusion_of_nearest_neighbours_and_the_silhouette_are_those_of_sci
     rows = [row for row, label in enumerate(labels) if label]
     silhouette = silhouette_score(vectors[rows], [labels[row] for row in rows], metric="cosine")
     assert found["silhouette"] == pytest.approx(silhouette, abs=1e-6)
-
-
-def test_json_has_the_documented_keys_and_survives_a_round_trip():
-    document = evaluate(make_family(np.eye(4), ["a", "a", "b", None]))
-
-    assert document.keys() >= DOCUMENTED
-    assert document["k"] == "siblings"
-    assert document["by_dataset"]["a"].keys() >= {"n", "purity"}
-    assert (document["unlabelled"], document["singletons"]) == (1, 1)
-    assert "by_base" not in document
-    assert json.loads(json.dumps(document)) == document
 
 
 def test_unlabelled_models_are_no_candidates_unless_asked_for():

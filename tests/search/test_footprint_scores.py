@@ -110,17 +110,6 @@ def test_a_family_without_footprints_has_the_scores_that_it_had(folder, tmp_path
     assert asked[True] == asked[False]
 
 
-def test_the_order_of_models_changes_no_score(db, folder, one, tmp_path):
-    with dx.open(tmp_path / "reversed.duckdb") as reversed_:
-        for letter in "fedcba":
-            some = copied(folder / "one" / "models", tmp_path / letter, letter)
-            reversed_.index(folder / "one" / "base", some)
-        reversed_.index(folder / "one" / "base", folder / "one" / "frozen")
-
-        for query in ("a-0", "d-1", "frozen-0"):
-            assert scores_of(reversed_, None, query) == scores_of(db, one, query)
-
-
 def test_a_folder_is_scored_as_the_stored_model(db, folder, one, tmp_path):
     elsewhere = copied(folder / "one" / "models", tmp_path, "c")
     stored = scores_of(db, one, "c-0")

@@ -146,18 +146,6 @@ def test_the_order_of_points_does_not_matter_however_many_distances_are_equal(se
     assert same_clusters(labels[order], shuffled)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), error=st.sampled_from([1e-15, 1e-12, 1e-10]))
-def test_the_last_bits_of_distances_do_not_matter(seed, error):
-    rng = np.random.default_rng(seed)
-    distances = pairwise_distances(np.round(points_around(40, seed=seed, dim=2) * 4) / 4)
-    noise = np.triu(error * rng.normal(size=distances.shape))
-
-    labels = clustered(distances, 3)
-
-    assert same_clusters(labels, clustered(distances * (1 + noise + noise.T), 3))
-
-
 def test_points_closer_than_scores_are_known_are_one_spot():
     rng = np.random.default_rng(0)
     spots = np.repeat(points_around(12, seed=1, groups=12), 4, axis=0)

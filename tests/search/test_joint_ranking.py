@@ -84,13 +84,6 @@ def test_families_keep_their_order_and_rates_are_of_the_whole_list(families):
     assert unknown == sorted(unknown, reverse=True)
 
 
-@given(FAMILIES, st.integers(1, 9))
-def test_the_order_in_which_families_are_asked_changes_nothing(families, k):
-    answers, models = joint(families, k)
-
-    assert rank_jointly(judge_jointly(answers[::-1]), k) == models
-
-
 def test_a_verdict_needs_more_where_more_families_are_asked():
     strong, *weak = (answer_of(base, [z]) for base, z in (("a", 12.5), ("b", 0.5), ("c", 0.7)))
     assert LONE_BOUND < strong.models[0].probability < 0.95

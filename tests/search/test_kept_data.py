@@ -37,16 +37,6 @@ def test_every_pair_is_what_find_data_says(catalog):
         assert [near.fdr for near in listed] == pytest.approx([near["fdr"] for near in expected])
 
 
-def test_blocks_of_models_change_nothing(catalog, monkeypatch):
-    view = view_of(catalog)
-    kept, rows = kept_data_sets(catalog, view), np.arange(len(view))
-    whole = compare_kept(view, kept, rows)
-
-    monkeypatch.setattr("deltadex.search.trained_on.BLOCK", 7)
-
-    assert compare_kept(view, kept, rows).z == pytest.approx(whole.z, abs=1e-9)
-
-
 def test_the_nearest_models_are_those_of_find_trained_on(catalog):
     view = view_of(catalog)
 

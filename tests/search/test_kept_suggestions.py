@@ -50,16 +50,6 @@ def test_data_that_no_model_lies_along_names_none(tmp_path):
     assert report["abstained"] == 40
 
 
-def test_without_kept_data_nothing_changes():
-    rates = np.array([0.0, 0.1, 0.4, 1.0])
-
-    offers = combine_answers(list("abcd"), rates, None)
-
-    assert offers.names == tuple("abcd")
-    assert offers.rates.tolist() == offers.of_labels.tolist() == rates.tolist()
-    assert not offers.from_data.any()
-
-
 def test_labelled_models_come_first_where_their_rate_is_no_higher():
     kept = kept_of([[20.0, 20.0, 20.0, -1.0]])
     own = kept_rates(kept)
@@ -78,18 +68,6 @@ def test_the_nearest_set_names_a_model_as_often_wrong_as_its_probability_says():
     )
 
     assert rates == pytest.approx([0.1, 0.4, 1.0])
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), n_sets=st.integers(1, 5), n_models=st.integers(1, 40))
-def test_the_order_of_models_and_sets_does_not_matter(seed, n_sets, n_models):
-    rng = np.random.default_rng(seed)
-    z = rng.laplace(size=(n_sets, n_models)) + 6 * (rng.random((n_sets, n_models)) < 0.2)
-    models, sets = rng.permutation(n_models), rng.permutation(n_sets)
-
-    rates = kept_rates(kept_of(z))
-
-    assert kept_rates(kept_of(z[sets][:, models])) == pytest.approx(rates[models])
 
 
 @settings(max_examples=30, deadline=None)

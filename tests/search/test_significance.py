@@ -78,19 +78,6 @@ def test_p_of_a_sample_is_that_of_the_models_in_it(monkeypatch):
     assert p == pytest.approx(expected, abs=0.06)
 
 
-def test_p_is_small_where_datasets_are_separate():
-    family = make_family(np.repeat(np.eye(3), 5, axis=0), list("aaaaabbbbbccccc"))
-
-    found = shuffled(family)
-
-    assert found.p_value == pytest.approx(1 / 1000)
-    # a dataset's five models are as pure by chance about once in 3,003 relabellings
-    assert set(found.by_dataset) == {"a", "b", "c"}
-    assert all(1 / 1000 <= p <= 6 / 1000 for p in found.by_dataset.values())
-    counts = [p * 1000 for p in found.by_dataset.values()]
-    assert counts == pytest.approx(np.round(counts))
-
-
 def test_large_families_have_fewer_permutations_and_very_large_ones_none(monkeypatch):
     family = make_family(np.repeat(np.eye(2), 4, axis=0), list("aaaabbbb"))  # 8 × 4 cells
 
@@ -138,14 +125,3 @@ def test_a_dataset_of_five_models_has_an_interval_and_one_of_four_has_none():
 
     assert dataset_interval(purities) == pytest.approx((0.25, 0.75), abs=0.07)
     assert dataset_interval([0.0, 1.0, 0.5, 0.2]) is None
-
-
-def test_the_interval_is_the_same_on_every_run():
-    rng = np.random.default_rng(1)
-    family = make_family(rng.normal(size=(30, 5)), [f"d{i % 6}" for i in range(30)])
-    results = ranked(family)
-
-    low, high = bootstrap_interval(results, seed=4)
-
-    assert (low, high) == bootstrap_interval(results, seed=4)
-    assert low < np.mean([result.purity for result in results]) < high

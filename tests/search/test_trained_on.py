@@ -62,21 +62,6 @@ def test_errors_are_known_from_three_groups_on(catalog, groups):
     assert [model.z_error is not None for model in answer.models] == [groups >= 3] * 3
 
 
-def test_the_opposite_gradient_is_far_from_them(catalog):
-    answer = find_trained_on(catalog, make_data("data", -DIRECTION), k=24)
-
-    assert {model.model for model in answer.models[-2:]} == set(PLANTED)
-
-
-def test_the_order_of_models_changes_nothing(catalog, tmp_path):
-    first = find_trained_on(catalog, DATA, k=24).models
-    with family(tmp_path, reversed(range(24))) as other:
-        second = find_trained_on(other, DATA, k=24).models
-
-    assert [m.model for m in first] == [m.model for m in second]
-    np.testing.assert_allclose([m.z for m in first], [m.z for m in second], atol=1e-6)
-
-
 @pytest.mark.parametrize(("kept", "used"), [(9, 0), (10, 10), (12, 12)])
 def test_ten_other_data_sets_are_references(tmp_path, kept, used):
     others = np.random.default_rng(5).normal(size=(kept, DIM)) * [0.2, 1, 1, 1]
@@ -114,24 +99,6 @@ def test_families_of_any_kind_and_size_are_answered(tmp_path, kinds, n):
 
     assert len(answer.models) == n
     assert all(np.isfinite([m.z, m.fdr, m.cosine, m.score]).all() for m in answer.models)
-
-
-def test_equal_scores_are_in_order_of_id(tmp_path):
-    models = [make_indexed(id, DIRECTION, kind="full") for id in ("c", "a", "b")]
-    with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
-        answer = find_trained_on(catalog, DATA, k=3)
-
-    assert [model.model for model in answer.models] == ["a", "b", "c"]
-
-
-def test_a_model_is_nearest_to_its_own_data(tmp_path):
-    with family(tmp_path) as catalog:
-        for number, vector in enumerate(np.eye(DIM)):
-            catalog.data_sets.save(make_data(f"data {number}", vector))
-        answer = find_data(catalog, "m07")
-
-    assert [one["rank"] for one in answer["data"]] == [1, 2, 3, 4]
-    assert answer["data"][0]["data"] == "data 0"
 
 
 def test_a_pair_has_one_number_in_both_directions(tmp_path):

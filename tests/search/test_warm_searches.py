@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 from catalogs import PLAIN, make_catalog, make_indexed
 
-from deltadex.errors import UnknownModel
 from deltadex.search import (
     StoredQuery,
     find_similar,
-    find_similar_each,
-    neighbours,
     prepare_search,
 )
 from deltadex.search.labelled import PooledMeans
@@ -108,30 +105,3 @@ def test_means_are_taken_out_by_kind():
         rest = vectors[row] - means.by_kind[kind]
         np.testing.assert_allclose(centred[row], rest / np.linalg.norm(rest), atol=1e-12)
     np.testing.assert_allclose(centred[9], vectors[0] / np.linalg.norm(vectors[0]), atol=1e-12)
-
-
-@pytest.mark.parametrize("scores", [[3, 1, 3, 2, 3], [1, 1, 1], [2.0], [], [5, 4, 4, 4, 1]])
-def test_equal_scores_come_in_order_of_id(scores):
-    ids = [f"x{number}" for number in (7, 2, 5, 1, 3, 9, 0)]
-    rows = np.array([6, 0, 2, 4, 3][: len(scores)], dtype=np.int64)
-    values = np.array(scores, dtype=np.float64)
-
-    order = neighbours.rank_rows(ids, rows, values)
-
-    expected = sorted(range(len(scores)), key=lambda i: (-values[i], ids[rows[i]]))
-    assert order.tolist() == expected
-
-
-def test_several_searches_at_once_find_what_each_finds_alone(catalog, monkeypatch):
-    monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 8)
-    monkeypatch.setattr(neighbours, "VECTOR_CANDIDATES", 12)
-    monkeypatch.setattr(neighbours, "_by_kind", lambda view, allowed: [allowed])
-    names = ["m03", "nobody", "m08", "m21"]
-    queries = [StoredQuery(name, "base") for name in names]
-
-    found = dict(find_similar_each(catalog, queries, k=5, recipe="mean-factors"))
-
-    assert isinstance(found.pop(1), UnknownModel)
-    for place, together in found.items():
-        alone = find_similar(catalog, queries[place], k=5, recipe="mean-factors")
-        assert together == alone

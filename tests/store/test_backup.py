@@ -12,7 +12,6 @@ from processes import process, said
 
 from deltadex.errors import RequestError, StoreFull
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
@@ -81,18 +80,6 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
     assert made.sha256 == hashlib.sha256(target.read_bytes()).hexdigest()
     assert (made.written, made.models, made.bytes) == (str(target), 5, target.stat().st_size)
     assert set(target.parent.iterdir()) == {target}
-
-
-def test_a_backup_answers_as_the_catalog_and_takes_new_models(path, target):
-    with Catalog.open(path) as catalog:
-        _fill(catalog, 9)
-        before = find_similar(catalog, StoredQuery("m4"), k=5).to_json()
-        back_up(catalog, target)
-
-    with Catalog.open(target) as restored:
-        assert find_similar(restored, StoredQuery("m4"), k=5).to_json() == before
-        restored.record(indexed("new", seed=99))
-        assert np.array_equal(restored.family("base", RECIPE).by_id(["new"])[1][0], unit(99, 8))
 
 
 def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(path, target):

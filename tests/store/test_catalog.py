@@ -86,15 +86,6 @@ def test_a_linear_sketch_is_read_as_it_was_written_and_goes_with_its_model(catal
         assert catalog._session.execute("SELECT count(*) FROM linear_sketches") == [(0,)]
 
 
-def test_of_two_linear_sketches_that_of_more_rows_is_given(catalog):
-    some = replace(RECIPE, params=(("rows", "2%"), ("slot_blocks", "update:8")))
-    catalog.record(indexed("m", seed=1, recipe=some))
-    catalog.record(indexed("m", seed=2))
-
-    assert _same_linear(catalog.linear_sketch("m"), linear(2))
-    assert _same_linear(catalog.linear_sketch("m", recipe=some.id), linear(1, recipe=some))
-
-
 def test_any_text_survives(catalog):
     @settings(max_examples=30, deadline=None)
     @given(
@@ -476,16 +467,6 @@ def test_a_link_beside_a_catalog_is_refused_and_not_followed(db, tmp_path, name,
         assert [row.id for row in catalog.models()] == ["m"]
 
 
-def test_a_link_to_no_catalog_makes_nothing(tmp_path):
-    link = tmp_path / "c.duckdb"
-    link.symlink_to(tmp_path / "made" / "up.duckdb")
-
-    with pytest.raises(StoreError, match="a symbolic link"):
-        Catalog.open(link)
-
-    assert list(tmp_path.iterdir()) == [link]
-
-
 def test_a_catalog_is_not_opened_under_a_second_name(db):
     """Each name would have a write-ahead log of its own."""
     link = db.with_name("link.duckdb")
@@ -493,16 +474,6 @@ def test_a_catalog_is_not_opened_under_a_second_name(db):
 
     with pytest.raises(StoreError, match=f"name the file itself, .*{db.name}"):
         Catalog.open(link)
-
-
-def test_a_folder_above_a_catalog_may_be_a_link(db, tmp_path):
-    (tmp_path / "link").symlink_to(db.parent)
-
-    with Catalog.open(tmp_path / "link" / db.name) as catalog:
-        catalog.record(indexed("n"))
-
-    with Catalog.open(db) as catalog:
-        assert sorted(row.id for row in catalog.models()) == ["m", "n"]
 
 
 def test_a_backup_replaces_no_link(db, tmp_path):

@@ -4,7 +4,7 @@ import shutil
 import duckdb
 import numpy as np
 import pytest
-from outcomes import OTHER, RECIPE, indexed, unit
+from outcomes import RECIPE, indexed, unit
 from patients import CHECKS, VECTORS, answers, derived, files, flip, look, sql, state, troubles
 
 from deltadex.errors import StoreDamaged
@@ -50,19 +50,11 @@ def test_searches_answer_as_before_where_a_derived_file_is_damaged(db, ending):
     assert answers(db) == before
 
 
-def test_a_catalog_of_two_families_and_recipes_passes(db):
-    with Catalog.open(db) as catalog:
-        catalog.record(indexed("x", base="second"))
-        catalog.record(indexed("y", recipe=OTHER))
-
-    assert troubles(look(db)) == set()
-
-
 # files that cannot be used
 
 
 @pytest.mark.parametrize("repairs", [True, False])
-@pytest.mark.parametrize("kept", [0, 10, 4096, 12288, 200_000])
+@pytest.mark.parametrize("kept", [0, 4096, 200_000])
 def test_a_file_cut_short_is_a_line_and_stays_as_it_is(db, kept, repairs):
     db.write_bytes(cut := db.read_bytes()[:kept])
 
@@ -73,6 +65,7 @@ def test_a_file_cut_short_is_a_line_and_stays_as_it_is(db, kept, repairs):
     assert db.read_bytes() == cut
 
 
+@pytest.mark.slow
 def test_flipped_bytes_never_raise_and_are_found_where_they_are_read(db):
     whole, n_found = db.read_bytes(), 0
     for place in np.linspace(3 * 4096, len(whole) - 1, 8).astype(int):
@@ -162,9 +155,7 @@ def test_damaged_linear_sketches_are_named(db):
         assert f"{models} with rows out of range (linear sketch): m02" in text
 
 
-@pytest.mark.parametrize(
-    "column", ["fro_norm", "relative_norm", "sigma", "energy", "stable_rank", "noise_floor"]
-)
+@pytest.mark.parametrize("column", ["fro_norm", "sigma", "noise_floor"])
 def test_slots_that_are_not_finite_are_named_and_never_answered_with(db, column):
     for key, value in enumerate(["'nan'", "'inf'", "'-inf'"], start=4):
         number = f"[{value}::FLOAT]" if column == "sigma" else f"{value}::DOUBLE"
@@ -253,13 +244,6 @@ def test_a_vector_that_is_not_finite_is_an_error_and_not_a_shorter_list(db, valu
             view.vectors()
         with pytest.raises(StoreDamaged, match="doctor"):
             view.candidates(unit(0, RECIPE.dim), 3)
-
-
-def test_lengths_up_to_the_tolerance_pass(db):
-    scaled = "list_transform(vector, lambda x: (x * 1.0005)::FLOAT)"
-    sql(db, f"UPDATE {VECTORS} SET vector = {scaled}::FLOAT[{RECIPE.dim}]")
-
-    assert state(look(db), "models")[0] == "ok"
 
 
 DAMAGE = {

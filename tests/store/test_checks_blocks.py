@@ -60,6 +60,7 @@ def harm(db, block, size, rng, n_flips=24):
     db.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_damage_of_any_block_is_found(db):
     n_blocks, of_tables, size = blocks_of(db)
     rng, whole = np.random.default_rng(0), db.read_bytes()
@@ -72,6 +73,7 @@ def test_damage_of_any_block_is_found(db):
         assert troubles(look(db, repairs=False)), block
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_catalog_with_a_damaged_index_is_well(db, tmp_path):
     n_blocks, of_tables, size = blocks_of(db)
     rng, whole, n_copied = np.random.default_rng(1), db.read_bytes(), 0

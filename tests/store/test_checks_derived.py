@@ -13,6 +13,7 @@ from deltadex.store.files import index_folder
 pytestmark = pytest.mark.usefixtures("small_files")
 
 
+@pytest.mark.slow
 # what is left over
 
 

@@ -208,6 +208,7 @@ def test_eight_readers_see_whole_moments_while_many_models_are_written(path):
         assert [q(catalog) for q in QUESTIONS] == [STARTED + 100] * 4
 
 
+@pytest.mark.slow
 def test_readers_of_other_processes_see_every_model_once_it_is_written(path):
     code = f"""
     import json

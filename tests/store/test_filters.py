@@ -134,7 +134,3 @@ def test_no_text_does_anything_but_select(catalog, text):
 
     assert {row.id for row in rows} <= {"a", "b", "c"}
     assert len(catalog.models()) == 3
-
-
-def test_model_is_another_name_of_id():
-    assert parse_filter("model = 'a'") == parse_filter("id = 'a'")

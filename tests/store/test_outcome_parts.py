@@ -149,6 +149,7 @@ def data_of(folder, path):
     return manifest.with_name(json.loads(manifest.read_bytes())["file"]["name"])
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_and_every_cut_of_a_part_is_noticed(folder):
     path = folder.write(part(indexed("m", seed=1), indexed("n", seed=2)))
     rng, original = np.random.default_rng(0), folder.read(path)

@@ -60,7 +60,7 @@ def test_a_killed_writer_has_lost_nothing_and_nothing_is_said(db, caplog):
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
 def test_a_log_cut_short_is_noticed_and_its_models_are_named(db, caplog, share, read_only):
     data = wal(db).read_bytes()
     wal(db).write_bytes(data[: int(share * len(data))])
@@ -125,13 +125,6 @@ def test_lost_changes_that_recorded_no_model_are_counted(db):
     assert "none of them recorded a model" in found[1]
 
 
-def test_a_catalog_that_was_closed_leaves_no_commit_log(tmp_path):
-    with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        catalog.record(indexed("a"))
-
-    assert [path.name for path in tmp_path.iterdir()] == ["c.duckdb"]
-
-
 @pytest.mark.parametrize("make", ["another catalog", "a backup of it"])
 def test_another_file_in_its_place_is_not_taken_for_it(db, tmp_path, caplog, make):
     target = tmp_path / "target.duckdb"
@@ -162,17 +155,6 @@ def test_a_damaged_commit_log_says_nothing_and_is_written_again(db, caplog, harm
 
     assert warnings(caplog) == []
     assert b'"more"' in written
-
-
-def test_a_line_that_was_cut_off_does_not_count(db, caplog):
-    log = db.with_name(db.name + ".commits")
-    whole = log.read_bytes()
-    last = whole.rindex(b"\n")
-    wal(db).unlink()
-    log.write_bytes(whole[: (last + len(whole)) // 2])
-
-    assert ids(db, read_only=True) == set()
-    assert f"{N - 1} changes" in warnings(caplog)[0]
 
 
 def test_a_folder_that_refuses_the_commit_log_is_no_error(tmp_path):
@@ -215,8 +197,7 @@ def _contents(path):
     return [path.read_bytes(), wal(path).read_bytes()]
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize(("lost", "read_only"), [(0, False), (1, True), (2, False)])
 def test_a_log_that_duckdb_refuses_is_set_aside_and_its_models_are_named(
     logged, read_only, lost, caplog
 ):

@@ -185,6 +185,7 @@ def test_a_catalog_of_another_version_is_refused_while_another_process_has_it_op
 # Threads of one process
 
 
+@pytest.mark.slow
 def test_readers_answer_while_a_thread_writes(path):
     with Catalog.open(path) as catalog:
         for number in range(20):

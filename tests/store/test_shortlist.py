@@ -72,6 +72,7 @@ def test_a_large_family_is_answered_from_a_shortlist(catalog):
     assert min(agreement) == 1.0
 
 
+@pytest.mark.slow
 def test_a_filter_leaves_what_it_allows(catalog):
     _fill(catalog, 0, 240)
     allowed = [f"m{number:04}" for number in range(0, 240, 24)]
@@ -93,6 +94,7 @@ def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
     assert len(catalog.family("b", RECIPE).index.keys) == 158
 
 
+@pytest.mark.slow
 def test_a_family_that_outgrew_its_lists_is_trained_again(catalog):
     _fill(catalog, 0, 41)
     first = catalog.family("b", RECIPE).index._index

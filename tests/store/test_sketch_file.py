@@ -13,7 +13,6 @@ from patients import look, troubles
 from processes import process, said
 
 from deltadex.errors import StoreFull
-from deltadex.records import Slot
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import row_files
@@ -94,19 +93,6 @@ def test_rows_products_and_answers_are_those_of_the_catalog_in_any_order(catalog
     assert _everything(catalog) == before
 
 
-def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
-    keys = _keys(catalog)
-    before = [_view(catalog).vectors(np.array([key])) for key in keys]
-    _view(catalog).write_sketch_file()
-    path = derived_path(catalog.path, "base", RECIPE.id, ".vectors")
-
-    assert path.stat().st_size == len(keys) * RECIPE.dim * 4
-    for key, vectors in zip(keys, before, strict=True):
-        assert np.array_equal(_file(catalog).vectors(np.array([key])), vectors)
-        assert np.array_equal(_view(catalog).vectors(np.array([key])), vectors)
-    assert _file(catalog).vectors(np.array([10_000])) is None
-
-
 def test_of_many_models_a_byte_a_number_is_kept_and_doctor_finds_them_well(catalog, monkeypatch):
     keys = np.array(_keys(catalog))
     exact = _view(catalog).vectors(keys)
@@ -144,29 +130,6 @@ def test_new_models_are_added_and_old_rows_stay(catalog):
     grown = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
     assert grown == size + 2 * 2  # two slots of eight numbers of two bits
     assert _read(catalog, keys) == _as_stored(catalog, keys)
-
-
-def test_a_slot_that_no_model_had_makes_the_file_anew(catalog):
-    _view(catalog).write_sketch_file()
-    wider = indexed("wider", seed=5)
-    more = (replace(s, slot=Slot("decoder", s.slot.layer, "k")) for s in wider.slots)
-    catalog.record(replace(wider, slots=(*wider.slots, *more)))
-    keys = _keys(catalog)
-
-    _view(catalog).write_sketch_file()
-
-    assert _file(catalog).matrix(np.array(keys)) is not None
-    assert _read(catalog, keys) == _as_stored(catalog, keys)
-
-
-def test_another_opening_goes_on_with_the_file(path):
-    for number in range(3):
-        with Catalog.open(path) as catalog:
-            catalog.record(indexed(f"new{number}", seed=number))
-            _view(catalog).write_sketch_file()
-            keys = _keys(catalog)
-            assert _read(catalog, keys) == _as_stored(catalog, keys)
-            assert len(_file(catalog)._content[1].keys) == 12 + number + 1
 
 
 @pytest.mark.parametrize("harm", ["sketches", "weights", "vectors", "keys", "all"])

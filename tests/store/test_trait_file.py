@@ -32,16 +32,6 @@ def test_an_open_file_sees_the_rows_of_others(tmp_path):
     np.testing.assert_array_equal(rows, ROWS)
 
 
-def test_another_opening_reads_what_one_wrote_of_these_sketches_and_no_more(tmp_path):
-    _file(tmp_path).append(KEYS, SUMS, ROWS)
-
-    sums = np.array([40, 50, 30, 91], np.uint64)
-    found, rows = _file(tmp_path).read(np.array([4, 5, 3, 9]), sums)
-
-    assert found.tolist() == [True, False, True, False]
-    np.testing.assert_array_equal(rows, ROWS[[2, 0]])
-
-
 def test_models_without_a_row_are_lacking(tmp_path):
     file = _file(tmp_path)
     assert file.lacking(KEYS).tolist() == [0, 1, 2]

@@ -58,15 +58,6 @@ def test_it_answers_as_the_catalog_does(catalog, base):
     )
 
 
-def test_readers_share_it(catalog):
-    _ = catalog.family("other", RECIPE).labels
-
-    with catalog.reader() as reader:
-        view = reader.family("other", RECIPE)
-        assert _in_memory(view)
-        assert _agrees(reader, view)
-
-
 @pytest.mark.parametrize(
     "change",
     [

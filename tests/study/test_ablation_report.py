@@ -12,7 +12,6 @@ from sklearn.metrics import accuracy_score, f1_score
 from deltadex.pictures import draw_ablation, save_picture
 from deltadex.study.ablation import AblationStudyReport, ablation_report
 from deltadex.study.ablation.subsets import (
-    LETTERS,
     SubsetPredictions,
     agreement_matrix,
     split_by_text,
@@ -123,18 +122,6 @@ def test_items_of_few_texts_have_a_wider_interval():
     assert (all_right.scores[0].low, all_right.scores[0].high) == wilson_interval(1.0, 4)
 
 
-def test_blocks_of_draws_change_nothing(monkeypatch):
-    rng = np.random.default_rng(1)
-    text = np.repeat(np.arange(10), 3)
-    predictions = make_predictions(rng.integers(3, size=(2, 3, 30)), rng.integers(3, size=30), text)
-    whole = ablation_report(predictions, score="macro-F1")
-
-    monkeypatch.setattr("deltadex.study.ablation.subsets.DRAW_BLOCK_CELLS", 77)
-
-    assert ablation_report(predictions, score="macro-F1") == whole
-    assert ablation_report(predictions, score="macro-F1", seed=1) != whole
-
-
 def test_json_holds_everything_and_no_nan():
     predictions = make_predictions([[[1, -1], [-1, 1], [1, 1]]], [1, 1], baseline=[1, 0])
 
@@ -187,17 +174,6 @@ def test_four_terms_have_sixteen_subsets_small_ones_first_and_five_thirty_two():
     assert len({subset.label for subset in subsets}) == 32
     assert subsets[3].names == ("source",)
     assert subsets[-1].label == "ihsfc"
-
-
-@given(n=st.integers(1, 5), seed=st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
-def test_sums_are_the_plain_sums(n, seed):
-    terms = np.random.default_rng(seed).normal(size=(n, 3, 4)).astype(np.float32)
-    subsets = term_subsets(tuple(LETTERS)[:n])
-
-    for subset in subsets:
-        expected = sum((terms[i].astype(float) for i in subset.members), np.zeros((3, 4)))
-        np.testing.assert_allclose(subset.sum(terms), expected, rtol=1e-6, atol=1e-7)
 
 
 def test_long_terms_that_cancel_leave_what_is_between_them():
@@ -259,17 +235,6 @@ def test_dots_cells_and_labels_are_the_reports(width, n_matrices, tmp_path):
     hovers = [label for _, _, label in picture.places()]
     assert len(hovers) == 6 * 16 + n_matrices * 256
     assert sum("sd over 2 runs" in label for label in hovers) == 6 * 16
-
-
-@pytest.mark.parametrize(
-    ("names", "keys"), [(("input",), ("tagging",)), (FOUR[:3], ("masked-own", "senses-knn"))]
-)
-def test_any_terms_and_measures_can_be_drawn(names, keys, tmp_path):
-    report = make_report(names, keys, runs=1)
-
-    path = save_picture(lambda: draw_ablation(report), tmp_path / "a.html", title="x")
-
-    assert "alike" in path.read_text("utf-8")
 
 
 def test_subsets_without_common_items_leave_their_cell_empty():

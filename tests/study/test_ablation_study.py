@@ -6,8 +6,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny_language_model import TEXTS, masked_bert, masked_network
 from tiny_networks import speaking, tiny_network
 
@@ -169,25 +167,6 @@ def test_a_pseudo_word_stands_where_one_of_its_words_stood(monkeypatch):
     monkeypatch.setattr(annotated_words, "MOST_TEXTS", 12)
     first, again, other = (pseudo_words(TEXTS, most_items=999, seed=s).texts for s in (0, 0, 1))
     assert first == again != other
-
-
-@given(
-    words=st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=8),
-    most=st.integers(1, 30),
-)
-@settings(max_examples=30, deadline=None)
-def test_drawn_words_keep_their_text_and_label(words, most):
-    texts = [f"{word} {n} X" for n, word in enumerate(words)]
-    whole = word_shapes(texts)
-
-    drawn = whole.drawn(most, 0)
-
-    assert len(drawn.labels) <= max(most, 0) or drawn is whole
-    for text, (start, end), label, origin in zip(
-        drawn.text, drawn.spans, drawn.labels, drawn.origin, strict=True
-    ):
-        assert drawn.texts[text] == texts[origin]
-        assert shape(texts[origin][start:end]) == label
 
 
 def test_tokens_belong_to_the_word_that_they_lie_in():

@@ -11,7 +11,6 @@ from deltadex.study.geometry.moments import (
     Moments,
     RowSums,
     anisotropy,
-    pooled,
 )
 
 
@@ -73,19 +72,6 @@ def test_a_far_mean_costs_no_digits():
     assert far.centred == pytest.approx(exact, rel=1e-11)
 
 
-@given(cut=st.integers(0, 50), seed=st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
-def test_merged_moments_are_those_of_all_rows(cut, seed):
-    rows = make_rows(50, 6, offset=10.0, seed=seed)
-
-    whole = pooled([stream(rows[:cut], [])[0], stream(rows[cut:], [])[0]])
-
-    assert whole.n == 50
-    np.testing.assert_allclose(whole.mean, rows.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(whole.covariance(), np.cov(rows.T, bias=True), atol=1e-12)
-    np.testing.assert_allclose(whole.about_origin(), rows.T @ rows, rtol=1e-11, atol=1e-9)
-
-
 def test_uncentred_and_mean_cosine_see_a_common_coordinate_and_centred_does_not():
     rows = np.random.default_rng(0).standard_normal((2000, 300))
     first, common = rows.copy(), rows.copy()
@@ -111,14 +97,6 @@ def test_it_agrees_with_svd(shape):
     assert found.centred == pytest.approx(share_by_svd(exact - exact.mean(axis=0)), rel=1e-5)
     assert found.uncentred == pytest.approx(share_by_svd(exact), rel=1e-5)
     assert found.mean_cosine == pytest.approx(cosine_by_pairs(exact), abs=1e-9)
-
-
-@given(seed=st.integers(0, 99))
-@settings(max_examples=10, deadline=None)
-def test_rotation_and_scale_change_nothing(seed):
-    rng = np.random.default_rng(seed)
-    rows = make_rows(80, 70, seed=seed)
-    turn = np.linalg.qr(rng.standard_normal((70, 70)))[0]
 
     found, moved = of(rows), of(7 * rows @ turn)
 

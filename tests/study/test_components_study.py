@@ -20,7 +20,7 @@ from tiny_networks import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.pictures.components import STYLES, draw_components
+from deltadex.pictures.components import draw_components
 from deltadex.study.components import components_study
 from deltadex.study.components.decomposition import (
     branch_constants,
@@ -28,7 +28,6 @@ from deltadex.study.components.decomposition import (
     importance,
 )
 from deltadex.study.network.hidden_states import encoded
-from deltadex.study.texts import Text
 
 TEXTS = make_texts(4, 11, 7, 9, 5)
 
@@ -89,7 +88,7 @@ OF_STACK = ("importance", "importance_sd", "norm_ratio")
 OF_PAIR = ("term_shift", "term_shift_share", "total_shift", "local_shift", "local_embedding")
 
 
-@pytest.mark.parametrize(("name", "batch_size"), [("bert", 1), ("bert", 2), ("t5", 2)])
+@pytest.mark.parametrize(("name", "batch_size"), [("bert", 1), ("t5", 2)])
 def test_batches_and_the_order_of_texts_change_nothing(name, batch_size):
     network, base = tuned(name), tiny_network(name)
     given = {"against": base, "heads": True}
@@ -123,7 +122,7 @@ def test_each_model_is_run_once_over_each_batch(name):
     assert read == ([1, 2, 2, 1],) * 2  # the first for the constants
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "gpt_neox", "t5", "bart"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 @pytest.mark.parametrize("copied", [True, False])
 def test_a_network_against_itself_correlates_fully_and_moves_nowhere(name, copied):
     network = tiny_network(name)
@@ -154,13 +153,6 @@ def test_correlation_is_of_the_ranks_of_both_models_importance():
         ranks.append(rankdata(shares.numpy()))
     expected = np.corrcoef(*ranks)[0, 1]
     assert stack.against.correlation[3, 1] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_shares_of_the_move_sum_to_one_where_something_moved(name):
-    (stack,) = components_study(tuned(name), TEXTS, against=tiny_network(name)).stacks
-
-    assert stack.against.term_shift_share.sum(axis=1) == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -244,17 +236,6 @@ def test_a_network_whose_terms_do_not_add_up_is_refused():
         components_study(as_network(network.model, "odd"), TEXTS)
 
 
-def test_a_token_whose_embedding_is_zero_leaves_every_number_finite():
-    base = edited(tiny_network("llama"), lambda model: model.embed_tokens.weight[7].zero_())
-    network = edited(base, lambda model: perturb(model.layers, by=0.02))
-
-    document = strict(components_study(network, (Text("5 7 9 11", "", "1"),), against=base))
-
-    stack = document["stacks"]["decoder"]
-    assert None not in stack["total_shift"]
-    assert all(None not in row for row in stack["local_shift"])
-
-
 def test_a_network_that_gives_nan_is_refused():
     def change(model):
         model.encoder.layer[1].output.dense.weight[0].fill_(float("nan"))
@@ -304,30 +285,4 @@ def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
             "edited heads",
         )
     ]
-
-
-def test_the_legend_names_each_term_once_and_the_caption_defines_the_symbols(compared):
-    picture = draw_components(compared)
-
-    (legend,) = picture.figure.legends
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["input", "attention", "feed-forward", "source"]
-    text = " ".join(written(picture).split())
-    for symbol in ("e: the hidden state", "x: one of its terms", "x′: the term in", "Own change"):
-        assert symbol in text
-    colours, markers, lines = zip(*STYLES.values(), strict=True)
-    assert len(set(markers)) == len(set(map(str, lines))) == len(set(colours)) == len(STYLES)
-
-
-def test_points_answer_with_layer_term_and_value(alone):
-    picture = draw_components(alone)
-    picture.sheet.canvas.draw()
-
-    labels = [label for _, _, label in picture.places()]
-
-    (stack,) = alone.stacks
-    value = stack.heads.importance_last[2, 3]
-    assert f"layer 2, head 3\n⟨e, x⟩ / |e|² = {value:.4f}" in labels
-    assert f"hidden state 1, attention\n|x| / |e| = {stack.norm_ratio[1, 1]:.4f}" in labels
-    terms = len(stack.terms) - len(stack.absent)
     assert len(labels) == 2 * terms * len(stack.layers) + 3 * 4

@@ -65,7 +65,7 @@ def test_many_pairs_are_tested_by_drawn_permutations():
     assert permutation_p(x, x, seed=0) == pytest.approx(1e-4)
 
 
-@pytest.mark.parametrize(("n", "r"), [(5, 0.0), (8, 0.8), (15, 0.5), (40, 0.9)])
+@pytest.mark.parametrize(("n", "r"), [(8, 0.8), (40, 0.9)])
 def test_the_interval_covers_the_true_rho(n, r):
     rng = np.random.default_rng(n)
     x, e = rng.standard_normal((2, 1500, n))

@@ -29,7 +29,6 @@ from deltadex.study.components.decomposition import (
     counted_rows,
     decompose,
     importance,
-    norm_ratios,
     term_shifts,
 )
 from deltadex.study.network.anatomy import find_stacks, normalisation
@@ -71,7 +70,7 @@ def test_every_architecture_of_the_table_has_a_network_here():
     assert {name.split(",")[0] for name in CONFIGS} == known
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", one_of_each_structure())
 def test_terms_sum_to_the_hidden_state_of_every_token(name):
     network = tiny_network(name)
 
@@ -99,18 +98,6 @@ def test_every_layer_is_there_and_the_last_is_what_the_model_gives(name):
         assert raw == list(range(network.n_layers + 1))
         assert layers[-1].normed == (stack.final_norm is not None)
         assert relative(behind(layers[-1].hidden[kept]), given[stack.name][kept]) <= 1e-6
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
-def test_padding_changes_no_term(name):
-    network = tiny_network(name)
-    layers, _ = decomposed(network)
-
-    for row, text in enumerate(PADDED):
-        alone, _ = decomposed(network, (text,))
-        for one, padded in zip(alone, layers, strict=True):
-            width = one.terms.shape[2]
-            assert relative(padded.terms[:, row, :width], one.terms[:, 0]) <= 1e-5
 
 
 def fused_biases(attention, values, mlp):
@@ -209,23 +196,6 @@ def test_attention_of_the_first_layer_of_gpt2_is_recomputed_from_its_weights():
     assert relative(layers[1].terms[1][kept], expected[kept]) <= 1e-5
 
 
-@torch.inference_mode()
-def test_attention_of_the_first_layer_of_bert_is_recomputed_from_its_weights():
-    block, layers, kept, output = with_attentions("bert")
-    own, out = block.attention.self, block.attention.output
-
-    stream = output.hidden_states[0]
-    term = mixed(output.attentions[0], stream @ own.value.weight.T) @ out.dense.weight.T
-    stream = stream + term + out.dense.weight @ own.value.bias + out.dense.bias
-    term = term * gain_over_spread(out.LayerNorm, stream)
-    stream = out.LayerNorm(stream)
-    stream = stream + block.output.dense(block.intermediate(stream))
-    term = term * gain_over_spread(block.output.LayerNorm, stream)
-
-    assert relative(block.output.LayerNorm(stream)[kept], output.hidden_states[1][kept]) <= 1e-5
-    assert relative(layers[1].terms[1][kept], term[kept]) <= 1e-5
-
-
 def gain_over_spread(norm, stream):
     variance = stream.var(dim=-1, correction=0, keepdim=True)
     return norm.weight / (variance + norm.eps).sqrt()
@@ -281,13 +251,6 @@ def test_the_terms_of_bert_are_those_of_the_closed_form():
         assert relative(found[kept], term[kept]) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "t5", "phi3"])
-def test_networks_without_biases_have_no_bias_term(name):
-    layers, _ = decomposed(tiny_network(name))
-
-    assert all(not one.terms[-1].any() for one in layers)
-
-
 def test_a_decoder_that_reads_an_encoder_has_a_source_term():
     network = tiny_network("bart")
 
@@ -297,15 +260,6 @@ def test_a_decoder_that_reads_an_encoder_has_a_source_term():
     assert network.stacks[1].terms == ("input", "attention", "source", "feed_forward", "bias")
     assert all(float(one.terms[2][kept].norm()) > 0 for one in layers[1:])
     assert not layers[0].terms[2].any()
-
-
-def test_the_first_layer_is_all_input_where_no_norm_follows_the_embeddings():
-    layers, kept = decomposed(tiny_network("gpt2"))
-    of_groups, _ = decomposed(tiny_network("albert", num_hidden_groups=3))
-
-    assert [one.layer for one in of_groups] == [0, 1, 2, 3]
-    assert torch.equal(layers[0].terms[0][kept], layers[0].hidden[kept])
-    assert not layers[0].terms[1:].any()
 
 
 def test_an_option_that_changes_the_stream_and_a_model_without_the_tables_modules_are_refused():
@@ -329,13 +283,6 @@ def test_importance_is_the_share_of_a_term_along_the_hidden_state():
     expected = [[x @ e / (e @ e) for x, e in zip(term, hidden, strict=True)] for term in terms]
     assert torch.allclose(shares, torch.tensor(expected), atol=1e-5)
     assert torch.allclose(shares.sum(dim=0), torch.ones(50), atol=1e-5)
-
-
-def test_a_hidden_state_of_zero_has_importance_and_ratios_of_zero():
-    terms = torch.tensor([[[1.0, 2.0]], [[-1.0, -2.0]]])
-
-    assert not importance(terms).any()
-    assert not norm_ratios(terms).any()
 
 
 def test_term_shifts_are_distances_and_signed_shares_of_the_move():
@@ -458,17 +405,6 @@ def test_an_edit_of_one_heads_query_moves_that_head_alone():
     assert np.argwhere(moved > 1e-6).tolist() == [[1, 2]]
     place = stack.against.local_terms.index("attention")
     assert moved[1, 2] == pytest.approx(whole[1, place], rel=1e-4)
-
-
-def test_an_edit_of_the_output_matrix_of_one_head_moves_that_head_alone():
-    base = tiny_network("gemma2")
-
-    tuned = edited(base, lambda m: m.layers[0].self_attn.o_proj.weight[:, 8:16].mul_(1e-3))
-    (stack,) = components_study(tuned, TEXTS, against=base, heads=True).stacks
-
-    # the norm behind the matrix scales all heads, so the others move too, but less
-    assert stack.heads.local_shift[0].argmax() == 1
-    assert stack.heads.local_shift[1:].max() <= 1e-6
 
 
 def test_attention_with_a_bias_before_a_norm_cannot_be_split():

@@ -57,13 +57,6 @@ def test_the_correlation_is_scipys_and_its_interval_widens_with_the_error():
     assert blurred.low < 0 < blurred.high
 
 
-def test_opposite_trends_disagree_and_equal_ones_do_not():
-    rising = [4.0, 5.0, 6.0, 7.0, 8.0]
-
-    assert trends_disagree(trends_of(rising, rising[::-1]))
-    assert not trends_disagree(trends_of(rising, [2 * value for value in rising]))
-
-
 def test_layers_without_a_number_are_left_out_three_are_no_trend_and_no_error_no_verdict():
     some = trends_of([4.0, None, 6.0, 7.0, 8.0])
     exact = [[dataclasses.replace(estimate(float(value)), blocks=())] for value in (3, 4, 5, 6)]
@@ -120,14 +113,3 @@ def test_scrambled_texts_have_the_same_words_in_another_order():
         assert (text.text == before.text) == (before.text == "alone")
     assert sorted(found[0].text.split()) == sorted(texts[0].text.split())
     assert sorted(found[1].text) == sorted(texts[1].text)
-
-
-def test_scrambling_depends_on_the_id_and_the_seed_alone():
-    texts = [Text("a b c d e f g h", "", str(number)) for number in range(3)]
-
-    orders = [text.text for text in scrambled(texts, 0)]
-
-    assert scrambled(texts[::-1], 0)[0].text == orders[2]
-    assert len(set(orders)) == 3
-    assert scrambled(texts, 1)[0].text != orders[0]
-    assert scrambled(texts, 0)[0].group == "scrambled"

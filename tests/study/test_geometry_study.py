@@ -5,9 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from matplotlib import rc_context
 from scipy.special import softmax
 from scipy.stats import entropy
 
@@ -21,9 +18,7 @@ from deltadex.study.geometry import (
     scrambled,
 )
 from deltadex.study.geometry.geometry_report import (
-    LayerDifference,
     bootstrap_interval,
-    paired_measure,
 )
 from deltadex.study.geometry.group_states import Reservoir, fertility
 from deltadex.study.geometry.intrinsic_dimension import assign_blocks, intrinsic_dimension
@@ -139,21 +134,6 @@ def test_softmax_divergences_are_of_parallel_texts_divided_by_the_references_siz
     assert report.groups[1].layers[2].divergence_by("softmax-padded").to_reference > 0
 
 
-def test_linearity_is_that_of_all_tokens_between_layers(report):
-    group = report.groups[0]
-    whole = np.concatenate([HIDDEN[number] for number in range(20)], axis=1).astype(np.float64)
-    whole -= whole.mean(axis=1, keepdims=True)
-
-    for layer in (1, 2):
-        x, y = whole[layer - 1], whole[layer]
-        residual = np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2
-        found = group.layers[layer].linearity
-        assert found.stream == pytest.approx(1 - residual / np.linalg.norm(y) ** 2)
-        assert found.contribution == pytest.approx(1 - residual / np.linalg.norm(y - x) ** 2)
-        assert found.held_out_stream < found.stream
-    assert group.layers[0].linearity is None
-
-
 def test_the_untrained_network_is_beside_the_same_groups_with_contrasts():
     texts = [*make_texts(GROUPS[:1]), *scrambled(make_texts(GROUPS[:1]), 0)]
     hidden, fresh = make_hidden(texts), make_hidden(texts, seed=1)
@@ -213,18 +193,6 @@ def test_one_text_has_no_error_and_says_so():
     assert group.layers[1].intrinsic_dimension[0].standard_error is None
     assert group.layers[1].linearity.stream is not None
     assert group.layers[1].linearity.held_out_stream is None
-
-
-@pytest.mark.parametrize("size", [1, 13, 60])
-def test_batch_size_changes_nothing_but_rounding(report, size):
-    for group, other in zip(report.groups, study(size=size).groups, strict=True):
-        for layer, same in zip(group.layers, other.layers, strict=True):
-            assert same.intrinsic_dimension == layer.intrinsic_dimension
-            if layer.linearity is not None:
-                assert same.linearity.stream == pytest.approx(layer.linearity.stream)
-            assert same.anisotropy.centred == pytest.approx(layer.anisotropy.centred)
-            for divergence, again in zip(layer.divergence, same.divergence, strict=True):
-                assert again.to_reference == pytest.approx(divergence.to_reference)
 
 
 def test_other_groups_change_nothing_but_the_common_sample():
@@ -295,19 +263,6 @@ def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
     for name in (("mean cosine", "exact"), ("intrinsic dimension", "facco")):
         assert all(layer.low < layer.difference < layer.high for layer in named[name].layers)
     assert all(layer.low is None for layer in named["linearity, stream", "least squares"].layers)
-
-
-def test_paired_measures_count_signs_and_leave_ties_out():
-    layers = [
-        LayerDifference(layer=i, difference=d, low=None, high=None)
-        for i, d in enumerate([1.0, 2.0, 3.0, 4.0, 5.0, 0.0, -3.0])
-    ]
-
-    found = paired_measure("mean cosine", "exact", layers)
-
-    assert (found.positive, found.negative) == (5, 1)
-    assert found.mean_difference == pytest.approx(12 / 7)
-    assert found.sign_test_p == pytest.approx(2 * (1 + 6) / 2**6)
 
 
 def test_bootstrap_covers_the_standard_error_and_wants_ten_sentences():
@@ -389,21 +344,6 @@ def test_fertility_by_words_characters_and_unknown_tokens():
     assert fertility(texts, lambda text: [1])["eng_Latn"].unknown_share is None
 
 
-@given(cuts=st.lists(st.integers(0, 300), max_size=5), seed=st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
-def test_the_reservoir_does_not_depend_on_batches(cuts, seed):
-    hidden = np.arange(300, dtype=np.float32)[None, :, None]
-    whole, parts = (Reservoir(1, 40, 1, [seed]) for _ in range(2))
-
-    whole.update(hidden, np.arange(300))
-    for some in np.split(np.arange(300), sorted(cuts)):
-        parts.update(hidden[:, some], some)
-
-    np.testing.assert_array_equal(parts.rows(0), whole.rows(0))
-    np.testing.assert_array_equal(whole.texts(), whole.rows(0)[:, 0])
-    assert len(np.unique(whole.texts())) == 40
-
-
 def test_the_reservoir_keeps_every_token_equally_often():
     counts = np.zeros(60)
     for seed in range(2000):
@@ -482,16 +422,6 @@ def test_the_picture_has_every_estimator_the_floor_and_one_legend(report, width)
     labels = [label for *_, label in picture.places()]
     cosine = report.groups[0].layers[0].anisotropy.mean_cosine
     assert f"eng_Latn, hidden state 0\nMean cosine {cosine:.3g}" in labels
-
-
-def test_the_picture_takes_its_ink_and_paper_from_rc_params(report, tmp_path):
-    for paper, ink in (("white", "black"), ("black", "white")):
-        with rc_context({"figure.facecolor": paper, "text.color": ink}):
-            figure = draw_geometry(report).sheet
-        assert figure.get_facecolor()[:3] == ((1.0,) * 3 if paper == "white" else (0.0,) * 3)
-    figure.savefig(tmp_path / "geometry.png", dpi=40)
-
-    assert (tmp_path / "geometry.png").stat().st_size > 5_000
 
 
 def test_the_untrained_network_is_dashed_and_without_reference_there_are_six_panels():

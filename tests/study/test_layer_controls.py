@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from planted_layers import make_hidden, make_rows
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestCentroid
@@ -14,7 +12,6 @@ from deltadex.study.layers.layer_classifier import (
     contributions,
     dims_holding,
     fit_classifier,
-    score_classifier,
 )
 from deltadex.study.layers.layer_controls import (
     joined,
@@ -27,9 +24,7 @@ from deltadex.study.layers.layer_controls import (
     punctuation_controls,
     score_nearest_centroid,
     score_retrained,
-    simple_controls,
     transfer_controls,
-    tree_control,
     unit_norm,
 )
 from deltadex.study.layers.layer_norms import row_norms
@@ -72,24 +67,6 @@ def test_random_vectors_have_the_norms_of_their_own_layer_and_side():
             nearest = np.abs(drawn[:, None] - norms[None, :]).min(axis=1)
             assert nearest.max() <= 1e-5 * norms.max()
             assert ks_2samp(norms, drawn).pvalue > 1e-3
-
-
-def test_random_directions_favour_no_axis():
-    random = norm_matched_random(split_of(make_hidden(tokens=2000, dim=5, apart=9)))
-
-    directions = random.train.vectors / row_norms(random.train.vectors)[:, None]
-
-    # 4,500 rows: s.e. of a mean .0067, of a mean square .0042 about 1/5
-    assert np.abs(directions.mean(axis=0)).max() < 0.033
-    assert (directions**2).mean(axis=0) == pytest.approx(np.full(5, 0.2), abs=0.02)
-
-
-def test_a_classifier_of_directions_is_lost_on_random_ones():
-    split = split_of(make_hidden(tokens=400, apart=9, dim=12))
-    scores = by_name(simple_controls(split, fit_classifier(split.train)))
-
-    assert scores["random-applied"].accuracy == pytest.approx(1 / 3, abs=0.08)
-    assert scores["random-retrained"].accuracy < 0.5
 
 
 def test_the_mean_that_is_removed_is_the_training_rows_own_and_leaves_exactly_chance():
@@ -141,69 +118,11 @@ def test_shares_and_signs_by_hand_and_how_many_dimensions_hold_them():
     assert nothing.max_share == (0, 0)
 
 
-@given(scale=st.lists(st.floats(0.01, 100), min_size=6, max_size=6))
-@settings(max_examples=10, deadline=None)
-def test_the_unit_of_a_dimension_does_not_move_its_share(scale):
-    hidden = make_hidden(tokens=60, apart=1.5)
-
-    plain = contributions(fit_classifier(make_rows(hidden)))
-    scaled = contributions(fit_classifier(make_rows(hidden * np.float32(scale))))
-
-    assert scaled.shares == pytest.approx(plain.shares, abs=1e-3)
-
-
-def test_the_curve_adds_up_the_largest_shares():
-    found = contributions(fit_classifier(make_rows(make_hidden(tokens=60, apart=1.5))))
-    curve = found.curve()
-
-    by_hand = np.cumsum(np.sort(found.shares, axis=1)[:, ::-1], axis=1)
-    assert curve == pytest.approx(by_hand)
-    assert curve[:, -1] == pytest.approx(1)
-    for layer, (n50, n90) in enumerate(zip(found.n50, found.n90, strict=True)):
-        assert curve[layer, n50 - 1] >= 0.5 - 1e-9
-        assert curve[layer, n90 - 1] >= 0.9 - 1e-9
-        assert n50 == 1 or curve[layer, n50 - 2] < 0.5
-    document = found.to_json()["curve"]
-    assert document["dims"] == [1, 2, 5, 6]
-    assert np.array(document["share"]) == pytest.approx(curve[:, [0, 1, 4, 5]])
-
-
-def test_a_tree_reads_what_is_not_linear_within_its_limits():
-    """Two layers with equal means: one lies outside of the other."""
-    hidden = make_hidden(layers=2, tokens=600, dim=4)
-    hidden[1] *= np.float32(6)
-    split = split_of(hidden)
-
-    control, tree = tree_control(split, seed=3)
-
-    assert control.name == "decision-tree"
-    assert control.score.accuracy > 0.8
-    assert score_classifier(fit_classifier(split.train), split.test).accuracy < 0.6
-    assert 2 <= tree.depth <= tree.max_depth == 10
-    assert tree.leaves <= len(split.train.layer) / tree.min_leaf
-    assert (tree.dims, set(tree.top_dims)) == (4, {0, 1, 2, 3})
-    assert control.score.n_train == len(split.train.layer)
-
-
 class Marks:
     """A tokenizer whose even tokens are full stops."""
 
     def decode(self, ids):
         return "." if ids[0] % 2 == 0 else "word"
-
-
-def test_layers_that_only_punctuation_tells_apart_are_not_told_apart_without_it():
-    hidden = make_hidden(layers=2, tokens=400)
-    hidden[1, ::2] += 9  # tokens 100, 102, …
-    split = split_of(hidden)
-    classifier = fit_classifier(split.train)
-
-    scores = by_name(punctuation_controls(split, classifier, PunctuationTokens(Marks())))
-
-    assert score_classifier(classifier, split.test).accuracy > 0.6
-    assert scores["no-punctuation"].accuracy == pytest.approx(0.5, abs=0.15)
-    assert scores["no-punctuation"].n_train == len(split.train.layer) // 2
-    assert scores["punctuation-untested"].n_test == len(split.test.layer) // 2
 
 
 @pytest.mark.parametrize("decoded", ["word", "!"])
@@ -213,22 +132,6 @@ def test_texts_of_words_only_or_of_punctuation_only_have_no_such_control(decoded
     marks.tokenizer.decode = lambda ids: decoded
 
     assert list(punctuation_controls(split, fit_classifier(split.train), marks)) == []
-
-
-def test_masking_the_dimensions_that_differ_leaves_chance_and_others_harm_nothing():
-    hidden = make_hidden(layers=2, tokens=400, dim=40)
-    hidden[1, :, :4] += 4
-    split = split_of(hidden)
-    classifier = fit_classifier(split.train)
-
-    scores = by_name(mask_controls(split, classifier, [4], seed=1))
-
-    assert set(contributions(classifier).ranked()[:4].tolist()) == {0, 1, 2, 3}
-    assert score_classifier(classifier, split.test).accuracy > 0.98
-    assert scores["mask-top-4-mean"].accuracy < 0.65
-    assert scores["without-top-4"].accuracy < 0.65
-    assert scores["mask-random-4-mean"].accuracy > 0.9
-    assert scores["mask-random-4-mean"].draws == 5
 
 
 def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked():
@@ -246,14 +149,6 @@ def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked(
     for size in (0, 6):
         with pytest.raises(ValueError, match="1 to 5 dimensions"):
             list(mask_controls(split, classifier, [size]))
-
-
-def test_a_raw_zero_far_from_the_mean_harms_more_than_the_mean():
-    split = split_of(make_hidden(tokens=400, dim=12, apart=3) + np.float32(30))
-
-    scores = by_name(mask_controls(split, fit_classifier(split.train), [2]))
-
-    assert scores["mask-top-2-zero"].accuracy < scores["mask-top-2-mean"].accuracy - 0.05
 
 
 def test_layers_that_lie_elsewhere_on_other_texts_do_not_transfer_but_can_be_learned():

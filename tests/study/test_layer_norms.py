@@ -2,38 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from planted_layers import batches, make_hidden, make_rows, permuted
+from planted_layers import make_hidden, make_rows
 from scipy.stats import linregress, spearmanr, t
 from sklearn.decomposition import PCA
 
 from deltadex.errors import StudyError
 from deltadex.study.layers import layer_norms as module
 from deltadex.study.layers.layer_norms import NormTally, fit_growth, layer_pca, row_norms, unit_rows
-
-
-def tally_of(hidden, sizes=(16,), first_layer=0):
-    tally = NormTally(first_layer)
-    for batch in batches(hidden, sizes=sizes):
-        tally.add(batch.hidden)
-    return tally.result()
-
-
-@given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=6))
-@settings(max_examples=25, deadline=None)
-def test_norms_do_not_depend_on_the_batches(sizes):
-    hidden = make_hidden(layers=4, tokens=50, dim=7)
-    expected = np.linalg.norm(hidden.astype(np.float64), axis=2)
-
-    norms = tally_of(hidden, sizes)
-
-    later = tally_of(hidden, sizes, first_layer=1)
-    assert (later.layers, later.mean) == ((1, 2, 3), norms.mean[1:])
-    assert norms.n_tokens == 50
-    assert norms.smallest == pytest.approx(expected.min(axis=1))
-    assert norms.mean == pytest.approx(expected.mean(axis=1))
-    assert norms.largest == pytest.approx(expected.max(axis=1))
 
 
 @pytest.mark.parametrize(
@@ -77,16 +52,6 @@ def test_equal_steps_are_not_exponential_three_layers_leave_doubt_and_two_have_n
         assert fit_growth(range(len(means)), means) is None
 
 
-@given(st.lists(st.floats(0.1, 10), min_size=4, max_size=9), st.floats(0.01, 100))
-@settings(max_examples=25, deadline=None)
-def test_the_unit_of_norms_changes_no_trend(means, unit):
-    plain = fit_growth(range(len(means)), means)
-    scaled = fit_growth(range(len(means)), [unit * mean for mean in means])
-
-    assert scaled.rate == pytest.approx(plain.rate)
-    assert scaled.rate_interval == pytest.approx(plain.rate_interval)
-
-
 def test_unit_rows_have_length_one_zero_stays_zero_and_large_norms_do_not_overflow_in_float32():
     vectors = make_hidden(layers=1, tokens=5)[0].copy()
     vectors[2] = 0
@@ -125,40 +90,3 @@ def test_axes_agree_with_scikit_learn(unit_norm, block, monkeypatch):
     for i, layer in enumerate(rows.layers):
         own = pca.coordinates[rows.layer == layer]
         assert pca.centroids[i] == pytest.approx(own.mean(axis=0), abs=1e-5)
-
-
-def test_the_path_of_planted_centroids_has_its_length():
-    hidden = np.zeros((4, 30, 3), dtype=np.float32)
-    hidden[1:, :, 0] = 3
-    hidden[2:, :, 1] = 4
-    hidden[3, :, 2] = -12
-
-    pca = layer_pca(make_rows(hidden))
-
-    assert pca.steps == pytest.approx([3, 4, 12])
-    assert pca.path_length == pytest.approx(19)
-    assert all(plane <= full + 1e-9 for plane, full in zip(pca.plane_steps, pca.steps, strict=True))
-
-
-@given(seed=st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
-def test_the_order_of_rows_changes_no_axis(seed):
-    rows = make_rows(make_hidden(dim=5, apart=3))
-    order = np.random.default_rng(seed).permutation(len(rows.layer))
-
-    pca, shuffled = layer_pca(rows), layer_pca(permuted(rows, order))
-
-    assert shuffled.axes == pytest.approx(pca.axes, abs=1e-6)
-    assert shuffled.steps == pytest.approx(pca.steps, abs=1e-6)
-    assert shuffled.coordinates == pytest.approx(pca.coordinates[order], abs=1e-5)
-
-
-def test_rows_that_are_all_equal_have_no_axes_to_speak_of_and_no_more_than_dimensions():
-    pca = layer_pca(make_rows(np.ones((2, 20, 3), dtype=np.float32)))
-    flat = layer_pca(make_rows(make_hidden(dim=2)))
-
-    assert pca.explained == (0.0, 0.0, 0.0)
-    assert pca.depth_correlation is None
-    assert pca.path_length == 0
-    assert flat.axes.shape == (2, 2)
-    assert sum(flat.explained) == pytest.approx(1)

@@ -1,13 +1,12 @@
 """The whole layer study, from batches of states to JSON and picture."""
 
 import json
-from io import BytesIO
 
 import matplotlib
 import numpy as np
 import pytest
 from planted_layers import batches, make_hidden
-from tiny_networks import make_texts, speaking, tiny_network
+from tiny_networks import speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.pictures.layers import draw_layers
@@ -16,7 +15,7 @@ from deltadex.study.layers import (
     layers_study,
     study_network,
 )
-from deltadex.study.layers.layer_rows import PunctuationTokens, is_punctuation
+from deltadex.study.layers.layer_rows import PunctuationTokens
 from deltadex.study.layers.layers import Layers
 from deltadex.study.network import token_states
 from deltadex.study.texts import Text
@@ -88,13 +87,6 @@ def test_equal_seeds_give_equal_studies_whatever_the_batches():
     assert np.array_equal(first.classifier.weights, again.classifier.weights)
 
 
-def test_without_other_texts_and_twin_their_controls_are_left_out():
-    report = layers_study(batches(make_hidden(tokens=48)), include_embedding=False, masks=[])
-
-    assert [control.name for control in report.controls] == ALWAYS
-    assert report.layers == report.norms.layers == (1, 2)
-
-
 def test_an_early_stop_is_said(monkeypatch):
     monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
 
@@ -120,12 +112,6 @@ def test_states_of_another_shape_too_few_and_not_finite_ones_are_refused():
         layers_study(batches(broken), max_tokens=20)
 
 
-def png(figure):
-    page = BytesIO()
-    figure.savefig(page, format="png", dpi=30)
-    return page.getvalue()
-
-
 @pytest.fixture(scope="module")
 def pictures(report):
     return {width: draw_layers(report, width) for width in ("full", "column")}
@@ -146,29 +132,6 @@ def test_a_labelled_panel_for_each_part(pictures, width):
     assert min(text.get_fontsize() for text in texts if text.get_text()) >= 7
 
 
-@pytest.mark.parametrize("width", ["full", "column"])
-def test_a_dot_for_each_control_near_its_question_hides_no_other(report, pictures, width):
-    picture = pictures[width]
-    picture.sheet.canvas.draw()
-    axes = panel(picture, "Telling layers apart")
-    dots = [
-        (x, y)
-        for container in axes.containers
-        for x, y in zip(*container.lines[0].get_data(), strict=True)
-    ]
-    rows = [label.get_text() for label in axes.get_yticklabels()]
-    places = sorted(y for _, y in dots)
-    in_row = np.split(places, np.flatnonzero(np.diff(places) > 0.8) + 1)
-    heights = sorted(axes.transData.transform(dots)[:, 1] * 72 / picture.sheet.dpi)
-
-    assert sorted(x for x, _ in dots) == sorted(c.score.accuracy for c in report.controls)
-    assert len(rows) == len(set(rows)) == len(report.controls) - 5
-    assert len(in_row[rows.index("top 2 dims masked")]) == 5
-    assert [np.mean(row) for row in in_row] == pytest.approx(list(axes.get_yticks()))
-    assert min(np.diff(heights)) > axes.containers[0].lines[0].get_markersize()
-    assert any(list(line.get_xdata()) == [0.25, 0.25] for line in axes.lines)
-
-
 def test_the_curve_shows_the_reports_numbers(report, pictures):
     curve = panel(pictures["full"], "Contribution")
     lines = [line.get_ydata() for line in curve.lines if len(line.get_ydata()) == 6]
@@ -176,50 +139,8 @@ def test_the_curve_shows_the_reports_numbers(report, pictures):
     assert np.array(lines) == pytest.approx(report.contributions.curve())
 
 
-def test_every_dot_answers_to_the_mouse_with_its_value(report, pictures):
-    picture = pictures["full"]
-    png(picture.sheet)
-    labels = [label for _, _, label in picture.places()]
-
-    for control in report.controls:
-        wanted = f"{control.title}: {control.score.accuracy:.3f}"
-        assert any(label.startswith(wanted) for label in labels)
-    assert "mean of layer 2" in labels
-    assert f"layer 0: n50 = {report.contributions.n50[0]}" in labels
-
-
-def test_equal_reports_give_equal_pictures_on_the_paper_and_in_the_ink_of_the_settings(report):
-    with matplotlib.rc_context({"figure.facecolor": "#101010", "text.color": "#eeeeee"}):
-        dark = draw_layers(report)
-
-    assert png(draw_layers(report).sheet) == png(draw_layers(report).sheet)
-    assert matplotlib.colors.to_hex(dark.sheet.get_facecolor()) == "#101010"
-    lines = panel(dark, "Telling layers apart").lines
-    assert "#eeeeee" in [line.get_color() for line in lines]
-
-
-@pytest.mark.parametrize(("layers", "dim"), [(2, 1), (33, 5)])
-def test_few_and_many_layers_can_be_drawn(monkeypatch, layers, dim):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 5)
-    hidden = make_hidden(layers=layers, tokens=24, dim=dim, apart=1)
-
-    report = layers_study(batches(hidden, tokens_a_text=4), masks=[])
-
-    assert png(draw_layers(report).sheet).startswith(b"\x89PNG")
-
-
 def planned(**options):
     return LayersPlan(Layers("m", texts="t", **options))
-
-
-def test_punctuation_holds_no_letter_or_digit_of_any_script():
-    marks = [".", "##,", " ", "", "…»", "+", "🙂"]
-    marks += ["。", "،", "।"]  # Chinese, Arabic, Hindi
-    others = ["a", "##'s", "7", "Ж", "語"]
-    others += ["\u0647", "\u0663"]  # an Arabic letter and digit
-    others += ["\u093f", "\ufffd"]  # a vowel sign of Hindi, a part of a character
-
-    assert [is_punctuation(text) for text in marks + others] == [True] * 10 + [False] * 9
 
 
 def test_states_of_punctuation_are_left_out_and_counted():
@@ -247,12 +168,3 @@ def test_a_plan_without_punctuation_counts_what_it_leaves_out_and_needs_a_tokeni
     assert study_network(network, texts, planned()).control("no-punctuation") is not None
     with pytest.raises(StudyError, match=r"no tokenizer.*--no-punctuation"):
         study_network(tiny_network("bert"), texts, plan)
-
-
-def test_texts_of_one_length_come_together():
-    plan = planned(batch_size=4)
-
-    batches = list(plan.states(tiny_network("gpt2"), make_texts(*[3, 9] * 8)))
-
-    tokens = [set(np.bincount(batch.text)[batch.text[0] :].tolist()) for batch in batches]
-    assert tokens == [{2}, {2}, {8}, {8}]

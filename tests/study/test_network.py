@@ -68,16 +68,6 @@ def test_half_precision_is_run_in_single_precision(tmp_path):
     assert {p.dtype for p in network.model.parameters()} == {torch.float32}
 
 
-def test_a_model_with_a_head_is_loaded_without_it(tmp_path):
-    torch.manual_seed(0)
-    whole = transformers.AutoModelForMaskedLM.from_config(tiny_config("bert")).eval()
-
-    network = load_network(str(save_folder(tmp_path / "masked", whole)))
-
-    expected = output_states(whole.bert, ids_of(IDS[1]))
-    assert relative(all_states(network, IDS[1:2]), expected) <= 1e-6
-
-
 def test_states_of_bert_are_those_of_transformers_with_special_tokens_only_where_asked(bert_folder):
     network = load_network(str(bert_folder))
 
@@ -135,13 +125,6 @@ def test_padding_and_batches_change_no_state(name):
         assert alone[part].tolist() == together[part].tolist()
     for one, other in zip(alone["hidden"], together["hidden"], strict=True):
         assert relative(other, one) <= 1e-5
-
-
-def test_texts_are_cut_to_the_tokens_asked_for():
-    states = joined(token_states(tiny_network("bert"), IDS, max_tokens=7))
-
-    assert states["position"].max() == 6
-    assert np.bincount(states["text"]).tolist() == [4, 6, 6]
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "opt", "roberta", "camembert", "mpnet"])
@@ -311,12 +294,6 @@ def test_cut_texts_and_a_limit_beyond_the_window_are_said(max_tokens, chosen, no
     assert list(window.notes(chosen=chosen)) == notes
     assert window.longest == 92  # 90 letters between [CLS] and [SEP]
     assert (fitting.cut, list(fitting.notes(chosen=True))) == (0, [])
-
-
-def test_the_window_is_the_smaller_of_positions_and_tokenizer():
-    assert with_tokenizer(n_positions=200).window == 64
-    assert with_tokenizer(make_tokenizer(model_max_length=int(1e30)), n_positions=40).window == 40
-    assert tiny_network("t5").window is None
 
 
 @pytest.mark.parametrize("tokenizer", [None, make_tokenizer])

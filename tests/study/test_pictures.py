@@ -70,8 +70,8 @@ def test_a_picture_in_no_folder_is_refused_before_it_is_drawn(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_what_names_hold_is_shown_and_neither_obeyed_nor_breaks_a_file(tmp_path, name):
+def test_what_names_hold_is_shown_and_neither_obeyed_nor_breaks_a_file(tmp_path):
+    name = " ".join(HOSTILE)
     edges = [("base", "child"), ("child", "grandchild")]
     document = {"base": f"base{name}", "models": 2, "without_parent": 1, "edges": [
         {"parent": f"{parent}{name}", "child": f"{child}{name}", "kind": "fine-tune",
@@ -127,8 +127,9 @@ def test_a_title_is_text_and_no_markup_and_the_table_of_values_is_below(tmp_path
     assert table in page.split("</figure>")[-1]
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "html"])
-@pytest.mark.parametrize("make", [draw, lambda: draw_data_scores(make_scores())])
+@pytest.mark.parametrize(
+    ("ending", "make"), [("png", draw), ("html", lambda: draw_data_scores(make_scores()))]
+)
 def test_equal_figures_give_equal_bytes_and_leave_the_callers_style_alone(tmp_path, ending, make):
     before = dict(matplotlib.rcParams)
 
@@ -161,18 +162,6 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, place, line):
 
     with pytest.raises((RequestError, StoreFull), match=line):
         save(tmp_path / place)
-
-
-def test_a_caption_is_wrapped_and_makes_a_picture_higher():
-    caption = "x is a term of the hidden state e, and x′ the same term after fine-tuning. " * 3
-
-    plain, wide, column = draw(), draw("full", caption), draw("column", caption)
-
-    heights = [picture.sheet.get_figheight() for picture in (plain, wide, column)]
-    assert heights == sorted(heights)
-    assert column.sheet.get_figwidth() == pytest.approx(85 / 25.4)
-    (text,) = column.sheet.subfigs[0].texts
-    assert len(text.get_text().splitlines()) == 4
 
 
 def test_points_are_where_their_marks_are_drawn(page):
@@ -250,9 +239,3 @@ def test_only_cells_with_room_have_numbers(width, n_data):
     numbers = [t.get_text() for t in picture.figure.axes[0].texts]
     has_room = n_data <= (14 if width == "full" else 3)
     assert len(numbers) == (20 * n_data if has_room else 0)
-
-
-def test_long_names_keep_both_ends():
-    models, _, _ = shown(draw_data_scores(make_scores(name="a-very-long-name/" * 4), "column"))
-
-    assert all(len(name) <= 26 and name[-1].isdigit() for name in models)

@@ -4,10 +4,8 @@ import io
 import json
 from dataclasses import replace
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 
 from deltadex.errors import StudyError
 from deltadex.pictures.rank import draw_ranks
@@ -58,27 +56,6 @@ def test_a_model_has_a_curve_for_each_stack_role_and_theta_in_printing_order():
     assert report.depths == {"encoder": 2, "decoder": 2}
 
 
-def test_slots_carry_what_needs_no_threshold():
-    [slot] = rank_study("m", [spectrum(9, noise=0.9, known=16)]).slots
-
-    assert (slot.norm, slot.stable_rank, slot.count) == (3.0, 9.0, 1)
-    assert slot.entropy_rank == pytest.approx(9.0)
-    assert slot.signal_fraction == pytest.approx(0.9)
-    assert (slot.shape, slot.known_rank) == ((64, 128), 16)
-
-
-def test_the_order_of_spectra_changes_nothing():
-    spectra = [
-        spectrum(3 + layer, layer, role, part=part)
-        for role in ("q", "up")
-        for layer in range(5)
-        for part in ("0", "1")
-    ]
-    shuffled = [spectra[i] for i in np.random.default_rng(0).permutation(len(spectra))]
-
-    assert rank_study("m", iter(shuffled)) == rank_study("m", spectra)
-
-
 def test_a_law_is_fitted_to_the_points_that_carry_a_rank():
     ranks = falling(12)
     spectra = [spectrum(rank, layer) for layer, rank in enumerate(ranks)]
@@ -93,15 +70,6 @@ def test_a_law_is_fitted_to_the_points_that_carry_a_rank():
     assert [p.layer for p in curve.points if not p.valid] == [4]
     assert "rounding" in curve.points[4].reason
     assert (curve.points[7].rank, curve.points[7].reason) == (0.0, "no update here")
-
-
-def test_depth_is_counted_from_the_first_layer_of_the_whole_stack():
-    spectra = [spectrum(rank, layer) for layer, rank in enumerate(falling(12))][6:]
-
-    [curve] = rank_study("m", spectra, thetas=(1.0,), n_layers={"encoder": 12}).curves
-
-    assert curve.n_layers == 12
-    assert curve.fit.best.values == pytest.approx((24.0, -22.0))
 
 
 def test_experts_are_averaged_without_zeros_and_rounding_and_flagged_where_nothing_is_left():
@@ -133,14 +101,6 @@ def test_an_adapter_says_that_its_rank_is_bounded_and_an_update_of_zero_that_it_
     assert rank_study("m", [spectrum(8)]).notes == ()
     for known in (None, 4):
         assert rank_study("m", [spectrum(0, known=known)]).notes == (nothing,)
-
-
-def test_a_frozen_model_has_ranks_of_zero_and_no_fit():
-    report = model("m", [0, 0, 0, 0, 0])
-
-    assert [p.rank for p in report.curves[0].points] == [0.0] * 5
-    assert report.curves[0].fit.verdict == "too few points"
-    assert report.slots[0].signal_fraction == 0.0
 
 
 def test_wrong_calls_are_refused():
@@ -293,15 +253,6 @@ def test_the_picture_marks_rounding_zeros_and_standard_errors():
     ]
     assert legend(draw_ranks(family_ranks([one, other])))[0] == r"$\theta = 1$, mean ± s.e."
     assert legend(draw_ranks(model("c", [0, 0]))) == ["exactly zero"]
-
-
-@pytest.mark.parametrize("paper", ["#000000", "#ffffff"])
-def test_the_picture_takes_its_paper_from_the_rc_parameters(paper):
-    with matplotlib.rc_context({"figure.facecolor": paper, "axes.facecolor": paper}):
-        figure = draw_ranks(model("m", falling(5))).sheet
-
-    assert to_hex(figure.get_facecolor()) == paper
-    assert to_hex(figure.axes[0].get_facecolor()) == paper
 
 
 @pytest.mark.slow

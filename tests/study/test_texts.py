@@ -176,13 +176,6 @@ def test_a_quote_that_never_closes_does_not_swallow_the_rows_behind_it(tmp_path)
     assert [one.id for one in texts.entries] == ["1", "2", "3"] or texts.broken
 
 
-def test_an_id_may_stand_once_in_each_group(tmp_path):
-    texts = read(tmp_path / "a.csv", "text,group,id\na,x,1\nb,y,1\nc,x,1\n")
-
-    assert contents(texts) == ["a", "b"]
-    assert texts.broken == ("a.csv:3: id '1' stands twice",)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
@@ -221,12 +214,6 @@ def made(*texts):
     return Texts(tuple(Text(text, "", str(n)) for n, text in enumerate(texts)), ("a:1: no text",))
 
 
-def test_equal_seeds_draw_equal_texts():
-    first, again, other = (made(*map(str, range(50))).drawn(10, seed=s) for s in (3, 3, 4))
-
-    assert first == again != other
-
-
 @given(
     st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=20),
     st.integers(1, 25),
@@ -243,12 +230,6 @@ def test_drawn_texts_keep_their_order_and_are_distinct(words, most, seed):
     assert all(words.index(one.text) == int(one.id) for one in drawn.entries)
     assert len(drawn.entries) == min(most, len(set(words)))  # all but the equal ones
     assert drawn.broken == texts.broken
-
-
-def test_the_digest_is_of_texts_groups_and_ids_alone(tmp_path):
-    table, lines = read(tmp_path / "a.csv", TABLE), read(tmp_path / "b.jsonl", LINE + "broken\n")
-
-    assert table.digest == lines.digest == Texts(ENTRIES).digest
 
 
 @pytest.mark.parametrize(
@@ -283,10 +264,6 @@ def test_another_delimiter_is_recognised_by_the_header_and_said(tmp_path, name, 
 
     assert texts.entries == ENTRIES
     assert texts.notes == (f"{name}: its columns are separated by {word}",)
-
-
-def test_commas_inside_texts_do_not_decide_the_delimiter(tmp_path):
-    assert contents(read(tmp_path / "a.csv", "id;text\n1;a, b, c\n2;d, e\n")) == ["a, b, c", "d, e"]
 
 
 def test_a_folder_of_one_file_and_a_single_text_are_said(tmp_path):

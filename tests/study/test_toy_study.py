@@ -57,7 +57,10 @@ with dx.open("c.duckdb") as db:
     }))
 """
 
-pytestmark = pytest.mark.skipif(not WALK.exists(), reason="not run from a checkout")
+pytestmark = [
+    pytest.mark.skipif(not WALK.exists(), reason="not run from a checkout"),
+    pytest.mark.slow,
+]
 
 
 def replace_once(file, old, new):

@@ -55,18 +55,6 @@ def test_it_lies_along_the_update_of_a_step_of_training(causal):
     assert cosine > 0.999
 
 
-def test_the_order_of_examples_does_not_matter(causal):
-    examples = make_examples(30)
-    shuffled = [examples[row] for row in np.random.default_rng(1).permutation(30)]
-
-    one, other = (fingerprint_data(causal, e, RECIPE, FEW_PARTS) for e in (examples, shuffled))
-
-    assert float(one.fingerprint.vector @ other.fingerprint.vector) > 1 - 1e-6
-    assert (one.examples, one.predicted, one.tokens) == (
-        other.examples, other.predicted, other.tokens
-    )  # fmt: skip
-
-
 def test_the_size_of_batches_does_not_matter(causal):
     examples = make_examples(30)
 

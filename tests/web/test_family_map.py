@@ -99,10 +99,6 @@ def test_every_model_is_in_the_page_as_data(tmp_path):
     assert data["calibration"] == {"source": "the null alone"}
 
 
-def test_neighbours_may_be_left_out(tmp_path):
-    assert "neighbours" not in payload(written(tmp_path, make_document()))
-
-
 def test_larger_datasets_come_first(tmp_path):
     document = make_document(5, dataset=["a", "c", "c", "sst2", "sst2"])
 
@@ -125,12 +121,6 @@ def test_names_stay_data_whatever_they_hold(tmp_path):
     assert page.tags == plain.tags
     assert page.title == HOSTILE == data["title"] == data["subtitle"]
     assert data["map"]["models"] == data["map"]["authors"] == data["map"]["kinds"] == [HOSTILE]
-
-
-def test_a_name_that_is_no_unicode_text_is_written(tmp_path):
-    text = written(tmp_path, make_document(author="caf\udce9"), title="caf\udce9")
-
-    assert payload(text)["map"]["authors"] == ["caf\udce9"]
 
 
 def test_the_page_asks_no_other_file(tmp_path):

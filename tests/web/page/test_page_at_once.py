@@ -19,6 +19,7 @@ def busy():
     return MadeUp(models=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("view", "shown"),
     [
@@ -71,6 +72,7 @@ def test_a_job_says_how_far_it_is_and_can_be_stopped_and_begun_again(visit, busy
     assert stopped
 
 
+@pytest.mark.slow
 def test_polls_go_on_where_the_service_is_busy(visit, busy):
     asked = []
 
@@ -131,6 +133,7 @@ def test_the_axes_come_first_and_the_models_move_to_the_layout(visit, busy):
     assert busy.requests["similar"] == 1
 
 
+@pytest.mark.slow
 def test_while_indexes_open_the_page_says_how_far_and_what_answers(visit, busy):
     busy.opening = {"percent": 43, "searchable": []}
     with served(busy) as address:
@@ -144,6 +147,7 @@ def test_while_indexes_open_the_page_says_how_far_and_what_answers(visit, busy):
     assert first.startswith("Opening the indexes: 43 % done. Searches wait")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 1000, 390, 320])
 def test_the_first_screen_says_what_there_is_and_what_to_do_at_every_width(visit, width):
     names = "sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2"

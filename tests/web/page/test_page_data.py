@@ -6,6 +6,8 @@ from test_page_map import click_model
 
 from deltadex.pictures.maps import MapNeighbour, NearData, Neighbourhoods, write_page
 
+pytestmark = pytest.mark.slow
+
 DARKEST = """([x, y, reach]) => {
   const { map } = deltadex;
   map.paint();

@@ -99,6 +99,7 @@ def test_factors_alone_and_a_data_set_are_asked_as_jobs_that_stop(visit, dropped
     assert "24 texts run through the base, none of them stored" in plain(page, "#card")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "words"),
     [
@@ -168,6 +169,7 @@ def test_an_area_gives_counts_that_filter_each_other_a_table_and_a_link(visit, a
     until(again, f"document.querySelectorAll('#models-body tbody tr').length === {n}")
 
 
+@pytest.mark.slow
 def test_keys_alone_draw_a_rectangle_and_every_view_is_a_table(visit, address):
     page = visit(address)
 
@@ -190,6 +192,7 @@ def test_keys_alone_draw_a_rectangle_and_every_view_is_a_table(visit, address):
     assert found == {"models": 60, "clusters": 60, "lineage": 61, "evaluation": 5, "failures": 3}
 
 
+@pytest.mark.slow
 def test_a_name_that_a_spreadsheet_would_compute_is_text_in_a_table(visit):
     with served(MadeUp(models=6, names=("=HYPERLINK(1)", 'a "quoted", name'))) as address:
         page = visit(address)

@@ -3,6 +3,8 @@
 import pytest
 from stand_in import MadeUp, served, until
 
+pytestmark = pytest.mark.slow
+
 # The boxes of the texts that a paint writes, and which of them cover a point that is drawn.
 WRITTEN = """() => {
   const { map } = deltadex, real = CanvasRenderingContext2D.prototype.fillText, halo = [];

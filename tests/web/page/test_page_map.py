@@ -77,6 +77,7 @@ def test_the_legend_hides_and_isolates(visit, address):
     assert page.locator("#categories [aria-pressed=true]").count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("colour", "names"),
     [("author", "lab0"), ("kind", "adapter"), ("cluster", "about imdb")],
@@ -121,6 +122,7 @@ def test_a_choice_fits_its_neighbours_into_the_free_space_and_gives_the_view_bac
     assert after[2] == moved[2] if by_hand else after == before
 
 
+@pytest.mark.slow
 def test_more_categories_than_colours_end_in_one_group(visit):
     many = MadeUp(models=200, datasets=tuple(f"d{i:02d}" for i in range(40)))
     with served(many) as address:
@@ -155,15 +157,6 @@ def test_search_offers_as_one_types_and_enter_flies_there(visit, address):
     assert page.evaluate("deltadex.map.family.id(deltadex.map.chosen)") == wanted
 
 
-def test_enter_takes_the_first_found_before_it_is_shown(visit, address):
-    page = visit(address)
-
-    page.locator("#search").fill("m000042")
-    page.keyboard.press("Enter")
-
-    page.wait_for_selector("#card-title >> text=lab0/m000042")
-
-
 def test_a_text_that_names_no_model_finds_those_whose_data_is_about_it(visit, address, family):
     page, before = visit(address), family.requests["search"]
 
@@ -182,17 +175,6 @@ def test_a_text_that_names_no_model_finds_those_whose_data_is_about_it(visit, ad
     assert by_name == 0
     assert is_open
     assert models == ["lab0/m000000", "lab5/m000005"]  # the others match nothing
-
-
-def test_a_text_that_matches_nothing_says_so_in_one_line(visit, address):
-    page = visit(address)
-
-    page.locator("#search").fill("violin concertos")
-    page.wait_for_selector("#found [aria-disabled]")
-
-    said = "No model of that name, and no word of it is known here"
-    assert page.locator("#found li").all_inner_texts() == [said]
-    assert page.locator("#status").text_content() == said
 
 
 def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address, family):
@@ -327,6 +309,7 @@ def test_keys_alone_walk_the_map(visit, address):
     assert page.evaluate("document.activeElement.id") == "stage"
 
 
+@pytest.mark.slow
 def test_names_are_never_markup(visit):
     names = ("<img src=x onerror=window.hacked=1>", "</script><b>x</b>", "javascript:alert(1)")
     hostile = MadeUp(models=12, datasets=("<img src=x onerror=window.hacked=1>", "b"), names=names)
@@ -360,6 +343,7 @@ def test_without_webgl_the_map_is_drawn_all_the_same(launch, visit, address):
     page.wait_for_selector("#neighbours tbody tr")
 
 
+@pytest.mark.slow
 def test_a_lost_context_comes_back_with_its_points(visit, address):
     page = visit(address, expected="CONTEXT_LOST")
 

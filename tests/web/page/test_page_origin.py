@@ -4,6 +4,8 @@ import pytest
 from stand_in import HOSTILE, MadeUp, plain, served
 from test_page_map import click_model
 
+pytestmark = pytest.mark.slow
+
 
 class WithTraces(MadeUp):
     """The same family, in which every model is a merge whose layers moved."""

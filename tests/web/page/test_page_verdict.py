@@ -3,6 +3,8 @@
 import pytest
 from stand_in import MadeUp, plain, served, until
 
+pytestmark = pytest.mark.slow
+
 LONG = "lab0/a-model-with-a-name-that-is-much-longer-than-a-line-of-the-card"
 
 

@@ -171,6 +171,7 @@ def test_the_list_of_models_counts_its_facets_and_each_filters_it(visit, address
     assert datasets == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS[2:])
 def test_an_error_is_told_and_can_be_tried_again(visit, view):
     torn = MadeUp(models=12, broken={view})
@@ -190,6 +191,7 @@ def test_an_empty_catalog_says_how_to_fill_it(visit):
         page.wait_for_selector("#map-notice >> text=deltadex index BASE FOLDER")
 
 
+@pytest.mark.slow
 def test_an_address_gives_the_same_state_again(visit, address):
     page = visit(address)
     page.select_option("#colour", "author")
@@ -239,6 +241,7 @@ def test_back_and_forward_walk_through_selections(visit, address):
     page.wait_for_selector(f"#card-title >> text={first}")
 
 
+@pytest.mark.slow
 def test_the_theme_follows_the_system_and_can_be_chosen(visit, address):
     page = visit(address, color_scheme="dark")
     background = "getComputedStyle(document.getElementById('view-map')).backgroundColor"
@@ -273,6 +276,7 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(visit, address):
     assert page.locator("#categories button").first.is_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (640, 400)])
 def test_a_sheet_leaves_the_map_its_room_on_a_phone_and_at_two_hundred_percent(
     visit, width, height
@@ -334,6 +338,7 @@ STATES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_axe_finds_nothing_in_any_view(page_of, address, scheme, width):

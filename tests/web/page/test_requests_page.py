@@ -16,6 +16,7 @@ def url(tmp_path_factory):
         yield address
 
 
+@pytest.mark.slow
 def test_every_request_is_shown_and_can_be_sent_without_another_host(visit, url, tmp_path):
     page = visit(f"{url}api/v1/docs", ready=False)
     page.locator(".opblock").first.wait_for(timeout=60_000)

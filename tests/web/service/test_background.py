@@ -69,6 +69,7 @@ def test_a_worker_that_was_stopped_loads_again_before_it_is_needed(make_worker, 
     assert [str(worker.run(os.getpid, seconds=60.0))] == loaded[1:]
 
 
+@pytest.mark.slow
 def test_time_counts_from_when_a_worker_begins_not_from_what_it_loads(make_worker):
     worker = make_worker(load=partial(time.sleep, 2.5))
 
@@ -79,17 +80,6 @@ def test_a_function_outlives_the_end_of_its_process(make_worker, tmp_path):
     second = make_worker().run(end_at_first, tmp_path / "ended", seconds=60.0)
 
     assert str(second) != (tmp_path / "ended").read_text().strip()
-
-
-def test_a_closed_worker_leaves_no_process(make_worker):
-    worker = make_worker()
-    pid = worker.run(os.getpid, seconds=60.0)
-
-    worker.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    with pytest.raises(WorkerDied):
-        worker.run(os.getpid, seconds=60.0)
 
 
 def test_what_is_not_ready_is_202_and_then_200(db):
@@ -108,6 +98,7 @@ def test_what_is_not_ready_is_202_and_then_200(db):
     assert "deltadex-stale" not in last.headers
 
 
+@pytest.mark.slow
 def test_after_a_change_the_old_document_is_served_as_stale_until_the_new_one_is_there(db):
     with served(db, token=TOKEN, quick_seconds=60.0) as client:
         before = client.get(f"{API}/evaluation")
@@ -125,6 +116,7 @@ def test_after_a_change_the_old_document_is_served_as_stale_until_the_new_one_is
     assert (before.json()["models"], after.json()["models"]) == (4, 3)
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_and_tried_again_later(db, monkeypatch):
     with served(db, quick_seconds=60.0) as client:
         calls = []
@@ -240,6 +232,7 @@ def _until(is_so):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_job_tells_its_place_and_an_evaluation_waits_for_no_other_kind(db, monkeypatch):
     release = threading.Event()
     with served(db, quick_seconds=0.0) as client:

@@ -113,6 +113,7 @@ def kill_under_load(db, mark, pause):
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause", [2.5])
 def test_a_service_killed_under_load_leaves_nothing(shared_db, mark, pause):
     assert kill_under_load(shared_db, mark, pause) == []

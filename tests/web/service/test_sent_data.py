@@ -77,6 +77,7 @@ def test_what_cannot_be_asked_is_refused_in_a_line(family):
             assert words in answer.json()["detail"]
 
 
+@pytest.mark.slow
 def test_a_base_that_is_nowhere_and_a_missing_extra_say_so(tmp_path, monkeypatch):
     from catalogs import fill
 

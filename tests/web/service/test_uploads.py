@@ -122,6 +122,7 @@ def test_the_operator_may_open_the_base(db):
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warm", [True, False])
 def test_the_process_that_reads_uploads_starts_with_the_service_unless_told_otherwise(db, warm):
     before = multiprocessing.active_children()
@@ -131,6 +132,7 @@ def test_the_process_that_reads_uploads_starts_with_the_service_unless_told_othe
     assert [process.name for process in started] == ["reading the adapter"] * warm
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_stopped_and_others_go_on(db):
     with served(db) as client:
         uploads = client.service.uploads
@@ -144,6 +146,7 @@ def test_what_takes_too_long_is_stopped_and_others_go_on(db):
     assert (health.status_code, good.status_code) == (200, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [end, fill])
 def test_an_adapter_that_ends_its_process_or_fills_its_memory_is_refused(client, monkeypatch, read):
     monkeypatch.setattr("deltadex.web.service.work.read_adapter", read)
@@ -185,14 +188,6 @@ def test_an_unknown_job_says_so(client):
     answer = client.get(f"{API}/jobs/none")
 
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown-job")
-
-
-def test_a_config_that_would_never_end_is_refused(client):
-    sent = adapter_files(alpha_pattern={"(([a-z.0-9]+)+)+$!": 8})
-
-    answer = client.post(f"{API}/similar/adapter", files=sent)
-
-    assert (answer.status_code, answer.json()["code"]) == (422, "bad-config")
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_search_answers_while_many_models_are_added(family, tmp_path, n_added):
             raise AssertionError("the new models were never found")
 
 
+@pytest.mark.slow
 def test_a_service_goes_on_when_the_run_that_let_it_in_ends(family, tmp_path):
     base, _, later = family
     db, some = tmp_path / "c.duckdb", tmp_path / "some.txt"

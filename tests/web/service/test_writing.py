@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from services import API, TOKEN, WRITER, adapter_files, files, printed, served
+from services import API, TOKEN, WRITER, adapter_files, files, served
 
 from deltadex.web.service import ServiceSettings
 
@@ -78,13 +78,6 @@ def test_an_added_adapter_is_found_and_can_be_removed(client):
     assert client.get(f"{API}/families").json()["families"][0]["models"] == 5
 
 
-def test_what_was_written_is_there_after_the_service(db):
-    with served(db, token=TOKEN) as client:
-        add(client)
-
-    assert "up/one" in [m["model"] for m in printed(db, "ls")["models"]]
-
-
 @pytest.mark.parametrize("id", ["", "/etc/x", "~x", "a/../b", "..", "a\nb", "x" * 201, " a"])
 def test_an_id_is_checked(client, id):
     assert code(add(client, model=id)) == (422, "invalid")
@@ -130,7 +123,3 @@ def test_a_folder_of_the_server_is_never_taken_for_an_id(db, shared_db, monkeypa
     monkeypatch.chdir(shared_db.parent)
     with served(db, token=TOKEN, allow_hub=True) as client:
         assert fetch(client, "models/a-0") == (422, "bad-request")
-
-
-def test_removing_what_is_not_there_says_so(client):
-    assert code(client.delete(f"{API}/models/nobody", headers=WRITER)) == (404, "unknown-model")
