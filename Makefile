@@ -83,6 +83,7 @@ browser:
 	  || echo "no Chromium here: the page's tests are skipped"
 
 lint: $(VENV)/.installed-lint
+	$(PYTHON) .ci/totals.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MAKE) types audit

@@ -285,4 +285,3 @@ def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
             "edited heads",
         )
     ]
-    assert len(labels) == 2 * terms * len(stack.layers) + 3 * 4
