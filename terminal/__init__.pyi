@@ -12,7 +12,6 @@ from .tables import show_data_set as show_data_set
 from .tables import show_data_sets as show_data_sets
 from .tables import show_diff as show_diff
 from .tables import show_evaluation as show_evaluation
-from .tables import show_evaluations as show_evaluations
 from .tables import show_explanation as show_explanation
 from .tables import show_extraction as show_extraction
 from .tables import show_failures as show_failures

@@ -862,7 +862,11 @@ def _known_from(calibration: Document) -> str:
 
 
 def show_evaluation(document: Document) -> None:
-    """Same-dataset retrieval precision: a family's measures and datasets, or a row a family."""
+    """Same-dataset retrieval precision: a family's measures and datasets, or a row a family; of
+    several recipes or ways of scoring side by side, with what a fingerprint takes."""
+    if several := document.get("ways") or document.get("recipes"):
+        _say_rows(*_table(several, with_cost=True))
+        return
     setting = "" if document["way"] == "normalised" else f", {document['way']}"
     if document["exclude"]:
         setting += f", without the query's own {document['exclude']}"
@@ -872,11 +876,6 @@ def show_evaluation(document: Document) -> None:
         _say(f"  cost       {_cost(document['cost'])}")
     else:
         _show_family(document)
-
-
-def show_evaluations(document: Document) -> None:
-    """Recipes or ways of scoring side by side, a row a family, and what a fingerprint takes."""
-    _say_rows(*_table(document.get("ways") or document["recipes"], with_cost=True))
 
 
 def _show_family(document: Document) -> None:
