@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from ...indexer import (
     names_of_base,
     resolve_base,
 )
-from ...results import count
+from ...results import JsonRecord, count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
 from ..lineage.descent import Updates
 from ..lineage.touched import Touched
@@ -95,7 +95,7 @@ class Track(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(JsonRecord):
     """A finding: `detail` is a sentence; `z` standard deviations from what is ordinary, where the
     check measures that."""
 
@@ -105,15 +105,8 @@ class Finding:
     detail: str
     z: float | None = None
 
-    def to_json(self) -> dict[str, object]:
-        z = None if self.z is None else round(self.z, 2)
-        return {
-            "model": self.model,
-            "base": self.base,
-            "kind": self.kind,
-            "detail": self.detail,
-            "z": z,
-        }
+    def to_json(self) -> dict[str, Any]:
+        return JsonRecord.to_json(self) | {"z": None if self.z is None else round(self.z, 2)}
 
 
 @dataclass(frozen=True, slots=True)

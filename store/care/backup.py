@@ -14,10 +14,10 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, get_type_hints
 
 from ...errors import RequestError, StoreError, StoreFull
-from ...results import size
+from ...results import JsonRecord, size
 from ..catalog import Catalog
 from ..files import (
     abandoned,
@@ -80,7 +80,7 @@ def parse_backup_manifest(text: str | bytes) -> BackupManifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backup:
+class Backup(JsonRecord):
     """The result of a backup; `manifest` is the file beside it that says the same."""
 
     written: str
@@ -89,9 +89,6 @@ class Backup:
     sha256: str
     manifest: str
     seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from ...errors import StoreError
 from ...records import Recipe
-from ...results import size
+from ...results import JsonRecord, size
 from ..catalog import Catalog
 from ..files import file_size, index_folder
 from ..model_rows import (
@@ -59,16 +59,13 @@ RowRange = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(JsonRecord):
     """One line of the report: what was examined, and advice where something is to be done."""
 
     check: str
     state: State
     detail: str
     advice: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

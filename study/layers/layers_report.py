@@ -11,9 +11,9 @@ import numpy as np
 
 from ...arrays import Bool, Int64
 from ...errors import StudyError
+from ...results import JsonRecord
 from ..network import Network, TokenStates, token_states, untrained_twin
 from ..network.hidden_states import encoded
-from ..report_json import JsonRecord
 from ..texts import Text
 from .layer_classifier import (
     Contributions,

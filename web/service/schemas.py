@@ -48,7 +48,9 @@ def _answer(
 ) -> Any:
     """The schema of a document: the names of its keys by type, and the type and default of those
     that may be missing."""
-    required = {key: (kind, ...) for kind, some in keys.items() for key in some.split()}
+    required: dict[str, Any] = {
+        key: (kind, ...) for kind, some in keys.items() for key in some.split()
+    }
     return create_model(name, __base__=base, __doc__=says, **required, **optional)
 
 
@@ -56,7 +58,7 @@ def _answer_of(record: type[Any], says: str, **changed: Any) -> Any:
     """The schema of a record's document. A number that is not finite is null there."""
     hints = get_type_hints(record)
     keys = {field.name: hints[field.name] for field in fields(record)} | changed
-    values = {key: (_kind_in_json(kind), ...) for key, kind in keys.items()}
+    values: dict[str, Any] = {key: (_kind_in_json(kind), ...) for key, kind in keys.items()}
     return create_model(f"{record.__name__}Answer", __base__=Answer, __doc__=says, **values)
 
 
