@@ -31,7 +31,7 @@ class Operation:
 
     def sending(self, asked: Any, name: str, but: Collection[str] = (), **given: Any) -> Sending:
         """The request that asks a record, without the fields `but`; `given` are values in place of
-        its own.
+        its own, or of parameters that are none of its fields.
 
         Raises:
             NotServed: a field is set that the service does not take.
@@ -50,16 +50,19 @@ class Operation:
                     raise NotServed(f"{name}: a service takes no {field}; {ELSEWHERE}")
                 place = query if field in self.query else body
                 place[field] = _plain(value, name, field)
-        return Sending(
-            method=self.method,
+        named = given.keys() - options_of(asked).keys()
+        return self.carrying(
             path=path,
-            query=query,
+            query=query | {key: given[key] for key in named if given[key] is not None},
             body=body if self.body else None,
             repeatable=self.method == "GET",
             private=self.private,
             tries=0 if name == "db.sql" else RETRIES,
-            schema=self.answer,
         )
+
+    def carrying(self, **parts: Any) -> Sending:
+        """The request with these parts."""
+        return Sending(**{"method": self.method, "path": self.path, "schema": self.answer} | parts)
 
 
 @dataclass(frozen=True, slots=True)

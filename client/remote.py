@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
-from ..database import Database
+from ..database import Database, Table
 from ..database.database import ComparedBases, KeptDataSets, PublishedIndexes
 from ..database.opened import untracked
 from ..errors import NotServed, RequestError, ServiceError
@@ -119,11 +120,8 @@ class RemoteDatabase(Database):
         """
         in_steps = IN_STEPS.get(type(asked))
         try:
-            if in_steps is not None:
-                table = in_steps(self, asked)
-            else:
-                document = self.document(asked)
-                table = answer_of(type(asked))(document)
+            found = in_steps(self, asked) if in_steps else self.document(asked)
+            table = found if isinstance(found, Table) else answer_of(type(asked))(found)
             _check_rows(table)
         except _NO_ANSWER as err:
             raise ServiceError(
@@ -132,13 +130,12 @@ class RemoteDatabase(Database):
             ) from err
         return cast("Answer", table)
 
-    def document(self, asked: Any, **given: Any) -> dict[str, Any]:
-        """The document that the service answers a record with; `given` are fields in place of its
-        own."""
+    def document(self, asked: Any, but: Collection[str] = (), **given: Any) -> dict[str, Any]:
+        """The document that the service answers a record with; see `Operation.sending`."""
         operation, name = self.operation(type(asked)), name_of(type(asked))
         if "{base}" in operation.path and given.get("base", asked.base) is None:
             given = {**given, "base": self.only_base()}
-        document: dict[str, Any] = self.connection.ask(operation.sending(asked, name, **given))
+        document: dict[str, Any] = self.connection.ask(operation.sending(asked, name, but, **given))
         return document
 
     def operation(self, question: type[Any]) -> Operation:

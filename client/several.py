@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -26,14 +26,9 @@ from ..database.questions import IN_MEMORY, ModelInMemory, draw_columns
 from ..database.serving import MapColumns, PageOfModels
 from ..database.tables import (
     AcrossTable,
-    AuditTable,
-    EvaluationTable,
-    IndexReport,
     ModelTable,
     NeighbourTable,
     Table,
-    TraceTable,
-    TrainedModelTable,
 )
 from ..errors import (
     CODES,
@@ -42,7 +37,7 @@ from ..errors import (
     UnknownModel,
 )
 from ..options import as_kind
-from .connection import Connection, Sending
+from .connection import Connection
 from .operations import Operation, Operations, changed
 
 PAGE = 500
@@ -67,7 +62,7 @@ class Remote(Protocol):
     operations: Operations
 
     def base_names(self) -> list[str]: ...
-    def document(self, asked: Any, **given: Any) -> dict[str, Any]: ...
+    def document(self, asked: Any, but: Collection[str] = (), **given: Any) -> Document: ...
     def operation(self, question: type[Any]) -> Operation: ...
     def at(self, method: str, path: str) -> Operation: ...
     def refuse(self, question: type[Any], why: str = ...) -> NoReturn: ...
@@ -154,12 +149,7 @@ def _batch(
     shared = operation.sending(asked, "db.find_similar", (*GIVEN, "base", "kind")).body or {}
     for start in range(0, len(queries), most):
         some = [{**query, **base} for query in queries[start : start + most]]
-        sending = Sending(
-            method="POST",
-            path=operation.path,
-            body={**shared, "queries": some},
-            schema=operation.answer,
-        )
+        sending = operation.carrying(body={**shared, "queries": some})
         yield from db.connection.ask(sending)["results"]
 
 
@@ -172,15 +162,8 @@ def _of_adapter(db: Remote, asked: FindSimilar, folder: Path, name: str) -> Docu
     """The neighbours of an adapter that is a folder here."""
     operation = db.at("POST", "similar/adapter")
     form = operation.sending(asked, "db.find_similar", GIVEN).body or {}
-    document: Document = db.connection.ask(
-        Sending(
-            method="POST",
-            path=operation.path,
-            form=form,
-            files=_files(db, folder, FindSimilar),
-            schema=operation.answer,
-        )
-    )
+    sending = operation.carrying(form=form, files=_files(db, folder, FindSimilar))
+    document: Document = db.connection.ask(sending)
     document["query"]["model"] = name
     return document
 
@@ -193,20 +176,18 @@ def _files(db: Remote, folder: Path, question: type[Any]) -> dict[str, tuple[str
     return {part: (place.name, place.read_bytes()) for part, place in places.items()}
 
 
-def find_trained_on(db: Remote, asked: FindTrainedOn) -> TrainedModelTable:
+def find_trained_on(db: Remote, asked: FindTrainedOn) -> Document:
     """A kept data set by its name; a file that is here is sent along."""
     file = Path(asked.data)
     if not file.exists():
-        return TrainedModelTable(db.document(asked))
+        return db.document(asked)
     operation = db.operations.at.get(("POST", "trained-on"))
     if operation is None or not file.is_file():
         db.refuse(FindTrainedOn, "of data sets a service takes kept ones, and single files")
     form = operation.sending(asked, "db.data.find_models", ("data",)).body or {}
     files = {"data": (file.name, file.read_bytes())}
-    sending = Sending(
-        method="POST", path=operation.path, form=form, files=files, schema=operation.answer
-    )
-    return TrainedModelTable(db.connection.ask(sending))
+    document: Document = db.connection.ask(operation.carrying(form=form, files=files))
+    return document
 
 
 def models(db: Remote, asked: Models) -> ModelTable:
@@ -244,22 +225,19 @@ def draw_map(db: Remote, asked: Map) -> Table:
     return Table(draw_columns(asked, db.document(replace(columns, axes=False))))
 
 
-def evaluate(db: Remote, asked: Evaluate) -> EvaluationTable:
+def evaluate(db: Remote, asked: Evaluate) -> Document:
     """One recipe at a time."""
     if len(asked.recipes) > 1:
         db.refuse(Evaluate, "a service evaluates one recipe at a time")
-    operation = db.operation(Evaluate)
-    sending = operation.sending(asked, "db.evaluate", ("recipes",))
-    recipe = {"recipe": asked.recipes[0]} if asked.recipes else {}
-    return EvaluationTable(db.connection.ask(replace(sending, query={**sending.query, **recipe})))
+    return db.document(asked, ("recipes",), recipe=next(iter(asked.recipes), None))
 
 
-def trace(db: Remote, asked: Trace) -> TraceTable:
+def trace(db: Remote, asked: Trace) -> Document:
     """A service reads files that it has, and never the Hub: always `offline`."""
-    return TraceTable(db.document(replace(asked, offline=False)))
+    return db.document(asked, ("offline",))
 
 
-def audit(db: Remote, asked: Audit) -> AuditTable:
+def audit(db: Remote, asked: Audit) -> Document:
     """Of a family, or of one model of it; a service reads no weights."""
     base, model = asked.base, None
     if asked.subject is not None and asked.subject not in db.base_names():
@@ -269,14 +247,10 @@ def audit(db: Remote, asked: Audit) -> AuditTable:
         if base not in (None, asked.subject):
             raise RequestError(f"{asked.subject} is another family than {base}")
         base = asked.subject
-    rest = replace(asked, read=Audit.read)
-    base = base or db.only_base()
-    sending = db.operation(Audit).sending(rest, "db.audit", ("subject",), base=base)
-    named = {} if model is None else {"model": model}
-    return AuditTable(db.connection.ask(replace(sending, query={**sending.query, **named})))
+    return db.document(asked, ("subject", "read"), base=base or db.only_base(), model=model)
 
 
-def add(db: Remote, asked: Add) -> IndexReport:
+def add(db: Remote, asked: Add) -> Document:
     """Adapters that are folders here are sent along; other names are ids of the Hub."""
     if others := changed(asked, "models", "base"):
         db.refuse(Add, f"a service takes no {others[0]}")
@@ -288,36 +262,21 @@ def add(db: Remote, asked: Add) -> IndexReport:
     most = operation.most.get("models", 1)
     for start in range(0, len(ids), most):
         body = {"models": ids[start : start + most], "base": str(asked.base)}
-        sending = Sending(
-            method="POST",
-            path=operation.path,
-            body=body,
-            repeatable=False,
-            private=True,
-            schema=operation.answer,
-        )
+        sending = operation.carrying(body=body, repeatable=False, private=True)
         documents.append(db.connection.ask(sending))
     if not documents:
         raise RequestError("name a model to add")
-    return IndexReport(_summed(documents))
+    return _summed(documents)
 
 
 def _sent(db: Remote, folder: Path, base: str, files: Mapping[str, tuple[str, bytes]]) -> Document:
     """What became of an adapter, whose id is its folder as it was named, or the folder's name."""
     name = folder.as_posix()
     model = folder.resolve().name if name.startswith(("/", "~")) or ".." in name else name
+    form = {"model": model, "base": base}
+    sending = db.operation(Add).carrying(form=form, files=files, repeatable=False, private=True)
     try:
-        document: Document = db.connection.ask(
-            Sending(
-                method="POST",
-                path="models",
-                form={"model": model, "base": base},
-                files=files,
-                repeatable=False,
-                private=True,
-                schema=db.operation(Add).answer,
-            )
-        )
+        document: Document = db.connection.ask(sending)
     except ModelError as err:
         refused = {"model": model, "code": err.code, "reason": err.reason}
         return {"base": base, "indexed": 0, "failed": [refused]}
@@ -337,7 +296,7 @@ def _summed(documents: Sequence[Document]) -> Document:
 def back_up(db: Remote, asked: Backup) -> Table:
     """A copy of the catalog, in a file here."""
     operation = db.operation(Backup)
-    sending = Sending(path=operation.path, private=operation.private, streams=True)
+    sending = operation.carrying(private=operation.private, streams=True)
     return asked.received(lambda place: db.connection.download(sending, place))
 
 

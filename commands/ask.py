@@ -23,6 +23,7 @@ from .command_line import (
     Common,
     Display,
     Engine,
+    asking,
     command,
     open_database,
     print_answer,
@@ -101,32 +102,27 @@ def _show_several(document: Mapping[str, Any]) -> None:
         click.echo(plain(f"{refused['model']}: {refused['reason']}"), err=True)
 
 
-@command(database.Words)
-def words(common: Common, asked: database.Words) -> None:
+words = asking(
+    database.Words,
+    "show_words",
     """Show the words that MODEL was trained on.
 
     A token that never occurs in training leaves its row of the input embedding as it was, so the
     rows that moved are the vocabulary of the training data. The embedding alone is read; nothing is
     run. What looks like a personal name, a number or a secret is shown with --all.
-
-    \b
-    Example:
-      deltadex words someone/bert-imdb
-      deltadex words ./my-fine-tune --against someone/bert-imdb
-    """
-    print_answer(common, asked, terminal.show_words)
+    """,
+    "words someone/bert-imdb",
+    "words ./my-fine-tune --against someone/bert-imdb",
+)
 
 
-@command(database.Search)
-def search(common: Common, asked: database.Search) -> None:
-    """Show the models whose training data is about TEXT.
-
-    \b
-    Example:
-      deltadex search "my bank card was declined"
-      deltadex search "refugees and migration" -k 20 --base bert-base-uncased
-    """
-    print_answer(common, asked, terminal.show_text_search)
+search = asking(
+    database.Search,
+    "show_text_search",
+    "Show the models whose training data is about TEXT.",
+    'search "my bank card was declined"',
+    'search "refugees and migration" -k 20 --base bert-base-uncased',
+)
 
 
 @command(database.Models, Display)
@@ -151,58 +147,33 @@ def ls(common: Common, asked: database.Models, display: Display) -> None:
     display.print(table, table.columns, show, common)
 
 
-@command(database.Show)
-def show(common: Common, asked: database.Show) -> None:
-    """Show everything known of MODEL, and what it changed, slot by slot.
-
-    \b
-    Example:
-      deltadex show someone/bert-imdb
-    """
-    print_answer(common, asked, lambda document: terminal.show_model(document))
+show = asking(
+    database.Show,
+    "show_model",
+    "Show everything known of MODEL, and what it changed, slot by slot.",
+    "show someone/bert-imdb",
+)
 
 
-@command(database.Evaluate)
-def eval(common: Common, asked: database.Evaluate) -> None:
-    """Measure how often nearest neighbours share their dataset, against chance.
-
-    \b
-    Example:
-      deltadex eval --exclude author
-      deltadex eval --recipe sketch --recipe mean-factors
-      deltadex eval --compare raw,normalised -o purity.tex
-    """
-    print_answer(common, asked, _show_evaluation)
+eval = asking(
+    database.Evaluate,
+    "show_evaluation",
+    "Measure how often nearest neighbours share their dataset, against chance.",
+    "eval --exclude author",
+    "eval --recipe sketch --recipe mean-factors",
+    "eval --compare raw,normalised -o purity.tex",
+)
 
 
-def _show_evaluation(document: Mapping[str, Any]) -> None:
-    is_several = "recipes" in document or "ways" in document
-    (terminal.show_evaluations if is_several else terminal.show_evaluation)(document)
-
-
-@command(database.Cluster)
-def cluster(common: Common, asked: database.Cluster) -> None:
+cluster = asking(
+    database.Cluster,
+    "show_clusters",
     """Group models that lie close together, and suggest datasets for unlabelled models.
 
     At most 20 % of the suggestions are expected to be wrong; weaker evidence is shown as a hint.
-
-    \b
-    Example:
-      deltadex cluster --base bert-base-uncased --min-size 4
-    """
-    print_answer(common, asked, lambda document: terminal.show_clusters(document))
-
-
-@command(database.Map)
-def map(common: Common, asked: database.Map) -> None:
-    """Draw a family as one HTML file or a picture: similar models lie near each other.
-
-    \b
-    Example:
-      deltadex map -o family.html
-      deltadex map -o figure.svg --layout umap --colour author
-    """
-    print_answer(common, asked, _show_map)
+    """,
+    "cluster --base bert-base-uncased --min-size 4",
+)
 
 
 def _show_map(document: Mapping[str, Any]) -> None:
@@ -210,48 +181,45 @@ def _show_map(document: Mapping[str, Any]) -> None:
         click.echo(f"{key}: {document[key]}")
 
 
-@command(database.Diff)
-def diff(common: Common, asked: database.Diff) -> None:
-    """Compare two indexed models of a family.
-
-    \b
-    Example:
-      deltadex diff someone/bert-imdb someone/bert-sst2
-    """
-    print_answer(common, asked, lambda document: terminal.show_diff(document))
+map = asking(
+    database.Map,
+    _show_map,
+    "Draw a family as one HTML file or a picture: similar models lie near each other.",
+    "map -o family.html",
+    "map -o figure.svg --layout umap --colour author",
+)
 
 
-@command(database.Explain)
-def explain(common: Common, asked: database.Explain) -> None:
-    """Show which roles, layers and matrices carry the cosine of MODEL and OTHER.
-
-    \b
-    Example:
-      deltadex explain someone/bert-imdb someone/bert-reviews
-    """
-    print_answer(common, asked, lambda document: terminal.show_explanation(document))
+diff = asking(
+    database.Diff,
+    "show_diff",
+    "Compare two indexed models of a family.",
+    "diff someone/bert-imdb someone/bert-sst2",
+)
 
 
-@command(database.Stats)
-def stats(common: Common, asked: database.Stats) -> None:
-    """Count the models, datasets and recipes of the catalog.
-
-    \b
-    Example:
-      deltadex stats
-    """
-    print_answer(common, asked, lambda document: terminal.show_stats(document))
+explain = asking(
+    database.Explain,
+    "show_explanation",
+    "Show which roles, layers and matrices carry the cosine of MODEL and OTHER.",
+    "explain someone/bert-imdb someone/bert-reviews",
+)
 
 
-@command(database.Failures)
-def failures(common: Common, asked: database.Failures) -> None:
-    """List the models that are not indexed, by reason.
+stats = asking(
+    database.Stats,
+    "show_stats",
+    "Count the models, datasets and recipes of the catalog.",
+    "stats",
+)
 
-    \b
-    Example:
-      deltadex failures
-    """
-    print_answer(common, asked, lambda document: terminal.show_failures(document))
+
+failures = asking(
+    database.Failures,
+    "show_failures",
+    "List the models that are not indexed, by reason.",
+    "failures",
+)
 
 
 @record

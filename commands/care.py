@@ -19,8 +19,8 @@ from .command_line import (
     CONTINUES,
     EXIT_SOME_FAILED,
     Common,
+    asking,
     command,
-    print_answer,
     print_document,
     tracker,
     when_stopped,
@@ -87,25 +87,25 @@ def _show_counts(document: Mapping[str, Any]) -> None:
     click.echo(f"{repaired} repaired, {rest}" if repaired else rest)
 
 
-@command(database.Backup, prints_table=False)
-def backup(common: Common, asked: database.Backup) -> None:
-    """Copy the catalog as it is now into the file TARGET.
-
-    A service goes on meanwhile, and who writes waits. The copy is a catalog: ask it with --db, or
-    put it in the catalog's place.
-
-    \b
-    Example:
-      deltadex backup family-monday.duckdb
-    """
-    print_answer(common, asked, _show_backup, read_only=None)
-
-
 def _show_backup(document: Mapping[str, Any]) -> None:
     click.echo(f"written: {document['written']}")
     holds = f"{count(document['models'], 'model')}, {size(document['bytes'])}"
     click.echo(f"{holds}, {document['seconds']:.1f} s")
     click.echo(f"SHA-256 {document['sha256']}")
+
+
+backup = asking(
+    database.Backup,
+    _show_backup,
+    """Copy the catalog as it is now into the file TARGET.
+
+    A service goes on meanwhile, and who writes waits. The copy is a catalog: ask it with --db, or
+    put it in the catalog's place.
+    """,
+    "backup family-monday.duckdb",
+    prints_table=False,
+    read_only=None,
+)
 
 
 @record

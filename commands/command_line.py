@@ -301,6 +301,43 @@ def print_document(
         show(document)
 
 
+def asking(
+    question: type[Any],
+    show: str | Callable[[Any], None],
+    says: str,
+    *examples: str,
+    group: click.Group | None = None,
+    prints_table: bool = True,
+    **opening: Any,
+) -> click.Command:
+    """The command that asks a question and prints its answer, named as its examples call it.
+
+    Args:
+        show: A function of `terminal`, by its name, or another one.
+        opening: Passed to `open_database`.
+    """
+    name = examples[0].split()[0 if group is None else 1]
+
+    @command(
+        question,
+        group=group,
+        prints_table=prints_table,
+        name=name,
+        help=with_examples(says, examples),
+    )
+    def run(common: Common, asked: Any) -> None:
+        draw = getattr(terminal, show) if isinstance(show, str) else show
+        print_answer(common, asked, draw, **opening)
+
+    return run
+
+
+def with_examples(says: str, examples: Sequence[str]) -> str:
+    """The help of a command."""
+    lines = "\n".join(f"  deltadex {example}" for example in examples)
+    return f"{inspect.cleandoc(says)}\n\n\b\nExample:\n{lines}"
+
+
 @record
 class Display:
     """How rows are shown."""
@@ -356,14 +393,13 @@ class Drawing:
 def command_of(method: str) -> click.Command:
     """The command of a study, by the name of its method."""
     study = record_of(method)
-    lines = "\n".join(f"  deltadex {example}" for example in study.examples)
     says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
 
     @command(
         study,
         *([Drawing] if study.has_picture else []),
         name=method.replace("_", "-"),
-        help=f"{says}\n\n\b\nExample:\n{lines}",
+        help=with_examples(says, study.examples),
     )
     def run(common: Common, asked: Any, drawing: Drawing = Drawing()) -> None:  # noqa: B008
         if drawing.output is not None:

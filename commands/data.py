@@ -13,6 +13,7 @@ from ..options import as_kind, option, record
 from .command_line import (
     EXIT_SOME_FAILED,
     Common,
+    asking,
     command,
     open_database,
     output_file,
@@ -85,17 +86,15 @@ def _check(asked: database.FindTrainedOn, several: Several) -> None:
         check(several.output)
 
 
-@command(database.FindData)
-def find_data(common: Common, asked: database.FindData) -> None:
+find_data = asking(
+    database.FindData,
+    "show_nearest_data",
     """Show the kept data sets nearest to MODEL: what it may have been trained on.
 
     `deltadex find-trained-on FILE --keep NAME` keeps a data set.
-
-    \b
-    Example:
-      deltadex find-data someone/bert-imdb
-    """
-    print_answer(common, asked, lambda document: terminal.show_nearest_data(document))
+    """,
+    "find-data someone/bert-imdb",
+)
 
 
 @click.group()
@@ -109,34 +108,30 @@ def data() -> None:
     """
 
 
-@command(database.KeptData, group=data)
-def ls(common: Common, asked: database.KeptData) -> None:
-    """List the kept data sets.
-
-    \b
-    Example:
-      deltadex data ls
-    """
-    print_answer(common, asked, lambda document: terminal.show_data_sets(document))
+ls = asking(
+    database.KeptData,
+    "show_data_sets",
+    "List the kept data sets.",
+    "data ls",
+    group=data,
+)
 
 
-@command(database.ShowData, group=data)
-def show(common: Common, asked: database.ShowData) -> None:
-    """Show all that is kept of the data set NAME.
-
-    \b
-    Example:
-      deltadex data show acme-chats
-    """
-    print_answer(common, asked, lambda document: terminal.show_data_set(document))
+show = asking(
+    database.ShowData,
+    "show_data_set",
+    "Show all that is kept of the data set NAME.",
+    "data show acme-chats",
+    group=data,
+)
 
 
-@command(database.RemoveData, group=data, prints_table=False)
-def rm(common: Common, asked: database.RemoveData) -> None:
-    """Forget the data set NAME.
-
-    \b
-    Example:
-      deltadex data rm acme-chats
-    """
-    print_answer(common, asked, show_pairs, read_only=False)
+rm = asking(
+    database.RemoveData,
+    show_pairs,
+    "Forget the data set NAME.",
+    "data rm acme-chats",
+    group=data,
+    prints_table=False,
+    read_only=False,
+)

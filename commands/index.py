@@ -19,8 +19,8 @@ from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
     Common,
+    asking,
     command,
-    print_answer,
     print_document,
     show_pairs,
     tracker,
@@ -93,30 +93,14 @@ def add(common: Common, asked: Add, strictness: Strictness) -> None:
     _run(common, asked, strictness)
 
 
-@command(Label, prints_table=False)
-def label(common: Common, asked: Label) -> None:
-    """Label the indexed MODEL: it was trained on DATASET.
-
-    The label counts as one from a labels file: it overrides what the model says of itself, and
-    stays when the model is indexed again.
-
-    \b
-    Example:
-      deltadex label someone/bert-imdb imdb
-      deltadex label someone/mystery --clear
-    """
-    print_answer(common, asked, _show_label, read_only=False)
-
-
-@command(Remove, prints_table=False)
-def rm(common: Common, asked: Remove) -> None:
-    """Forget MODEL. Its files are not touched.
-
-    \b
-    Example:
-      deltadex rm someone/bert-imdb
-    """
-    print_answer(common, asked, show_pairs, read_only=False)
+rm = asking(
+    Remove,
+    show_pairs,
+    "Forget MODEL. Its files are not touched.",
+    "rm someone/bert-imdb",
+    prints_table=False,
+    read_only=False,
+)
 
 
 def _print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> None:
@@ -167,3 +151,18 @@ def _show_label(document: Mapping[str, Any]) -> None:
         value, before = document[name] or "–", document["before"][name] or "–"
         change = "" if value == before else f"  (was {before})"
         click.echo(plain(f"  {name}: {value}{change}"))
+
+
+label = asking(
+    Label,
+    _show_label,
+    """Label the indexed MODEL: it was trained on DATASET.
+
+    The label counts as one from a labels file: it overrides what the model says of itself, and
+    stays when the model is indexed again.
+    """,
+    "label someone/bert-imdb imdb",
+    "label someone/mystery --clear",
+    prints_table=False,
+    read_only=False,
+)

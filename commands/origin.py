@@ -17,6 +17,7 @@ from .command_line import (
     EXIT_NOTHING_DONE,
     EXIT_SOME_FAILED,
     Common,
+    asking,
     command,
     open_database,
     output_file,
@@ -25,22 +26,20 @@ from .command_line import (
     tracker,
 )
 
-
-@command(database.Trace)
-def trace(common: Common, asked: database.Trace) -> None:
+trace = asking(
+    database.Trace,
+    "show_trace",
     """Find the base that MODEL comes from: an indexed id, a folder or a Hub id.
 
     Its weights are compared with those of every known base (`deltadex bases ls`): fine-tunes,
     continued pretraining, quantised and pruned copies, layers dropped, duplicated and moved,
     vocabularies grown and cut. p is how likely unrelated weights agree as much; where it is above
     1e-6 the answer is "unknown".
-
-    \b
-    Example:
-      deltadex trace someone/bert-imdb
-      deltadex trace ./my-model --json
-    """
-    print_answer(common, asked, lambda document: terminal.show_trace(document), read_only=None)
+    """,
+    "trace someone/bert-imdb",
+    "trace ./my-model --json",
+    read_only=None,
+)
 
 
 @click.group()
@@ -69,21 +68,20 @@ def add(common: Common, asked: database.AddBases) -> None:
         sys.exit(EXIT_SOME_FAILED if len(table) else EXIT_NOTHING_DONE)
 
 
-@command(database.KnownBases, group=bases)
-def ls(common: Common, asked: database.KnownBases) -> None:
-    """List the known bases; those of families are read now, where they were not before.
-
-    \b
-    Example:
-      deltadex bases ls
-    """
-    print_answer(common, asked, _show_bases, read_only=None)
-
-
 def _show_bases(document: Mapping[str, Any]) -> None:
     terminal.show_bases(document)
     for row in document["failed"]:
         click.echo(plain(f"{row['base']}: {row['reason']}"), err=True)
+
+
+ls = asking(
+    database.KnownBases,
+    _show_bases,
+    "List the known bases; those of families are read now, where they were not before.",
+    "bases ls",
+    group=bases,
+    read_only=None,
+)
 
 
 @command(database.ExtractAdapter)
@@ -144,17 +142,15 @@ def lineage(common: Common, asked: database.Lineage, file: LineageFile) -> None:
     print_document(document, show, common)
 
 
-@command(database.Audit)
-def audit(common: Common, asked: database.Audit) -> None:
+audit = asking(
+    database.Audit,
+    "show_audit",
     """List what stands out among the models of a family, or of one model.
 
     Copies, frozen parts, edits of a direction or of one matrix, updates below storage rounding,
     outliers, licences in conflict with an ancestor's, cards that name another base or data set than
     the weights do. docs/audit.md has the error rate of each, and what it cannot see.
-
-    \b
-    Example:
-      deltadex audit bert-base-uncased --kind edit
-      deltadex audit --where "downloads > 1000" -o findings.md
-    """
-    print_answer(common, asked, lambda document: terminal.show_audit(document))
+    """,
+    "audit bert-base-uncased --kind edit",
+    'audit --where "downloads > 1000" -o findings.md',
+)

@@ -24,6 +24,7 @@ from .command_line import (
     FINISHED,
     Common,
     Engine,
+    asking,
     command,
     open_database,
     print_answer,
@@ -258,23 +259,6 @@ def export(common: Common, asked: AnyExport) -> None:
     print_document({"written": [str(path) for path in written]}, show_pairs, common)
 
 
-@command(database.Publish, prints_table=False)
-def publish(common: Common, asked: database.Publish) -> None:
-    """Publish a family's fingerprints as an index into TARGET: a folder, or hf://datasets/OWNER/NAME.
-
-    The index holds ids, labels, authors, licences, hashes, pooled vectors and shortened sketches,
-    up to 16 KiB per model under the default recipe: no weights, no paths, no models that are
-    private on the Hub. A later publication writes only what changed. An upload takes the token
-    from HF_TOKEN.
-
-    \b
-    Example:
-      deltadex publish gpt2-index
-      deltadex publish hf://datasets/someone/gpt2-index --exclude removed.txt
-    """
-    print_answer(common, asked, _show_publication)
-
-
 def _show_publication(document: Mapping[str, Any]) -> None:
     click.echo(
         plain(f"{document['base']}: {count(document['models'], 'model')} in {document['target']}")
@@ -293,6 +277,22 @@ def _show_publication(document: Mapping[str, Any]) -> None:
             plain(f"{size(document['uploaded_bytes'])} uploaded, commit {document['commit']}")
         )
     click.echo(f"manifest SHA-256 {document['manifest']}")
+
+
+publish = asking(
+    database.Publish,
+    _show_publication,
+    """Publish a family's fingerprints as an index into TARGET: a folder, or hf://datasets/OWNER/NAME.
+
+    The index holds ids, labels, authors, licences, hashes, pooled vectors and shortened sketches,
+    up to 16 KiB per model under the default recipe: no weights, no paths, no models that are
+    private on the Hub. A later publication writes only what changed. An upload takes the token
+    from HF_TOKEN.
+    """,
+    "publish gpt2-index",
+    "publish hf://datasets/someone/gpt2-index --exclude removed.txt",
+    prints_table=False,
+)
 
 
 @record

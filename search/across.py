@@ -22,9 +22,9 @@ from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
 from .across_answers import Answering, Asked, Touched, Worded, compare_worded, worded
-from .evidence import Numbers, Verdict, sigmoid
+from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, bounded, lengths_without, lower_spread
-from .neighbours import EVERY_MODEL, Query, ResolvedQuery, rank_rows, resolve
+from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve
 from .token_rows import TokenRows, sparse_products
 from .vocabulary import Vocabulary
 from .word_rows import SHRINKAGE
@@ -52,25 +52,6 @@ base has, and whose corpus one has."""
 
 MODELS_AT_ONCE = 4_000
 """Models whose tokens are held at a time: 64 MB."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAcross:
-    """A model of another base near the query; `z` is of the cosine, in deviations among the models
-    of its base."""
-
-    rank: int
-    model: str
-    base: str
-    probability: float | None
-    verdict: Verdict
-    z: float
-    fdr: float | None
-    cosine: float
-    score: float
-    dataset: str | None
-    author: str | None
-    run: str | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -308,7 +289,7 @@ class _Compared:
             "is_calibrated": self.likely is not None,
         }
 
-    def best(self, k: int, filters: Filters) -> list[ModelAcross]:
+    def best(self, k: int, filters: Filters) -> list[Near]:
         """The `k` nearest that pass, not yet ranked among those of other families."""
         view, rows, cosines = self.view, self.rows, self.cosines
         allowed = view.rows_where(filters) if filters else rows
@@ -320,7 +301,7 @@ class _Compared:
         for place in best.tolist():
             row, p = int(rows[place]), None if self.likely is None else float(self.likely[place])
             models.append(
-                ModelAcross(
+                Near(
                     rank=0,
                     model=view.ids[row],
                     base=view.base,
@@ -338,11 +319,11 @@ class _Compared:
         return models
 
 
-def ranked_across(found: list[ModelAcross], k: int) -> list[ModelAcross]:
+def ranked_across(found: list[Near], k: int) -> list[Near]:
     """The likeliest of all bases, those of unknown probability last, with rates of false
     discoveries down to each."""
 
-    def key(model: ModelAcross) -> tuple[bool, float, str, str]:
+    def key(model: Near) -> tuple[bool, float, str, str]:
         known = model.probability
         value = model.z if known is None else known
         return known is None, -round(value, TIE_DECIMALS), model.base, model.model

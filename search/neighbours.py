@@ -114,14 +114,14 @@ Query = StoredQuery | FreshQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
-    """A model near the query.
+class Near:
+    """A model near what was asked: a model, a data set's gradient, or a model of another base.
 
-    cosine: of the two updates, over slots and kinds of features, −1…1. score: what ranks: z,
-    bounded to −1…1. z: standard deviations above the family's strangers. probability: that it was
-    trained on the query's data; None where nothing is known to calibrate on. fdr: share of all
-    answers down to this one that are expected to be wrong. source: the attached index that it is
-    of; None for the catalog.
+    cosine: over slots and kinds of features of the two updates, or of words, −1…1. score: what
+    ranks: z, bounded to −1…1. z: standard deviations above the family's strangers, or among the
+    models of another base. probability: that it was trained on the query's data; None where nothing
+    is known to calibrate on. fdr: share of all answers down to this one that are expected to be
+    wrong.
     """
 
     rank: int
@@ -130,12 +130,19 @@ class Neighbour:
     score: float
     z: float
     probability: float | None
-    fdr: float
+    fdr: float | None
     verdict: Verdict
     dataset: str | None
     author: str | None
     run: str | None
     base: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour(Near):
+    """A model near the query; `source` is the attached index that it is of, None for the
+    catalog."""
+
     source: str | None = None
 
 

@@ -62,7 +62,7 @@ from .family_scores import (
     plain,
     weights_by_kinds,
 )
-from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
+from .neighbours import EVERY_MODEL, Near, ResolvedQuery, candidates_of, rank_rows
 
 FEWEST_REFERENCES = 10
 """Gradients of other data from which models are normalised by them too; eight are noise."""
@@ -110,23 +110,12 @@ BLOCK = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedModel:
-    """A model near a data set's gradient: the attributes are those of `Neighbour`, with the
-    standard error of z over groups of the examples, None with fewer than three."""
+class TrainedModel(Near):
+    """A model near a data set's gradient; `z_error`: the standard error of z over groups of the
+    examples, None with fewer than three."""
 
-    rank: int
-    model: str
-    cosine: float
-    score: float
-    z: float
-    z_error: float | None
-    probability: float | None
     fdr: float
-    verdict: Verdict
-    dataset: str | None
-    author: str | None
-    run: str | None
-    base: str
+    z_error: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import RequestError
 from ..records import Slot, SlotStats
-from .report_json import JsonRecord
+from ..results import JsonRecord
 
 if TYPE_CHECKING:
     from ..store import Catalog, SketchMatrix

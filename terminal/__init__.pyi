@@ -12,7 +12,6 @@ from .tables import show_data_set as show_data_set
 from .tables import show_data_sets as show_data_sets
 from .tables import show_diff as show_diff
 from .tables import show_evaluation as show_evaluation
-from .tables import show_evaluations as show_evaluations
 from .tables import show_explanation as show_explanation
 from .tables import show_extraction as show_extraction
 from .tables import show_failures as show_failures
@@ -25,7 +24,7 @@ from .tables import show_report as show_report
 from .tables import show_rows as show_rows
 from .tables import show_stats as show_stats
 from .tables import show_study as show_study
+from .tables import show_text_search as show_text_search
 from .tables import show_trace as show_trace
 from .tables import show_trained_models as show_trained_models
-from .words import show_text_search as show_text_search
-from .words import show_words as show_words
+from .tables import show_words as show_words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -15,7 +15,6 @@ from ..errors import REASONS
 from ..results import Section, names_of_bases
 from .console import NAMES, has_room, print_table, screen
 from .text import cell_text, count, duration, plain, share, size
-from .words import show_word_matches
 
 Document = Mapping[str, Any]
 
@@ -88,31 +87,15 @@ def _evidence(head: str, row: Document) -> str:
     match head:
         case "verdict":
             return str(row["verdict"]) if _stands_out(row) else ""
-        case "z":
-            return "" if row["z"] is None else f"{row['z']:.1f}"
-        case "touched" | "missing":
-            return "" if row.get(head) is None else f"{row[head]:,}"
-        case "±":
-            return "" if row["z_error"] is None else f"{row['z_error']:.1f}"
-        case "fdr":
-            return "" if row["fdr"] is None else _rate(row["fdr"])
-        case "probability":
-            return "" if row["probability"] is None else f"{row['probability']:.2f}"
-        case "cosine":
-            return "" if row["cosine"] is None else share(row["cosine"])
         case "control":
             return f"z {row['control']['z']:.1f}" if row["control"] else ""
-        case "effect":
-            return f"{row['effect']:+.2f}"
         case "95 %":
             return f"{row['low']:+.2f} … {row['high']:+.2f}"
         case "p":
             return "< .001" if row["p"] < 0.001 else f"{row['p']:.3f}".lstrip("0")
-    return "" if row[head] is None else plain(str(row[head]))
-
-
-def _stands_out(neighbour: Document) -> bool:
-    return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
+    key, form = _NUMBERS.get(head, (head, str))
+    value = row.get(key)
+    return "" if value is None else plain(form(value))
 
 
 def _rate(value: float) -> str:
@@ -121,6 +104,24 @@ def _rate(value: float) -> str:
     if value < 0.001:
         return "<0.1 %"
     return f"{tenths / 10:.1f} %" if tenths < 100 else _percent(value)
+
+
+_NUMBERS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "z": ("z", "{:.1f}".format),
+    "±": ("z_error", "{:.1f}".format),
+    "touched": ("touched", "{:,}".format),
+    "missing": ("missing", "{:,}".format),
+    "by chance": ("missing_by_chance", "{:,.0f}".format),
+    "fdr": ("fdr", _rate),
+    "probability": ("probability", "{:.2f}".format),
+    "cosine": ("cosine", share),
+    "effect": ("effect", "{:+.2f}".format),
+}
+"""The key of a column of evidence, and how its numbers are written."""
+
+
+def _stands_out(neighbour: Document) -> bool:
+    return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
 
 
 def _percent(value: float | None) -> str:
@@ -862,7 +863,11 @@ def _known_from(calibration: Document) -> str:
 
 
 def show_evaluation(document: Document) -> None:
-    """Same-dataset retrieval precision: a family's measures and datasets, or a row a family."""
+    """Same-dataset retrieval precision: a family's measures and datasets, or a row a family; of
+    several recipes or ways of scoring side by side, with what a fingerprint takes."""
+    if several := document.get("ways") or document.get("recipes"):
+        _say_rows(*_table(several, with_cost=True))
+        return
     setting = "" if document["way"] == "normalised" else f", {document['way']}"
     if document["exclude"]:
         setting += f", without the query's own {document['exclude']}"
@@ -872,11 +877,6 @@ def show_evaluation(document: Document) -> None:
         _say(f"  cost       {_cost(document['cost'])}")
     else:
         _show_family(document)
-
-
-def show_evaluations(document: Document) -> None:
-    """Recipes or ways of scoring side by side, a row a family, and what a fingerprint takes."""
-    _say_rows(*_table(document.get("ways") or document["recipes"], with_cost=True))
 
 
 def _show_family(document: Document) -> None:
@@ -1068,3 +1068,95 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 def _about(n_bytes: int, estimated: object) -> str:
     return f"about {size(n_bytes)}" if estimated else size(n_bytes)
+
+
+WORDS_SHOWN = 60
+"""Words on the screen; --json has all that were asked for."""
+
+
+def show_words(document: Document) -> None:
+    """The sentence, then the words in lines."""
+    _say(f"[bold]{_text(document['model'])}[/]: {_text(document['sentence'])}")
+    if document["note"]:
+        _say(f"note: {_text(document['note'])}", "dim")
+    if document["touched"]:
+        of = f"{document['touched']:,} of {document['vocabulary']:,} tokens were touched"
+        _say(f"{of} ({document['touched'] / document['vocabulary']:.1%})", "dim")
+    _print_words(document["seen"])
+    if document["answers_to"]:
+        _say("its update answers most to:")
+        _print_words(document["answers_to"])
+    if document.get("only_other"):
+        _say(f"words that only {_text(document['against'])} saw:")
+        _print_words(document["only_other"])
+
+
+def _print_words(rows: list[Document]) -> None:
+    if rows:
+        _say(_listed_words([row["word"] for row in rows]))
+
+
+def _listed_words(words: Sequence[str]) -> str:
+    more = len(words) - WORDS_SHOWN
+    tail = f" … and {more} more" if more > 0 else ""
+    return _text(", ".join(words[:WORDS_SHOWN]) + tail)
+
+
+def show_text_search(document: Document) -> None:
+    """The models that answer to a text, and by which words."""
+    asked = _listed_words(document["asked"])
+    about = f"models that answer to [bold]{asked}[/]: " if asked else ""
+    _say(f"{about}{_text(document['verdict'])}")
+    if document["unknown"]:
+        _say(f"not asked, common or not known: {_listed_words(document['unknown'])}", "dim")
+    if document["neighbours"]:
+        _print_text_matches(document)
+    for left in document["left_out"]:
+        _say(_text(f"{left['base']}: {left['reason']}"), "dim")
+
+
+def _print_text_matches(document: Document) -> None:
+    _say(f"of {count(document['compared'], 'model')}, {_text(document['meaning'])}", "dim")
+    heads = ("rank", "model", "verdict", "by chance", "words", "dataset")
+    rows = [
+        (
+            row["rank"],
+            row["model"],
+            row["verdict"],
+            f"{row['by_chance']:.1%}",
+            ", ".join(row["words"]),
+            row["dataset"],
+        )
+        for row in document["neighbours"]
+    ]
+    _say_rows(heads, rows)
+
+
+def show_word_matches(document: Document) -> None:
+    """The models that a file's words fit, and what a row proves."""
+    query, rows = document["query"], document["neighbours"]
+    _say(f"models by the words of [bold]{_text(query['texts'])}[/]: nothing was run")
+    _say(_text(query["reading"]), "dim")
+    n_trained = sum(row["probability"] is not None for row in rows)
+    compared = count(document["compared"], "model")
+    if not rows:
+        _say(f"[bold]no model of {compared} can be compared[/]")
+    elif n_trained:
+        verb = "was" if n_trained == 1 else "were"
+        least = max(row["accident"] for row in rows if row["probability"] is not None)
+        _say(
+            f"[bold]{n_trained} of {compared} {verb} trained on this file, or on one that contains "
+            f"it[/]; by accident in less than {least:.0e} of other files"
+        )
+    else:
+        _say(f"[bold]of none of {compared} can it be said that this file trained it[/]")
+    if document["without_footprint"]:
+        _say(
+            f"not compared: {count(document['without_footprint'], 'model')} without a footprint "
+            "(adapters, frozen embeddings); leave out --quick to ask them by gradients"
+        )
+    heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
+    _say_evidence(heads, rows)
+    for left in document["left_out"]:
+        _say(_text(left["reason"]), "dim")
+    _say(f"It says at most: {_text(document['meaning'])}", "dim")

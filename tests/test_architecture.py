@@ -67,7 +67,15 @@ MAY_IMPORT = {
         "pictures",
         "__version__",
     },
-    "web/service": {"errors", "options", "records", "results", "database", "__version__"},
+    "web/service": {
+        "errors",
+        "options",
+        "records",
+        "results",
+        "search",  # records of answers
+        "database",
+        "__version__",
+    },
     "terminal": {"arrays", "errors", "options", "records", "results"},
     "demo": {"arrays", "database", "demo_texts", "terminal"},
     "demo_texts": set(),

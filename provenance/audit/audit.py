@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from ...arrays import Bool, Float64
 from ...errors import DeltadexError
 from ...indexer import EQUAL_MATRICES, BaseName, base_key, name_some, names_of_base, resolve_base
-from ...results import count
+from ...results import JsonRecord, count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
 from ..lineage.descent import Updates
 from ..lineage.touched import Touched
@@ -88,7 +88,7 @@ class Track(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(JsonRecord):
     """A finding: `detail` is a sentence; `z` standard deviations from what is ordinary, where the
     check measures that."""
 
@@ -98,15 +98,8 @@ class Finding:
     detail: str
     z: float | None = None
 
-    def to_json(self) -> dict[str, object]:
-        z = None if self.z is None else round(self.z, 2)
-        return {
-            "model": self.model,
-            "base": self.base,
-            "kind": self.kind,
-            "detail": self.detail,
-            "z": z,
-        }
+    def to_json(self) -> dict[str, Any]:
+        return JsonRecord.to_json(self) | {"z": None if self.z is None else round(self.z, 2)}
 
 
 @dataclass(frozen=True, slots=True)

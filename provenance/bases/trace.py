@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ from ...indexer import (
     name_some,
     stack_of,
 )
-from ...results import count
+from ...results import JsonRecord, count
 from ...store import Catalog, ModelRow, write_user_file
 from ..lineage.touched import Overlap
 from ..merges.mergekit_config import mergekit_config
@@ -65,7 +65,7 @@ LIKE_COSINE = 0.01
 
 
 @dataclass(slots=True, kw_only=True)
-class Trace:
+class Trace(JsonRecord):
     """What is known so far of where a model comes from; `to_json` is the document.
 
     Attributes:
@@ -119,8 +119,8 @@ class Trace:
     bases: int = 0
     bytes_read: int = 0
     bytes_total: int = 0
-    found: Merge | None = None
-    not_compared: str = ""
+    found: Merge | None = field(default=None, repr=False)
+    not_compared: str = field(default="", repr=False)
 
     @property
     def sentence(self) -> str:
@@ -148,9 +148,7 @@ class Trace:
         )
 
     def to_json(self) -> dict[str, Any]:
-        inner = ("found", "not_compared")
-        names = [entry.name for entry in fields(self) if entry.name not in inner]
-        return {name: getattr(self, name) for name in names} | {"sentence": self.sentence}
+        return JsonRecord.to_json(self) | {"sentence": self.sentence}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import RequestError, StoreError, StoreFull
-from ...results import size
+from ...results import JsonRecord, size
 from ..catalog import Catalog
 from ..files import (
     abandoned,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backup:
+class Backup(JsonRecord):
     """The result of a backup."""
 
     written: str
@@ -43,9 +43,6 @@ class Backup:
     bytes: int
     sha256: str
     seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:

@@ -7,13 +7,13 @@ import platform
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import StoreError
-from ...results import size
+from ...results import JsonRecord, size
 from ..catalog import Catalog
 from ..commit_log import CommitLog, listed
 from ..files import file_size, index_folder
@@ -43,16 +43,13 @@ RowRange = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(JsonRecord):
     """One line of the report: what was examined, and advice where something is to be done."""
 
     check: str
     state: State
     detail: str
     advice: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from sklearn.neural_network import MLPClassifier
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
+from ...results import JsonRecord
 from ..network.language_head import LanguageHead
-from ..report_json import JsonRecord
 from .subsets import (
     NONE,
     TRAIN_VALIDATE_TEST,

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Float32, Float64, Int64
 from ...errors import StudyError
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 
 LETTERS = {"input": "i", "attention": "h", "feed_forward": "f", "bias": "c", "source": "s"}
 """The terms' letters in e = i + h + f + c (Mickus et al. 2022) and s (Mickus & Vázquez 2023)."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...arrays import Float32, Float64, Int64
 from ...errors import StudyError
+from ...results import JsonRecord
 from ..geometry.group_states import Reservoir
-from ..report_json import JsonRecord
 from ..texts import Text
 from .cka import Cka
 

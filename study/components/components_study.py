@@ -14,9 +14,9 @@ from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Float32, Float64
 from ...errors import StudyError
+from ...results import JsonRecord
 from ..network.hidden_states import Batch, Batching, encoded, run_with_hooks
 from ..network.model_loading import Network, twin
-from ..report_json import JsonRecord
 from ..texts import Text
 from .decomposition import (
     Decomposed,

@@ -22,8 +22,8 @@ from scipy.stats import rankdata
 from ...arrays import Float64
 from ...errors import RequestError, nearest_names, offered
 from ...records import SlotStats
+from ...results import JsonRecord
 from ...tables import Row, Table, TextFile, errors_as, open_named_csv
-from ..report_json import JsonRecord
 from ..texts import GROUP_COLUMNS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from ...arrays import Float64
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 from ..texts import Text
 from .group_states import (
     SCRAMBLED,

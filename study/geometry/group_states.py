@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Float32, Int64
 from ...errors import StudyError
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 from ..texts import Text
 from .geometry import Geometry
 from .intrinsic_dimension import ESTIMATORS, Estimator, assign_blocks, distinct_rows

@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from scipy.stats import t as student
 
 from ...arrays import Float, Float64, Int64
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 
 Rows = Float[np.ndarray, "rows dim"]
 Exact = Float64[np.ndarray, "rows dim"]

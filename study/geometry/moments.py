@@ -12,7 +12,7 @@ from scipy.sparse.linalg import eigsh
 from scipy.special import log_softmax
 
 from ...arrays import Float, Float64, Int64
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 
 Rows = Float[np.ndarray, "rows dim"]
 Matrix = Float[np.ndarray, "rows cols"]

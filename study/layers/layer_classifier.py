@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ...arrays import Bool, Float32, Float64, Int64
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 from .layer_rows import LayerRows
 
 Vectors = Float32[np.ndarray, "rows dim"]

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
 from ...arrays import Float32, Float64, Int64
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 from .layer_classifier import (
     LayerClassifier,
     Score,

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr, t
 
 from ...arrays import Float32, Float64, Int64
 from ...errors import StudyError
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 from .layer_rows import LayerRows
 
 EXPONENTIAL_R2 = 0.9

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ...errors import StudyError
+from ...results import JsonRecord
 from ..network import Network, TokenStates, token_states, untrained_twin
-from ..report_json import JsonRecord
 from ..texts import Text
 from .layer_classifier import (
     Contributions,

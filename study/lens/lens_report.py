@@ -11,8 +11,8 @@ import torch
 
 from ...arrays import Float, Float32, Float64, Int64
 from ...errors import StudyError
+from ...results import JsonRecord
 from ..network.hidden_states import Batch, encoded, stream_layers
-from ..report_json import JsonRecord
 from ..texts import Text
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Bool, Float32, Int64
 from ...errors import StudyError
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 from ..texts import Text
 from .anatomy import decoder_start
 from .model_loading import Network

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 from .laws import (
     CONSTANT,
     LAW_NAMED,

@@ -14,7 +14,7 @@ import numpy as np
 from ...arrays import Float64
 from ...errors import StudyError
 from ...records import Slot, SlotSpectrum, role_order, stack_order
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 from .law_choice import LawChoice, fit_laws
 
 SAME_SHARE = 1e-12

@@ -13,7 +13,7 @@ import numpy as np
 from ...arrays import Float64, Int64
 from ...errors import StudyError
 from ...records import SlotSpectrum, role_order, stack_order
-from ..report_json import JsonRecord
+from ...results import JsonRecord
 
 Subject = Literal["update", "weights"]
 SUBJECTS: tuple[Subject, ...] = ("update", "weights")

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from deltadex.search.across import ModelAcross, ranked_across
+from deltadex.search.across import ranked_across
+from deltadex.search.neighbours import Near
 
 
 def make_model(model, probability, z=0.0, base="b"):
-    return ModelAcross(
+    return Near(
         rank=0,
         model=model,
         base=base,

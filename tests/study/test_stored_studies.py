@@ -14,10 +14,10 @@ from catalogs import make_catalog, make_indexed
 from factories import make_family
 
 import deltadex as dx
+from deltadex.results import JsonRecord
 from deltadex.study.ablation.ablation import Ablation
 from deltadex.study.lens.logit_lens import LogitLens
 from deltadex.study.registry import STUDIES, record_of
-from deltadex.study.report_json import JsonRecord
 from deltadex.study.study import find_subject
 from deltadex.study.texts import read_texts
 

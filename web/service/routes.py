@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import inspect
 import logging
 import re
 from collections.abc import Callable
@@ -63,6 +64,7 @@ from ...database import (
 from ...database.serving import PageOfModels
 from ...database.worker import WorkerCancelled, WorkerDied, WorkerTooSlow
 from ...errors import DeltadexError, RequestError
+from ...options import description_of
 from ...results import names_of_bases
 from . import schemas
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
@@ -244,21 +246,6 @@ async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -
     return reply(await service.ask(trace))
 
 
-@_models.get("/diff", responses=gives(schemas.DifferenceAnswer, 404))
-@answers(Diff)
-async def diff(
-    service: ServiceIn, first: IdInQuery, second: IdInQuery, base: BaseInQuery = None
-) -> Response:
-    """What differs between two indexed models; as `deltadex diff --json`."""
-
-    def exact(catalog: Database) -> Diff:
-        one = serving.exact_query(catalog, first, find_base(catalog, base))
-        other = serving.exact_query(catalog, second, one.base)
-        return Diff(one.model, other.model, base=one.base)
-
-    return await _answered(service, exact)
-
-
 @_models.get("/models/{model:path}", responses=gives(schemas.ModelInFull, 404))
 @answers(Show)
 async def model(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
@@ -270,6 +257,59 @@ async def model(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -
         return document | names_of(catalog).model(row)
 
     return reply(await service.ask(show))
+
+
+def _plain_route(
+    router: APIRouter, path: str, question: type[Any], answer: Any, /, **named: Any
+) -> None:
+    """A request that asks a question, whose description it has, of what a catalog holds.
+
+    Args:
+        named: The question's arguments, and how a request gives them.
+    """
+
+    async def route(service: Service, asked: Callable[..., Any], **given: Any) -> Response:
+        return await _answered(service, partial(_of_catalog, asked(**given)))
+
+    kinds = {"service": ServiceIn, **named, "asked": Any}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    vars(route)["__signature__"] = inspect.Signature(
+        [inspect.Parameter(name, keyword, annotation=kind) for name, kind in kinds.items()]
+    )
+    route.__name__ = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", question.__name__).lower()
+    route.__doc__ = description_of(question).partition("\n\n")[0]
+    router.get(path, responses=gives(answer, 404))(asks(question)(route))
+
+
+def _of_catalog(asked: Any, catalog: Database) -> Any:
+    """The question with its base and its models as the catalog names them."""
+    base = find_base(catalog, asked.base)
+    for name in ("model", "other", "first", "second"):
+        if hasattr(asked, name):
+            query = serving.exact_query(catalog, getattr(asked, name), base)
+            asked, base = replace(asked, **{name: query.model}), query.base
+    return replace(asked, base=base)
+
+
+_ID = IdInQuery
+_plain_route(_models, "/diff", Diff, schemas.DifferenceAnswer, first=_ID, second=_ID)
+_plain_route(_similar, "/explain", Explain, schemas.ExplanationAnswer, model=_ID, other=_ID)
+_plain_route(_similar, "/nearest-data", FindData, schemas.NearestDataAnswer, model=_ID)
+_plain_route(_similar, "/data", KeptData, schemas.KeptDataAnswer)
+_plain_route(_similar, "/data/{name}", ShowData, schemas.ShownDataAnswer, name=DataInPath)
+_plain_route(_similar, "/search", Search, schemas.TextSearchAnswer, text=TextInQuery)
+
+
+@_similar.get("/trained-on", responses=gives(schemas.TrainedOnAnswer, 404))
+@asks(FindTrainedOn, only=fields_of(FindSimilar))
+async def trained_on_kept(
+    service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
+) -> Response:
+    """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
+
+    No file is read, and no model is run.
+    """
+    return await _answered(service, partial(_of_catalog, asked(data, only_kept=True)))
 
 
 Asked = Callable[..., FindSimilar]
@@ -289,49 +329,6 @@ async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Respons
         return replace(question, model=query, base=None)
 
     return await _answered(service, exact)
-
-
-@_similar.get("/nearest-data", responses=gives(schemas.NearestDataAnswer, 404))
-@asks(FindData)
-async def nearest_data(
-    service: ServiceIn, model: IdInQuery, asked: Callable[..., FindData]
-) -> Response:
-    """The kept data sets nearest to a stored model; as `deltadex find-data --json`."""
-    question = asked(model)
-
-    def exact(catalog: Database) -> FindData:
-        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
-        return replace(question, model=query.model, base=query.base)
-
-    return await _answered(service, exact)
-
-
-@_similar.get("/trained-on", responses=gives(schemas.TrainedOnAnswer, 404))
-@asks(FindTrainedOn, only=fields_of(FindSimilar))
-async def trained_on_kept(
-    service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
-) -> Response:
-    """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
-
-    No file is read, and no model is run.
-    """
-    return await _of_family(service, asked(data, only_kept=True))
-
-
-@_similar.get("/data", responses=gives(schemas.KeptDataAnswer, 404))
-@answers(KeptData)
-async def kept_data(service: ServiceIn, base: BaseInQuery = None) -> Response:
-    """The kept data sets; as `deltadex data ls --json`."""
-
-    return await _of_family(service, KeptData(base))
-
-
-@_similar.get("/data/{name}", responses=gives(schemas.ShownDataAnswer, 404))
-@answers(ShowData)
-async def show_data(service: ServiceIn, name: DataInPath, base: BaseInQuery = None) -> Response:
-    """What is kept of a data set, but its numbers; as `deltadex data show --json`."""
-
-    return await _of_family(service, ShowData(name, base))
 
 
 @_similar.post("/similar", responses=gives(schemas.BatchAnswer))
@@ -427,22 +424,6 @@ async def trained_on(
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
-@_similar.get("/explain", responses=gives(schemas.ExplanationAnswer, 404))
-@asks(Explain)
-async def explain(
-    service: ServiceIn, model: IdInQuery, other: IdInQuery, asked: Callable[..., Explain]
-) -> Response:
-    """Which slots, roles and layers carry the similarity of two stored models."""
-    question = asked(model, other)
-
-    def exact(catalog: Database) -> Explain:
-        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
-        stored = serving.exact_query(catalog, other, query.base)
-        return replace(question, model=query, other=stored.model, base=None)
-
-    return await _answered(service, exact)
-
-
 @_similar.get("/words", responses=gives(schemas.WordsAnswer, 404))
 @asks(Words)
 async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words]) -> Response:
@@ -455,13 +436,6 @@ async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words
         return replace(question, model=both[0].model, base=both[0].base)
 
     return await _answered(service, exact)
-
-
-@_similar.get("/search", responses=gives(schemas.TextSearchAnswer, 404))
-@asks(Search)
-async def search(service: ServiceIn, text: TextInQuery, asked: Callable[..., Search]) -> Response:
-    """Models whose training data is about a text, by the words that their updates answer to."""
-    return await _of_family(service, asked(text))
 
 
 @_families.get("/evaluation", responses=gives(schemas.EvaluationAnswer, 404) | COMPUTING)
@@ -514,13 +488,6 @@ async def lineage(
 ) -> Response:
     """Who descends from whom inside a family; as `deltadex lineage --json`."""
     return await _computed(service, request, asked(base))
-
-
-async def _of_family(
-    service: Service, asked: FindTrainedOn | KeptData | Search | ShowData
-) -> Response:
-    """The answer to a question whose base is as clients name it."""
-    return await _answered(service, lambda db: replace(asked, base=find_base(db, asked.base)))
 
 
 async def _answered(service: Service, exact: Callable[[Database], Tabled]) -> Response:

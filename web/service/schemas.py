@@ -1,16 +1,27 @@
 """What requests may say, and shapes of the answers, for the OpenAPI document.
 
-Every answer may have further keys. Declared here and not derived: an answer is what `to_json` makes
-of a record, whose names and nesting differ (a recipe is its name and its id), and clients read the
-same while fields change.
+Every answer may have further keys. Those of a record are its fields; a document that is no record
+has its keys declared here, by type.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
+from types import GenericAlias
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
@@ -18,6 +29,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 from ...database import FindSimilar, Label
 from ...options import hints_of, options_of
 from ...records import FindingKind
+from ...search.evidence import Calibration, Verdict
+from ...search.neighbours import Near, Neighbour
+from ...search.text_search import FoundByText
+from ...search.trained_on import DataNeighbour
 from .catalog import check_where
 from .middleware import Sent
 from .service import Service
@@ -28,593 +43,378 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class ProblemAnswer(Answer):
-    """RFC 9457; `code` is for programs, `detail` for people."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-
-
-class ComputingAnswer(Answer):
-    """Being computed: ask again."""
-
-    status: Literal["computing"]
-    retry_after_s: int = Field(ge=1)
-    job: str
-    ahead: int = Field(default=0, ge=0, description="Jobs before it; 0 once it is at work.")
-    elapsed_s: float = Field(default=0.0, ge=0, description="Since it was asked for.")
-    percent: int | None = Field(
-        default=None, description="How much is done, of a background document."
-    )
-
-
-class CancelledAnswer(Answer):
-    job: str
-    cancelled: Literal[True]
-
-
-class RecipeCount(Answer):
-    id: str
-    name: str
-    rank: int
-    dim: int
-    models: int
-
-
-class FamilyAnswer(Answer):
-    base: str
-    name: str
-    models: int
-    indexed: int
-    labelled: int
-    datasets: int
-    recipes: list[RecipeCount]
-
-
-class TakesAnswer(Answer):
-    """Bytes of a file that may be sent; 0 where none is taken."""
-
-    adapter: int
-    data: int
-
-
-class OpeningAnswer(Answer):
-    """How far the opening of the indexes is, and the families that can be searched already."""
-
-    percent: int
-    searchable: list[str]
-
-
-class FamiliesAnswer(Answer):
-    families: list[FamilyAnswer]
-    opening: OpeningAnswer | None = Field(description="null once every family can be searched")
-    writable: bool
-    umap: bool
-    takes: TakesAnswer
-    version: str
-
-
-class StatsAnswer(Answer):
-    path: str
-    bytes: int
-    bases: list[dict[str, Any]]
-    recipes: list[dict[str, Any]]
-    statuses: dict[str, int]
-    verified: dict[str, int]
-
-
-class ModelAnswer(Answer):
-    model: str
-    base: str
-    status: str
-    code: str | None
-    reason: str | None
-    dataset: str | None
-    author: str | None
-    run: str | None
-    kind: str
-    method: str
-    source: str
-    downloads: int | None
-    notes: list[str]
-    recipes: list[str]
-
-
-class ModelsAnswer(Answer):
-    models: list[ModelAnswer]
-    total: int
-    limit: int
-    offset: int
-
-
-class SlotAnswer(Answer):
-    slot: str
-    shape: list[int]
-    fro_norm: float | None
-    relative_norm: float | None
-    sigma: list[float | None]
-    energy: float | None
-    stable_rank: float | None
-    noise_floor: float | None
-
-
-class ModelInFull(ModelAnswer):
-    words: list[str] = Field(description="Of its training data: those that `words` names first.")
-    slots: list[SlotAnswer]
-
-
-class TraceAnswer(Answer):
-    model: str
-    base: str | None
-    verdict: Literal["fine-tune", "merge", "copy", "transformed", "unknown"]
-    p: float | None
-    layers: list[list[int]]
-    changes: list[str]
-    parents: list[dict[str, Any]]
-    method: str | None
-    reconstructed_share: float | None
-    sentence: str
-
-
-class QueryAnswer(Answer):
-    model: str
-    dataset: str | None
-    base: str
-
-
-Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
-
-
-class Evidence(Answer):
-    """`z` is in standard deviations above the family's strangers; `fdr` is the share of such
-    answers that are expected to be wrong."""
-
-    rank: int
-    verdict: Verdict
-    z: float | None
-    fdr: float | None = Field(ge=0, le=1)
-    cosine: float | None
-
-
-class NeighbourAnswer(Evidence):
-    """`score` is z, bounded to −1…1."""
-
-    model: str
-    score: float | None
-    probability: float | None
-    dataset: str | None
-    author: str | None
-    run: str | None
-    base: str
-    source: str | None = Field(None, description="Always null: a service searches its catalog only")
-
-
-class CalibrationAnswer(Answer):
-    """What `probability` and `fdr` are known from; `datasets` have siblings among `queries`."""
-
-    rate: float
-    source: Literal["labelled models of the family", "families like it", "the null alone"]
-    models: int
-    models_needed: int
-    verdict_from: float
-    datasets: int
-    queries: int
-    nearest: float
-    rival: float
-    weights: list[float]
-    bound: float
-    doubted: int
-
-
-class SuspectAnswer(Answer):
-    """A model whose label contradicts the distances: z of its own data set, and of a nearer one."""
-
-    model: str
-    dataset: str
-    own_z: float
-    nearer: str
-    z: float
-
-
-class SimilarAnswer(Answer):
-    """`verdict` is of the nearest model; `compared` counts the models that pass the filters."""
-
-    query: QueryAnswer
-    recipe: str
-    recipe_id: str
-    verdict: Verdict
-    compared: int
-    attached: list[str] = Field([], description="Always empty, as `source` is null")
-    calibration: CalibrationAnswer
-    neighbours: list[NeighbourAnswer]
-    suspects: list[SuspectAnswer]
-
-
-class NeighbourAcrossAnswer(Answer):
-    """A model of another base; `cosine` is of words."""
-
-    rank: int
-    model: str
-    base: str
-    probability: float | None
-    verdict: Verdict
-    z: float
-    fdr: float | None
-    cosine: float
-    score: float
-    dataset: str | None
-    author: str | None
-    run: str | None
-
-
-class AcrossAnswer(Answer):
-    """`left_out` has the families that could not be compared, with the reason."""
-
-    query: QueryAnswer
-    recipe: str
-    verdict: Verdict
-    verdict_from: float
-    neighbours: list[NeighbourAcrossAnswer]
-    families: list[dict[str, Any]]
-    left_out: list[dict[str, Any]]
-    meaning: str
-
-
-class TrainedOnAnswer(Answer):
-    """`query` is what was read of the data set, none of its texts; `meaning` says what an answer
-    proves at most."""
-
-    query: dict[str, Any]
-    compared: int
-    neighbours: list[dict[str, Any]]
-    calibration: dict[str, Any] | None
-    meaning: str
-
-
-class NearDataAnswer(Evidence):
-    """A kept data set near a model."""
-
-    data: str
-    examples: int
-    loss: str
-    z_error: float | None
-
-
-class NearestDataAnswer(Answer):
-    """`meaning` says what an answer proves at most."""
-
-    query: dict[str, Any]
-    recipe: str
-    recipe_id: str
-    verdict: str
-    calibration: CalibrationAnswer
-    data: list[NearDataAnswer]
-    meaning: str
-
-
-class FailedQuery(Answer):
-    problem: ProblemAnswer
-
-
-class BatchAnswer(Answer):
-    results: list[SimilarAnswer | FailedQuery]
-
-
-class ShareAnswer(Answer):
-    contribution: float | None
-    share: float | None
-
-
-class ExplanationAnswer(Answer):
-    query: str
-    model: str
-    similarity: float | None
-    by_role: list[ShareAnswer]
-    by_layer: list[ShareAnswer]
-    by_block: list[ShareAnswer]
-    slots: list[ShareAnswer]
-    only_query: list[str]
-    only_model: list[str]
-
-
-class WordAnswer(Answer):
-    """strength: how far the word's token moved beside the model's others, 0…1."""
-
-    word: str
-    strength: float
-
-
-class WordsAnswer(Answer):
-    """kind: `exact`, `tied`, `frozen`, `dense`, `none`. touched: tokens that occurred in training,
-    of `vocabulary`. share: of the vocabulary, how much was read."""
-
-    model: str
-    base: str
-    kind: str
-    touched: int
-    vocabulary: int
-    share: float
-    note: str | None
-    against: str | None = None
-    sentence: str
-    seen: list[WordAnswer]
-    answers_to: list[WordAnswer]
-    only_other: list[WordAnswer] = []
-
-
-class ModelByTextAnswer(Answer):
-    """words: of the text, or near its words, to which the model answers. by_chance: of texts of
-    random words, the share that some model of the family answers to as strongly, 0…1."""
-
-    rank: int
-    model: str
-    base: str
-    words: list[str]
-    verdict: str
-    by_chance: float
-    score: float
-    probability: float | None
-    dataset: str | None
-    author: str | None
-    run: str | None
-
-
-class FamilyAskedAnswer(Answer):
-    base: str
-    compared: int
-    asked: list[str]
-
-
-class TextSearchAnswer(Answer):
-    """asked: words of the text that a family knows; unknown: the others."""
-
-    text: str
-    verdict: str
-    asked: list[str]
-    unknown: list[str]
-    compared: int
-    neighbours: list[ModelByTextAnswer]
-    families: list[FamilyAskedAnswer]
-    left_out: list[dict[str, Any]]
-    meaning: str
-
-
-class ConfusionAnswer(Answer):
-    """Rows: a labelled model's dataset. Columns: its nearest neighbour's; the last, of none."""
-
-    datasets: list[str]
-    counts: list[list[int]]
-
-
-class EvaluationAnswer(Answer):
-    """Numbers are null, where `ci95_reason` says why; p is null of a family too large to test."""
-
-    recipe: str
-    recipe_id: str
-    way: str
-    models: int
-    labelled: int
-    unlabelled: int
-    datasets: int
-    queries: int
-    sampled_queries: int | None
-    singletons: int
-    dropped: int
-    k: Literal["siblings"]
-    micro: float | None
-    macro: float | None
-    chance: float | None
-    ci95: list[float] | None
-    ci95_reason: str | None
-    p_value: float | None
-    nn1: float | None
-    map: float | None
-    by_dataset: dict[str, Any] | None
-    confusion: ConfusionAnswer | None
-    suspects: list[SuspectAnswer] | None
-    labels_compared: int | None
-    exclude: Literal["author", "run"] | None
-    with_unlabelled: bool
-
-
-class DataPlaceAnswer(Answer):
-    """A kept data set on a map, with the few models nearest to it."""
-
-    name: str
-    x: float | None
-    y: float | None
-    examples: int
-    loss: str
-    verdict: Verdict
-    nearest: list[dict[str, Any]]
-
-
-class LayoutAhead(Answer):
-    """A layout that is being computed, and how much of it is done; as `ComputingAnswer`."""
-
-    layout: str
-    job: str
-    percent: int
-    ahead: int = 0
-    elapsed_s: float = 0.0
-
-
-class MapAnswer(Answer):
-    """Columns, a model in each row; names by their place in the lists beside. `data` is there only
-    if the family keeps data sets; `computing` with the main axes, while the layout is not ready."""
-
-    base: str
-    recipe: str
-    layout: str
-    explained: list[float | None] | None
-    seed: int
-    models: list[str]
-    x: list[float | None]
-    y: list[float | None]
-    dataset: list[int | None]
-    datasets: list[str]
-    author: list[int | None]
-    authors: list[str]
-    kind: list[int | None]
-    kinds: list[str]
-    month: list[int | None]
-    months: list[str]
-    word: list[int | None] = Field([], description="Words of unlabelled models; with the layout.")
-    words: list[str] = []
-    downloads: list[int | None]
-    data: list[DataPlaceAnswer] | None = None
-    computing: LayoutAhead | None = None
-
-
-class ClustersAnswer(Answer):
-    base: str
-    recipe: str
-    models: int
-    clusters: list[dict[str, Any]]
-    noise: list[str]
-    ari: float | None
-    nmi: float | None
-    silhouette: dict[str, Any]
-    suggestions: list[dict[str, Any]] = Field([], description="Left out with `suggest=false`.")
-    hints: list[dict[str, Any]] = []
-    abstained: int = 0
-    calibration: dict[str, Any] = {}
-
-
-class FindingAnswer(Answer):
-    """`detail` is a sentence; `z` is in standard deviations from what is ordinary."""
-
-    model: str
-    base: str
-    kind: FindingKind
-    detail: str
-    z: float | None
-
-
-class AuditAnswer(Answer):
-    """`notes` say what was not looked at: a service reads no weights."""
-
-    base: str | None
-    models: int
-    findings: list[FindingAnswer]
-    notes: list[str]
-
-
-class EdgeAnswer(Answer):
-    """`parent` is the base where no indexed model is likely enough; `words` are of the child's
-    training data."""
-
-    parent: str
-    child: str
-    words: list[str]
-    probability: float = Field(ge=0, le=1)
-    kind: Literal["fine-tune", "duplicate", "quantised", "merge"]
-    weight: float | None
-
-
-class LineageAnswer(Answer):
-    """`level` is the probability below which a model hangs at the base."""
-
-    base: str
-    recipe: str
-    models: int
-    level: float
-    without_parent: int
-    edges: list[EdgeAnswer]
-    claims: list[dict[str, Any]]
-    not_compared: list[dict[str, Any]]
-    times: dict[str, int]
-
-
-class FailuresAnswer(Answer):
-    failures: list[dict[str, Any]]
-
-
-class HealthAnswer(Answer):
-    status: Literal["ok"]
-
-
-class ReadyAnswer(Answer):
-    ready: bool
-
-
-class OpeningReadyAnswer(OpeningAnswer):
-    ready: Literal[False]
-    detail: str
-
-
-class RemovedAnswer(Answer):
-    removed: str
-    base: str
-
-
-class LabelledAnswer(Answer):
-    """A model's labels now, and `before`."""
-
-    model: str
-    base: str
-    dataset: str | None
-    author: str | None
-    run: str | None
-    label_source: str | None
-    before: dict[str, Any]
-
-
-class OutcomeAnswer(Answer):
-    """What became of a model; one that was indexed before, and did not change, is `indexed`."""
-
-    model: str
-    status: Literal["indexed", "failed"]
-    code: str | None
-    reason: str | None
-
-
-class AddedAnswer(Answer):
-    base: str
-    recipe: str
-    indexed: int
-    failed: list[dict[str, Any]]
-    outcomes: list[OutcomeAnswer] = Field([], description="Of models that were named, in order.")
-
-
-class FacetAnswer(Answer):
-    facet: Literal["dataset", "author", "kind", "base", "status", "license"]
-    value: str | None
-    models: int
-
-
-class FacetsAnswer(Answer):
-    """`total` models pass; `others` counts by facet those whose values are not listed."""
-
-    total: int
-    facets: list[FacetAnswer]
-    others: dict[str, int]
-
-
-class DifferenceAnswer(Answer):
-    most_different: list[dict[str, Any]]
-
-
-class KeptDataAnswer(Answer):
-    data: list[dict[str, Any]]
-
-
-class ShownDataAnswer(Answer):
-    data: str
-    base: str
-    loss: str
-    examples: int
-    sha256: str
-
-
-class RowsAnswer(Answer):
-    """What a SELECT gives."""
-
-    columns: list[str]
-    rows: list[dict[str, Any]]
+def _answer(
+    name: str, keys: Mapping[Any, str], says: str = "", *, base: Any = Answer, **optional: Any
+) -> Any:
+    """The schema of a document: the names of its keys by type, and the type and default of those
+    that may be missing."""
+    required: dict[str, Any] = {
+        key: (kind, ...) for kind, some in keys.items() for key in some.split()
+    }
+    return create_model(name, __base__=base, __doc__=says, **required, **optional)
+
+
+def _answer_of(record: type[Any], says: str, **changed: Any) -> Any:
+    """The schema of a record's document. A number that is not finite is null there."""
+    hints = get_type_hints(record)
+    keys = {field.name: hints[field.name] for field in fields(record)} | changed
+    values: dict[str, Any] = {key: (_kind_in_json(kind), ...) for key, kind in keys.items()}
+    return create_model(f"{record.__name__}Answer", __base__=Answer, __doc__=says, **values)
+
+
+def _kind_in_json(kind: Any) -> Any:
+    if kind is float:
+        return NUMBER
+    if is_dataclass(kind):
+        return _answer_of(cast("type[Any]", kind), "")
+    if get_origin(kind) in (tuple, list):
+        return _many(_kind_in_json(get_args(kind)[0]))
+    return kind
+
+
+def _many(kind: Any) -> Any:
+    return GenericAlias(list, (kind,))
+
+
+TEXT: TypeAlias = str | None
+NUMBER: TypeAlias = float | None
+COUNT: TypeAlias = int | None
+ROW: TypeAlias = dict[str, Any]
+ROWS, TEXTS, COUNTS = list[ROW], list[str], dict[str, int]
+LABELS = "dataset author run"
+
+ProblemAnswer = _answer(
+    "ProblemAnswer",
+    {str: "type title detail code", int: "status"},
+    "RFC 9457; `code` is for programs, `detail` for people.",
+)
+_WAITING: dict[str, Any] = {
+    "ahead": (int, Field(0, ge=0, description="Jobs before it; 0 once it is at work.")),
+    "elapsed_s": (float, Field(0.0, ge=0, description="Since it was asked for.")),
+}
+ComputingAnswer = _answer(
+    "ComputingAnswer",
+    {Literal["computing"]: "status", Annotated[int, Field(ge=1)]: "retry_after_s", str: "job"},
+    "Being computed: ask again. `percent` is how much is done of a background document.",
+    percent=(COUNT, None),
+    **_WAITING,
+)
+CancelledAnswer = _answer("CancelledAnswer", {str: "job", Literal[True]: "cancelled"})
+
+RecipeCount = _answer("RecipeCount", {str: "id name", int: "rank dim models"})
+FamilyAnswer = _answer(
+    "FamilyAnswer",
+    {str: "base name", int: "models indexed labelled datasets", _many(RecipeCount): "recipes"},
+)
+TakesAnswer = _answer(
+    "TakesAnswer",
+    {int: "adapter data"},
+    "Bytes of a file that may be sent; 0 where none is taken.",
+)
+OpeningAnswer = _answer(
+    "OpeningAnswer",
+    {int: "percent", TEXTS: "searchable"},
+    "How far the opening of the indexes is, and the families that can be searched already.",
+)
+FamiliesAnswer = _answer(
+    "FamiliesAnswer",
+    {
+        _many(FamilyAnswer): "families",
+        OpeningAnswer | None: "opening",
+        bool: "writable umap",
+        TakesAnswer: "takes",
+        str: "version",
+    },
+    "`opening` is null once every family can be searched.",
+)
+StatsAnswer = _answer(
+    "StatsAnswer",
+    {str: "path", int: "bytes", ROWS: "bases recipes", COUNTS: "statuses verified"},
+)
+
+ModelAnswer = _answer(
+    "ModelAnswer",
+    {
+        str: "model base status kind method source",
+        TEXT: f"code reason {LABELS}",
+        COUNT: "downloads",
+        TEXTS: "notes recipes",
+    },
+)
+ModelsAnswer = _answer("ModelsAnswer", {_many(ModelAnswer): "models", int: "total limit offset"})
+SlotAnswer = _answer(
+    "SlotAnswer",
+    {
+        str: "slot",
+        list[int]: "shape",
+        NUMBER: "fro_norm relative_norm energy stable_rank noise_floor",
+        list[NUMBER]: "sigma",
+    },
+)
+ModelInFull = _answer(
+    "ModelInFull",
+    {TEXTS: "words", _many(SlotAnswer): "slots"},
+    "`words` are of its training data: those that `words` names first.",
+    base=ModelAnswer,
+)
+TraceAnswer = _answer(
+    "TraceAnswer",
+    {
+        str: "model sentence",
+        TEXT: "base method",
+        Literal["fine-tune", "merge", "copy", "transformed", "unknown"]: "verdict",
+        NUMBER: "p reconstructed_share",
+        list[list[int]]: "layers",
+        TEXTS: "changes",
+        ROWS: "parents",
+    },
+)
+
+QueryAnswer = _answer("QueryAnswer", {str: "model base", TEXT: "dataset"})
+RATE = Annotated[NUMBER, Field(ge=0, le=1)]
+CalibrationAnswer = _answer_of(
+    Calibration,
+    "What `probability` and `fdr` are known from; `datasets` have siblings among `queries`.",
+    rate=float,
+    models_needed=int,
+    verdict_from=float,
+    weights=list[float],
+    doubted=int,
+)
+NeighbourAnswer = _answer_of(
+    Neighbour,
+    "`z` is in standard deviations above the family's strangers, `score` is z, bounded to −1…1; "
+    "`fdr` is the share of such answers that are expected to be wrong. `source` is always null: a "
+    "service searches its catalog only.",
+    fdr=RATE,
+)
+SuspectAnswer = _answer(
+    "SuspectAnswer",
+    {str: "model dataset nearer", float: "own_z z"},
+    "A model whose label contradicts the distances: z of its own data set, and of a nearer one.",
+)
+SimilarAnswer = _answer(
+    "SimilarAnswer",
+    {
+        QueryAnswer: "query",
+        str: "recipe recipe_id",
+        Verdict: "verdict",
+        int: "compared",
+        CalibrationAnswer: "calibration",
+        _many(NeighbourAnswer): "neighbours",
+        _many(SuspectAnswer): "suspects",
+    },
+    "`verdict` is of the nearest model; `compared` counts the models that pass the filters.",
+    attached=(TEXTS, Field([], description="Always empty, as `source` is null")),
+)
+NearAnswer = _answer_of(Near, "A model of another base; `cosine` is of words.")
+AcrossAnswer = _answer(
+    "AcrossAnswer",
+    {
+        QueryAnswer: "query",
+        str: "recipe meaning",
+        Verdict: "verdict",
+        float: "verdict_from",
+        _many(NearAnswer): "neighbours",
+        ROWS: "families left_out",
+    },
+    "`left_out` has the families that could not be compared, with the reason.",
+)
+TrainedOnAnswer = _answer(
+    "TrainedOnAnswer",
+    {ROW: "query", int: "compared", ROWS: "neighbours", ROW | None: "calibration", str: "meaning"},
+    "`query` is what was read of the data set, none of its texts; `meaning` says what an answer "
+    "proves at most.",
+)
+NearDataAnswer = _answer_of(DataNeighbour, "A kept data set near a model.", fdr=RATE)
+NearestDataAnswer = _answer(
+    "NearestDataAnswer",
+    {
+        ROW: "query",
+        str: "recipe recipe_id verdict meaning",
+        CalibrationAnswer: "calibration",
+        _many(NearDataAnswer): "data",
+    },
+    "`meaning` says what an answer proves at most.",
+)
+FailedQuery = _answer("FailedQuery", {ProblemAnswer: "problem"})
+BatchAnswer = _answer("BatchAnswer", {_many(SimilarAnswer | FailedQuery): "results"})
+
+ShareAnswer = _answer("ShareAnswer", {NUMBER: "contribution share"})
+ExplanationAnswer = _answer(
+    "ExplanationAnswer",
+    {
+        str: "query model",
+        NUMBER: "similarity",
+        _many(ShareAnswer): "by_role by_layer by_block slots",
+        TEXTS: "only_query only_model",
+    },
+)
+WordAnswer = _answer(
+    "WordAnswer",
+    {str: "word", float: "strength"},
+    "strength: how far the word's token moved beside the model's others, 0…1.",
+)
+WordsAnswer = _answer(
+    "WordsAnswer",
+    {
+        str: "model base kind sentence",
+        int: "touched vocabulary",
+        float: "share",
+        TEXT: "note",
+        _many(WordAnswer): "seen answers_to",
+    },
+    "kind: `exact`, `tied`, `frozen`, `dense`, `none`. touched: tokens that occurred in training, "
+    "of `vocabulary`. share: of the vocabulary, how much was read.",
+    against=(TEXT, None),
+    only_other=(_many(WordAnswer), []),
+)
+TextSearchAnswer = _answer_of(
+    FoundByText,
+    "asked: words of the text that a family knows; unknown: the others. Of a model, by_chance: of "
+    "texts of random words, the share that some model of the family answers to as strongly, 0…1.",
+    text=str,
+    meaning=str,
+)
+
+ConfusionAnswer = _answer(
+    "ConfusionAnswer",
+    {TEXTS: "datasets", list[list[int]]: "counts"},
+    "Rows: a labelled model's dataset. Columns: its nearest neighbour's; the last, of none.",
+)
+EvaluationAnswer = _answer(
+    "EvaluationAnswer",
+    {
+        str: "recipe recipe_id way",
+        int: "models labelled unlabelled datasets queries singletons dropped",
+        COUNT: "sampled_queries labels_compared",
+        Literal["siblings"]: "k",
+        NUMBER: "micro macro chance p_value nn1 map",
+        list[float] | None: "ci95",
+        TEXT: "ci95_reason",
+        ROW | None: "by_dataset",
+        ConfusionAnswer | None: "confusion",
+        _many(SuspectAnswer) | None: "suspects",
+        Literal["author", "run"] | None: "exclude",
+        bool: "with_unlabelled",
+    },
+    "Numbers are null, where `ci95_reason` says why; p is null of a family too large to test.",
+)
+DataPlaceAnswer = _answer(
+    "DataPlaceAnswer",
+    {str: "name loss", NUMBER: "x y", int: "examples", Verdict: "verdict", ROWS: "nearest"},
+    "A kept data set on a map, with the few models nearest to it.",
+)
+LayoutAhead = _answer(
+    "LayoutAhead",
+    {str: "layout job", int: "percent"},
+    "A layout that is being computed, and how much of it is done; as `ComputingAnswer`.",
+    **_WAITING,
+)
+MapAnswer = _answer(
+    "MapAnswer",
+    {
+        str: "base recipe layout",
+        list[NUMBER] | None: "explained",
+        int: "seed",
+        TEXTS: "models datasets authors kinds months",
+        list[NUMBER]: "x y",
+        list[COUNT]: "dataset author kind month downloads",
+    },
+    "Columns, a model in each row; names by their place in the lists beside. `word`: words of "
+    "unlabelled models, with the layout. `data` is there only if the family keeps data sets; "
+    "`computing` with the main axes, while the layout is not ready.",
+    word=(list[COUNT], []),
+    words=(TEXTS, []),
+    data=(_many(DataPlaceAnswer) | None, None),
+    computing=(LayoutAhead | None, None),
+)
+ClustersAnswer = _answer(
+    "ClustersAnswer",
+    {
+        str: "base recipe",
+        int: "models",
+        ROWS: "clusters",
+        TEXTS: "noise",
+        NUMBER: "ari nmi",
+        ROW: "silhouette",
+    },
+    suggestions=(ROWS, Field([], description="Left out with `suggest=false`.")),
+    hints=(ROWS, []),
+    abstained=(int, 0),
+    calibration=(ROW, {}),
+)
+FindingAnswer = _answer(
+    "FindingAnswer",
+    {str: "model base detail", FindingKind: "kind", NUMBER: "z"},
+    "`detail` is a sentence; `z` is in standard deviations from what is ordinary.",
+)
+AuditAnswer = _answer(
+    "AuditAnswer",
+    {TEXT: "base", int: "models", _many(FindingAnswer): "findings", TEXTS: "notes"},
+    "`notes` say what was not looked at: a service reads no weights.",
+)
+EdgeAnswer = _answer(
+    "EdgeAnswer",
+    {
+        str: "parent child",
+        TEXTS: "words",
+        Annotated[float, Field(ge=0, le=1)]: "probability",
+        Literal["fine-tune", "duplicate", "quantised", "merge"]: "kind",
+        NUMBER: "weight",
+    },
+    "`parent` is the base where no indexed model is likely enough; `words` are of the child's "
+    "training data.",
+)
+LineageAnswer = _answer(
+    "LineageAnswer",
+    {
+        str: "base recipe",
+        int: "models without_parent",
+        float: "level",
+        _many(EdgeAnswer): "edges",
+        ROWS: "claims not_compared",
+        COUNTS: "times",
+    },
+    "`level` is the probability below which a model hangs at the base.",
+)
+
+FailuresAnswer = _answer("FailuresAnswer", {ROWS: "failures"})
+HealthAnswer = _answer("HealthAnswer", {Literal["ok"]: "status"})
+ReadyAnswer = _answer("ReadyAnswer", {bool: "ready"})
+OpeningReadyAnswer = _answer(
+    "OpeningReadyAnswer", {Literal[False]: "ready", str: "detail"}, base=OpeningAnswer
+)
+RemovedAnswer = _answer("RemovedAnswer", {str: "removed base"})
+LabelledAnswer = _answer(
+    "LabelledAnswer",
+    {str: "model base", TEXT: f"{LABELS} label_source", ROW: "before"},
+    "A model's labels now, and `before`.",
+)
+OutcomeAnswer = _answer(
+    "OutcomeAnswer",
+    {str: "model", Literal["indexed", "failed"]: "status", TEXT: "code reason"},
+    "What became of a model; one that was indexed before, and did not change, is `indexed`.",
+)
+AddedAnswer = _answer(
+    "AddedAnswer",
+    {str: "base recipe", int: "indexed", ROWS: "failed"},
+    outcomes=(
+        _many(OutcomeAnswer),
+        Field([], description="Of models that were named, in order."),
+    ),
+)
+_FACET = Literal["dataset", "author", "kind", "base", "status", "license"]
+FacetAnswer = _answer("FacetAnswer", {_FACET: "facet", TEXT: "value", int: "models"})
+FacetsAnswer = _answer(
+    "FacetsAnswer",
+    {int: "total", _many(FacetAnswer): "facets", COUNTS: "others"},
+    "`total` models pass; `others` counts by facet those whose values are not listed.",
+)
+DifferenceAnswer = _answer("DifferenceAnswer", {ROWS: "most_different"})
+KeptDataAnswer = _answer("KeptDataAnswer", {ROWS: "data"})
+ShownDataAnswer = _answer("ShownDataAnswer", {str: "data base loss sha256", int: "examples"})
+RowsAnswer = _answer("RowsAnswer", {TEXTS: "columns", ROWS: "rows"}, "What a SELECT gives.")
 
 
 Endpoint = Callable[..., Awaitable[Any]]
