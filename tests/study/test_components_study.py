@@ -20,13 +20,13 @@ from tiny_networks import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.pictures.components import STYLES, draw_components
 from deltadex.study.components import components_study
 from deltadex.study.components.decomposition import (
     branch_constants,
     decompose,
     importance,
 )
+from deltadex.study.components.picture import STYLES, draw_components
 from deltadex.study.network.hidden_states import encoded
 from deltadex.study.texts import Text
 

@@ -10,7 +10,6 @@ from planted_layers import batches, make_hidden
 from tiny_networks import make_texts, speaking, tiny_network
 
 from deltadex.errors import StudyError
-from deltadex.pictures.layers import draw_layers
 from deltadex.study.layers import (
     LayersPlan,
     layers_study,
@@ -18,6 +17,7 @@ from deltadex.study.layers import (
 )
 from deltadex.study.layers.layer_rows import PunctuationTokens, is_punctuation
 from deltadex.study.layers.layers import Layers
+from deltadex.study.layers.picture import draw_layers
 from deltadex.study.network import token_states
 from deltadex.study.texts import Text
 
