@@ -1,4 +1,4 @@
-"""Pictures of the studies' reports."""
+"""Pictures: what all share, and those of lineages, data sets and maps."""
 
 import lazy_loader
 

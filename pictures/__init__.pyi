@@ -1,6 +1,3 @@
-from .ablation import draw_ablation as draw_ablation
-from .cka import draw_cka as draw_cka
-from .components import draw_components as draw_components
 from .data_scores import DataScores as DataScores
 from .data_scores import draw_data_scores as draw_data_scores
 from .figures import Picture as Picture
@@ -8,11 +5,6 @@ from .figures import Width as Width
 from .figures import check_ending as check_ending
 from .figures import new_picture as new_picture
 from .figures import save_picture as save_picture
-from .geometry import draw_geometry as draw_geometry
-from .layers import draw_layers as draw_layers
 from .lineage import check_lineage_ending as check_lineage_ending
 from .lineage import draw_lineage as draw_lineage
 from .lineage import graphviz_lineage as graphviz_lineage
-from .logit_lens import draw_logit_lens as draw_logit_lens
-from .rank import draw_ranks as draw_ranks
-from .spectrum import draw_spectra as draw_spectra

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
-from .figures import Picture, Width, new_picture, short
+from .figures import Picture, Width, middle_cut, new_picture, short
 
 ROW_MM, HEAD_MM = 3.6, 30.0
 MOST_MODELS = 40
@@ -89,13 +89,6 @@ def shown_models(z: Float64[np.ndarray, "data models"], most: int) -> Int64[np.n
 def _frame(row: int, column: int) -> tuple[list[float], list[float]]:
     left, right, low, high = column - 0.46, column + 0.46, row - 0.42, row + 0.42
     return [left, right, right, left, left], [low, low, high, high, low]
-
-
-def middle_cut(name: str, length: int) -> str:
-    """Both ends of a name, which tell models apart."""
-    if len(name) <= length:
-        return short(name)
-    return short(f"{name[: length // 2]}…{name[-(length // 2 - 1) :]}")
 
 
 def _cut(name: str) -> str:

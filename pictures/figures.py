@@ -230,6 +230,13 @@ def short(name: str) -> str:
     return plain(shown)
 
 
+def middle_cut(name: str, length: int) -> str:
+    """Both ends of a name, which tell models apart."""
+    if len(name) <= length:
+        return short(name)
+    return short(f"{name[: length // 2]}…{name[-(length // 2 - 1) :]}")
+
+
 def plain(name: str) -> str:
     """The name as `printable`, with `$` as a character, which would start a formula."""
     return printable(name).replace("$", r"\$")

@@ -12,7 +12,17 @@ from matplotlib.lines import Line2D
 from ..errors import RequestError
 from ..results import Descent, printable
 from ..store import check_folder
-from .figures import ENDINGS, PALETTE, SMALL, Picture, Width, add_legend, new_picture, short
+from .figures import (
+    ENDINGS,
+    PALETTE,
+    SMALL,
+    Picture,
+    Width,
+    add_legend,
+    middle_cut,
+    new_picture,
+    short,
+)
 
 ROW_MM, HEAD_MM = 4.0, 16.0
 MOST_ROWS = 200
@@ -97,7 +107,7 @@ def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
         kinds.add(kind)
         marker, colour, _ = MARKS[kind]
         axes.plot([row.level], [number], marker, color=colour, markersize=4, zorder=3)
-        shown = _cut(name, NAME[width])
+        shown = middle_cut(name, NAME[width])
         label = axes.text(row.level + 0.16, number, shown, va="center", fontsize=SMALL)
         if words := _words(row, document["base"], width):
             axes.annotate(
@@ -131,9 +141,9 @@ def _words(row: _Row, base: str, width: Width) -> str:
     words = [f"{edge['probability']:.2f}"] if edge["parent"] != base else []
     if words and edge["weight"] is not None and width == "full":
         words.append(f"weight {edge['weight']:.2f}")
-        words += [f"+ {_cut(o['parent'], 20)} {o['weight']:.2f}" for o in row.others]
+        words += [f"+ {middle_cut(o['parent'], 20)} {o['weight']:.2f}" for o in row.others]
     elif edge["words"] and width == "full":
-        words.append(_cut(", ".join(edge["words"]), NAME[width]))
+        words.append(middle_cut(", ".join(edge["words"]), NAME[width]))
     return "  ".join(words)
 
 
@@ -159,13 +169,6 @@ def _rows(document: Mapping[str, Any]) -> list[_Row]:
         if row.edge is not None:
             stack += below(row.edge["child"], row.level + 1, len(rows) - 1)[::-1]
     return rows
-
-
-def _cut(name: str, length: int) -> str:
-    """Both ends of a name, which tell models apart."""
-    if len(name) > length:
-        name = f"{name[: length // 2]}…{name[-(length // 2 - 1) :]}"
-    return short(name)
 
 
 def graphviz_lineage(document: Mapping[str, Any]) -> str:

@@ -128,7 +128,6 @@ def write_page(
     title: str,
     subtitle: str = "",
     neighbours: Neighbourhoods | None = None,
-    clusters: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a map document to `path`, as a page for any browser.
 
@@ -137,7 +136,6 @@ def write_page(
 
     Args:
         document: As GET map answers.
-        clusters: As GET clusters answers.
 
     Raises:
         RequestError: There are no models, or there is no such folder.
@@ -146,7 +144,7 @@ def write_page(
     models = document["models"]
     if not models:
         raise RequestError("nothing to draw: the family holds no indexed model")
-    data = {"title": title, "subtitle": subtitle or None, "map": document, "clusters": clusters}
+    data = {"title": title, "subtitle": subtitle or None, "map": document, "clusters": None}
     if neighbours is not None:
         data |= _placed(models, neighbours)
     write_user_file(path, _render(title, data).encode("utf-8", "replace"))

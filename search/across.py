@@ -25,9 +25,8 @@ from .across_answers import Answering, Asked, Touched, Worded, compare_worded, w
 from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, bounded, lengths_without, lower_spread
 from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve
-from .token_rows import TokenRows, sparse_products
 from .vocabulary import Vocabulary
-from .word_rows import SHRINKAGE
+from .word_rows import SHRINKAGE, TokenRows, sparse_products
 from .word_space import (
     FEWEST_RANKED,
     WordSpace,

@@ -26,11 +26,17 @@ import xxhash
 from ..arrays import Bool, Float64, Int64, Shaped, UInt64
 from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
-from .answer_rows import AnswerRows, answer_reading
 from .evidence import COPY_COSINE, LabelledCohort, Numbers
-from .token_rows import KINDS, TokenRows, usual_reading
 from .whitening import Seen, Whitening
-from .word_rows import SHRINKAGE, WordRows
+from .word_rows import (
+    KINDS,
+    SHRINKAGE,
+    AnswerRows,
+    TokenRows,
+    WordRows,
+    answer_reading,
+    usual_reading,
+)
 
 Thing = TypeVar("Thing")
 

@@ -1,14 +1,19 @@
-"""Models as rows over words of one sort, that are compared with one another."""
+"""Models as rows over words of one sort, that are compared with one another: over the tokens that
+they were trained on, or over what the updates of those without a footprint answer to."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Float64, Int64
+from ..arrays import Float32, Float64, Int8, Int64, UInt8, UInt32
+from ..records import Footprint
 
 Rows = Int64[np.ndarray, " rows"]
 Products = Float64[np.ndarray, "models others"]
@@ -51,3 +56,209 @@ class WordRows(ABC):
     @abstractmethod
     def products(self, other: Any) -> Products:
         """The cosines of every pair, 0 of absent ones: the same numbers whatever else there is."""
+
+
+KINDS = ("exact", "tied")
+"""Of footprints that name tokens, by code."""
+
+FEWEST_TOUCHED = 20
+"""Tokens of a footprint that is compared with others."""
+
+AT_ONCE = 64
+"""Models whose tokens are spread out over the vocabulary at a time: 16 MB of 30,000 tokens."""
+
+Reading = tuple[str | None, float]
+"""What two footprints must share to be compared: the tokenizer, and the share of it that was
+read."""
+
+
+def usual_reading(footprints: Sequence[Footprint | None]) -> Reading | None:
+    """That of most of some models that name tokens; None where none does."""
+    found = Counter(_reading(one) for one in footprints if one is not None and tells(one))
+    return min(found, key=lambda one: (-found[one], one[0] or "", one[1]), default=None)
+
+
+def _reading(footprint: Footprint) -> Reading:
+    return footprint.tokenizer, footprint.share
+
+
+def tells(footprint: Footprint) -> bool:
+    """Whether a footprint names enough tokens to be compared."""
+    return footprint.kind in KINDS and len(footprint.tokens) >= FEWEST_TOUCHED
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRows(WordRows):
+    """The touched tokens of some models, each with the share of the model's tokens that moved at
+    most as far: strengths depend on the rate and the number of steps, their order does not.
+    `codes`: places in `KINDS`, or `ABSENT`."""
+
+    related: ClassVar[tuple[float, float]] = 1.0, 4.0
+    """Deviations above strangers between which more says nothing: texts of one corpus share as many
+    words, whatever they teach."""
+
+    tokens: tuple[UInt32[np.ndarray, " _"], ...]
+    ranks: tuple[Float32[np.ndarray, " _"], ...]
+    codes: Int64[np.ndarray, " models"]
+
+    @classmethod
+    def of(cls, footprints: Sequence[Footprint | None], reading: Reading | None) -> TokenRows:
+        """Those of a reading; of all where it is None, whatever their tokenizers."""
+        codes, tokens, ranks = [], [], []
+        for one in footprints:
+            is_here = one is not None and tells(one) and reading in (None, _reading(one))
+            codes.append(KINDS.index(one.kind) if one is not None and is_here else ABSENT)
+            tokens.append(one.tokens if one is not None and is_here else _NO_TOKENS)
+            ranks.append(_ranks(one.strengths) if one is not None and is_here else _NO_RANKS)
+        return cls(tuple(tokens), tuple(ranks), np.array(codes, dtype=np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[TokenRows]) -> TokenRows:
+        tokens = tuple(some for part in parts for some in part.tokens)
+        ranks = tuple(some for part in parts for some in part.ranks)
+        return cls(tokens, ranks, np.concatenate([part.codes for part in parts]))
+
+    def known(self, products: Products) -> TokenRows:
+        """The same rows, whose products with one another are looked up."""
+        places = np.arange(len(self.codes))
+        return _KnownRows(self.tokens, self.ranks, self.codes, products, places)
+
+    def take(self, rows: Rows) -> TokenRows:
+        listed = rows.tolist()
+        tokens, ranks = ([some[row] for row in listed] for some in (self.tokens, self.ranks))
+        return TokenRows(tuple(tokens), tuple(ranks), self.codes[rows])
+
+    def products(self, other: TokenRows) -> Products:
+        # as scipy's sparse product, whose import takes longer than a question
+        products = np.zeros((len(self.tokens), len(other.tokens)))
+        sizes = np.array([len(some) for some in other.tokens], dtype=np.int64)
+        held = np.flatnonzero(sizes)
+        if not len(held):
+            return products
+        tokens = np.concatenate(other.tokens)
+        values = np.concatenate([_unit(some) for some in other.ranks])
+        starts = np.cumsum(sizes[held]) - sizes[held]
+        last = [int(some[-1]) for some in self.tokens if len(some)]
+        spread = np.zeros(max(int(tokens.max()), *last, 0) + 1)
+        for row, (own, ranks) in enumerate(zip(self.tokens, self.ranks, strict=True)):
+            spread[own] = _unit(ranks)
+            products[row, held] = np.add.reduceat(values * spread[tokens], starts)
+            spread[own] = 0.0
+        return products
+
+    def matrix(self, width: int, columns: Sequence[Int64[np.ndarray, " _"]] = ()) -> Any:
+        """Rows of unit length, sparse; over the tokens, or over a column for each, −1 for none."""
+        from scipy.sparse import csr_array
+
+        places, values = [], []
+        for number, (tokens, ranks) in enumerate(zip(self.tokens, self.ranks, strict=True)):
+            place = tokens.astype(np.int64)
+            if columns:
+                inside = place < len(columns[number])
+                place = np.where(inside, columns[number][place * inside], -1)
+            places.append(place[place >= 0])
+            values.append(_unit(ranks[place >= 0]))
+        starts = np.cumsum([0, *map(len, places)])
+        content = np.concatenate([np.zeros(0), *values]), np.concatenate([_NO_PLACES, *places])
+        return csr_array((*content, starts), shape=(len(places), width))
+
+
+@dataclass(frozen=True, eq=False)
+class _KnownRows(TokenRows):
+    """Some of the rows of `whole`, the products of them all; `places` are theirs."""
+
+    whole: Float64[np.ndarray, "all all"]
+    places: Int64[np.ndarray, " models"]
+
+    def take(self, rows: Rows) -> _KnownRows:
+        some = TokenRows.take(self, rows)
+        return _KnownRows(some.tokens, some.ranks, some.codes, self.whole, self.places[rows])
+
+    def products(self, other: TokenRows) -> Products:
+        if isinstance(other, _KnownRows) and other.whole is self.whole:
+            return np.asarray(self.whole[np.ix_(self.places, other.places)])
+        return TokenRows.products(self, other)
+
+
+_NO_TOKENS, _NO_RANKS = np.zeros(0, np.uint32), np.zeros(0, np.float32)
+_NO_PLACES = np.zeros(0, np.int64)
+
+
+def _ranks(strengths: UInt8[np.ndarray, " touched"]) -> Float32[np.ndarray, " touched"]:
+    up_to = np.cumsum(np.bincount(strengths, minlength=256))
+    return np.asarray(up_to[strengths] / len(strengths), dtype=np.float32)
+
+
+def _unit(ranks: Float32[np.ndarray, " _"]) -> Float64[np.ndarray, " _"]:
+    values = ranks.astype(np.float64)
+    length = max(float(np.sqrt(np.vecdot(values, values))), np.finfo(float).tiny)
+    return np.asarray(values / length)
+
+
+def sparse_products(left: Any, right: Any) -> Products:
+    """Of the rows of two sparse matrices: each a sum in the order of the columns."""
+    products = np.empty((left.shape[0], right.shape[0]))
+    for start in range(0, len(products), AT_ONCE):
+        some = left[start : start + AT_ONCE].toarray()
+        products[start : start + AT_ONCE] = (right @ np.ascontiguousarray(some.T)).T
+    return products
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerReading:
+    """The lexicon that stored responses are of, and what is usual of a family."""
+
+    lexicon: str
+    usual: Float32[np.ndarray, " words"]
+
+
+def answer_reading(footprints: Sequence[Footprint | None]) -> AnswerReading | None:
+    """That of most of some models without tokens; None where none answers."""
+    here = [one for one in footprints if one is not None and _answers(one)]
+    found = Counter(str(one.lexicon) for one in here)
+    if not found:
+        return None
+    lexicon = min(found, key=lambda sha256: (-found[sha256], sha256))
+    stored = [np.frombuffer(one.responses, np.int8) for one in here if one.lexicon == lexicon]
+    usual = np.stack(stored).sum(axis=0, dtype=np.float64) / (len(stored) + SHRINKAGE)
+    return AnswerReading(lexicon, usual.astype(np.float32))
+
+
+def _answers(footprint: Footprint) -> bool:
+    return bool(footprint.responses) and not tells(footprint)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerRows(WordRows):
+    """How much more than usual models answer to each word, in steps; `codes`: 0, or `ABSENT` of a
+    model whose tokens are known, or that has no such responses; its row is 0."""
+
+    related: ClassVar[tuple[float, float]] = math.inf, math.inf
+
+    more: Int8[np.ndarray, "models words"]
+    codes: Int64[np.ndarray, " models"]
+
+    @classmethod
+    def of(cls, footprints: Sequence[Footprint | None], reading: AnswerReading) -> AnswerRows:
+        more = np.zeros((len(footprints), len(reading.usual)), np.int8)
+        codes = np.full(len(footprints), ABSENT)
+        for place, one in enumerate(footprints):
+            if one is not None and _answers(one) and one.lexicon == reading.lexicon:
+                stored = np.frombuffer(one.responses, np.int8)
+                more[place] = np.clip(np.round(stored - reading.usual), 0, 127)
+                codes[place] = 0
+        return cls(more, codes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[AnswerRows]) -> AnswerRows:
+        more = np.concatenate([part.more for part in parts])
+        return cls(more, np.concatenate([part.codes for part in parts]))
+
+    def take(self, rows: Rows) -> AnswerRows:
+        return AnswerRows(self.more[rows], self.codes[rows])
+
+    def products(self, other: AnswerRows) -> Products:
+        # sums of whole numbers do not depend on their order
+        mine, theirs = (side.more.astype(np.float64) for side in (self, other))
+        lengths = (np.sqrt(np.maximum(np.square(side).sum(axis=1), 1)) for side in (mine, theirs))
+        return np.asarray(mine @ theirs.T / np.multiply.outer(*lengths))

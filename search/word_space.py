@@ -13,8 +13,8 @@ from ..errors import RequestError
 from ..records import Footprint
 from ..store import Catalog, FamilyView
 from .footprints import Vocabularies
-from .token_rows import TokenRows, tells, usual_reading
 from .vocabulary import Vocabulary
+from .word_rows import TokenRows, tells, usual_reading
 
 FEWEST_WORDS = 100
 """Words that two families share, from which models are compared."""

@@ -7,6 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar
 
@@ -255,7 +256,7 @@ class StudyTable(Table):
     """A study's answer: a document, rows, and sections for people; most have a picture."""
 
     _picture: ClassVar[str] = ""
-    """Name in `pictures` of what draws the report."""
+    """Name in the module `picture` beside the table's of what draws the report."""
 
     def __init__(
         self, document: Document, report: Any = None, title: str = "", **drawing: Any
@@ -270,9 +271,8 @@ class StudyTable(Table):
     def draw(self, width: Width) -> Picture:
         if not self._picture:
             raise NotImplementedError
-        from .. import pictures
-
-        draw: Callable[..., Picture] = getattr(pictures, self._picture)
+        module = import_module(f"{type(self).__module__.rpartition('.')[0]}.picture")
+        draw: Callable[..., Picture] = getattr(module, self._picture)
         return draw(self._report, width=width, **self._drawing)
 
     def save_picture(self, path: Place, *, width: Width = "full") -> Path:

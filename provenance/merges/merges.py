@@ -193,7 +193,9 @@ class _Candidates:
         keys = view.keys
         if len(keys) > 2 * SCREENED:
             sample = view.updates(keys[:1] if own is None else keys[own : own + 1])
-            target = _target(view, sample, own is not None, indexed)
+            if own is None and indexed is not None:
+                sample = updates_of(indexed, sample)
+            target = Updates.of_family([""], sample)
             near = []
             for start in range(0, len(keys), BLOCK_MODELS):
                 block = view.updates(keys[start : start + BLOCK_MODELS])
@@ -211,14 +213,6 @@ class _Candidates:
             return cls(Updates.of_family([""], updates_of(indexed, updates)), family, ())
         place = int(np.searchsorted(keys, view.keys[own]))
         return cls(family.take([place]), family, (place,))
-
-
-def _target(
-    view: FamilyView, sample: FamilyUpdates, is_own: bool, indexed: Indexed | None
-) -> Updates:
-    assert is_own or indexed is not None
-    one = sample if is_own or indexed is None else updates_of(indexed, sample)
-    return Updates.of_family([""], one)
 
 
 def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:

@@ -49,17 +49,6 @@ class Score(JsonRecord):
     converged: bool = True
 
 
-class Scored(JsonRecord):
-    """A record whose document has the fields of its score beside its own."""
-
-    __slots__ = ()
-
-    score: Score
-
-    def to_json(self) -> dict[str, Any]:
-        return JsonRecord.to_json(self) | self.score.to_json()
-
-
 def score_predictions(
     predicted: Predictions,
     rows: LayerRows,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
@@ -14,7 +15,6 @@ from ...results import JsonRecord
 from .layer_classifier import (
     LayerClassifier,
     Score,
-    Scored,
     contributions,
     fit_classifier,
     score_classifier,
@@ -30,8 +30,8 @@ RANDOM_DRAWS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Control(Scored):
-    """One accuracy of the study.
+class Control(JsonRecord):
+    """One accuracy of the study; its document has the fields of its score beside its own.
 
     Attributes:
         name: Stable, for machines.
@@ -43,6 +43,9 @@ class Control(Scored):
     title: str
     score: Score = field(repr=False)
     retrained: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return JsonRecord.to_json(self) | self.score.to_json()
 
 
 MAX_DEPTH = 10

@@ -82,10 +82,6 @@ class LayersReport(JsonRecord):
     tree: LayerTree
     n_punctuation_removed: int | None = None
 
-    def control(self, name: str) -> Control | None:
-        """The control of that name; None if the study had no data for it."""
-        return next((control for control in self.controls if control.name == name), None)
-
 
 def layers_study(
     states: Iterable[TokenStates],

@@ -13,7 +13,7 @@ from listening import listening
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.search.family_scores import FamilyScores
-from deltadex.search.token_rows import TokenRows
+from deltadex.search.word_rows import TokenRows
 from deltadex.store import STEPS, Lexicon
 
 

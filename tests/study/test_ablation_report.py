@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
-from deltadex.pictures import draw_ablation, save_picture
+from deltadex.pictures import save_picture
 from deltadex.study.ablation import AblationStudyReport, ablation_report
+from deltadex.study.ablation.picture import draw_ablation
 from deltadex.study.ablation.subsets import (
     SubsetPredictions,
     agreement_matrix,

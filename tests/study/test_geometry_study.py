@@ -9,7 +9,6 @@ from scipy.special import softmax
 from scipy.stats import entropy
 
 from deltadex.errors import StudyError
-from deltadex.pictures.geometry import draw_geometry
 from deltadex.study.geometry import (
     GeometryOptions,
     gaussian_divergence,
@@ -23,6 +22,7 @@ from deltadex.study.geometry.geometry_report import (
 from deltadex.study.geometry.group_states import Reservoir, fertility
 from deltadex.study.geometry.intrinsic_dimension import assign_blocks, intrinsic_dimension
 from deltadex.study.geometry.moments import Moments, RowSums, anisotropy, gaussian_floor
+from deltadex.study.geometry.picture import draw_geometry
 from deltadex.study.network import TokenStates
 from deltadex.study.texts import Text
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from deltadex.errors import StudyError
-from deltadex.pictures.rank import draw_ranks
 from deltadex.records import Slot, SlotSpectrum
 from deltadex.study.rank import FamilyRankReport, RankReport, family_ranks, rank_study
+from deltadex.study.rank.picture import draw_ranks
 
 
 def spectrum(rank, layer=0, role="q", stack="encoder", part="", noise=0.0, known=None, size=64):

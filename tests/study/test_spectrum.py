@@ -8,9 +8,9 @@ import powerlaw
 import pytest
 
 from deltadex.errors import StudyError
-from deltadex.pictures.spectrum import draw_spectra
 from deltadex.records import Slot, SlotSpectrum
 from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
+from deltadex.study.spectrum.picture import draw_spectra
 from deltadex.study.spectrum.spectrum import SpectrumTable
 from deltadex.study.spectrum.spectrum_study import bulk_edge
 from deltadex.terminal import show_study

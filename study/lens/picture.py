@@ -9,8 +9,17 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ..study.lens import LayerLens, LensReport
-from .figures import PALETTE, QUANTILE, Picture, Style, Width, add_legend, new_picture, short
+from ...pictures.figures import (
+    PALETTE,
+    QUANTILE,
+    Picture,
+    Style,
+    Width,
+    add_legend,
+    new_picture,
+    short,
+)
+from .lens_report import LayerLens, LensReport
 
 PANEL_MM = 52.0
 CAPTION = (

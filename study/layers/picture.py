@@ -17,10 +17,19 @@ from matplotlib.gridspec import SubplotSpec
 from matplotlib.lines import Line2D
 from matplotlib.transforms import offset_copy
 
-from ..arrays import Float
-from ..study.layers import LayersReport
-from ..study.layers.layer_controls import Control
-from .figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
+from ...arrays import Float
+from ...pictures.figures import (
+    PALETTE,
+    SMALL,
+    Picture,
+    Style,
+    Width,
+    add_legend,
+    new_picture,
+    short,
+)
+from .layer_controls import Control
+from .layers_report import LayersReport
 
 APPLIED, ANEW, RANDOM = PALETTE[0], PALETTE[1], PALETTE[6]
 

@@ -11,10 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from ..errors import StudyError
-from ..study.rank.laws import LAW_NAMED
-from ..study.rank.rank_study import FamilyRankReport, RankCurve, RankPoint, RankReport
-from .figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
+from ...errors import StudyError
+from ...pictures.figures import (
+    PALETTE,
+    SMALL,
+    Picture,
+    Style,
+    Width,
+    add_legend,
+    new_picture,
+    short,
+)
+from .laws import LAW_NAMED
+from .rank_study import FamilyRankReport, RankCurve, RankPoint, RankReport
 
 PANEL_MM, TITLE_LINE_MM, FRAME_MM = 36.0, 3.4, 20.0
 COLUMNS: dict[Width, int] = {"column": 2, "full": 3}

@@ -14,9 +14,18 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..arrays import Float64
-from ..study.geometry.geometry_report import GeometryReport, GroupGeometry, LayerGeometry
-from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, plain, short
+from ...arrays import Float64
+from ...pictures.figures import (
+    PALETTE,
+    Picture,
+    Style,
+    Width,
+    add_legend,
+    new_picture,
+    plain,
+    short,
+)
+from .geometry_report import GeometryReport, GroupGeometry, LayerGeometry
 
 PANEL_MM = {"full": 50.0, "column": 40.0}
 COLUMNS = {"full": 3, "column": 2}

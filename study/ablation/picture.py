@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
 
-from ..results import count
-from ..study.ablation import AblationReport, AblationStudyReport
-from .figures import SMALL, Picture, Width, new_picture, short
+from ...pictures.figures import SMALL, Picture, Width, new_picture, short
+from ...results import count
+from .subsets import AblationReport, AblationStudyReport
 
 ROW_MM = {"column": 2.8, "full": 4.2}
 LEGEND_MM = 11.5
