@@ -178,7 +178,7 @@ class Access:
         self._file: OpenFile | None = None
         self._watch: threading.Thread | None = None
         self._is_closing = self._has_written = False
-        self._inside, self._n_inside = threading.local(), 0
+        self._inside: dict[int, int] = {}
         self._derived: dict[type, Any] = {}
 
     @classmethod
@@ -202,7 +202,7 @@ class Access:
     @property
     def is_used(self) -> bool:
         """Whether a thread is inside `use`."""
-        return self._n_inside > 0
+        return bool(self._inside)
 
     @contextmanager
     def use(self, *, writes: bool = False) -> Iterator[OpenFile]:
@@ -212,20 +212,22 @@ class Access:
             StoreLocked: another process had it for longer than `PATIENCE_S`.
             StoreError: whatever else opening raises.
         """
-        depth = getattr(self._inside, "depth", 0)
-        with self._changed:
-            if not depth:
-                self._changed.wait_for(lambda: not self._is_closing)
-            file = self._fitting(writes)
-            self._n_inside += 1
-        self._inside.depth = depth + 1
+        thread = threading.get_ident()
+        depth = self._inside.get(thread, 0)
         try:
+            with self._changed:
+                if not depth:
+                    self._changed.wait_for(lambda: not self._is_closing)
+                file = self._fitting(writes)
+                self._inside[thread] = depth + 1
             yield file
         finally:
-            self._inside.depth = depth
             with self._changed:
-                self._n_inside -= 1
-                self._changed.notify_all()
+                if depth:
+                    self._inside[thread] = depth
+                else:
+                    self._inside.pop(thread, None)
+                    self._changed.notify_all()
 
     def shed(self) -> None:
         """Give back the memory of the file's pages."""
@@ -260,7 +262,7 @@ class Access:
 
     def _fitting(self, writes: bool) -> OpenFile:
         """The file, opened again where it has to be for this use."""
-        is_inside = getattr(self._inside, "depth", 0) > 0
+        is_inside = threading.get_ident() in self._inside
         if self._file is not None and not self._file.serves(writes=writes):
             assert not (is_inside and writes), "a change within a question"
             if not is_inside:
@@ -313,8 +315,8 @@ class Access:
             return
         self._is_closing = True
         try:
-            own = getattr(self._inside, "depth", 0)
-            self._changed.wait_for(lambda: self._n_inside <= own)
+            own = {threading.get_ident()}
+            self._changed.wait_for(lambda: self._inside.keys() <= own)
             self._file = None
             file.close()
             if rest:

@@ -132,7 +132,8 @@ class Session:
     def turn(self, *, writes: bool = False) -> Iterator[OpenFile]:
         """The session for this thread alone, on the open file; DuckDB's errors in the block become
         deltadex's."""
-        with self._lock, translated(self.path), self.access.use(writes=writes) as file:
+        # a thread that waits for the file has no lock that one which uses it may want
+        with translated(self.path), self.access.use(writes=writes) as file, self._lock:
             if file is not self._file:
                 self._cursor, self._file = file.cursor(), file
             yield file
