@@ -45,7 +45,7 @@ def test_where_no_edges_are_equal_clusters_are_scikit_learns(monkeypatch, seed, 
     assert set(labels.tolist()) - {NOISE} == set(range(labels.max() + 1))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     grid=st.sampled_from([1e-6, 0.25, 0.5]),
@@ -130,7 +130,7 @@ def test_a_point_that_bridges_two_clusters_is_in_neither():
     assert labels[0] != labels[8]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     grid=st.sampled_from([0.05, 0.25, 0.5]),
