@@ -4,6 +4,10 @@ import logging
 import os
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=25)
+"""Of `make test`; `make test-all` draws a hundred examples, and others each time."""
 
 os.environ["DELTADEX_CACHE"] = ""
 """Nothing of a base is kept between commands, except by tests that name a folder."""

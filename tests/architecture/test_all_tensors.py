@@ -28,7 +28,7 @@ def in_layers(variant, rests):
     return [f"{starts[at % len(starts)]}.{rest}" for at, rest in rests]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(
     st.sampled_from(VARIANTS),
     st.dictionaries(st.tuples(st.integers(0, 99), UNKNOWN), MATRICES, min_size=1, max_size=4),
@@ -53,7 +53,7 @@ def test_every_tensor_has_a_slot_or_is_a_known_other(variant, extra, ending, pre
     assert all((rows, shape) == (None, added[name][-2:]) for name, rows, shape in whole)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.sampled_from(VARIANTS), st.tuples(st.integers(0, 99), UNKNOWN), st.integers(2, 9))
 def test_an_adapters_module_without_a_rule_has_the_slot_that_it_has_in_a_checkpoint(
     variant, extra, size

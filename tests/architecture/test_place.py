@@ -241,7 +241,7 @@ heads = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(st.sampled_from(VARIANTS), wrapped, st.randoms(use_true_random=False), heads)
 def test_any_prefix_any_order_and_extra_heads_give_the_same_placements(
     variant, prefix, order, extra
@@ -260,7 +260,7 @@ def test_any_prefix_any_order_and_extra_heads_give_the_same_placements(
     assert placed.unread == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=30), st.lists(st.integers(0, 4), max_size=4)))
 def test_no_set_of_names_makes_an_unforeseen_error(shapes):
     mixed = saved("bert").shapes | {name: tuple(shape) for name, shape in shapes.items()}
@@ -270,7 +270,7 @@ def test_no_set_of_names_makes_an_unforeseen_error(shapes):
     assert len(placed.placements) >= 12
 
 
-@settings(max_examples=80, deadline=None)
+@settings(deadline=None)
 @given(
     st.sampled_from(("bloom", "falcon:new", "gpt_bigcode:mha", "deepseek_v3", "phi3")),
     st.sampled_from(

@@ -102,6 +102,7 @@ def test_models_without_a_probability_come_last(joint):
     assert [row["rank"] for row in joint["neighbours"]] == list(range(1, 17))
 
 
+@pytest.mark.slow
 def test_a_base_is_freed_before_the_next_is_loaded(folder, db, monkeypatch):
     loaded, alive, load = [], [], network.load_task_model
 
@@ -198,6 +199,7 @@ def run(folder, *arguments):
     return CliRunner().invoke(main, command)
 
 
+@pytest.mark.slow
 def test_the_command_names_families_that_could_not_be_asked(folder):
     as_json = run(folder, folder / "reviews.csv", "--json")
     screen = run(folder, folder / "reviews.csv", "--label", "label")
@@ -242,6 +244,7 @@ def test_each_data_set_has_a_column_for_every_model_of_every_family(folder, db, 
     assert [len(row["nearest"]) for row in document["data"]] == [3, 3]
 
 
+@pytest.mark.slow
 def test_the_screen_of_several_data_sets_has_a_table_of_families(folder, tmp_path):
     shutil.copy(folder / "reviews.csv", tmp_path)
 

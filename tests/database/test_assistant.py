@@ -124,6 +124,7 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
         assert db.stats(content_hash=True).to_json()["content_sha256"] == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tokenizer")
 def test_an_assistant_asks_a_service(family):
     calls = (

@@ -73,6 +73,7 @@ def run(runner, name, db):
     runner.run(example, out=lambda _: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tokenizer")
 def test_the_examples_of_the_face_run_over_a_service(family, remote):
     runner = Runner()

@@ -80,6 +80,7 @@ def test_the_model_of_the_data_is_told_from_models_of_other_data(answer):
     assert sum(row["verdict"] != "cannot tell" for row in by_model.values()) <= 4
 
 
+@pytest.mark.slow
 def test_kept_data_sets_give_the_same_answer(family, answer, tmp_path):
     with dx.open(family / "family.duckdb") as db:
         db.data.find_models(family / "seen.csv", 1, keep="mine")

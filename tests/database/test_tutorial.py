@@ -35,6 +35,7 @@ def test_the_python_lines_of_the_readme_run_and_say_what_to_pandas_needs(family,
     assert len(names["hits"]) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tokenizer")
 def test_the_tutorial_runs(family, capsys):
     (family / "family.duckdb").unlink()

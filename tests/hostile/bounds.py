@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from deltadex.errors import ModelError
 
 few = settings(
-    max_examples=60,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     database=None,

@@ -70,7 +70,7 @@ def test_the_nearest_set_names_a_model_as_often_wrong_as_its_probability_says():
     assert rates == pytest.approx([0.1, 0.4, 1.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), more=st.floats(0.1, 5))
 def test_more_evidence_is_never_less_certain(seed, more):
     z = np.random.default_rng(seed).laplace(size=(3, 20)) * 3

@@ -8,7 +8,6 @@ from sklearn.manifold import trustworthiness
 from deltadex.errors import RequestError
 from deltadex.search import layout
 from deltadex.search.layout import (
-    LANDMARK_PERPLEXITY,
     METHODS,
     _affinities,
     _signs,
@@ -231,14 +230,3 @@ def test_a_model_stands_among_its_nearest():
     made = place_among(points, landmarks, places)
 
     assert ((made[100:, 0] > 25) == (groups[100:] == 1)).all()
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_affinities_have_the_perplexity_that_is_asked(scale):
-    squares = np.random.default_rng(4).random((20, 15)) * scale
-
-    weights = _affinities(squares)
-
-    assert weights.sum(axis=1) == pytest.approx(1)
-    entropy = -(weights * np.log(weights)).sum(axis=1)
-    assert np.exp(entropy) == pytest.approx(LANDMARK_PERPLEXITY, rel=1e-6)

@@ -63,7 +63,7 @@ def families(draw):
     exclude=st.sampled_from([None, "author", "run"]),
     with_unlabelled=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 def test_every_query_scores_as_the_definition_says(made, exclude, with_unlabelled):
     family = make_family(*made)
     expected = purity_by_definition(family, exclude, with_unlabelled)

@@ -87,7 +87,7 @@ def test_a_linear_sketch_is_read_as_it_was_written_and_goes_with_its_model(catal
 
 
 def test_any_text_survives(catalog):
-    @settings(max_examples=30, deadline=None)
+    @settings(deadline=None)
     @given(
         st.text(min_size=1).filter(lambda t: "\x00" not in t and t.isprintable()),
         st.none() | st.text("ab'\"\\%_é", max_size=9),

@@ -94,7 +94,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(CONDITIONS)
 def test_a_condition_means_what_it_means_to_sqlite(catalog, text):
     with sqlite3.connect(":memory:") as other:

@@ -48,7 +48,7 @@ class _Family:
         return {key for key, score in scores.items() if least and score >= least[0]}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 @given(st.integers(0, 120), st.integers(1, 130), st.integers(0, 99), st.floats(0, 1))
 def test_nearest_are_those_of_brute_force_with_every_tie(tmp_path_factory, n, k, seed, share):
     family = _Family(n, seed)
@@ -62,7 +62,7 @@ def test_nearest_are_those_of_brute_force_with_every_tie(tmp_path_factory, n, k,
     assert set(found.tolist()) == family.as_good(query, k, allowed.tolist())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=4))
 def test_an_index_that_is_caught_up_holds_what_a_new_one_does(tmp_path_factory, changes):
     folder = tmp_path_factory.mktemp("i")

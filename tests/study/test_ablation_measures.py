@@ -360,7 +360,7 @@ WORDS = st.tuples(*[st.integers(-2, 2)] * 2, st.sampled_from("wv"), st.sampled_f
 
 
 @given(words=st.lists(WORDS, min_size=4, max_size=18), k=st.integers(1, 6))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_votes_are_those_of_plain_loops(words, k):
     """Of one lemma and `k`: the most frequent sense, of those the nearest, in training order.
 

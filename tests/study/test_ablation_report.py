@@ -53,7 +53,7 @@ def test_agreement_by_hand_and_over_runs_their_mean():
 @given(
     rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30),
 )
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 def test_agreement_is_micro_f1(rows):
     first, second = np.array(rows).T
 
@@ -66,7 +66,7 @@ def test_agreement_is_micro_f1(rows):
     rows=st.lists(st.tuples(*[st.integers(0, 4)] * 4), min_size=1, max_size=30),
     texts=st.integers(1, 5),
 )
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 def test_scores_are_scikit_learns(rows, texts):
     table = np.array(rows).T
     text = np.arange(len(rows)) % texts
@@ -149,7 +149,7 @@ def test_json_holds_everything_and_no_nan():
     seed=st.integers(0, 50),
     validation=st.sampled_from([0.0, 0.1, 0.3]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_a_split_has_every_item_once_and_no_text_twice(text, seed, validation):
     text = np.array(text, dtype=np.int64)
 

@@ -50,7 +50,7 @@ def of(rows):
     cuts=st.lists(st.integers(0, 60), max_size=4),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_streamed_equals_svd_however_it_is_cut(n, dim, offset, cuts, seed):
     rows = make_rows(n, dim, offset=offset, seed=seed)
 

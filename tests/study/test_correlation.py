@@ -26,7 +26,7 @@ from deltadex.study.correlation.measures import (
 NUMBERS = st.lists(st.integers(-4, 4), min_size=3, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(st.data())
 def test_rho_is_scipys_also_with_ties_and_under_monotone_maps(data):
     x = np.array(data.draw(NUMBERS), dtype=np.float64)

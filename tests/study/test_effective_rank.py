@@ -44,7 +44,7 @@ def test_an_exact_zero_has_rank_zero_and_is_not_rounding(energies):
     whole=st.lists(st.integers(1, 1000), min_size=1, max_size=12),
     percent=st.integers(1, 100),
 )
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 def test_energy_rank_is_its_definition(whole, percent):
     """The definition's sums, in hundredths of whole energies."""
     whole = sorted(whole, reverse=True)

@@ -89,7 +89,7 @@ def test_too_little_or_broken_data_is_refused(hidden, tokens_a_text, message):
     share=st.floats(0.05, 0.95),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_no_text_is_on_both_sides_and_no_row_is_lost(texts, share, seed):
     rows = make_rows(make_hidden(layers=2, tokens=3 * texts, dim=2), tokens_a_text=3)
 

@@ -134,7 +134,7 @@ def test_a_model_by_hand_is_decided_where_it_was_built_to_be(shift_at):
     assert report.layers[-1].bits_per_token < report.layers[0].bits_per_token
 
 
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 @given(
     st.integers(1, 6).flatmap(
         lambda layers: st.lists(st.tuples(*[st.integers(0, 2)] * layers), min_size=1, max_size=9)

@@ -15,8 +15,6 @@ from deltadex.study.rank import fit_laws
 from deltadex.study.rank.law_choice import (
     SIGNIFICANCE,
     LawChoice,
-    _LeftOut,
-    _why_none,
     depth_p_value,
 )
 from deltadex.study.rank.laws import FLATTEST_RATE, LAW_NAMED, LAWS, Curve
@@ -118,17 +116,6 @@ def test_a_drop_has_a_layer_on_both_plateaus_and_is_no_step_between_two(n_layers
     for grid, low, high in zip(box.grid, box.lower, box.upper, strict=True):
         assert (min(grid), max(grid)) == pytest.approx((low, high))
     assert len(box.shapes) == 5 * min(12, n_layers)
-
-
-@pytest.mark.parametrize(
-    ("p_value", "said"),
-    [(SIGNIFICANCE, "no law is worth"), (0.051, "5% of the layers' permutations")],
-)
-def test_why_there_is_no_law_is_said_by_the_p_that_decided(p_value, said):
-    curve = curve_of(planted("linear", 6)[1], 1.0)
-    nothing = _LeftOut(error=1.0, constant_error=1.0, p_value=1.0, layer=1)
-
-    assert said in _why_none(curve, None, p_value, None, nothing, None)
 
 
 def test_the_standard_error_of_a_badly_known_rate_is_that_of_its_profile():
