@@ -53,7 +53,7 @@ class _Loader:
     renamings: list[Any]
     converters: list[Any]
     prefix: str
-    names: Mapping[str, Any]
+    names: dict[str, bool]
 
     def modules_of(self, tensor: str) -> dict[str, Stored]:
         from transformers.core_model_loading import rename_source_key
