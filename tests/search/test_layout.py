@@ -135,7 +135,9 @@ def test_of_loadings_that_are_equal_but_for_rounding_the_first_decides(rounding)
     assert _signs(loadings).tolist() == [-1.0]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=[pytest.mark.slow] * (m == "umap")) for m in METHODS]
+)
 def test_better_scores_are_what_is_laid_out(method):
     vectors = make_clusters(size=6, spread=0.0)
     groups = np.arange(18) % 3  # across the vectors' clusters

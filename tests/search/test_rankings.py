@@ -16,7 +16,7 @@ PAGE = Path(dx.__file__).parent / "docs" / "eval.md"
 DATASETS = ("a", "b", "c", "d", "e", "f", None)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def vectors():
     """By base and id; some are equal, so that scores tie."""
     rng = np.random.default_rng(0)
@@ -27,10 +27,10 @@ def vectors():
     }
 
 
-@pytest.fixture
-def db(tmp_path, monkeypatch, vectors):
+@pytest.fixture(scope="module")
+def written(vectors, tmp_path_factory):
     """Two families of models whose one sketch is their vector; the last is labelled alone."""
-    monkeypatch.chdir(tmp_path)
+    path = tmp_path_factory.mktemp("rankings") / "c.duckdb"
     outcomes = [
         make_indexed(
             id,
@@ -43,8 +43,14 @@ def db(tmp_path, monkeypatch, vectors):
         )
         for place, ((base, id), vector) in enumerate(vectors.items())
     ]
-    make_catalog(tmp_path / "c.duckdb", *outcomes).close()
-    with dx.open("c.duckdb", read_only=True) as opened:
+    make_catalog(path, *outcomes).close()
+    return path
+
+
+@pytest.fixture
+def db(written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with dx.open(written, read_only=True) as opened:
         yield opened
 
 
