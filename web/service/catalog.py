@@ -151,10 +151,10 @@ class Readers:
         )
         self.path = self._catalog.path
         self._watching = self._catalog.reader()
-        self._state = ""
         self._idle: deque[Database] = deque()
         self._all: list[Database] = []
         self._writing = threading.Lock()
+        self._state = self.look()
 
     @contextmanager
     def catalog(self) -> Iterator[Database]:
@@ -189,7 +189,7 @@ class Readers:
 
     def look(self) -> str:
         """A token that differs after every change; waits for who writes."""
-        self._state = serving.catalog_of(self._watching).changes
+        self._state: str = serving.catalog_of(self._watching).changes
         return self._state
 
     def state(self) -> str:
