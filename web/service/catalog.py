@@ -154,7 +154,7 @@ class Readers:
         self._idle: deque[Database] = deque()
         self._all: list[Database] = []
         self._writing = threading.Lock()
-        self._state = self.look()
+        self._state: str = self.look()
 
     @contextmanager
     def catalog(self) -> Iterator[Database]:
@@ -189,7 +189,7 @@ class Readers:
 
     def look(self) -> str:
         """A token that differs after every change; waits for who writes."""
-        self._state: str = serving.catalog_of(self._watching).changes
+        self._state = serving.catalog_of(self._watching).changes
         return self._state
 
     def state(self) -> str:
