@@ -151,10 +151,10 @@ class Readers:
         )
         self.path = self._catalog.path
         self._watching = self._catalog.reader()
-        self._state = ""
         self._idle: deque[Database] = deque()
         self._all: list[Database] = []
         self._writing = threading.Lock()
+        self._state: str = self.look()
 
     @contextmanager
     def catalog(self) -> Iterator[Database]:
