@@ -165,4 +165,4 @@ def _note(found: LayerMap, placed: PlacedModel, base: PlacedModel) -> str:
     renamed = [] if found.by_name else ["its tensors are named otherwise than its base's"]
     changes = "; ".join(renamed + describe_layers(found))
     covers = f"{len(placed.placements)} of the base's {len(base.placements)} matrices"
-    return f"indexed through a layer map ({covers}, p {found.p:.0e}): {changes}"
+    return f"its layers are other layers of the base ({covers}, p {found.p:.0e}): {changes}"

@@ -199,7 +199,7 @@ def show_neighbours(document: Document) -> None:
     _say(f"[bold]{_headline(neighbours, document['compared'], is_small=is_small)}[/]")
     known = _calibrated(calibration)
     if not is_small:
-        known += f", verdicts from {calibration['verdict_from']:.2f} on"
+        known += f", a verdict needs {calibration['verdict_from']:.2f}"
         known += _gap(neighbours, calibration)
     _say(f"{known}; fdr: of all answers up to here", "dim")
     _show_suspects(document["suspects"])
@@ -228,7 +228,7 @@ def _gap(neighbours: Sequence[Document], calibration: Document) -> str:
     if not clear:
         return ""
     beside = [row["z"] for row in neighbours[clear[-1]["rank"] - 1 :][:2]]
-    return f" and above a clear gap (z {', then '.join(f'{z:.1f}' for z in beside)})"
+    return f" or a clear gap below (z {', then '.join(f'{z:.1f}' for z in beside)})"
 
 
 def _show_suspects(suspects: Sequence[Document]) -> None:
@@ -339,7 +339,7 @@ def show_model(document: Document) -> None:
         for s in document["slots"]
     ]
     if rows:
-        heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "energy kept", "rounding")
+        heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "kept of |ΔW|²", "|rounding|")
         _say_rows(heads, rows)
 
 
@@ -928,7 +928,7 @@ def _table(
     rows = [
         {
             "recipe": document["recipe"],
-            "way": document["way"],
+            "scores": document["way"],
             "family": base,
             "queries": _queries(scores),
             "95 % interval": _interval(scores),
@@ -945,9 +945,9 @@ def _table(
     heads += ["left out", "cost per model"] if with_cost else ["left out"]
     if any("by_base" in document for document in documents):
         heads.insert(0, "family")
-    ways, recipes = {row["way"] for row in rows}, {row["recipe"] for row in rows}
+    ways, recipes = {row["scores"] for row in rows}, {row["recipe"] for row in rows}
     if len(documents) > 1 and len(ways) > 1:
-        heads.insert(0, "way")
+        heads.insert(0, "scores")
     if len(documents) > 1 and (len(ways) == 1 or len(recipes) > 1):
         heads.insert(0, "recipe")
     return heads, rows
@@ -1102,6 +1102,11 @@ def _listed_words(words: Sequence[str]) -> str:
     return _text(", ".join(words[:WORDS_SHOWN]) + tail)
 
 
+NO_MATCH = "matches nothing"
+NEAR_MISSES = 2
+"""Rows without a match that are shown."""
+
+
 def show_text_search(document: Document) -> None:
     """The models that answer to a text, and by which words."""
     asked = _listed_words(document["asked"])
@@ -1118,6 +1123,9 @@ def show_text_search(document: Document) -> None:
 def _print_text_matches(document: Document) -> None:
     _say(f"of {count(document['compared'], 'model')}, {_text(document['meaning'])}", "dim")
     heads = ("rank", "model", "verdict", "by chance", "words", "dataset")
+    found = document["neighbours"]
+    n_matching = sum(row["verdict"] != NO_MATCH for row in found)
+    shown = found[: n_matching + NEAR_MISSES]
     rows = [
         (
             row["rank"],
@@ -1127,9 +1135,11 @@ def _print_text_matches(document: Document) -> None:
             ", ".join(row["words"]),
             row["dataset"],
         )
-        for row in document["neighbours"]
+        for row in shown
     ]
     _say_rows(heads, rows)
+    if len(found) > len(shown):
+        _say(f"{len(found) - len(shown)} more match nothing; --json lists them", "dim")
 
 
 def show_word_matches(document: Document) -> None:

@@ -83,7 +83,7 @@ def test_updates_are_those_of_the_model_before_it_was_changed(indexed, model, mi
     assert norms(catalog, model) == pytest.approx(plain, rel=1e-6)
     note, *more = notes(catalog, model)
     assert note.endswith(said)
-    assert "indexed through a layer map" in note
+    assert "its layers are other layers of the base" in note
     unread = "rests on 24 of 30 layer matrices: 'encoder.layer."
     assert [line.startswith(unread) for line in more] == [True] * (model == "doubled")
     if not missing:

@@ -42,7 +42,7 @@ def test_a_row_says_how_strong_the_evidence_is(capsys):
 
     assert first == "nearest to a-0 (imdb) · recipe sketch"
     assert headline == "likely the same data: 1 model, of 30 compared"
-    known = "probability from 31 labelled models, 5 datasets, verdicts from 0.72 on"
+    known = "probability from 31 labelled models, 5 datasets, a verdict needs 0.72"
     assert calibrated == f"{known}; fdr: of all answers up to here"
     assert heads.split() == [
         *("rank", "model", "verdict", "probability", "z", "fdr", "cosine", "dataset", "author")
@@ -93,7 +93,7 @@ def test_a_verdict_by_a_gap_alone_is_said_with_the_gap(capsys):
     _, headline, calibrated, *_ = lines(capsys, near, compared=40)
 
     assert headline == "perhaps: 2 models, of 40 compared"
-    gap = "verdicts from 0.72 on and above a clear gap (z 10.9, then 2.6)"
+    gap = "a verdict needs 0.72 or a clear gap below (z 10.9, then 2.6)"
     assert calibrated.endswith(f"{gap}; fdr: of all answers up to here")
 
 
