@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -19,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from ...errors import ModelError
+from ...errors import ModelError, StoreFull
 from ...records import Verification
+from ...store.files import atomic_file
 from ..checkpoint import (
     ALL_TENSORS,
     DTYPES,
@@ -448,14 +448,11 @@ FOLDER_VARIABLE = "DELTADEX_CACHE"
 LIMIT = 4 << 30
 """Bytes of all kept ranges."""
 
+AT_ONCE = 16
+"""A 16th of the limit is written before the folder is measured again: others write too."""
+
 LEAVE_FREE = 1 << 30
 """Bytes that stay free on the disk, for the catalog and everybody else."""
-
-SHARE_AFTER_REMOVAL = 0.9
-"""The share of the limit that is left once the oldest ranges were removed."""
-
-COUNTED_AGAIN_AFTER = 16
-"""The folder's size is measured again once a 16th of the limit was written: others write too."""
 
 TEMPORARY_S = 3600.0
 """Seconds after which a temporary file belongs to a process that was killed."""
@@ -483,8 +480,7 @@ class RangeFolder:
     limit: int = LIMIT
     bytes_used: int = 0
     _touched: set[str] = field(default_factory=set)
-    _n_bytes: int | None = None
-    _written: int = 0
+    _room: int = 0
     _is_writable: bool = True
     _is_trusted: bool = True
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -517,12 +513,13 @@ class RangeFolder:
         with self._lock:
             self._touched.add(key)
             try:
-                if self._make_room(len(content)):
-                    parts = [_MAGIC, _digest(content, key), content]
-                    _write(self.folder / (key + _ENDING), parts)
-            except OSError as err:
+                stored = b"".join((_MAGIC, _digest(content, key), content))
+                if self._has_room(self.folder, len(stored)):
+                    with atomic_file(self.folder / (key + _ENDING), lasts=False) as file:
+                        file.write_bytes(stored)
+            except (OSError, StoreFull) as err:
                 self._is_writable = False
-                log.debug("%s: %s: no more of the base is kept there", self.folder, err.strerror)
+                log.debug("%s: %s: no more of the base is kept there", self.folder, err)
 
     def forget(self) -> bool:
         """Remove what was read from here or written, and read no more; whether any was read. The
@@ -538,44 +535,34 @@ class RangeFolder:
             self._is_trusted = False
         return was_read
 
-    def _make_room(self, n_bytes: int) -> bool:
-        assert self.folder is not None
-        if n_bytes > self.limit // COUNTED_AGAIN_AFTER:
+    def _has_room(self, folder: Path, n_bytes: int) -> bool:
+        if n_bytes > self.limit // AT_ONCE:
             return False
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if shutil.disk_usage(self.folder).free < LEAVE_FREE + n_bytes:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if shutil.disk_usage(folder).free < LEAVE_FREE + n_bytes:
             return False
-        if self._n_bytes is None or self._written > self.limit // COUNTED_AGAIN_AFTER:
-            self._n_bytes, self._written = sum(size for _, size, _ in self._files()), 0
-        if self._n_bytes + n_bytes > self.limit:
-            self._n_bytes = self._remove_oldest(int(self.limit * SHARE_AFTER_REMOVAL) - n_bytes)
-        self._n_bytes += n_bytes
-        self._written += n_bytes
+        if n_bytes > self._room:
+            self._make_room(folder)
+        self._room -= n_bytes
         return True
 
-    def _remove_oldest(self, limit: int) -> int:
-        files = sorted(self._files())
-        left = sum(size for _, size, _ in files)
-        for _, size, path in files:
-            if left <= limit:
-                break
-            with suppress(OSError):
-                path.unlink()
-            left -= size
-        return left
-
-    def _files(self) -> list[tuple[float, int, Path]]:
-        """When each range was last used, its size and path; removes what killed processes left."""
-        assert self.folder is not None
+    def _make_room(self, folder: Path) -> None:
+        """Remove the ranges that were used longest ago, and what killed processes left."""
         files = []
-        for path in self.folder.iterdir():
+        for path in folder.iterdir():
             with suppress(OSError):
                 status = path.stat()
                 if path.suffix == _ENDING:
                     files.append((status.st_mtime, status.st_size, path))
-                elif time.time() - status.st_mtime > TEMPORARY_S and path.suffix == ".tmp":
+                elif time.time() - status.st_mtime > TEMPORARY_S and path.suffix == ".partial":
                     path.unlink()
-        return files
+        self._room = self.limit // AT_ONCE
+        left = self.limit - self._room
+        for _, size, path in sorted(files, reverse=True):
+            left -= size
+            if left < 0:
+                with suppress(OSError):
+                    path.unlink()
 
 
 class KeptRanges(SourceOver):
@@ -608,18 +595,6 @@ def _checked(stored: bytes, key: str, n_bytes: int) -> bytes | None:
         return None
     content = stored[begin:]
     return content if stored[len(_MAGIC) : begin] == _digest(content, key) else None
-
-
-def _write(path: Path, parts: list[Buffer | bytes]) -> None:
-    descriptor, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.writelines(parts)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 MAX_SMALL_FILE = 16 << 20

@@ -92,7 +92,7 @@ def test_the_least_recently_used_ranges_make_room(folder):
 def test_what_killed_processes_left_is_removed(folder):
     ranges = RangeFolder()
     ranges.put(FILE, 0, 4, bytearray(b"abcd"))
-    old, new = folder / "base-ranges" / "a.tmp", folder / "base-ranges" / "b.tmp"
+    old, new = folder / "base-ranges" / "a.partial", folder / "base-ranges" / "b.partial"
     for path in (old, new):
         path.write_bytes(b"half")
     os.utime(old, (0, 0))
@@ -109,7 +109,7 @@ def full_disk(*_):
 
 LITTLE_SPACE = files.shutil.disk_usage("/")._replace(free=2**30)
 OBSTACLES = {
-    "full disk": lambda patch, folder: patch.setattr(files.os, "replace", full_disk),
+    "full disk": lambda patch, folder: patch.setattr(os, "replace", full_disk),
     "little space": lambda patch, folder: patch.setattr(
         files.shutil, "disk_usage", lambda _: LITTLE_SPACE
     ),
